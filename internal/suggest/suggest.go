@@ -1,0 +1,42 @@
+// Package suggest finds the name that was probably meant.
+package suggest
+
+import "fmt"
+
+// Nearest returns ` (did you mean "id"?)` with the name nearest to the one that
+// was not found, or nothing if none is near.
+func Nearest(name string, names []string) string {
+	best, at := "", 1+len(name)/3 // how many letters may be wrong
+	for _, n := range names {
+		if d := distance(name, n); d <= at && (best == "" || d < at) {
+			best, at = n, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %q?)", best)
+}
+
+// distance is the number of letters to insert, delete or exchange to get from a
+// to b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := min(row[j], row[j+1]) + 1
+			if a[i] == b[j] {
+				d = min(d, diagonal)
+			} else {
+				d = min(d, diagonal+1)
+			}
+			diagonal, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
+}

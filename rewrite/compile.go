@@ -1,0 +1,285 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/internal/suggest"
+)
+
+// A Rule gives the class of a field, wherever messages reach it.
+type Rule struct {
+	// Field names it: "Container.id" or, where two packages have a Container,
+	// "runtime.v1.Container.id". "*.container_id" is every string field of that
+	// name; a rule that names the message goes before one with a star. The
+	// content of a map is its values.
+	//
+	// The field may be a string, bytes, or a message; what lies inside of a
+	// message that has a class is the business of the [Edit].
+	Field string
+	Class Class
+}
+
+// Classes are rules resolved against the messages of an API. They are
+// immutable.
+type Classes struct {
+	fields map[protoreflect.FullName]Class // :: field → class
+	nodes  map[protoreflect.FullName]*node // :: message → what to do in it; only where there is something to do
+}
+
+// Classify resolves rules against all messages that can be reached from roots.
+// The error names every rule that is no rule here, with what was probably
+// meant: a rule that silently matches nothing is an id that leaks.
+func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, error) {
+	all := Reachable(roots)
+	c := &Classes{
+		fields: map[protoreflect.FullName]Class{},
+		nodes:  map[protoreflect.FullName]*node{},
+	}
+	var errs []error
+	for _, stars := range []bool{true, false} { // exact rules last, so that they win
+		seen := map[string]Class{}
+		for _, r := range rules {
+			message, name, ok := cutLast(r.Field, ".")
+			if !ok || message == "" || name == "" {
+				if stars {
+					errs = append(errs, fmt.Errorf("%s: want \"Message.field\" or \"*.field\"", r.Field))
+				}
+				continue
+			}
+			if stars != (message == "*") {
+				continue
+			}
+			if was, twice := seen[r.Field]; twice && was != r.Class {
+				errs = append(errs, fmt.Errorf("%s: has two classes", r.Field))
+				continue
+			}
+			seen[r.Field] = r.Class
+			if err := c.classify(all, message, protoreflect.Name(name), r.Class); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", r.Field, err))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	c.compile(all)
+	return c, nil
+}
+
+func (c *Classes) classify(all []protoreflect.MessageDescriptor, message string, name protoreflect.Name, class Class) error {
+	matched, names := false, []string(nil)
+	for _, md := range all {
+		if message != "*" && !isNamed(md, message) {
+			continue
+		}
+		fd := md.Fields().ByName(name)
+		if fd == nil {
+			for i := range md.Fields().Len() {
+				names = append(names, string(md.Fields().Get(i).Name()))
+			}
+			continue
+		}
+		if message == "*" {
+			if fd.Kind() != protoreflect.StringKind {
+				continue
+			}
+		} else if err := classifiable(fd); err != nil {
+			return err
+		}
+		c.fields[fd.FullName()] = class
+		matched = true
+	}
+	switch {
+	case matched:
+		return nil
+	case message == "*":
+		return fmt.Errorf("no message has a string field of that name%s", suggest.Nearest(string(name), names))
+	case names == nil:
+		for _, md := range all {
+			names = append(names, string(md.Name()))
+		}
+		return fmt.Errorf("no such message%s", suggest.Nearest(message, names))
+	default:
+		return fmt.Errorf("no such field%s", suggest.Nearest(string(name), names))
+	}
+}
+
+func classifiable(fd protoreflect.FieldDescriptor) error {
+	if fd.IsMap() {
+		fd = fd.MapValue()
+	}
+	switch fd.Kind() {
+	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind:
+		return nil
+	default:
+		return fmt.Errorf("is a %s; only string, bytes and message fields can have a class", fd.Kind())
+	}
+}
+
+// isNamed reports whether md is called name, with or without its package.
+func isNamed(md protoreflect.MessageDescriptor, name string) bool {
+	full := string(md.FullName())
+	return full == name || strings.HasSuffix(full, "."+name)
+}
+
+// compile builds the nodes: first one a message, then without those that lead
+// to no class.
+func (c *Classes) compile(all []protoreflect.MessageDescriptor) {
+	nodes := map[protoreflect.FullName]*node{}
+	for _, md := range all {
+		nodes[md.FullName()] = &node{name: md.FullName()}
+	}
+	live := map[protoreflect.FullName]bool{}
+	for again := true; again; { // messages may be recursive: repeat until nothing new is live
+		again = false
+		for _, md := range all {
+			if live[md.FullName()] {
+				continue
+			}
+			for i := range md.Fields().Len() {
+				fd := md.Fields().Get(i)
+				if c.fields[fd.FullName()] != 0 || fd.Message() != nil && live[fd.Message().FullName()] {
+					live[md.FullName()], again = true, true
+					break
+				}
+			}
+		}
+	}
+	for _, md := range all {
+		if !live[md.FullName()] {
+			continue
+		}
+		n := nodes[md.FullName()]
+		c.nodes[n.name] = n
+		for i := range md.Fields().Len() {
+			fd := md.Fields().Get(i)
+			class := c.fields[fd.FullName()]
+			switch {
+			case class != 0 && fd.IsMap():
+				// The value of every entry: an entry is a message with key 1 and value 2.
+				entry := &node{name: fd.Message().FullName()}
+				entry.set(fd.MapValue().Number(), step{class: class})
+				n.set(fd.Number(), step{into: entry})
+			case class != 0:
+				n.set(fd.Number(), step{class: class})
+			case fd.Message() != nil && live[fd.Message().FullName()]:
+				into := nodes[fd.Message().FullName()]
+				if fd.Kind() == protoreflect.GroupKind {
+					n.set(fd.Number(), step{group: into})
+				} else {
+					n.set(fd.Number(), step{into: into})
+				}
+			}
+		}
+	}
+}
+
+func (n *node) set(num protowire.Number, s step) {
+	if num > maxLow {
+		if n.high == nil {
+			n.high = map[protowire.Number]*step{}
+		}
+		n.high[num] = &s
+		return
+	}
+	for len(n.low) <= int(num) {
+		n.low = append(n.low, step{})
+	}
+	n.low[num] = s
+}
+
+// Of returns the class of fd, zero if it has none.
+func (c *Classes) Of(fd protoreflect.FieldDescriptor) Class { return c.fields[fd.FullName()] }
+
+// Plan returns the plan for messages of type md, nil if nothing in them has a
+// class.
+func (c *Classes) Plan(md protoreflect.MessageDescriptor) *Plan {
+	n := c.nodes[md.FullName()]
+	if n == nil {
+		return nil
+	}
+	return &Plan{root: n, paths: c.walk(nil, md, "", nil)}
+}
+
+// A ClassifiedPath is a way from a message to a field that has a class, as in
+// "containers[].image.image" or "info{}".
+type ClassifiedPath struct {
+	Path  string
+	Class Class
+	Field protoreflect.FieldDescriptor
+}
+
+// Paths lists every classified field the plan reaches, in the order of the
+// descriptors. Where a message contains itself, it is followed once.
+func (p *Plan) Paths() []ClassifiedPath {
+	if p == nil {
+		return nil
+	}
+	return p.paths
+}
+
+func (c *Classes) walk(paths []ClassifiedPath, md protoreflect.MessageDescriptor, prefix string, above []protoreflect.FullName) []ClassifiedPath {
+	if c.nodes[md.FullName()] == nil || slices.Contains(above, md.FullName()) {
+		return paths
+	}
+	above = append(above, md.FullName())
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		at := prefix + string(fd.Name())
+		switch {
+		case fd.IsMap():
+			at += "{}"
+		case fd.IsList():
+			at += "[]"
+		}
+		if class := c.fields[fd.FullName()]; class != 0 {
+			paths = append(paths, ClassifiedPath{at, class, fd})
+		} else if sub := fd.Message(); sub != nil {
+			if fd.IsMap() {
+				if sub = fd.MapValue().Message(); sub == nil {
+					continue
+				}
+			}
+			paths = c.walk(paths, sub, at+".", above)
+		}
+	}
+	return paths
+}
+
+// Reachable returns roots and every message that a field of theirs leads to,
+// map entries included, each once, in the order in which they are met.
+func Reachable(roots []protoreflect.MessageDescriptor) []protoreflect.MessageDescriptor {
+	var all []protoreflect.MessageDescriptor
+	seen := map[protoreflect.FullName]bool{}
+	var visit func(md protoreflect.MessageDescriptor)
+	visit = func(md protoreflect.MessageDescriptor) {
+		if seen[md.FullName()] {
+			return
+		}
+		seen[md.FullName()] = true
+		all = append(all, md)
+		for i := range md.Fields().Len() {
+			if sub := md.Fields().Get(i).Message(); sub != nil {
+				visit(sub)
+			}
+		}
+	}
+	for _, md := range roots {
+		visit(md)
+	}
+	return all
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}

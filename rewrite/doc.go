@@ -1,0 +1,23 @@
+// Package rewrite finds and edits named fields of a serialized protobuf
+// message, and leaves every other byte as it was.
+//
+// Rules say which fields matter ("Container.id is a container id"). They are
+// resolved against descriptors once; what runs afterwards is a [Plan], a loop
+// over wire bytes that decodes nothing it was not asked for:
+//
+//	classes, err := rewrite.Classify(roots, []rewrite.Rule{
+//		{Field: "Container.id", Class: container},
+//	})
+//	plan := classes.Plan(listContainersResponse)
+//	out, err := plan.Apply(nil, in, func(dst []byte, c rewrite.Class, v []byte) ([]byte, error) {
+//		return append(append(dst, "beta.io__"...), v...), nil
+//	})
+//
+// The law of the package: an edit that returns what it was given yields the
+// same bytes, for any valid input. Field order, unknown fields, invalid UTF-8,
+// explicit zeros and oversized varints survive. Malformed input is an error,
+// never a panic and never a shortened copy.
+//
+// Everything here is pure: no goroutine, no gRPC, no I/O. Plans are immutable
+// and may be used by any number of goroutines at once.
+package rewrite

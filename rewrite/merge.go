@@ -1,0 +1,20 @@
+package rewrite
+
+import "google.golang.org/protobuf/reflect/protoreflect"
+
+// Singular returns the fields of md that do not survive a merge by
+// concatenation: of several values only the last would be left. Lists and maps
+// survive. Whoever merges messages of type md has to say what wins in each.
+//
+// Concatenated messages are the merged message: "The encoding of a message [...]
+// is such that concatenating two messages merges them",
+// https://protobuf.dev/programming-guides/encoding/#last-one-wins.
+func Singular(md protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
+	var lost []protoreflect.FieldDescriptor
+	for i := range md.Fields().Len() {
+		if fd := md.Fields().Get(i); !fd.IsList() && !fd.IsMap() {
+			lost = append(lost, fd)
+		}
+	}
+	return lost
+}

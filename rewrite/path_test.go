@@ -1,0 +1,67 @@
+package rewrite_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+func TestLookup(t *testing.T) {
+	md := compile(t, fuzzSchema).Messages().ByName("Top")
+	in := parse(t, md, `id: "top" names {key: "a.b/c" value: "named"} names {key: "" value: "nameless"} top {top {id: "deep"}} item {id: "no"}`)
+	twice := append(append(in, in...), parse(t, md, `top {top {id: "last"}}`)...)
+	for _, c := range []struct {
+		path, in, want string
+		found          bool
+	}{
+		{`id`, string(in), "top", true},
+		{`names["a.b/c"]`, string(in), "named", true},
+		{`names[""]`, string(in), "nameless", true},
+		{`names["other"]`, string(in), "", false},
+		{`top.top.id`, string(in), "deep", true},
+		{`top.id`, string(in), "", false},
+		{`top.top.id`, string(twice), "last", true},
+		{`id`, "", "", false},
+		{`id`, "\xa3\x06\x0a\x01x\xa4\x06", "", false}, // inside of an unknown group
+		{`id`, "\x0a\x00", "", true},
+		{`names[""]`, "\x32\x03\x12\x01v", "v", true}, // an entry without a key
+	} {
+		p, err := rewrite.ParsePath(md, c.path)
+		require.NoError(t, err)
+		got, found, err := p.Lookup([]byte(c.in))
+		require.NoError(t, err)
+		assert.Equal(t, c.found, found, c.path)
+		assert.Equal(t, c.want, string(got), c.path)
+		assert.Equal(t, c.path, p.String())
+	}
+	p, err := rewrite.ParsePath(md, `top.id`)
+	require.NoError(t, err)
+	_, _, err = p.Lookup([]byte("\x22\x03\x0a\x05a"))
+	assert.EqualError(t, err, "malformed protobuf at byte 1: length 5, but 1 bytes are left")
+}
+
+func TestBadPaths(t *testing.T) {
+	md := compile(t, fuzzSchema).Messages().ByName("Top")
+	for path, want := range map[string]string{
+		``:            `path : fuzz.Top has no field ""`,
+		`idd`:         `path idd: fuzz.Top has no field "idd" (did you mean "id"?)`,
+		`top.naems`:   `path top.naems: fuzz.Top has no field "naems" (did you mean "names"?)`,
+		`id.x`:        `path id.x: id is no message, nothing can follow it`,
+		`id.`:         `path id.: id is no message, nothing can follow it`,
+		`top.`:        `path top.: fuzz.Top has no field ""`,
+		`names`:       `path names: names is a map, want names["key"]`,
+		`names["x"`:   `path names["x": names is a map, want names["key"]`,
+		`names[x]`:    `path names[x]: names is a map, want names["key"]`,
+		`id["x"]`:     `path id["x"]: id is no map`,
+		`item.id`:     `path item.id: item is a list, a path leads to one value`,
+		`numbered[1]`: `path numbered[1]: numbered is a map, want numbered["key"]`,
+		`size`:        `path size: leads to a int64, want a string or bytes`,
+		`top`:         `path top: leads to a message, want a string or bytes`,
+	} {
+		_, err := rewrite.ParsePath(md, path)
+		assert.EqualError(t, err, want)
+	}
+}

@@ -1,0 +1,243 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// A Class is what a field holds, in the caller's own numbering. Zero is no
+// class: such a field is never looked at.
+type Class uint16
+
+// An Edit appends the new content of a field of class c, whose content was
+// value, to dst, and returns dst. Returning dst untouched empties the field.
+// It must not keep or change value, nor the bytes already in dst.
+//
+// The error [Drop] removes the field, tag included. Any other error ends
+// [Plan.Apply], which returns it as it is.
+type Edit func(dst []byte, c Class, value []byte) ([]byte, error)
+
+// Drop is what an [Edit] returns to remove the field.
+var Drop = errors.New("drop this field")
+
+// A Found is one classified field in a message.
+type Found struct {
+	Class Class
+	Value []byte // part of the message it was found in, not a copy
+}
+
+// A Plan knows where the classified fields of one message type are. The nil
+// Plan is that of a message that has none.
+type Plan struct {
+	root  *node
+	paths []ClassifiedPath
+}
+
+// node is what a plan knows about one message type.
+type node struct {
+	name protoreflect.FullName
+	low  []step                     // :: field number → step; the zero step is "copy"
+	high map[protowire.Number]*step // numbers too large for low
+}
+
+// step is what happens to one field: a class is edited, a message descended
+// into; a step with neither is copied. A field that comes as another wire type
+// than the schema says is unknown to a decoder, and copied as well.
+type step struct {
+	class Class
+	into  *node // of a length-delimited message
+	group *node // of a message that is encoded as a group
+}
+
+// maxLow is the largest field number for which a node spends a slice entry.
+const maxLow = 255
+
+func (n *node) step(num protowire.Number) *step {
+	if int(num) < len(n.low) {
+		return &n.low[num]
+	}
+	if n.high == nil {
+		return nil
+	}
+	return n.high[num]
+}
+
+// Apply appends src to dst with every classified field passed through edit,
+// and returns dst. All other bytes are copied as they are, known to the schema
+// or not. On an error the content of dst beyond its old length is undefined.
+//
+// Apply does not keep src, which must not overlap dst. It is safe for
+// concurrent use, and allocates only when dst is too small.
+func (p *Plan) Apply(dst, src []byte, edit Edit) ([]byte, error) {
+	if p == nil {
+		return append(dst, src...), nil
+	}
+	w := walker{dst: dst, src: src, edit: edit}
+	end, err := w.message(p.root, 0, len(src), 0, 0)
+	if err != nil {
+		return dst, err
+	}
+	w.flush(end)
+	return w.dst, nil
+}
+
+// walker passes over src, and edits it into dst, or, without an edit, collects
+// what it finds. Bytes src[run:] up to the place looked at are still to be
+// copied: a run grows until something has to change, so that a message in which
+// nothing changes is copied in one piece.
+type walker struct {
+	src   []byte
+	dst   []byte
+	run   int
+	edit  Edit
+	found []Found
+}
+
+func (w *walker) flush(to int) {
+	w.dst = append(w.dst, w.src[w.run:to]...)
+	w.run = to
+}
+
+// message passes over the message of type n in src[i:end]. If group is not
+// zero, the message ends with that end-group tag instead. It returns where the
+// message ended, the end-group tag not included.
+func (w *walker) message(n *node, i, end int, group protowire.Number, depth int) (int, error) {
+	if depth > maxDepth {
+		return 0, malformed(i, "nested too deep")
+	}
+	src := w.src[:end]
+	for i < end {
+		f, ok := short(src, i)
+		if !ok {
+			var err error
+			if f, err = next(src, i); err != nil {
+				return 0, err
+			}
+		}
+		s := n.step(f.num)
+		switch f.typ {
+		case protowire.BytesType:
+			if s != nil && (s.class != 0 || s.into != nil) {
+				if err := w.field(s, i, f, depth); err != nil {
+					return 0, err
+				}
+			}
+			i = f.end
+		case protowire.StartGroupType:
+			if s != nil && s.group != nil {
+				// A group has no length: what changes inside needs no repair around it.
+				at, err := w.message(s.group, f.end, end, f.num, depth+1)
+				if err != nil {
+					return 0, err
+				}
+				if f, err = next(src, at); err != nil {
+					return 0, err
+				}
+				i = f.end
+			} else {
+				after, err := skipGroup(src, f.end, f.num, depth+1)
+				if err != nil {
+					return 0, err
+				}
+				i = after
+			}
+		case protowire.EndGroupType:
+			if group == 0 || f.num != group {
+				return 0, malformed(i, fmt.Sprintf("end of group %d, which was not open", f.num))
+			}
+			return i, nil
+		default:
+			i = f.end
+		}
+	}
+	if group != 0 {
+		return 0, malformed(end, fmt.Sprintf("group %d is not closed", group))
+	}
+	return end, nil
+}
+
+// field edits, or descends into, the length-delimited field f that starts at
+// src[start:].
+func (w *walker) field(s *step, start int, f field, depth int) error {
+	run := w.run
+	body := len(w.dst) + f.body - run // where in dst the content will begin, once it is flushed
+	switch {
+	case s.into != nil:
+		if _, err := w.message(s.into, f.body, f.end, 0, depth+1); err != nil {
+			return err
+		}
+		if w.run == run {
+			return nil // nothing changed inside
+		}
+	case w.edit == nil:
+		w.found = append(w.found, Found{s.class, w.src[f.body:f.end]})
+		return nil
+	default:
+		w.flush(f.body)
+		dst, err := w.edit(w.dst, s.class, w.src[f.body:f.end])
+		if err == Drop { //nolint:errorlint // a sentinel that never travels
+			w.dst = w.dst[:body-(f.body-start)]
+			w.run = f.end
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		w.dst, w.run = dst, f.end
+	}
+	// The length as it was stands before body. The tail src[run:end] of a
+	// message is not in dst yet.
+	was := f.end - f.body
+	is := len(w.dst) - body + f.end - w.run
+	if is != was {
+		w.setLength(body, lengthSize(w.src, start, f.body), is)
+	}
+	return nil
+}
+
+// lengthSize returns how many bytes the length of the field at src[start:body]
+// takes, which lies between its tag and its body.
+func lengthSize(src []byte, start, body int) int {
+	for src[start] >= 0x80 {
+		start++
+	}
+	return body - start - 1
+}
+
+// zeros is room for a length that grows.
+var zeros [10]byte
+
+// setLength writes n as the length that stands before dst[body:], where it took
+// size bytes, and moves what follows if it takes more or less now.
+func (w *walker) setLength(body, size, n int) {
+	if size == 1 && n < 0x80 { // as nearly always
+		w.dst[body-1] = byte(n)
+		return
+	}
+	need := protowire.SizeVarint(uint64(n))
+	if need != size {
+		tail := len(w.dst)
+		if need > size {
+			w.dst = append(w.dst, zeros[:need-size]...)
+		}
+		copy(w.dst[body+need-size:], w.dst[body:tail])
+		w.dst = w.dst[:tail+need-size]
+	}
+	protowire.AppendVarint(w.dst[body-size:body-size], uint64(n))
+}
+
+// Find appends to found what the classified fields of src hold, in the order in
+// which they stand, and returns it. The values are parts of src. Find checks
+// all of src, so that a malformed message is an error wherever it is broken.
+// It is safe for concurrent use.
+func (p *Plan) Find(found []Found, src []byte) ([]Found, error) {
+	if p == nil {
+		return found, nil
+	}
+	w := walker{src: src, found: found}
+	_, err := w.message(p.root, 0, len(src), 0, 0)
+	return w.found, err
+}
