@@ -1,0 +1,84 @@
+package strict_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/strict"
+)
+
+type config struct {
+	Listen   string            `yaml:"listen"`
+	Backends []backend         `yaml:"backends"`
+	Budget   time.Duration     `yaml:"budget"`
+	Labels   map[string]string `yaml:"labels"`
+	Common   `yaml:",inline"`
+}
+
+type backend struct {
+	Name    string `yaml:"name"`
+	Address string `yaml:"address"`
+	Port    int    `yaml:"port"`
+	On      *bool  `yaml:"on"`
+}
+
+type Common struct {
+	State string `yaml:"state"`
+}
+
+func TestWhatIsRightIsRead(t *testing.T) {
+	var c config
+	require.NoError(t, strict.Unmarshal([]byte(`
+listen: /run/a.sock
+budget: 1500ms
+state: /var/lib/x
+labels: {a: b}
+backends:
+- address: /run/b.sock
+  on: true
+- &two {name: two.test, address: /run/c.sock, port: 8}
+- *two
+`), &c))
+	assert.Equal(t, 1500*time.Millisecond, c.Budget)
+	assert.Equal(t, "/var/lib/x", c.State)
+	assert.Len(t, c.Backends, 3)
+	assert.Equal(t, 8, c.Backends[2].Port)
+	assert.True(t, *c.Backends[0].On)
+}
+
+func TestAllMistakesAreNamedAtOnce(t *testing.T) {
+	c := config{Listen: "unchanged"}
+	err := strict.Unmarshal([]byte(`
+listne: /run/a.sock
+budget: soon
+labels: [a]
+backends:
+- adress: /run/b.sock
+  port: many
+  on: perhaps
+- /run/c.sock
+- {name: a, name: b}
+state: {a: b}
+`), &c)
+	assert.EqualError(t, err, `line 2: listne: unknown key (did you mean "listen"?)
+line 3: budget: is "soon", want a duration such as 500ms or 2s
+line 4: labels: is a list, want keys and values
+line 6: backends[0].adress: unknown key (did you mean "address"?)
+line 7: backends[0].port: is "many", want a whole number
+line 8: backends[0].on: is "perhaps", want a bool: true or false
+line 9: backends[1]: is "/run/c.sock", want keys and values
+line 10: backends[2].name: is already set in line 10
+line 11: state: is keys and values, want a string`)
+	assert.Equal(t, config{Listen: "unchanged"}, c)
+}
+
+func TestWhatIsNoYAMLSaysWhere(t *testing.T) {
+	var c config
+	assert.ErrorContains(t, strict.Unmarshal([]byte("listen: 'a\nb: c"), &c), "line ")
+	assert.EqualError(t, strict.Unmarshal([]byte("listen: a\n---\nlisten: b\n"), &c), "line 2: a second document begins here, want one")
+	assert.NoError(t, strict.Unmarshal(nil, &c))
+	assert.EqualError(t, strict.Unmarshal([]byte("[a, b]"), &c), "line 1: is a list, want keys and values")
+}
