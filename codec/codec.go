@@ -1,0 +1,33 @@
+package codec
+
+import (
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+)
+
+// Raw is the gRPC codec for frames. It passes bytes by reference, and does the
+// same for *emptypb.Empty, so that grpc-proxy's handler neither parses nor
+// changes what it pumps. All other protobuf messages are encoded as usual: typed
+// services can share a server or a connection with frames.
+//
+// It has no name, so that the content type stays the plain "application/grpc"
+// that protobuf clients send.
+var Raw encoding.CodecV2 = raw{}
+
+type raw struct{}
+
+func (raw) Name() string { return "" }
+
+func (raw) Marshal(v any) (mem.BufferSlice, error) {
+	f, err := FrameOf(v)
+	if err != nil {
+		return nil, err
+	}
+	f.bufs.Ref() // gRPC frees one reference when the bytes are on the wire
+	return f.bufs, nil
+}
+
+func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+	data.Ref() // gRPC frees its own when this returns
+	return Deliver(v, &Frame{bufs: data})
+}

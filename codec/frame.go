@@ -1,0 +1,122 @@
+package codec
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// A Frame is one gRPC message, not decoded. The zero Frame is the empty
+// message, and what a receive is given to fill.
+//
+// A frame owns a reference to its bytes, which may be pooled. Whoever ends up
+// with a frame may call [Frame.Free] when nobody looks at its bytes any more;
+// a frame that is never freed costs nothing but the reuse of its memory.
+//
+// A frame must not be used by two goroutines at once, except that any number
+// may send it, or read its Bytes, once Bytes has been called.
+type Frame struct {
+	bufs mem.BufferSlice
+}
+
+// NewFrame returns a frame of b, which it takes over: b must not change again.
+func NewFrame(b []byte) *Frame {
+	if len(b) == 0 {
+		return &Frame{}
+	}
+	return &Frame{bufs: mem.BufferSlice{mem.SliceBuffer(b)}}
+}
+
+// NewPooledFrame is NewFrame for a buffer that goes back to pool when the frame
+// is freed.
+func NewPooledFrame(b *[]byte, pool mem.BufferPool) *Frame {
+	return &Frame{bufs: mem.BufferSlice{mem.NewBuffer(b, pool)}}
+}
+
+// Concat returns the frames as one message, in their order, without copying.
+// It takes the frames over. Concatenated messages are the merged message.
+func Concat(frames []*Frame) *Frame {
+	all := &Frame{}
+	for _, f := range frames {
+		all.bufs = append(all.bufs, f.bufs...)
+		f.bufs = nil
+	}
+	return all
+}
+
+// Len returns the number of bytes.
+func (f *Frame) Len() int { return f.bufs.Len() }
+
+// Bytes returns the message in one piece. The bytes are the frame's: they must
+// not be changed, nor be kept beyond Free.
+//
+// Large messages come in pieces; the first call joins them.
+func (f *Frame) Bytes() []byte {
+	switch len(f.bufs) {
+	case 0:
+		return nil
+	case 1:
+		return f.bufs[0].ReadOnlyData()
+	}
+	whole := f.bufs.MaterializeToBuffer(mem.DefaultBufferPool())
+	f.bufs.Free()
+	f.bufs = mem.BufferSlice{whole}
+	return whole.ReadOnlyData()
+}
+
+// Ref returns a second frame of the same bytes, to be freed on its own.
+func (f *Frame) Ref() *Frame {
+	f.bufs.Ref()
+	return &Frame{bufs: f.bufs}
+}
+
+// Free gives the bytes back. The frame is empty afterwards.
+func (f *Frame) Free() {
+	f.bufs.Free()
+	f.bufs = nil
+}
+
+// FrameOf returns the message v as a frame: v itself if it is one, or the bytes
+// of a protobuf message. grpc-proxy pumps messages of type *emptypb.Empty, all
+// of whose fields are unknown.
+func FrameOf(v any) (*Frame, error) {
+	switch m := v.(type) {
+	case *Frame:
+		return m, nil
+	case *emptypb.Empty:
+		return NewFrame(m.ProtoReflect().GetUnknown()), nil
+	case proto.Message:
+		b, err := proto.Marshal(m)
+		if err != nil {
+			return nil, fmt.Errorf("encoding a %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
+		}
+		return NewFrame(b), nil
+	default:
+		return nil, fmt.Errorf("cannot send a %T: neither a *codec.Frame nor a protobuf message", v)
+	}
+}
+
+// Deliver stores f in v, which is a *Frame or a protobuf message, and takes f
+// over. It is how a message that was made up here, or edited, reaches the
+// argument of a receive.
+func Deliver(v any, f *Frame) error {
+	switch m := v.(type) {
+	case *Frame:
+		if m != f {
+			*m = *f
+		}
+		return nil
+	case *emptypb.Empty:
+		m.ProtoReflect().SetUnknown(f.bufs.Materialize())
+	case proto.Message:
+		if err := proto.Unmarshal(f.Bytes(), m); err != nil {
+			return fmt.Errorf("decoding a %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
+		}
+	default:
+		return fmt.Errorf("cannot receive into a %T: neither a *codec.Frame nor a protobuf message", v)
+	}
+	f.Free()
+	return nil
+}

@@ -1,0 +1,106 @@
+package codec
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+)
+
+// A Method is what is known of one RPC.
+type Method struct {
+	Name          string // as on the wire: "/runtime.v1.RuntimeService/Version"
+	Input, Output protoreflect.MessageDescriptor
+	ClientStreams bool
+	ServerStreams bool
+}
+
+// Unary reports whether one message goes in and one comes out.
+func (m *Method) Unary() bool { return !m.ClientStreams && !m.ServerStreams }
+
+// A Schema knows the methods of some services. It is immutable; the nil Schema
+// knows none.
+type Schema struct {
+	methods []*Method
+	byName  map[string]*Method // :: "/package.Service/Method"
+}
+
+// NewSchema returns a schema of all services in files, as they are linked into
+// this program. What is in the earlier file counts if two have the same method.
+func NewSchema(files ...protoreflect.FileDescriptor) *Schema {
+	s := &Schema{byName: map[string]*Method{}}
+	for _, file := range files {
+		for i := range file.Services().Len() {
+			service := file.Services().Get(i)
+			for j := range service.Methods().Len() {
+				md := service.Methods().Get(j)
+				m := &Method{
+					Name:          fmt.Sprintf("/%s/%s", service.FullName(), md.Name()),
+					Input:         md.Input(),
+					Output:        md.Output(),
+					ClientStreams: md.IsStreamingClient(),
+					ServerStreams: md.IsStreamingServer(),
+				}
+				if s.byName[m.Name] == nil {
+					s.byName[m.Name] = m
+					s.methods = append(s.methods, m)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// ParseSchema returns a schema of all services in a serialized
+// FileDescriptorSet, as protoc writes it with --descriptor_set_out and
+// --include_imports. A set that lacks an import is taken as well: what depends on the
+// missing file is then printed by number, and no rule reaches into it.
+func ParseSchema(set []byte) (*Schema, error) {
+	fds := &descriptorpb.FileDescriptorSet{}
+	if err := proto.Unmarshal(set, fds); err != nil {
+		return nil, fmt.Errorf("reading a FileDescriptorSet: %w", err)
+	}
+	registry, err := protodesc.FileOptions{AllowUnresolvable: true}.NewFiles(fds)
+	if err != nil {
+		return nil, fmt.Errorf("linking a FileDescriptorSet: %w", err)
+	}
+	var files []protoreflect.FileDescriptor
+	for _, fd := range fds.GetFile() { // the set's order, not the registry's, which has none
+		file, err := registry.FindFileByPath(fd.GetName())
+		if err != nil {
+			return nil, fmt.Errorf("linking a FileDescriptorSet: %w", err)
+		}
+		files = append(files, file)
+	}
+	return NewSchema(files...), nil
+}
+
+// LinkedIn returns a schema of every service whose generated code is linked
+// into this program.
+func LinkedIn() *Schema {
+	var files []protoreflect.FileDescriptor
+	protoregistry.GlobalFiles.RangeFiles(func(fd protoreflect.FileDescriptor) bool {
+		files = append(files, fd)
+		return true
+	})
+	return NewSchema(files...)
+}
+
+// Method returns the method called name on the wire, nil if it is not known.
+func (s *Schema) Method(name string) *Method {
+	if s == nil {
+		return nil
+	}
+	return s.byName[name]
+}
+
+// Methods returns all methods in the order of their files.
+func (s *Schema) Methods() []*Method {
+	if s == nil {
+		return nil
+	}
+	return s.methods
+}
