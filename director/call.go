@@ -1,0 +1,107 @@
+package director
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// failed turns the error of a call into the status that the client gets. The
+// status of a backend passes as it is: kubelet looks at its code and at the
+// beginning of its message. Only what went wrong here gets a status here, and
+// this is the only place that chooses one.
+func failed(m *method, err error) error {
+	var route *routeError
+	var bad *rewrite.MalformedError
+	switch {
+	case errors.As(err, &route):
+		return status.Errorf(route.code, "criproxy: %s: %s", shortName(m.Name), route.reason)
+	case errors.As(err, &bad):
+		return internal(m.Name, err)
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.FromContextError(err).Err()
+}
+
+// internal is the status for a message that we cannot work on.
+func internal(name string, err error) error {
+	return status.Errorf(codes.Internal, "criproxy: %s: %v", shortName(name), err)
+}
+
+// unicast does a call on one backend.
+func (t *table) unicast(ctx context.Context, m *method, backend int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	request, err := t.toBack(m, backend, request)
+	if err != nil {
+		return nil, err
+	}
+	reply := &codec.Frame{}
+	if err := t.backends[backend].Conn.Invoke(ctx, m.Name, request, reply, opts...); err != nil {
+		return nil, err
+	}
+	return t.toFront(m, backend, reply)
+}
+
+// toBack returns the request with the names that the backend knows. It does not
+// free the one it was given, which other backends may get as well.
+func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Frame, error) {
+	if !m.toBack[backend] {
+		return request, nil
+	}
+	return apply(m.request, request, t.backEdits[backend])
+}
+
+// toFront returns the reply with front names, and frees the one it was given.
+func (t *table) toFront(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) {
+	if !m.toFront[backend] {
+		return reply, nil
+	}
+	edited, err := apply(m.reply, reply, t.frontEdits[backend])
+	reply.Free()
+	if err != nil {
+		return nil, fmt.Errorf("reply of backend %s: %w", t.backends[backend], err)
+	}
+	return edited, nil
+}
+
+// apply is [rewrite.Plan.Apply] on frames, into pooled memory.
+func apply(plan *rewrite.Plan, in *codec.Frame, edit rewrite.Edit) (*codec.Frame, error) {
+	src := in.Bytes()
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(len(src) + len(src)/8 + 64) // room for some prefixes
+	out, err := plan.Apply((*buf)[:0], src, edit)
+	if err != nil {
+		pool.Put(buf)
+		return nil, err
+	}
+	if cap(out) != cap(*buf) { // it was too small: keep the larger one
+		pool.Put(buf)
+		buf = new([]byte)
+	}
+	*buf = out
+	return codec.NewPooledFrame(buf, pool), nil
+}
+
+// metadataOf returns the addresses to which the options of a call want its
+// header and trailer stored, nil where they do not.
+func metadataOf(opts []grpc.CallOption) (header, trailer *metadata.MD) {
+	for _, o := range opts {
+		switch o := o.(type) {
+		case grpc.HeaderCallOption:
+			header = o.HeaderAddr
+		case grpc.TrailerCallOption:
+			trailer = o.TrailerAddr
+		}
+	}
+	return header, trailer
+}

@@ -1,0 +1,110 @@
+package director
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// DefaultMaxMessage is the largest message, in bytes, that kubelet takes, and
+// that containerd sends.
+const DefaultMaxMessage = 16 << 20
+
+// Config is what a [Director] is made of. The zero value is not useful: it needs
+// at least one backend.
+type Config struct {
+	// Profile describes the API. Nil means that nothing is described: every call
+	// goes to the first backend as it is.
+	Profile *Profile
+
+	// Schema knows the methods of the API's newest version.
+	Schema *codec.Schema
+
+	// Backends, the primary first. Only the primary may be without a name.
+	Backends []Backend
+
+	// Edits is the code that the profile names under edits. It is called once
+	// for each backend.
+	Edits map[string]func(Backend) Edit
+
+	// Conversions is the code that the profile names under versions.
+	Conversions map[string]Conversion
+
+	// MaxMessage bounds a merged reply, in bytes. Zero means [DefaultMaxMessage].
+	MaxMessage int
+}
+
+// A Backend is one of the servers behind a [Director].
+type Backend struct {
+	// Name is how clients name it, and what stands before its names in front.
+	// See [CheckName].
+	Name string
+
+	// Conn is the way to it. It gets the methods of the newest version, and
+	// *codec.Frame messages; a [Conn] translates for servers that speak an older one.
+	Conn grpc.ClientConnInterface
+
+	// Maps are the tables for kinds of names that the profile says are mapped.
+	Maps map[string]map[string]string // :: kind → front name → back name
+}
+
+// String is the name by which people know the backend.
+func (b Backend) String() string {
+	if b.Name == "" {
+		return "primary"
+	}
+	return b.Name
+}
+
+// An Edit appends the new content of a field, whose content was value, to dst.
+type Edit func(dst, value []byte) ([]byte, error)
+
+// A Conversion turns messages of an old version into those of the newest (Up)
+// and back (Down). Either may be nil, where nothing is to be done.
+type Conversion struct {
+	Fields   []string // what it edits, as "Message.field"
+	Up, Down rewrite.Edit
+}
+
+// CheckName returns why name cannot be the name of a backend. It stands before
+// ids and images, and has to be recognized there.
+func CheckName(name string) error {
+	for _, bad := range []string{"://", "/", "__"} {
+		if strings.Contains(name, bad) {
+			return fmt.Errorf("backend name %q: contains %q, which separates a name from what follows it; leave it out", name, bad)
+		}
+	}
+	if strings.ContainsAny(name, " \t\r\n,:@\"") {
+		return fmt.Errorf("backend name %q: contains white space or one of , : @ \"; use letters, digits, dots and single underscores", name)
+	}
+	if strings.HasSuffix(name, "_") {
+		return fmt.Errorf("backend name %q: ends in an underscore, which runs into the separator \"__\"; leave it out", name)
+	}
+	return nil
+}
+
+func (c *Config) check() error {
+	if len(c.Backends) == 0 {
+		return errors.New("backends: want at least one")
+	}
+	var errs []error
+	seen := map[string]int{}
+	for i, b := range c.Backends {
+		if err := CheckName(b.Name); err != nil {
+			errs = append(errs, fmt.Errorf("backends[%d]: %w", i, err))
+		}
+		if b.Name == "" && i > 0 {
+			errs = append(errs, fmt.Errorf("backends[%d]: has no name; only the first one, the primary, may go without", i))
+		}
+		if j, twice := seen[b.Name]; twice && b.Name != "" {
+			errs = append(errs, fmt.Errorf("backends[%d]: the name %q is already used by backends[%d]", i, b.Name, j))
+		}
+		seen[b.Name] = i
+	}
+	return errors.Join(errs...)
+}

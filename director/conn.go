@@ -1,0 +1,277 @@
+package director
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// A ConnConfig says how to reach one backend.
+type ConnConfig struct {
+	Name    string // for errors
+	Address string // the path of its unix socket
+
+	// Profile, Schema and Conversions are those of the [Config] it will be used
+	// in; they are needed to speak to a backend in an older version of the API.
+	Profile     *Profile
+	Schema      *codec.Schema
+	Conversions map[string]Conversion
+
+	// MaxMessage is the largest message, in bytes, that is taken from the
+	// backend. Zero means [DefaultMaxMessage].
+	MaxMessage int
+}
+
+// A Conn is a connection to one backend. It takes the methods of the API's
+// newest version and speaks to the backend in the newest one that it has. It
+// connects by itself, again and again, and fails calls at once while it cannot.
+// It is safe for concurrent use.
+type Conn struct {
+	name, address string
+	cc            *grpc.ClientConn
+	versions      *versions
+	probing       chan struct{}         // holds a token: one probe at a time
+	spoken        atomic.Pointer[[]int] // versions the backend has, newest first; nil: to be found out
+	maxMessage    int
+}
+
+// NewConn returns a connection. It does nothing before its first call or Run.
+func NewConn(cfg ConnConfig) (*Conn, error) {
+	c := &Conn{name: cfg.Name, address: cfg.Address, probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage}
+	if c.maxMessage == 0 {
+		c.maxMessage = DefaultMaxMessage
+	}
+	if cfg.Profile != nil {
+		v, err := compileVersions(cfg.Profile, described(cfg.Profile, cfg.Schema), cfg.Conversions)
+		if err != nil {
+			return nil, err
+		}
+		if len(v.packages) > 1 {
+			c.versions = v
+		}
+	}
+	cc, err := grpc.NewClient("passthrough:///"+c.address,
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// Servers that are not grpc-go refuse a socket path here:
+		// https://github.com/kubernetes/kubernetes/pull/123463
+		grpc.WithAuthority("localhost"),
+		grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(codec.Raw),
+			grpc.MaxCallRecvMsgSize(c.maxMessage),
+			grpc.MaxCallSendMsgSize(c.maxMessage),
+		),
+		// As kubelet reconnects, in k8s.io/cri-client.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", c, err)
+	}
+	c.cc = cc
+	return c, nil
+}
+
+// String is the backend's name and address.
+func (c *Conn) String() string {
+	name := c.name
+	if name == "" {
+		name = "primary"
+	}
+	return name + " (" + c.address + ")"
+}
+
+// Run keeps the connection up, until ctx ends, when it closes it.
+func (c *Conn) Run(ctx context.Context) error {
+	defer c.cc.Close() //nolint:errcheck // nothing is left to be done
+	for {
+		state := c.cc.GetState()
+		if state != connectivity.Ready {
+			c.spoken.Store(nil) // who comes back may be another version
+		}
+		if state == connectivity.Idle {
+			c.cc.Connect()
+		}
+		if !c.cc.WaitForStateChange(ctx, state) {
+			return nil
+		}
+	}
+}
+
+// Close closes a connection that is not run.
+func (c *Conn) Close() error { return c.cc.Close() }
+
+// Versions returns the packages that the backend speaks, newest first, and asks
+// it if that is not known yet. It is empty for an API that has but one.
+func (c *Conn) Versions(ctx context.Context) ([]string, error) {
+	spoken, err := c.speaks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var packages []string
+	for _, v := range spoken {
+		packages = append(packages, c.versions.packages[v])
+	}
+	return packages, nil
+}
+
+// speaks returns the versions that the backend has.
+func (c *Conn) speaks(ctx context.Context) ([]int, error) {
+	if c.versions == nil {
+		return nil, nil
+	}
+	if known := c.spoken.Load(); known != nil {
+		return *known, nil
+	}
+	select {
+	case c.probing <- struct{}{}:
+		defer func() { <-c.probing }()
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	if known := c.spoken.Load(); known != nil { // another call was faster
+		return *known, nil
+	}
+	var has []int
+	for v, method := range c.versions.probe {
+		err := c.cc.Invoke(ctx, method, &codec.Frame{}, &codec.Frame{})
+		switch status.Code(err) {
+		case codes.OK:
+			has = append(has, v)
+		case codes.Unimplemented:
+		default:
+			return nil, c.explain(err, nil)
+		}
+	}
+	if len(has) == 0 {
+		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s speaks none of %s", c, strings.Join(c.versions.packages, ", "))
+	}
+	c.spoken.Store(&has)
+	return has, nil
+}
+
+// method finds how to call a method: its name and conversions in the version
+// the backend speaks. A nil *versioned means that it needs no translation.
+func (c *Conn) method(ctx context.Context, name string) (string, *versioned, int, error) {
+	if c.versions == nil {
+		return name, nil, 0, nil
+	}
+	m := c.versions.methods[name]
+	if m == nil {
+		return name, nil, 0, nil
+	}
+	spoken, err := c.speaks(ctx)
+	if err != nil {
+		return "", nil, 0, err
+	}
+	if v := spoken[0]; v > 0 {
+		return m.names[v], m, v, nil
+	}
+	return name, nil, 0, nil
+}
+
+// Invoke does a unary call.
+func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+	name, m, version, err := c.method(ctx, name)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return c.explain(c.cc.Invoke(ctx, name, args, reply, opts...), opts)
+	}
+	request, err := codec.FrameOf(args)
+	if err != nil {
+		return err
+	}
+	if request, err = down(m.request[version], request); err != nil {
+		return internal(name, err)
+	}
+	answer := &codec.Frame{}
+	if err := c.cc.Invoke(ctx, name, request, answer, opts...); err != nil {
+		return c.explain(err, opts)
+	}
+	if answer, err = up(m.reply[version], answer); err != nil {
+		return internal(name, err)
+	}
+	return codec.Deliver(reply, answer)
+}
+
+// NewStream opens a streaming call.
+func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	name, m, version, err := c.method(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	cs, err := c.cc.NewStream(ctx, desc, name, opts...)
+	if err != nil {
+		return nil, c.explain(err, nil)
+	}
+	cs = &explainedStream{cs, c}
+	if m == nil {
+		return cs, nil
+	}
+	return &convertedStream{
+		ClientStream: cs,
+		name:         name,
+		out:          func(f *codec.Frame) (*codec.Frame, error) { return down(m.request[version], f) },
+		in:           func(f *codec.Frame) (*codec.Frame, error) { return up(m.reply[version], f) },
+	}, nil
+}
+
+// explain adds which backend it was to the errors that gRPC made up on this side
+// because it could not reach it. What the backend itself said passes as it is.
+func (c *Conn) explain(err error, opts []grpc.CallOption) error {
+	switch status.Code(err) {
+	case codes.Unavailable:
+		header, trailer := metadataOf(opts)
+		if header != nil && *header != nil || trailer != nil && *trailer != nil {
+			return err // something came from the backend
+		}
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, status.Convert(err).Message())
+	case codes.Unimplemented:
+		if strings.Contains(err.Error(), "unknown service") {
+			c.spoken.Store(nil) // it came back as another version, faster than Run could see
+		}
+	case codes.ResourceExhausted:
+		if msg := status.Convert(err).Message(); strings.HasPrefix(msg, "grpc: received message larger than max") {
+			return status.Errorf(codes.ResourceExhausted, "criproxy: a message of backend %s is over the limit of %d bytes: %s", c, c.maxMessage, msg)
+		}
+	}
+	return err
+}
+
+// explainedStream is explain for the errors of a stream.
+type explainedStream struct {
+	grpc.ClientStream
+	conn *Conn
+}
+
+func (s *explainedStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err == nil || errors.Is(err, context.Canceled) || status.Code(err) != codes.Unavailable {
+		return err
+	}
+	header, _ := s.Header()
+	trailer := s.Trailer()
+	return s.conn.explain(err, []grpc.CallOption{grpc.Header(&header), grpc.Trailer(&trailer)})
+}

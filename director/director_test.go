@@ -1,0 +1,335 @@
+package director_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// echo answers Get and Put with a book that says what arrived, and counts.
+func echo(calls *atomic.Int32) muxtest.Handler {
+	return muxtest.Unary(func(_ context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
+		calls.Add(1)
+		switch method {
+		case muxtest.Method("Get"):
+			return muxtest.Bytes("Book", fmt.Sprintf("id: '7f' title: %q", muxtest.Text("GetRequest", request))), nil
+		case muxtest.Method("Put"):
+			return muxtest.Bytes("Book", fmt.Sprintf("id: '7f' title: %q", muxtest.Text("PutRequest", request))), nil
+		}
+		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	})
+}
+
+func call(t testing.TB, cc grpc.ClientConnInterface, method, request, text string, opts ...grpc.CallOption) (*codec.Frame, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	reply := &codec.Frame{}
+	err := cc.Invoke(ctx, muxtest.Method(method), muxtest.Frame(t, request, text), reply, opts...)
+	return reply, err
+}
+
+func TestACallGoesToTheOwnerOfTheNameInIt(t *testing.T) {
+	shelves := map[string]map[string]string{"shelves": {"rare": "", "maps": "atlas"}}
+	var calls [3]atomic.Int32
+	cc := muxtest.Mux(t, director.Config{
+		Profile:  muxtest.LibraryProfile(t),
+		Backends: []director.Backend{{}, {Name: "beta.io", Maps: shelves}, {Name: "gamma.io"}},
+	}, echo(&calls[0]), echo(&calls[1]), echo(&calls[2]))
+
+	for _, c := range []struct {
+		name, method, request string
+		want                  string // the reply
+		backend               int    // negative: none
+		code                  codes.Code
+		message               string
+	}{
+		{name: "a bare id is the primary's", method: "Get", request: `book_id: "12"`,
+			want: `id: "7f" title: "book_id: \"12\""`},
+		{name: "a prefix names the owner, and is translated both ways", method: "Get", request: `book_id: "beta.io__12"`,
+			want: `id: "beta.io__7f" title: "book_id: \"12\""`, backend: 1},
+		{name: "two names of one owner", method: "Get", request: `book_id: "gamma.io__12" lender_id: "gamma.io__a"`,
+			want: `id: "gamma.io__7f" title: "book_id: \"12\" lender_id: \"a\""`, backend: 2},
+		{name: "no name at all goes to the primary", method: "Get", request: ``,
+			want: `id: "7f"`},
+		{name: "an empty name says nothing", method: "Get", request: `book_id: "gamma.io__12" lender_id: ""`,
+			want: `id: "gamma.io__7f" title: "book_id: \"12\""`, backend: 2},
+		{name: "an unknown prefix is nobody's", method: "Get", request: `book_id: "omega.io__12"`,
+			backend: -1, code: codes.NotFound, message: `criproxy: Get: book "omega.io__12": nothing is known here by that prefix; there is beta.io, gamma.io`},
+		{name: "names of two owners", method: "Get", request: `book_id: "beta.io__12" lender_id: "gamma.io__a"`,
+			backend: -1, code: codes.InvalidArgument, message: `criproxy: Get: book "beta.io__12" and book "gamma.io__a" belong to different backends, and one call can only go to one`},
+		{name: "a name of an owner and one of the primary", method: "Get", request: `book_id: "beta.io__12" lender_id: "a"`,
+			backend: -1, code: codes.InvalidArgument, message: `criproxy: Get: book "beta.io__12" and book "a" belong to different backends, and one call can only go to one`},
+
+		{name: "a mapped name chooses, and is translated", method: "Put", request: `shelf: "maps"`,
+			want: `id: "beta.io__7f" title: "shelf: \"atlas\""`, backend: 1},
+		{name: "a mapped name can be the default over there", method: "Put", request: `shelf: "rare"`,
+			want: `id: "beta.io__7f" title: "shelf: \"\""`, backend: 1},
+		{name: "a name that is in no map says nothing", method: "Put", request: `shelf: "other"`,
+			want: `id: "7f" title: "shelf: \"other\""`},
+		{name: "the name of a backend chooses", method: "Put", request: `labels {key: "backend" value: "gamma.io"}`,
+			want: `id: "gamma.io__7f" title: "labels[\"backend\"]: \"gamma.io\""`, backend: 2},
+		{name: "choosers are asked in order", method: "Put", request: `shelf: "maps" labels {key: "backend" value: "gamma.io"}`,
+			want: `id: "beta.io__7f" title: "shelf: \"atlas\" labels[\"backend\"]: \"gamma.io\""`, backend: 1},
+		{name: "a name goes before choosers", method: "Put", request: `book {id: "gamma.io__1"} shelf: "maps"`,
+			want: `id: "gamma.io__7f" title: "book {id: \"1\"} shelf: \"maps\""`, backend: 2},
+		{name: "a backend that is none", method: "Put", request: `labels {key: "backend" value: "bets.io"}`,
+			backend: -1, code: codes.InvalidArgument, message: `criproxy: Put: labels["backend"] is "bets.io", which is no backend; there is beta.io, gamma.io`},
+		{name: "an empty choice is none", method: "Put", request: `labels {key: "backend" value: ""}`,
+			want: `id: "7f" title: "labels[\"backend\"]: \"\""`},
+		{name: "a choice that contradicts a bare name", method: "Put", request: `book {id: "1"} labels {key: "backend" value: "gamma.io"}`,
+			backend: -1, code: codes.InvalidArgument, message: `criproxy: Put: the request is for backend gamma.io, but book "1" is the primary's`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var before [3]int32
+			for i := range calls {
+				before[i] = calls[i].Load()
+			}
+			got, err := call(t, cc, c.method, c.method+"Request", c.request)
+			if c.code != codes.OK {
+				assert.Equal(t, c.code, status.Code(err))
+				assert.Equal(t, c.message, status.Convert(err).Message())
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, c.want, muxtest.Text("Book", got))
+			}
+			for i := range calls {
+				want := before[i]
+				if i == c.backend {
+					want++
+				}
+				assert.Equal(t, want, calls[i].Load(), "calls of backend %d", i)
+			}
+		})
+	}
+}
+
+// shelf answers List with books, after a signal if there is one.
+func shelf(books string) muxtest.Handler {
+	return muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
+		return muxtest.Bytes("ListResponse", books), nil
+	})
+}
+
+func fails(code codes.Code, message string) muxtest.Handler {
+	return muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
+		return nil, status.Error(code, message)
+	})
+}
+
+func TestAListMergesInBackendOrder(t *testing.T) {
+	second := make(chan struct{})
+	first := muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
+		<-second // the primary answers last, and comes first all the same
+		return muxtest.Bytes("ListResponse", `books {id: "1"} books {id: "2" quotes {id: "3"}}`), nil
+	})
+	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, first,
+		muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
+			defer close(second)
+			return muxtest.Bytes("ListResponse", `books {id: "1" title: "one"} books {title: "nameless"}`), nil
+		}),
+		shelf(`books {id: "9" quotes {id: "8"}}`))
+	got, err := call(t, cc, "List", "ListRequest", "")
+	require.NoError(t, err)
+	muxtest.EqualProto(t, "ListResponse", `
+		books {id: "1"} books {id: "2" quotes {id: "3"}}
+		books {id: "beta.io__1" title: "one"} books {title: "nameless"}
+		books {id: "gamma.io__9" quotes {id: "gamma.io__8"}}`, got)
+}
+
+func TestAFilterNarrowsAListToItsOwner(t *testing.T) {
+	one := shelf(`books {id: "1"}`)
+	never := muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
+		t.Error("this backend should not have been asked")
+		return &codec.Frame{}, nil
+	})
+	for _, c := range []struct {
+		request, want     string
+		primary, secondry muxtest.Handler
+	}{
+		{`book_id: "1"`, `books {id: "1"}`, one, never},
+		{`book_id: "beta.io__1"`, `books {id: "beta.io__1"}`, never, one},
+		{`book_id: "omega.io__1"`, ``, never, never},
+		{`book_id: "beta.io__1" lender_id: "1"`, ``, never, never},
+		{`book_id: ""`, `books {id: "1"} books {id: "beta.io__1"}`, one, one},
+	} {
+		cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, c.primary, c.secondry)
+		got, err := call(t, cc, "List", "ListRequest", c.request)
+		require.NoError(t, err, c.request)
+		muxtest.EqualProto(t, "ListResponse", c.want, got)
+	}
+}
+
+func TestAListFailsWithTheStatusOfTheBackendThatFails(t *testing.T) {
+	hung := muxtest.Unary(func(ctx context.Context, _ string, _ *codec.Frame) (*codec.Frame, error) {
+		<-ctx.Done() // it must be cancelled, or the test never ends
+		return nil, ctx.Err()
+	})
+	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)},
+		hung, fails(codes.DataLoss, "the shelf has burnt"), hung)
+	_, err := call(t, cc, "List", "ListRequest", "")
+	assert.Equal(t, codes.DataLoss, status.Code(err))
+	assert.Equal(t, "the shelf has burnt", status.Convert(err).Message(), "verbatim")
+}
+
+func TestABackendThatLacksAMethodIsSkippedWhereTheProfileSaysSo(t *testing.T) {
+	lacks := fails(codes.Unimplemented, "unknown method Tidy")
+	tidy := muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) { return &codec.Frame{}, nil })
+	profile := muxtest.LibraryProfile(t)
+
+	_, err := call(t, muxtest.Mux(t, director.Config{Profile: profile}, tidy, lacks), "Tidy", "TidyRequest", "")
+	assert.NoError(t, err)
+	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, tidy), "Tidy", "TidyRequest", "")
+	assert.NoError(t, err)
+	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, lacks), "Tidy", "TidyRequest", "")
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "nobody has it")
+	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, fails(codes.Aborted, "no")), "Tidy", "TidyRequest", "")
+	assert.Equal(t, codes.Aborted, status.Code(err))
+	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, shelf("")), "List", "ListRequest", "")
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "a list may not be short of a backend")
+}
+
+func TestABackendThatIsDownIsNamed(t *testing.T) {
+	dir := muxtest.Dir(t)
+	up := muxtest.Serve(t, dir+"/up.sock", shelf(`books {id: "1"}`))
+	var backends []director.Backend
+	for name, path := range map[string]string{"": up.Path} {
+		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: path})
+		require.NoError(t, err)
+		defer conn.Close()
+		backends = append(backends, director.Backend{Name: name, Conn: conn})
+	}
+	down, err := director.NewConn(director.ConnConfig{Name: "beta.io", Address: dir + "/down.sock"})
+	require.NoError(t, err)
+	defer down.Close()
+	d, err := director.New(director.Config{
+		Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library,
+		Backends: append(backends, director.Backend{Name: "beta.io", Conn: down}),
+	})
+	require.NoError(t, err)
+	cc := muxtest.Connect(t, muxtest.ServeDirector(t, dir+"/mux.sock", d))
+
+	for _, request := range []string{"", `book_id: "beta.io__1"`} {
+		_, err = call(t, cc, "List", "ListRequest", request)
+		assert.Equal(t, codes.Unavailable, status.Code(err))
+		assert.Contains(t, err.Error(), "criproxy: backend beta.io ("+dir+"/down.sock) cannot be reached: ")
+		assert.Contains(t, err.Error(), "no such file or directory")
+	}
+	_, err = call(t, cc, "Get", "GetRequest", `book_id: "1"`)
+	assert.NoError(t, err, "the primary's objects are not concerned")
+
+	muxtest.Serve(t, dir+"/down.sock", shelf(`books {id: "2"}`))
+	require.Eventually(t, func() bool {
+		got, err := call(t, cc, "List", "ListRequest", "")
+		return err == nil && muxtest.Text("ListResponse", got) == `books {id: "1"} books {id: "beta.io__2"}`
+	}, 10*time.Second, 20*time.Millisecond, "it reconnects by itself")
+}
+
+func TestAMergedListOverTheLimitSaysSo(t *testing.T) {
+	big := shelf(fmt.Sprintf("books {title: '%01000d'}", 0))
+	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t), MaxMessage: 1500}, big, big)
+	_, err := call(t, cc, "List", "ListRequest", "")
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.Equal(t, "criproxy: List: the merged reply of 2 backends is 2012 bytes, more than the limit of 1500", status.Convert(err).Message())
+
+	cc = muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t), MaxMessage: 900}, big, big)
+	_, err = call(t, cc, "List", "ListRequest", "")
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.Contains(t, err.Error(), "is over the limit of 900 bytes")
+}
+
+func TestAMalformedMessageIsAnErrorThatSaysWhere(t *testing.T) {
+	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, shelf(""),
+		muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
+			return codec.NewFrame([]byte("\x0a\x09x")), nil
+		}))
+	err := cc.Invoke(t.Context(), muxtest.Method("Get"), codec.NewFrame([]byte("\x0a")), &codec.Frame{})
+	assert.EqualError(t, err, "rpc error: code = Internal desc = criproxy: Get: malformed protobuf at byte 1: bad length")
+	_, err = call(t, cc, "List", "ListRequest", "")
+	assert.EqualError(t, err, "rpc error: code = Internal desc = criproxy: List: reply of backend beta.io: malformed protobuf at byte 1: length 9, but 1 bytes are left")
+}
+
+func TestBadConfigurationIsRefusedWithAllItsMistakes(t *testing.T) {
+	profile := muxtest.LibraryProfile(t)
+	conn := grpc.ClientConnInterface(nil)
+	for _, c := range []struct {
+		name string
+		cfg  director.Config
+		want string
+	}{
+		{"nothing", director.Config{}, "backends: want at least one"},
+		{"names", director.Config{Backends: []director.Backend{{Conn: conn}, {}, {Name: "a"}, {Name: "a"}, {Name: "b/c"}, {Name: "unix://d"}, {Name: "e__f"}, {Name: "g h"}, {Name: "i_"}}},
+			`backends[1]: has no name; only the first one, the primary, may go without
+backends[3]: the name "a" is already used by backends[2]
+backends[4]: backend name "b/c": contains "/", which separates a name from what follows it; leave it out
+backends[5]: backend name "unix://d": contains "://", which separates a name from what follows it; leave it out
+backends[6]: backend name "e__f": contains "__", which separates a name from what follows it; leave it out
+backends[7]: backend name "g h": contains white space or one of , : @ "; use letters, digits, dots and single underscores
+backends[8]: backend name "i_": ends in an underscore, which runs into the separator "__"; leave it out`},
+		{"a handler mapped twice", director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{
+			{Name: "a", Maps: map[string]map[string]string{"shelves": {"x": "y"}}},
+			{Name: "b", Maps: map[string]map[string]string{"shelves": {"x": "z"}}}}},
+			`backend b: shelves "x" is already mapped to backend a`},
+		{"fields", director.Config{Profile: muxtest.LibraryProfile(t, "Book.id", "Book.idd", `"*.lender_id"`, `"*.lener_id"`), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
+			"fields: *.lener_id: no message has a string field of that name (did you mean \"lender_id\"?)\nBook.idd: no such field (did you mean \"id\"?)"},
+		{"methods", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream", "List|Steam", "- shelf: shelf", "- shelf: shef", "Tidy:", "Get:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
+			`methods.Get.all: concat would keep only the last backend's library.v1.Book.id
+methods.Put.choose: path shef: library.v1.PutRequest has no field "shef" (did you mean "shelf"?)
+methods.List|Steam: no method is called "Steam"`},
+		{"a stream to all", director.Config{Profile: muxtest.LibraryProfile(t, "Tidy:", "Upload:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
+			"methods.Upload.all: the client sends a stream, which can go to one backend only"},
+		{"another package", director.Config{Profile: muxtest.LibraryProfile(t, "library.v1", "library.v2"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
+			"versions: the schema has no service in package library.v2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := director.New(c.cfg)
+			require.Error(t, err)
+			assert.Equal(t, c.want, err.Error())
+		})
+	}
+}
+
+func TestBadProfilesAreRefusedWithAllTheirMistakes(t *testing.T) {
+	_, err := director.ParseProfile([]byte(`
+names:
+  backend: {front: "{backend}/{name}", bare: anyone}
+  a: {front: "{name}", bare: nobody}
+  b: {front: "x", map: y}
+edits:
+  a: {replies: x}
+fields:
+  A.b: c
+methods:
+  "[": {all: first, missing: ignore, choose: [d: path]}
+`))
+	assert.EqualError(t, err, `edits.a: is a kind of name already
+fields.A.b: "c" is neither under names nor under edits
+methods.[.all: is "first", want "concat"
+methods.[.choose: "d" is neither "backend" nor under names
+methods.[.missing: is "ignore", want "fail" or "skip"
+methods.[: "[" is no pattern
+names.a.bare: is "nobody", want "primary" or "anyone"
+names.a.front: is "{name}", want "{backend}", a separator and "{name}"
+names.b: has both front and map, want one
+names.backend: this kind is built in, choose another name
+versions: want at least one package`)
+
+	_, err = director.ParseProfile([]byte("versons: []\nmethods: {Put: {choose: [[a]]}}"))
+	assert.EqualError(t, err, `line 1: versons: unknown key (did you mean "versions"?)
+line 2: methods.Put.choose[0]: want one "kind: path", such as "handler: runtime_handler"`)
+}

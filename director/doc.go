@@ -1,0 +1,35 @@
+// Package director makes several gRPC servers answer as one.
+//
+// A [Director] is a connection ([grpc.ClientConnInterface]) that chooses its
+// backend on the first message of each call, and the handler that puts it
+// behind a server socket:
+//
+//	d, err := director.New(director.Config{
+//		Profile:  profile,        // what the API means: which fields hold names, what is a list
+//		Schema:   codec.LinkedIn(),
+//		Backends: []director.Backend{{Conn: a}, {Name: "beta.io", Conn: b}},
+//	})
+//	srv := grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
+//	err = srv.Serve(listener)
+//
+// # How a backend is chosen
+//
+// The first backend is the primary. For a method that the profile describes:
+//
+//  1. A name in the request that says whose it is decides: "beta.io__7f". If two
+//     such names disagree the call is refused, or, if it is a list, is empty.
+//  2. Else the method's own choosers are asked, in order: a runtime handler, an
+//     annotation.
+//  3. Else a bare name of a kind that has none elsewhere is the primary's: "7f".
+//  4. Else the call goes to all backends if it is a list, and to the primary if not.
+//
+// A method that no profile describes passes to the primary untouched, whatever
+// its kind of streaming.
+//
+// # What happens to a message
+//
+// Names are front names on the client's side of the director, and back names on
+// the side of a backend; they are translated here and nowhere else. All other
+// bytes pass as they are. Metadata, deadlines, cancellation, headers, trailers
+// and status travel both ways unchanged.
+package director

@@ -1,0 +1,97 @@
+package director
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// part is what one backend answered to a call that went to all.
+type part struct {
+	reply           *codec.Frame
+	header, trailer metadata.MD
+	err             error
+}
+
+// fanout does a call on all backends at once, under the caller's deadline, and
+// joins what they answer in the order of the backends. If one fails the call
+// fails, with that backend's status: a list that is short of a backend's items
+// makes kubelet kill them.
+func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	request.Bytes() // in one piece before several goroutines read it
+
+	parts := make([]part, len(t.backends))
+	ask := func(i int) {
+		p := &parts[i]
+		p.reply, p.err = t.unicast(ctx, m, i, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
+		if p.err != nil && !m.left(p.err) {
+			cancel() // the call has failed: the other backends need not go on
+		}
+	}
+	var wg sync.WaitGroup
+	for i := 1; i < len(parts); i++ {
+		wg.Go(func() { ask(i) })
+	}
+	ask(0)
+	wg.Wait()
+
+	return t.join(m, parts, opts)
+}
+
+// left reports whether a backend that answered err is left out of the merge.
+func (m *method) left(err error) bool {
+	return m.skipMissing && status.Code(err) == codes.Unimplemented
+}
+
+func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
+	header, trailer := metadataOf(opts)
+	var replies []*codec.Frame
+	var failure *part
+	for i := range parts {
+		p := &parts[i]
+		switch {
+		case p.err == nil:
+			replies = append(replies, p.reply)
+			store(header, p.header)
+			store(trailer, p.trailer)
+		case failure == nil, m.left(failure.err) && !m.left(p.err),
+			status.Code(failure.err) == codes.Canceled && status.Code(p.err) != codes.Canceled:
+			failure = p // what failed by itself tells more than what was cancelled because of it
+		}
+	}
+	if failure != nil && (!m.left(failure.err) || len(replies) == 0) {
+		for _, r := range replies {
+			r.Free()
+		}
+		if header != nil {
+			*header = failure.header
+		}
+		if trailer != nil {
+			*trailer = failure.trailer
+		}
+		return nil, failure.err
+	}
+	merged := codec.Concat(replies)
+	if n := merged.Len(); n > t.maxMessage {
+		merged.Free()
+		return nil, &routeError{codes.ResourceExhausted, fmt.Sprintf(
+			"the merged reply of %d backends is %d bytes, more than the limit of %d", len(replies), n, t.maxMessage)}
+	}
+	return merged, nil
+}
+
+// store adds md to what is at addr, if the caller wants it.
+func store(addr *metadata.MD, md metadata.MD) {
+	if addr != nil && len(md) > 0 {
+		*addr = metadata.Join(*addr, md)
+	}
+}

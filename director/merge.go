@@ -1,0 +1,152 @@
+package director
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// merged is the streams of all backends as one: messages in the order in which
+// they come, the end when all have ended, the failure of the first that fails.
+//
+// One goroutine a backend receives and hands over, without a buffer between, so
+// that a slow client slows the backends as it would without us. They end with
+// the call's context.
+type merged struct {
+	ctx     context.Context
+	streams []*single
+	frames  chan *codec.Frame
+	ended   chan struct{} // closed when no goroutine will hand over any more
+
+	first    sync.Once
+	headered chan struct{} // closed when header is set
+	header   metadata.MD   // of the first backend to send one
+
+	mu     sync.Mutex
+	err    error // of the first backend to fail
+	failed *single
+	left   int // backends that lack the method, where that is no failure
+}
+
+// merge opens the call on all backends.
+func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, request *codec.Frame, opts []grpc.CallOption) (source, error) {
+	s := &merged{
+		ctx:      ctx,
+		frames:   make(chan *codec.Frame),
+		ended:    make(chan struct{}),
+		headered: make(chan struct{}),
+	}
+	for i, b := range t.backends {
+		cs, err := b.Conn.NewStream(ctx, desc, m.Name, opts...)
+		if err != nil {
+			return nil, err // the caller's cancel ends those that are open
+		}
+		s.streams = append(s.streams, &single{ClientStream: cs, table: t, method: m, backend: i})
+	}
+	request.Bytes() // in one piece, for all
+	var wg sync.WaitGroup
+	for _, one := range s.streams {
+		if err := one.send(request); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		_ = one.CloseSend() // recv tells
+		wg.Go(func() {
+			if err := s.pump(one); err != nil && s.fail(one, err) {
+				cancel()
+			}
+		})
+	}
+	go func() {
+		wg.Wait()
+		close(s.ended)
+	}()
+	return s, nil
+}
+
+// pump hands over what one backend sends until it ends. A nil error is its good
+// end.
+func (s *merged) pump(one *single) error {
+	if md, err := one.Header(); err == nil && md != nil {
+		s.first.Do(func() {
+			s.header = md
+			close(s.headered)
+		})
+	}
+	for {
+		f, err := one.recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case s.frames <- f:
+		case <-s.ctx.Done():
+			return status.FromContextError(s.ctx.Err()).Err()
+		}
+	}
+}
+
+// fail reports whether the failure of one backend is that of the call.
+func (s *merged) fail(one *single, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one.method.left(err) {
+		if s.left++; s.left < len(s.streams) {
+			return false
+		}
+	}
+	if s.err == nil {
+		s.err, s.failed = err, one
+	}
+	return true
+}
+
+// send is for the messages after the first, of which a call to all backends has
+// none; the first was sent when it was opened.
+func (s *merged) send(*codec.Frame) error { return nil }
+
+func (s *merged) recv() (*codec.Frame, error) {
+	select {
+	case f := <-s.frames:
+		return f, nil
+	case <-s.ended:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.err != nil {
+			return nil, s.err
+		}
+		return nil, io.EOF
+	}
+}
+
+func (s *merged) Header() (metadata.MD, error) {
+	select {
+	case <-s.headered:
+		return s.header, nil
+	case <-s.ended:
+		return nil, nil
+	}
+}
+
+func (s *merged) Trailer() metadata.MD {
+	<-s.ended
+	if s.failed != nil {
+		return s.failed.Trailer()
+	}
+	var all metadata.MD
+	for _, one := range s.streams {
+		all = metadata.Join(all, one.Trailer())
+	}
+	return all
+}
+
+func (s *merged) CloseSend() error { return nil }

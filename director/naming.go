@@ -1,0 +1,141 @@
+package director
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// verdict is what a front name says about whose it is.
+type verdict int
+
+const (
+	silent    verdict = iota // nothing
+	decided                  // it is the backend's
+	primarys                 // it is the primary's, being bare
+	ownerless                // nobody's
+)
+
+// naming translates the names of one kind. It is immutable.
+type naming struct {
+	kind    string
+	decides bool // such a name in a request decides where it goes
+	owner   func(front []byte) (backend int, v verdict)
+	// toBack and toFront append the translation of a name of the backend. They
+	// leave the empty name empty.
+	toBack  func(dst, front []byte, backend int) []byte
+	toFront func(dst, back []byte, backend int) []byte
+	changes []bool // by backend: whether a name of it is ever different in front
+}
+
+// separator returns what stands between backend and name in a form such as
+// "{backend}__{name}".
+func separator(form string) (string, error) {
+	sep, ok := strings.CutPrefix(form, "{backend}")
+	if ok {
+		sep, ok = strings.CutSuffix(sep, "{name}")
+	}
+	if !ok || sep == "" {
+		return "", fmt.Errorf("is %q, want \"{backend}\", a separator and \"{name}\"", form)
+	}
+	return sep, nil
+}
+
+// prefixed is the naming by prefix: a name of every backend but the first
+// carries the backend's.
+func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend) *naming {
+	prefixes := make([]string, len(backends))
+	changes := make([]bool, len(backends))
+	index := map[string]int{} // :: backend's name → its place
+	for i, b := range backends {
+		if i > 0 {
+			prefixes[i], changes[i] = b.Name+sep, true
+			index[b.Name] = i
+		}
+	}
+	separator := []byte(sep)
+	return &naming{
+		kind:    kind,
+		decides: true,
+		changes: changes,
+		owner: func(front []byte) (int, verdict) {
+			if at := bytes.Index(front, separator); at >= 0 {
+				if i, ok := index[string(front[:at])]; ok {
+					return i, decided
+				}
+				if bareIsPrimarys {
+					return 0, ownerless
+				}
+			}
+			if bareIsPrimarys && len(front) > 0 {
+				return 0, primarys
+			}
+			return 0, silent
+		},
+		toBack: func(dst, front []byte, backend int) []byte {
+			return append(dst, bytes.TrimPrefix(front, []byte(prefixes[backend]))...)
+		},
+		toFront: func(dst, back []byte, backend int) []byte {
+			if len(back) == 0 {
+				return dst
+			}
+			return append(append(dst, prefixes[backend]...), back...)
+		},
+	}
+}
+
+// mapped is the naming by table: what is in no table is the same on both sides.
+func mapped(kind string, backends []Backend) (*naming, error) {
+	owners := map[string]int{} // :: front name → backend
+	toBack := make([]map[string]string, len(backends))
+	toFront := make([]map[string]string, len(backends))
+	changes := make([]bool, len(backends))
+	for i, b := range backends {
+		toBack[i], toFront[i] = b.Maps[kind], map[string]string{}
+		fronts := make([]string, 0, len(toBack[i]))
+		for front := range toBack[i] {
+			fronts = append(fronts, front)
+		}
+		slices.Sort(fronts) // of two names for one, the first is shown
+		for _, front := range fronts {
+			if front == "" {
+				return nil, fmt.Errorf("backend %s: %s: the empty name cannot be mapped, it is the default everywhere", b, kind)
+			}
+			if other, twice := owners[front]; twice {
+				return nil, fmt.Errorf("backend %s: %s %q is already mapped to backend %s", b, kind, front, backends[other])
+			}
+			owners[front] = i
+			back := toBack[i][front]
+			if _, ok := toFront[i][back]; !ok {
+				toFront[i][back] = front
+			}
+			changes[i] = changes[i] || front != back
+		}
+	}
+	translate := func(dst, name []byte, table map[string]string) []byte {
+		if len(name) == 0 {
+			return dst
+		}
+		if to, ok := table[string(name)]; ok {
+			return append(dst, to...)
+		}
+		return append(dst, name...)
+	}
+	return &naming{
+		kind:    kind,
+		changes: changes,
+		owner: func(front []byte) (int, verdict) {
+			if i, ok := owners[string(front)]; ok {
+				return i, decided
+			}
+			return 0, silent
+		},
+		toBack: func(dst, front []byte, backend int) []byte {
+			return translate(dst, front, toBack[backend])
+		},
+		toFront: func(dst, back []byte, backend int) []byte {
+			return translate(dst, back, toFront[backend])
+		},
+	}, nil
+}

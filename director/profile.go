@@ -1,0 +1,210 @@
+package director
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/criproxy/criproxy/internal/strict"
+)
+
+// A Profile says what an API means, in the multiplexer's words: which fields
+// hold names, how the names look in front, and what is to be done with the few
+// methods for which that does not follow from their fields. It is data; the
+// language is documented in docs/profile.md.
+type Profile struct {
+	// Versions are the packages that are one API on the wire, newest first.
+	// Inside, everything is the newest; a client may speak any.
+	Versions []Version `yaml:"versions"`
+
+	// Probe is the method, as "Service/Method", that is called with an empty
+	// message to find out which versions a backend speaks. Needed only if there
+	// is more than one version.
+	Probe string `yaml:"probe"`
+
+	// Names are the kinds of names that belong to one backend.
+	Names map[string]NameForm `yaml:"names"` // :: kind → form
+
+	// Edits are classes of fields whose content some code has to adapt.
+	Edits map[string]EditForm `yaml:"edits"` // :: class → code
+
+	// Fields say where the names, and what the edits are for, stand:
+	// "Message.field" or "*.field" → kind or class. Every path that reaches a
+	// field follows.
+	Fields map[string]string `yaml:"fields"`
+
+	// Harmless are string and bytes fields that somebody looked at and found to
+	// hold nothing that belongs to one backend: message → fields. They are not
+	// touched, and not reported.
+	Harmless map[string][]string `yaml:"harmless"`
+
+	// Methods are the exceptions, by method name. A key may hold several names
+	// and patterns: "List*|ImageFsInfo".
+	Methods map[string]MethodForm `yaml:"methods"`
+
+	// Secret fields are hidden wherever a message is shown, in addition to those
+	// that the schema marks with debug_redact: "Message.field" or "*.field".
+	Secret []string `yaml:"secret"`
+}
+
+// A Version is one package of the API.
+type Version struct {
+	Package string `yaml:"package"`
+	// Convert names the conversions, in order, that turn its messages into those
+	// of the newest version. Optional: most versions differ by name only.
+	Convert []string `yaml:"convert"`
+}
+
+// A NameForm says how the names of one kind look in front.
+type NameForm struct {
+	// Front is the form of a name of a backend other than the primary, such as
+	// "{backend}__{name}". The primary's names are the same on both sides.
+	Front string `yaml:"front"`
+
+	// Bare says what a front name without such a prefix is: "primary", the
+	// primary's, in which case a prefix that is no backend's is an error;
+	// "anyone", it does not say, and a prefix that is no backend's is part of
+	// the name.
+	Bare string `yaml:"bare"`
+
+	// Map names the table in [Backend.Maps] that translates these names, in
+	// place of Front. Such names decide nothing but where a method chooses by
+	// them.
+	Map string `yaml:"map"`
+}
+
+// An EditForm names the code, in [Config.Edits], for a class of fields.
+type EditForm struct {
+	Replies string `yaml:"replies"` // for replies of a backend on their way to the client
+}
+
+// A MethodForm is what the profile says of a method.
+type MethodForm struct {
+	// Choose lists ways to find the backend, the first that says one decides.
+	Choose []ChooseForm `yaml:"choose"`
+
+	// All sends the call to all backends. "concat" joins their replies, the
+	// primary's first; of a stream it joins the streams.
+	All string `yaml:"all"`
+
+	// Missing says what a backend that does not implement the method means for a
+	// call to all of them: "fail" (the default), or "skip" it unless none has it.
+	Missing string `yaml:"missing"`
+}
+
+// A ChooseForm is one way to choose a backend: the kind of name and the path in
+// the request where it stands. The kind "backend" is the name of a backend
+// itself.
+//
+//	handler: runtime_handler
+//	backend: config.annotations["kubernetes.io/target-runtime"]
+type ChooseForm struct {
+	Kind string
+	Path string
+}
+
+// UnmarshalYAML reads the one key and value a ChooseForm is written as.
+func (c *ChooseForm) UnmarshalYAML(n *yaml.Node) error {
+	var m map[string]string
+	if err := n.Decode(&m); err != nil || len(m) != 1 {
+		return errors.New(`want one "kind: path", such as "handler: runtime_handler"`)
+	}
+	for c.Kind, c.Path = range m {
+	}
+	return nil
+}
+
+// ParseProfile reads a profile written in YAML. Its error names every mistake.
+// Whether the fields and methods it names exist is found by [New], which has
+// the schema.
+func ParseProfile(data []byte) (*Profile, error) {
+	p := &Profile{}
+	if err := strict.Unmarshal(data, p); err != nil {
+		return nil, err
+	}
+	return p, p.check()
+}
+
+func (p *Profile) check() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(p.Versions) == 0 {
+		fail("versions: want at least one package")
+	}
+	if len(p.Versions) > 1 && p.Probe == "" {
+		fail("probe: want a method as \"Service/Method\", to find out which of %d versions a backend speaks", len(p.Versions))
+	}
+	for kind, form := range p.Names {
+		switch {
+		case kind == "backend":
+			fail("names.backend: this kind is built in, choose another name")
+		case form.Map != "" && form.Front != "":
+			fail("names.%s: has both front and map, want one", kind)
+		case form.Map == "":
+			if _, err := separator(form.Front); err != nil {
+				fail("names.%s.front: %w", kind, err)
+			}
+			if form.Bare != "primary" && form.Bare != "anyone" {
+				fail("names.%s.bare: is %q, want \"primary\" or \"anyone\"", kind, form.Bare)
+			}
+		}
+	}
+	for class := range p.Edits {
+		if _, twice := p.Names[class]; twice {
+			fail("edits.%s: is a kind of name already", class)
+		}
+	}
+	for field, class := range p.Fields {
+		if _, ok := p.Names[class]; !ok {
+			if _, ok := p.Edits[class]; !ok {
+				fail("fields.%s: %q is neither under names nor under edits", field, class)
+			}
+		}
+	}
+	for pattern, form := range p.Methods {
+		for _, one := range strings.Split(pattern, "|") {
+			if _, err := path.Match(one, ""); err != nil {
+				fail("methods.%s: %q is no pattern", pattern, one)
+			}
+		}
+		if form.All != "" && form.All != "concat" {
+			fail("methods.%s.all: is %q, want \"concat\"", pattern, form.All)
+		}
+		if form.Missing != "" && form.Missing != "fail" && form.Missing != "skip" {
+			fail("methods.%s.missing: is %q, want \"fail\" or \"skip\"", pattern, form.Missing)
+		}
+		for _, c := range form.Choose {
+			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" {
+				fail("methods.%s.choose: %q is neither \"backend\" nor under names", pattern, c.Kind)
+			}
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// method returns what the profile says of a method: what stands under its own
+// name, or else under the one pattern that matches it.
+func (p *Profile) method(name string) (MethodForm, error) {
+	var found MethodForm
+	var by []string
+	for key, form := range p.Methods {
+		for _, one := range strings.Split(key, "|") {
+			if one == name {
+				return form, nil
+			}
+			if ok, _ := path.Match(one, name); ok {
+				found, by = form, append(by, one)
+			}
+		}
+	}
+	if len(by) > 1 {
+		slices.Sort(by)
+		return found, fmt.Errorf("methods: %s is matched by %s; write it out under its own name", name, strings.Join(by, " and "))
+	}
+	return found, nil
+}

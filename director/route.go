@@ -1,0 +1,130 @@
+package director
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// who gets a call.
+type who int
+
+const (
+	one    who = iota // one backend
+	all               // every backend, and their replies are merged
+	nobody            // no backend can have what is asked for: the reply is empty
+)
+
+// destination is where a call goes.
+type destination struct {
+	who     who
+	backend int // for one
+}
+
+// A routeError is a request that cannot be sent to any backend.
+type routeError struct {
+	code   codes.Code
+	reason string
+}
+
+func (e *routeError) Error() string { return e.reason }
+
+// route finds the destination of a call by the rules in the package's
+// documentation. It is a function of the table and the bytes alone.
+func (t *table) route(m *method, request *codec.Frame) (destination, error) {
+	if m.request == nil && len(m.choosers) == 0 {
+		return t.unclaimed(m), nil // nothing in the message can matter: do not even join its pieces
+	}
+	body := request.Bytes()
+	var few [8]rewrite.Found
+	names, err := m.request.Find(few[:0], body)
+	if err != nil {
+		return destination{}, err
+	}
+	owner, by := -1, rewrite.Found{} // the backend, and the name that says so
+	var bare *rewrite.Found
+	for i, f := range names {
+		n := t.classes[f.Class].naming
+		if n == nil || !n.decides {
+			continue
+		}
+		b, v := n.owner(f.Value)
+		switch {
+		case v == ownerless:
+			return t.mismatch(m, &routeError{codes.NotFound, fmt.Sprintf(
+				"%s %q: nothing is known here by that prefix; there is %s", n.kind, f.Value, t.names())})
+		case v == primarys && bare == nil:
+			bare = &names[i]
+		case v == decided && owner >= 0 && owner != b:
+			return t.mismatch(m, t.conflict(by, f))
+		case v == decided:
+			owner, by = b, f
+		}
+	}
+	if owner < 0 {
+		if owner, err = t.choose(m, body); err != nil {
+			return destination{}, err
+		}
+		if owner > 0 && bare != nil {
+			return t.mismatch(m, &routeError{codes.InvalidArgument, fmt.Sprintf(
+				"the request is for backend %s, but %s %q is the primary's", t.backends[owner], t.classes[bare.Class].name, bare.Value)})
+		}
+	} else if owner > 0 && bare != nil {
+		return t.mismatch(m, t.conflict(by, *bare))
+	}
+	switch {
+	case owner >= 0:
+		return destination{one, owner}, nil
+	case bare != nil:
+		return destination{one, 0}, nil
+	default:
+		return t.unclaimed(m), nil
+	}
+}
+
+// unclaimed is where a call goes in which nothing says whose it is.
+func (t *table) unclaimed(m *method) destination {
+	if m.all && len(t.backends) > 1 {
+		return destination{who: all}
+	}
+	return destination{one, 0}
+}
+
+// choose asks the choosers of a method; a negative backend means that none knew.
+func (t *table) choose(m *method, body []byte) (int, error) {
+	for _, c := range m.choosers {
+		value, found, err := c.path.Lookup(body)
+		if err != nil {
+			return -1, err
+		}
+		if !found {
+			continue
+		}
+		switch b, v := c.owner(value); v {
+		case decided:
+			return b, nil
+		case ownerless:
+			return -1, &routeError{codes.InvalidArgument, fmt.Sprintf(
+				"%s is %q, which is no backend; there is %s", c.path, value, t.names())}
+		}
+	}
+	return -1, nil
+}
+
+func (t *table) conflict(a, b rewrite.Found) error {
+	return &routeError{codes.InvalidArgument, fmt.Sprintf(
+		"%s %q and %s %q belong to different backends, and one call can only go to one",
+		t.classes[a.Class].name, a.Value, t.classes[b.Class].name, b.Value)}
+}
+
+// mismatch is what becomes of a request whose names no single backend can know:
+// a list of what matches them is empty, anything else is an error.
+func (t *table) mismatch(m *method, err error) (destination, error) {
+	if m.all {
+		return destination{who: nobody}, nil
+	}
+	return destination{}, err
+}

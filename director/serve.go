@@ -1,0 +1,172 @@
+package director
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/mwitkow/grpc-proxy/proxy"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// Handler returns the handler that puts the director behind a server. It wants
+// a server with [codec.Raw] and, so that a method that nobody knows yet is passed
+// on, no registered service of the API:
+//
+//	grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
+func (d *Director) Handler() grpc.StreamHandler {
+	transparent := proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
+		return outgoing(ctx), early{d.front}, nil
+	})
+	return func(srv any, ss grpc.ServerStream) error {
+		name, ok := grpc.MethodFromServerStream(ss)
+		if !ok {
+			return status.Error(codes.Internal, "criproxy: a call without a method; is this a grpc-go server?")
+		}
+		switch m := d.describe(name); {
+		case m == nil || m.ClientStreams:
+			return transparent(srv, &headerOnce{ServerStream: ss})
+		case m.ServerStreams:
+			return serveStream(d.front, name, ss)
+		default:
+			return serveUnary(d.front, name, ss)
+		}
+	}
+}
+
+// describe returns what is known of the method that a client calls name, in
+// whichever version.
+func (d *Director) describe(name string) *codec.Method {
+	if m := d.table.methods[d.table.versions.newest(name)]; m != nil {
+		return m.Method
+	}
+	return nil
+}
+
+// serveUnary reads, invokes and answers in the goroutine it is called in.
+func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream) error {
+	var request, reply codec.Frame
+	if err := receive(ss, &request); err != nil {
+		return err
+	}
+	defer request.Free()
+	var header, trailer metadata.MD
+	err := conn.Invoke(outgoing(ss.Context()), name, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
+	// Whether or not it failed: a header may come with a failure as well.
+	if len(header) > 0 {
+		if err := ss.SetHeader(header); err != nil {
+			return err
+		}
+	}
+	ss.SetTrailer(trailer)
+	if err != nil {
+		return err
+	}
+	defer reply.Free()
+	return ss.SendMsg(&reply)
+}
+
+// serveStream passes one request to conn and what streams back to the client.
+func serveStream(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream) error {
+	var request codec.Frame
+	if err := receive(ss, &request); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(outgoing(ss.Context()))
+	defer cancel()
+	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
+	if err != nil {
+		return err
+	}
+	if err := cs.SendMsg(&request); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := cs.CloseSend(); err != nil {
+		return err
+	}
+	// At once, not with the first message, which may be long in coming.
+	if header, err := cs.Header(); err == nil && header != nil {
+		if err := ss.SendHeader(header); err != nil {
+			return err
+		}
+	}
+	for {
+		var reply codec.Frame
+		if err := cs.RecvMsg(&reply); err != nil {
+			ss.SetTrailer(cs.Trailer())
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		err := ss.SendMsg(&reply)
+		reply.Free()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func receive(ss grpc.ServerStream, request *codec.Frame) error {
+	err := ss.RecvMsg(request)
+	if errors.Is(err, io.EOF) {
+		return status.Error(codes.Internal, "criproxy: the call ended before its request came")
+	}
+	return err
+}
+
+// outgoing returns a context that sends on the metadata the client sent.
+func outgoing(ctx context.Context) context.Context {
+	in, _ := metadata.FromIncomingContext(ctx) // a copy of our own
+	for key := range in {
+		switch key {
+		case ":authority", "content-type", "user-agent", "grpc-accept-encoding":
+			delete(in, key) // of the connection, not of the call
+		}
+	}
+	return metadata.NewOutgoingContext(ctx, in)
+}
+
+// early makes up for two things that grpc-proxy's handler leaves out: the header
+// reaches the client when it is there, not with the first message, and also
+// when the call fails before there is one.
+type early struct{ grpc.ClientConnInterface }
+
+func (c early) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	cs, err := c.ClientConnInterface.NewStream(ctx, desc, name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	sent := make(chan struct{})
+	go func() { // ends with the stream: Header returns when there is a header or an end
+		defer close(sent)
+		if md, err := cs.Header(); err == nil && md != nil {
+			_ = grpc.SendHeader(ctx, md) // fails when the client has gone, which it will notice
+		}
+	}()
+	return &earlyStream{ClientStream: cs, sent: sent}, nil
+}
+
+type earlyStream struct {
+	grpc.ClientStream
+	sent chan struct{}
+}
+
+// RecvMsg waits with messages, and with the end of the call, until the header
+// is sent.
+func (s *earlyStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	<-s.sent
+	return err
+}
+
+// headerOnce is a server stream whose header early has sent already.
+type headerOnce struct{ grpc.ServerStream }
+
+func (*headerOnce) SendHeader(metadata.MD) error { return nil }

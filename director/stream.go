@@ -1,0 +1,183 @@
+package director
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// stream is a call whose backend is chosen by its first message. As with any
+// [grpc.ClientStream], one goroutine may send while another receives.
+type stream struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	table  *table
+	method *method
+	desc   *grpc.StreamDesc
+	opts   []grpc.CallOption
+
+	once   sync.Once
+	opened chan struct{} // closed when the two below are set
+	to     source
+	err    error
+}
+
+// source is the backend's end of a stream, or the backends'.
+type source interface {
+	send(*codec.Frame) error
+	recv() (*codec.Frame, error)
+	Header() (metadata.MD, error)
+	Trailer() metadata.MD
+	CloseSend() error
+}
+
+func newStream(ctx context.Context, t *table, m *method, desc *grpc.StreamDesc, opts []grpc.CallOption) *stream {
+	ctx, cancel := context.WithCancel(ctx)
+	return &stream{ctx: ctx, cancel: cancel, table: t, method: m, desc: desc, opts: opts, opened: make(chan struct{})}
+}
+
+// open chooses the backend by the first message, once.
+func (s *stream) open(first *codec.Frame) {
+	s.once.Do(func() {
+		s.to, s.err = s.connect(first)
+		if s.err != nil {
+			s.err = failed(s.method, s.err)
+			s.cancel()
+		}
+		close(s.opened)
+	})
+}
+
+func (s *stream) connect(first *codec.Frame) (source, error) {
+	to, err := s.table.route(s.method, first)
+	if err != nil {
+		return nil, err
+	}
+	switch to.who {
+	case all:
+		return s.table.merge(s.ctx, s.cancel, s.method, s.desc, first, s.opts)
+	case nobody:
+		return empty{}, nil
+	default:
+		cs, err := s.table.backends[to.backend].Conn.NewStream(s.ctx, s.desc, s.method.Name, s.opts...)
+		if err != nil {
+			return nil, err
+		}
+		return &single{ClientStream: cs, table: s.table, method: s.method, backend: to.backend}, nil
+	}
+}
+
+// SendMsg sends a message, which for the first one also finds the backend.
+// A failure is io.EOF, not its status: callers learn the status from RecvMsg.
+func (s *stream) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return err
+	}
+	s.open(f)
+	if s.err != nil {
+		return io.EOF
+	}
+	return s.to.send(f)
+}
+
+// CloseSend says that no more will be sent. Where nothing was, the call goes
+// where an empty message would.
+func (s *stream) CloseSend() error {
+	s.open(&codec.Frame{})
+	if s.err != nil {
+		return nil // RecvMsg tells
+	}
+	return s.to.CloseSend()
+}
+
+// RecvMsg waits for a message from the backends. An error ends the call; io.EOF
+// is its good end.
+func (s *stream) RecvMsg(m any) error {
+	if err := s.ready(); err != nil {
+		return err
+	}
+	f, err := s.to.recv()
+	if err != nil {
+		s.cancel()
+		if errors.Is(err, io.EOF) {
+			return io.EOF
+		}
+		return failed(s.method, err)
+	}
+	return codec.Deliver(m, f)
+}
+
+// ready waits for the backend to be chosen. The end of the call does not undo
+// the choice.
+func (s *stream) ready() error {
+	select {
+	case <-s.opened:
+	case <-s.ctx.Done():
+		select {
+		case <-s.opened:
+		default:
+			return failed(s.method, s.ctx.Err())
+		}
+	}
+	return s.err
+}
+
+// Header waits for the header. It is nil, without an error, if the call ends
+// before there is one.
+func (s *stream) Header() (metadata.MD, error) {
+	if s.ready() != nil {
+		return nil, nil
+	}
+	return s.to.Header()
+}
+
+// Trailer is the trailer, once RecvMsg has returned an error.
+func (s *stream) Trailer() metadata.MD {
+	if s.ready() != nil {
+		return nil
+	}
+	return s.to.Trailer()
+}
+
+// Context is the context of the call.
+func (s *stream) Context() context.Context { return s.ctx }
+
+// single is a stream of one backend.
+type single struct {
+	grpc.ClientStream
+	table   *table
+	method  *method
+	backend int
+}
+
+func (s *single) send(f *codec.Frame) error {
+	f, err := s.table.toBack(s.method, s.backend, f)
+	if err != nil {
+		return err
+	}
+	return s.SendMsg(f)
+}
+
+func (s *single) recv() (*codec.Frame, error) {
+	f := &codec.Frame{}
+	if err := s.RecvMsg(f); err != nil {
+		return nil, err
+	}
+	return s.table.toFront(s.method, s.backend, f)
+}
+
+// empty is the stream of a list that nothing can match.
+type empty struct{}
+
+func (empty) send(*codec.Frame) error      { return nil }
+func (empty) recv() (*codec.Frame, error)  { return nil, io.EOF }
+func (empty) Header() (metadata.MD, error) { return nil, nil }
+func (empty) Trailer() metadata.MD         { return nil }
+func (empty) CloseSend() error             { return nil }
