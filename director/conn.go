@@ -33,6 +33,10 @@ type ConnConfig struct {
 	// MaxMessage is the largest message, in bytes, that is taken from the
 	// backend. Zero means [DefaultMaxMessage].
 	MaxMessage int
+
+	// Watch is told by Run when the backend can be reached (nil), or no longer
+	// (why not): once for each change, the first state included. Optional.
+	Watch func(error)
 }
 
 // A Conn is a connection to one backend. It takes the methods of the API's
@@ -46,11 +50,13 @@ type Conn struct {
 	probing       chan struct{}         // holds a token: one probe at a time
 	spoken        atomic.Pointer[[]int] // versions the backend has, newest first; nil: to be found out
 	maxMessage    int
+	watch         func(error)
+	dialError     atomic.Pointer[error] // of the latest attempt to connect
 }
 
 // NewConn returns a connection. It does nothing before its first call or Run.
 func NewConn(cfg ConnConfig) (*Conn, error) {
-	c := &Conn{name: cfg.Name, address: cfg.Address, probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage}
+	c := &Conn{name: cfg.Name, address: cfg.Address, probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage, watch: cfg.Watch}
 	if c.maxMessage == 0 {
 		c.maxMessage = DefaultMaxMessage
 	}
@@ -64,9 +70,7 @@ func NewConn(cfg ConnConfig) (*Conn, error) {
 		}
 	}
 	cc, err := grpc.NewClient("passthrough:///"+c.address,
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}),
+		grpc.WithContextDialer(c.dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// Servers that are not grpc-go refuse a socket path here:
 		// https://github.com/kubernetes/kubernetes/pull/123463
@@ -101,11 +105,34 @@ func (c *Conn) String() string {
 	return name + " (" + c.address + ")"
 }
 
+func (c *Conn) dial(ctx context.Context, path string) (net.Conn, error) {
+	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	c.dialError.Store(&err)
+	return nc, err
+}
+
 // Run keeps the connection up, until ctx ends, when it closes it.
 func (c *Conn) Run(ctx context.Context) error {
 	defer c.cc.Close() //nolint:errcheck // nothing is left to be done
+	told := connectivity.Idle
+	tell := func(state connectivity.State, err error) {
+		if c.watch != nil && state != told {
+			told = state
+			c.watch(err)
+		}
+	}
 	for {
 		state := c.cc.GetState()
+		switch state {
+		case connectivity.Ready:
+			tell(state, nil)
+		case connectivity.TransientFailure:
+			err := errors.New("the connection was lost")
+			if e := c.dialError.Load(); e != nil && *e != nil {
+				err = *e
+			}
+			tell(state, err)
+		}
 		if state != connectivity.Ready {
 			c.spoken.Store(nil) // who comes back may be another version
 		}
@@ -247,7 +274,11 @@ func (c *Conn) explain(err error, opts []grpc.CallOption) error {
 		if header != nil && *header != nil || trailer != nil && *trailer != nil {
 			return err // something came from the backend
 		}
-		return status.Errorf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, status.Convert(err).Message())
+		why := status.Convert(err).Message()
+		if e := c.dialError.Load(); e != nil && *e != nil {
+			why = (*e).Error() // what gRPC wraps twice
+		}
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, why)
 	case codes.Unimplemented:
 		if strings.Contains(err.Error(), "unknown service") {
 			c.spoken.Store(nil) // it came back as another version, faster than Run could see

@@ -181,16 +181,21 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 	return byName, errors.Join(errs...)
 }
 
-func classify(p *Profile, methods []*codec.Method, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
+// roots are the messages that go in and out of methods.
+func roots(methods []*codec.Method) []protoreflect.MessageDescriptor {
 	var roots []protoreflect.MessageDescriptor
 	for _, m := range methods {
 		roots = append(roots, m.Input, m.Output)
 	}
+	return roots
+}
+
+func classify(p *Profile, methods []*codec.Method, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
 	var rules []rewrite.Rule
 	for _, field := range sortedKeys(p.Fields) {
 		rules = append(rules, rewrite.Rule{Field: field, Class: byName[p.Fields[field]]})
 	}
-	classes, err := rewrite.Classify(roots, rules)
+	classes, err := rewrite.Classify(roots(methods), rules)
 	if err != nil {
 		return nil, fmt.Errorf("fields: %w", err)
 	}

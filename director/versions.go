@@ -78,10 +78,6 @@ func compileVersions(p *Profile, methods []*codec.Method, code map[string]Conver
 // conversions returns a function that finds the conversions of a message of
 // one version.
 func conversions(version Version, methods []*codec.Method, code map[string]Conversion) (func(protoreflect.MessageDescriptor) []step, error) {
-	var roots []protoreflect.MessageDescriptor
-	for _, m := range methods {
-		roots = append(roots, m.Input, m.Output)
-	}
 	type compiled struct {
 		Conversion
 		classes *rewrite.Classes
@@ -96,7 +92,7 @@ func conversions(version Version, methods []*codec.Method, code map[string]Conve
 		for i, field := range c.Fields {
 			rules = append(rules, rewrite.Rule{Field: field, Class: rewrite.Class(i + 1)})
 		}
-		classes, err := rewrite.Classify(roots, rules)
+		classes, err := rewrite.Classify(roots(methods), rules)
 		if err != nil {
 			return nil, fmt.Errorf("convert: %s: %w", name, err)
 		}

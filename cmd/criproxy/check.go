@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/director"
+)
+
+// checkTimeout bounds how long check waits for a backend.
+const checkTimeout = 5 * time.Second
+
+// report is what check finds. Its JSON is stable.
+type report struct {
+	Listen   string          `json:"listen"`
+	Backends []backendReport `json:"backends"`
+	Methods  []methodReport  `json:"methods"`
+	Warnings []string        `json:"warnings,omitempty"`
+	Errors   []string        `json:"errors,omitempty"`
+}
+
+type backendReport struct {
+	Name     string   `json:"name"`
+	Address  string   `json:"address"`
+	Runtime  string   `json:"runtime,omitempty"`  // "containerd v2.4.2"
+	Versions []string `json:"versions,omitempty"` // packages of CRI that it speaks
+	Error    string   `json:"error,omitempty"`
+}
+
+type methodReport struct {
+	Method  string            `json:"method"`
+	Goes    string            `json:"goes"`
+	Request map[string]string `json:"request,omitempty"` // :: path → kind of what is translated there
+	Reply   map[string]string `json:"reply,omitempty"`
+}
+
+// check is the subcommand that tries a configuration without serving it.
+func check(ctx context.Context, args []string, out, _ io.Writer) error {
+	fs, f := newFlags()
+	asJSON := fs.Bool("json", false, "print the report as JSON")
+	if err := f.parse(fs, args, out); err != nil {
+		return err
+	}
+	cfg, err := f.readConfig()
+	if err != nil {
+		return err
+	}
+	r, err := cfg.examine(ctx)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	} else {
+		r.print(out)
+	}
+	if len(r.Errors) > 0 {
+		return errors.New(strings.Join(r.Errors, "\n"))
+	}
+	return nil
+}
+
+// examine compiles the configuration and asks each backend what it is.
+func (c *Config) examine(ctx context.Context) (*report, error) {
+	p, err := newProxy(c)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	r := &report{Listen: c.Listen, Backends: make([]backendReport, len(c.Backends)), Warnings: c.warnings()}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, b := range c.Backends {
+		wg.Go(func() { r.Backends[i] = examineBackend(ctx, b, p.conns[i]) })
+	}
+	wg.Wait()
+	for _, b := range r.Backends {
+		if b.Error != "" {
+			r.Errors = append(r.Errors, fmt.Sprintf("backend %s (%s) %s", b.Name, b.Address, b.Error))
+		}
+	}
+	for _, fate := range p.director.Fates() {
+		m := methodReport{Method: fate.Method, Goes: fate.Goes}
+		m.Request, m.Reply = kinds(fate.Request), kinds(fate.Reply)
+		r.Methods = append(r.Methods, m)
+	}
+	return r, nil
+}
+
+func kinds(fields []director.Translated) map[string]string {
+	m := map[string]string{}
+	for _, f := range fields {
+		m[f.Path] = f.Kind
+	}
+	return m
+}
+
+func examineBackend(ctx context.Context, b BackendConfig, conn *director.Conn) backendReport {
+	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
+	fail := func(err error) backendReport {
+		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", conn))
+		return r
+	}
+	var err error
+	if r.Versions, err = conn.Versions(ctx); err != nil {
+		return fail(err)
+	}
+	var v runtimeapi.VersionResponse
+	if err := conn.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v); err != nil {
+		return fail(err)
+	}
+	r.Runtime = v.GetRuntimeName() + " " + v.GetRuntimeVersion()
+	return r
+}
+
+// print shows the report to people.
+func (r *report) print(out io.Writer) {
+	fmt.Fprintf(out, "Listens on %s\n\nBackends, the primary first:\n", r.Listen)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, b := range r.Backends {
+		what := b.Runtime + "\tspeaks " + strings.Join(b.Versions, ", ")
+		if b.Error != "" {
+			what = "FAILS\t" + b.Error
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", b.Name, b.Address, what)
+	}
+	_ = w.Flush()
+	fmt.Fprintf(out, "\nMethods, and what is translated in their requests (>) and replies (<):\n")
+	service := ""
+	for _, m := range r.Methods {
+		if dir := path.Dir(m.Method); dir != service {
+			service = dir
+			fmt.Fprintf(out, "  %s\n", strings.TrimPrefix(service, "/"))
+		}
+		fmt.Fprintf(out, "    %-25s goes %s\n", path.Base(m.Method), m.Goes)
+		for _, p := range slices.Sorted(maps.Keys(m.Request)) {
+			fmt.Fprintf(out, "      > %-10s %s\n", m.Request[p], p)
+		}
+		for _, p := range slices.Sorted(maps.Keys(m.Reply)) {
+			fmt.Fprintf(out, "      < %-10s %s\n", m.Reply[p], p)
+		}
+	}
+	if len(r.Warnings) > 0 {
+		fmt.Fprintf(out, "\nWorks, but take note:\n")
+		for _, warning := range r.Warnings {
+			fmt.Fprint(out, wrap("- "+warning, 2, 100))
+		}
+	}
+}

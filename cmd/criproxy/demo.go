@@ -1,0 +1,8 @@
+package main
+
+import (
+	"context"
+	"io"
+)
+
+func demo(ctx context.Context, args []string, out, errOut io.Writer) error { return nil }

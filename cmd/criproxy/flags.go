@@ -1,0 +1,203 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/suggest"
+)
+
+// flags are the command line of serve and check, as it was typed.
+type flags struct {
+	config     string
+	connect    string
+	listen     string
+	streamURL  string
+	streamPort int
+	maxMessage int
+	apiserver  string
+
+	given map[string]bool // :: name of a flag → it was on the command line
+}
+
+// newFlags returns the flags and where their values go.
+func newFlags() (*flag.FlagSet, *flags) {
+	f := &flags{given: map[string]bool{}}
+	fs := flag.NewFlagSet("criproxy", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are returned, and printed once
+	fs.StringVar(&f.config, "config", "", "read the configuration from YAML `FILE`; flags go before what is in it")
+	fs.StringVar(&f.connect, "connect", "", "the runtimes, as `PATH,NAME:PATH,...` of their sockets; the one without a name is the primary, which gets all that nothing directs elsewhere")
+	fs.StringVar(&f.listen, "listen", "", "the `PATH` of the socket that kubelet connects to (default "+DefaultListen+")")
+	fs.StringVar(&f.streamURL, "streamUrl", "", "complete URLs of exec, attach and port-forward that a runtime returns without a host with `URL`; those with a host pass as they are")
+	fs.IntVar(&f.streamPort, "streamPort", 0, "as -streamUrl, with the address of this node and `PORT` (default 11250)")
+	fs.IntVar(&f.maxMessage, "max-message-bytes", 0, "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)")
+	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; old command lines have it")
+	klog.InitFlags(fs)
+	return fs, f
+}
+
+// parse reads args. Its error says what is wrong in one line.
+func (f *flags) parse(fs *flag.FlagSet, args []string, out io.Writer) error {
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return help(out)
+	}
+	if err != nil {
+		if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+			var names []string
+			fs.VisitAll(func(one *flag.Flag) { names = append(names, "-"+one.Name) })
+			err = fmt.Errorf("there is no flag -%s%s", name, suggest.Nearest("-"+name, names))
+		}
+		return &usageError{err}
+	}
+	if fs.NArg() > 0 {
+		return &usageError{fmt.Errorf("%q is not a flag; is a dash missing, or a comma in -connect followed by a space?", fs.Arg(0))}
+	}
+	fs.Visit(func(one *flag.Flag) { f.given[one.Name] = true })
+	return nil
+}
+
+// apply puts what is on the command line over what is in the file.
+func (f *flags) apply(c *Config) error {
+	if f.given["connect"] {
+		backends, err := parseConnect(f.connect)
+		if err != nil {
+			return err
+		}
+		for i := range backends { // the same backend keeps what the file says of it otherwise
+			for _, b := range c.Backends {
+				if b.Name == backends[i].Name {
+					b.Address = backends[i].Address
+					backends[i] = b
+				}
+			}
+		}
+		c.Backends = backends
+	}
+	if f.given["listen"] {
+		c.Listen = f.listen
+	}
+	if f.given["streamUrl"] {
+		c.StreamURL = f.streamURL
+	}
+	if f.given["streamPort"] {
+		c.StreamPort = f.streamPort
+	}
+	if f.given["max-message-bytes"] {
+		c.MaxMessageBytes = f.maxMessage
+	}
+	return nil
+}
+
+// parseConnect reads the value of -connect.
+func parseConnect(s string) ([]BackendConfig, error) {
+	var backends []BackendConfig
+	var errs []error
+	for _, one := range strings.Split(s, ",") {
+		b, err := parseBackend(strings.TrimSpace(one))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		backends = append(backends, b)
+	}
+	return backends, errors.Join(errs...)
+}
+
+func parseBackend(s string) (BackendConfig, error) {
+	const scheme = "unix://"
+	switch {
+	case s == "":
+		return BackendConfig{}, errors.New("-connect: there is an empty item; want PATH,NAME:PATH,...")
+	case s == "docker":
+		return BackendConfig{}, errors.New("-connect docker: there is no dockershim in here any more; start cri-dockerd and use -connect /run/cri-dockerd.sock")
+	case strings.HasPrefix(s, "/"):
+		return BackendConfig{Address: s}, nil
+	case strings.HasPrefix(s, scheme):
+		return BackendConfig{Address: strings.TrimPrefix(s, scheme)}, nil
+	}
+	if i := strings.LastIndex(s, ":"+scheme+"/"); i >= 0 {
+		return BackendConfig{Name: s[:i], Address: s[i+1+len(scheme):]}, nil
+	}
+	if i := strings.LastIndex(s, ":/"); i >= 0 {
+		return BackendConfig{Name: s[:i], Address: s[i+1:]}, nil
+	}
+	return BackendConfig{}, fmt.Errorf("-connect: %q is neither PATH nor NAME:PATH, where PATH is the absolute path of a socket", s)
+}
+
+// printFlags prints the flags: ours one by one, those of the log in short.
+func printFlags(fs *flag.FlagSet, out io.Writer) {
+	logging := []string{"v", "logtostderr", "alsologtostderr", "log_file", "vmodule"}
+	var rest []string
+	fs.VisitAll(func(f *flag.Flag) {
+		if f.Name != "apiserver" && !isKlog(f.Name) {
+			printFlag(out, f, "")
+		}
+	})
+	printFlag(out, fs.Lookup("v"), "how much to log: `LEVEL` 2 failed calls, 3 and more see the README")
+	fs.VisitAll(func(f *flag.Flag) {
+		if isKlog(f.Name) && !slices.Contains(logging[:1], f.Name) {
+			rest = append(rest, "-"+f.Name)
+		}
+	})
+	fmt.Fprintf(out, "  and the other flags of klog: %s\n", strings.Join(rest, " "))
+}
+
+func isKlog(name string) bool {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(fs)
+	return fs.Lookup(name) != nil
+}
+
+func printFlag(out io.Writer, f *flag.Flag, usage string) {
+	if usage != "" {
+		f = &flag.Flag{Name: f.Name, Usage: usage, Value: f.Value}
+	}
+	name, text := flag.UnquoteUsage(f)
+	fmt.Fprintf(out, "  -%s %s\n%s", f.Name, name, wrap(text, 6, 78))
+}
+
+// wrap breaks text into lines of at most width, indented.
+func wrap(text string, indent, width int) string {
+	var b strings.Builder
+	line := strings.Repeat(" ", indent)
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > width && strings.TrimSpace(line) != "" {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = strings.Repeat(" ", indent)
+		}
+		line += word + " "
+	}
+	b.WriteString(strings.TrimRight(line, " ") + "\n")
+	return b.String()
+}
+
+// readConfig reads the file that -config names, and the flags over it.
+func (f *flags) readConfig() (*Config, error) {
+	c := &Config{}
+	if f.config != "" {
+		data, err := os.ReadFile(f.config)
+		if err != nil {
+			return nil, fmt.Errorf("reading the configuration: %w", err)
+		}
+		if err := c.parse(data); err != nil {
+			return nil, prefixLines(f.config, err)
+		}
+	}
+	if err := f.apply(c); err != nil {
+		return nil, err
+	}
+	return c, c.check()
+}
+
+// prefixLines puts where it was before each line of err.
+func prefixLines(where string, err error) error {
+	return errors.New(where + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+where+": "))
+}

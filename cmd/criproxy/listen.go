@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketMode is that of containerd's own socket.
+const socketMode = 0o660
+
+// listen opens the socket at path. A socket file that nobody serves any more is
+// replaced; one that is served is left alone. Two processes that start at the
+// same time cannot steal it from each other.
+func listen(path string) (net.Listener, error) {
+	l, err := openSocket(path)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", path, err)
+	}
+	return l, nil
+}
+
+func openSocket(path string) (net.Listener, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("the folder %s does not exist; create it, or choose another path with -listen", filepath.Dir(path))
+	} else if err != nil {
+		return nil, err
+	}
+	defer dir.Close() //nolint:errcheck // which releases the lock as well
+	// Between looking at the old file and putting a new one there, nobody else may.
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("locking the folder: %w", err)
+	}
+	if err := makeWay(path); err != nil {
+		return nil, err
+	}
+	// With the mode from the start: a socket that others may connect to for a
+	// moment is one that they have connected to.
+	old := unix.Umask(0o777 &^ socketMode)
+	l, err := net.Listen("unix", path)
+	unix.Umask(old)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("the folder %s cannot be written to by uid %d; run as root, or choose another path with -listen", filepath.Dir(path), os.Getuid())
+	}
+	return l, err
+}
+
+// makeWay removes a socket file that is left over at path.
+func makeWay(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("there is a file that is no socket (%s); remove it, or choose another path with -listen", info.Mode())
+	}
+	conn, err := net.DialTimeout("unix", path, 5*time.Second)
+	if err == nil {
+		defer conn.Close() //nolint:errcheck // nothing was sent
+		return fmt.Errorf("%s is serving it already; stop it, or choose another path with -listen", peer(conn))
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("cannot tell whether it is in use: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("removing what an earlier process left there: %w", err)
+	}
+	return nil
+}
+
+// peer names the process at the other end of a unix connection.
+func peer(conn net.Conn) string {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return "another process"
+	}
+	name := "another process"
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			name = fmt.Sprintf("process %d", cred.Pid)
+			if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid)); err == nil {
+				name = fmt.Sprintf("%.*s (process %d)", len(comm)-1, comm, cred.Pid)
+			}
+		}
+	})
+	return name
+}

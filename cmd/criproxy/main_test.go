@@ -1,0 +1,68 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main})
+}
+
+// leakChecked is m whose tests may leave no goroutine behind.
+type leakChecked struct{ m *testing.M }
+
+func (c leakChecked) Run() int {
+	code := c.m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		os.Stderr.WriteString(err.Error() + "\n") //nolint:errcheck // nobody left to tell
+		return 1
+	}
+	return code
+}
+
+// The scripts run the real main. Beside the usual commands they have
+//
+//	serving PATH    wait until somebody accepts connections at PATH
+//	socket PATH     leave a socket file there that nobody serves
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("..", "..", "testdata", "cli"),
+		Setup: func(env *testscript.Env) error {
+			// Paths of sockets are short: those of the work folder may not be.
+			dir, err := os.MkdirTemp("", "cli")
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { os.RemoveAll(dir) }) //nolint:errcheck // nothing is left to be done
+			env.Setenv("S", dir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"serving": func(ts *testscript.TestScript, _ bool, args []string) {
+				for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+					conn, err := net.Dial("unix", args[0])
+					if err == nil {
+						ts.Check(conn.Close())
+						return
+					}
+					if time.Now().After(deadline) {
+						ts.Fatalf("nobody serves %s: %v", args[0], err)
+					}
+				}
+			},
+			"socket": func(ts *testscript.TestScript, _ bool, args []string) {
+				l, err := net.ListenUnix("unix", &net.UnixAddr{Name: args[0], Net: "unix"})
+				ts.Check(err)
+				l.SetUnlinkOnClose(false)
+				ts.Check(l.Close())
+			},
+		},
+	})
+}

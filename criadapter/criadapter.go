@@ -1,0 +1,60 @@
+// Package criadapter tells the multiplexer what CRI is. Nearly all of it is data,
+// in cri.yaml; what no table can say is in the files beside it:
+//
+//	cfg, err := criadapter.Config(criadapter.Options{})
+//	cfg.Backends = backends
+//	d, err := director.New(cfg)
+package criadapter
+
+import (
+	_ "embed"
+	"fmt"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+)
+
+//go:embed cri.yaml
+var profile []byte
+
+// Handlers is the table in the Maps of a [director.Backend] that translates runtime
+// handlers: the handler in front → the backend's own.
+const Handlers = "handlers"
+
+// Options are what a user can say about CRI.
+type Options struct {
+	// StreamURL completes the URLs of exec, attach and port-forward that a
+	// runtime returns without a host. See [StreamURL]. Empty means
+	// "http://ADDRESS:11250", with the address of this node.
+	StreamURL string
+}
+
+// Config returns the configuration of a director for CRI. Its backends are yet
+// to be filled in.
+func Config(o Options) (director.Config, error) {
+	p, err := director.ParseProfile(profile)
+	if err != nil {
+		return director.Config{}, fmt.Errorf("the built-in cri.yaml: %w", err)
+	}
+	base, err := parseStreamURL(o.StreamURL)
+	if err != nil {
+		return director.Config{}, err
+	}
+	return director.Config{
+		Profile: p,
+		Schema:  Schema(),
+		Edits: map[string]func(director.Backend) director.Edit{
+			"stream-url": func(director.Backend) director.Edit { return base.complete },
+		},
+		Conversions: map[string]director.Conversion{
+			"v1alpha1": v1alpha1,
+		},
+	}, nil
+}
+
+// Schema returns the schema of the newest CRI that this program is built with.
+func Schema() *codec.Schema {
+	return codec.NewSchema(runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto)
+}

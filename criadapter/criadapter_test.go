@@ -1,0 +1,56 @@
+package criadapter_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var update = flag.Bool("update", false, "write testdata/fates.txt anew")
+
+func TestSomebodyHasLookedAtEveryStringOfCRI(t *testing.T) {
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	unknown, err := director.Unclassified(cfg.Profile, cfg.Schema)
+	require.NoError(t, err)
+	assert.Empty(t, unknown, "cri-api has fields that cri.yaml does not know. Does any of them hold a name that belongs to one runtime? "+
+		"Then it goes under fields, else under harmless.")
+}
+
+// fates.txt is what the profile comes to for each method: read its diff when
+// cri-api changes. `go test ./criadapter -update` writes it.
+func TestFates(t *testing.T) {
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	cfg.Backends = []director.Backend{{}, {Name: "two.test"}}
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	var got strings.Builder
+	for _, f := range d.Fates() {
+		fmt.Fprintf(&got, "%s\n  goes %s\n", f.Method, f.Goes)
+		for _, p := range f.Request {
+			fmt.Fprintf(&got, "  request %-9s %s\n", p.Kind, p.Path)
+		}
+		for _, p := range f.Reply {
+			fmt.Fprintf(&got, "  reply   %-9s %s\n", p.Kind, p.Path)
+		}
+	}
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/fates.txt", []byte(got.String()), 0o644))
+	}
+	want, err := os.ReadFile("testdata/fates.txt")
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got.String())
+	assert.Len(t, d.Fates(), 43, "methods of cri-api v0.37.2")
+}

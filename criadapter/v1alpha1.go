@@ -1,0 +1,88 @@
+package criadapter
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// v1alpha1 converts between package "runtime", of Kubernetes up to 1.9, and
+// runtime.v1. They differ in two messages, which v1alpha2 changed in place:
+//
+//	NamespaceOption  1 host_network, 2 host_pid, 3 host_ipc: bool → 1 network, 2 pid, 3 ipc: NamespaceMode
+//	FilesystemUsage  2 storage_id → 2 fs_id: the same bytes with another meaning
+//
+// Passing the first on as it is would be a security hole: host_network=true
+// reads as "network: CONTAINER".
+//
+// What is false becomes POD, but for the pid namespace CONTAINER: that is what
+// kubelet 1.10 sends for the pod for which 1.9 sends host_pid=false. As POD it
+// would let the containers of a pod see each other's processes.
+var v1alpha1 = director.Conversion{
+	Fields: []string{
+		"LinuxSandboxSecurityContext.namespace_options",
+		"LinuxContainerSecurityContext.namespace_options",
+		"Namespace.options",
+		"FilesystemUsage.fs_id",
+	},
+	Up: func(dst []byte, c rewrite.Class, options []byte) ([]byte, error) {
+		if c == fsID {
+			return dst, rewrite.Drop // a uuid is no mount point
+		}
+		return convertNamespaces(dst, options, func(host [4]uint64) [4]uint64 {
+			modes := [4]uint64{2: uint64(runtimeapi.NamespaceMode_CONTAINER)}
+			for i := 1; i < len(host); i++ {
+				if host[i] != 0 {
+					modes[i] = uint64(runtimeapi.NamespaceMode_NODE)
+				}
+			}
+			return modes
+		})
+	},
+	Down: func(dst []byte, c rewrite.Class, options []byte) ([]byte, error) {
+		if c == fsID {
+			return dst, rewrite.Drop
+		}
+		return convertNamespaces(dst, options, func(modes [4]uint64) (host [4]uint64) {
+			for i := 1; i < len(modes); i++ {
+				if modes[i] == uint64(runtimeapi.NamespaceMode_NODE) {
+					host[i] = 1
+				}
+			}
+			return host
+		})
+	},
+}
+
+// fsID is the class of the fourth of the fields above.
+const fsID rewrite.Class = 4
+
+// convertNamespaces appends options with its fields 1 to 3, which are network,
+// pid and ipc, converted, and all others as they are.
+func convertNamespaces(dst, options []byte, convert func([4]uint64) [4]uint64) ([]byte, error) {
+	var values [4]uint64 // :: field number → value
+	for rest := options; len(rest) > 0; {
+		num, typ, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return dst, fmt.Errorf("NamespaceOption: %w", protowire.ParseError(n))
+		}
+		if typ == protowire.VarintType && num < protowire.Number(len(values)) {
+			_, _, tag := protowire.ConsumeTag(rest)
+			values[num], _ = protowire.ConsumeVarint(rest[tag:])
+		} else {
+			dst = append(dst, rest[:n]...)
+		}
+		rest = rest[n:]
+	}
+	for num, v := range convert(values) {
+		if v != 0 {
+			dst = protowire.AppendTag(dst, protowire.Number(num), protowire.VarintType)
+			dst = protowire.AppendVarint(dst, v)
+		}
+	}
+	return dst, nil
+}
