@@ -31,7 +31,7 @@ var v1alpha1 = director.Conversion{
 	},
 	Up: func(dst []byte, c rewrite.Class, options []byte) ([]byte, error) {
 		if c == fsID {
-			return dst, rewrite.Drop // a uuid is no mount point
+			return dst, rewrite.ErrDrop // a uuid is no mount point
 		}
 		return convertNamespaces(dst, options, func(host [4]uint64) [4]uint64 {
 			modes := [4]uint64{2: uint64(runtimeapi.NamespaceMode_CONTAINER)}
@@ -45,7 +45,7 @@ var v1alpha1 = director.Conversion{
 	},
 	Down: func(dst []byte, c rewrite.Class, options []byte) ([]byte, error) {
 		if c == fsID {
-			return dst, rewrite.Drop
+			return dst, rewrite.ErrDrop
 		}
 		return convertNamespaces(dst, options, func(modes [4]uint64) (host [4]uint64) {
 			for i := 1; i < len(modes); i++ {

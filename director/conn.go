@@ -113,7 +113,7 @@ func (c *Conn) dial(ctx context.Context, path string) (net.Conn, error) {
 
 // Run keeps the connection up, until ctx ends, when it closes it.
 func (c *Conn) Run(ctx context.Context) error {
-	defer c.cc.Close() //nolint:errcheck // nothing is left to be done
+	defer c.cc.Close() // nothing is left to be done
 	told := connectivity.Idle
 	tell := func(state connectivity.State, err error) {
 		if c.watch != nil && state != told {

@@ -219,7 +219,7 @@ func TestAStreamWithAChoiceGoesToItsOwner(t *testing.T) {
 			for {
 				page := &codec.Frame{}
 				if err := stream.RecvMsg(page); err != nil {
-					return nil //nolint:nilerr // the client has said all
+					return nil // the client has said all
 				}
 				text := fmt.Sprintf("%s got %s", name, muxtest.Text("Page", page))
 				if err := stream.SendMsg(muxtest.Bytes("Page", fmt.Sprintf("book_id: '7f' text: %q", text))); err != nil {

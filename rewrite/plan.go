@@ -16,12 +16,12 @@ type Class uint16
 // value, to dst, and returns dst. Returning dst untouched empties the field.
 // It must not keep or change value, nor the bytes already in dst.
 //
-// The error [Drop] removes the field, tag included. Any other error ends
+// The error [ErrDrop] removes the field, tag included. Any other error ends
 // [Plan.Apply], which returns it as it is.
 type Edit func(dst []byte, c Class, value []byte) ([]byte, error)
 
-// Drop is what an [Edit] returns to remove the field.
-var Drop = errors.New("drop this field")
+// ErrDrop is what an [Edit] returns to remove the field.
+var ErrDrop = errors.New("drop this field")
 
 // A Found is one classified field in a message.
 type Found struct {
@@ -178,7 +178,7 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 	default:
 		w.flush(f.body)
 		dst, err := w.edit(w.dst, s.class, w.src[f.body:f.end])
-		if err == Drop { //nolint:errorlint // a sentinel that never travels
+		if err == ErrDrop { // a sentinel that never travels
 			w.dst = w.dst[:body-(f.body-start)]
 			w.run = f.end
 			return nil

@@ -115,7 +115,7 @@ func parseBackend(s string) (BackendConfig, error) {
 	const scheme = "unix://"
 	switch {
 	case s == "":
-		return BackendConfig{}, errors.New("-connect: there is an empty item; want PATH,NAME:PATH,...")
+		return BackendConfig{}, errors.New("-connect: there is an empty item; want PATH or NAME:PATH between the commas")
 	case s == "docker":
 		return BackendConfig{}, errors.New("-connect docker: there is no dockershim in here any more; start cri-dockerd and use -connect /run/cri-dockerd.sock")
 	case strings.HasPrefix(s, "/"):

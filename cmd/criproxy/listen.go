@@ -32,7 +32,7 @@ func openSocket(path string) (net.Listener, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	defer dir.Close() //nolint:errcheck // which releases the lock as well
+	defer dir.Close() // which releases the lock as well
 	// Between looking at the old file and putting a new one there, nobody else may.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("locking the folder: %w", err)
@@ -65,7 +65,7 @@ func makeWay(path string) error {
 	}
 	conn, err := net.DialTimeout("unix", path, 5*time.Second)
 	if err == nil {
-		defer conn.Close() //nolint:errcheck // nothing was sent
+		defer conn.Close() // nothing was sent
 		return fmt.Errorf("%s is serving it already; stop it, or choose another path with -listen", peer(conn))
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {

@@ -21,7 +21,7 @@ type leakChecked struct{ m *testing.M }
 func (c leakChecked) Run() int {
 	code := c.m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
-		os.Stderr.WriteString(err.Error() + "\n") //nolint:errcheck // nobody left to tell
+		os.Stderr.WriteString(err.Error() + "\n") // nobody left to tell
 		return 1
 	}
 	return code
@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			env.Defer(func() { os.RemoveAll(dir) }) //nolint:errcheck // nothing is left to be done
+			env.Defer(func() { os.RemoveAll(dir) }) // nothing is left to be done
 			env.Setenv("S", dir)
 			return nil
 		},

@@ -1,0 +1,55 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+export GOFLAGS := -buildvcs=false
+export GOTOOLCHAIN := local
+
+VERSION ?= devel
+PROXY := bin/criproxy
+
+help: ## say what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(PROXY): FORCE
+	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
+FORCE:
+.PHONY: FORCE help run build test unit integration bench fuzz lint testbed testbed-down clean
+
+build: $(PROXY) ## build bin/criproxy
+
+run: build ## build it, and see it work: two runtimes in memory, a client, and the proxy between
+	$(PROXY) demo
+
+test: unit integration ## all tests, raced; the integration tests start real runtimes and need root
+
+unit: ## the tests that need nothing but Go
+	go test -race -shuffle=on ./...
+
+integration: ## the tests with real runtimes
+	cd testbed && go test -race -timeout 20m ./...
+
+bench: ## what the hot path costs, and what it would cost otherwise
+	go test -run '^$$' -bench . -benchmem ./...
+
+FUZZTIME ?= 20s
+fuzz: ## each fuzz target for FUZZTIME
+	@for p in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	  done; \
+	done
+
+lint: ## what CI asks for besides the tests
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	go vet ./...
+	go mod tidy -diff
+	go tool -modfile=.ci/tools/go.mod staticcheck ./...
+	cd testbed && go vet ./... && go mod tidy -diff
+
+testbed: build ## start two real containerds and the proxy, and leave them up to play with
+	cd testbed && go run ./cmd/testbed up -proxy $(CURDIR)/$(PROXY)
+
+testbed-down: ## stop them, and clean up all they made
+	cd testbed && go run ./cmd/testbed down
+
+clean: ## remove what was built here
+	rm -rf bin dist
