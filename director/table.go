@@ -219,6 +219,9 @@ func (t *table) compileMethod(p *Profile, desc *codec.Method, classes *rewrite.C
 		if err != nil {
 			return nil, fmt.Errorf("methods.%s.choose: %w", shortName(desc.Name), err)
 		}
+		if !path.IsText() {
+			return nil, fmt.Errorf("methods.%s.choose: path %s does not lead to a string", shortName(desc.Name), c.Path)
+		}
 		owner := t.ownerByName
 		if c.Kind != "backend" {
 			owner = t.classes[byName[c.Kind]].naming.owner

@@ -26,8 +26,12 @@ import (
 // In version 0 of the library titles were in upper case.
 var upperCase = map[string]director.Conversion{"upper": {
 	Fields: []string{"Book.title"},
-	Up:     func(dst []byte, _ rewrite.Class, v []byte) ([]byte, error) { return append(dst, strings.ToLower(string(v))...), nil },
-	Down:   func(dst []byte, _ rewrite.Class, v []byte) ([]byte, error) { return append(dst, strings.ToUpper(string(v))...), nil },
+	Up: func(dst []byte, _ rewrite.Class, v []byte) ([]byte, error) {
+		return append(dst, strings.ToLower(string(v))...), nil
+	},
+	Down: func(dst []byte, _ rewrite.Class, v []byte) ([]byte, error) {
+		return append(dst, strings.ToUpper(string(v))...), nil
+	},
 }}
 
 func twoVersions(t *testing.T) *director.Profile {

@@ -11,12 +11,12 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// A Path leads to one string or bytes value in a message, through singular
-// fields and map keys, as in
+// A Path leads to one value in a message, through singular fields and map keys,
+// as in
 //
 //	config.annotations["kubernetes.io/target-runtime"]
 //
-// It is immutable.
+// or to a whole list or map. It is immutable.
 type Path struct {
 	text  string
 	steps []pathStep
@@ -54,6 +54,7 @@ func ParsePath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
 		s := pathStep{num: fd.Number()}
 		p.leaf, md = fd, fd.Message()
 		switch {
+		case rest == "": // the end, whatever it is
 		case fd.IsMap():
 			quoted, err := strconv.QuotedPrefix(strings.TrimPrefix(rest, "["))
 			if err != nil || !strings.HasPrefix(rest, "[") || !strings.HasPrefix(rest[1+len(quoted):], "]") {
@@ -67,7 +68,7 @@ func ParsePath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
 			rest = rest[len(quoted)+2:]
 			p.leaf, md = fd.MapValue(), fd.MapValue().Message()
 		case fd.IsList():
-			return nil, fmt.Errorf("path %s: %s is a list, a path leads to one value", text, name)
+			return nil, fmt.Errorf("path %s: %s is a list, nothing can follow it", text, name)
 		case strings.HasPrefix(rest, "["):
 			return nil, fmt.Errorf("path %s: %s is no map", text, name)
 		}
@@ -77,71 +78,140 @@ func ParsePath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
 		}
 		rest = strings.TrimPrefix(rest, ".")
 	}
-	if k := p.leaf.Kind(); k != protoreflect.StringKind && k != protoreflect.BytesKind {
-		return nil, fmt.Errorf("path %s: leads to a %s, want a string or bytes", text, k)
-	}
 	return p, nil
 }
 
 // String returns the path as it was written.
 func (p *Path) String() string { return p.text }
 
-// Leaf is the descriptor of the field the path ends at; of a map, its value.
+// Leaf is the descriptor of the field the path ends at; of a map entry, its value.
 func (p *Path) Leaf() protoreflect.FieldDescriptor { return p.leaf }
 
-// Lookup returns the value the path leads to in src, as a part of src, and
-// whether there is one. Of several, the last one counts, as it does for a
-// protobuf decoder. It does not look into messages that the path does not pass.
-func (p *Path) Lookup(src []byte) (value []byte, found bool, err error) {
-	return lookup(src, p.steps)
+// IsText reports whether the path leads to one string or bytes value.
+func (p *Path) IsText() bool {
+	k := p.leaf.Kind()
+	return !p.leaf.IsList() && !p.leaf.IsMap() && (k == protoreflect.StringKind || k == protoreflect.BytesKind)
 }
 
-func lookup(src []byte, steps []pathStep) (value []byte, found bool, err error) {
+// Lookup returns the value that a path to a string, bytes or message leads to in
+// src, as a part of src, and whether there is one. Of several, the last one
+// counts, as it does for a protobuf decoder. It does not look into messages that
+// the path does not pass.
+func (p *Path) Lookup(src []byte) (value []byte, found bool, err error) {
+	err = each(src, p.steps, func(f field, src []byte) error {
+		if f.typ == protowire.BytesType {
+			value, found = src[f.body:f.end], true
+		}
+		return nil
+	})
+	return value, found, err
+}
+
+// LookupVarint is Lookup for a path to a number, bool or enum. A zero that is
+// not on the wire counts as found if the message that would hold it is there.
+func (p *Path) LookupVarint(src []byte) (value uint64, found bool, err error) {
+	if last := len(p.steps) - 1; last > 0 {
+		err = each(src, p.steps[:last], func(field, []byte) error {
+			found = true
+			return nil
+		})
+		if err != nil {
+			return 0, false, err
+		}
+	}
+	err = each(src, p.steps, func(f field, src []byte) error {
+		if f.typ == protowire.VarintType {
+			value, _ = varint(src, f.body)
+			found = true
+		}
+		return nil
+	})
+	return value, found, err
+}
+
+// All calls yield with each value that a path to a list of strings, bytes or
+// messages leads to, as a part of src.
+func (p *Path) All(src []byte, yield func(value []byte) error) error {
+	return each(src, p.steps, func(f field, src []byte) error {
+		if f.typ != protowire.BytesType {
+			return nil
+		}
+		return yield(src[f.body:f.end])
+	})
+}
+
+// Entries calls yield with each entry of the map of strings that a path leads to.
+// A key that is there twice is yielded twice; the last one counts.
+func (p *Path) Entries(src []byte, yield func(key, value []byte) error) error {
+	return p.All(src, func(entry []byte) error {
+		key, value, err := parseEntry(entry)
+		if err != nil {
+			return err
+		}
+		return yield(key, value)
+	})
+}
+
+// each calls yield with every field that steps lead to, in the order of the wire,
+// and the bytes it is in.
+func each(src []byte, steps []pathStep, yield func(f field, src []byte) error) error {
 	s := steps[0]
 	for i := 0; i < len(src); {
 		f, after, err := whole(src, i)
 		if err != nil {
-			return nil, false, err
+			return err
 		}
 		i = after
-		if f.num != s.num || f.typ != protowire.BytesType {
+		if f.num != s.num {
 			continue
 		}
-		v, ok := src[f.body:f.end], true
+		at := src
 		if s.isKey {
-			if v, ok, err = entry(v, s.key); err != nil {
-				return nil, false, err
+			if f.typ != protowire.BytesType {
+				continue
 			}
-		}
-		if ok && len(steps) > 1 {
-			if v, ok, err = lookup(v, steps[1:]); err != nil {
-				return nil, false, err
+			entry := src[f.body:f.end]
+			key, value, err := parseEntry(entry)
+			if err != nil {
+				return err
 			}
+			if string(key) != s.key {
+				continue
+			}
+			at, f = value, field{num: f.num, typ: protowire.BytesType, end: len(value)}
 		}
-		if ok {
-			value, found = v, true
+		if len(steps) > 1 {
+			if f.typ == protowire.BytesType {
+				if err := each(at[f.body:f.end], steps[1:], yield); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if err := yield(f, at); err != nil {
+			return err
 		}
 	}
-	return value, found, nil
+	return nil
 }
 
-// entry returns the value of a map entry if key is its key.
-func entry(src []byte, key string) (value []byte, ok bool, err error) {
-	ok = key == "" // an entry without a key has the empty one
+// parseEntry returns key and value of a map entry, each empty where it is not on
+// the wire.
+func parseEntry(src []byte) (key, value []byte, err error) {
 	for i := 0; i < len(src); {
 		f, after, err := whole(src, i)
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		i = after
 		if f.typ == protowire.BytesType {
 			switch f.num {
 			case 1:
-				ok = string(src[f.body:f.end]) == key
+				key = src[f.body:f.end]
 			case 2:
 				value = src[f.body:f.end]
 			}
 		}
 	}
-	return value, ok, nil
+	return key, value, nil
 }

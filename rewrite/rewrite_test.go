@@ -86,10 +86,14 @@ var edits = []struct {
 	edit func(dst, v []byte) ([]byte, error)
 }{
 	{"prefix", func(dst, v []byte) ([]byte, error) { return append(append(dst, "beta.io__"...), v...), nil }},
-	{"strip", func(dst, v []byte) ([]byte, error) { return append(dst, bytes.TrimPrefix(v, []byte("beta.io__"))...), nil }},
+	{"strip", func(dst, v []byte) ([]byte, error) {
+		return append(dst, bytes.TrimPrefix(v, []byte("beta.io__"))...), nil
+	}},
 	{"empty", func(dst, _ []byte) ([]byte, error) { return dst, nil }},
 	{"drop", func(dst, _ []byte) ([]byte, error) { return append(dst, "garbage"...), rewrite.ErrDrop }},
-	{"long", func(dst, v []byte) ([]byte, error) { return append(append(dst, v...), bytes.Repeat([]byte("x"), 20000)...), nil }},
+	{"long", func(dst, v []byte) ([]byte, error) {
+		return append(append(dst, v...), bytes.Repeat([]byte("x"), 20000)...), nil
+	}},
 	{"fail", func(dst, _ []byte) ([]byte, error) { return dst, errRefused }},
 }
 

@@ -168,7 +168,7 @@ func Connect(t testing.TB, path string, opts ...grpc.DialOption) *grpc.ClientCon
 	}, opts...)
 	cc, err := grpc.NewClient("unix:"+path, opts...)
 	require.NoError(t, err)
-	t.Cleanup(func() { cc.Close() }) //nolint:errcheck // nothing is left to be done
+	t.Cleanup(func() { cc.Close() }) // nothing is left to be done
 	return cc
 }
 
@@ -178,7 +178,7 @@ func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mux")
 	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // nothing is left to be done
+	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
 	return dir
 }
 
@@ -199,7 +199,7 @@ func Mux(t testing.TB, cfg director.Config, handlers ...Handler) *grpc.ClientCon
 			Profile: cfg.Profile, Schema: cfg.Schema, Conversions: cfg.Conversions, MaxMessage: cfg.MaxMessage,
 		})
 		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) //nolint:errcheck // nothing is left to be done
+		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
 		if len(cfg.Backends) <= i {
 			cfg.Backends = append(cfg.Backends, director.Backend{Name: names[i]})
 		}
