@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+func down(ctx context.Context, args []string, out, progress io.Writer) error {
+	flags := newFlags("down", progress)
+	dir := flags.String("dir", defaultDir, "folder that up was given")
+	all := flags.Bool("all", false, "take down every instance of the testbed on this machine, those of tests that run right now too")
+	if err := flags.Parse(args); err != nil {
+		return flag.ErrHelp
+	}
+	abs, err := filepath.Abs(*dir)
+	if err != nil {
+		return err
+	}
+	errs := []error{place{abs}.destroy(ctx)}
+	if *all {
+		for _, dir := range testbed.Instances() {
+			fmt.Fprintln(progress, "testbed: removing", dir)
+			errs = append(errs, testbed.Clean(dir))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if *all {
+		abs = "the testbed on this machine"
+	}
+	fmt.Fprintln(out, "testbed: nothing is left of", abs)
+	return nil
+}
+
+// destroy takes everything in the folder down: first what depends on others, politely, then whatever is
+// left by force. It works on any state, half started, crashed or gone.
+func (p place) destroy(ctx context.Context) error {
+	stop, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	p.daemon("criproxy").Terminate(stop)
+	errs := make([]error, len(instances))
+	var all sync.WaitGroup
+	for i, instance := range instances {
+		rt, err := testbed.Open(p.instance(instance.name))
+		if err != nil {
+			continue // none, or half made: Clean does without its manifest
+		}
+		all.Go(func() { errs[i] = rt.Destroy(ctx) })
+	}
+	all.Wait()
+	return errors.Join(append(errs, testbed.Clean(p.dir))...)
+}

@@ -1,0 +1,104 @@
+// Command testbed starts real container runtimes on this machine to play with, and takes them down
+// again:
+//
+//	testbed up       two containerds, 1.7 and 2.4, an image registry, and criproxy in front of them
+//	testbed status   what of it is alive
+//	testbed down     everything gone
+//	testbed build    only build the runtimes, and say where they are
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// defaultDir is short, because sockets lie in it, and gone after a reboot, as the mounts in it are.
+const defaultDir = "/run/criproxy-testbed"
+
+const usage = `usage: testbed COMMAND [FLAGS]
+
+  build [COMPONENT...]         build the runtimes and print where they are
+  up [-dir DIR] [-proxy PATH]  start them in the background, criproxy too if it is given
+  status [-dir DIR]            tell what is alive
+  down [-dir DIR] [-all]       take down what is in DIR, or all there is on this machine
+
+Run "testbed COMMAND -h" for the flags of a command.
+`
+
+// commands take their arguments without their own name. Results go to out, progress to err.
+var commands = map[string]func(ctx context.Context, args []string, out, err io.Writer) error{
+	"build":    build,
+	"up":       up,
+	"status":   status,
+	"down":     down,
+	"registry": registry, // what up runs in the background
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, err io.Writer) error {
+	if len(args) == 0 {
+		fmt.Fprint(err, usage)
+		return flag.ErrHelp
+	}
+	command, known := commands[args[0]]
+	if !known {
+		fmt.Fprint(err, usage)
+		return fmt.Errorf("testbed: %q: no such command", args[0])
+	}
+	return command(ctx, args[1:], out, err)
+}
+
+// newFlags returns a flag set that reports its mistakes instead of ending the program.
+func newFlags(name string, err io.Writer) *flag.FlagSet {
+	flags := flag.NewFlagSet("testbed "+name, flag.ContinueOnError)
+	flags.SetOutput(err)
+	return flags
+}
+
+func build(ctx context.Context, args []string, out, progress io.Writer) error {
+	flags := newFlags("build", progress)
+	if err := flags.Parse(args); err != nil {
+		return flag.ErrHelp
+	}
+	names := flags.Args()
+	if len(names) == 0 {
+		names = testbed.Components()
+	}
+	bin, err := testbed.BuildOnly(ctx, progress, names...)
+	if err != nil {
+		return err
+	}
+	for _, version := range []string{"1.7", "2.4"} {
+		if dir := bin.Containerd[version]; dir != "" {
+			fmt.Fprintf(out, "containerd-%s\t%s\n", version, dir)
+		}
+	}
+	for _, b := range []struct{ name, path string }{
+		{"runc", bin.Runc}, {"cni", bin.CNI}, {"crictl", bin.Crictl}, {"app", bin.App},
+	} {
+		if b.path != "" {
+			fmt.Fprintf(out, "%s\t%s\n", b.name, b.path)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// instances are the runtimes that up starts: criproxy's primary and its second, under the name that
+// clients see.
+var instances = []struct{ name, version string }{
+	{"primary", "1.7"},
+	{"two.test", "2.4"},
+}
+
+// A place is a folder that up fills: which daemon's files lie where.
+type place struct{ dir string }
+
+func (p place) at(name string) string       { return filepath.Join(p.dir, name) }
+func (p place) instance(name string) string { return p.at(name) }
+func (p place) proxySocket() string         { return p.at("criproxy.sock") }
+func (p place) registryAddr() string        { return p.at("registry.addr") }
+
+func (p place) daemon(name string) testbed.Process {
+	return testbed.Process{Name: name, PidFile: p.at(name + ".pid"), LogFile: p.at(name + ".log")}
+}
+
+func up(ctx context.Context, args []string, out, progress io.Writer) error {
+	flags := newFlags("up", progress)
+	dir := flags.String("dir", defaultDir, "folder for everything that runs, at most about 60 letters")
+	proxy := flags.String("proxy", "", "criproxy to put in front of the two; arguments that follow are passed to it")
+	if err := flags.Parse(args); err != nil {
+		return flag.ErrHelp
+	}
+	if *proxy == "" && flags.NArg() > 0 {
+		return fmt.Errorf("testbed: up: %q: what is it for? (arguments are passed to the proxy, and there is no -proxy)", flags.Arg(0))
+	}
+	if reasons := testbed.Requirements(); len(reasons) > 0 {
+		return errors.Join(reasons...)
+	}
+	for _, note := range testbed.Notes() {
+		fmt.Fprintln(progress, "testbed: note:", note)
+	}
+	bin, err := testbed.Build(ctx, progress)
+	if err != nil {
+		return err
+	}
+	p, err := newPlace(*dir)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(p.at("registry.log")); err == nil {
+		return fmt.Errorf("testbed: %s is up or half up (see: testbed status -dir %[1]s; mend with: testbed down -dir %[1]s)", p.dir)
+	}
+	if err := p.start(ctx, bin, *proxy, flags.Args()); err != nil {
+		return errors.Join(err, p.destroy(ctx)) // nothing half up is left behind
+	}
+	return p.welcome(out, *proxy != "")
+}
+
+// newPlace makes the folder and returns it by its absolute name.
+func newPlace(dir string) (place, error) {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = testbed.ClaimDir(dir)
+	}
+	return place{dir}, err
+}
+
+func (p place) start(ctx context.Context, bin testbed.Binaries, proxy string, extra []string) error {
+	addr, err := p.startRegistry(ctx, bin)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(instances))
+	var all sync.WaitGroup
+	for i, instance := range instances {
+		all.Go(func() {
+			_, errs[i] = testbed.StartContainerd(ctx, testbed.Config{
+				Name: instance.name, Version: instance.version, Dir: p.instance(instance.name),
+				Binaries: bin, Registry: addr,
+			})
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := p.writePlay(bin.Crictl, addr, proxy != ""); err != nil {
+		return err
+	}
+	if proxy == "" {
+		return nil
+	}
+	return p.startProxy(ctx, proxy, extra)
+}
+
+// startRegistry runs this very program in the background and returns its address.
+func (p place) startRegistry(ctx context.Context, bin testbed.Binaries) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("testbed: finding this program: %w", err)
+	}
+	daemon := p.daemon("registry")
+	if err := daemon.Start([]string{self, "registry", "-app", bin.App, "-ready", p.registryAddr()}, os.Environ()); err != nil {
+		return "", err
+	}
+	for {
+		if addr, err := os.ReadFile(p.registryAddr()); err == nil {
+			return string(addr), nil
+		}
+		if _, alive := daemon.PID(); !alive {
+			return "", fmt.Errorf("testbed: the registry has ended\n%s", daemon.LogTail(10))
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("testbed: waiting for the registry: %w\n%s", ctx.Err(), daemon.LogTail(10))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (p place) startProxy(ctx context.Context, path string, extra []string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	var connect string
+	for i, instance := range instances {
+		rt, err := testbed.Open(p.instance(instance.name))
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			connect += "," + instance.name + ":"
+		}
+		connect += rt.Socket()
+	}
+	daemon := p.daemon("criproxy")
+	argv := append([]string{path, "-v", "3", "-logtostderr", "-connect", connect, "-listen", p.proxySocket()}, extra...)
+	if err := daemon.Start(argv, os.Environ()); err != nil {
+		return err
+	}
+	return testbed.WaitReady(ctx, daemon, p.proxySocket())
+}

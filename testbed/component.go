@@ -1,0 +1,169 @@
+package testbed
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// The components that can be built, by the folder that pins them.
+const (
+	Containerd17 = "containerd17" // containerd, its shim and ctr: serves runtime.v1 and runtime.v1alpha2
+	Containerd24 = "containerd24" // the same of the 2.x line: serves runtime.v1 only
+	Runc         = "runc"
+	CNI          = "cni" // bridge, host-local and loopback
+	Crictl       = "crictl"
+	App          = "app" // the one program inside the test images
+)
+
+// A component is one thing to build: packages of one module, built together, cached together.
+type component struct {
+	name     string   // one of the constants above
+	dir      string   // the nested module, below the source folder
+	module   string   // whose required version is the component's; empty for our own code
+	packages []string // what to build, as go build wants it
+	binaries []string // what comes out
+	cgo      bool     //
+	tags     string   //
+	stamp    string   // the string variable that holds the version, for -ldflags -X
+	inputs   []string // globs below dir: what decides the outcome beside this recipe
+}
+
+// noExtraSnapshotters leaves out what no test uses and what needs headers or tools of the machine.
+const noExtraSnapshotters = "no_aufs,no_btrfs,no_devmapper,no_zfs"
+
+var pins = []string{"go.mod", "go.sum"}
+
+var components = []component{
+	{
+		name: Containerd17, dir: Containerd17, module: "github.com/containerd/containerd",
+		packages: []string{
+			"github.com/containerd/containerd/cmd/containerd",
+			"github.com/containerd/containerd/cmd/containerd-shim-runc-v2",
+			"github.com/containerd/containerd/cmd/ctr",
+		},
+		binaries: []string{"containerd", "containerd-shim-runc-v2", "ctr"},
+		tags:     noExtraSnapshotters,
+		stamp:    "github.com/containerd/containerd/version.Version",
+		inputs:   pins,
+	},
+	{
+		name: Containerd24, dir: Containerd24, module: "github.com/containerd/containerd/v2",
+		packages: []string{
+			"github.com/containerd/containerd/v2/cmd/containerd",
+			"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+			"github.com/containerd/containerd/v2/cmd/ctr",
+		},
+		binaries: []string{"containerd", "containerd-shim-runc-v2", "ctr"},
+		tags:     noExtraSnapshotters,
+		stamp:    "github.com/containerd/containerd/v2/version.Version",
+		inputs:   pins,
+	},
+	{
+		// cgo for nsexec, which enters namespaces before the Go runtime starts. No seccomp tag: that
+		// would need libseccomp on the machine, and so a pod must not ask for a seccomp profile.
+		name: Runc, dir: Runc, module: "github.com/opencontainers/runc",
+		packages: []string{"github.com/opencontainers/runc"},
+		binaries: []string{"runc"},
+		cgo:      true,
+		inputs:   pins,
+	},
+	{
+		name: CNI, dir: CNI, module: "github.com/containernetworking/plugins",
+		packages: []string{
+			"github.com/containernetworking/plugins/plugins/main/bridge",
+			"github.com/containernetworking/plugins/plugins/main/loopback",
+			"github.com/containernetworking/plugins/plugins/ipam/host-local",
+		},
+		binaries: []string{"bridge", "loopback", "host-local"},
+		stamp:    "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
+		inputs:   pins,
+	},
+	{
+		name: Crictl, dir: Crictl, module: "sigs.k8s.io/cri-tools",
+		packages: []string{"sigs.k8s.io/cri-tools/cmd/crictl"},
+		binaries: []string{"crictl"},
+		stamp:    "sigs.k8s.io/cri-tools/pkg/version.Version",
+		inputs:   pins,
+	},
+	{
+		name: App, dir: ".",
+		packages: []string{"./internal/app"},
+		binaries: []string{"app"},
+		inputs:   []string{"internal/app/*.go"},
+	},
+}
+
+func componentNamed(name string) (component, error) {
+	i := slices.IndexFunc(components, func(c component) bool { return c.name == name })
+	if i < 0 {
+		return component{}, fmt.Errorf("testbed: %q: no such component (there are %s)", name, strings.Join(Components(), ", "))
+	}
+	return components[i], nil
+}
+
+// Components returns the names of all components, in the order they are built.
+func Components() []string {
+	var names []string
+	for _, c := range components {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// version reads the pinned version out of the nested module's go.mod, which is the only place it is
+// written down.
+func (c component) version(source string) (string, error) {
+	if c.module == "" {
+		return "local", nil
+	}
+	path := filepath.Join(source, c.dir, "go.mod")
+	mod, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("testbed: reading the pins of %s: %w", c.name, err)
+	}
+	line := regexp.MustCompile(`(?m)^(?:require)?\s*` + regexp.QuoteMeta(c.module) + ` (v\S+)`).FindSubmatch(mod)
+	if line == nil {
+		return "", fmt.Errorf("testbed: %s requires no version of %s (add it with go get -tool)", path, c.module)
+	}
+	return string(line[1]), nil
+}
+
+// key names the cache folder: the same key means that a build would give the same thing.
+func (c component) key(source, version string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, runtime.Version(), runtime.GOARCH, c.args(version, ""), c.cgo)
+	for _, glob := range c.inputs {
+		files, err := filepath.Glob(filepath.Join(source, c.dir, glob))
+		if err != nil {
+			return "", err
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return "", fmt.Errorf("testbed: reading what %s is built from: %w", c.name, err)
+			}
+			fmt.Fprintf(h, "%s %d\n%s", filepath.Base(file), len(data), data)
+		}
+	}
+	return fmt.Sprintf("%s-%s-%s", c.name, version, hex.EncodeToString(h.Sum(nil))[:10]), nil
+}
+
+// args is the go command line that builds the component into out.
+func (c component) args(version, out string) []string {
+	ldflags := "-s -w"
+	if c.stamp != "" {
+		ldflags += " -X " + c.stamp + "=" + version
+	}
+	args := []string{"build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", ldflags}
+	if c.tags != "" {
+		args = append(args, "-tags", c.tags)
+	}
+	return append(append(args, "-o", out+string(filepath.Separator)), c.packages...)
+}

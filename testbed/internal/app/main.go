@@ -1,0 +1,214 @@
+// Command app is everything that is inside the testbed's images: one static binary that can wait,
+// answer, print, copy and exit, so that a test needs no shell, no busybox and no distribution.
+//
+//	app [COMMAND [ARGS...] [then COMMAND ...]]
+//
+// Commands joined by "then" run one after the other, which is how a test says "print this, then stay":
+//
+//	app print hello then sleep
+//
+// Every command ends with exit code 0 at SIGTERM at once, also as process 1 of a container, except
+// stubborn. Without a command app sleeps.
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// commands are what app can do. Each gets its arguments and says what went wrong.
+var commands = map[string]func(args []string) error{
+	"pause":    pause,
+	"sleep":    sleep,
+	"stubborn": stubborn,
+	"serve":    serve,
+	"cat":      func([]string) error { _, err := io.Copy(os.Stdout, os.Stdin); return err },
+	"print":    func(args []string) error { return printTo(os.Stdout, args) },
+	"warn":     func(args []string) error { return printTo(os.Stderr, args) },
+	"exit":     exit,
+	"env":      env,
+	"log":      logLines,
+	"tick":     tick,
+	"pid":      func([]string) error { return printTo(os.Stdout, []string{strconv.Itoa(os.Getpid())}) },
+	"id":       id,
+	"file":     file,
+	"write":    write,
+}
+
+func main() {
+	exitAtTerm()
+	for _, words := range split(os.Args[1:]) {
+		run, known := commands[words[0]]
+		if !known {
+			fmt.Fprintf(os.Stderr, "app: %q is not a command\n", words[0])
+			os.Exit(127)
+		}
+		if err := run(words[1:]); err != nil {
+			fmt.Fprintf(os.Stderr, "app: %s: %v\n", words[0], err)
+			os.Exit(1)
+		}
+	}
+}
+
+// split cuts the command line at each "then". No words at all mean sleep.
+func split(words []string) [][]string {
+	var all [][]string
+	for {
+		i := slices.Index(words, "then")
+		if i < 0 {
+			i = len(words)
+		}
+		if i > 0 {
+			all = append(all, words[:i])
+		}
+		if i == len(words) {
+			break
+		}
+		words = words[i+1:]
+	}
+	if len(all) == 0 {
+		return [][]string{{"sleep"}}
+	}
+	return all
+}
+
+// exitAtTerm makes SIGTERM and SIGINT end the process. The kernel drops both for process 1 of a
+// pid namespace unless there is a handler.
+func exitAtTerm() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		<-signals
+		os.Exit(0)
+	}()
+}
+
+// pause holds a sandbox's namespaces and reaps whatever is left to process 1.
+func pause([]string) error {
+	orphans := make(chan os.Signal, 1)
+	signal.Notify(orphans, syscall.SIGCHLD)
+	for range orphans {
+		for {
+			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+			if pid <= 0 || err != nil {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// sleep [DURATION] waits that long, without a duration until it is told to end.
+func sleep(args []string) error {
+	if len(args) == 0 {
+		for {
+			time.Sleep(time.Hour)
+		}
+	}
+	d, err := time.ParseDuration(args[0])
+	time.Sleep(d)
+	return err
+}
+
+// stubborn sleeps and ignores SIGTERM, for tests of grace periods: only SIGKILL ends it.
+func stubborn([]string) error {
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+	return sleep(nil)
+}
+
+// serve [PORT] answers HTTP on every address, by default on 8080: the method, the path and the body
+// it was sent.
+func serve(args []string) error {
+	port := "8080"
+	if len(args) > 0 {
+		port = args[0]
+	}
+	return http.ListenAndServe(":"+port, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s\n", r.Method, r.URL.Path)
+		io.Copy(w, r.Body)
+	}))
+}
+
+func printTo(w io.Writer, words []string) error {
+	_, err := fmt.Fprintln(w, strings.Join(words, " "))
+	return err
+}
+
+// exit N ends with that code.
+func exit(args []string) error {
+	if len(args) == 0 {
+		os.Exit(0)
+	}
+	code, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	os.Exit(code)
+	return nil
+}
+
+// env prints the environment, sorted.
+func env([]string) error {
+	all := os.Environ()
+	slices.Sort(all)
+	return printTo(os.Stdout, []string{strings.Join(all, "\n")})
+}
+
+// log N prints N numbered lines.
+func logLines(args []string) error {
+	n := 1
+	if len(args) > 0 {
+		var err error
+		if n, err = strconv.Atoi(args[0]); err != nil {
+			return err
+		}
+	}
+	for i := 1; i <= n; i++ {
+		fmt.Printf("line %d\n", i)
+	}
+	return nil
+}
+
+// tick [DURATION] prints a number at every interval, by default 200ms, for ever.
+func tick(args []string) error {
+	every := 200 * time.Millisecond
+	if len(args) > 0 {
+		var err error
+		if every, err = time.ParseDuration(args[0]); err != nil {
+			return err
+		}
+	}
+	for i := 1; ; i++ {
+		fmt.Printf("tick %d\n", i)
+		time.Sleep(every)
+	}
+}
+
+// id prints "UID:GID".
+func id([]string) error {
+	_, err := fmt.Printf("%d:%d\n", os.Getuid(), os.Getgid())
+	return err
+}
+
+// file PATH prints a file.
+func file(args []string) error {
+	data, err := os.ReadFile(strings.Join(args, " "))
+	os.Stdout.Write(data)
+	return err
+}
+
+// write PATH TEXT... makes or overwrites a file.
+func write(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("which file?")
+	}
+	return os.WriteFile(args[0], []byte(strings.Join(args[1:], " ")), 0o644)
+}

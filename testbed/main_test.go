@@ -1,0 +1,102 @@
+package testbed_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+func TestMain(m *testing.M) { testbed.Main(m) }
+
+// versions are what each test that says something about any containerd runs on.
+var versions = []string{"1.7", "2.4"}
+
+// onEach runs a test once for each version, with an instance of its own.
+func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) { test(t, start(t, testbed.Config{Version: version})) })
+	}
+}
+
+// A bench is one instance with its registry and clients.
+type bench struct {
+	*testbed.Containerd
+	reg     *testbed.Registry
+	runtime internalapi.RuntimeService
+	images  internalapi.ImageManagerService
+}
+
+// start starts an instance that is destroyed with the test, which fails if anything is left of it.
+func start(t *testing.T, config testbed.Config) *bench {
+	t.Helper()
+	reg := testbed.NewRegistry(t)
+	rt := testbed.NewContainerd(t, reg, config)
+	runtime, err := rt.Runtime(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { runtime.Close(context.Background()) })
+	images, err := rt.Images(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { images.Close(context.Background()) })
+	return &bench{Containerd: rt, reg: reg, runtime: runtime, images: images}
+}
+
+// pull pulls an image of the bench's registry.
+func (b *bench) pull(t *testing.T, image string) string {
+	t.Helper()
+	ref, err := b.images.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: b.reg.Image(image)}, nil, nil)
+	require.NoError(t, err)
+	return ref
+}
+
+// pod runs a pod.
+func (b *bench) pod(t *testing.T, config *runtimeapi.PodSandboxConfig, handler string) string {
+	t.Helper()
+	id, err := b.runtime.RunPodSandbox(t.Context(), config, handler)
+	require.NoError(t, err)
+	return id
+}
+
+// container starts a container of testbed/app:1 in a pod.
+func (b *bench) container(t *testing.T, podID string, pod *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig) string {
+	t.Helper()
+	b.pull(t, "testbed/app:1")
+	id, err := b.runtime.CreateContainer(t.Context(), podID, config, pod)
+	require.NoError(t, err)
+	require.NoError(t, b.runtime.StartContainer(t.Context(), id))
+	return id
+}
+
+// run starts a pod on the bridge with one container that runs the test program with args.
+func (b *bench) run(t *testing.T, name string, args ...string) (pod *runtimeapi.PodSandboxConfig, podID, id string) {
+	t.Helper()
+	pod = b.PodConfig(name)
+	podID = b.pod(t, pod, "")
+	id = b.container(t, podID, pod, testbed.ContainerConfig("app", b.reg.Image("testbed/app:1"), args...))
+	return pod, podID, id
+}
+
+// log returns a container's log once it holds want, and what it holds otherwise after a while.
+func (b *bench) log(t *testing.T, pod *runtimeapi.PodSandboxConfig, container, want string) string {
+	t.Helper()
+	var content []byte
+	require.Eventually(t, func() bool {
+		content, _ = os.ReadFile(filepath.Join(pod.LogDirectory, container, "0.log"))
+		return contains(content, want)
+	}, 10*time.Second, 10*time.Millisecond, "%q in the log, which holds %q", want, content)
+	return string(content)
+}
+
+func (b *bench) status(t *testing.T, id string) *runtimeapi.ContainerStatus {
+	t.Helper()
+	resp, err := b.runtime.ContainerStatus(t.Context(), id, false)
+	require.NoError(t, err)
+	return resp.Status
+}

@@ -1,0 +1,107 @@
+package testbed
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// Require returns the binaries that a test needs, named as for [BuildOnly], all of them when none are
+// named; what is missing is built, with progress on standard error. Where this machine cannot run
+// containers the test is skipped and says why. With CI=true in the environment it fails instead, so that
+// a CI that lost the ability cannot stay green. Tests that run with -short are skipped everywhere.
+func Require(t testing.TB, names ...string) Binaries {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: real runtimes take their time (-short)")
+	}
+	if reasons := Requirements(); len(reasons) > 0 {
+		for _, err := range reasons {
+			t.Log(err)
+		}
+		if os.Getenv("CI") == "true" {
+			t.Fatal("real runtimes cannot run here, and with CI=true that is a failure")
+		}
+		t.Skip("left out: real runtimes cannot run here")
+	}
+	if len(names) == 0 {
+		names = Components()
+	}
+	// Not t.Context: a build that was begun is of use to the next test.
+	binaries, err := BuildOnly(context.Background(), os.Stderr, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binaries
+}
+
+// NewRegistry starts a registry with the standard images that is closed when the test ends, as
+// [StartRegistry] does without a test.
+func NewRegistry(t testing.TB) *Registry {
+	t.Helper()
+	reg, err := StartRegistry(RegistryConfig{App: Require(t, App).App})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := reg.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return reg
+}
+
+// NewContainerd starts an instance that is destroyed when the test ends, as [StartContainerd] does
+// without a test, and fills in Config.Binaries, and Config.Registry from reg. The test fails if anything
+// of the instance is left, and shows the end of its log whenever it fails.
+func NewContainerd(t testing.TB, reg *Registry, config Config) *Containerd {
+	t.Helper()
+	config.Binaries = Require(t)
+	config.Registry = reg.Addr
+	c, err := StartContainerd(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.process.LogTail(30))
+		}
+		if err := c.Destroy(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// Main is for TestMain of a package whose tests need the testbed. It says once, on standard error, what will
+// be left out or done differently on this machine and why, and builds what is named (all, when nothing is)
+// before the tests' clock starts, because the first build may take longer than a test's time-out:
+//
+//	func TestMain(m *testing.M) { testbed.Main(m) }
+func Main(m *testing.M, names ...string) {
+	flag.Parse() // for testing.Short
+	if !testing.Short() {
+		prepare(names)
+	}
+	os.Exit(m.Run())
+}
+
+func prepare(names []string) {
+	if reasons := Requirements(); len(reasons) > 0 {
+		fmt.Fprintln(os.Stderr, "testbed: left out: every test with real runtimes, because")
+		for _, err := range reasons {
+			fmt.Fprintln(os.Stderr, "  ", err)
+		}
+		return
+	}
+	for _, note := range Notes() {
+		fmt.Fprintln(os.Stderr, "testbed: note:", note)
+	}
+	// An error comes up again in Require, where a test can fail with it.
+	if len(names) == 0 {
+		names = Components()
+	}
+	BuildOnly(context.Background(), os.Stderr, names...)
+}
