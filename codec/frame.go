@@ -102,12 +102,14 @@ func FrameOf(v any) (*Frame, error) {
 // over. It is how a message that was made up here, or edited, reaches the
 // argument of a receive.
 func Deliver(v any, f *Frame) error {
-	switch m := v.(type) {
-	case *Frame:
+	if m, ok := v.(*Frame); ok {
 		if m != f {
 			*m = *f
 		}
 		return nil
+	}
+	defer f.Free()
+	switch m := v.(type) {
 	case *emptypb.Empty:
 		m.ProtoReflect().SetUnknown(f.bufs.Materialize())
 	case proto.Message:
@@ -117,6 +119,5 @@ func Deliver(v any, f *Frame) error {
 	default:
 		return fmt.Errorf("cannot receive into a %T: neither a *codec.Frame nor a protobuf message", v)
 	}
-	f.Free()
 	return nil
 }

@@ -2,6 +2,8 @@ package codec
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -86,6 +88,8 @@ func LinkedIn() *Schema {
 		files = append(files, fd)
 		return true
 	})
+	// The registry has no order of its own.
+	slices.SortFunc(files, func(a, b protoreflect.FileDescriptor) int { return strings.Compare(a.Path(), b.Path()) })
 	return NewSchema(files...)
 }
 

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -90,18 +89,4 @@ func apply(plan *rewrite.Plan, in *codec.Frame, edit rewrite.Edit) (*codec.Frame
 	}
 	*buf = out
 	return codec.NewPooledFrame(buf, pool), nil
-}
-
-// metadataOf returns the addresses to which the options of a call want its
-// header and trailer stored, nil where they do not.
-func metadataOf(opts []grpc.CallOption) (header, trailer *metadata.MD) {
-	for _, o := range opts {
-		switch o := o.(type) {
-		case grpc.HeaderCallOption:
-			header = o.HeaderAddr
-		case grpc.TrailerCallOption:
-			trailer = o.TrailerAddr
-		}
-	}
-	return header, trailer
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -181,13 +182,14 @@ func (c *Conn) speaks(ctx context.Context) ([]int, error) {
 	}
 	var has []int
 	for v, method := range c.versions.probe {
-		err := c.cc.Invoke(ctx, method, &codec.Frame{}, &codec.Frame{})
+		opts := traced(nil)
+		err := c.cc.Invoke(ctx, method, &codec.Frame{}, &codec.Frame{}, opts...)
 		switch status.Code(err) {
 		case codes.OK:
 			has = append(has, v)
 		case codes.Unimplemented:
 		default:
-			return nil, c.explain(err, nil)
+			return nil, c.explain(err, opts)
 		}
 	}
 	if len(has) == 0 {
@@ -223,6 +225,7 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	if err != nil {
 		return err
 	}
+	opts = traced(opts)
 	if m == nil {
 		return c.explain(c.cc.Invoke(ctx, name, args, reply, opts...), opts)
 	}
@@ -265,20 +268,33 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 	}, nil
 }
 
+// traced returns options that keep header and trailer of a call, by which explain
+// tells whether its error came from the backend.
+func traced(opts []grpc.CallOption) []grpc.CallOption {
+	header, trailer := codec.MetadataOf(opts)
+	if header == nil {
+		opts = append(opts, grpc.Header(new(metadata.MD)))
+	}
+	if trailer == nil {
+		opts = append(opts, grpc.Trailer(new(metadata.MD)))
+	}
+	return opts
+}
+
 // explain adds which backend it was to the errors that gRPC made up on this side
 // because it could not reach it. What the backend itself said passes as it is.
 func (c *Conn) explain(err error, opts []grpc.CallOption) error {
 	switch status.Code(err) {
 	case codes.Unavailable:
-		header, trailer := metadataOf(opts)
-		if header != nil && *header != nil || trailer != nil && *trailer != nil {
+		header, trailer := codec.MetadataOf(opts)
+		if header != nil && len(*header) > 0 || trailer != nil && len(*trailer) > 0 {
 			return err // something came from the backend
 		}
 		why := status.Convert(err).Message()
 		if e := c.dialError.Load(); e != nil && *e != nil {
 			why = (*e).Error() // what gRPC wraps twice
 		}
-		return status.Errorf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, why)
+		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, why)}
 	case codes.Unimplemented:
 		if strings.Contains(err.Error(), "unknown service") {
 			c.spoken.Store(nil) // it came back as another version, faster than Run could see
@@ -290,6 +306,15 @@ func (c *Conn) explain(err error, opts []grpc.CallOption) error {
 	}
 	return err
 }
+
+// unreachableError is the status of a call that the backend did not answer
+// because it is gone. Unreachable tells it from the same code said by the
+// backend itself.
+type unreachableError struct{ *status.Status }
+
+func (e *unreachableError) Error() string              { return e.Err().Error() }
+func (e *unreachableError) GRPCStatus() *status.Status { return e.Status }
+func (e *unreachableError) Unreachable() bool          { return true }
 
 // explainedStream is explain for the errors of a stream.
 type explainedStream struct {

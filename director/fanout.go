@@ -53,7 +53,7 @@ func (m *method) left(err error) bool {
 }
 
 func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
-	header, trailer := metadataOf(opts)
+	header, trailer := codec.MetadataOf(opts)
 	var replies []*codec.Frame
 	var failure *part
 	for i := range parts {

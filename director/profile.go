@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/criproxy/criproxy/internal/strict"
+	"github.com/criproxy/criproxy/known"
 )
 
 // A Profile says what an API means, in the multiplexer's words: which fields
@@ -45,6 +46,10 @@ type Profile struct {
 	// Methods are the exceptions, by method name. A key may hold several names
 	// and patterns: "List*|ImageFsInfo".
 	Methods map[string]MethodForm `yaml:"methods"`
+
+	// Known says what is remembered of a backend, to answer for it when it is
+	// gone, and which lists exist in two forms. See [known.List].
+	Known []known.List `yaml:"known"`
 
 	// Secret fields are hidden wherever a message is shown, in addition to those
 	// that the schema marks with debug_redact: "Message.field" or "*.field".

@@ -152,6 +152,20 @@ func (p *Path) Entries(src []byte, yield func(key, value []byte) error) error {
 	})
 }
 
+// Append appends a message to dst in which there is nothing but value, at the end
+// of the path.
+func (p *Path) Append(dst, value []byte) []byte {
+	for i := len(p.steps) - 1; i >= 0; i-- {
+		s := p.steps[i]
+		if s.isKey {
+			entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), s.key)
+			value = protowire.AppendBytes(protowire.AppendTag(entry, 2, protowire.BytesType), value)
+		}
+		value = protowire.AppendBytes(protowire.AppendTag(nil, s.num, protowire.BytesType), value)
+	}
+	return append(dst, value...)
+}
+
 // each calls yield with every field that steps lead to, in the order of the wire,
 // and the bytes it is in.
 func each(src []byte, steps []pathStep, yield func(f field, src []byte) error) error {

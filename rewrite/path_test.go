@@ -36,6 +36,11 @@ func TestLookup(t *testing.T) {
 		assert.Equal(t, c.found, found, c.path)
 		assert.Equal(t, c.want, string(got), c.path)
 		assert.Equal(t, c.path, p.String())
+
+		made, found, err := p.Lookup(p.Append(nil, []byte("made")))
+		require.NoError(t, err)
+		assert.True(t, found)
+		assert.Equal(t, "made", string(made))
 	}
 	p, err := rewrite.ParsePath(md, `top.id`)
 	require.NoError(t, err)

@@ -1,0 +1,81 @@
+package fakecri
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A checkpoint remembers which containers a pod had, by name.
+type checkpoint struct {
+	containers []string
+}
+
+func (s runtimeService) CheckpointContainer(_ context.Context, r *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.running(r.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.CheckpointContainerResponse{}, nil
+}
+
+func (s runtimeService) CheckpointPod(_ context.Context, r *runtimeapi.CheckpointPodRequest) (*runtimeapi.CheckpointPodResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.pods.get(r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	var saved checkpoint
+	ids := r.GetContainerIds()
+	if len(ids) == 0 {
+		for _, c := range p.containers {
+			ids = append(ids, c.id)
+		}
+	}
+	for _, id := range ids {
+		c, err := s.running(id)
+		if err != nil {
+			return nil, err
+		}
+		if c.pod != p {
+			return nil, status.Errorf(codes.InvalidArgument, "container %q is in another sandbox", id)
+		}
+		saved.containers = append(saved.containers, c.config.GetMetadata().GetName())
+	}
+	s.checkpoint[r.GetOutputPath()] = &saved
+	return &runtimeapi.CheckpointPodResponse{}, nil
+}
+
+// RestorePod makes the pod of the request, with those of the request's containers
+// that the checkpoint has. It makes all of them, or nothing.
+func (s runtimeService) RestorePod(_ context.Context, r *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	saved := s.checkpoint[r.GetCheckpointPath()]
+	if saved == nil {
+		return nil, status.Errorf(codes.NotFound, "checkpoint %s: not found", r.GetCheckpointPath())
+	}
+	p, err := s.runPod(r.GetConfig(), r.GetRuntimeHandler())
+	if err != nil {
+		return nil, err
+	}
+	reply := &runtimeapi.RestorePodResponse{PodSandboxId: p.id}
+	for _, config := range r.GetContainerConfigs() {
+		name := config.GetMetadata().GetName()
+		if !slices.Contains(saved.containers, name) {
+			continue
+		}
+		c, err := s.createContainer(p, config, r.GetConfig())
+		if err != nil {
+			s.removePod(p)
+			return nil, err
+		}
+		reply.RestoredContainers = append(reply.RestoredContainers, &runtimeapi.RestoredContainer{Name: name, ContainerId: c.id})
+	}
+	return reply, nil
+}

@@ -1,0 +1,148 @@
+package fakecri
+
+import (
+	"slices"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The packages under which the services can be called.
+const (
+	V1       = "runtime.v1"
+	V1alpha2 = "runtime.v1alpha2"
+)
+
+// EventMode says what GetContainerEvents does.
+type EventMode string
+
+const (
+	EventsOn            EventMode = "on"            // as containerd
+	EventsUnimplemented EventMode = "unimplemented" // as runtimes before CRI 1.26
+	EventsCleanEOF      EventMode = "clean-eof"     // as CRI-O, whose enable_pod_events is off
+)
+
+// MetricStyle says whose metrics ListPodSandboxMetrics resembles.
+type MetricStyle string
+
+const (
+	// ContainerdMetrics have the labels pod, namespace, container, id, image.
+	ContainerdMetrics MetricStyle = "containerd"
+	// CRIOMetrics have the labels id, image, namespace, pod, container. Rows of
+	// containers leave namespace and pod empty, and CPU usage has a label more.
+	CRIOMetrics MetricStyle = "cri-o"
+)
+
+// Config says what a runtime is like. The zero Config is one that resembles
+// containerd.
+type Config struct {
+	// Name and Version are what the runtime calls itself. Zero means "fakecri"
+	// and "2.4.0".
+	Name, Version string
+	// Packages are the packages under which Register serves. Zero means V1 only.
+	// V1alpha2 lacks the methods that came after it.
+	Packages []string
+	// Seed makes ids the same in each run that makes the same calls in the same
+	// order. Zero means random ids.
+	Seed uint64
+	// Handlers are the runtime handlers beside "", which is always there. Nil
+	// means "runc".
+	Handlers []string
+	// HandlerFeatures and Features are what Status says of all handlers, and of
+	// the runtime. Nil means that it has them all.
+	HandlerFeatures *runtimeapi.RuntimeHandlerFeatures
+	Features        *runtimeapi.RuntimeFeatures
+	// Conditions are reported by Status beside RuntimeReady and NetworkReady, or
+	// in their place, if they are of that type.
+	Conditions []*runtimeapi.RuntimeCondition
+	// CgroupDriver is what RuntimeConfig says. Zero means systemd.
+	CgroupDriver runtimeapi.CgroupDriver
+	// Metrics is whose metrics these are like. Zero means ContainerdMetrics.
+	Metrics MetricStyle
+	// StreamURL is what the URLs of Exec, Attach and PortForward begin with. Zero
+	// means "http://127.0.0.1:10010"; "/cri" makes them host-less.
+	StreamURL string
+	// ImageMount is the mount point that ImageFsInfo names. Zero means "/".
+	ImageMount string
+	// Content tells what the image called name holds: names of the same content
+	// are one image, in every runtime. Names are full ones, as in
+	// "docker.io/library/busybox:latest". Nil means that each has its own.
+	Content func(name string) string
+	// BatchSize is how many items a Stream* call sends at once. Zero means 5000.
+	BatchSize int
+	// NoStreams takes the six Stream* methods away, as before CRI 1.36. NoPodStats
+	// and NoMetrics do so with PodSandboxStats, ListPodSandboxStats and their
+	// stream, and with the two that tell metrics.
+	NoStreams, NoPodStats, NoMetrics bool
+	// Lacks are further methods that the runtime does not know, by bare name.
+	Lacks []string
+	// Checkpoints turns on CheckpointContainer, CheckpointPod and RestorePod, which
+	// are unimplemented otherwise.
+	Checkpoints bool
+	// Events is what GetContainerEvents does. Zero means EventsOn.
+	Events EventMode
+	// CallLog is how many calls Calls remembers. Zero means 10000; negative means
+	// none.
+	CallLog int
+	// Clock tells the time. Nil means time.Now.
+	Clock func() time.Time
+}
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.Name, "fakecri")
+	setDefault(&c.Version, "2.4.0")
+	setDefault(&c.Metrics, ContainerdMetrics)
+	setDefault(&c.StreamURL, "http://127.0.0.1:10010")
+	setDefault(&c.ImageMount, "/")
+	setDefault(&c.BatchSize, 5000)
+	setDefault(&c.Events, EventsOn)
+	setDefault(&c.CallLog, 10000)
+	if c.Packages == nil {
+		c.Packages = []string{V1}
+	}
+	if c.Handlers == nil {
+		c.Handlers = []string{"runc"}
+	}
+	if c.HandlerFeatures == nil {
+		c.HandlerFeatures = &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true}
+	}
+	if c.Features == nil {
+		c.Features = &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, UserNamespacesHostNetwork: true, MountOptions: true}
+	}
+	if c.Content == nil {
+		c.Content = func(name string) string { return name }
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	c.Lacks = slices.Clone(c.Lacks)
+	if c.NoStreams {
+		c.Lacks = append(c.Lacks, "StreamPodSandboxes", "StreamContainers", "StreamContainerStats",
+			"StreamPodSandboxStats", "StreamPodSandboxMetrics", "StreamImages")
+	}
+	if c.NoPodStats {
+		c.Lacks = append(c.Lacks, "PodSandboxStats", "ListPodSandboxStats", "StreamPodSandboxStats")
+	}
+	if c.NoMetrics {
+		c.Lacks = append(c.Lacks, "ListMetricDescriptors", "ListPodSandboxMetrics", "StreamPodSandboxMetrics")
+	}
+	if c.Events == EventsUnimplemented {
+		c.Lacks = append(c.Lacks, "GetContainerEvents")
+	}
+	if !c.Checkpoints {
+		c.Lacks = append(c.Lacks, "CheckpointContainer", "CheckpointPod", "RestorePod")
+	}
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// knowsHandler reports whether pods can be run with the handler.
+func (c *Config) knowsHandler(handler string) bool {
+	return handler == "" || slices.Contains(c.Handlers, handler)
+}

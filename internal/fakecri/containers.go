@@ -1,0 +1,225 @@
+package fakecri
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The exit codes of processes that were ended with SIGKILL and SIGTERM.
+const (
+	killed     = 128 + 9
+	terminated = 128 + 15
+)
+
+// A container belongs to a Runtime, whose mutex guards it.
+type container struct {
+	id         string
+	name       string // reserved
+	pod        *pod
+	config     *runtimeapi.ContainerConfig
+	imageID    string
+	state      runtimeapi.ContainerState
+	createdAt  int64
+	startedAt  int64
+	finishedAt int64
+	exitCode   int32
+	resources  *runtimeapi.LinuxContainerResources
+	exited     chan struct{} // closed when it exits
+}
+
+func (s runtimeService) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.pods.get(r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.createContainer(p, r.GetConfig(), r.GetSandboxConfig())
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.CreateContainerResponse{ContainerId: c.id}, nil
+}
+
+func (rt *Runtime) createContainer(p *pod, config *runtimeapi.ContainerConfig, podConfig *runtimeapi.PodSandboxConfig) (*container, error) {
+	md, podMD := config.GetMetadata(), podConfig.GetMetadata()
+	switch {
+	case !p.ready:
+		return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", p.id)
+	case md == nil:
+		return nil, status.Error(codes.Unknown, "the container's config has no metadata")
+	case podMD == nil:
+		return nil, status.Error(codes.Unknown, "the sandbox's config has no metadata")
+	}
+	image, err := rt.images.find(config.GetImage().GetImage())
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range config.GetMounts() {
+		if name := m.GetImage().GetImage(); name != "" {
+			if _, err := rt.images.find(name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := rt.checkTarget(p, config.GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
+		return nil, err
+	}
+	c := &container{
+		id: rt.newID(), pod: p, config: config, imageID: image.id, createdAt: rt.now(),
+		state: runtimeapi.ContainerState_CONTAINER_CREATED, resources: config.GetLinux().GetResources(),
+		exited: make(chan struct{}),
+	}
+	name, holder := rt.reserve(c.id, "container", md.GetName(), podMD.GetName(), podMD.GetNamespace(), podMD.GetUid(),
+		strconv.Itoa(int(md.GetAttempt())))
+	if holder != "" {
+		return nil, status.Errorf(codes.Unknown, "reserving the container's name %q: it is reserved for %q", name, holder)
+	}
+	c.name = name
+	p.containers = append(p.containers, c)
+	rt.containers.add(c.id, c)
+	rt.send(c.id, p, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return c, nil
+}
+
+// checkTarget returns an error unless the container whose processes another wants
+// to see (kubectl debug --target) runs in the same pod.
+func (rt *Runtime) checkTarget(p *pod, ns *runtimeapi.NamespaceOption) error {
+	if ns.GetPid() != runtimeapi.NamespaceMode_TARGET {
+		return nil
+	}
+	target, err := rt.containers.get(ns.GetTargetId())
+	switch {
+	case err != nil:
+		return err
+	case target.pod != p:
+		return status.Errorf(codes.Unknown, "target container %q is in another sandbox", ns.GetTargetId())
+	case target.state != runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return status.Errorf(codes.Unknown, "target container %q is not running", ns.GetTargetId())
+	}
+	return nil
+}
+
+func (s runtimeService) StartContainer(_ context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.containers.get(r.GetContainerId())
+	switch {
+	case err != nil:
+		return nil, err
+	case c.state != runtimeapi.ContainerState_CONTAINER_CREATED:
+		return nil, status.Errorf(codes.Unknown, "container %q cannot be started: it is in %s state", c.id, c.state)
+	case !c.pod.ready:
+		return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", c.pod.id)
+	}
+	c.state, c.startedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, s.now()
+	s.send(c.id, c.pod, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+func (s runtimeService) StopContainer(_ context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.containers.get(r.GetContainerId())
+	switch {
+	case err == nil && r.GetTimeout() > 0:
+		s.stopContainer(c, terminated)
+	case err == nil:
+		s.stopContainer(c, killed)
+	case !gone(err):
+		return nil, err
+	}
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+// Exit makes a running container exit by itself.
+func (rt *Runtime) Exit(containerID string, code int32) error {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	c, err := rt.containers.get(containerID)
+	if err != nil {
+		return err
+	}
+	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return status.Errorf(codes.FailedPrecondition, "container %q cannot exit: it is in %s state", c.id, c.state)
+	}
+	rt.stopContainer(c, code)
+	return nil
+}
+
+// stopContainer ends c if it runs.
+func (rt *Runtime) stopContainer(c *container, code int32) {
+	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return
+	}
+	c.state, c.finishedAt, c.exitCode = runtimeapi.ContainerState_CONTAINER_EXITED, rt.now(), code
+	close(c.exited)
+	rt.send(c.id, c.pod, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+func (s runtimeService) RemoveContainer(_ context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.containers.get(r.GetContainerId())
+	switch {
+	case err == nil:
+		s.stopContainer(c, killed)
+		s.removeContainer(c)
+	case !gone(err):
+		return nil, err
+	}
+	return &runtimeapi.RemoveContainerResponse{}, nil
+}
+
+func (rt *Runtime) removeContainer(c *container) {
+	rt.containers.remove(c.id)
+	delete(rt.names, c.name)
+	c.pod.containers = slices.DeleteFunc(slices.Clone(c.pod.containers), func(other *container) bool { return other == c })
+	rt.send(c.id, c.pod, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+}
+
+// UpdateContainerResources changes the values that the request names, and leaves
+// the others.
+func (s runtimeService) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.containers.get(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	resources := &runtimeapi.LinuxContainerResources{}
+	proto.Merge(resources, c.resources)
+	if len(r.GetLinux().GetHugepageLimits()) > 0 {
+		resources.HugepageLimits = nil // Merge would append
+	}
+	proto.Merge(resources, r.GetLinux())
+	c.resources = resources
+	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}
+
+func (s runtimeService) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.running(r.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.ReopenContainerLogResponse{}, nil
+}
+
+// running returns a container that runs.
+func (rt *Runtime) running(id string) (*container, error) {
+	c, err := rt.containers.get(id)
+	if err != nil {
+		return nil, err
+	}
+	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil, status.Errorf(codes.Unknown, "container %q is not running: it is in %s state", c.id, c.state)
+	}
+	return c, nil
+}

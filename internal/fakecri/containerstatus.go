@@ -1,0 +1,119 @@
+package fakecri
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func (s runtimeService) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.containers.get(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	reply := &runtimeapi.ContainerStatusResponse{Status: s.containerStatus(c)}
+	if r.GetVerbose() {
+		reply.Info = verbose("sandboxID", c.pod.id, "imageID", c.imageID, "config", c.config)
+	}
+	return reply, nil
+}
+
+// containerStatus tells the image by its first tag and digest, unlike a list,
+// which tells it as the container's config did.
+func (rt *Runtime) containerStatus(c *container) *runtimeapi.ContainerStatus {
+	spec, ref := c.config.GetImage(), c.imageID
+	if image := rt.images.exact(c.imageID); image != nil {
+		if len(image.tags) > 0 {
+			spec = &runtimeapi.ImageSpec{Image: image.tags[0]}
+		}
+		if len(image.digests) > 0 {
+			ref = image.digests[0]
+		}
+	}
+	status := &runtimeapi.ContainerStatus{
+		Id:          c.id,
+		Metadata:    c.config.GetMetadata(),
+		State:       c.state,
+		CreatedAt:   c.createdAt,
+		StartedAt:   c.startedAt,
+		FinishedAt:  c.finishedAt,
+		ExitCode:    c.exitCode,
+		Image:       spec,
+		ImageRef:    ref,
+		ImageId:     c.imageID,
+		Labels:      c.config.GetLabels(),
+		Annotations: c.config.GetAnnotations(),
+		Mounts:      c.config.GetMounts(),
+		User:        c.user(),
+		StopSignal:  c.config.GetStopSignal(),
+	}
+	if c.state == runtimeapi.ContainerState_CONTAINER_EXITED {
+		status.Reason = "Completed"
+		if c.exitCode != 0 {
+			status.Reason = "Error"
+		}
+	}
+	if log := c.config.GetLogPath(); log != "" {
+		status.LogPath = path.Join(c.pod.config.GetLogDirectory(), log)
+	}
+	if status.StopSignal == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		status.StopSignal = runtimeapi.Signal_SIGNAL_SIGTERM
+	}
+	if c.resources != nil {
+		status.Resources = &runtimeapi.ContainerResources{Linux: c.resources}
+	}
+	return status
+}
+
+func (c *container) user() *runtimeapi.ContainerUser {
+	sc := c.config.GetLinux().GetSecurityContext()
+	return &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{
+		Uid:                sc.GetRunAsUser().GetValue(),
+		Gid:                sc.GetRunAsGroup().GetValue(),
+		SupplementalGroups: sc.GetSupplementalGroups(),
+	}}
+}
+
+func (c *container) listed() *runtimeapi.Container {
+	return &runtimeapi.Container{
+		Id:           c.id,
+		PodSandboxId: c.pod.id,
+		Metadata:     c.config.GetMetadata(),
+		Image:        c.config.GetImage(),
+		ImageRef:     c.imageID,
+		ImageId:      c.imageID,
+		State:        c.state,
+		CreatedAt:    c.createdAt,
+		Labels:       c.config.GetLabels(),
+		Annotations:  c.config.GetAnnotations(),
+	}
+}
+
+// verbose returns what a verbose status calls info: one JSON object of pairs of
+// keys and values.
+func verbose(pairs ...any) map[string]string {
+	object := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		value := pairs[i+1]
+		if m, ok := value.(proto.Message); ok {
+			b, err := protojson.Marshal(m)
+			if err != nil {
+				value = err.Error()
+			} else {
+				value = json.RawMessage(b)
+			}
+		}
+		object[pairs[i].(string)] = value
+	}
+	b, err := json.Marshal(object)
+	if err != nil {
+		b = []byte(err.Error())
+	}
+	return map[string]string{"info": string(b)}
+}

@@ -1,0 +1,25 @@
+// Package fakecri is a container runtime that runs nothing: it keeps pods,
+// containers and images in memory and speaks the Container Runtime Interface
+// about them as containerd 2 does.
+//
+//	rt := fakecri.New(fakecri.Config{Name: "alpha", Seed: 1})
+//	err := rt.Serve(ctx, "/run/alpha.sock")
+//
+// It is what `criproxy demo` puts behind the proxy, and what tests compare the
+// proxy with: they see what a [Runtime] holds ([Runtime.Pods]), what it was asked
+// ([Runtime.Calls]), and make it fail at will ([Runtime.Fault]).
+//
+// # What is as in containerd
+//
+// Ids are 64 hex digits, and any unique beginning of one names the thing, in
+// requests and in filters. An ambiguous beginning is an error, and not NotFound.
+// Stopping or removing what is not there succeeds. Metadata names a thing as well:
+// a second pod or container of the same name is refused until the first is removed.
+// ListImages ignores its filter. Containers need their image to be pulled; every
+// image can be pulled.
+//
+// # What is not
+//
+// Lists come in the order of creation, not in a random one. No event is lost,
+// and no subscriber waits for another.
+package fakecri

@@ -1,0 +1,159 @@
+package fakecri
+
+import (
+	"context"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// keepEvents is how long events wait while nobody subscribes.
+// There is a limit to their number as well, for clocks that stand still.
+const (
+	keepEvents    = 5 * time.Minute
+	maxKeptEvents = 10000
+)
+
+// An eventQueue is what connects those who cause events with those who are told.
+// The runtime's mutex guards it and its subscribers.
+type eventQueue struct {
+	subscribers map[*subscriber]bool
+	waiting     []*runtimeapi.ContainerEventResponse // while there is no subscriber
+	changed     chan struct{}                        // closed when subscribers change
+}
+
+type subscriber struct {
+	events []*runtimeapi.ContainerEventResponse
+	wake   chan struct{} // holds one token if there may be events, or an end
+	ended  bool
+	err    error // of the end
+}
+
+func newEventQueue() eventQueue {
+	return eventQueue{subscribers: map[*subscriber]bool{}, changed: make(chan struct{})}
+}
+
+// send tells all subscribers of what happened to the container id of p, or to p
+// itself. With it go the statuses of p and of all of its containers.
+func (rt *Runtime) send(id string, p *pod, what runtimeapi.ContainerEventType) {
+	if rt.cfg.Events != EventsOn {
+		return
+	}
+	event := &runtimeapi.ContainerEventResponse{
+		ContainerId: id, ContainerEventType: what, CreatedAt: rt.now(), PodSandboxStatus: p.status(),
+	}
+	for _, c := range p.containers {
+		event.ContainersStatuses = append(event.ContainersStatuses, rt.containerStatus(c))
+	}
+	if len(rt.events.subscribers) == 0 {
+		rt.events.waiting = append(rt.events.fresh(event.CreatedAt), event)
+		return
+	}
+	for s := range rt.events.subscribers {
+		s.events = append(s.events, event)
+		s.notify()
+	}
+}
+
+func (s *subscriber) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// fresh returns the waiting events that are not too old.
+func (q *eventQueue) fresh(now int64) []*runtimeapi.ContainerEventResponse {
+	for i, event := range q.waiting {
+		if now-event.CreatedAt < keepEvents.Nanoseconds() && len(q.waiting)-i <= maxKeptEvents {
+			return q.waiting[i:]
+		}
+	}
+	return nil
+}
+
+// GetContainerEvents sends events until the client or the server goes away. The
+// first subscriber also gets those of the last five minutes.
+func (s runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
+	if s.cfg.Events == EventsCleanEOF {
+		return nil
+	}
+	sub := s.subscribe()
+	defer s.unsubscribe(sub)
+	for {
+		events, ended, err := s.take(sub)
+		for _, event := range events {
+			if err := stream.Send(event); err != nil {
+				return err
+			}
+		}
+		if ended {
+			return err
+		}
+		select {
+		case <-sub.wake:
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+func (rt *Runtime) subscribe() *subscriber {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	sub := &subscriber{wake: make(chan struct{}, 1), events: rt.events.fresh(rt.now())}
+	rt.events.waiting = nil
+	rt.events.subscribers[sub] = true
+	rt.events.announce()
+	return sub
+}
+
+func (rt *Runtime) unsubscribe(sub *subscriber) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	delete(rt.events.subscribers, sub)
+	rt.events.announce()
+}
+
+func (rt *Runtime) take(sub *subscriber) ([]*runtimeapi.ContainerEventResponse, bool, error) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	events := sub.events
+	sub.events = nil
+	return events, sub.ended, sub.err
+}
+
+func (q *eventQueue) announce() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// EndEvents ends the event streams of all who subscribe now: with err, or with a
+// clean end of stream if it is nil. What they were to be told is sent first.
+func (rt *Runtime) EndEvents(err error) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	for s := range rt.events.subscribers {
+		s.ended, s.err = true, err
+		s.notify()
+		delete(rt.events.subscribers, s)
+	}
+	rt.events.announce()
+}
+
+// WaitSubscribers waits until exactly n clients subscribe to events.
+func (rt *Runtime) WaitSubscribers(ctx context.Context, n int) error {
+	for {
+		rt.mu.Lock()
+		have, changed := len(rt.events.subscribers), rt.events.changed
+		rt.mu.Unlock()
+		if have == n {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package fakecri_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/fakecri"
+)
+
+// subscribe returns a function that returns the next events as
+// "STOPPED container, of web READY [main RUNNING]". It returns when the runtime
+// knows of the subscription.
+func subscribe(c *client, subscribers int) (next func(n int) []string) {
+	c.t.Helper()
+	stream, err := c.GetContainerEvents(c.t.Context(), &runtimeapi.GetEventsRequest{})
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.rt.WaitSubscribers(c.t.Context(), subscribers))
+	return func(n int) (events []string) {
+		for range n {
+			event, err := stream.Recv()
+			require.NoError(c.t, err)
+			events = append(events, describe(event))
+		}
+		return events
+	}
+}
+
+func describe(e *runtimeapi.ContainerEventResponse) string {
+	of, containers := "pod", []string{}
+	if e.GetContainerId() != e.GetPodSandboxStatus().GetId() {
+		of = "container"
+	}
+	for _, s := range e.GetContainersStatuses() {
+		containers = append(containers, s.GetMetadata().GetName()+" "+strings.TrimPrefix(s.GetState().String(), "CONTAINER_"))
+	}
+	kind := strings.TrimSuffix(strings.TrimPrefix(e.GetContainerEventType().String(), "CONTAINER_"), "_EVENT")
+	return fmt.Sprintf("%s %s, of %s %s %v", kind, of, e.GetPodSandboxStatus().GetMetadata().GetName(),
+		strings.TrimPrefix(e.GetPodSandboxStatus().GetState().String(), "SANDBOX_"), containers)
+}
+
+func TestAllSubscribersAreToldWhatHappensToAPod(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	first, second := subscribe(c, 1), subscribe(c, 2)
+	pod, id := c.running("web")
+	require.NoError(t, c.rt.Exit(id, 0))
+	_, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	require.NoError(t, err)
+	c.begin(c.create(pod, "web", "second"))
+	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
+	require.NoError(t, err)
+
+	want := []string{
+		"CREATED pod, of web READY []",
+		"STARTED pod, of web READY []",
+		"CREATED container, of web READY [main CREATED]",
+		"STARTED container, of web READY [main RUNNING]",
+		"STOPPED container, of web READY [main EXITED]",
+		"DELETED container, of web READY []",
+		"CREATED container, of web READY [second CREATED]",
+		"STARTED container, of web READY [second RUNNING]",
+		"STOPPED container, of web READY [second EXITED]",
+		"STOPPED pod, of web NOTREADY [second EXITED]",
+		"DELETED container, of web NOTREADY []",
+		"DELETED pod, of web NOTREADY []",
+	}
+	assert.Equal(t, want, first(len(want)))
+	assert.Equal(t, want, second(len(want)))
+}
+
+func TestEventsWaitFiveMinutesForTheFirstSubscriber(t *testing.T) {
+	clock := &clock{}
+	c := start(t, fakecri.Config{Clock: clock.Now})
+	c.run("old")
+	clock.Add(4 * time.Minute)
+	c.run("young")
+	clock.Add(2 * time.Minute)
+	next := subscribe(c, 1)
+	assert.Equal(t, []string{"CREATED pod, of young READY []", "STARTED pod, of young READY []"}, next(2))
+	second := subscribe(c, 2)
+	c.run("new")
+	assert.Equal(t, []string{"CREATED pod, of new READY []"}, second(1), "the others are for the first one only")
+}
+
+func TestASubscriberThatLeavesIsForgotten(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := c.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	require.NoError(t, err)
+	require.NoError(t, c.rt.WaitSubscribers(t.Context(), 1))
+	cancel()
+	_, err = stream.Recv()
+	assertCode(t, codes.Canceled, err)
+	require.NoError(t, c.rt.WaitSubscribers(t.Context(), 0))
+	assert.ErrorIs(t, c.rt.WaitSubscribers(ctx, 1), context.Canceled)
+}
+
+func TestEndEventsEndsStreamsAfterWhatTheyWereToTell(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	for _, test := range []struct{ end, want error }{
+		{nil, io.EOF},
+		{status.Error(codes.Unavailable, "broken"), status.Error(codes.Unavailable, "broken")},
+	} {
+		stream, err := c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+		require.NoError(t, err)
+		require.NoError(t, c.rt.WaitSubscribers(t.Context(), 1))
+		id := c.run("web")
+		c.rt.EndEvents(test.end)
+		for range 2 {
+			_, err = stream.Recv()
+			require.NoError(t, err)
+		}
+		_, err = stream.Recv()
+		assert.Equal(t, status.Code(test.want), status.Code(err))
+		assert.Equal(t, test.want.Error(), err.Error())
+		_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+		require.NoError(t, err)
+		subscribe(c, 1) // takes what nobody was told
+		c.rt.EndEvents(nil)
+	}
+}
+
+func TestRuntimesWithoutEventsSayItInTwoWays(t *testing.T) {
+	for mode, want := range map[fakecri.EventMode]codes.Code{
+		fakecri.EventsUnimplemented: codes.Unimplemented,
+		fakecri.EventsCleanEOF:      codes.OK,
+	} {
+		c := start(t, fakecri.Config{Events: mode})
+		c.run("web")
+		stream, err := c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+		require.NoError(t, err)
+		_, err = stream.Recv()
+		if want == codes.OK {
+			assert.Equal(t, io.EOF, err)
+		} else {
+			assertCode(t, want, err)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package fakecri
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxOutput is how much a command may print until the rest is thrown away.
+const maxOutput = 16 << 20
+
+// ExecSync runs one of the built-in commands (see commands.go). It ends early
+// when its timeout is over, and when the container exits.
+func (s runtimeService) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	s.mu.Lock()
+	c, err := s.running(r.GetContainerId())
+	if err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	sh := &shell{c: c, hostname: hostname(c.pod.config)}
+	s.mu.Unlock()
+	if r.GetTimeout() > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(r.GetTimeout())*time.Second)
+		defer cancel()
+	}
+	code, err := sh.run(ctx, r.GetCmd())
+	switch {
+	case ctx.Err() != nil:
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case err != nil:
+		return nil, status.Errorf(codes.Unknown, "executing in container %q: %v", c.id, err)
+	}
+	return &runtimeapi.ExecSyncResponse{Stdout: sh.stdout.bytes, Stderr: sh.stderr.bytes, ExitCode: code}, nil
+}
+
+func (s runtimeService) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.running(r.GetContainerId()); err != nil {
+		return nil, err
+	}
+	if err := checkStreams(r.GetTty(), r.GetStdin() || r.GetStdout() || r.GetStderr(), r.GetStderr()); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.ExecResponse{Url: s.streamURL("exec")}, nil
+}
+
+func (s runtimeService) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.running(r.GetContainerId()); err != nil {
+		return nil, err
+	}
+	if err := checkStreams(r.GetTty(), r.GetStdin() || r.GetStdout() || r.GetStderr(), r.GetStderr()); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.AttachResponse{Url: s.streamURL("attach")}, nil
+}
+
+func (s runtimeService) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.pods.get(r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	if !p.ready {
+		return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", p.id)
+	}
+	return &runtimeapi.PortForwardResponse{Url: s.streamURL("portforward")}, nil
+}
+
+func checkStreams(tty, some, stderr bool) error {
+	switch {
+	case !some:
+		return status.Error(codes.InvalidArgument, "one of stdin, stdout, or stderr must be set")
+	case tty && stderr:
+		return status.Error(codes.InvalidArgument, "tty and stderr cannot both be true")
+	}
+	return nil
+}
+
+// streamURL returns where a client is to go. Nobody listens there.
+func (rt *Runtime) streamURL(what string) string {
+	return rt.cfg.StreamURL + "/" + what + "/" + rt.newToken()
+}
+
+func hostname(config *runtimeapi.PodSandboxConfig) string {
+	if config.GetHostname() != "" {
+		return config.GetHostname()
+	}
+	return config.GetMetadata().GetName()
+}

@@ -1,0 +1,104 @@
+package fakecri
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+)
+
+// A Fault decides whether a call goes wrong: it may return an error, a gRPC
+// status as a rule, and it may block, until ctx ends at the latest. The method is
+// the full one, "/runtime.v1.RuntimeService/Version". Faults are called by many
+// goroutines at once, and must not change the request.
+type Fault func(ctx context.Context, method string, request any) error
+
+type faults struct {
+	beforeCall, afterCall atomic.Pointer[Fault]
+}
+
+// Fault has f called before each call. If f returns an error, that is the answer,
+// and the call has no effect. Nil takes the fault away.
+func (rt *Runtime) Fault(f Fault) { set(&rt.faults.beforeCall, f) }
+
+// FaultAfter has f called after each call that succeeded. If f returns an error,
+// the call took effect but the caller gets the error: the reply is lost. On
+// streams it is called after each message that was sent, and ends the stream.
+// Nil takes the fault away.
+func (rt *Runtime) FaultAfter(f Fault) { set(&rt.faults.afterCall, f) }
+
+func set(to *atomic.Pointer[Fault], f Fault) {
+	if f == nil {
+		to.Store(nil)
+		return
+	}
+	to.Store(&f)
+}
+
+func (f *faults) before(ctx context.Context, method string, req any) error {
+	return call(&f.beforeCall, ctx, method, req)
+}
+
+func (f *faults) after(ctx context.Context, method string, req any) error {
+	return call(&f.afterCall, ctx, method, req)
+}
+
+func call(fault *atomic.Pointer[Fault], ctx context.Context, method string, req any) error {
+	if f := fault.Load(); f != nil {
+		return (*f)(ctx, method, req)
+	}
+	return nil
+}
+
+// A Call is one that the runtime received. Its parts must not be changed.
+type Call struct {
+	Method   string // "/runtime.v1.RuntimeService/Version"
+	Request  proto.Message
+	Metadata metadata.MD
+}
+
+type callLog struct {
+	mu    sync.Mutex
+	limit int
+	calls []Call // the latest, at most twice the limit
+}
+
+func (l *callLog) add(method string, req any, md metadata.MD) {
+	if l.limit < 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.calls) >= 2*l.limit {
+		l.calls = append(l.calls[:0], l.calls[len(l.calls)-l.limit:]...)
+	}
+	message, _ := req.(proto.Message)
+	l.calls = append(l.calls, Call{Method: method, Request: message, Metadata: md})
+}
+
+// Calls returns the latest calls, in the order in which they came: all of them,
+// or those of the named methods ("Version", or with package and service).
+func (rt *Runtime) Calls(methods ...string) []Call {
+	l := &rt.calls
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var calls []Call
+	for _, c := range l.calls[max(0, len(l.calls)-max(0, l.limit)):] {
+		bare := c.Method[strings.LastIndexByte(c.Method, '/')+1:]
+		if len(methods) == 0 || slices.Contains(methods, bare) || slices.Contains(methods, c.Method) {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// ForgetCalls empties the log of calls.
+func (rt *Runtime) ForgetCalls() {
+	rt.calls.mu.Lock()
+	defer rt.calls.mu.Unlock()
+	rt.calls.calls = nil
+}

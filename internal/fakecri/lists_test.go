@@ -1,0 +1,222 @@
+package fakecri_test
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/fakecri"
+)
+
+// fleet makes three pods: web and db with a container that runs, and old, which is
+// stopped and whose container has exited.
+func fleet(c *client) (pods, containers map[string]string) {
+	pods, containers = map[string]string{}, map[string]string{}
+	for _, name := range []string{"web", "db", "old"} {
+		pods[name], containers[name] = c.running(name)
+	}
+	_, err := c.StopPodSandbox(c.t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: pods["old"]})
+	require.NoError(c.t, err)
+	return pods, containers
+}
+
+func TestListPodSandboxFilters(t *testing.T) {
+	c := start(t, fakecri.Config{Seed: 1})
+	pods, _ := fleet(c)
+	for _, test := range []struct {
+		name, filter string
+		want         []string
+	}{
+		{"nothing", ``, []string{"web", "db", "old"}},
+		{"an id", `id: "` + pods["db"] + `"`, []string{"db"}},
+		{"the beginning of an id", `id: "` + pods["db"][:20] + `"`, []string{"db"}},
+		{"an unknown id", `id: "nothing"`, nil},
+		{"ready", `state {state: SANDBOX_READY}`, []string{"web", "db"}},
+		{"not ready", `state {state: SANDBOX_NOTREADY}`, []string{"old"}},
+		{"a label", `label_selector {key: "pod" value: "web"}`, []string{"web"}},
+		{"a label with no value", `label_selector {key: "absent" value: ""}`, nil},
+		{"two that exclude each other", `id: "` + pods["db"] + `" label_selector {key: "pod" value: "web"}`, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := parse(t, test.filter, &runtimeapi.PodSandboxFilter{})
+			reply, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: f})
+			require.NoError(t, err)
+			var got []string
+			for _, p := range reply.GetItems() {
+				got = append(got, p.GetMetadata().GetName())
+			}
+			assert.Equal(t, test.want, got)
+
+			stream, err := c.StreamPodSandboxes(t.Context(), &runtimeapi.StreamPodSandboxesRequest{Filter: f})
+			require.NoError(t, err)
+			got = nil
+			for _, m := range receive(t, stream) {
+				for _, p := range m.GetPodSandboxes() {
+					got = append(got, p.GetMetadata().GetName())
+				}
+			}
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestListContainersFilters(t *testing.T) {
+	c := start(t, fakecri.Config{Seed: 1})
+	pods, containers := fleet(c)
+	for _, test := range []struct {
+		name, filter string
+		want         []string
+	}{
+		{"nothing", ``, []string{"web", "db", "old"}},
+		{"an id", `id: "` + containers["db"] + `"`, []string{"db"}},
+		{"the beginning of an id", `id: "` + containers["db"][:20] + `"`, []string{"db"}},
+		{"a pod", `pod_sandbox_id: "` + pods["web"] + `"`, []string{"web"}},
+		{"the beginning of a pod's id", `pod_sandbox_id: "` + pods["web"][:20] + `"`, []string{"web"}},
+		{"an unknown pod", `pod_sandbox_id: "nothing"`, nil},
+		{"another pod's container", `pod_sandbox_id: "` + pods["web"] + `" id: "` + containers["db"] + `"`, nil},
+		{"running", `state {state: CONTAINER_RUNNING}`, []string{"web", "db"}},
+		{"created", `state {state: CONTAINER_CREATED}`, nil},
+		{"a label", `label_selector {key: "container" value: "main"}`, []string{"web", "db", "old"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := parse(t, test.filter, &runtimeapi.ContainerFilter{})
+			reply, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: f})
+			require.NoError(t, err)
+			var want, got []string
+			for _, name := range test.want {
+				want = append(want, containers[name])
+			}
+			for _, ctr := range reply.GetContainers() {
+				got = append(got, ctr.GetId())
+			}
+			assert.Equal(t, want, got)
+
+			stream, err := c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{Filter: f})
+			require.NoError(t, err)
+			got = nil
+			for _, m := range receive(t, stream) {
+				for _, ctr := range m.GetContainers() {
+					got = append(got, ctr.GetId())
+				}
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+}
+
+func TestStreamsComeInBatchesAndAnEmptyOneIsEmpty(t *testing.T) {
+	c := start(t, fakecri.Config{BatchSize: 2})
+	sizes := func() (sizes [6][]int) {
+		for i, stream := range []func() []int{
+			streamed(c.StreamPodSandboxes, c, (*runtimeapi.StreamPodSandboxesResponse).GetPodSandboxes),
+			streamed(c.StreamContainers, c, (*runtimeapi.StreamContainersResponse).GetContainers),
+			streamed(c.StreamImages, c, (*runtimeapi.StreamImagesResponse).GetImages),
+			streamed(c.StreamContainerStats, c, (*runtimeapi.StreamContainerStatsResponse).GetContainerStats),
+			streamed(c.StreamPodSandboxStats, c, (*runtimeapi.StreamPodSandboxStatsResponse).GetPodSandboxStats),
+			streamed(c.StreamPodSandboxMetrics, c, (*runtimeapi.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics),
+		} {
+			sizes[i] = stream()
+		}
+		return sizes
+	}
+	assert.Equal(t, [6][]int{}, sizes())
+	c.rt.Fill(5)
+	want := []int{2, 2, 1}
+	assert.Equal(t, [6][]int{want, want, want, want, want, want}, sizes())
+}
+
+func TestARuntimeWithoutStreamsKnowsNone(t *testing.T) {
+	c := start(t, fakecri.Config{NoStreams: true})
+	stream, err := c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{})
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	assertCode(t, codes.Unimplemented, err)
+	images, err := c.StreamImages(t.Context(), &runtimeapi.StreamImagesRequest{})
+	require.NoError(t, err)
+	_, err = images.Recv()
+	assertCode(t, codes.Unimplemented, err)
+	_, err = c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+	assert.NoError(t, err)
+}
+
+// streamed returns what calls a method and returns how many items came in each
+// message.
+func streamed[Req, Reply, Item any](
+	call func(ctx context.Context, r *Req, _ ...grpc.CallOption) (grpc.ServerStreamingClient[Reply], error), c *client, items func(*Reply) []Item,
+) func() []int {
+	return func() []int {
+		stream, err := call(c.t.Context(), new(Req))
+		require.NoError(c.t, err)
+		var sizes []int
+		for _, m := range receive(c.t, stream) {
+			sizes = append(sizes, len(items(m)))
+		}
+		return sizes
+	}
+}
+
+// receive returns all messages of a stream that ends well.
+func receive[M any](t testing.TB, stream grpc.ServerStreamingClient[M]) []*M {
+	t.Helper()
+	var all []*M
+	for {
+		m, err := stream.Recv()
+		if err == io.EOF {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, m)
+	}
+}
+
+func TestFillMakesListsOfItemsAsLargeAsRealOnes(t *testing.T) {
+	c := start(t, fakecri.Config{Seed: 1})
+	const n = 19000 // more than 16 MiB
+	c.rt.Fill(n - 1000)
+	c.rt.Fill(1000)
+	for name, list := range map[string]func() (proto.Message, int, error){
+		"containers": func() (proto.Message, int, error) {
+			r, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+			return r, len(r.GetContainers()), err
+		},
+		"pods": func() (proto.Message, int, error) {
+			r, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+			return r, len(r.GetItems()), err
+		},
+		"images": func() (proto.Message, int, error) {
+			r, err := c.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+			return r, len(r.GetImages()), err
+		},
+	} {
+		m, count, err := list()
+		require.NoError(t, err, name)
+		assert.Equal(t, n, count, name)
+		assert.Greater(t, proto.Size(m), 16<<20, name)
+		assert.Less(t, proto.Size(m), 18<<20, name)
+	}
+	assert.Len(t, c.rt.Calls(), 3)
+
+	first := c.rt.Containers()[0]
+	assert.Equal(t, first.GetImageId(), c.pull(first.GetImage().GetUserSpecifiedImage()), "what was filled in can be pulled")
+	_, err := c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: first.GetPodSandboxId()})
+	require.NoError(t, err)
+	assert.Len(t, c.rt.Containers(), n-1)
+}
+
+func TestSnapshotsAreTheCallersOwn(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	c.running("web")
+	c.rt.Pods()[0].Labels["pod"] = "changed"
+	c.rt.Containers()[0].Image.Image = "changed"
+	c.rt.Images()[0].RepoTags[0] = "changed"
+	assert.Equal(t, "web", c.rt.Pods()[0].GetLabels()["pod"])
+	assert.Equal(t, "busybox", c.rt.Containers()[0].GetImage().GetImage())
+	assert.Equal(t, "docker.io/library/busybox:latest", c.rt.Images()[0].GetRepoTags()[0])
+}

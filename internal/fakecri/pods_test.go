@@ -1,0 +1,226 @@
+package fakecri_test
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/fakecri"
+)
+
+func TestAPodHasA64HexID(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	assert.Regexp(t, regexp.MustCompile(`^[0-9a-f]{64}$`), c.run("web"))
+}
+
+func TestASeedMakesIDsTheSameAndNoSeedMakesThemDiffer(t *testing.T) {
+	ids := func(seed uint64) []string {
+		c := start(t, fakecri.Config{Seed: seed})
+		p, ctr := c.running("web")
+		return []string{p, ctr}
+	}
+	assert.Equal(t, ids(7), ids(7))
+	assert.NotEqual(t, ids(7), ids(8))
+	assert.NotEqual(t, ids(0), ids(0))
+}
+
+func TestAPodIsWhatItsConfigSays(t *testing.T) {
+	clock := &clock{}
+	c := start(t, fakecri.Config{Handlers: []string{"kata"}, Clock: clock.Now})
+	config := podConfig("web")
+	config.Metadata.Attempt = 3
+	reply, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: "kata"})
+	require.NoError(t, err)
+
+	id := reply.GetPodSandboxId()
+	assertProto(t, parse(t, `id: "`+id+`" metadata {name: "web" namespace: "default" uid: "uid-web" attempt: 3}
+		state: SANDBOX_READY created_at: 1700000000000000000 network {ip: "10.88.0.1"} linux {namespaces {}}
+		labels {key: "pod" value: "web"} annotations {key: "note" value: "of web"} runtime_handler: "kata"`,
+		&runtimeapi.PodSandboxStatus{}), c.podStatus(id))
+	require.Len(t, c.rt.Pods(), 1)
+	assertProto(t, parse(t, `id: "`+id+`" metadata {name: "web" namespace: "default" uid: "uid-web" attempt: 3}
+		state: SANDBOX_READY created_at: 1700000000000000000
+		labels {key: "pod" value: "web"} annotations {key: "note" value: "of web"} runtime_handler: "kata"`,
+		&runtimeapi.PodSandbox{}), c.rt.Pods()[0])
+}
+
+func TestAPodOnTheHostsNetworkHasNoAddress(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	config := parse(t, `metadata {name: "web"} linux {security_context {namespace_options {network: NODE pid: CONTAINER}}}`,
+		&runtimeapi.PodSandboxConfig{})
+	reply, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
+	require.NoError(t, err)
+	got := c.podStatus(reply.GetPodSandboxId())
+	assert.Empty(t, got.GetNetwork().GetIp())
+	assertProto(t, config.GetLinux().GetSecurityContext().GetNamespaceOptions(), got.GetLinux().GetNamespaces().GetOptions())
+}
+
+func TestAnUnknownHandlerIsRefusedAndNothingIsReserved(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	_, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web"), RuntimeHandler: "kata"})
+	assertCode(t, codes.Unknown, err)
+	assert.ErrorContains(t, err, `no runtime for "kata" is configured`)
+	assert.Empty(t, c.rt.Pods())
+	c.run("web")
+}
+
+func TestAPodsNameIsReservedUntilThePodIsRemoved(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	id := c.run("web")
+	again := &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")}
+	_, err := c.RunPodSandbox(t.Context(), again)
+	assertCode(t, codes.Unknown, err)
+	assert.ErrorContains(t, err, id)
+
+	_, err = c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	require.NoError(t, err)
+	_, err = c.RunPodSandbox(t.Context(), again)
+	assertCode(t, codes.Unknown, err)
+
+	next := &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")}
+	next.Config.Metadata.Attempt = 1
+	_, err = c.RunPodSandbox(t.Context(), next)
+	require.NoError(t, err, "another attempt has another name")
+
+	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	require.NoError(t, err)
+	_, err = c.RunPodSandbox(t.Context(), again)
+	assert.NoError(t, err)
+}
+
+func TestAPodNeedsMetadata(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	_, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{}})
+	assertCode(t, codes.Unknown, err)
+}
+
+func TestStoppingAPodStopsItsContainersAndRemovingRemovesThem(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	otherPod, other := c.running("other")
+	pod, ctr := c.running("web")
+	created := c.create(pod, "web", "second")
+
+	_, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod})
+	require.NoError(t, err)
+	assert.Equal(t, runtimeapi.PodSandboxState_SANDBOX_NOTREADY, c.podStatus(pod).GetState())
+	assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, c.containerStatus(ctr).GetState())
+	assert.EqualValues(t, 137, c.containerStatus(ctr).GetExitCode())
+	assert.Equal(t, runtimeapi.ContainerState_CONTAINER_CREATED, c.containerStatus(created).GetState())
+	_, err = c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: created})
+	assertCode(t, codes.Unknown, err)
+
+	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
+	require.NoError(t, err)
+	require.Len(t, c.rt.Pods(), 1)
+	assert.Equal(t, otherPod, c.rt.Pods()[0].GetId())
+	require.Len(t, c.rt.Containers(), 1)
+	assert.Equal(t, other, c.rt.Containers()[0].GetId())
+}
+
+func TestRemovingAReadyPodStopsItFirst(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	pod, _ := c.running("web")
+	_, err := c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
+	require.NoError(t, err)
+	assert.Empty(t, c.rt.Pods())
+	assert.Empty(t, c.rt.Containers())
+}
+
+func TestStoppingAndRemovingWhatIsNotThereSucceeds(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	_, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: "7f"})
+	assert.NoError(t, err)
+	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: "7f"})
+	assert.NoError(t, err)
+	_, err = c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "7f"})
+	assert.NoError(t, err)
+	_, err = c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: "7f"})
+	assert.NoError(t, err)
+	_, err = c.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: "absent"}})
+	assert.NoError(t, err)
+}
+
+func TestStoppingAndRemovingNothingInParticularFails(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	_, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{})
+	assertCode(t, codes.Unknown, err)
+	_, err = c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{})
+	assertCode(t, codes.Unknown, err)
+}
+
+func TestWhatIsNotThereIsNotFound(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	_, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "7f"})
+	assertCode(t, codes.NotFound, err)
+	_, err = c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "7f"})
+	assertCode(t, codes.NotFound, err)
+	_, err = c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: "7f"})
+	assertCode(t, codes.NotFound, err)
+	_, err = c.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: "7f"})
+	assertCode(t, codes.NotFound, err)
+	_, err = c.UpdatePodSandboxResources(t.Context(), &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: "7f"})
+	assertCode(t, codes.NotFound, err)
+	_, err = c.PodSandboxStats(t.Context(), &runtimeapi.PodSandboxStatsRequest{PodSandboxId: "7f"})
+	assertCode(t, codes.NotFound, err)
+	_, err = c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: "7f"})
+	assertCode(t, codes.NotFound, err)
+}
+
+func TestAUniqueBeginningOfAnIDNamesThePod(t *testing.T) {
+	c := start(t, fakecri.Config{Seed: 1})
+	first := map[byte]string{}
+	var a, b string // two pods whose ids begin alike
+	for i := 0; b == ""; i++ {
+		id := c.run(string(rune('a' + i)))
+		if a = first[id[0]]; a != "" {
+			b = id
+		}
+		first[id[0]] = id
+	}
+	common := 0
+	for a[common] == b[common] {
+		common++
+	}
+	assert.Equal(t, a, c.podStatus(a[:common+1]).GetId())
+	assert.Equal(t, b, c.podStatus(b[:common+1]).GetId())
+
+	_, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: a[:common]})
+	assertCode(t, codes.Unknown, err)
+	assert.ErrorContains(t, err, "ambiguous")
+	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: a[:common]})
+	assertCode(t, codes.Unknown, err)
+
+	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: b[:common+1]})
+	require.NoError(t, err)
+	assert.Equal(t, a, c.podStatus(a[:common]).GetId(), "the beginning is unique again")
+	_, err = c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: b})
+	assertCode(t, codes.NotFound, err)
+}
+
+func TestAVerboseStatusTellsMore(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	id := c.run("web")
+	got, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	require.NoError(t, err)
+	assert.Empty(t, got.GetInfo())
+	got, err = c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	require.NoError(t, err)
+	assert.Contains(t, got.GetInfo()["info"], `"sandboxID":"`+id+`"`)
+}
+
+func TestUpdatedPodResourcesShowInTheStatus(t *testing.T) {
+	c := start(t, fakecri.Config{})
+	id := c.run("web")
+	_, err := c.UpdatePodSandboxResources(t.Context(), &runtimeapi.UpdatePodSandboxResourcesRequest{
+		PodSandboxId: id, Resources: &runtimeapi.LinuxContainerResources{CpuShares: 4321}, Overhead: &runtimeapi.LinuxContainerResources{CpuShares: 1234},
+	})
+	require.NoError(t, err)
+	got, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	require.NoError(t, err)
+	assert.Contains(t, got.GetInfo()["info"], "4321")
+	assert.Contains(t, got.GetInfo()["info"], "1234")
+}

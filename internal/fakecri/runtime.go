@@ -1,0 +1,120 @@
+package fakecri
+
+import (
+	cryptorand "crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A Runtime holds pods, containers and images. It is safe for concurrent use.
+//
+// What it was given and what it hands out are not changed later, so that lists
+// are made and sent without copying: an update replaces a message.
+type Runtime struct {
+	cfg     Config
+	faults  faults
+	calls   callLog
+	lacking map[string]bool // :: bare method
+
+	mu         sync.Mutex // guards all below
+	random     *rand.Rand
+	pods       table[pod]
+	containers table[container]
+	names      map[string]string // reserved name :: id of who has it
+	images     imageStore
+	events     eventQueue
+	checkpoint map[string]*checkpoint // path :: what RestorePod finds there
+	podCIDR    string
+	addresses  uint32
+	filled     int
+}
+
+// New returns an empty runtime. It panics if cfg.Lacks names no method.
+func New(cfg Config) *Runtime {
+	rt := &Runtime{
+		cfg:        cfg.withDefaults(),
+		lacking:    map[string]bool{},
+		random:     rand.New(rand.NewPCG(seed(cfg.Seed))),
+		pods:       newTable[pod]("pod sandbox"),
+		containers: newTable[container]("container"),
+		names:      map[string]string{},
+		images:     newImageStore(),
+		events:     newEventQueue(),
+		checkpoint: map[string]*checkpoint{},
+	}
+	rt.calls.limit = rt.cfg.CallLog
+	for _, method := range rt.cfg.Lacks {
+		if !isMethod(method) {
+			panic("fakecri: Config.Lacks: " + method + ": CRI has no such method")
+		}
+		rt.lacking[method] = true
+	}
+	return rt
+}
+
+func seed(fixed uint64) (uint64, uint64) {
+	if fixed != 0 {
+		return fixed, fixed
+	}
+	var b [16]byte
+	_, _ = cryptorand.Read(b[:]) // never fails, says its documentation
+	return binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
+}
+
+// newID returns 64 hex digits.
+func (rt *Runtime) newID() string {
+	var b [32]byte
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], rt.random.Uint64())
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// newToken returns what makes a streaming URL hard to guess.
+func (rt *Runtime) newToken() string { return rt.newID()[:8] }
+
+func (rt *Runtime) now() int64 { return rt.cfg.Clock().UnixNano() }
+
+// reserve gives a name to an id until it is released.
+func (rt *Runtime) reserve(id string, parts ...string) (name string, holder string) {
+	name = strings.Join(parts, "_")
+	if holder, taken := rt.names[name]; taken {
+		return name, holder
+	}
+	rt.names[name] = id
+	return name, ""
+}
+
+// Pods returns all pod sandboxes as ListPodSandbox tells them, in the order of
+// their creation. The messages are the caller's.
+func (rt *Runtime) Pods() []*runtimeapi.PodSandbox { return clones(rt.listPods(nil)) }
+
+// Containers returns all containers as ListContainers tells them, in the order of
+// their creation. The messages are the caller's.
+func (rt *Runtime) Containers() []*runtimeapi.Container { return clones(rt.listContainers(nil)) }
+
+// Images returns all images in the order in which they were pulled. The messages
+// are the caller's.
+func (rt *Runtime) Images() []*runtimeapi.Image { return clones(rt.listImages()) }
+
+// PodCIDR returns what UpdateRuntimeConfig was last given.
+func (rt *Runtime) PodCIDR() string {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return rt.podCIDR
+}
+
+func clones[M proto.Message](messages []M) []M {
+	messages = slices.Clone(messages)
+	for i, m := range messages {
+		messages[i] = proto.CloneOf(m)
+	}
+	return messages
+}

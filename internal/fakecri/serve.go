@@ -1,0 +1,61 @@
+package fakecri
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+
+	"google.golang.org/grpc"
+)
+
+// maxMessage is what containerd takes and what kubelet takes.
+const maxMessage = 16 << 20
+
+// Serve serves the runtime on a unix socket until ctx ends, and returns when
+// everything that it started has ended. A runtime can be served again, and holds
+// then what it held before.
+func (rt *Runtime) Serve(ctx context.Context, socketPath string) error {
+	l, err := Listen(socketPath)
+	if err != nil {
+		return err
+	}
+	return rt.ServeOn(ctx, l)
+}
+
+// Listen opens a unix socket. One that a dead process left there is replaced.
+func Listen(socketPath string) (net.Listener, error) {
+	l, err := net.Listen("unix", socketPath)
+	if err == nil {
+		return l, nil
+	}
+	if info, statErr := os.Lstat(socketPath); statErr != nil || info.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("opening a socket: %w", err)
+	}
+	if conn, dialErr := net.Dial("unix", socketPath); dialErr == nil {
+		conn.Close() //nolint:errcheck // it was only to see who is there
+		return nil, fmt.Errorf("opening a socket: %s: someone listens there", socketPath)
+	}
+	if err := os.Remove(socketPath); err != nil {
+		return nil, fmt.Errorf("opening a socket: %w", err)
+	}
+	return net.Listen("unix", socketPath)
+}
+
+// ServeOn is Serve for a listener, which it closes. Options override its own.
+func (rt *Runtime) ServeOn(ctx context.Context, l net.Listener, opts ...grpc.ServerOption) error {
+	opts = append([]grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true)}, opts...)
+	s := grpc.NewServer(opts...)
+	rt.Register(s)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	select {
+	case <-ctx.Done():
+		s.Stop() // not gracefully: a stream of events has no end
+		<-served
+		return nil
+	case err := <-served:
+		s.Stop()
+		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+	}
+}

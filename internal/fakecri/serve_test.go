@@ -1,0 +1,175 @@
+package fakecri_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/fakecri"
+)
+
+func TestServingEndsAtOnceWithCallsUnderWay(t *testing.T) {
+	rt := fakecri.New(fakecri.Config{})
+	path, stop := serve(t, rt)
+	cc := connect(t, path)
+	defer cc.Close() //nolint:errcheck // nothing is left to be done
+	stream, err := runtimeapi.NewRuntimeServiceClient(cc).GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+	require.NoError(t, err)
+	require.NoError(t, rt.WaitSubscribers(t.Context(), 1))
+	require.NoError(t, stop())
+	assert.NoError(t, rt.WaitSubscribers(t.Context(), 0), "nothing that was started is left")
+	_, err = stream.Recv()
+	assertCode(t, codes.Unavailable, err)
+}
+
+func TestARuntimeThatIsServedAgainHoldsWhatItHeld(t *testing.T) {
+	rt := fakecri.New(fakecri.Config{})
+	for i := range 2 {
+		path, stop := serve(t, rt)
+		cc := connect(t, path)
+		pods, err := runtimeapi.NewRuntimeServiceClient(cc).ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		require.NoError(t, err)
+		assert.Len(t, pods.GetItems(), i)
+		rt.Fill(1)
+		require.NoError(t, cc.Close())
+		require.NoError(t, stop())
+	}
+}
+
+func TestServeReplacesASocketThatNobodyServes(t *testing.T) {
+	path := filepath.Join(dir(t), "cri.sock")
+	l, err := fakecri.Listen(path)
+	require.NoError(t, err)
+	_, err = fakecri.Listen(path)
+	require.ErrorContains(t, err, "someone listens there")
+
+	l.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false) // as if it was killed
+	require.NoError(t, l.Close())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.NoError(t, fakecri.New(fakecri.Config{}).Serve(ctx, path))
+	assert.NoFileExists(t, path)
+
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	assert.ErrorContains(t, fakecri.New(fakecri.Config{}).Serve(t.Context(), path), "opening a socket", "a file is left alone")
+}
+
+func TestServingSaysWhyItCannot(t *testing.T) {
+	l, err := fakecri.Listen(filepath.Join(dir(t), "cri.sock"))
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	assert.ErrorContains(t, fakecri.New(fakecri.Config{}).ServeOn(t.Context(), l), "serving on")
+}
+
+func TestOldAndNewPackagesAreServedAsConfigured(t *testing.T) {
+	const v1, alpha = "/runtime.v1.RuntimeService/Version", "/runtime.v1alpha2.RuntimeService/Version"
+	for _, test := range []struct {
+		packages []string
+		want     map[string]string // method :: API version, if it is served
+	}{
+		{nil, map[string]string{v1: "v1"}},
+		{[]string{fakecri.V1alpha2}, map[string]string{alpha: "v1alpha2"}},
+		{[]string{fakecri.V1, fakecri.V1alpha2}, map[string]string{v1: "v1", alpha: "v1alpha2"}},
+	} {
+		c := start(t, fakecri.Config{Packages: test.packages})
+		served := map[string]string{}
+		for _, method := range []string{v1, alpha} {
+			got := &runtimeapi.VersionResponse{}
+			if err := c.invoke(method, `version: "0.1.0"`, got); err != nil {
+				assertCode(t, codes.Unimplemented, err)
+				continue
+			}
+			served[method] = got.GetRuntimeApiVersion()
+		}
+		assert.Equal(t, test.want, served)
+	}
+}
+
+func TestV1alpha2LacksWhatCameLater(t *testing.T) {
+	c := start(t, fakecri.Config{Packages: []string{fakecri.V1alpha2}})
+	for method, want := range map[string]codes.Code{
+		"/runtime.v1alpha2.RuntimeService/RuntimeConfig":         codes.Unimplemented,
+		"/runtime.v1alpha2.RuntimeService/ListMetricDescriptors": codes.Unimplemented,
+		"/runtime.v1alpha2.RuntimeService/ListPodSandboxStats":   codes.OK,
+		"/runtime.v1alpha2.ImageService/ListImages":              codes.OK,
+	} {
+		assertCode(t, want, c.invoke(method, "", &runtimeapi.VersionResponse{}))
+	}
+	assert.Len(t, c.rt.Calls("/runtime.v1alpha2.ImageService/ListImages"), 1)
+}
+
+func TestServicesCanBeCalledWithoutASocket(t *testing.T) {
+	rt := fakecri.New(fakecri.Config{})
+	_, err := rt.ImageService().PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox"}})
+	require.NoError(t, err)
+	_, err = rt.RuntimeService().RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
+	require.NoError(t, err)
+	assert.Len(t, rt.Images(), 1)
+	assert.Len(t, rt.Pods(), 1)
+}
+
+func TestAServersOwnInterceptorsSeeTheMethodThatWasCalled(t *testing.T) {
+	rt := fakecri.New(fakecri.Config{Packages: []string{fakecri.V1alpha2}})
+	path := filepath.Join(dir(t), "cri.sock")
+	l, err := fakecri.Listen(path)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := make(chan string, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- rt.ServeOn(ctx, l, grpc.UnaryInterceptor(
+			func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+				seen <- info.FullMethod
+				return handler(ctx, req)
+			}))
+	}()
+	cc := connect(t, path)
+	defer cc.Close() //nolint:errcheck // nothing is left to be done
+	require.NoError(t, cc.Invoke(t.Context(), "/runtime.v1alpha2.RuntimeService/Version", &runtimeapi.VersionRequest{}, &runtimeapi.VersionResponse{}))
+	assert.Equal(t, "/runtime.v1alpha2.RuntimeService/Version", <-seen)
+	cancel()
+	assert.NoError(t, <-done)
+}
+
+func TestManyMayCallAtOnce(t *testing.T) {
+	c := start(t, fakecri.Config{BatchSize: 1})
+	events, err := c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for _, name := range []string{"a", "b", "c", "d"} {
+		wg.Go(func() {
+			for range 10 {
+				pod, id := c.running(name)
+				_, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+				assert.NoError(t, err)
+				_, err = c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
+					ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 2},
+				})
+				assert.NoError(t, err)
+				_, err = c.UpdatePodSandboxResources(t.Context(), &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: pod})
+				assert.NoError(t, err)
+				_, err = c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"hostname"}})
+				assert.NoError(t, err)
+				_, err = c.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{})
+				assert.NoError(t, err)
+				_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
+				assert.NoError(t, err)
+			}
+		})
+	}
+	wg.Wait()
+	require.False(t, t.Failed())
+	for range 4 * 10 * 8 {
+		_, err := events.Recv()
+		require.NoError(t, err)
+	}
+	assert.Empty(t, c.rt.Pods())
+}

@@ -1,0 +1,94 @@
+package fakecri
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A table holds things by id, in the order in which they came.
+type table[T any] struct {
+	kind string // as errors call it
+	byID map[string]*row[T]
+	rows []*row[T]
+	next int
+}
+
+type row[T any] struct {
+	id    string
+	place int // rows are in its order
+	value *T
+}
+
+func newTable[T any](kind string) table[T] {
+	return table[T]{kind: kind, byID: map[string]*row[T]{}}
+}
+
+func (t *table[T]) add(id string, value *T) {
+	r := &row[T]{id: id, place: t.next, value: value}
+	t.next++
+	t.byID[id] = r
+	t.rows = append(t.rows, r)
+}
+
+func (t *table[T]) remove(id string) {
+	r, ok := t.byID[id]
+	if !ok {
+		return
+	}
+	delete(t.byID, id)
+	i, _ := slices.BinarySearchFunc(t.rows, r.place, func(r *row[T], place int) int { return cmp.Compare(r.place, place) })
+	t.rows = slices.Delete(t.rows, i, i+1)
+}
+
+// exact returns what has this id, nil if nothing has.
+func (t *table[T]) exact(id string) *T {
+	if r, ok := t.byID[id]; ok {
+		return r.value
+	}
+	return nil
+}
+
+// get returns what is called by id, or by a beginning of it that no other id
+// has. The error is a status: NotFound if there is none, and Unknown if id is
+// empty or ambiguous.
+func (t *table[T]) get(id string) (*T, error) {
+	if value := t.exact(id); value != nil {
+		return value, nil
+	}
+	if id == "" {
+		return nil, status.Errorf(codes.Unknown, "no %s id was given", t.kind)
+	}
+	var found *T
+	if len(id) < len(sha256Prefix)+64 {
+		for _, r := range t.rows {
+			if !strings.HasPrefix(r.id, id) {
+				continue
+			}
+			if found != nil {
+				return nil, status.Errorf(codes.Unknown, "%s id %q is ambiguous: several begin so", t.kind, id)
+			}
+			found = r.value
+		}
+	}
+	if found == nil {
+		return nil, status.Errorf(codes.NotFound, "%s %q: not found", t.kind, id)
+	}
+	return found, nil
+}
+
+// all returns the things in their order.
+func (t *table[T]) all(yield func(*T) bool) {
+	for _, r := range t.rows {
+		if !yield(r.value) {
+			return
+		}
+	}
+}
+
+// gone reports whether err says that there is no such thing, which is success
+// for those who want to remove it.
+func gone(err error) bool { return status.Code(err) == codes.NotFound }

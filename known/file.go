@@ -1,0 +1,169 @@
+package known
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A file is a line that says what it is, the SHA-256 of the rest, and the rest:
+// a gob of fileContent. It is for the process that comes after this one, of this
+// or a later version, and for nobody else.
+const fileMagic = "criproxy known 1\n"
+
+// bootIDFile changes with each boot of the machine, random(4).
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+type fileContent struct {
+	Backend string
+	BootID  string
+	Saved   time.Time
+	Lists   map[string]fileList // :: method
+}
+
+type fileList struct {
+	Reply    []byte
+	Statuses map[string][]byte
+}
+
+func bootID() string {
+	id, _ := os.ReadFile(bootIDFile)
+	return strings.TrimSpace(string(id))
+}
+
+// load reads the file, if there is one. What it says of an earlier boot is not
+// taken: everything that ran then is dead.
+func (c *Conn) load() error {
+	if c.cfg.File == "" {
+		return nil
+	}
+	data, err := os.ReadFile(c.cfg.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading what was known: %w", err)
+	}
+	content, err := decodeFile(data)
+	if err != nil {
+		return fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", c.cfg.File, err)
+	}
+	if content.Backend != c.cfg.Name {
+		return fmt.Errorf("%s is about backend %s, not %s; remove it", c.cfg.File, content.Backend, c.cfg.Name)
+	}
+	if content.BootID != bootID() {
+		return nil
+	}
+	for _, l := range c.lists {
+		f, ok := content.Lists[l.spec.List+l.spec.Stream]
+		if !ok {
+			continue
+		}
+		items, order, size, err := l.parse(f.Reply)
+		if err != nil {
+			return fmt.Errorf("%s is broken (%s: %w); remove it", c.cfg.File, l.spec.List, err)
+		}
+		l.items, l.order, l.size, l.complete, l.at = items, order, size, true, content.Saved
+		if f.Statuses != nil {
+			l.statuses = f.Statuses
+		}
+	}
+	c.seeLocked()
+	return nil
+}
+
+func decodeFile(data []byte) (*fileContent, error) {
+	rest, ok := bytes.CutPrefix(data, []byte(fileMagic))
+	if !ok || len(rest) < sha256.Size {
+		return nil, errors.New("it does not begin as it should")
+	}
+	if sum := sha256.Sum256(rest[sha256.Size:]); !bytes.Equal(sum[:], rest[:sha256.Size]) {
+		return nil, errors.New("its checksum is wrong")
+	}
+	var content fileContent
+	if err := gob.NewDecoder(bytes.NewReader(rest[sha256.Size:])).Decode(&content); err != nil {
+		return nil, err
+	}
+	return &content, nil
+}
+
+// saveNews writes the file if something in it would be different. A failure is
+// told, and tried again next time.
+func (c *Conn) saveNews() {
+	c.mu.Lock()
+	for _, l := range c.lists {
+		if l.settle() {
+			c.news = true
+		}
+	}
+	news := c.news && c.state.Seen
+	c.mu.Unlock()
+	if !news {
+		return
+	}
+	if err := c.save(); err != nil && c.cfg.Watch != nil {
+		s := c.State()
+		s.Err = err
+		c.cfg.Watch(s)
+	}
+}
+
+// save writes the file, so that whoever reads it finds the old one or the new
+// one and nothing between. It need not survive a crash of the machine: nothing
+// that it tells of would.
+func (c *Conn) save() error {
+	if c.cfg.File == "" || !c.State().Seen {
+		return nil
+	}
+	content := fileContent{Backend: c.cfg.Name, BootID: bootID(), Saved: time.Now(), Lists: map[string]fileList{}}
+	c.mu.Lock()
+	c.news = false
+	for _, l := range c.lists {
+		l.settle()
+		if l.complete {
+			statuses := make(map[string][]byte, len(l.statuses))
+			for id, s := range l.statuses {
+				statuses[id] = s
+			}
+			content.Lists[l.spec.List+l.spec.Stream] = fileList{l.reply(func(string, []byte) bool { return true }), statuses}
+		}
+	}
+	c.mu.Unlock()
+	if err := writeFile(c.cfg.File, &content); err != nil {
+		c.mu.Lock()
+		c.news = true
+		c.mu.Unlock()
+		return fmt.Errorf("writing what is known: %w", err)
+	}
+	return nil
+}
+
+func writeFile(path string, content *fileContent) error {
+	var body bytes.Buffer
+	if err := gob.NewEncoder(&body).Encode(content); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(body.Bytes())
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // fails when it has been renamed
+	for _, part := range [][]byte{[]byte(fileMagic), sum[:], body.Bytes()} {
+		if _, err := tmp.Write(part); err != nil {
+			tmp.Close()
+			return err
+		}
+	}
+	if err := tmp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}

@@ -1,0 +1,203 @@
+package known
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// memory is what is known of one list. Conn.mu guards it.
+type memory struct {
+	complete bool              // some complete answer was seen
+	items    map[string][]byte // :: id → item
+	order    []string          // ids as they were listed
+	size     int               // bytes of all items
+
+	// A complete answer that nobody has needed to look into yet.
+	pending *codec.Frame
+
+	// Requests are numbered, so that an answer that comes late does not replace a
+	// newer one.
+	asked    uint64    // the latest request
+	answered uint64    // the request whose answer is known
+	changed  uint64    // the latest request that was made before something changed
+	at       time.Time // when the answered request was made
+
+	fresh    map[string]uint64 // :: id that was created → the latest request before
+	statuses map[string][]byte // :: id → what the status call replied; empty: it could not be asked
+	stale    map[string]bool   // :: id whose status is to be asked for
+}
+
+// begin numbers a request for all items.
+func (l *list) begin() uint64 {
+	l.asked++
+	return l.asked
+}
+
+// touch takes note that something has changed: answers to requests that have been
+// made already may not show it.
+func (l *list) touch() { l.changed = l.asked }
+
+// dirty reports whether the known answer may be older than a change.
+func (l *list) dirty() bool { return l.changed >= l.answered }
+
+// observe takes note of the complete answer to request seq, unless that of a
+// later request is known. It keeps a reference to the answer, not a copy.
+func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
+	if seq < l.answered {
+		return
+	}
+	if l.pending != nil {
+		l.pending.Free()
+	}
+	l.pending, l.answered, l.at, l.complete = answer.Ref(), seq, at, true
+	for id, before := range l.fresh {
+		if before < seq {
+			delete(l.fresh, id)
+		}
+	}
+}
+
+// settle reads a pending answer. It reports whether anything in it is new. A
+// broken answer is forgotten: what was known stays known.
+func (l *list) settle() (news bool) {
+	if l.pending == nil {
+		return false
+	}
+	answer := l.pending
+	l.pending = nil
+	defer answer.Free()
+	items, order, size, err := l.parse(bytes.Clone(answer.Bytes()))
+	if err != nil {
+		return false
+	}
+	news = len(items) != len(l.items)
+	for _, id := range order {
+		if !bytes.Equal(l.items[id], items[id]) {
+			l.stale[id] = true
+			news = true
+		}
+	}
+	for id := range l.statuses {
+		if _, ok := items[id]; !ok {
+			delete(l.statuses, id)
+		}
+	}
+	l.items, l.order, l.size = items, order, size
+	return news
+}
+
+// parse splits a reply into its items, which are parts of it.
+func (l *list) parse(reply []byte) (items map[string][]byte, order []string, size int, err error) {
+	items = make(map[string][]byte, len(l.items))
+	for len(reply) > 0 {
+		num, typ, n := protowire.ConsumeTag(reply)
+		if n < 0 {
+			return nil, nil, 0, protowire.ParseError(n)
+		}
+		m := protowire.ConsumeFieldValue(num, typ, reply[n:])
+		if m < 0 {
+			return nil, nil, 0, protowire.ParseError(m)
+		}
+		if num == protowire.Number(l.number) && typ == protowire.BytesType {
+			item, _ := protowire.ConsumeBytes(reply[n : n+m])
+			id, _, err := l.id.Lookup(item)
+			if err != nil {
+				return nil, nil, 0, fmt.Errorf("item %d: %w", len(order), err)
+			}
+			if _, twice := items[string(id)]; !twice {
+				order = append(order, string(id))
+			}
+			items[string(id)] = item
+			size += len(item)
+		}
+		reply = reply[n+m:]
+	}
+	return items, order, size, nil
+}
+
+// merge takes note of items that a filtered answer showed: it need not be
+// complete, but what is in it is true.
+func (l *list) merge(answer []byte) {
+	l.settle()
+	items, order, _, err := l.parse(bytes.Clone(answer))
+	if err != nil {
+		return
+	}
+	if l.items == nil {
+		l.items = map[string][]byte{}
+	}
+	for _, id := range order {
+		old, ok := l.items[id]
+		if ok && bytes.Equal(old, items[id]) {
+			continue
+		}
+		if !ok {
+			l.order = append(l.order, id)
+		}
+		l.size += len(items[id]) - len(old)
+		l.items[id] = items[id]
+		l.stale[id] = true
+		l.touch() // the rest may have changed as well
+	}
+}
+
+// reply returns all items that match, as the reply to a list.
+func (l *list) reply(matches func(id string, item []byte) bool) []byte {
+	var b []byte
+	for _, id := range l.order {
+		if item := l.items[id]; matches(id, item) {
+			b = protowire.AppendTag(b, protowire.Number(l.number), protowire.BytesType)
+			b = protowire.AppendBytes(b, item)
+		}
+	}
+	return b
+}
+
+// holds counts the ids that begin with name; an exact match counts alone.
+func (l *list) holds(name []byte) int {
+	l.settle()
+	_, listed := l.items[string(name)]
+	if _, created := l.fresh[string(name)]; listed || created {
+		return 1
+	}
+	n := 0
+	for id := range l.items {
+		if len(id) > len(name) && id[:len(name)] == string(name) {
+			n++
+		}
+	}
+	for id := range l.fresh {
+		if _, listed := l.items[id]; !listed && len(id) > len(name) && id[:len(name)] == string(name) {
+			n++
+		}
+	}
+	return n
+}
+
+// resolve returns the id that name is, or is the only beginning of.
+func (l *list) resolve(name string) (string, bool) {
+	if _, ok := l.items[name]; ok {
+		return name, true
+	}
+	found, n := "", 0
+	for id := range l.items {
+		if name != "" && len(id) > len(name) && id[:len(name)] == name {
+			found, n = id, n+1
+		}
+	}
+	return found, n == 1
+}
+
+// bytes is what the memory of this list takes.
+func (l *list) bytes() int {
+	n := l.size
+	for _, s := range l.statuses {
+		n += len(s)
+	}
+	return n
+}

@@ -1,0 +1,231 @@
+package known
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+func consumeField(b []byte) int {
+	_, _, n := protowire.ConsumeField(b)
+	return n
+}
+
+const (
+	// firstWait and lastWait are the pauses between attempts to find a backend
+	// back: those of kubelet, when it reconnects.
+	firstWait = 100 * time.Millisecond
+	lastWait  = 3 * time.Second
+
+	// breath is the least time between two rounds, however much changes.
+	breath = 50 * time.Millisecond
+)
+
+// Run looks after the backend until ctx ends: it asks for what no client asked
+// for, finds out when the backend is gone or back, and keeps the file. It returns
+// when all it started has ended.
+func (c *Conn) Run(ctx context.Context) error {
+	wait := firstWait
+	for {
+		next := c.cfg.Interval
+		if c.State().Up {
+			c.refresh(ctx)
+			wait = firstWait
+		} else if !c.comeUp(ctx) {
+			next, wait = wait, min(wait*2, lastWait)
+		}
+		c.saveNews()
+		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
+			return c.save()
+		}
+	}
+}
+
+// sleep waits for d or until it is woken, and reports whether ctx goes on.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// refresh asks for the lists that nobody has asked for lately, or that have
+// changed, and for the status of what has changed in them.
+func (c *Conn) refresh(ctx context.Context) {
+	for _, l := range c.lists {
+		c.mu.Lock()
+		due := l.spec.Every > 0 && (!l.complete || l.dirty() || time.Since(l.at) >= l.spec.Every)
+		c.mu.Unlock()
+		if due {
+			if answer, err := c.ask(ctx, l, l.anyMethod(), &codec.Frame{}, nil); err == nil {
+				answer.Free()
+			}
+		}
+		if !c.State().Up || ctx.Err() != nil {
+			return
+		}
+		c.follow(ctx, l)
+	}
+	c.sawIt()
+	c.bound()
+}
+
+// comeUp asks a backend that is down for all that has to be known of it, and
+// marks it up if all is answered. It is up from those answers on.
+func (c *Conn) comeUp(ctx context.Context) bool {
+	type answered struct {
+		list   *list
+		answer *codec.Frame
+		seq    uint64
+		at     time.Time
+	}
+	var all []answered
+	for _, l := range c.lists {
+		if !l.spec.Gate {
+			continue
+		}
+		c.mu.Lock()
+		seq, at := l.begin(), time.Now()
+		c.mu.Unlock()
+		within, cancel := c.withBudget(ctx)
+		answer, err := c.fetch(within, l, l.anyMethod(), &codec.Frame{}, nil)
+		cancel(nil)
+		if err != nil {
+			c.stillDown(err)
+			return false
+		}
+		all = append(all, answered{l, answer, seq, at})
+	}
+	c.mu.Lock()
+	for _, a := range all {
+		a.list.observe(a.seq, a.at, a.answer)
+		a.answer.Free()
+	}
+	for _, l := range c.lists {
+		if !l.spec.Gate {
+			l.touch()
+		}
+	}
+	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
+	c.state = State{Up: true, Since: time.Now(), Seen: c.state.Seen}
+	c.seeLocked()
+	if c.cfg.Watch != nil {
+		c.cfg.Watch(c.state)
+	}
+	c.mu.Unlock()
+	c.refresh(ctx)
+	return true
+}
+
+// stillDown keeps the latest reason, which may be nearer to the truth than the
+// first.
+func (c *Conn) stillDown(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if status.Code(err) == codes.Canceled {
+		return // over its budget: that says less than what is known
+	}
+	c.state.Err = c.reason(err)
+}
+
+// sawIt takes note, once, that the backend has been seen on this node.
+func (c *Conn) sawIt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seeLocked()
+}
+
+func (c *Conn) seeLocked() {
+	if c.state.Seen {
+		return
+	}
+	for _, l := range c.lists {
+		if l.spec.Gate && !l.complete {
+			return
+		}
+	}
+	c.state.Seen, c.unsure, c.news = true, nil, true
+	close(c.seen)
+}
+
+// followers is how many status calls may be under way at once.
+const followers = 4
+
+// follow asks for the status of items that are new or have changed.
+func (c *Conn) follow(ctx context.Context, l *list) {
+	c.mu.Lock()
+	if l.settle() {
+		c.news = true
+	}
+	var changed []string
+	if l.status != nil && l.status.wrap == 0 && c.bytes() < c.cfg.MaxBytes {
+		for _, id := range l.order {
+			if l.stale[id] || l.statuses[id] == nil {
+				changed = append(changed, id)
+			}
+		}
+	}
+	clear(l.stale)
+	c.mu.Unlock()
+	var wg sync.WaitGroup
+	ids := make(chan string)
+	for range min(followers, len(changed)) {
+		wg.Go(func() {
+			for id := range ids {
+				c.askStatus(ctx, l, id)
+			}
+		})
+	}
+	for _, id := range changed {
+		ids <- id
+	}
+	close(ids)
+	wg.Wait()
+}
+
+func (c *Conn) askStatus(ctx context.Context, l *list, id string) {
+	ctx, cancel := c.withBudget(ctx)
+	defer cancel(nil)
+	answer := &codec.Frame{}
+	err := c.call(ctx, func(ctx context.Context) error {
+		return c.next.Invoke(ctx, l.status.method.Name, codec.NewFrame(l.status.id.Append(nil, []byte(id))), answer)
+	})
+	if err == nil {
+		c.keep(l, id, answer)
+		answer.Free()
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.statuses[id] == nil && status.Code(err) != codes.Unavailable {
+		l.statuses[id] = []byte{} // it has none; it is asked again when the item changes
+	}
+}
+
+// bound keeps what is known within its limit: first statuses go, which are asked
+// for again when there is room, then whole lists, which then fail in an outage.
+func (c *Conn) bound() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bytes() <= c.cfg.MaxBytes {
+		return
+	}
+	for _, l := range c.lists {
+		clear(l.statuses)
+	}
+	for i := len(c.lists) - 1; i >= 0 && c.bytes() > c.cfg.MaxBytes; i-- {
+		l := c.lists[i]
+		l.settle()
+		l.items, l.order, l.size, l.complete = nil, nil, 0, false
+	}
+}
