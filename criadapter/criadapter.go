@@ -45,11 +45,12 @@ func Config(o Options) (director.Config, error) {
 	return director.Config{
 		Profile: p,
 		Schema:  Schema(),
-		Edits: map[string]func(director.Backend) director.Edit{
-			"stream-url": func(director.Backend) director.Edit { return base.complete },
+		Edits: map[string]func(director.EditContext) director.Edit{
+			"stream-url": func(director.EditContext) director.Edit { return base.complete },
 		},
 		Conversions: map[string]director.Conversion{
 			"v1alpha1": v1alpha1,
+			"seccomp":  seccomp,
 		},
 	}, nil
 }

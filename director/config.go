@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -30,7 +31,16 @@ type Config struct {
 
 	// Edits is the code that the profile names under edits. It is called once
 	// for each backend.
-	Edits map[string]func(Backend) Edit
+	Edits map[string]func(EditContext) Edit
+
+	// Merges is the code that the profile names where a method goes to all
+	// backends, besides "concat".
+	Merges map[string]Merge
+
+	// NativeNames leaves names of kinds whose bare form is the primary's as they
+	// are on both sides. Whose they are is then looked up in what is known of the
+	// backends, all of which must have Known.
+	NativeNames bool
 
 	// Conversions is the code that the profile names under versions.
 	Conversions map[string]Conversion
@@ -49,6 +59,9 @@ type Backend struct {
 	// *codec.Frame messages; a [Conn] translates for servers that speak an older one.
 	Conn grpc.ClientConnInterface
 
+	// Known is what is remembered of it, if anything is. It is usually Conn as well.
+	Known *known.Conn
+
 	// Maps are the tables for kinds of names that the profile says are mapped.
 	Maps map[string]map[string]string // :: kind → front name → back name
 }
@@ -61,8 +74,28 @@ func (b Backend) String() string {
 	return b.Name
 }
 
-// An Edit appends the new content of a field, whose content was value, to dst.
+// An Edit appends the new content of a field, whose content was value, to dst. Its
+// error [rewrite.ErrDrop] removes the field.
 type Edit func(dst, value []byte) ([]byte, error)
+
+// An EditContext is what an edit may know when it is made.
+type EditContext struct {
+	Backend Backend
+	// Front appends what a name of the backend looks like in front.
+	Front func(dst []byte, kind string, name []byte) []byte
+}
+
+// A Merge makes one reply of those of all backends, the primary's first. It takes
+// the replies over. Its error is that of the call.
+type Merge func(parts []Part) (*codec.Frame, error)
+
+// A Part is what one backend answered to a call that went to all.
+type Part struct {
+	Backend    Backend
+	Reply      *codec.Frame // with front names; nil if there was an error
+	Remembered bool         // the backend is gone: this is what it said last
+	Err        error
+}
 
 // A Conversion turns messages of an old version into those of the newest (Up)
 // and back (Down). Either may be nil, where nothing is to be done.
@@ -105,6 +138,9 @@ func (c *Config) check() error {
 			errs = append(errs, fmt.Errorf("backends[%d]: the name %q is already used by backends[%d]", i, b.Name, j))
 		}
 		seen[b.Name] = i
+		if c.NativeNames && b.Known == nil {
+			errs = append(errs, fmt.Errorf("backends[%d]: names that say nothing about their backend need a memory of it", i))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -56,6 +56,9 @@ func (t *table) goes(m *method) string {
 		ways = append(ways, fmt.Sprintf("by %s %s", c.kind, c.path))
 	}
 	last := "to the primary"
+	if m.first != nil {
+		last = "to one after another until the reply has " + m.first.String()
+	}
 	if m.all {
 		last = "to all"
 		if m.skipMissing {

@@ -38,7 +38,7 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 	if err != nil {
 		return err
 	}
-	to, err := d.table.route(m, request)
+	to, err := d.table.route(ctx, m, request)
 	if err != nil {
 		return failed(m, err)
 	}
@@ -48,6 +48,8 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 		answer, err = d.table.unicast(ctx, m, to.backend, request, opts)
 	case all:
 		answer, err = d.table.fanout(ctx, m, request, opts)
+	case firstOf:
+		answer, err = d.table.firstOf(ctx, m, request, opts)
 	case nobody:
 		answer = &codec.Frame{}
 	}

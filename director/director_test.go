@@ -319,8 +319,7 @@ methods:
 `))
 	assert.EqualError(t, err, `edits.a: is a kind of name already
 fields.A.b: "c" is neither under names nor under edits
-methods.[.all: is "first", want "concat"
-methods.[.choose: "d" is neither "backend" nor under names
+methods.[.choose: "d" is neither "backend", "known" nor under names
 methods.[.missing: is "ignore", want "fail" or "skip"
 methods.[: "[" is no pattern
 names.a.bare: is "nobody", want "primary" or "anyone"

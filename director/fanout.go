@@ -1,6 +1,7 @@
 package director
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/known"
 )
 
 // part is what one backend answered to a call that went to all.
@@ -33,7 +35,7 @@ func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opt
 	ask := func(i int) {
 		p := &parts[i]
 		p.reply, p.err = t.unicast(ctx, m, i, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
-		if p.err != nil && !m.left(p.err) {
+		if p.err != nil && m.merge == nil && !m.left(p.err) {
 			cancel() // the call has failed: the other backends need not go on
 		}
 	}
@@ -44,7 +46,47 @@ func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opt
 	ask(0)
 	wg.Wait()
 
+	if m.merge != nil {
+		return t.combine(m, parts, opts)
+	}
 	return t.join(m, parts, opts)
+}
+
+// combine makes one reply of all parts by the method's own code. Header and
+// trailer are the primary's.
+func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
+	all := make([]Part, len(parts))
+	for i, p := range parts {
+		all[i] = Part{Backend: t.backends[i], Reply: p.reply, Remembered: len(p.header[known.HeaderKey]) > 0, Err: p.err}
+	}
+	header, trailer := codec.MetadataOf(opts)
+	store(header, parts[0].header)
+	store(trailer, parts[0].trailer)
+	return m.merge(all)
+}
+
+// firstOf asks one backend after another until a reply has what the method looks
+// for. That nobody has it can only be said if everybody has been asked.
+func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	var none *codec.Frame
+	var failure error
+	for b := range t.backends {
+		reply, err := t.unicast(ctx, m, b, request, opts)
+		if err != nil {
+			failure = cmp.Or(failure, err)
+			continue
+		}
+		if _, has, err := m.first.Lookup(reply.Bytes()); has || err != nil {
+			return reply, err
+		}
+		if none == nil {
+			none = reply
+		}
+	}
+	if failure != nil {
+		return nil, failure
+	}
+	return none, nil
 }
 
 // left reports whether a backend that answered err is left out of the merge.

@@ -2,9 +2,11 @@ package director
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // verdict is what a front name says about whose it is.
@@ -15,13 +17,14 @@ const (
 	decided                  // it is the backend's
 	primarys                 // it is the primary's, being bare
 	ownerless                // nobody's
+	ambiguous                // several backends', which have names that begin so
 )
 
 // naming translates the names of one kind. It is immutable.
 type naming struct {
 	kind    string
 	decides bool // such a name in a request decides where it goes
-	owner   func(front []byte) (backend int, v verdict)
+	owner   func(ctx context.Context, front []byte) (backend int, v verdict)
 	// toBack and toFront append the translation of a name of the backend. They
 	// leave the empty name empty.
 	toBack  func(dst, front []byte, backend int) []byte
@@ -59,7 +62,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend) *naming
 		kind:    kind,
 		decides: true,
 		changes: changes,
-		owner: func(front []byte) (int, verdict) {
+		owner: func(_ context.Context, front []byte) (int, verdict) {
 			if at := bytes.Index(front, separator); at >= 0 {
 				if i, ok := index[string(front[:at])]; ok {
 					return i, decided
@@ -125,7 +128,7 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 	return &naming{
 		kind:    kind,
 		changes: changes,
-		owner: func(front []byte) (int, verdict) {
+		owner: func(_ context.Context, front []byte) (int, verdict) {
 			if i, ok := owners[string(front)]; ok {
 				return i, decided
 			}
@@ -138,4 +141,50 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 			return translate(dst, back, toFront[backend])
 		},
 	}, nil
+}
+
+// native is the naming that changes nothing: whose a name is, is looked up in
+// what is known of the backends, and asked for if it is not known.
+func native(kind string, backends []Backend) *naming {
+	same := func(dst, name []byte, _ int) []byte { return append(dst, name...) }
+	return &naming{
+		kind:    kind,
+		decides: true,
+		changes: make([]bool, len(backends)),
+		toBack:  same,
+		toFront: same,
+		owner: func(ctx context.Context, name []byte) (int, verdict) {
+			if len(name) == 0 {
+				return 0, silent
+			}
+			b, v := holder(kind, name, backends)
+			if v == ownerless {
+				var wg sync.WaitGroup
+				for _, one := range backends {
+					wg.Go(func() { one.Known.Refresh(ctx, kind) })
+				}
+				wg.Wait()
+				b, v = holder(kind, name, backends)
+			}
+			return b, v
+		},
+	}
+}
+
+// holder finds the one backend that has name, or the only name that begins so.
+func holder(kind string, name []byte, backends []Backend) (int, verdict) {
+	at, n := 0, 0
+	for i, b := range backends {
+		if here := b.Known.Holds(kind, name); here > 0 {
+			at, n = i, n+here
+		}
+	}
+	switch n {
+	case 0:
+		return 0, ownerless
+	case 1:
+		return at, decided
+	default:
+		return 0, ambiguous
+	}
 }

@@ -48,8 +48,8 @@ type Profile struct {
 	Methods map[string]MethodForm `yaml:"methods"`
 
 	// Known says what is remembered of a backend, to answer for it when it is
-	// gone, and which lists exist in two forms. See [known.List].
-	Known []known.List `yaml:"known"`
+	// gone, and which lists exist in two forms. See [known.Spec].
+	Known known.Spec `yaml:"known"`
 
 	// Secret fields are hidden wherever a message is shown, in addition to those
 	// that the schema marks with debug_redact: "Message.field" or "*.field".
@@ -93,8 +93,13 @@ type MethodForm struct {
 	Choose []ChooseForm `yaml:"choose"`
 
 	// All sends the call to all backends. "concat" joins their replies, the
-	// primary's first; of a stream it joins the streams.
+	// primary's first; of a stream it joins the streams. Any other word names code
+	// in [Config.Merges], for methods with one reply.
 	All string `yaml:"all"`
+
+	// First asks one backend after another, the primary first, until a reply has
+	// this field. If none has, the reply is the primary's.
+	First string `yaml:"first"`
 
 	// Missing says what a backend that does not implement the method means for a
 	// call to all of them: "fail" (the default), or "skip" it unless none has it.
@@ -103,10 +108,13 @@ type MethodForm struct {
 
 // A ChooseForm is one way to choose a backend: the kind of name and the path in
 // the request where it stands. The kind "backend" is the name of a backend
-// itself.
+// itself. The kind "known" is no name: the backend is the first that is known to
+// have an item that agrees with the request.
 //
 //	handler: runtime_handler
 //	backend: config.annotations["kubernetes.io/target-runtime"]
+//	known: ListPodSandbox.metadata.uid = sandbox_config.metadata.uid
+//	known: ListImages = image.image   # by id, or any other name of an item
 type ChooseForm struct {
 	Kind string
 	Path string
@@ -145,8 +153,8 @@ func (p *Profile) check() error {
 	}
 	for kind, form := range p.Names {
 		switch {
-		case kind == "backend":
-			fail("names.backend: this kind is built in, choose another name")
+		case kind == "backend" || kind == "known":
+			fail("names.%s: this kind is built in, choose another name", kind)
 		case form.Map != "" && form.Front != "":
 			fail("names.%s: has both front and map, want one", kind)
 		case form.Map == "":
@@ -176,15 +184,15 @@ func (p *Profile) check() error {
 				fail("methods.%s: %q is no pattern", pattern, one)
 			}
 		}
-		if form.All != "" && form.All != "concat" {
-			fail("methods.%s.all: is %q, want \"concat\"", pattern, form.All)
+		if form.All != "" && form.First != "" {
+			fail("methods.%s: has both all and first, want one", pattern)
 		}
 		if form.Missing != "" && form.Missing != "fail" && form.Missing != "skip" {
 			fail("methods.%s.missing: is %q, want \"fail\" or \"skip\"", pattern, form.Missing)
 		}
 		for _, c := range form.Choose {
-			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" {
-				fail("methods.%s.choose: %q is neither \"backend\" nor under names", pattern, c.Kind)
+			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" && c.Kind != "known" {
+				fail("methods.%s.choose: %q is neither \"backend\", \"known\" nor under names", pattern, c.Kind)
 			}
 		}
 	}

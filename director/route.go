@@ -1,6 +1,7 @@
 package director
 
 import (
+	"context"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
@@ -13,9 +14,10 @@ import (
 type who int
 
 const (
-	one    who = iota // one backend
-	all               // every backend, and their replies are merged
-	nobody            // no backend can have what is asked for: the reply is empty
+	one     who = iota // one backend
+	all                // every backend, and their replies are merged
+	firstOf            // one backend after another, until one has what is asked for
+	nobody             // no backend can have what is asked for: the reply is empty
 )
 
 // destination is where a call goes.
@@ -34,7 +36,7 @@ func (e *routeError) Error() string { return e.reason }
 
 // route finds the destination of a call by the rules in the package's
 // documentation. It is a function of the table and the bytes alone.
-func (t *table) route(m *method, request *codec.Frame) (destination, error) {
+func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (destination, error) {
 	if m.request == nil && len(m.choosers) == 0 {
 		return t.unclaimed(m), nil // nothing in the message can matter: do not even join its pieces
 	}
@@ -51,11 +53,12 @@ func (t *table) route(m *method, request *codec.Frame) (destination, error) {
 		if n == nil || !n.decides {
 			continue
 		}
-		b, v := n.owner(f.Value)
+		b, v := n.owner(ctx, f.Value)
 		switch {
 		case v == ownerless:
-			return t.mismatch(m, &routeError{codes.NotFound, fmt.Sprintf(
-				"%s %q: nothing is known here by that prefix; there is %s", n.kind, f.Value, t.names())})
+			return t.mismatch(m, &routeError{codes.NotFound, fmt.Sprintf("%s %q: %s", n.kind, f.Value, t.nowhere())})
+		case v == ambiguous:
+			return destination{}, &routeError{codes.InvalidArgument, fmt.Sprintf("%s %q: several begin so; use more of the id", n.kind, f.Value)}
 		case v == primarys && bare == nil:
 			bare = &names[i]
 		case v == decided && owner >= 0 && owner != b:
@@ -65,7 +68,7 @@ func (t *table) route(m *method, request *codec.Frame) (destination, error) {
 		}
 	}
 	if owner < 0 {
-		if owner, err = t.choose(m, body); err != nil {
+		if owner, err = t.choose(ctx, m, body); err != nil {
 			return destination{}, err
 		}
 		if owner > 0 && bare != nil {
@@ -85,16 +88,30 @@ func (t *table) route(m *method, request *codec.Frame) (destination, error) {
 	}
 }
 
+// nowhere says why a name is nobody's.
+func (t *table) nowhere() string {
+	if t.native {
+		return "no backend has it"
+	}
+	return "nothing is known here by that prefix; there is " + t.names()
+}
+
 // unclaimed is where a call goes in which nothing says whose it is.
 func (t *table) unclaimed(m *method) destination {
-	if m.all && len(t.backends) > 1 {
+	switch {
+	case len(t.backends) == 1:
+		return destination{one, 0}
+	case m.all:
 		return destination{who: all}
+	case m.first != nil:
+		return destination{who: firstOf}
+	default:
+		return destination{one, 0}
 	}
-	return destination{one, 0}
 }
 
 // choose asks the choosers of a method; a negative backend means that none knew.
-func (t *table) choose(m *method, body []byte) (int, error) {
+func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error) {
 	for _, c := range m.choosers {
 		value, found, err := c.path.Lookup(body)
 		if err != nil {
@@ -103,7 +120,7 @@ func (t *table) choose(m *method, body []byte) (int, error) {
 		if !found {
 			continue
 		}
-		switch b, v := c.owner(value); v {
+		switch b, v := c.owner(ctx, value); v {
 		case decided:
 			return b, nil
 		case ownerless:

@@ -55,7 +55,7 @@ func (s *stream) open(first *codec.Frame) {
 }
 
 func (s *stream) connect(first *codec.Frame) (source, error) {
-	to, err := s.table.route(s.method, first)
+	to, err := s.table.route(s.ctx, s.method, first)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package director
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ type table struct {
 	versions   *versions
 	index      map[string]int // :: backend's name → its place
 	maxMessage int
+	native     bool // names say nothing about their backend
 
 	backEdits  []rewrite.Edit // by backend: what turns front names into its own
 	frontEdits []rewrite.Edit // and back
@@ -39,17 +41,19 @@ type method struct {
 	*codec.Method
 	request, reply *rewrite.Plan
 	choosers       []chooser
-	all            bool   // without an owner: every backend
-	skipMissing    bool   // a backend that lacks the method is left out
-	toBack         []bool // by backend: whether its requests need editing
-	toFront        []bool // by backend: whether its replies do
+	all            bool          // without an owner: every backend
+	merge          Merge         // what makes one of their replies; nil: they are joined
+	first          *rewrite.Path // without an owner: one after another, until a reply has this
+	skipMissing    bool          // a backend that lacks the method is left out
+	toBack         []bool        // by backend: whether its requests need editing
+	toFront        []bool        // by backend: whether its replies do
 }
 
 // chooser finds the backend by one value in the request.
 type chooser struct {
 	kind  string
 	path  *rewrite.Path
-	owner func(value []byte) (backend int, v verdict)
+	owner func(ctx context.Context, value []byte) (backend int, v verdict)
 }
 
 func compile(cfg Config) (*table, error) {
@@ -62,6 +66,7 @@ func compile(cfg Config) (*table, error) {
 		classes:    []*class{nil},
 		index:      map[string]int{},
 		maxMessage: cfg.MaxMessage,
+		native:     cfg.NativeNames,
 	}
 	if t.maxMessage == 0 {
 		t.maxMessage = DefaultMaxMessage
@@ -100,7 +105,7 @@ func compile(cfg Config) (*table, error) {
 	}
 	var errs []error
 	for _, m := range methods {
-		compiled, err := t.compileMethod(cfg.Profile, m, classes, byName)
+		compiled, err := t.compileMethod(cfg, m, classes, byName)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -164,6 +169,10 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 			errs = append(errs, err)
 			continue
 		}
+		if cfg.NativeNames && form.Bare == "primary" {
+			add(&class{name: kind, naming: native(kind, cfg.Backends)})
+			continue
+		}
 		add(&class{name: kind, naming: prefixed(kind, sep, form.Bare == "primary", cfg.Backends)})
 	}
 	for _, name := range sortedKeys(cfg.Profile.Edits) {
@@ -173,8 +182,10 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 			continue
 		}
 		c := &class{name: name}
-		for _, b := range cfg.Backends {
-			c.edits = append(c.edits, make(b))
+		for i, b := range cfg.Backends {
+			c.edits = append(c.edits, make(EditContext{b, func(dst []byte, kind string, name []byte) []byte {
+				return t.classes[byName[kind]].naming.toFront(dst, name, i)
+			}}))
 		}
 		add(c)
 	}
@@ -202,8 +213,8 @@ func classify(p *Profile, methods []*codec.Method, byName map[string]rewrite.Cla
 	return classes, nil
 }
 
-func (t *table) compileMethod(p *Profile, desc *codec.Method, classes *rewrite.Classes, byName map[string]rewrite.Class) (*method, error) {
-	form, err := p.method(shortName(desc.Name))
+func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.Classes, byName map[string]rewrite.Class) (*method, error) {
+	form, err := cfg.Profile.method(shortName(desc.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -215,24 +226,26 @@ func (t *table) compileMethod(p *Profile, desc *codec.Method, classes *rewrite.C
 		skipMissing: form.Missing == "skip",
 	}
 	for _, c := range form.Choose {
-		path, err := rewrite.ParsePath(desc.Input, c.Path)
+		chooser, err := t.compileChooser(c, desc, byName)
 		if err != nil {
 			return nil, fmt.Errorf("methods.%s.choose: %w", shortName(desc.Name), err)
 		}
-		if !path.IsText() {
-			return nil, fmt.Errorf("methods.%s.choose: path %s does not lead to a string", shortName(desc.Name), c.Path)
+		m.choosers = append(m.choosers, chooser)
+	}
+	if form.First != "" {
+		if m.first, err = rewrite.ParsePath(desc.Output, form.First); err != nil {
+			return nil, fmt.Errorf("methods.%s.first: %w", shortName(desc.Name), err)
 		}
-		owner := t.ownerByName
-		if c.Kind != "backend" {
-			owner = t.classes[byName[c.Kind]].naming.owner
-		}
-		m.choosers = append(m.choosers, chooser{c.Kind, path, owner})
 	}
 	if m.all {
 		if desc.ClientStreams {
 			return nil, fmt.Errorf("methods.%s.all: the client sends a stream, which can go to one backend only", shortName(desc.Name))
 		}
-		if lost := rewrite.Singular(desc.Output); len(lost) > 0 && desc.Unary() {
+		if form.All != "concat" {
+			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
+				return nil, fmt.Errorf("methods.%s.all: is %q, want \"concat\" or, for a method with one reply, code of that name", shortName(desc.Name), form.All)
+			}
+		} else if lost := rewrite.Singular(desc.Output); len(lost) > 0 && desc.Unary() {
 			return nil, fmt.Errorf("methods.%s.all: concat would keep only the last backend's %s", shortName(desc.Name), lost[0].FullName())
 		}
 	}
@@ -267,8 +280,63 @@ func (t *table) frontEdit(backend int) rewrite.Edit {
 	}
 }
 
+func (t *table) compileChooser(form ChooseForm, desc *codec.Method, byName map[string]rewrite.Class) (chooser, error) {
+	c := chooser{kind: form.Kind}
+	at := form.Path
+	if form.Kind == "known" {
+		item, request, ok := strings.Cut(form.Path, "=")
+		if !ok {
+			return c, fmt.Errorf("known: is %q, want \"List.path = path\"", form.Path)
+		}
+		at = strings.TrimSpace(request)
+		listed, path, _ := strings.Cut(strings.TrimSpace(item), ".")
+		var err error
+		if c.owner, err = t.ownerByMemory(listed, path); err != nil {
+			return c, fmt.Errorf("known: %w", err)
+		}
+	}
+	var err error
+	if c.path, err = rewrite.ParsePath(desc.Input, at); err != nil {
+		return c, err
+	}
+	if !c.path.IsText() {
+		return c, fmt.Errorf("path %s does not lead to a string", at)
+	}
+	switch form.Kind {
+	case "known":
+	case "backend":
+		c.owner = t.ownerByName
+	default:
+		c.owner = t.classes[byName[form.Kind]].naming.owner
+	}
+	return c, nil
+}
+
+// ownerByMemory finds the first backend that is known to have an item in a list.
+// Nobody is, where nothing is remembered.
+func (t *table) ownerByMemory(listed, path string) (func(context.Context, []byte) (int, verdict), error) {
+	finders := make([]func([]byte) bool, len(t.backends))
+	for i, b := range t.backends {
+		if b.Known == nil {
+			continue
+		}
+		var err error
+		if finders[i], err = b.Known.Finder(listed, path); err != nil {
+			return nil, err
+		}
+	}
+	return func(_ context.Context, value []byte) (int, verdict) {
+		for i, has := range finders {
+			if has != nil && has(value) {
+				return i, decided
+			}
+		}
+		return 0, silent
+	}, nil
+}
+
 // ownerByName is the owner of a value that is the name of a backend itself.
-func (t *table) ownerByName(value []byte) (int, verdict) {
+func (t *table) ownerByName(_ context.Context, value []byte) (int, verdict) {
 	if len(value) == 0 {
 		return 0, silent
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,8 +51,12 @@ type Config struct {
 	Conn grpc.ClientConnInterface // the way to the backend; takes *codec.Frame
 
 	Schema  *codec.Schema
-	Package string // of the methods that Lists name
-	Lists   []List
+	Package string // of the methods that Spec names
+	Spec    Spec
+
+	// Equivalents returns all names by which the thing with this name may be
+	// listed, itself included. Optional.
+	Equivalents func(name string) []string
 
 	// Policy is what being down means. Empty means LastKnown.
 	Policy Policy
@@ -91,6 +96,7 @@ type Conn struct {
 	cfg   Config
 	next  grpc.ClientConnInterface
 	lists []*list
+	kept  []*kept
 	roles map[string]role // :: full method
 	check chan struct{}   // asks Run to look now
 	seen  chan struct{}   // closed when the backend has been seen
@@ -106,6 +112,7 @@ type Conn struct {
 // role is what a method means here.
 type role struct {
 	list    *list // it lists these
+	kept    *kept // its reply is kept
 	status  *list // it tells the status of one of these
 	changes []*list
 	creates *list
@@ -126,12 +133,19 @@ func New(cfg Config) (*Conn, error) {
 	cfg.Interval = orDefault(cfg.Interval, DefaultInterval)
 	cfg.RequiredWait = orDefault(cfg.RequiredWait, 10*time.Second)
 	cfg.MaxBytes = orDefault(cfg.MaxBytes, DefaultMaxBytes)
-	lists, err := compileLists(cfg.Lists, cfg.Schema, cfg.Package)
+	if cfg.Equivalents == nil {
+		cfg.Equivalents = func(name string) []string { return []string{name} }
+	}
+	lists, err := compileLists(cfg.Spec.Lists, cfg.Schema, cfg.Package)
+	if err != nil {
+		return nil, err
+	}
+	replies, err := compileReplies(cfg.Spec.Replies, cfg.Schema, cfg.Package)
 	if err != nil {
 		return nil, err
 	}
 	c := &Conn{
-		cfg: cfg, next: cfg.Conn, lists: lists, roles: map[string]role{},
+		cfg: cfg, next: cfg.Conn, lists: lists, kept: replies, roles: map[string]role{},
 		check: make(chan struct{}, 1), seen: make(chan struct{}),
 		state: State{Up: true, Since: time.Now()},
 	}
@@ -165,6 +179,11 @@ func (c *Conn) compileRoles() error {
 			continue
 		}
 		var r role
+		for _, k := range c.kept {
+			if m == k.method {
+				r.kept = k
+			}
+		}
 		for i, l := range c.lists {
 			switch {
 			case m == l.unary || m == l.stream:
@@ -180,7 +199,7 @@ func (c *Conn) compileRoles() error {
 			if at, ok := l.spec.Created[short]; ok {
 				p, err := textPath(m.Output, at)
 				if err != nil {
-					errs = append(errs, fmt.Errorf("known[%d].created.%s: %w", i, short, err))
+					errs = append(errs, fmt.Errorf("known.lists[%d].created.%s: %w", i, short, err))
 				}
 				r.creates, r.created = l, p
 			}
@@ -225,6 +244,8 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 			return err
 		}
 		return codec.Deliver(reply, answer)
+	case r.kept != nil:
+		return c.keptReply(ctx, r.kept, name, args, reply, opts)
 	case r.status != nil:
 		return c.statusOf(ctx, r.status, name, args, reply, opts)
 	}
@@ -408,7 +429,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	if c.state.Up {
 		return err
 	}
-	if known := l.statusFromMemory(string(id)); known != nil {
+	if known, ok := c.statusFromMemory(l, string(id)); ok {
 		mark(opts, c.cfg.Name)
 		return codec.Deliver(reply, codec.NewFrame(known))
 	}
@@ -429,24 +450,25 @@ func (c *Conn) keep(l *list, id string, answer *codec.Frame) {
 	}
 }
 
-// statusFromMemory returns the reply to a status call, nil if it is not known.
-func (l *list) statusFromMemory(name string) []byte {
+// statusFromMemory returns the reply to a status call, if it is known. A thing
+// whose status is its item in the list, and that is not listed, is not there: the
+// reply is empty. c.mu is held.
+func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 	l.settle()
 	if l.status.wrap != 0 {
-		if item, ok := l.byName(name); ok {
-			return protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(l.status.wrap), protowire.BytesType), item)
+		item, ok := l.byName(c.cfg.Equivalents(name))
+		if !ok {
+			return nil, l.complete
 		}
-		return nil
+		return protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(l.status.wrap), protowire.BytesType), item), true
 	}
 	id, _ := l.resolve(name)
-	if s := l.statuses[id]; len(s) > 0 {
-		return s
-	}
-	return nil
+	s := l.statuses[id]
+	return s, len(s) > 0
 }
 
-// byName returns the item that has this id or one of these names.
-func (l *list) byName(names ...string) ([]byte, bool) {
+// byName returns the item that has one of names, as its id or as another name.
+func (l *list) byName(names []string) ([]byte, bool) {
 	for _, name := range names {
 		if id, ok := l.resolve(name); ok {
 			return l.items[id], true
@@ -456,9 +478,7 @@ func (l *list) byName(names ...string) ([]byte, bool) {
 		for _, p := range l.names {
 			found := false
 			_ = p.All(l.items[id], func(v []byte) error {
-				for _, name := range names {
-					found = found || string(v) == name
-				}
+				found = found || slices.Contains(names, string(v))
 				return nil
 			})
 			if found {
@@ -480,6 +500,9 @@ func (c *Conn) bytes() int {
 	n := 0
 	for _, l := range c.lists {
 		n += l.bytes()
+	}
+	for _, k := range c.kept {
+		n += len(k.reply)
 	}
 	return n
 }

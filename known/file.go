@@ -26,6 +26,7 @@ type fileContent struct {
 	BootID  string
 	Saved   time.Time
 	Lists   map[string]fileList // :: method
+	Replies map[string][]byte   // :: method
 }
 
 type fileList struct {
@@ -75,6 +76,9 @@ func (c *Conn) load() error {
 			l.statuses = f.Statuses
 		}
 	}
+	for _, k := range c.kept {
+		k.reply, k.known = content.Replies[k.spec.Method]
+	}
 	c.seeLocked()
 	return nil
 }
@@ -122,7 +126,7 @@ func (c *Conn) save() error {
 	if c.cfg.File == "" || !c.State().Seen {
 		return nil
 	}
-	content := fileContent{Backend: c.cfg.Name, BootID: bootID(), Saved: time.Now(), Lists: map[string]fileList{}}
+	content := fileContent{Backend: c.cfg.Name, BootID: bootID(), Saved: time.Now(), Lists: map[string]fileList{}, Replies: map[string][]byte{}}
 	c.mu.Lock()
 	c.news = false
 	for _, l := range c.lists {
@@ -133,6 +137,11 @@ func (c *Conn) save() error {
 				statuses[id] = s
 			}
 			content.Lists[l.spec.List+l.spec.Stream] = fileList{l.reply(func(string, []byte) bool { return true }), statuses}
+		}
+	}
+	for _, k := range c.kept {
+		if k.known {
+			content.Replies[k.spec.Method] = k.reply
 		}
 	}
 	c.mu.Unlock()

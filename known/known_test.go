@@ -135,7 +135,7 @@ func watch(t *testing.T, l *library, change func(*known.Config)) *watched {
 	w := &watched{states: make(chan known.State, 1000)}
 	cfg := known.Config{
 		Name: "beta.io", Conn: conn, Schema: muxtest.Library, Package: muxtest.Package,
-		Lists:    muxtest.LibraryProfile(t).Known,
+		Spec:     muxtest.LibraryProfile(t).Known,
 		Budget:   300 * time.Millisecond,
 		Interval: 50 * time.Millisecond,
 		Watch:    func(s known.State) { w.states <- s },
@@ -408,8 +408,8 @@ func TestAChangeIsAskedForAtOnce(t *testing.T) {
 	l := newLibrary(t, "a1")
 	w := watch(t, l, func(c *known.Config) {
 		c.Interval = time.Hour
-		for i := range c.Lists {
-			c.Lists[i].Every = time.Hour
+		for i := range c.Spec.Lists {
+			c.Spec.Lists[i].Every = time.Hour
 		}
 	})
 	settled(t, w, l)

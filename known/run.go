@@ -77,6 +77,17 @@ func (c *Conn) refresh(ctx context.Context) {
 		c.follow(ctx, l)
 	}
 	c.sawIt()
+	for _, k := range c.kept {
+		c.mu.Lock()
+		due := k.spec.Every > 0 && time.Since(k.at) >= k.spec.Every
+		if due {
+			k.at = time.Now() // also where it fails: a backend need not have the method
+		}
+		c.mu.Unlock()
+		if due {
+			_ = c.keptReply(ctx, k, k.method.Name, &codec.Frame{}, &codec.Frame{}, nil)
+		}
+	}
 	c.bound()
 }
 
@@ -115,6 +126,9 @@ func (c *Conn) comeUp(ctx context.Context) bool {
 		if !l.spec.Gate {
 			l.touch()
 		}
+	}
+	for _, k := range c.kept {
+		k.at = time.Time{} // who comes back may be another version
 	}
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
 	c.state = State{Up: true, Since: time.Now(), Seen: c.state.Seen}

@@ -12,8 +12,23 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
+// A Spec says what is worth knowing of the backends of an API. All methods are
+// named without their service.
+type Spec struct {
+	Lists   []List  `yaml:"lists"`
+	Replies []Reply `yaml:"replies"`
+}
+
+// A Reply is a unary method whose latest reply to an empty request is kept whole.
+type Reply struct {
+	Method string `yaml:"method"`
+
+	// Every is how old it may be before it is asked for when no client asks. Zero:
+	// it is kept when it passes, and never asked for.
+	Every time.Duration `yaml:"every"`
+}
+
 // A List says how one kind of thing is listed, and what else is said about it.
-// All methods are named without their service.
 type List struct {
 	// List is the method that returns all of them in one message, Stream the one
 	// that returns them in several. One of the two is optional. A backend that has
@@ -109,7 +124,7 @@ func compileLists(specs []List, schema *codec.Schema, pkg string) ([]*list, erro
 	for i, spec := range specs {
 		l, err := compileList(spec, schema, pkg)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("known[%d]: %w", i, err))
+			errs = append(errs, fmt.Errorf("known.lists[%d]: %w", i, err))
 			continue
 		}
 		lists = append(lists, l)
@@ -121,7 +136,7 @@ func compileLists(specs []List, schema *codec.Schema, pkg string) ([]*list, erro
 		for j, f := range l.spec.Filters {
 			compiled, err := l.compileFilter(f, lists)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("known[%d].filters[%d]: %w", i, j, err))
+				errs = append(errs, fmt.Errorf("known.lists[%d].filters[%d]: %w", i, j, err))
 			}
 			l.filters = append(l.filters, compiled)
 		}

@@ -1,0 +1,134 @@
+package criadapter
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// seccomp fills in the form of a seccomp profile that the other side looks at.
+// Kubelets before 1.19 know only the string seccomp_profile_path, newer ones set
+// only the message seccomp; CRI-O looks at the message alone, and old runtimes at
+// the string. Without this a container would run without its profile, silently.
+var seccomp = director.Conversion{
+	Fields: []string{
+		"LinuxPodSandboxConfig.security_context",
+		"LinuxContainerConfig.security_context",
+	},
+	Up: func(dst []byte, c rewrite.Class, context []byte) ([]byte, error) {
+		return fillProfile(dst, context, contexts[c-1], func(path, profile []byte, has bool, f profileFields) []byte {
+			p, ok := profileOf(string(path))
+			if has || !ok {
+				return nil
+			}
+			return protowire.AppendBytes(protowire.AppendTag(nil, f.profile, protowire.BytesType), p)
+		})
+	},
+	Down: func(dst []byte, c rewrite.Class, context []byte) ([]byte, error) {
+		return fillProfile(dst, context, contexts[c-1], func(path, profile []byte, has bool, f profileFields) []byte {
+			if len(path) > 0 || !has {
+				return nil
+			}
+			return protowire.AppendString(protowire.AppendTag(nil, f.path, protowire.BytesType), pathOf(profile))
+		})
+	},
+}
+
+// profileFields are the numbers of the two fields in a security context.
+type profileFields struct{ path, profile protowire.Number }
+
+// contexts are those of the two fields above, in their order.
+var contexts = []profileFields{
+	fieldsOf((&runtimeapi.LinuxSandboxSecurityContext{}).ProtoReflect().Descriptor()),
+	fieldsOf((&runtimeapi.LinuxContainerSecurityContext{}).ProtoReflect().Descriptor()),
+}
+
+func fieldsOf(md protoreflect.MessageDescriptor) profileFields {
+	return profileFields{md.Fields().ByName("seccomp_profile_path").Number(), md.Fields().ByName("seccomp").Number()}
+}
+
+// fillProfile appends context to dst, and what missing returns for the two fields.
+func fillProfile(dst, context []byte, f profileFields, missing func(path, profile []byte, has bool, f profileFields) []byte) ([]byte, error) {
+	var path, profile []byte
+	has := false // an empty profile is one, too
+	for rest := context; len(rest) > 0; {
+		num, typ, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return dst, fmt.Errorf("security context: %w", protowire.ParseError(n))
+		}
+		if typ == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(rest)
+			v, _ := protowire.ConsumeBytes(rest[tag:])
+			switch num {
+			case f.path:
+				path = v
+			case f.profile:
+				profile, has = v, true
+			}
+		}
+		rest = rest[n:]
+	}
+	return append(append(dst, context...), missing(path, profile, has, f)...), nil
+}
+
+const localhost = "localhost/"
+
+// profileOf turns the string into a SecurityProfile. It reports false for the
+// empty string, and for what nobody defined.
+func profileOf(path string) ([]byte, bool) {
+	ref, isLocal := strings.CutPrefix(path, localhost)
+	switch {
+	case path == "runtime/default", path == "docker/default":
+		return profileBytes(runtimeapi.SecurityProfile_RuntimeDefault, ""), true
+	case path == "unconfined":
+		return profileBytes(runtimeapi.SecurityProfile_Unconfined, ""), true
+	case isLocal:
+		return profileBytes(runtimeapi.SecurityProfile_Localhost, ref), true
+	}
+	return nil, false
+}
+
+func profileBytes(t runtimeapi.SecurityProfile_ProfileType, ref string) []byte {
+	b := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(t))
+	if ref != "" {
+		b = protowire.AppendString(protowire.AppendTag(b, 2, protowire.BytesType), ref)
+	}
+	return b
+}
+
+// pathOf is the opposite of profileOf.
+func pathOf(profile []byte) string {
+	var t uint64
+	var ref string
+	for len(profile) > 0 {
+		num, typ, tag := protowire.ConsumeTag(profile)
+		if tag < 0 {
+			break
+		}
+		n := protowire.ConsumeFieldValue(num, typ, profile[tag:])
+		if n < 0 {
+			break
+		}
+		switch {
+		case num == 1 && typ == protowire.VarintType:
+			t, _ = protowire.ConsumeVarint(profile[tag:])
+		case num == 2 && typ == protowire.BytesType:
+			ref, _ = protowire.ConsumeString(profile[tag:])
+		}
+		profile = profile[tag+n:]
+	}
+	switch runtimeapi.SecurityProfile_ProfileType(t) {
+	case runtimeapi.SecurityProfile_RuntimeDefault:
+		return "runtime/default"
+	case runtimeapi.SecurityProfile_Localhost:
+		return localhost + ref
+	default:
+		return "unconfined"
+	}
+}
