@@ -5,10 +5,11 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Raw is the gRPC codec for frames. It passes bytes by reference, and does the
-// same for *emptypb.Empty, so that grpc-proxy's handler neither parses nor
-// changes what it pumps. All other protobuf messages are encoded as usual: typed
-// services can share a server or a connection with frames.
+// Raw is the gRPC codec for frames. It passes bytes by reference. It neither
+// parses nor changes those of an *emptypb.Empty, which is what grpc-proxy's handler
+// pumps: it sends them by reference, and receives them with one copy. All other
+// protobuf messages are encoded as usual: typed services can share a server or a
+// connection with frames.
 //
 // It has no name, so that the content type stays the plain "application/grpc"
 // that protobuf clients send.

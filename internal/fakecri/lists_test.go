@@ -203,9 +203,14 @@ func TestFillMakesListsOfItemsAsLargeAsRealOnes(t *testing.T) {
 	}
 	assert.Len(t, c.rt.Calls(), 3)
 
-	first := c.rt.Containers()[0]
+	one, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"io.kubernetes.pod.name": "filled-000001"}},
+	})
+	require.NoError(t, err)
+	require.Len(t, one.GetContainers(), 1)
+	first := one.GetContainers()[0]
 	assert.Equal(t, first.GetImageId(), c.pull(first.GetImage().GetUserSpecifiedImage()), "what was filled in can be pulled")
-	_, err := c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: first.GetPodSandboxId()})
+	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: first.GetPodSandboxId()})
 	require.NoError(t, err)
 	assert.Len(t, c.rt.Containers(), n-1)
 }
