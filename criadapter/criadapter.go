@@ -9,7 +9,11 @@ package criadapter
 import (
 	_ "embed"
 	"fmt"
+	"maps"
+	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
@@ -42,11 +46,17 @@ func Config(o Options) (director.Config, error) {
 	if err != nil {
 		return director.Config{}, err
 	}
+	m := newMetrics()
 	return director.Config{
 		Profile: p,
 		Schema:  Schema(),
 		Edits: map[string]func(director.EditContext) director.Edit{
-			"stream-url": func(director.EditContext) director.Edit { return base.complete },
+			"stream-url":    func(director.EditContext) director.Edit { return base.complete },
+			"metric-labels": m.edit,
+		},
+		Merges: map[string]director.Merge{
+			"runtime-status":     mergeStatus,
+			"metric-descriptors": m.descriptors,
 		},
 		Conversions: map[string]director.Conversion{
 			"v1alpha1": v1alpha1,
@@ -59,3 +69,7 @@ func Config(o Options) (director.Config, error) {
 func Schema() *codec.Schema {
 	return codec.NewSchema(runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto)
 }
+
+func isUnimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -54,6 +54,12 @@ func (t *table) unicast(ctx context.Context, m *method, backend int, request *co
 // toBack returns the request with the names that the backend knows. It does not
 // free the one it was given, which other backends may get as well.
 func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Frame, error) {
+	for _, w := range m.withhold {
+		var err error
+		if request, err = w.from(backend, t.backends[backend], m.Name, request); err != nil {
+			return nil, err
+		}
+	}
 	if !m.toBack[backend] {
 		return request, nil
 	}

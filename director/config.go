@@ -30,7 +30,7 @@ type Config struct {
 	Backends []Backend
 
 	// Edits is the code that the profile names under edits. It is called once
-	// for each backend.
+	// for each backend; a nil [Edit] is one with nothing to do.
 	Edits map[string]func(EditContext) Edit
 
 	// Merges is the code that the profile names where a method goes to all
@@ -45,6 +45,10 @@ type Config struct {
 	// Conversions is the code that the profile names under versions.
 	Conversions map[string]Conversion
 
+	// Withheld is told when something was withheld from a backend: the method, and
+	// the name it was meant for. It must return at once. Optional.
+	Withheld func(b Backend, method, name string)
+
 	// MaxMessage bounds a merged reply, in bytes. Zero means [DefaultMaxMessage].
 	MaxMessage int
 }
@@ -58,6 +62,9 @@ type Backend struct {
 	// Conn is the way to it. It gets the methods of the newest version, and
 	// *codec.Frame messages; a [Conn] translates for servers that speak an older one.
 	Conn grpc.ClientConnInterface
+
+	// Trusted backends get what the profile withholds from others.
+	Trusted bool
 
 	// Known is what is remembered of it, if anything is. It is usually Conn as well.
 	Known *known.Conn
@@ -80,7 +87,8 @@ type Edit func(dst, value []byte) ([]byte, error)
 
 // An EditContext is what an edit may know when it is made.
 type EditContext struct {
-	Backend Backend
+	Backend  Backend
+	Backends int // how many there are
 	// Front appends what a name of the backend looks like in front.
 	Front func(dst []byte, kind string, name []byte) []byte
 }

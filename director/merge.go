@@ -73,11 +73,14 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 // pump hands over what one backend sends until it ends. A nil error is its good
 // end.
 func (s *merged) pump(one *single) error {
-	if md, err := one.Header(); err == nil && md != nil {
+	headed := func(md metadata.MD) {
 		s.first.Do(func() {
 			s.header = md
 			close(s.headered)
 		})
+	}
+	if md, err := one.Header(); err == nil && len(md) > 0 {
+		headed(md)
 	}
 	for {
 		f, err := one.recv()
@@ -87,6 +90,7 @@ func (s *merged) pump(one *single) error {
 		if err != nil {
 			return err
 		}
+		headed(nil) // messages may come without a header
 		select {
 		case s.frames <- f:
 		case <-s.ctx.Done():

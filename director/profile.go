@@ -101,6 +101,12 @@ type MethodForm struct {
 	// this field. If none has, the reply is the primary's.
 	First string `yaml:"first"`
 
+	// Withhold are fields that are removed from a request if the name at a path is
+	// another one in front than at the backend: field → path. Credentials for
+	// a name go nowhere else. A backend with [Backend.Trusted] gets them all the
+	// same.
+	Withhold map[string]string `yaml:"withhold"`
+
 	// Missing says what a backend that does not implement the method means for a
 	// call to all of them: "fail" (the default), or "skip" it unless none has it.
 	Missing string `yaml:"missing"`

@@ -40,6 +40,7 @@ type class struct {
 type method struct {
 	*codec.Method
 	request, reply *rewrite.Plan
+	withhold       []withhold
 	choosers       []chooser
 	all            bool          // without an owner: every backend
 	merge          Merge         // what makes one of their replies; nil: they are joined
@@ -183,7 +184,7 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 		}
 		c := &class{name: name}
 		for i, b := range cfg.Backends {
-			c.edits = append(c.edits, make(EditContext{b, func(dst []byte, kind string, name []byte) []byte {
+			c.edits = append(c.edits, make(EditContext{b, len(cfg.Backends), func(dst []byte, kind string, name []byte) []byte {
 				return t.classes[byName[kind]].naming.toFront(dst, name, i)
 			}}))
 		}
@@ -237,6 +238,9 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			return nil, fmt.Errorf("methods.%s.first: %w", shortName(desc.Name), err)
 		}
 	}
+	if m.withhold, err = t.compileWithhold(cfg, form.Withhold, desc, classes); err != nil {
+		return nil, fmt.Errorf("methods.%s.withhold: %w", shortName(desc.Name), err)
+	}
 	if m.all {
 		if desc.ClientStreams {
 			return nil, fmt.Errorf("methods.%s.all: the client sends a stream, which can go to one backend only", shortName(desc.Name))
@@ -256,7 +260,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		}))
 		m.toFront = append(m.toFront, slices.ContainsFunc(m.reply.Paths(), func(p rewrite.ClassifiedPath) bool {
 			c := t.classes[p.Class]
-			return c.naming == nil || c.naming.changes[b]
+			return c.naming == nil && c.edits[b] != nil || c.naming != nil && c.naming.changes[b]
 		}))
 	}
 	return m, nil
@@ -276,7 +280,10 @@ func (t *table) frontEdit(backend int) rewrite.Edit {
 		if n := t.classes[c].naming; n != nil {
 			return n.toFront(dst, v, backend), nil
 		}
-		return t.classes[c].edits[backend](dst, v)
+		if edit := t.classes[c].edits[backend]; edit != nil {
+			return edit(dst, v)
+		}
+		return append(dst, v...), nil
 	}
 }
 

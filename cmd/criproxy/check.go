@@ -79,6 +79,7 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 
 // examine compiles the configuration and asks each backend what it is.
 func (c *Config) examine(ctx context.Context) (*report, error) {
+	c.StateDir = "" // what a running criproxy knows is its own business
 	p, err := newProxy(c)
 	if err != nil {
 		return nil, err
@@ -89,12 +90,20 @@ func (c *Config) examine(ctx context.Context) (*report, error) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, b := range c.Backends {
-		wg.Go(func() { r.Backends[i] = examineBackend(ctx, b, p.conns[i]) })
+		wg.Go(func() {
+			r.Backends[i] = examineBackend(ctx, b, p.backends[i].conn)
+			p.backends[i].askDriver(ctx)
+		})
 	}
 	wg.Wait()
 	for _, b := range r.Backends {
 		if b.Error != "" {
 			r.Errors = append(r.Errors, fmt.Sprintf("backend %s (%s) %s", b.Name, b.Address, b.Error))
+		}
+	}
+	for _, b := range p.backends[1:] {
+		if text := driverMismatch(p.backends[0], b); text != "" {
+			r.Errors = append(r.Errors, text)
 		}
 	}
 	for _, fate := range p.director.Fates() {

@@ -6,10 +6,12 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/strict"
+	"github.com/criproxy/criproxy/known"
 )
 
 // DefaultListen is the socket that kubelet connects to.
@@ -37,6 +39,25 @@ type Config struct {
 	// StreamPort is the port for StreamURL, where that is not set. Optional: 11250.
 	StreamPort int `yaml:"streamPort"`
 
+	// IDs says how ids look in front: "prefix", with the name of their runtime before
+	// them, or "native", as the runtimes made them, which log collectors and
+	// monitoring may want. Optional: prefix.
+	IDs string `yaml:"ids"`
+
+	// ListBudget is how long a runtime may take for a list before it counts as down.
+	// Optional: 2s. It should stay well below the 3 minutes after which kubelet
+	// gives the node up.
+	ListBudget time.Duration `yaml:"listBudget"`
+
+	// EventInterval is how often the lists of a runtime without events are looked
+	// at, for clients that want events. Optional: 1s.
+	EventInterval time.Duration `yaml:"eventInterval"`
+
+	// StateDir is the folder in which it is kept what is known of the runtimes, so
+	// that a restart of criproxy while one of them is down changes nothing.
+	// Optional: /var/lib/criproxy; "none" keeps nothing.
+	StateDir string `yaml:"stateDir"`
+
 	// MaxMessageBytes is the largest message, either way. Optional: 16 MiB, which
 	// is what kubelet takes at most.
 	MaxMessageBytes int `yaml:"maxMessageBytes"`
@@ -56,7 +77,28 @@ type BackendConfig struct {
 	// Handlers are the RuntimeClass handlers whose pods go to this runtime, each
 	// with the name that the handler has there; "" is its default. Optional.
 	Handlers map[string]string `yaml:"handlers"`
+
+	// Policy says what lists show while the runtime is down: "last-known", its pods
+	// as they were; "fail", nothing of any runtime, which stops the whole node;
+	// "skip", no pods of it, which kubelet then kills. Optional: last-known.
+	Policy string `yaml:"policy"`
+
+	// Required makes lists wait for a runtime that has never been seen on this node,
+	// for up to 10s, and then fail. Otherwise lists are without it. Optional.
+	Required bool `yaml:"required"`
+
+	// Credentials are sent along with pulls whose prefix has been taken off. kubelet
+	// chose them for the name with the prefix. Optional: they are not.
+	Credentials bool `yaml:"credentials"`
 }
+
+const (
+	idsPrefix = "prefix"
+	idsNative = "native"
+)
+
+// DefaultStateDir is where it is kept what is known of the runtimes.
+const DefaultStateDir = "/var/lib/criproxy"
 
 func (c *Config) parse(data []byte) error { return strict.Unmarshal(data, c) }
 
@@ -121,6 +163,34 @@ func (c *Config) check() error {
 	}
 	if c.StreamPort < 0 || c.StreamPort > 65535 {
 		fail("streamPort: %d: want a port from 1 to 65535", c.StreamPort)
+	}
+	switch c.IDs {
+	case "":
+		c.IDs = idsPrefix
+	case idsPrefix, idsNative:
+	default:
+		fail("ids: %q: want %q or %q", c.IDs, idsPrefix, idsNative)
+	}
+	for i, b := range c.Backends {
+		switch known.Policy(b.Policy) {
+		case "", known.LastKnown, known.Fail, known.Skip:
+		default:
+			fail("backends[%d].policy: %q: want %q, %q or %q", i, b.Policy, known.LastKnown, known.Fail, known.Skip)
+		}
+	}
+	if c.ListBudget < 0 || c.ListBudget > time.Minute {
+		fail("listBudget: %s: want a time up to 1m; kubelet gives a node up after 3 minutes without lists", c.ListBudget)
+	}
+	if c.EventInterval < 0 {
+		fail("eventInterval: %s: want a time such as 1s", c.EventInterval)
+	}
+	switch {
+	case c.StateDir == "":
+		c.StateDir = DefaultStateDir
+	case c.StateDir == "none":
+		c.StateDir = ""
+	case !filepath.IsAbs(c.StateDir):
+		fail("stateDir: %q: want an absolute path, or none", c.StateDir)
 	}
 	if c.MaxMessageBytes < 0 {
 		fail("maxMessageBytes: %d: want a positive number of bytes", c.MaxMessageBytes)

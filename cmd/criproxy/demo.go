@@ -2,7 +2,100 @@ package main
 
 import (
 	"context"
+	"errors"
+	"flag"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-func demo(ctx context.Context, args []string, out, errOut io.Writer) error { return nil }
+// demoBackend is the name of the demo's second runtime.
+const demoBackend = "beta.io"
+
+// demo is the subcommand that shows criproxy at work on two runtimes in memory.
+func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
+	fs := flag.NewFlagSet("criproxy demo", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	once := fs.Bool("once", false, "exit after the session")
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(out, "criproxy demo runs two runtimes in memory, the proxy in front of them, and a client\nthat prints what it sees. It needs nothing and leaves nothing. With -once it exits\nafter the session, otherwise it stays up until Ctrl-C.\n")
+		return err
+	case err != nil:
+		return &usageError{err}
+	case fs.NArg() > 0:
+		return &usageError{fmt.Errorf("demo takes no arguments, got %q", fs.Arg(0))}
+	}
+	dir, err := os.MkdirTemp("", "criproxy-demo-")
+	if err != nil {
+		return fmt.Errorf("making a folder for sockets: %w", err)
+	}
+	defer os.RemoveAll(dir)
+
+	klog.LogToStderr(false) // the session is what is to be seen
+	klog.SetOutput(io.Discard)
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+
+	cfg := &Config{
+		Listen:   filepath.Join(dir, "criproxy.sock"),
+		StateDir: dir,
+		Backends: []BackendConfig{
+			{Address: filepath.Join(dir, "alpha.sock")},
+			{Name: demoBackend, Address: filepath.Join(dir, "beta.sock"), Handlers: map[string]string{"vm": ""}},
+		},
+	}
+	for i, name := range []string{"alpha", "beta"} {
+		l, err := fakecri.Listen(cfg.Backends[i].Address)
+		if err != nil {
+			return fmt.Errorf("starting runtime %s: %w", name, err)
+		}
+		rt := fakecri.New(fakecri.Config{Name: name, Version: fmt.Sprintf("%d.0.0", i+1), Seed: uint64(i + 1)})
+		wg.Go(func() { _ = rt.ServeOn(ctx, l) })
+	}
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	p, err := newProxy(cfg)
+	if err != nil {
+		return err
+	}
+	l, err := listen(cfg.Listen)
+	if err != nil {
+		p.close()
+		return err
+	}
+	wg.Go(func() {
+		if runErr := p.run(ctx, l); runErr != nil {
+			fmt.Fprintf(errOut, "criproxy: %v\n", runErr)
+		}
+	})
+
+	cc, err := grpc.NewClient("unix:"+cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer cc.Close()
+	fmt.Fprintf(out, "Two runtimes in memory, and criproxy in front of them:\n\n  criproxy -connect %s,%s:%s -listen %s\n\n",
+		filepath.Base(cfg.Backends[0].Address), demoBackend, filepath.Base(cfg.Backends[1].Address), filepath.Base(cfg.Listen))
+	if err := newSession(cc, out).run(ctx); err != nil {
+		return fmt.Errorf("the session failed: %w", err)
+	}
+	if *once {
+		return nil
+	}
+	fmt.Fprintf(out, "\nIt stays up until Ctrl-C. Play with it:\n\n  crictl --runtime-endpoint unix://%s pods\n  %s check -connect %s,%s:%s\n",
+		cfg.Listen, os.Args[0], cfg.Backends[0].Address, demoBackend, cfg.Backends[1].Address)
+	<-ctx.Done()
+	return nil
+}

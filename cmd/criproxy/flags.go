@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -22,6 +23,9 @@ type flags struct {
 	streamURL  string
 	streamPort int
 	maxMessage int
+	ids        string
+	stateDir   string
+	listBudget time.Duration
 	apiserver  string
 
 	given map[string]bool // :: name of a flag → it was on the command line
@@ -38,6 +42,9 @@ func newFlags() (*flag.FlagSet, *flags) {
 	fs.StringVar(&f.streamURL, "streamUrl", "", "complete URLs of exec, attach and port-forward that a runtime returns without a host with `URL`; those with a host pass as they are")
 	fs.IntVar(&f.streamPort, "streamPort", 0, "as -streamUrl, with the address of this node and `PORT` (default 11250)")
 	fs.IntVar(&f.maxMessage, "max-message-bytes", 0, "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)")
+	fs.StringVar(&f.ids, "ids", "", "how ids look to clients: `MODE` prefix, NAME__ID, or native, as the runtimes made them (default prefix)")
+	fs.DurationVar(&f.listBudget, "list-budget", 0, "`TIME` a runtime may take for a list before it counts as down (default 2s)")
+	fs.StringVar(&f.stateDir, "state-dir", "", "keep what is known of the runtimes in `FOLDER`, for a restart while one of them is down; none keeps nothing (default "+DefaultStateDir+")")
 	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; old command lines have it")
 	klog.InitFlags(fs)
 	return fs, f
@@ -89,6 +96,15 @@ func (f *flags) apply(c *Config) error {
 	}
 	if f.given["streamPort"] {
 		c.StreamPort = f.streamPort
+	}
+	if f.given["ids"] {
+		c.IDs = f.ids
+	}
+	if f.given["list-budget"] {
+		c.ListBudget = f.listBudget
+	}
+	if f.given["state-dir"] {
+		c.StateDir = f.stateDir
 	}
 	if f.given["max-message-bytes"] {
 		c.MaxMessageBytes = f.maxMessage

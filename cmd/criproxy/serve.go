@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -39,6 +38,7 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 	if f.given["apiserver"] {
 		klog.InfoS("The flag -apiserver is ignored: nothing here talks to the API server")
 	}
+	cfg.makeStateDir()
 	p, err := newProxy(cfg)
 	if err != nil {
 		return err
@@ -52,43 +52,33 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 	return p.run(ctx, l)
 }
 
-// proxy is a director with its connections and its server.
+// proxy is a director with its backends and its server.
 type proxy struct {
 	director *director.Director
-	conns    []*director.Conn
+	backends []*backend
 	server   *grpc.Server
 }
 
 // newProxy builds all of it, and starts nothing.
 func newProxy(cfg *Config) (*proxy, error) {
-	dcfg, err := criadapter.Config(cfg.options())
+	d, err := criadapter.Config(cfg.options())
 	if err != nil {
 		return nil, err
 	}
-	dcfg.MaxMessage = cfg.MaxMessageBytes
+	d.MaxMessage = cfg.MaxMessageBytes
+	d.NativeNames = cfg.IDs == idsNative
+	d.Withheld = logWithheld()
 	p := &proxy{}
-	for _, b := range cfg.Backends {
-		conn, err := director.NewConn(director.ConnConfig{
-			Name:        b.Name,
-			Address:     b.Address,
-			Profile:     dcfg.Profile,
-			Schema:      dcfg.Schema,
-			Conversions: dcfg.Conversions,
-			MaxMessage:  cfg.MaxMessageBytes,
-			Watch:       watch(b),
-		})
+	for i := range cfg.Backends {
+		b, err := newBackend(cfg, i, d)
 		if err != nil {
 			p.close()
 			return nil, err
 		}
-		p.conns = append(p.conns, conn)
-		dcfg.Backends = append(dcfg.Backends, director.Backend{
-			Name: b.Name,
-			Conn: conn,
-			Maps: map[string]map[string]string{criadapter.Handlers: b.Handlers},
-		})
+		p.backends = append(p.backends, b)
+		d.Backends = append(d.Backends, b.director())
 	}
-	if p.director, err = director.New(dcfg); err != nil {
+	if p.director, err = director.New(d); err != nil {
 		p.close()
 		return nil, err
 	}
@@ -105,8 +95,8 @@ func newProxy(cfg *Config) (*proxy, error) {
 
 // close releases what newProxy made, if it is not run.
 func (p *proxy) close() {
-	for _, c := range p.conns {
-		_ = c.Close()
+	for _, b := range p.backends {
+		_ = b.conn.Close()
 	}
 }
 
@@ -117,8 +107,11 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer disconnect()
-	for _, c := range p.conns {
-		wg.Go(func() { _ = c.Run(connected) })
+	for _, b := range p.backends {
+		wg.Go(func() { b.run(connected) })
+	}
+	if len(p.backends) > 1 {
+		wg.Go(func() { watchDrivers(connected, p.backends) })
 	}
 	served := make(chan error, 1)
 	go func() { served <- p.server.Serve(l) }()
@@ -137,17 +130,14 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// watch logs once for each change of a backend's state.
-func watch(b BackendConfig) func(error) {
-	name := director.Backend{Name: b.Name}.String()
-	return func(err error) {
-		switch {
-		case err == nil:
-			klog.InfoS("Backend is reachable", "backend", name, "socket", b.Address)
-		case errors.Is(err, os.ErrNotExist):
-			klog.ErrorS(nil, "Backend is not there yet: its socket does not exist; connecting as soon as it does", "backend", name, "socket", b.Address)
-		default:
-			klog.ErrorS(err, "Backend cannot be reached; trying on", "backend", name, "socket", b.Address)
+// logWithheld returns what logs, once for each backend, that credentials did not
+// go along with a pull.
+func logWithheld() func(director.Backend, string, string) {
+	var told sync.Map
+	return func(b director.Backend, method, name string) {
+		if _, twice := told.LoadOrStore(b.Name, true); !twice {
+			klog.InfoS("Credentials are not sent along: kubelet found them for the image with its prefix, and whoever the rest of the name belongs to need not be meant; allow it with credentials: true in the configuration of the backend",
+				"backend", b, "image", name)
 		}
 	}
 }

@@ -22,7 +22,7 @@ var mayImport = map[string][]string{
 	"codec":            {},
 	"known":            {"codec", "rewrite"},
 	"director":         {"codec", "rewrite", "known", "internal/strict"},
-	"criadapter":       {"codec", "rewrite", "director"},
+	"criadapter":       {"codec", "rewrite", "known", "director"},
 	"internal/fakecri": {"codec"},
 	"internal/muxtest": {"codec", "rewrite", "director"}, // for tests only
 	"internal/fence":   {},

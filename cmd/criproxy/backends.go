@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/known"
+)
+
+// backend is one runtime, as a stack of connections: the socket, what makes up for
+// the list methods it lacks, what is known of it, and what makes up for missing
+// events. A single runtime has the first two: there is nobody for whom it would
+// have to be kept alive.
+type backend struct {
+	cfg   BackendConfig
+	conn  *director.Conn
+	known *known.Conn // nil for a single runtime
+	top   grpc.ClientConnInterface
+
+	mu     sync.Mutex
+	driver *runtimeapi.CgroupDriver // nil until it is known
+}
+
+func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
+
+// newBackend builds the stack for the i-th runtime of cfg.
+func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[i]}
+	var err error
+	b.conn, err = director.NewConn(director.ConnConfig{
+		Name:        b.cfg.Name,
+		Address:     b.cfg.Address,
+		Profile:     d.Profile,
+		Schema:      d.Schema,
+		Conversions: d.Conversions,
+		MaxMessage:  cfg.MaxMessageBytes,
+		Watch:       b.connected,
+	})
+	if err != nil {
+		return nil, err
+	}
+	pkg := d.Profile.Versions[0].Package
+	b.top, err = known.Bridge(b.conn, d.Profile.Known.Lists, d.Schema, pkg)
+	if err != nil || len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != idsNative {
+		return b, err
+	}
+	b.known, err = known.New(known.Config{
+		Name: b.String(), Conn: b.top,
+		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
+		Equivalents: criadapter.ImageNames,
+		Policy:      known.Policy(b.cfg.Policy),
+		Required:    b.cfg.Required,
+		Budget:      cfg.ListBudget,
+		File:        cfg.stateFile(b.cfg),
+		Watch:       b.changed,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", b, err)
+	}
+	if err := b.known.Err(); err != nil {
+		klog.ErrorS(err, "What was known of a backend cannot be read; lists fail until the backend is back", "backend", b)
+	}
+	b.top = criadapter.MakeUpEvents(b.known, cfg.EventInterval)
+	return b, nil
+}
+
+// director returns the backend for the multiplexer.
+func (b *backend) director() director.Backend {
+	return director.Backend{
+		Name:    b.cfg.Name,
+		Conn:    b.top,
+		Known:   b.known,
+		Trusted: b.cfg.Credentials,
+		Maps:    map[string]map[string]string{criadapter.Handlers: b.cfg.Handlers},
+	}
+}
+
+// run keeps the connection, and what is known, until ctx ends.
+func (b *backend) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = b.conn.Run(ctx) })
+	if b.known != nil {
+		wg.Go(func() {
+			if err := b.known.Run(ctx); err != nil {
+				klog.ErrorS(err, "What is known of a backend could not be kept", "backend", b)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// connected is told when the socket can be reached, or no longer.
+func (b *backend) connected(err error) {
+	if b.known != nil {
+		b.known.Check() // which looks, and tells
+		return
+	}
+	switch {
+	case err == nil:
+		klog.InfoS("Backend is reachable", "backend", b, "socket", b.cfg.Address)
+	case errors.Is(err, fs.ErrNotExist):
+		klog.ErrorS(nil, "Backend is not there yet: its socket does not exist; connecting as soon as it does", "backend", b, "socket", b.cfg.Address)
+	default:
+		klog.ErrorS(err, "Backend cannot be reached; trying on", "backend", b, "socket", b.cfg.Address)
+	}
+}
+
+// changed is told when what is known of the backend is live, or no longer: one
+// line for each change, not one for each call.
+func (b *backend) changed(s known.State) {
+	switch {
+	case s.Up && s.Err != nil:
+		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
+	case s.Up:
+		klog.InfoS("Backend is up", "backend", b, "socket", b.cfg.Address)
+	case !s.Seen:
+		klog.ErrorS(s.Err, "Backend is down, and has never been seen on this node: lists are without it", "backend", b, "socket", b.cfg.Address)
+	case b.cfg.Policy == string(known.Fail):
+		klog.ErrorS(s.Err, "Backend is down: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
+	case b.cfg.Policy == string(known.Skip):
+		klog.ErrorS(s.Err, "Backend is down: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
+	default:
+		klog.ErrorS(s.Err, "Backend is down: lists show its pods as they were, all else about them is Unavailable", "backend", b, "socket", b.cfg.Address)
+	}
+}
+
+// watchDrivers tells when the cgroup driver of a runtime is not that of the
+// primary, each time one comes up: kubelet makes one tree of cgroups, and writes the
+// names of its groups in one way.
+func watchDrivers(ctx context.Context, backends []*backend) {
+	told := map[string]bool{}
+	for {
+		for _, b := range backends {
+			b.askDriver(ctx)
+		}
+		for _, b := range backends[1:] {
+			if text := driverMismatch(backends[0], b); text != "" && !told[text] {
+				told[text] = true
+				klog.ErrorS(nil, text)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(30 * time.Second):
+		}
+	}
+}
+
+func (b *backend) askDriver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	var reply runtimeapi.RuntimeConfigResponse
+	if b.top.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) != nil || reply.GetLinux() == nil {
+		return // old runtimes do not tell
+	}
+	driver := reply.GetLinux().GetCgroupDriver()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.driver = &driver
+}
+
+// driverMismatch says what is wrong with two cgroup drivers, nothing if they agree
+// or are not known.
+func driverMismatch(primary, other *backend) string {
+	primary.mu.Lock()
+	ours := primary.driver
+	primary.mu.Unlock()
+	other.mu.Lock()
+	theirs := other.driver
+	other.mu.Unlock()
+	if ours == nil || theirs == nil || *ours == *theirs {
+		return ""
+	}
+	return fmt.Sprintf("backend %s uses the cgroup driver %s, the primary %s; kubelet names the cgroups of all pods in the primary's way, so pods of %s will fail or escape their limits; set both to one driver",
+		other, driverName(*theirs), driverName(*ours), other)
+}
+
+func driverName(d runtimeapi.CgroupDriver) string {
+	if d == runtimeapi.CgroupDriver_SYSTEMD {
+		return "systemd"
+	}
+	return "cgroupfs"
+}
+
+// stateFile is where what is known of a backend is kept: another runtime at
+// another address is somebody else. It is empty if nothing can be kept.
+func (c *Config) stateFile(b BackendConfig) string {
+	if c.StateDir == "" {
+		return ""
+	}
+	name := director.Backend{Name: b.Name}.String()
+	return filepath.Join(c.StateDir, fmt.Sprintf("%s-%08x.known", name, crc32.ChecksumIEEE([]byte(b.Address))))
+}
+
+// makeStateDir makes the state folder, or says what its lack means.
+func (c *Config) makeStateDir() {
+	if c.StateDir == "" || len(c.Backends) == 1 {
+		return
+	}
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		klog.ErrorS(err, "The state folder cannot be made: what is known of the backends will not survive a restart of criproxy; choose another one with -state-dir", "folder", c.StateDir)
+		c.StateDir = ""
+	}
+}

@@ -1,0 +1,163 @@
+package criadapter
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+)
+
+var statusFields = (&runtimeapi.StatusResponse{}).ProtoReflect().Descriptor().Fields()
+
+// mergeStatus makes the status of a node with several runtimes.
+//
+// The conditions are the primary's alone: another runtime's trouble in there
+// makes kubelet stop the whole node within seconds. The handlers are the primary's
+// and, of the others, those that RuntimeClasses can name, under these names. What
+// handler "" and the runtime as a whole can do is what all can: annotations
+// take a pod of handler "" to any of them, and a runtime that does not know a
+// feature ignores it, as if user namespaces or read-only mounts had not been asked
+// for.
+func mergeStatus(parts []director.Part) (*codec.Frame, error) {
+	primary := parts[0]
+	if primary.Err != nil {
+		return nil, primary.Err
+	}
+	if primary.Remembered {
+		return nil, status.Errorf(codes.Unavailable, "criproxy: Status: backend %s is down, and its conditions cannot be told from memory", primary.Backend)
+	}
+	rest, merged, err := splitStatus(primary.Reply.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("status of backend %s: %w", primary.Backend, err)
+	}
+	for _, other := range parts[1:] {
+		if other.Err != nil || other.Reply.Len() == 0 {
+			continue // it is not known, so it has no pods
+		}
+		_, theirs, err := splitStatus(other.Reply.Bytes())
+		if err != nil {
+			continue
+		}
+		merged.add(theirs, other.Backend.Maps[Handlers])
+	}
+	if merged.same {
+		return primary.Reply, nil
+	}
+	return codec.NewFrame(merged.append(rest)), nil
+}
+
+// abilities are the parts of a status that are merged.
+type abilities struct {
+	handlers []*runtimeapi.RuntimeHandler
+	features *runtimeapi.RuntimeFeatures
+	same     bool // as they came
+}
+
+// splitStatus returns a status without its abilities, byte for byte, and these.
+func splitStatus(reply []byte) (rest []byte, a *abilities, err error) {
+	a = &abilities{same: true}
+	for len(reply) > 0 {
+		num, typ, n := protowire.ConsumeField(reply)
+		if n < 0 {
+			return nil, nil, protowire.ParseError(n)
+		}
+		_, _, tag := protowire.ConsumeTag(reply)
+		switch {
+		case typ == protowire.BytesType && num == statusFields.ByName("runtime_handlers").Number():
+			h := &runtimeapi.RuntimeHandler{}
+			err = unmarshalField(reply[tag:n], h)
+			a.handlers = append(a.handlers, h)
+		case typ == protowire.BytesType && num == statusFields.ByName("features").Number():
+			if a.features == nil {
+				a.features = &runtimeapi.RuntimeFeatures{}
+			}
+			err = unmarshalField(reply[tag:n], a.features)
+		default:
+			rest = append(rest, reply[:n]...)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		reply = reply[n:]
+	}
+	return rest, a, nil
+}
+
+func unmarshalField(v []byte, m proto.Message) error {
+	b, _ := protowire.ConsumeBytes(v)
+	return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, m)
+}
+
+// add merges what another runtime can do; handlers are those of its handlers that
+// can be named in front: front name → its own name.
+func (a *abilities) add(theirs *abilities, handlers map[string]string) {
+	for _, h := range theirs.handlers {
+		own, mapped := handlers[h.GetName()] // the name is a front name by now, unless it is empty
+		if !mapped {
+			own = h.GetName()
+		}
+		for _, front := range sortedKeys(handlers) {
+			if handlers[front] != own {
+				continue
+			}
+			// The primary may have a handler of that name, too, which no pod reaches.
+			a.handlers = slices.DeleteFunc(a.handlers, func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == front })
+			named := proto.Clone(h).(*runtimeapi.RuntimeHandler)
+			named.Name = front
+			a.handlers = append(a.handlers, named)
+			a.same = false
+		}
+	}
+	if def := a.handler(""); def != nil && len(theirs.handlers) > 0 {
+		if other := theirs.handler(""); both(def.GetFeatures(), other.GetFeatures()) {
+			a.same = false
+		}
+	} else if def == nil && len(a.handlers) > 0 {
+		// kubelet refuses pods of a handler that a list with others does not have.
+		a.handlers = append(a.handlers, &runtimeapi.RuntimeHandler{})
+		a.same = false
+	}
+	if a.features != nil && both(a.features, theirs.features) {
+		a.same = false
+	}
+}
+
+func (a *abilities) handler(name string) *runtimeapi.RuntimeHandler {
+	for _, h := range a.handlers {
+		if h.GetName() == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// both leaves in m only what other can do as well, and reports whether that
+// changed anything.
+func both(m, other proto.Message) (changed bool) {
+	a, b := m.ProtoReflect(), other.ProtoReflect()
+	a.Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if fd.Kind() == protoreflect.BoolKind && !b.Get(fd).Bool() {
+			a.Clear(fd)
+			changed = true
+		}
+		return true
+	})
+	return changed
+}
+
+// append appends the abilities to the rest of a status.
+func (a *abilities) append(rest []byte) []byte {
+	b, err := proto.MarshalOptions{}.MarshalAppend(rest, &runtimeapi.StatusResponse{RuntimeHandlers: a.handlers, Features: a.features})
+	if err != nil {
+		return rest // its strings have been read as valid ones
+	}
+	return b
+}

@@ -1,0 +1,60 @@
+package director
+
+import (
+	"bytes"
+	"fmt"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// withhold removes a field from requests in which a name is not what the client
+// wrote it for.
+type withhold struct {
+	plan   *rewrite.Plan // finds the field
+	path   *rewrite.Path // leads to the name
+	naming *naming
+	told   func(b Backend, method, name string)
+}
+
+func (t *table) compileWithhold(cfg Config, fields map[string]string, desc *codec.Method, classes *rewrite.Classes) ([]withhold, error) {
+	var all []withhold
+	for _, field := range sortedKeys(fields) {
+		rule := rewrite.Rule{Field: string(desc.Input.Name()) + "." + field, Class: 1}
+		found, err := rewrite.Classify([]protoreflect.MessageDescriptor{desc.Input}, []rewrite.Rule{rule})
+		if err != nil {
+			return nil, err
+		}
+		path, err := rewrite.ParsePath(desc.Input, fields[field])
+		if err != nil {
+			return nil, err
+		}
+		c := t.classes[classes.Of(path.Leaf())]
+		if c == nil || c.naming == nil {
+			return nil, fmt.Errorf("%s: %s is no name", field, path)
+		}
+		all = append(all, withhold{found.Plan(desc.Input), path, c.naming, cfg.Withheld})
+	}
+	return all, nil
+}
+
+// from returns the request without the field, if the name in it is another one at
+// the backend; it leaves the request it was given to its owner.
+func (w withhold) from(b int, backend Backend, method string, request *codec.Frame) (*codec.Frame, error) {
+	if backend.Trusted || !w.naming.changes[b] {
+		return request, nil
+	}
+	name, ok, err := w.path.Lookup(request.Bytes())
+	if err != nil || !ok || bytes.Equal(w.naming.toBack(nil, name, b), name) {
+		return request, err
+	}
+	if found, err := w.plan.Find(nil, request.Bytes()); err != nil || len(found) == 0 {
+		return request, err
+	}
+	if w.told != nil {
+		w.told(backend, method, string(name))
+	}
+	return apply(w.plan, request, func(dst []byte, _ rewrite.Class, _ []byte) ([]byte, error) { return dst, rewrite.ErrDrop })
+}
