@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/klog/v2"
@@ -40,12 +41,13 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	}
 	defer os.RemoveAll(dir)
 
-	klog.LogToStderr(false) // the session is what is to be seen
-	klog.SetOutput(io.Discard)
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
+	klog.SetLogger(logr.Discard()) // the session is what is to be seen
+	// What was started last is stopped first: the proxy, then the runtimes.
+	var runtimes, proxies sync.WaitGroup
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer func() { stopServing(); runtimes.Wait() }()
+	proxying, stopProxying := context.WithCancel(context.WithoutCancel(ctx))
+	defer func() { stopProxying(); proxies.Wait() }()
 
 	cfg := &Config{
 		Listen:   filepath.Join(dir, "criproxy.sock"),
@@ -61,7 +63,7 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 			return fmt.Errorf("starting runtime %s: %w", name, err)
 		}
 		rt := fakecri.New(fakecri.Config{Name: name, Version: fmt.Sprintf("%d.0.0", i+1), Seed: uint64(i + 1)})
-		wg.Go(func() { _ = rt.ServeOn(ctx, l) })
+		runtimes.Go(func() { _ = rt.ServeOn(serving, l) })
 	}
 	if err := cfg.check(); err != nil {
 		return err
@@ -75,8 +77,8 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 		p.close()
 		return err
 	}
-	wg.Go(func() {
-		if runErr := p.run(ctx, l); runErr != nil {
+	proxies.Go(func() {
+		if runErr := p.run(proxying, l); runErr != nil {
 			fmt.Fprintf(errOut, "criproxy: %v\n", runErr)
 		}
 	})
@@ -88,7 +90,9 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	defer cc.Close()
 	fmt.Fprintf(out, "Two runtimes in memory, and criproxy in front of them:\n\n  criproxy -connect %s,%s:%s -listen %s\n\n",
 		filepath.Base(cfg.Backends[0].Address), demoBackend, filepath.Base(cfg.Backends[1].Address), filepath.Base(cfg.Listen))
-	if err := newSession(cc, out).run(ctx); err != nil {
+	if err := newSession(cc, out).run(ctx); ctx.Err() != nil {
+		return nil // Ctrl-C
+	} else if err != nil {
 		return fmt.Errorf("the session failed: %w", err)
 	}
 	if *once {
