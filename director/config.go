@@ -49,6 +49,14 @@ type Config struct {
 	// the name it was meant for. It must return at once. Optional.
 	Withheld func(b Backend, method, name string)
 
+	// Around returns a connection that stands between clients and the director, and
+	// passes calls on to it. It gets the methods of the newest version, as
+	// *codec.Frame, with front names, and may answer, change or refuse them. Optional.
+	Around func(director grpc.ClientConnInterface) grpc.ClientConnInterface
+
+	// Tracer is shown the legs of clients. Optional.
+	Tracer Tracer
+
 	// MaxMessage bounds a merged reply, in bytes. Zero means [DefaultMaxMessage].
 	MaxMessage int
 }

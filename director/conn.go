@@ -35,6 +35,10 @@ type ConnConfig struct {
 	// backend. Zero means [DefaultMaxMessage].
 	MaxMessage int
 
+	// Primary is for the Tracer, which is shown the legs of this backend. Optional.
+	Primary bool
+	Tracer  Tracer
+
 	// Watch is told by Run when the backend can be reached (nil), or no longer
 	// (why not): once for each change, the first state included. Optional.
 	Watch func(error)
@@ -52,12 +56,14 @@ type Conn struct {
 	spoken        atomic.Pointer[[]int] // versions the backend has, newest first; nil: to be found out
 	maxMessage    int
 	watch         func(error)
+	tracer        Tracer
+	primary       bool
 	dialError     atomic.Pointer[error] // of the latest attempt to connect
 }
 
 // NewConn returns a connection. It does nothing before its first call or Run.
 func NewConn(cfg ConnConfig) (*Conn, error) {
-	c := &Conn{name: cfg.Name, address: cfg.Address, probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage, watch: cfg.Watch}
+	c := &Conn{name: cfg.Name, address: cfg.Address, probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage, watch: cfg.Watch, tracer: cfg.Tracer, primary: cfg.Primary}
 	if c.maxMessage == 0 {
 		c.maxMessage = DefaultMaxMessage
 	}
@@ -227,7 +233,7 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	}
 	opts = traced(opts)
 	if m == nil {
-		return c.explain(c.cc.Invoke(ctx, name, args, reply, opts...), opts)
+		return c.explain(c.invoke(ctx, name, args, reply, opts), opts)
 	}
 	request, err := codec.FrameOf(args)
 	if err != nil {
@@ -237,11 +243,48 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 		return internal(name, err)
 	}
 	answer := &codec.Frame{}
-	if err := c.cc.Invoke(ctx, name, request, answer, opts...); err != nil {
+	if err := c.invoke(ctx, name, request, answer, opts); err != nil {
 		return c.explain(err, opts)
 	}
 	if answer, err = up(m.reply[version], answer); err != nil {
 		return internal(name, err)
+	}
+	return codec.Deliver(reply, answer)
+}
+
+// trace begins a leg of this backend, nil if nobody wants to see it.
+func (c *Conn) trace(ctx context.Context, name string) (context.Context, Leg) {
+	if c.tracer == nil {
+		return ctx, nil
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	return c.tracer.Begin(ctx, LegInfo{Method: name, Backend: c.name, Primary: c.primary, Metadata: md})
+}
+
+// invoke is a unary call on the connection, shown to the tracer. The options are
+// those of traced.
+func (c *Conn) invoke(ctx context.Context, name string, args, reply any, opts []grpc.CallOption) error {
+	ctx, leg := c.trace(ctx, name)
+	if leg == nil {
+		return c.cc.Invoke(ctx, name, args, reply, opts...)
+	}
+	request, err := codec.FrameOf(args)
+	if err != nil {
+		return err
+	}
+	leg.Request(request)
+	answer := &codec.Frame{}
+	err = c.cc.Invoke(ctx, name, request, answer, opts...)
+	header, trailer := codec.MetadataOf(opts)
+	if len(*header) > 0 {
+		leg.Header(*header)
+	}
+	if err == nil {
+		leg.Reply(answer)
+	}
+	leg.End(err, *trailer)
+	if err != nil {
+		return err
 	}
 	return codec.Deliver(reply, answer)
 }
@@ -252,9 +295,16 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 	if err != nil {
 		return nil, err
 	}
+	ctx, leg := c.trace(ctx, name)
 	cs, err := c.cc.NewStream(ctx, desc, name, opts...)
 	if err != nil {
+		if leg != nil {
+			leg.End(err, nil)
+		}
 		return nil, c.explain(err, nil)
+	}
+	if leg != nil {
+		cs = &tracedStream{ClientStream: cs, leg: leg}
 	}
 	cs = &explainedStream{cs, c}
 	if m == nil {

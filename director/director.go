@@ -11,8 +11,9 @@ import (
 // A Director is a connection to several backends as if they were one. It
 // chooses on the first message of each call. It is safe for concurrent use.
 type Director struct {
-	table *table
-	front grpc.ClientConnInterface // what clients reach: the versions in front of the director
+	table  *table
+	front  grpc.ClientConnInterface // what clients reach: the versions in front of the director
+	tracer Tracer
 }
 
 // New returns a director for cfg. Its error names every mistake in the profile
@@ -22,8 +23,12 @@ func New(cfg Config) (*Director, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Director{table: t}
-	d.front = t.versions.front(d)
+	d := &Director{table: t, tracer: cfg.Tracer}
+	var inner grpc.ClientConnInterface = d
+	if cfg.Around != nil {
+		inner = cfg.Around(d)
+	}
+	d.front = t.versions.front(inner)
 	return d, nil
 }
 

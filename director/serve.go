@@ -24,19 +24,28 @@ func (d *Director) Handler() grpc.StreamHandler {
 	transparent := proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
 		return outgoing(ctx), early{d.front}, nil
 	})
-	return func(srv any, ss grpc.ServerStream) error {
-		name, ok := grpc.MethodFromServerStream(ss)
-		if !ok {
-			return status.Error(codes.Internal, "criproxy: a call without a method; is this a grpc-go server?")
-		}
+	handle := func(name string, ss grpc.ServerStream) error {
 		switch m := d.describe(name); {
 		case m == nil || m.ClientStreams:
-			return transparent(srv, &headerOnce{ServerStream: ss})
+			return transparent(nil, &headerOnce{ServerStream: ss})
 		case m.ServerStreams:
 			return serveStream(d.front, name, ss)
 		default:
 			return serveUnary(d.front, name, ss)
 		}
+	}
+	return func(_ any, ss grpc.ServerStream) error {
+		name, ok := grpc.MethodFromServerStream(ss)
+		if !ok {
+			return status.Error(codes.Internal, "criproxy: a call without a method; is this a grpc-go server?")
+		}
+		traced := d.trace(name, ss)
+		if traced == nil {
+			return handle(name, ss)
+		}
+		err := handle(name, traced)
+		traced.leg.End(err, traced.trailer)
+		return err
 	}
 }
 
@@ -143,11 +152,12 @@ func (c early) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 	if err != nil {
 		return nil, err
 	}
+	ss, _ := ctx.Value(serverStreamKey{}).(*headerOnce)
 	sent := make(chan struct{})
 	go func() { // ends with the stream: Header returns when there is a header or an end
 		defer close(sent)
-		if md, err := cs.Header(); err == nil && md != nil {
-			_ = grpc.SendHeader(ctx, md) // fails when the client has gone, which it will notice
+		if md, err := cs.Header(); err == nil && md != nil && ss != nil {
+			_ = ss.ServerStream.SendHeader(md) // fails when the client has gone, which it will notice
 		}
 	}()
 	return &earlyStream{ClientStream: cs, sent: sent}, nil
@@ -166,7 +176,13 @@ func (s *earlyStream) RecvMsg(m any) error {
 	return err
 }
 
-// headerOnce is a server stream whose header early has sent already.
+// headerOnce is a server stream whose header early sends. Its context leads there.
 type headerOnce struct{ grpc.ServerStream }
 
+type serverStreamKey struct{}
+
 func (*headerOnce) SendHeader(metadata.MD) error { return nil }
+
+func (s *headerOnce) Context() context.Context {
+	return context.WithValue(s.ServerStream.Context(), serverStreamKey{}, s)
+}

@@ -1,0 +1,140 @@
+package director
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// A Tracer is shown every call, on both of its legs: the one between client and
+// director, with front names, and those between director and backends, with back
+// names and in the version that the backend speaks.
+//
+// Its methods, and those of the legs, are called while the call waits: they must
+// return at once, whatever becomes of what they saw. A leg is called by several
+// goroutines if its call is a stream.
+type Tracer interface {
+	// Begin is told that a leg begins. The context it returns is that of the call
+	// from there on, by which the legs of one call find each other. The leg may be
+	// nil, which says that nobody wants to see it.
+	Begin(ctx context.Context, info LegInfo) (context.Context, Leg)
+}
+
+// LegInfo is what is known of a leg when it begins.
+type LegInfo struct {
+	Method   string      // as it is called on this leg
+	Backend  string      // of a backend's leg, its name; see Primary
+	Primary  bool        // the backend is the primary
+	Client   bool        // it is the client's leg
+	Metadata metadata.MD // what the caller sent with the call; not to be changed
+}
+
+// A Leg is one leg of a call. Frames are the call's: who wants to keep one must
+// copy it before the method returns.
+type Leg interface {
+	Request(f *codec.Frame) // a message towards the backend
+	Header(md metadata.MD)  // the header of the answer
+	Reply(f *codec.Frame)   // a message towards the client
+	// End is the end of the leg, its last event: its status, nil for OK, and the
+	// trailer.
+	End(err error, trailer metadata.MD)
+}
+
+// tracedStream shows what passes on a stream of a backend.
+type tracedStream struct {
+	grpc.ClientStream
+	leg    Leg
+	headed bool
+}
+
+func (s *tracedStream) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return err
+	}
+	s.leg.Request(f)
+	return s.ClientStream.SendMsg(f)
+}
+
+func (s *tracedStream) RecvMsg(m any) error {
+	f := &codec.Frame{}
+	err := s.ClientStream.RecvMsg(f)
+	if !s.headed {
+		s.headed = true
+		if md, err := s.Header(); err == nil && len(md) > 0 {
+			s.leg.Header(md)
+		}
+	}
+	switch {
+	case err == nil:
+		s.leg.Reply(f)
+		return codec.Deliver(m, f)
+	case errors.Is(err, io.EOF):
+		s.leg.End(nil, s.Trailer())
+	default:
+		s.leg.End(err, s.Trailer())
+	}
+	return err
+}
+
+// trace returns the stream of a client whose messages are shown, nil if nobody
+// wants to see them.
+func (d *Director) trace(name string, ss grpc.ServerStream) *tracedServer {
+	if d.tracer == nil {
+		return nil
+	}
+	md, _ := metadata.FromIncomingContext(ss.Context())
+	ctx, leg := d.tracer.Begin(ss.Context(), LegInfo{Method: name, Client: true, Metadata: md})
+	if leg == nil {
+		return nil
+	}
+	return &tracedServer{ServerStream: ss, ctx: ctx, leg: leg}
+}
+
+// tracedServer shows what passes on a stream of a client.
+type tracedServer struct {
+	grpc.ServerStream
+	ctx     context.Context
+	leg     Leg
+	trailer metadata.MD
+}
+
+func (s *tracedServer) Context() context.Context { return s.ctx }
+
+func (s *tracedServer) RecvMsg(m any) error {
+	f := &codec.Frame{}
+	if err := s.ServerStream.RecvMsg(f); err != nil {
+		return err
+	}
+	s.leg.Request(f)
+	return codec.Deliver(m, f)
+}
+
+func (s *tracedServer) SetHeader(md metadata.MD) error {
+	s.leg.Header(md)
+	return s.ServerStream.SetHeader(md)
+}
+
+func (s *tracedServer) SendHeader(md metadata.MD) error {
+	s.leg.Header(md)
+	return s.ServerStream.SendHeader(md)
+}
+
+func (s *tracedServer) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return err
+	}
+	s.leg.Reply(f)
+	return s.ServerStream.SendMsg(f)
+}
+
+func (s *tracedServer) SetTrailer(md metadata.MD) {
+	s.trailer = md
+	s.ServerStream.SetTrailer(md)
+}
