@@ -29,13 +29,14 @@ type Translated struct {
 // order of the schema.
 func (d *Director) Fates() []Fate {
 	var fates []Fate
-	for _, m := range d.table.ordered {
+	t := d.table.Load()
+	for _, m := range t.ordered {
 		fates = append(fates, Fate{
 			Method:  m.Name,
 			Stream:  !m.Unary(),
-			Goes:    d.table.goes(m),
-			Request: d.table.translated(m.request),
-			Reply:   d.table.translated(m.reply),
+			Goes:    t.goes(m),
+			Request: t.translated(m.request),
+			Reply:   t.translated(m.reply),
 		})
 	}
 	return fates

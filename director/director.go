@@ -2,6 +2,7 @@ package director
 
 import (
 	"context"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
@@ -11,7 +12,7 @@ import (
 // A Director is a connection to several backends as if they were one. It
 // chooses on the first message of each call. It is safe for concurrent use.
 type Director struct {
-	table  *table
+	table  atomic.Pointer[table]
 	front  grpc.ClientConnInterface // what clients reach: the versions in front of the director
 	tracer Tracer
 }
@@ -23,38 +24,53 @@ func New(cfg Config) (*Director, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Director{table: t, tracer: cfg.Tracer}
+	d := &Director{tracer: cfg.Tracer}
+	d.table.Store(t)
 	var inner grpc.ClientConnInterface = d
 	if cfg.Around != nil {
 		inner = cfg.Around(d)
 	}
-	d.front = t.versions.front(inner)
+	d.front = &frontVersions{inner, d}
 	return d, nil
+}
+
+// Reload makes the director work as if it had been made with cfg, from the next
+// call on. Calls under way finish as they began, on the backends they began with.
+// If cfg has mistakes nothing changes. [Config.Around] and [Config.Tracer] stay
+// those given to [New].
+func (d *Director) Reload(cfg Config) error {
+	t, err := compile(cfg)
+	if err != nil {
+		return err
+	}
+	d.table.Store(t)
+	return nil
 }
 
 // Invoke does a unary call: on one backend, or on all and merges their replies.
 // args and reply are *codec.Frame or protobuf messages.
 func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	m := d.table.methods[name]
+	t := d.table.Load()
+	m := t.methods[name]
 	if m == nil {
-		return d.table.backends[0].Conn.Invoke(ctx, name, args, reply, opts...)
+		return t.backends[0].Conn.Invoke(ctx, name, args, reply, opts...)
 	}
 	request, err := codec.FrameOf(args)
 	if err != nil {
 		return err
 	}
-	to, err := d.table.route(ctx, m, request)
+	to, err := t.route(ctx, m, request)
 	if err != nil {
 		return failed(m, err)
 	}
 	var answer *codec.Frame
 	switch to.who {
 	case one:
-		answer, err = d.table.unicast(ctx, m, to.backend, request, opts)
+		answer, err = t.unicast(ctx, m, to.backend, request, opts)
 	case all:
-		answer, err = d.table.fanout(ctx, m, request, opts)
+		answer, err = t.fanout(ctx, m, request, opts)
 	case firstOf:
-		answer, err = d.table.firstOf(ctx, m, request, opts)
+		answer, err = t.firstOf(ctx, m, request, opts)
 	case nobody:
 		answer = &codec.Frame{}
 	}
@@ -67,9 +83,10 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 // NewStream opens a call whose backend is chosen by the first message that is
 // sent on it.
 func (d *Director) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	m := d.table.methods[name]
+	t := d.table.Load()
+	m := t.methods[name]
 	if m == nil {
-		return d.table.backends[0].Conn.NewStream(ctx, desc, name, opts...)
+		return t.backends[0].Conn.NewStream(ctx, desc, name, opts...)
 	}
-	return newStream(ctx, d.table, m, desc, opts), nil
+	return newStream(ctx, t, m, desc, opts), nil
 }

@@ -52,7 +52,8 @@ func (d *Director) Handler() grpc.StreamHandler {
 // describe returns what is known of the method that a client calls name, in
 // whichever version.
 func (d *Director) describe(name string) *codec.Method {
-	if m := d.table.methods[d.table.versions.newest(name)]; m != nil {
+	t := d.table.Load()
+	if m := t.methods[t.versions.newest(name)]; m != nil {
 		return m.Method
 	}
 	return nil

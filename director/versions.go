@@ -152,22 +152,25 @@ func down(steps []step, f *codec.Frame) (*codec.Frame, error) {
 	return f, nil
 }
 
-// front returns a connection that takes the methods of every version and passes
+// frontVersions is a connection that takes the methods of every version and passes
 // on those of the newest.
-func (v *versions) front(conn grpc.ClientConnInterface) grpc.ClientConnInterface {
-	if v == nil || len(v.older) == 0 {
-		return conn
-	}
-	return &frontVersions{conn, v}
-}
-
 type frontVersions struct {
 	next     grpc.ClientConnInterface
-	versions *versions
+	director *Director
+}
+
+// older finds the method of an older version that is called name.
+func (c *frontVersions) older(name string) (older, bool) {
+	v := c.director.table.Load().versions
+	if v == nil {
+		return older{}, false
+	}
+	o, ok := v.older[name]
+	return o, ok
 }
 
 func (c *frontVersions) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	o, ok := c.versions.older[name]
+	o, ok := c.older(name)
 	if !ok {
 		return c.next.Invoke(ctx, name, args, reply, opts...)
 	}
@@ -190,7 +193,7 @@ func (c *frontVersions) Invoke(ctx context.Context, name string, args, reply any
 }
 
 func (c *frontVersions) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	o, ok := c.versions.older[name]
+	o, ok := c.older(name)
 	if !ok {
 		return c.next.NewStream(ctx, desc, name, opts...)
 	}
