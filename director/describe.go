@@ -54,7 +54,7 @@ func (t *table) goes(m *method) string {
 		ways = append(ways, "to the owner of "+strings.Join(owners, ", "))
 	}
 	for _, c := range m.choosers {
-		ways = append(ways, fmt.Sprintf("by %s %s", c.kind, c.path))
+		ways = append(ways, fmt.Sprintf("by %s %s", c.kind, c.where))
 	}
 	last := "to the primary"
 	if m.first != nil {
@@ -62,6 +62,9 @@ func (t *table) goes(m *method) string {
 	}
 	if m.all {
 		last = "to all"
+		if m.pages != nil {
+			last = "page by page to all"
+		}
 		if m.skipMissing {
 			last = "to all that have it"
 		}

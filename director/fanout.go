@@ -27,6 +27,9 @@ type part struct {
 // fails, with that backend's status: a list that is short of a backend's items
 // makes kubelet kill them.
 func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	if m.pages != nil {
+		return t.page(ctx, m, request, opts)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	request.Bytes() // in one piece before several goroutines read it
@@ -122,11 +125,15 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 		}
 		return nil, failure.err
 	}
-	merged := codec.Concat(replies)
+	return t.bounded(codec.Concat(replies), len(replies))
+}
+
+// bounded refuses a merged reply that is larger than clients take.
+func (t *table) bounded(merged *codec.Frame, parts int) (*codec.Frame, error) {
 	if n := merged.Len(); n > t.maxMessage {
 		merged.Free()
 		return nil, &routeError{codes.ResourceExhausted, fmt.Sprintf(
-			"the merged reply of %d backends is %d bytes, more than the limit of %d", len(replies), n, t.maxMessage)}
+			"the merged reply of %d backends is %d bytes, more than the limit of %d", parts, n, t.maxMessage)}
 	}
 	return merged, nil
 }

@@ -93,9 +93,13 @@ type MethodForm struct {
 	Choose []ChooseForm `yaml:"choose"`
 
 	// All sends the call to all backends. "concat" joins their replies, the
-	// primary's first; of a stream it joins the streams. Any other word names code
-	// in [Config.Merges], for methods with one reply.
+	// primary's first; of a stream it joins the streams. "pages" goes through them
+	// page by page, the primary's first. Any other word names code in
+	// [Config.Merges], for methods with one reply.
 	All string `yaml:"all"`
+
+	// Pages says, for all: pages, how a page is asked for.
+	Pages PageForm `yaml:"pages"`
 
 	// First asks one backend after another, the primary first, until a reply has
 	// this field. If none has, the reply is the primary's.
@@ -112,6 +116,14 @@ type MethodForm struct {
 	Missing string `yaml:"missing"`
 }
 
+// A PageForm says how a method lists page by page.
+type PageForm struct {
+	Token string `yaml:"token"` // path in the request: where to go on
+	Size  string `yaml:"size"`  // path in the request: the most items wanted, 0 for all
+	Next  string `yaml:"next"`  // path in the reply: the token of the next page
+	Items string `yaml:"items"` // path in the reply: the list
+}
+
 // A ChooseForm is one way to choose a backend: the kind of name and the path in
 // the request where it stands. The kind "backend" is the name of a backend
 // itself. The kind "known" is no name: the backend is the first that is known to
@@ -119,6 +131,7 @@ type MethodForm struct {
 //
 //	handler: runtime_handler
 //	backend: config.annotations["kubernetes.io/target-runtime"]
+//	namespace: metadata["containerd-namespace"]
 //	known: ListPodSandbox.metadata.uid = sandbox_config.metadata.uid
 //	known: ListImages = image.image   # by id, or any other name of an item
 type ChooseForm struct {

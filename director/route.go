@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/rewrite"
@@ -113,7 +114,7 @@ func (t *table) unclaimed(m *method) destination {
 // choose asks the choosers of a method; a negative backend means that none knew.
 func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error) {
 	for _, c := range m.choosers {
-		value, found, err := c.path.Lookup(body)
+		value, found, err := c.value(ctx, body)
 		if err != nil {
 			return -1, err
 		}
@@ -125,10 +126,22 @@ func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error)
 			return b, nil
 		case ownerless:
 			return -1, &routeError{codes.InvalidArgument, fmt.Sprintf(
-				"%s is %q, which is no backend; there is %s", c.path, value, t.names())}
+				"%s is %q, which is no backend; there is %s", c.where, value, t.names())}
 		}
 	}
 	return -1, nil
+}
+
+// value returns what a chooser chooses by.
+func (c *chooser) value(ctx context.Context, body []byte) ([]byte, bool, error) {
+	if c.path != nil {
+		return c.path.Lookup(body)
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if v := md[c.key]; len(v) > 0 {
+		return []byte(v[0]), true, nil
+	}
+	return nil, false, nil
 }
 
 func (t *table) conflict(a, b rewrite.Found) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -44,16 +45,20 @@ type method struct {
 	choosers       []chooser
 	all            bool          // without an owner: every backend
 	merge          Merge         // what makes one of their replies; nil: they are joined
+	pages          *pages        // without an owner: page by page through all
 	first          *rewrite.Path // without an owner: one after another, until a reply has this
 	skipMissing    bool          // a backend that lacks the method is left out
 	toBack         []bool        // by backend: whether its requests need editing
 	toFront        []bool        // by backend: whether its replies do
 }
 
-// chooser finds the backend by one value in the request.
+// chooser finds the backend by one value in the request, or in the metadata that
+// comes with it.
 type chooser struct {
 	kind  string
+	where string // as the profile has it
 	path  *rewrite.Path
+	key   string // of the metadata, if there is no path
 	owner func(ctx context.Context, value []byte) (backend int, v verdict)
 }
 
@@ -245,7 +250,11 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		if desc.ClientStreams {
 			return nil, fmt.Errorf("methods.%s.all: the client sends a stream, which can go to one backend only", shortName(desc.Name))
 		}
-		if form.All != "concat" {
+		if form.All == "pages" {
+			if m.pages, err = compilePages(form.Pages, desc); err != nil {
+				return nil, fmt.Errorf("methods.%s.pages: %w", shortName(desc.Name), err)
+			}
+		} else if form.All != "concat" {
 			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
 				return nil, fmt.Errorf("methods.%s.all: is %q, want \"concat\" or, for a method with one reply, code of that name", shortName(desc.Name), form.All)
 			}
@@ -302,12 +311,21 @@ func (t *table) compileChooser(form ChooseForm, desc *codec.Method, byName map[s
 			return c, fmt.Errorf("known: %w", err)
 		}
 	}
-	var err error
-	if c.path, err = rewrite.ParsePath(desc.Input, at); err != nil {
-		return c, err
-	}
-	if !c.path.IsText() {
-		return c, fmt.Errorf("path %s does not lead to a string", at)
+	c.where = at
+	if quoted, ok := strings.CutPrefix(at, "metadata["); ok {
+		key, err := strconv.Unquote(strings.TrimSuffix(quoted, "]"))
+		if err != nil || key != strings.ToLower(key) {
+			return c, fmt.Errorf("%s: want metadata[\"key\"], the key in lower case", at)
+		}
+		c.key = key
+	} else {
+		var err error
+		if c.path, err = rewrite.ParsePath(desc.Input, at); err != nil {
+			return c, err
+		}
+		if !c.path.IsText() {
+			return c, fmt.Errorf("path %s does not lead to a string", at)
+		}
 	}
 	switch form.Kind {
 	case "known":

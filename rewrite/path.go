@@ -155,15 +155,27 @@ func (p *Path) Entries(src []byte, yield func(key, value []byte) error) error {
 // Append appends a message to dst in which there is nothing but value, at the end
 // of the path.
 func (p *Path) Append(dst, value []byte) []byte {
-	for i := len(p.steps) - 1; i >= 0; i-- {
-		s := p.steps[i]
+	return append(dst, wrap(p.steps, value)...)
+}
+
+// AppendVarint is Append for a path to a number, bool or enum.
+func (p *Path) AppendVarint(dst []byte, value uint64) []byte {
+	last := len(p.steps) - 1
+	leaf := protowire.AppendVarint(protowire.AppendTag(nil, p.steps[last].num, protowire.VarintType), value)
+	return append(dst, wrap(p.steps[:last], leaf)...)
+}
+
+// wrap returns the message that holds value at the end of steps.
+func wrap(steps []pathStep, value []byte) []byte {
+	for i := len(steps) - 1; i >= 0; i-- {
+		s := steps[i]
 		if s.isKey {
 			entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), s.key)
 			value = protowire.AppendBytes(protowire.AppendTag(entry, 2, protowire.BytesType), value)
 		}
 		value = protowire.AppendBytes(protowire.AppendTag(nil, s.num, protowire.BytesType), value)
 	}
-	return append(dst, value...)
+	return value
 }
 
 // each calls yield with every field that steps lead to, in the order of the wire,

@@ -1,0 +1,125 @@
+package director
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// pages is a method that lists page by page. Through several backends it goes one
+// after another, so that a page has the size that was asked for and an item is on
+// one page only. A front token is the name of the backend where the next page
+// begins, a slash, and that backend's own token.
+type pages struct {
+	token, size *rewrite.Path
+	next, items *rewrite.Path
+	drop        *rewrite.Plan // finds next in a reply
+}
+
+const tokenSeparator = "/"
+
+func compilePages(form PageForm, desc *codec.Method) (*pages, error) {
+	p := &pages{}
+	for _, f := range []struct {
+		key, text string
+		md        protoreflect.MessageDescriptor
+		to        **rewrite.Path
+	}{
+		{"token", form.Token, desc.Input, &p.token},
+		{"size", form.Size, desc.Input, &p.size},
+		{"next", form.Next, desc.Output, &p.next},
+		{"items", form.Items, desc.Output, &p.items},
+	} {
+		path, err := rewrite.ParsePath(f.md, f.text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.key, err)
+		}
+		*f.to = path
+	}
+	if !p.token.IsText() || !p.next.IsText() || !p.items.Leaf().IsList() || strings.Contains(form.Next, ".") || !desc.Unary() {
+		return nil, errors.New("want a method with one reply, whose token and next are strings, next of the reply itself, and whose items are a list")
+	}
+	rule := rewrite.Rule{Field: string(desc.Output.Name()) + "." + form.Next, Class: 1}
+	classes, err := rewrite.Classify([]protoreflect.MessageDescriptor{desc.Output}, []rewrite.Rule{rule})
+	if err != nil {
+		return nil, err
+	}
+	p.drop = classes.Plan(desc.Output)
+	return p, nil
+}
+
+// page asks the backends in turn, from the one that the token names, until the
+// page is full or nobody has more.
+func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	p := m.pages
+	body := request.Bytes()
+	size, _, err := p.size.LookupVarint(body)
+	if err != nil {
+		return nil, err
+	}
+	front, _, err := p.token.Lookup(body)
+	if err != nil {
+		return nil, err
+	}
+	b, token := t.begin(string(front))
+	var parts []*codec.Frame
+	for left := size; ; {
+		// The last value of a field counts: what is appended replaces what is there.
+		ask := p.token.Append(append([]byte{}, body...), []byte(token))
+		if size > 0 {
+			ask = p.size.AppendVarint(ask, left)
+		}
+		reply, err := t.unicast(ctx, m, b, codec.NewFrame(ask), opts)
+		if err != nil {
+			return nil, err
+		}
+		next, _, err := p.next.Lookup(reply.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		token = string(next)
+		n := uint64(0)
+		if err := p.items.All(reply.Bytes(), func([]byte) error { n++; return nil }); err != nil {
+			return nil, err
+		}
+		part, err := apply(p.drop, reply, func(dst []byte, _ rewrite.Class, _ []byte) ([]byte, error) { return dst, rewrite.ErrDrop })
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+		if token == "" {
+			b++
+		}
+		full := size > 0 && n >= left
+		left -= min(n, left)
+		if b == len(t.backends) || full || size > 0 && token != "" {
+			break // a backend may make its pages shorter than it was asked to
+		}
+	}
+	merged := codec.Concat(parts)
+	if b < len(t.backends) {
+		merged = codec.Concat([]*codec.Frame{merged, codec.NewFrame(p.next.Append(nil, []byte(t.backends[b].Name+tokenSeparator+token)))})
+	}
+	return t.bounded(merged, len(parts))
+}
+
+// begin returns where a front token goes on. A token that is none of ours is the
+// primary's to judge.
+func (t *table) begin(front string) (int, string) {
+	name, token, ok := strings.Cut(front, tokenSeparator)
+	if ok {
+		for i, b := range t.backends {
+			if b.Name == name {
+				return i, token
+			}
+		}
+	}
+	return 0, front
+}
