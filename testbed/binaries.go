@@ -11,6 +11,7 @@ import (
 type Binaries struct {
 	Containerd map[string]string // :: "1.7" or "2.4" → folder with containerd, containerd-shim-runc-v2 and ctr
 	Runc       string            // the program
+	NoSeccomp  string            // the program that containerd calls as runc
 	CNI        string            // the folder of the plugins
 	Crictl     string            // the program
 	App        string            // the program inside the test images
@@ -56,6 +57,8 @@ func BuildOnly(ctx context.Context, progress io.Writer, names ...string) (Binari
 			b.Containerd["2.4"] = dir
 		case Runc:
 			b.Runc = filepath.Join(dir, "runc")
+		case NoSeccomp:
+			b.NoSeccomp = filepath.Join(dir, "noseccomp")
 		case CNI:
 			b.CNI = dir
 		case Crictl:

@@ -122,7 +122,7 @@ func TestVersionsComeFromThePins(t *testing.T) {
 			assert.Regexp(t, `^v1\.7\.\d+$`, version)
 		case Containerd24:
 			assert.Regexp(t, `^v2\.4\.\d+$`, version)
-		case App:
+		case App, NoSeccomp:
 			assert.Equal(t, "local", version)
 		default:
 			assert.Regexp(t, `^v\d+\.\d+\.\d+$`, version, c.name)

@@ -17,7 +17,8 @@ const (
 	Containerd17 = "containerd17" // containerd, its shim and ctr: serves runtime.v1 and runtime.v1alpha2
 	Containerd24 = "containerd24" // the same of the 2.x line: serves runtime.v1 only
 	Runc         = "runc"
-	CNI          = "cni" // bridge, host-local and loopback
+	CNI          = "cni"       // bridge, host-local and loopback
+	NoSeccomp    = "noseccomp" // what containerd calls as runc: it drops seccomp profiles and becomes it
 	Crictl       = "crictl"
 	App          = "app" // the one program inside the test images
 )
@@ -67,12 +68,18 @@ var components = []component{
 	},
 	{
 		// cgo for nsexec, which enters namespaces before the Go runtime starts. No seccomp tag: that
-		// would need libseccomp on the machine, and so a pod must not ask for a seccomp profile.
+		// would need libseccomp on the machine. Hence noseccomp.
 		name: Runc, dir: Runc, module: "github.com/opencontainers/runc",
 		packages: []string{"github.com/opencontainers/runc"},
 		binaries: []string{"runc"},
 		cgo:      true,
 		inputs:   pins,
+	},
+	{
+		name: NoSeccomp, dir: ".",
+		packages: []string{"./internal/noseccomp"},
+		binaries: []string{"noseccomp"},
+		inputs:   []string{"internal/noseccomp/*.go"},
 	},
 	{
 		name: CNI, dir: CNI, module: "github.com/containernetworking/plugins",

@@ -19,7 +19,7 @@ type Config struct {
 	// Dir is the folder for everything the instance makes: sockets, images, logs. Destroy removes it.
 	// Empty means a new one in the temporary folder. It must be short, because sockets lie in it.
 	Dir string
-	// Binaries are what Build returned: containerd of that version, runc and CNI.
+	// Binaries are what Build returned: containerd of that version, runc, noseccomp and CNI.
 	Binaries Binaries
 	// Registry is the address of a Registry, from which the sandbox image is pulled.
 	Registry string
@@ -63,8 +63,8 @@ func (c Config) withDefaults() (Config, error) {
 	if !regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`).MatchString(c.Name) {
 		return c, fmt.Errorf("testbed: containerd name %q: use letters, digits, dots, dashes and underscores only", c.Name)
 	}
-	if c.Binaries.Containerd[c.Version] == "" || c.Binaries.Runc == "" || c.Binaries.CNI == "" {
-		return c, fmt.Errorf("testbed: starting containerd %s: Config.Binaries lacks containerd %s, runc or cni (call testbed.Build first)", c.Name, c.Version)
+	if c.Binaries.Containerd[c.Version] == "" || c.Binaries.Runc == "" || c.Binaries.NoSeccomp == "" || c.Binaries.CNI == "" {
+		return c, fmt.Errorf("testbed: starting containerd %s: Config.Binaries lacks containerd %s, runc, noseccomp or cni (call testbed.Build first)", c.Name, c.Version)
 	}
 	if c.SandboxImage == "" {
 		if c.Registry == "" {

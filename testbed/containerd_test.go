@@ -138,6 +138,19 @@ func TestHandlersAreChosenByName(t *testing.T) {
 	})
 }
 
+func TestPodsMayAskForASeccompProfile(t *testing.T) {
+	onEach(t, func(t *testing.T, b *bench) {
+		profile := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+		pod := b.PodConfig("strict")
+		pod.Linux.SecurityContext.Seccomp = profile
+		podID := b.pod(t, pod, "")
+		config := testbed.ContainerConfig("app", b.reg.Image("testbed/app:1"))
+		config.Linux.SecurityContext.Seccomp = profile
+		id := b.container(t, podID, pod, config)
+		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, b.status(t, id).State)
+	})
+}
+
 func TestExtraTOMLIsMerged(t *testing.T) {
 	for version, extra := range map[string]string{
 		"1.7": "[plugins.'io.containerd.grpc.v1.cri']\nmax_container_log_line_size = 10",

@@ -73,7 +73,7 @@ func TestLongFoldersAreRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a-very-long-name-in-which-no-socket-would-ever-fit-however-hard-one-tries", "really")
 	_, err := Config{
 		Dir: dir, Registry: "127.0.0.1:1",
-		Binaries: Binaries{Containerd: map[string]string{"2.4": "x"}, Runc: "x", CNI: "x"},
+		Binaries: Binaries{Containerd: map[string]string{"2.4": "x"}, Runc: "x", NoSeccomp: "x", CNI: "x"},
 	}.withDefaults()
 	assert.ErrorContains(t, err, "too long for a socket")
 	assert.NoDirExists(t, dir, "it is not even made")

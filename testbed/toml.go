@@ -22,7 +22,7 @@ func containerdTOML(c Config) table {
 		runtimes[handler] = table{
 			"runtime_type": "io.containerd.runc.v2",
 			"options": table{
-				"BinaryName": c.Binaries.Runc,
+				"BinaryName": c.Binaries.NoSeccomp, // which calls the runc in PATH
 				"Root":       at("runc"), // not /run/containerd/runc, which everybody shares
 			},
 		}

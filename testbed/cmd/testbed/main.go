@@ -94,7 +94,7 @@ func build(ctx context.Context, args []string, out, progress io.Writer) error {
 		}
 	}
 	for _, b := range []struct{ name, path string }{
-		{"runc", bin.Runc}, {"cni", bin.CNI}, {"crictl", bin.Crictl}, {"app", bin.App},
+		{"runc", bin.Runc}, {"noseccomp", bin.NoSeccomp}, {"cni", bin.CNI}, {"crictl", bin.Crictl}, {"app", bin.App},
 	} {
 		if b.path != "" {
 			fmt.Fprintf(out, "%s\t%s\n", b.name, b.path)
