@@ -15,19 +15,20 @@ type Binaries struct {
 	CNI        string            // the folder of the plugins
 	Crictl     string            // the program
 	App        string            // the program inside the test images
+	Kubelet    string            // the program
 }
 
-// Build builds every component that is not in the cache yet and says where all of them are. The first
+// Build builds every component but the kubelet that is not in the cache yet and says where they are. The first
 // time it needs the Go module proxy and some minutes; each component is announced on progress when it
 // starts and when it is done. Nil progress means silence.
 //
 // Build may be called from several goroutines and several processes at once: they wait for each other,
 // component by component, and what one has built the others find.
 func Build(ctx context.Context, progress io.Writer) (Binaries, error) {
-	return BuildOnly(ctx, progress, Components()...)
+	return BuildOnly(ctx, progress, containerComponents()...)
 }
 
-// BuildOnly is Build for some components, such as [Crictl] or [App].
+// BuildOnly is Build for some components, such as [Crictl] or [KubeletBinary].
 func BuildOnly(ctx context.Context, progress io.Writer, names ...string) (Binaries, error) {
 	if progress == nil {
 		progress = io.Discard
@@ -65,6 +66,8 @@ func BuildOnly(ctx context.Context, progress io.Writer, names ...string) (Binari
 			b.Crictl = filepath.Join(dir, "crictl")
 		case App:
 			b.App = filepath.Join(dir, "app")
+		case KubeletBinary:
+			b.Kubelet = filepath.Join(dir, "kubelet")
 		}
 	}
 	return b, nil

@@ -139,3 +139,23 @@ func TestUnknownComponentsAreNamed(t *testing.T) {
 	_, err := BuildOnly(t.Context(), nil, "kubelt")
 	assert.ErrorContains(t, err, `"kubelt": no such component (there are containerd17,`)
 }
+
+func TestThePartsOfKubernetesGoTogether(t *testing.T) {
+	source, err := SourceDir()
+	require.NoError(t, err)
+	c, err := componentNamed(KubeletBinary)
+	require.NoError(t, err)
+	version, err := c.version(source)
+	require.NoError(t, err)
+	mod, err := os.ReadFile(filepath.Join(source, c.dir, "go.mod"))
+	require.NoError(t, err)
+	part := strings.Replace(version, "v1.", "v0.", 1)
+	n := 0
+	for line := range strings.Lines(string(mod)) {
+		if name, with, ok := strings.Cut(strings.TrimSpace(line), " => "); ok {
+			assert.Equal(t, name+" "+part, with)
+			n++
+		}
+	}
+	assert.Greater(t, n, 30)
+}

@@ -14,13 +14,14 @@ import (
 
 // The components that can be built, by the folder that pins them.
 const (
-	Containerd17 = "containerd17" // containerd, its shim and ctr: serves runtime.v1 and runtime.v1alpha2
-	Containerd24 = "containerd24" // the same of the 2.x line: serves runtime.v1 only
-	Runc         = "runc"
-	CNI          = "cni"       // bridge, host-local and loopback
-	NoSeccomp    = "noseccomp" // what containerd calls as runc: it drops seccomp profiles and becomes it
-	Crictl       = "crictl"
-	App          = "app" // the one program inside the test images
+	Containerd17  = "containerd17" // containerd, its shim and ctr: serves runtime.v1 and runtime.v1alpha2
+	Containerd24  = "containerd24" // the same of the 2.x line: serves runtime.v1 only
+	Runc          = "runc"
+	CNI           = "cni"       // bridge, host-local and loopback
+	NoSeccomp     = "noseccomp" // what containerd calls as runc: it drops seccomp profiles and becomes it
+	Crictl        = "crictl"
+	App           = "app"     // the one program inside the test images
+	KubeletBinary = "kubelet" // takes several minutes, and is built only where it is asked for
 )
 
 // A component is one thing to build: packages of one module, built together, cached together.
@@ -105,6 +106,13 @@ var components = []component{
 		binaries: []string{"app"},
 		inputs:   []string{"internal/app/*.go"},
 	},
+	{
+		name: KubeletBinary, dir: "kubelet", module: "k8s.io/kubernetes",
+		packages: []string{"k8s.io/kubernetes/cmd/kubelet"},
+		binaries: []string{"kubelet"},
+		stamp:    "k8s.io/component-base/version.gitVersion",
+		inputs:   pins,
+	},
 }
 
 func componentNamed(name string) (component, error) {
@@ -122,6 +130,11 @@ func Components() []string {
 		names = append(names, c.name)
 	}
 	return names
+}
+
+// containerComponents are those that running containers takes, which is all but the kubelet.
+func containerComponents() []string {
+	return slices.DeleteFunc(Components(), func(name string) bool { return name == KubeletBinary })
 }
 
 // version reads the pinned version out of the nested module's go.mod, which is the only place it is

@@ -149,7 +149,11 @@ func tryTools() error {
 	if err != nil {
 		return err
 	}
-	for _, c := range components {
+	for _, name := range containerComponents() {
+		c, err := componentNamed(name)
+		if err != nil {
+			return err
+		}
 		version, err := c.version(source)
 		if err != nil {
 			return err

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Require returns the binaries that a test needs, named as for [BuildOnly], all of them when none are
+// Require returns the binaries that a test needs, named as for [BuildOnly], all but the kubelet when none are
 // named; what is missing is built, with progress on standard error. Where this machine cannot run
 // containers the test is skipped and says why. With CI=true in the environment it fails instead, so that
 // a CI that lost the ability cannot stay green. Tests that run with -short are skipped everywhere.
@@ -27,7 +27,7 @@ func Require(t testing.TB, names ...string) Binaries {
 		t.Skip("left out: real runtimes cannot run here")
 	}
 	if len(names) == 0 {
-		names = Components()
+		names = containerComponents()
 	}
 	// Not t.Context: a build that was begun is of use to the next test.
 	binaries, err := BuildOnly(context.Background(), os.Stderr, names...)
@@ -76,8 +76,8 @@ func NewContainerd(t testing.TB, reg *Registry, config Config) *Containerd {
 }
 
 // Main is for TestMain of a package whose tests need the testbed. It says once, on standard error, what will
-// be left out or done differently on this machine and why, and builds what is named (all, when nothing is)
-// before the tests' clock starts, because the first build may take longer than a test's time-out:
+// be left out or done differently on this machine and why, and builds what is named (all but the kubelet, when
+// nothing is) before the tests' clock starts, because the first build may take longer than a test's time-out:
 //
 //	func TestMain(m *testing.M) { testbed.Main(m) }
 func Main(m *testing.M, names ...string) {
@@ -101,7 +101,7 @@ func prepare(names []string) {
 	}
 	// An error comes up again in Require, where a test can fail with it.
 	if len(names) == 0 {
-		names = Components()
+		names = containerComponents()
 	}
 	BuildOnly(context.Background(), os.Stderr, names...)
 }

@@ -25,7 +25,7 @@ const defaultDir = "/run/criproxy-testbed"
 
 const usage = `usage: testbed COMMAND [FLAGS]
 
-  build [COMPONENT...]         build the runtimes and print where they are
+  build [COMPONENT...]         build the runtimes, or what is named, and print where they are
   up [-dir DIR] [-proxy PATH]  start them in the background, criproxy too if it is given
   status [-dir DIR]            tell what is alive
   down [-dir DIR] [-all]       take down what is in DIR, or all there is on this machine
@@ -80,11 +80,13 @@ func build(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
-	names := flags.Args()
-	if len(names) == 0 {
-		names = testbed.Components()
+	var bin testbed.Binaries
+	var err error
+	if names := flags.Args(); len(names) > 0 {
+		bin, err = testbed.BuildOnly(ctx, progress, names...)
+	} else {
+		bin, err = testbed.Build(ctx, progress)
 	}
-	bin, err := testbed.BuildOnly(ctx, progress, names...)
 	if err != nil {
 		return err
 	}
@@ -94,7 +96,7 @@ func build(ctx context.Context, args []string, out, progress io.Writer) error {
 		}
 	}
 	for _, b := range []struct{ name, path string }{
-		{"runc", bin.Runc}, {"noseccomp", bin.NoSeccomp}, {"cni", bin.CNI}, {"crictl", bin.Crictl}, {"app", bin.App},
+		{"runc", bin.Runc}, {"noseccomp", bin.NoSeccomp}, {"cni", bin.CNI}, {"crictl", bin.Crictl}, {"app", bin.App}, {"kubelet", bin.Kubelet},
 	} {
 		if b.path != "" {
 			fmt.Fprintf(out, "%s\t%s\n", b.name, b.path)
