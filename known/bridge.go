@@ -69,13 +69,14 @@ func (b *bridge) NewStream(ctx context.Context, desc *grpc.StreamDesc, name stri
 	if err != nil || l == nil {
 		return cs, err
 	}
-	return &bridgedStream{ClientStream: cs, conn: b.ClientConnInterface, list: l}, nil
+	return &bridgedStream{ClientStream: cs, ctx: ctx, conn: b.ClientConnInterface, list: l}, nil
 }
 
 // bridgedStream is a stream that turns to the list if it turns out, with the
 // first receive, that the backend has no such stream.
 type bridgedStream struct {
 	grpc.ClientStream
+	ctx     context.Context // of the call, not of the stream: that one ends when the stream fails
 	conn    grpc.ClientConnInterface
 	list    *list
 	request *codec.Frame
@@ -120,7 +121,7 @@ func (s *bridgedStream) RecvMsg(m any) error {
 		}
 		var answer codec.Frame
 		opts := []grpc.CallOption{grpc.Header(&s.header), grpc.Trailer(&s.trailer)}
-		listErr := s.conn.Invoke(s.Context(), s.list.unary.Name, s.request, &answer, opts...)
+		listErr := s.conn.Invoke(s.ctx, s.list.unary.Name, s.request, &answer, opts...)
 		s.request.Free()
 		if status.Code(listErr) == codes.Unimplemented {
 			s.began = true
