@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +20,8 @@ func TestMain(m *testing.M) {
 type leakChecked struct{ m *testing.M }
 
 func (c leakChecked) Run() int {
+	keepLog()
+	_ = flag.Set("test.parallel", "8") // most tests wait, for outages to be noticed; -parallel goes first
 	code := c.m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
 		os.Stderr.WriteString(err.Error() + "\n") // nobody left to tell
