@@ -413,11 +413,12 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	if err != nil {
 		return err
 	}
+	item := c.item(l, string(id))
 	answer := &codec.Frame{}
 	err = c.call(ctx, func(ctx context.Context) error { return c.next.Invoke(ctx, name, request, answer, opts...) })
 	if err == nil {
-		if l.status.wrap == 0 && isOnlyID(body, id) {
-			c.keep(l, string(id), answer)
+		if l.asksStatus() && isOnlyID(body, id) {
+			c.keep(l, string(id), item, answer)
 		}
 		return codec.Deliver(reply, answer)
 	}
@@ -436,15 +437,27 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	return c.unavailable()
 }
 
-// keep remembers the status of an item.
-func (c *Conn) keep(l *list, id string, answer *codec.Frame) {
+// item returns an item as it was last listed, nil if it was not.
+func (c *Conn) item(l *list, id string) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.settle()
+	return l.items[id]
+}
+
+// keep remembers the status of an item that was asked for when it was listed as
+// item. If it is listed otherwise by now, the status may be older than that.
+func (c *Conn) keep(l *list, id string, item []byte, answer *codec.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bytes()+answer.Len() > c.cfg.MaxBytes {
 		return
 	}
-	old := l.statuses[id]
-	if b := answer.Bytes(); string(b) != string(old) {
+	l.settle()
+	if same(l.item, l.items[id], item) {
+		delete(l.stale, id)
+	}
+	if b := answer.Bytes(); !same(l.status.method.Output, l.statuses[id], b) {
 		l.statuses[id] = append([]byte{}, b...)
 		c.news = true
 	}
@@ -452,7 +465,9 @@ func (c *Conn) keep(l *list, id string, answer *codec.Frame) {
 
 // statusFromMemory returns the reply to a status call, if it is known. A thing
 // whose status is its item in the list, and that is not listed, is not there: the
-// reply is empty. c.mu is held.
+// reply is empty. A status from before the item changed is not known: kubelet, which
+// asks when a list shows a change, would take it for what the change came to.
+// c.mu is held.
 func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 	l.settle()
 	if l.status.wrap != 0 {
@@ -464,7 +479,7 @@ func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 	}
 	id, _ := l.resolve(name)
 	s := l.statuses[id]
-	return s, len(s) > 0
+	return s, len(s) > 0 && !l.stale[id]
 }
 
 // byName returns the item that has one of names, as its id or as another name.

@@ -134,7 +134,9 @@ func (c *Conn) save() error {
 		if l.complete {
 			statuses := make(map[string][]byte, len(l.statuses))
 			for id, s := range l.statuses {
-				statuses[id] = s
+				if !l.stale[id] {
+					statuses[id] = s
+				}
 			}
 			content.Lists[l.spec.List+l.spec.Stream] = fileList{l.reply(func(string, []byte) bool { return true }), statuses}
 		}

@@ -28,9 +28,12 @@ type memory struct {
 	at       time.Time // when the answered request was made
 
 	fresh    map[string]uint64 // :: id that was created → the latest request before
-	statuses map[string][]byte // :: id → what the status call replied; empty: it could not be asked
-	stale    map[string]bool   // :: id whose status is to be asked for
+	statuses map[string][]byte // :: id → what the status call replied; empty: there is none
+	stale    map[string]bool   // :: id that has been listed otherwise since its status was asked for
 }
+
+// asksStatus reports whether the status of an item is more than the item.
+func (l *list) asksStatus() bool { return l.status != nil && l.status.wrap == 0 }
 
 // begin numbers a request for all items.
 func (l *list) begin() uint64 {
@@ -77,14 +80,19 @@ func (l *list) settle() (news bool) {
 	}
 	news = len(items) != len(l.items)
 	for _, id := range order {
-		if !bytes.Equal(l.items[id], items[id]) {
-			l.stale[id] = true
+		if old, ok := l.items[id]; !ok || !same(l.item, old, items[id]) {
+			l.stale[id] = l.asksStatus()
 			news = true
 		}
 	}
 	for id := range l.statuses {
 		if _, ok := items[id]; !ok {
 			delete(l.statuses, id)
+		}
+	}
+	for id := range l.stale {
+		if _, ok := items[id]; !ok {
+			delete(l.stale, id)
 		}
 	}
 	l.items, l.order, l.size = items, order, size
@@ -133,7 +141,7 @@ func (l *list) merge(answer []byte) {
 	}
 	for _, id := range order {
 		old, ok := l.items[id]
-		if ok && bytes.Equal(old, items[id]) {
+		if ok && same(l.item, old, items[id]) {
 			continue
 		}
 		if !ok {
@@ -141,7 +149,7 @@ func (l *list) merge(answer []byte) {
 		}
 		l.size += len(items[id]) - len(old)
 		l.items[id] = items[id]
-		l.stale[id] = true
+		l.stale[id] = l.asksStatus()
 		l.touch() // the rest may have changed as well
 	}
 }

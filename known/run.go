@@ -175,22 +175,28 @@ func (c *Conn) seeLocked() {
 // followers is how many status calls may be under way at once.
 const followers = 4
 
-// follow asks for the status of items that are new or have changed.
+// follow asks for the status of items that are new or have changed. All of them
+// together have the budget of one list: the lists, by which it is noticed that a
+// backend hangs, come round again. What was not answered is asked for then.
 func (c *Conn) follow(ctx context.Context, l *list) {
 	c.mu.Lock()
 	if l.settle() {
 		c.news = true
 	}
 	var changed []string
-	if l.status != nil && l.status.wrap == 0 && c.bytes() < c.cfg.MaxBytes {
-		for _, id := range l.order {
+	if l.asksStatus() && c.bytes() < c.cfg.MaxBytes {
+		for id := range l.items { // in no order: one that never answers keeps back nobody for ever
 			if l.stale[id] || l.statuses[id] == nil {
 				changed = append(changed, id)
 			}
 		}
 	}
-	clear(l.stale)
 	c.mu.Unlock()
+	if len(changed) == 0 {
+		return
+	}
+	ctx, cancel := c.withBudget(ctx)
+	defer cancel(nil)
 	var wg sync.WaitGroup
 	ids := make(chan string)
 	for range min(followers, len(changed)) {
@@ -201,28 +207,30 @@ func (c *Conn) follow(ctx context.Context, l *list) {
 		})
 	}
 	for _, id := range changed {
-		ids <- id
+		if ctx.Err() == nil {
+			ids <- id
+		}
 	}
 	close(ids)
 	wg.Wait()
 }
 
 func (c *Conn) askStatus(ctx context.Context, l *list, id string) {
-	ctx, cancel := c.withBudget(ctx)
-	defer cancel(nil)
+	item := c.item(l, id)
 	answer := &codec.Frame{}
 	err := c.call(ctx, func(ctx context.Context) error {
 		return c.next.Invoke(ctx, l.status.method.Name, codec.NewFrame(l.status.id.Append(nil, []byte(id))), answer)
 	})
 	if err == nil {
-		c.keep(l, id, answer)
+		c.keep(l, id, item, answer)
 		answer.Free()
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l.statuses[id] == nil && status.Code(err) != codes.Unavailable {
-		l.statuses[id] = []byte{} // it has none; it is asked again when the item changes
+	if isTheCallsOwn(err) {
+		l.statuses[id] = []byte{} // it has none; it is asked for again when the item changes
+		delete(l.stale, id)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/known"
 )
 
@@ -592,6 +593,24 @@ func TestARuntimeIsNotAskedForWhatAClientAsksFor(t *testing.T) {
 	eventually(t, "it asks when nobody does", func() bool { return own() >= 4 })
 }
 
+// Where nothing changes a status is asked for once, and nothing is written: the
+// labels of an item come in another order each time.
+func TestWhatHasNotChangedIsNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.run(1, "db", 3)
+	n.known()
+	file := n.cfg.stateFile(n.cfg.Backends[1])
+	before, err := os.Stat(file)
+	require.NoError(t, err)
+	n.runtimes[1].ForgetCalls()
+	eventually(t, "its lists are asked for", func() bool { return len(n.runtimes[1].Calls("ListContainers")) >= 4 })
+	assert.Empty(t, n.runtimes[1].Calls("PodSandboxStatus", "ContainerStatus"))
+	after, err := os.Stat(file)
+	require.NoError(t, err)
+	assert.Equal(t, before.ModTime(), after.ModTime())
+}
+
 func TestAMutationIsFollowedByALook(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode func(*Config)) {
@@ -611,6 +630,51 @@ func TestAMutationIsFollowedByALook(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, got.GetStatus().GetState())
 	})
+}
+
+// A list that shows a container dead, and a status that shows it alive because it
+// could not be had again, would be a death that kubelet never takes note of: it
+// asks for the status when the list changes, and not later.
+func TestAStatusIsNotOlderThanItsItem(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]fakecri.Fault{
+		"fails": failing(status.Error(codes.Unknown, "busy"), "ContainerStatus"),
+		"hangs": hanging("ContainerStatus"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, nil)
+			p := n.run(1, "db", 1)
+			n.known()
+			m := n.runtimes[1]
+			m.when(fault)
+			_, err := n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: p.containers[0]})
+			require.NoError(t, err)
+			n.known()
+			m.kill()
+			n.isDown(1)
+			list, err := listContainers(nil).unary(n)
+			require.NoError(t, err)
+			require.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, list[0].(*runtimeapi.Container).GetState())
+			_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
+			assertCode(t, codes.Unavailable, err)
+
+			n.stop() // nor after a restart
+			n.start()
+			_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
+			assertCode(t, codes.Unavailable, err)
+
+			m.when(nil)
+			m.start()
+			n.isUp(1)
+			n.known()
+			m.kill()
+			n.isDown(1)
+			got, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
+			require.NoError(t, err, "it has been asked for again")
+			assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, got.GetStatus().GetState())
+		})
+	}
 }
 
 func TestAChangeOfStateIsOneLineInTheLog(t *testing.T) {
