@@ -473,7 +473,7 @@ func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 	if l.status.wrap != 0 {
 		item, ok := l.byName(c.cfg.Equivalents(name))
 		if !ok {
-			return nil, l.complete
+			return nil, l.complete || c.absent()
 		}
 		return protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(l.status.wrap), protowire.BytesType), item), true
 	}
@@ -503,6 +503,10 @@ func (l *list) byName(names []string) ([]byte, bool) {
 	}
 	return nil, false
 }
+
+// absent reports whether the backend was never seen on this node, and need not
+// have been: it has nothing. c.mu is held.
+func (c *Conn) absent() bool { return !c.state.Seen && c.unsure == nil && !c.cfg.Required }
 
 // isOnlyID reports whether a request has nothing in it but id.
 func isOnlyID(request, id []byte) bool {

@@ -75,7 +75,7 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply 
 	case k.known:
 		mark(opts, c.cfg.Name)
 		return codec.Deliver(reply, codec.NewFrame(bytes.Clone(k.reply)))
-	case !c.state.Seen && c.unsure == nil && !c.cfg.Required:
+	case c.absent():
 		mark(opts, c.cfg.Name)
 		return codec.Deliver(reply, &codec.Frame{})
 	}

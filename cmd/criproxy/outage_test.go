@@ -416,6 +416,12 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 		for what, err := range n.callsAbout(0, web) {
 			assert.NoError(t, err, what)
 		}
+		// kubelet asks for the status of each image before it pulls it, and for that of
+		// the image of each container when it looks for its user.
+		image, err := n.ImageStatus(n.ctx(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "not-pulled-yet:1"}})
+		require.NoError(t, err)
+		assert.Nil(t, image.GetImage())
+
 		n.runtimes[1].start()
 		n.isUp(1)
 		db := n.run(1, "db", 1)
