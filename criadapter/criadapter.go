@@ -57,6 +57,7 @@ func Config(o Options) (director.Config, error) {
 		Merges: map[string]director.Merge{
 			"runtime-status":     mergeStatus,
 			"metric-descriptors": m.descriptors,
+			"image-fs-info":      mergeImageFsInfo,
 		},
 		Conversions: map[string]director.Conversion{
 			"v1alpha1": v1alpha1,

@@ -458,6 +458,8 @@ func TestListsWaitForARequiredRuntime(t *testing.T) {
 	n.isDown(1)
 	_, err := n.Status(n.ctx(), &runtimeapi.StatusRequest{})
 	assert.NoError(t, err, "kubelet starts all the same")
+	_, err = n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
+	assert.NoError(t, err, "and asks for this when it does")
 	n.runtimes[1].Fill(1)
 	n.runtimes[1].start()
 	select {
@@ -476,6 +478,52 @@ func TestListsFailWhenARequiredRuntimeDoesNotCome(t *testing.T) {
 	assert.ErrorContains(t, err, "backend beta.io is required, has never been seen on this node, and did not come within 10s")
 	_, err = n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
 	assert.NoError(t, err, "what is not a list goes on")
+}
+
+// kubelet asks for ImageFsInfo when it starts, and does not start without.
+func TestImageFsInfoNeedsThePrimaryOnly(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"last-known", "fail", "skip"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, nil, machineConfig{Config: fakecri.Config{ImageMount: "/first"}},
+				machineConfig{Config: fakecri.Config{ImageMount: "/second"}, backend: BackendConfig{Name: "beta.io", Policy: policy}})
+			n.run(0, "web", 1)
+			mounts := func() []string {
+				t.Helper()
+				info, err := n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
+				require.NoError(t, err)
+				var all []string
+				for _, fs := range info.GetImageFilesystems() {
+					all = append(all, fs.GetFsId().GetMountpoint())
+				}
+				return all
+			}
+			m := n.runtimes[1]
+			n.known()
+			m.kill() // before anybody has asked it
+			n.isDown(1)
+			assert.Equal(t, []string{"/first"}, mounts())
+			m.start()
+			n.isUp(1)
+			m.when(failing(status.Error(codes.Unimplemented, "unknown method"), "ImageFsInfo"))
+			assert.Equal(t, []string{"/first"}, mounts())
+			m.when(hanging("ImageFsInfo"))
+			assert.Equal(t, []string{"/first"}, mounts())
+			m.when(nil)
+			assert.Equal(t, []string{"/first", "/second"}, mounts())
+			m.kill()
+			n.isDown(1)
+			if policy == "last-known" {
+				assert.Equal(t, []string{"/first", "/second"}, mounts())
+			} else {
+				assert.Equal(t, []string{"/first"}, mounts())
+			}
+			n.runtimes[0].when(failing(status.Error(codes.Internal, "no disk"), "ImageFsInfo"))
+			_, err := n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
+			assert.Equal(t, status.New(codes.Internal, "no disk").String(), status.Convert(err).String())
+		})
+	}
 }
 
 func TestARestartWhileARuntimeIsDownChangesNothing(t *testing.T) {
@@ -536,6 +584,8 @@ func TestABrokenFileOfWhatIsKnownIsAnErrorThatSaysSo(t *testing.T) {
 	assert.NotEmpty(t, logLines("cannot be read", file), "before anybody asks")
 	_, err = n.Status(n.ctx(), &runtimeapi.StatusRequest{})
 	assert.NoError(t, err)
+	_, err = n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
+	assert.NoError(t, err, "kubelet could not start without")
 	for what, err := range n.callsAbout(0, web) {
 		assert.NoError(t, err, what)
 	}
