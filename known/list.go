@@ -82,14 +82,24 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 		}
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.epoch != epoch {
-		return answer, nil // older than what has been seen since
-	}
-	if all {
+	lacks := false
+	switch {
+	case c.epoch != epoch: // older than what has been seen since
+	case all:
 		l.observe(seq, at, answer)
-	} else {
-		l.merge(answer.Bytes())
+	case seq > l.answered:
+		lacks = l.merge(request.Bytes(), answer.Bytes())
+	}
+	c.mu.Unlock()
+	if lacks {
+		// Something is no longer as it was, or no longer there: which of the two only
+		// the whole list tells. The client must not know more than we do.
+		whole, err := c.ask(ctx, l, name, &codec.Frame{}, nil)
+		if err != nil && !isTheCallsOwn(err) {
+			return nil, err
+		} else if err == nil {
+			whole.Free()
+		}
 	}
 	return answer, nil
 }

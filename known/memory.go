@@ -128,13 +128,27 @@ func (l *list) parse(reply []byte) (items map[string][]byte, order []string, siz
 	return items, order, size, nil
 }
 
-// merge takes note of items that a filtered answer showed: it need not be
-// complete, but what is in it is true.
-func (l *list) merge(answer []byte) {
+// merge takes note of items that the answer to a request with a filter showed: it
+// need not be complete, but what is in it is true. It reports whether the answer
+// lacks items that, as they are known, it should have.
+func (l *list) merge(request, answer []byte) (lacks bool) {
+	for _, f := range l.filters { // a filter may look into another list
+		if f.of != nil {
+			f.of.settle()
+		}
+	}
 	l.settle()
 	items, order, _, err := l.parse(bytes.Clone(answer))
 	if err != nil {
-		return
+		return false
+	}
+	if matches, err := l.matcher(request); err == nil {
+		for id, item := range l.items {
+			if _, ok := items[id]; !ok && matches(id, item) {
+				lacks = true
+				break
+			}
+		}
 	}
 	if l.items == nil {
 		l.items = map[string][]byte{}
@@ -152,6 +166,7 @@ func (l *list) merge(answer []byte) {
 		l.stale[id] = l.asksStatus()
 		l.touch() // the rest may have changed as well
 	}
+	return lacks
 }
 
 // reply returns all items that match, as the reply to a list.

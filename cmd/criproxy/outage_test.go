@@ -611,6 +611,104 @@ func TestWhatIsKnownIsKeptForOneAddress(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o700)|os.ModeDir, info.Mode(), "environments are in there")
 }
 
+// What a client was told is what is shown after the runtime is gone, even if that
+// was a moment ago: the proxy's own look is a second apart.
+func TestWhatIsKnownIsNeverOlderThanWhatAClientWasTold(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+		n := newNode(t, mode)
+		p := n.run(1, "db", 2)
+		n.known()
+		for _, form := range []string{"a list", "a stream", "a list with a filter", "a list without it"} {
+			m := n.runtimes[1]
+			_, id, _ := cutName(n, p.containers[0])
+			running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+			exited := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}
+			require.NoError(t, m.Exit(id, 7)) // behind our back
+			var err error
+			switch form {
+			case "a list":
+				_, err = listContainers(nil).unary(n)
+			case "a stream":
+				_, err = listContainers(nil).streamed(n)
+			case "a list with a filter":
+				var got []proto.Message
+				got, err = listContainers(&runtimeapi.ContainerFilter{State: exited}).unary(n)
+				require.Len(t, got, 2)
+			case "a list without it":
+				var got []proto.Message
+				got, err = listContainers(&runtimeapi.ContainerFilter{State: running}).unary(n)
+				require.Empty(t, got)
+			}
+			require.NoError(t, err)
+			m.kill()
+			got, err := listContainers(&runtimeapi.ContainerFilter{Id: p.containers[0]}).unary(n)
+			require.NoError(t, err)
+			require.Len(t, got, 1)
+			assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, got[0].(*runtimeapi.Container).GetState(), "after %s", form)
+
+			m.start()
+			n.isUp(1)
+			p = n.run(1, fmt.Sprint("db", len(form)), 1)
+			_, err = n.RemoveContainer(n.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: n.front(1, id)})
+			require.NoError(t, err)
+			n.known()
+		}
+	})
+}
+
+// The answer to a list with a filter, which is not the whole truth, is not taken
+// for newer than it is either.
+func TestALateAnswerUndoesNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	p := n.run(1, "db", 1)
+	n.known()
+	m := n.runtimes[1]
+	held, release := make(chan bool, 1), make(chan struct{})
+	m.FaultAfter(func(_ context.Context, _ string, request any) error {
+		if r, ok := request.(*runtimeapi.ListContainersRequest); ok && r.GetFilter().GetId() != "" {
+			held <- true
+			<-release
+		}
+		return nil
+	})
+	late := make(chan []proto.Message)
+	go func() {
+		got, err := listContainers(&runtimeapi.ContainerFilter{Id: p.containers[0]}).unary(n)
+		assert.NoError(t, err)
+		late <- got
+	}()
+	<-held // it says that the container runs
+	_, err := n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: p.containers[0]})
+	require.NoError(t, err)
+	n.known()
+	close(release)
+	require.Len(t, <-late, 1)
+	m.kill()
+	got, err := listContainers(nil).unary(n)
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, got[0].(*runtimeapi.Container).GetState())
+}
+
+// cutName returns the runtime of an id in front, and its own name for it.
+func cutName(n *node, id string) (i int, back string, ok bool) {
+	for i := len(n.cfg.Backends) - 1; i >= 0; i-- {
+		for _, p := range n.runtimes[i].Pods() {
+			if n.front(i, p.GetId()) == id {
+				return i, p.GetId(), true
+			}
+		}
+		for _, c := range n.runtimes[i].Containers() {
+			if n.front(i, c.GetId()) == id {
+				return i, c.GetId(), true
+			}
+		}
+	}
+	return 0, "", false
+}
+
 // A runtime that a client looks at often enough is not looked at by the proxy
 // besides.
 func TestARuntimeIsNotAskedForWhatAClientAsksFor(t *testing.T) {
