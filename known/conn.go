@@ -101,6 +101,8 @@ type Conn struct {
 	check chan struct{}   // asks Run to look now
 	seen  chan struct{}   // closed when the backend has been seen
 
+	unsaved bool // the file could not be written, and that was told; Run's own
+
 	mu       sync.Mutex // guards what follows, and the memory of all lists
 	state    State
 	epoch    context.Context // ends when the backend goes down

@@ -99,7 +99,7 @@ func decodeFile(data []byte) (*fileContent, error) {
 }
 
 // saveNews writes the file if something in it would be different. A failure is
-// told, and tried again next time.
+// tried again next time, and told once until it succeeds.
 func (c *Conn) saveNews() {
 	c.mu.Lock()
 	for _, l := range c.lists {
@@ -112,7 +112,10 @@ func (c *Conn) saveNews() {
 	if !news {
 		return
 	}
-	if err := c.save(); err != nil && c.cfg.Watch != nil {
+	err := c.save()
+	told := c.unsaved
+	c.unsaved = err != nil
+	if err != nil && !told && c.cfg.Watch != nil {
 		s := c.State()
 		s.Err = err
 		c.cfg.Watch(s)

@@ -855,6 +855,22 @@ func TestAChangeOfStateIsOneLineInTheLog(t *testing.T) {
 	assert.Len(t, logLines("oneline.io"), 2, "the runtime is up")
 }
 
+func TestAStateFolderThatCannotBeWrittenIsOneLineInTheLog(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "diskfull.io"}})
+	n.run(1, "db1", 1)
+	n.known()
+	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
+	n.run(1, "db2", 1)
+	eventually(t, "it is said", func() bool { return len(logLines("diskfull.io", "writing what is known")) > 0 })
+	time.Sleep(3 * time.Second)
+	assert.Len(t, logLines("diskfull.io", "writing what is known"), 1)
+	require.NoError(t, os.MkdirAll(n.cfg.StateDir, 0o700))
+	n.run(1, "db3", 1)
+	eventually(t, "it is kept again", func() bool { _, err := os.Stat(n.cfg.stateFile(n.cfg.Backends[1])); return err == nil })
+	n.stop() // which writes as well, and says when it cannot
+}
+
 // A runtime that comes back is found back within the 3 s in which kubelet would
 // find it, here with room for a busy machine, however long it was gone.
 func TestARuntimeThatComesBackIsFound(t *testing.T) {
