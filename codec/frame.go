@@ -66,6 +66,21 @@ func (f *Frame) Bytes() []byte {
 	return whole.ReadOnlyData()
 }
 
+// AppendTo appends at most limit bytes of the message to dst and returns dst.
+// Unlike Bytes it leaves the pieces of a large message as they are: any number of
+// goroutines may call it at once.
+func (f *Frame) AppendTo(dst []byte, limit int) []byte {
+	for _, b := range f.bufs {
+		piece := b.ReadOnlyData()
+		if len(piece) > limit {
+			piece = piece[:limit]
+		}
+		dst = append(dst, piece...)
+		limit -= len(piece)
+	}
+	return dst
+}
+
 // Ref returns a second frame of the same bytes, to be freed on its own.
 func (f *Frame) Ref() *Frame {
 	f.bufs.Ref()

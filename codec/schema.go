@@ -65,6 +65,10 @@ func ParseSchema(set []byte) (*Schema, error) {
 	if err := proto.Unmarshal(set, fds); err != nil {
 		return nil, fmt.Errorf("reading a FileDescriptorSet: %w", err)
 	}
+	return schemaOf(fds)
+}
+
+func schemaOf(fds *descriptorpb.FileDescriptorSet) (*Schema, error) {
 	registry, err := protodesc.FileOptions{AllowUnresolvable: true}.NewFiles(fds)
 	if err != nil {
 		return nil, fmt.Errorf("linking a FileDescriptorSet: %w", err)
@@ -91,6 +95,42 @@ func LinkedIn() *Schema {
 	// The registry has no order of its own.
 	slices.SortFunc(files, func(a, b protoreflect.FileDescriptor) int { return strings.Compare(a.Path(), b.Path()) })
 	return NewSchema(files...)
+}
+
+// Alias returns a schema that also knows each service of package pkg under the
+// package as, for an older version whose messages are the same.
+func (s *Schema) Alias(pkg, as string) *Schema {
+	all := &Schema{byName: map[string]*Method{}}
+	add := func(m *Method) {
+		if all.byName[m.Name] == nil {
+			all.byName[m.Name] = m
+			all.methods = append(all.methods, m)
+		}
+	}
+	for _, m := range s.Methods() {
+		add(m)
+	}
+	for _, m := range s.Methods() {
+		if rest, ok := strings.CutPrefix(m.Name, "/"+pkg+"."); ok {
+			alias := *m
+			alias.Name = "/" + as + "." + rest
+			add(&alias)
+		}
+	}
+	return all
+}
+
+// Join returns a schema that knows the methods of both; those of s count where
+// both have one.
+func (s *Schema) Join(more *Schema) *Schema {
+	all := &Schema{byName: map[string]*Method{}}
+	for _, m := range append(slices.Clone(s.Methods()), more.Methods()...) {
+		if all.byName[m.Name] == nil {
+			all.byName[m.Name] = m
+			all.methods = append(all.methods, m)
+		}
+	}
+	return all
 }
 
 // Method returns the method called name on the wire, nil if it is not known.

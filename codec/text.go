@@ -20,6 +20,8 @@ type Text struct {
 	// Secret reports fields to hide beyond those that the schema itself marks
 	// with debug_redact. Optional.
 	Secret func(protoreflect.FieldDescriptor) bool
+	// SecretKey reports entries of maps to hide, by their key. Optional.
+	SecretKey func(fd protoreflect.FieldDescriptor, key []byte) bool
 	// Unsafe prints secrets too.
 	Unsafe bool
 	// MaxValue cuts strings and bytes that are longer, in bytes. Zero means

@@ -71,6 +71,12 @@ func (t Text) entry(dst []byte, fd protoreflect.FieldDescriptor, v []byte, depth
 		src = src[n+m:]
 	}
 	dst = append(t.scalar(append(dst, '['), fd.MapKey(), key), ']')
+	if t.SecretKey != nil && !t.Unsafe {
+		name, _ := protowire.ConsumeBytes(key)
+		if t.SecretKey(fd, name) {
+			return append(dst, ": "+Redacted...)
+		}
+	}
 	dst = t.value(dst, fd.MapValue(), typ, value, depth)
 	if bad {
 		dst = fmt.Appendf(dst, " <malformed: %d bytes left>", len(src))
