@@ -1,7 +1,9 @@
 package director
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -130,16 +132,68 @@ func holdsText(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.StringKind || fd.Kind() == protoreflect.BytesKind
 }
 
-// Secrets returns a function that reports the fields whose content a profile
-// wants hidden, for [codec.Text].
-func Secrets(p *Profile, s *codec.Schema) (func(protoreflect.FieldDescriptor) bool, error) {
-	rules := map[string]string{}
-	for _, field := range p.Secret {
-		rules[field] = ""
+// Secrets returns the fields whose content a profile wants hidden.
+func Secrets(p *Profile, s *codec.Schema) (codec.Secrets, error) {
+	rules, keyed := map[string]string{}, map[string]string{}
+	keys := map[string][]string{} // :: "Message.map" → keys
+	for _, secret := range p.Secret {
+		field, key, err := secretKey(secret)
+		switch {
+		case err != nil:
+			return codec.Secrets{}, fmt.Errorf("secret: %s: %w", secret, err)
+		case key == "":
+			rules[field] = ""
+		default:
+			keyed[field] = ""
+			keys[field] = append(keys[field], key)
+		}
 	}
-	classes, err := classify(&Profile{Fields: rules}, described(p, s), map[string]rewrite.Class{"": 1})
+	methods := described(p, s)
+	whole, err := classify(&Profile{Fields: rules}, methods, map[string]rewrite.Class{"": 1})
 	if err != nil {
-		return nil, fmt.Errorf("secret: %w", err)
+		return codec.Secrets{}, fmt.Errorf("secret: %w", err)
 	}
-	return func(fd protoreflect.FieldDescriptor) bool { return classes.Of(fd) != 0 }, nil
+	byField := map[protoreflect.FullName][]string{}
+	for _, field := range sortedKeys(keyed) {
+		found := false
+		message, name, _ := strings.Cut(field, ".")
+		for _, md := range rewrite.Reachable(roots(methods)) {
+			fd := md.Fields().ByName(protoreflect.Name(name))
+			if fd == nil || !fd.IsMap() || fd.MapKey().Kind() != protoreflect.StringKind || message != "*" && message != string(md.Name()) {
+				continue
+			}
+			found = true
+			byField[fd.FullName()] = append(byField[fd.FullName()], keys[field]...)
+		}
+		if !found {
+			return codec.Secrets{}, fmt.Errorf("secret: %s: there is no map of that name with strings for keys", field)
+		}
+	}
+	return codec.Secrets{
+		Field: func(fd protoreflect.FieldDescriptor) bool { return whole.Of(fd) != 0 },
+		Keys:  func(fd protoreflect.FieldDescriptor) []string { return byField[fd.FullName()] },
+	}, nil
+}
+
+// secretKey takes apart an entry under secret: "Message.field", or
+// "Message.map[\"key\"]".
+func secretKey(s string) (field, key string, err error) {
+	field, quoted, ok := strings.Cut(s, "[")
+	if !ok {
+		return s, "", nil
+	}
+	key, err = strconv.Unquote(strings.TrimSuffix(quoted, "]"))
+	if err != nil || key == "" || !strings.HasSuffix(quoted, "]") {
+		return "", "", errors.New(`want "Message.map[\"key\"]"`)
+	}
+	return field, key, nil
+}
+
+// AllVersions returns a schema that knows the methods of p in all its versions, for
+// printing: older ones have the messages of the newest.
+func (p *Profile) AllVersions(s *codec.Schema) *codec.Schema {
+	for _, v := range p.Versions[1:] {
+		s = s.Alias(p.Versions[0].Package, v.Package)
+	}
+	return s
 }

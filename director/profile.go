@@ -52,8 +52,14 @@ type Profile struct {
 	Known known.Spec `yaml:"known"`
 
 	// Secret fields are hidden wherever a message is shown, in addition to those
-	// that the schema marks with debug_redact: "Message.field" or "*.field".
+	// that the schema marks with debug_redact: "Message.field" or "*.field", or the
+	// values of some keys of a map: "*.annotations[\"key\"]", in which a star stands
+	// for anything.
 	Secret []string `yaml:"secret"`
+
+	// Quiet is the level of the log, from 4 on, at which the calls of a method are
+	// shown, for those that only look: "List*|Stream*" → 5. All others are at 3.
+	Quiet map[string]int `yaml:"quiet"`
 }
 
 // A Version is one package of the API.
@@ -195,6 +201,11 @@ func (p *Profile) check() error {
 			if _, ok := p.Edits[class]; !ok {
 				fail("fields.%s: %q is neither under names nor under edits", field, class)
 			}
+		}
+	}
+	for pattern, level := range p.Quiet {
+		if level < 4 || level > 9 {
+			fail("quiet.%s: is %d, want a level from 4 to 9; 3 is that of all other methods", pattern, level)
 		}
 	}
 	for pattern, form := range p.Methods {

@@ -137,16 +137,22 @@ func described(p *Profile, s *codec.Schema) []*codec.Method {
 	return methods
 }
 
-// unmatched reports entries under methods that name no method, which would
+// unmatched reports entries under methods and quiet that name no method, which would
 // otherwise go unnoticed.
 func unmatched(p *Profile, methods []*codec.Method) error {
 	var errs []error
-	for key := range p.Methods {
+	look := func(section, key string) {
 		for _, one := range strings.Split(key, "|") {
 			if !slices.ContainsFunc(methods, func(m *codec.Method) bool { return match(one, shortName(m.Name)) }) {
-				errs = append(errs, fmt.Errorf("methods.%s: no method is called %q", key, one))
+				errs = append(errs, fmt.Errorf("%s.%s: no method is called %q", section, key, one))
 			}
 		}
+	}
+	for key := range p.Methods {
+		look("methods", key)
+	}
+	for key := range p.Quiet {
+		look("quiet", key)
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
