@@ -80,7 +80,9 @@ func NewContainerd(t testing.TB, reg *Registry, config Config) *Containerd {
 // nothing is) before the tests' clock starts, because the first build may take longer than a test's time-out:
 //
 //	func TestMain(m *testing.M) { testbed.Main(m) }
-func Main(m *testing.M, names ...string) {
+//
+// What is to be done before and after all tests goes into a type with the method Run, around m's.
+func Main(m interface{ Run() int }, names ...string) {
 	flag.Parse() // for testing.Short
 	if !testing.Short() {
 		prepare(names)
