@@ -1,0 +1,121 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestALogIsReopenedByItsRuntime(t *testing.T) {
+	each(t, func(t *testing.T, b *bench, s *side, c client) {
+		p := run(t, c, s, "rotate")
+		id := p.start(t, "tick", "50ms")
+		p.log(t, "app", "tick 2\n")
+		rotated := p.logFile("app") + ".1"
+		require.NoError(t, os.Rename(p.logFile("app"), rotated))
+		_, err := c.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
+		require.NoError(t, err)
+		fresh := p.log(t, "app", "tick ")
+		assert.NotContains(t, fresh, "tick 1\n", "it goes on in a new file")
+		assert.Contains(t, fileWith(t, rotated, "tick 2\n"), "tick 1\n")
+	})
+}
+
+func TestStatsAreThoseOfTheOwner(t *testing.T) {
+	each(t, func(t *testing.T, b *bench, s *side, c client) {
+		p := run(t, c, s, "stats")
+		id := p.start(t)
+		resp, err := c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
+		require.NoError(t, err)
+		assert.Equal(t, id, resp.Stats.Attributes.Id)
+		assert.Equal(t, "app", resp.Stats.Attributes.Metadata.Name)
+		assert.Positive(t, resp.Stats.Memory.WorkingSetBytes.GetValue())
+
+		pod, err := c.PodSandboxStats(t.Context(), &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.id})
+		require.NoError(t, err)
+		assert.Equal(t, p.id, pod.Stats.Attributes.Id)
+		assert.Equal(t, p.config.Metadata.Uid, pod.Stats.Attributes.Metadata.Uid)
+		assert.Equal(t, "eth0", pod.Stats.Linux.Network.DefaultInterface.Name)
+		require.Len(t, pod.Stats.Linux.Containers, 1)
+		assert.Equal(t, id, pod.Stats.Linux.Containers[0].Attributes.Id)
+
+		direct, err := s.PodSandboxStats(t.Context(), &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.back(t)})
+		require.NoError(t, err)
+		assert.Equal(t, p.back(t), direct.Stats.Attributes.Id)
+	})
+}
+
+func TestResourcesAreUpdatedInTheCgroup(t *testing.T) {
+	each(t, func(t *testing.T, b *bench, s *side, c client) {
+		p := run(t, c, s, "resources")
+		id := p.start(t)
+		const limit = 64 << 20
+		_, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
+			ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: limit, CpuShares: 512},
+			Annotations: map[string]string{"example.com/why": "test"},
+		})
+		require.NoError(t, err)
+		resp, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		require.NoError(t, err)
+		assert.EqualValues(t, limit, resp.Status.Resources.Linux.MemoryLimitInBytes)
+		assert.EqualValues(t, 512, resp.Status.Resources.Linux.CpuShares)
+		assert.Equal(t, fmt.Sprintln(limit), memoryLimit(t, pidOf(t, s, s.bare(t, id))))
+	})
+}
+
+// info is what a verbose status says, as far as tests want to know it.
+type info struct{ Pid int }
+
+// pidOf returns the process id of a container, as its runtime sees it.
+func pidOf(t testing.TB, s *side, back string) int {
+	t.Helper()
+	resp, err := s.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: back, Verbose: true})
+	require.NoError(t, err)
+	return pidIn(t, resp.Info)
+}
+
+// sandboxPidOf returns the process id of a pod's own container, as its runtime sees it.
+func sandboxPidOf(t testing.TB, s *side, back string) int {
+	t.Helper()
+	resp, err := s.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: back, Verbose: true})
+	require.NoError(t, err)
+	return pidIn(t, resp.Info)
+}
+
+func pidIn(t testing.TB, verbose map[string]string) int {
+	t.Helper()
+	var i info
+	require.NoError(t, json.Unmarshal([]byte(verbose["info"]), &i))
+	require.Positive(t, i.Pid)
+	return i.Pid
+}
+
+// memoryLimit returns what a process's memory cgroup says about its limit.
+func memoryLimit(t testing.TB, pid int) string {
+	t.Helper()
+	const root = "/sys/fs/cgroup"
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	require.NoError(t, err)
+	var fs unix.Statfs_t
+	require.NoError(t, unix.Statfs(root, &fs))
+	var file string
+	for line := range strings.Lines(string(groups)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if fs.Type == unix.CGROUP2_SUPER_MAGIC {
+			file = filepath.Join(root, parts[2], "memory.max")
+		} else if parts[1] == "memory" {
+			file = filepath.Join(root, "memory", parts[2], "memory.limit_in_bytes")
+		}
+	}
+	limit, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(limit)
+}

@@ -1,0 +1,244 @@
+package integration
+
+import (
+	"context"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// forget removes an image from both runtimes, past the proxy, so that a pull of it is one.
+func (b *bench) forget(t testing.TB, image string) {
+	t.Helper()
+	for _, s := range b.sides() {
+		_, err := s.RemoveImage(context.Background(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: b.reg.Image(image)}})
+		require.NoError(t, err)
+		require.Nil(t, s.has(t, b.reg.Image(image)))
+	}
+}
+
+// has returns what the runtime itself says of an image, nil if it has none.
+func (s *side) has(t testing.TB, image string) *runtimeapi.Image {
+	t.Helper()
+	resp, err := s.ImageStatus(context.Background(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	require.NoError(t, err)
+	return resp.Image
+}
+
+// pulls watches the registry: what it returns tells which runtimes have pulled since, by their versions, and asserts
+// that they got all they asked for.
+func (b *bench) pulls(t testing.TB) func() []string {
+	t.Helper()
+	before := len(b.reg.Requests())
+	return func() []string {
+		t.Helper()
+		var versions []string
+		for _, r := range b.reg.Requests()[before:] {
+			assert.Equal(t, http.StatusOK, r.Status, "%s %s", r.Method, r.Path)
+			// "containerd/v1.7.35", of which the last part is of no interest
+			version := strings.TrimPrefix(strings.TrimSuffix(r.UserAgent, path.Ext(r.UserAgent)), "containerd/v")
+			if !slices.Contains(versions, version) {
+				versions = append(versions, version)
+			}
+		}
+		return versions
+	}
+}
+
+func TestAPullGoesWhereTheImagesPrefixSays(t *testing.T) {
+	each(t, func(t *testing.T, b *bench, s *side, c client) {
+		b.forget(t, "testbed/other:1")
+		ref := s.reg.Image("testbed/other:1")
+		pulled := b.pulls(t)
+		resp, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{
+			Image: s.image(ref), UserSpecifiedImage: s.image(ref), Annotations: map[string]string{"example.com/kept": "yes"},
+		}})
+		require.NoError(t, err)
+		assert.Equal(t, []string{s.Containerd.Version}, pulled(), "who asked the registry")
+		assert.Nil(t, b.other(s).has(t, ref))
+		direct := s.has(t, ref)
+		require.NotNil(t, direct)
+		assert.Equal(t, s.image(direct.Id), resp.ImageRef)
+	})
+}
+
+func TestAPullWithoutAPrefixGoesWhereItsPodWill(t *testing.T) {
+	b := start(t)
+	for _, version := range []string{v1, v1alpha2} {
+		c := dial(t, b.proxy.socket, version)
+		sandbox := func(annotations map[string]string) *runtimeapi.PodSandboxConfig {
+			config := b.one.PodConfig("puller")
+			config.Annotations = annotations
+			return config
+		}
+		for name, pull := range map[string]struct {
+			spec    *runtimeapi.ImageSpec
+			sandbox *runtimeapi.PodSandboxConfig
+			want    *side
+		}{
+			"nothing":                       {want: b.one},
+			"a sandbox without annotations": {sandbox: sandbox(nil), want: b.one},
+			"a sandbox's annotation":        {sandbox: sandbox(to(second)), want: b.two},
+			"an image's annotation":         {spec: &runtimeapi.ImageSpec{Annotations: to(second)}, want: b.two},
+			"a handler":                     {spec: &runtimeapi.ImageSpec{RuntimeHandler: "two-alt"}, want: b.two},
+			"the primary's handler":         {spec: &runtimeapi.ImageSpec{RuntimeHandler: "alt"}, want: b.one},
+		} {
+			t.Run(version+" "+name, func(t *testing.T) {
+				b.forget(t, "testbed/other:1")
+				ref := b.reg.Image("testbed/other:1")
+				pulled := b.pulls(t)
+				spec := &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: pull.spec.GetRuntimeHandler(), Annotations: pull.spec.GetAnnotations()}
+				resp, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec, SandboxConfig: pull.sandbox})
+				require.NoError(t, err)
+				assert.Equal(t, []string{pull.want.Containerd.Version}, pulled(), "who asked the registry")
+				assert.Nil(t, b.other(pull.want).has(t, ref))
+				require.NotNil(t, pull.want.has(t, ref))
+				assert.Equal(t, pull.want.image(pull.want.has(t, ref).Id), resp.ImageRef, "from here on the name says whose it is")
+			})
+		}
+	}
+}
+
+// Image garbage collection and kubelet's records of pulls compare these names: where they do not agree, images
+// in use are removed, or pulled anew for each container.
+func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
+	each(t, func(t *testing.T, b *bench, s *side, c client) {
+		b.forget(t, "testbed/app:1")
+		ref := s.image(s.app())
+		p := run(t, c, s, "names")
+		id := p.pull(t, "testbed/app:1")
+		imageID := id
+		if s == b.one {
+			imageID = "" // 1.7 does not have the field, and what is empty stays empty
+		}
+		image, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
+		require.NoError(t, err)
+		assert.Equal(t, id, image.Image.Id)
+		assert.Equal(t, []string{ref}, image.Image.RepoTags)
+		require.Len(t, image.Image.RepoDigests, 1)
+		assert.True(t, strings.HasPrefix(image.Image.RepoDigests[0], s.image(s.reg.Image("testbed/app@sha256:"))), image.Image.RepoDigests)
+
+		// As kubelet does it: by the name that the pull returned.
+		config := p.container()
+		config.Image = &runtimeapi.ImageSpec{Image: id, UserSpecifiedImage: ref, ImageRef: image.Image.RepoDigests[0]}
+		created, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
+		require.NoError(t, err)
+
+		list, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: created.ContainerId}})
+		require.NoError(t, err)
+		require.Len(t, list.Containers, 1)
+		container := list.Containers[0]
+		assert.Equal(t, id, container.Image.Image)
+		assert.Equal(t, id, container.ImageRef)
+		assert.Equal(t, imageID, container.ImageId)
+
+		status, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: created.ContainerId})
+		require.NoError(t, err)
+		assert.Equal(t, imageID, status.Status.ImageId)
+		assert.Equal(t, ref, status.Status.Image.Image)
+		assert.Equal(t, image.Image.RepoDigests[0], status.Status.ImageRef)
+
+		// The runtime knows none of this.
+		direct := p.status(t, created.ContainerId)
+		assert.Equal(t, imageID, s.image(direct.ImageId))
+		assert.Equal(t, s.app(), direct.Image.Image)
+		assert.NotContains(t, direct.ImageRef, second)
+
+		// Each of the names finds it.
+		for _, name := range []string{id, ref, image.Image.RepoDigests[0]} {
+			found, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+			require.NoError(t, err)
+			assert.Equal(t, id, found.Image.GetId(), name)
+		}
+	})
+}
+
+func TestRemovingAnImageLeavesTheOthers(t *testing.T) {
+	each(t, func(t *testing.T, b *bench, s *side, c client) {
+		ref := b.reg.Image("testbed/other:1")
+		names := map[string]func(image *runtimeapi.Image) string{
+			"tag":    func(*runtimeapi.Image) string { return ref },
+			"id":     func(i *runtimeapi.Image) string { return i.Id },
+			"digest": func(i *runtimeapi.Image) string { return i.RepoDigests[0] },
+		}
+		for by, name := range names {
+			for _, one := range b.sides() {
+				_, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: one.image(ref)}})
+				require.NoError(t, err)
+			}
+			mine, others := s.has(t, ref), b.other(s).has(t, ref)
+			require.NotNil(t, mine)
+			require.NotNil(t, others)
+			require.Equal(t, mine.Id, others.Id, "they are one image, and the same names")
+			_, err := c.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: s.image(name(mine))}})
+			require.NoError(t, err)
+			assert.Nil(t, s.has(t, ref), "removed by %s", by)
+			assert.NotNil(t, b.other(s).has(t, ref), "removed by %s", by)
+
+			gone, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: s.image(name(mine))}})
+			require.NoError(t, err)
+			assert.Nil(t, gone.Image, by)
+			there, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: b.other(s).image(name(others))}})
+			require.NoError(t, err)
+			assert.Equal(t, b.other(s).image(others.Id), there.Image.GetId(), by)
+		}
+	})
+}
+
+func TestAPullByDigestGoesWhereItsPrefixSays(t *testing.T) {
+	each(t, func(t *testing.T, b *bench, s *side, c client) {
+		_, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: s.reg.Image("testbed/other:1")}})
+		require.NoError(t, err)
+		digest := s.has(t, s.reg.Image("testbed/other:1")).RepoDigests[0]
+		require.Contains(t, digest, "@sha256:")
+		b.forget(t, "testbed/other:1")
+
+		pulled := b.pulls(t)
+		resp, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: s.image(digest)}})
+		require.NoError(t, err)
+		assert.Equal(t, []string{s.Containerd.Version}, pulled())
+		assert.Nil(t, b.other(s).has(t, digest))
+		assert.Equal(t, s.image(s.has(t, digest).Id), resp.ImageRef)
+		image, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: s.image(digest)}})
+		require.NoError(t, err)
+		assert.Equal(t, []string{s.image(digest)}, image.Image.RepoDigests)
+		assert.Equal(t, resp.ImageRef, image.Image.Id)
+		_, err = c.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: resp.ImageRef}})
+		require.NoError(t, err)
+		assert.Nil(t, s.has(t, digest))
+	})
+}
+
+func TestAFilterWithAPrefixListsOneRuntimesImages(t *testing.T) {
+	b := start(t)
+	c := dial(t, b.proxy.socket, v1)
+	for _, s := range b.sides() {
+		_, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: s.image(s.app())}})
+		require.NoError(t, err)
+	}
+	resp, err := c.ListImages(t.Context(), &runtimeapi.ListImagesRequest{Filter: &runtimeapi.ImageFilter{Image: &runtimeapi.ImageSpec{Image: b.two.image(b.two.app())}}})
+	require.NoError(t, err)
+	var tags []string
+	for _, image := range resp.Images {
+		assert.True(t, strings.HasPrefix(image.Id, second+"/sha256:"), image.Id)
+		tags = append(tags, image.RepoTags...)
+	}
+	assert.Contains(t, tags, b.two.image(b.two.app()), "the filter reached the runtime, which ignores it")
+}
+
+func TestImageFsInfoHasThePrimarysFirst(t *testing.T) {
+	b := start(t)
+	for _, version := range []string{v1, v1alpha2} {
+		resp, err := dial(t, b.proxy.socket, version).ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{})
+		require.NoError(t, err)
+		require.Len(t, resp.ImageFilesystems, 2)
+		assert.Contains(t, resp.ImageFilesystems[0].FsId.Mountpoint, b.one.Dir)
+		assert.Contains(t, resp.ImageFilesystems[1].FsId.Mountpoint, b.two.Dir)
+	}
+}

@@ -1,0 +1,411 @@
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// A population is what the lists are about: on each side a pod that is ready with a container that runs
+// and one that has ended, and a pod that is stopped.
+type population struct {
+	ready, stopped    map[*side]*pod
+	running, finished map[*side]string // front ids
+}
+
+func populate(t *testing.T, b *bench, c client) population {
+	t.Helper()
+	p := population{map[*side]*pod{}, map[*side]*pod{}, map[*side]string{}, map[*side]string{}}
+	for _, s := range b.sides() {
+		labelled := func(name, color string) *runtimeapi.PodSandboxConfig {
+			config := s.choose(s.PodConfig(name))
+			config.Labels["color"] = color
+			return config
+		}
+		p.ready[s] = runWith(t, c, s, labelled("ready", "red"), "")
+		p.running[s] = p.ready[s].start(t)
+		config := p.ready[s].container("exit", "3")
+		config.Metadata.Name, config.Labels["color"], config.LogPath = "finished", "blue", "finished/0.log"
+		p.finished[s] = p.ready[s].create(t, config)
+		_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: p.finished[s]})
+		require.NoError(t, err)
+		eventually(t, func() error {
+			if state := p.ready[s].status(t, p.finished[s]).State; state != runtimeapi.ContainerState_CONTAINER_EXITED {
+				return fmt.Errorf("the container is %s", state)
+			}
+			return nil
+		})
+		p.stopped[s] = runWith(t, c, s, labelled("stopped", "blue"), "")
+		_, err = c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.stopped[s].id})
+		require.NoError(t, err)
+	}
+	return p
+}
+
+func TestListsHaveTheItemsOfBothRuntimesUnderFrontNames(t *testing.T) {
+	b := start(t)
+	populate(t, b, dial(t, b.proxy.socket, v1))
+	for _, version := range []string{v1, v1alpha2} {
+		c := dial(t, b.proxy.socket, version)
+		t.Run(version+" pods", func(t *testing.T) {
+			sameItems(t, b, c, func(c client) ([]*runtimeapi.PodSandbox, error) {
+				resp, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+				return resp.GetItems(), err
+			}, 2, func(s *side, p *runtimeapi.PodSandbox) {
+				p.Id = s.id(p.Id)
+			})
+		})
+		t.Run(version+" containers", func(t *testing.T) {
+			sameItems(t, b, c, func(c client) ([]*runtimeapi.Container, error) {
+				resp, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+				return resp.GetContainers(), err
+			}, 2, func(s *side, c *runtimeapi.Container) {
+				c.Id, c.PodSandboxId = s.id(c.Id), s.id(c.PodSandboxId)
+				c.Image.Image, c.ImageRef, c.ImageId = s.image(c.Image.Image), s.image(c.ImageRef), s.image(c.ImageId)
+			})
+		})
+		t.Run(version+" images", func(t *testing.T) {
+			sameItems(t, b, c, func(c client) ([]*runtimeapi.Image, error) {
+				resp, err := c.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+				return resp.GetImages(), err
+			}, 2, func(s *side, i *runtimeapi.Image) {
+				i.Id = s.image(i.Id)
+				for n := range i.RepoTags {
+					i.RepoTags[n] = s.image(i.RepoTags[n])
+				}
+				for n := range i.RepoDigests {
+					i.RepoDigests[n] = s.image(i.RepoDigests[n])
+				}
+			})
+		})
+		t.Run(version+" container stats", func(t *testing.T) {
+			sameItems(t, b, c, func(c client) ([]*runtimeapi.ContainerStats, error) {
+				resp, err := c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{})
+				var all []*runtimeapi.ContainerStats
+				for _, stats := range resp.GetStats() { // all but the attributes changes from call to call
+					all = append(all, &runtimeapi.ContainerStats{Attributes: stats.Attributes})
+				}
+				return all, err
+			}, 1, func(s *side, stats *runtimeapi.ContainerStats) {
+				stats.Attributes.Id = s.id(stats.Attributes.Id)
+			})
+		})
+		t.Run(version+" pod stats", func(t *testing.T) {
+			sameItems(t, b, c, func(c client) ([]*runtimeapi.PodSandboxStats, error) {
+				resp, err := c.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{})
+				var all []*runtimeapi.PodSandboxStats
+				for _, stats := range resp.GetStats() {
+					linux := &runtimeapi.LinuxPodSandboxStats{}
+					for _, one := range stats.Linux.GetContainers() {
+						linux.Containers = append(linux.Containers, &runtimeapi.ContainerStats{Attributes: one.Attributes})
+					}
+					slices.SortFunc(linux.Containers, func(a, b *runtimeapi.ContainerStats) int {
+						return strings.Compare(a.Attributes.Id, b.Attributes.Id)
+					})
+					all = append(all, &runtimeapi.PodSandboxStats{Attributes: stats.Attributes, Linux: linux})
+				}
+				return all, err
+			}, 1, func(s *side, stats *runtimeapi.PodSandboxStats) {
+				stats.Attributes.Id = s.id(stats.Attributes.Id)
+				for _, c := range stats.Linux.Containers {
+					c.Attributes.Id = s.id(c.Attributes.Id)
+				}
+			})
+		})
+	}
+}
+
+// sameItems asserts that a list in front is the lists of the two runtimes, the primary's first, each item as
+// inFront leaves it. Each runtime must have some.
+func sameItems[M proto.Message](t *testing.T, b *bench, front client, list func(client) ([]M, error), some int, inFront func(*side, M)) {
+	t.Helper()
+	got, err := list(front)
+	require.NoError(t, err)
+	rest := got
+	for _, s := range b.sides() {
+		items, err := list(s.client)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, len(items), some)
+		require.GreaterOrEqual(t, len(rest), len(items))
+		for _, item := range items {
+			inFront(s, item)
+		}
+		// A runtime lists in no order, other than the one among its items and another's.
+		assert.Equal(t, texts(items), texts(rest[:len(items)]), s.Name)
+		rest = rest[len(items):]
+	}
+	assert.Empty(t, rest)
+}
+
+// texts are messages that can be compared, in the order of their texts.
+func texts[M proto.Message](items []M) []string {
+	var all []string
+	for _, item := range items {
+		b, err := prototext.MarshalOptions{Multiline: true}.Marshal(item)
+		if err != nil {
+			b = []byte(err.Error())
+		}
+		all = append(all, string(b))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestFiltersNarrowListsAcrossRuntimes(t *testing.T) {
+	b := start(t)
+	has := populate(t, b, dial(t, b.proxy.socket, v1))
+	one, two := b.one, b.two
+	red, blue := map[string]string{"color": "red"}, map[string]string{"color": "blue"}
+
+	pods := map[string]struct {
+		filter *runtimeapi.PodSandboxFilter
+		want   []string
+	}{
+		"none":              {nil, []string{has.ready[one].id, has.ready[two].id, has.stopped[one].id, has.stopped[two].id}},
+		"empty":             {&runtimeapi.PodSandboxFilter{}, []string{has.ready[one].id, has.ready[two].id, has.stopped[one].id, has.stopped[two].id}},
+		"id":                {&runtimeapi.PodSandboxFilter{Id: has.ready[one].id}, []string{has.ready[one].id}},
+		"id of two.test":    {&runtimeapi.PodSandboxFilter{Id: has.ready[two].id}, []string{has.ready[two].id}},
+		"short id":          {&runtimeapi.PodSandboxFilter{Id: short(has.ready[one].id)}, []string{has.ready[one].id}},
+		"short two.test":    {&runtimeapi.PodSandboxFilter{Id: short(has.ready[two].id)}, []string{has.ready[two].id}},
+		"state":             {&runtimeapi.PodSandboxFilter{State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY}}, []string{has.stopped[one].id, has.stopped[two].id}},
+		"label":             {&runtimeapi.PodSandboxFilter{LabelSelector: red}, []string{has.ready[one].id, has.ready[two].id}},
+		"id and label":      {&runtimeapi.PodSandboxFilter{Id: has.ready[two].id, LabelSelector: red}, []string{has.ready[two].id}},
+		"id, other label":   {&runtimeapi.PodSandboxFilter{Id: has.ready[two].id, LabelSelector: blue}, nil},
+		"unknown prefix":    {&runtimeapi.PodSandboxFilter{Id: "three.test__" + two.bare(t, has.ready[two].id)}, nil},
+		"wrong prefix":      {&runtimeapi.PodSandboxFilter{Id: two.id(one.bare(t, has.ready[one].id))}, nil},
+		"two.test, no pref": {&runtimeapi.PodSandboxFilter{Id: two.bare(t, has.ready[two].id)}, nil},
+	}
+	containers := map[string]struct {
+		filter *runtimeapi.ContainerFilter
+		want   []string
+	}{
+		"none":           {nil, []string{has.running[one], has.running[two], has.finished[one], has.finished[two]}},
+		"id":             {&runtimeapi.ContainerFilter{Id: has.running[one]}, []string{has.running[one]}},
+		"id of two.test": {&runtimeapi.ContainerFilter{Id: has.running[two]}, []string{has.running[two]}},
+		"short id":       {&runtimeapi.ContainerFilter{Id: short(has.running[one])}, []string{has.running[one]}},
+		"short two.test": {&runtimeapi.ContainerFilter{Id: short(has.running[two])}, []string{has.running[two]}},
+		"pod":            {&runtimeapi.ContainerFilter{PodSandboxId: has.ready[one].id}, []string{has.running[one], has.finished[one]}},
+		"pod, two.test":  {&runtimeapi.ContainerFilter{PodSandboxId: has.ready[two].id}, []string{has.running[two], has.finished[two]}},
+		"short pod":      {&runtimeapi.ContainerFilter{PodSandboxId: short(has.ready[two].id)}, []string{has.running[two], has.finished[two]}},
+		"pod of none":    {&runtimeapi.ContainerFilter{PodSandboxId: has.stopped[two].id}, nil},
+		"state":          {&runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}, []string{has.running[one], has.running[two]}},
+		"label":          {&runtimeapi.ContainerFilter{LabelSelector: blue}, []string{has.finished[one], has.finished[two]}},
+		"pod and state":  {&runtimeapi.ContainerFilter{PodSandboxId: has.ready[two].id, State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}}, []string{has.finished[two]}},
+		"pod and id":     {&runtimeapi.ContainerFilter{PodSandboxId: has.ready[two].id, Id: has.running[two]}, []string{has.running[two]}},
+		"of two":         {&runtimeapi.ContainerFilter{PodSandboxId: has.ready[one].id, Id: has.running[two]}, nil},
+		"unknown":        {&runtimeapi.ContainerFilter{PodSandboxId: "three.test__" + one.bare(t, has.ready[one].id)}, nil},
+	}
+	containerStats := map[string]struct {
+		filter *runtimeapi.ContainerStatsFilter
+		want   []string
+	}{
+		"none":     {nil, []string{has.running[one], has.running[two], has.finished[one], has.finished[two]}},
+		"id":       {&runtimeapi.ContainerStatsFilter{Id: has.running[two]}, []string{has.running[two]}},
+		"short id": {&runtimeapi.ContainerStatsFilter{Id: short(has.running[two])}, []string{has.running[two]}},
+		"pod":      {&runtimeapi.ContainerStatsFilter{PodSandboxId: has.ready[one].id}, []string{has.running[one], has.finished[one]}},
+		"label":    {&runtimeapi.ContainerStatsFilter{LabelSelector: blue}, []string{has.finished[one], has.finished[two]}},
+		"of two":   {&runtimeapi.ContainerStatsFilter{PodSandboxId: has.ready[one].id, Id: has.running[two]}, nil},
+		"unknown":  {&runtimeapi.ContainerStatsFilter{Id: "three.test__" + one.bare(t, has.running[one])}, nil},
+	}
+	podStats := map[string]struct {
+		filter *runtimeapi.PodSandboxStatsFilter
+		want   []string
+	}{
+		"none":     {nil, []string{has.ready[one].id, has.ready[two].id}},
+		"id":       {&runtimeapi.PodSandboxStatsFilter{Id: has.ready[two].id}, []string{has.ready[two].id}},
+		"short id": {&runtimeapi.PodSandboxStatsFilter{Id: short(has.ready[two].id)}, []string{has.ready[two].id}},
+		"label":    {&runtimeapi.PodSandboxStatsFilter{LabelSelector: red}, []string{has.ready[one].id, has.ready[two].id}},
+		"unknown":  {&runtimeapi.PodSandboxStatsFilter{Id: "three.test__" + one.bare(t, has.ready[one].id)}, nil},
+	}
+	for _, version := range []string{v1, v1alpha2} {
+		c := dial(t, b.proxy.socket, version)
+		for name, test := range pods {
+			t.Run(version+" pods by "+name, func(t *testing.T) {
+				resp, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: test.filter})
+				require.NoError(t, err)
+				assert.ElementsMatch(t, test.want, ids(resp.Items, (*runtimeapi.PodSandbox).GetId))
+			})
+		}
+		for name, test := range containers {
+			t.Run(version+" containers by "+name, func(t *testing.T) {
+				resp, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: test.filter})
+				require.NoError(t, err)
+				assert.ElementsMatch(t, test.want, ids(resp.Containers, (*runtimeapi.Container).GetId))
+			})
+		}
+		for name, test := range containerStats {
+			t.Run(version+" container stats by "+name, func(t *testing.T) {
+				resp, err := c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{Filter: test.filter})
+				require.NoError(t, err)
+				assert.ElementsMatch(t, test.want, ids(resp.Stats, func(s *runtimeapi.ContainerStats) string { return s.Attributes.Id }))
+			})
+		}
+		for name, test := range podStats {
+			t.Run(version+" pod stats by "+name, func(t *testing.T) {
+				resp, err := c.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{Filter: test.filter})
+				require.NoError(t, err)
+				assert.ElementsMatch(t, test.want, ids(resp.Stats, func(s *runtimeapi.PodSandboxStats) string { return s.Attributes.Id }))
+			})
+		}
+	}
+}
+
+// ids are the names of items.
+func ids[M any](items []M, id func(M) string) []string {
+	var all []string
+	for _, item := range items {
+		all = append(all, id(item))
+	}
+	return all
+}
+
+// short is the beginning of a front id, as crictl shows it.
+func short(id string) string { return id[:len(id)-64+13] }
+
+func TestUniqueBeginningsOfIDsAreUnderstood(t *testing.T) {
+	each(t, func(t *testing.T, b *bench, s *side, c client) {
+		p, others := run(t, c, s, "short"), run(t, c, b.other(s), "others")
+		id, bystander := p.start(t), others.start(t)
+		pod, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: short(p.id)})
+		require.NoError(t, err)
+		assert.Equal(t, p.id, pod.Status.Id)
+		container, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: short(id)})
+		require.NoError(t, err)
+		assert.Equal(t, id, container.Status.Id)
+		assert.Equal(t, "testbed/app:1\n", p.exec(t, short(id), "app", "file", "/etc/image"))
+
+		if s == b.two { // what looks like the primary's is the primary's, and not searched for elsewhere
+			bare := s.bare(t, id)
+			for _, unprefixed := range []string{bare, bare[:13]} {
+				_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: unprefixed})
+				assert.Equal(t, codes.NotFound, status.Code(err), err)
+			}
+		}
+
+		_, err = c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: short(id), Timeout: 20})
+		require.NoError(t, err)
+		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, p.status(t, id).State)
+		_, err = c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: short(id)})
+		require.NoError(t, err)
+		assert.Empty(t, s.containers(t))
+		_, err = c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: short(p.id)})
+		require.NoError(t, err)
+		_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: short(p.id)})
+		require.NoError(t, err)
+		assert.Empty(t, s.pods(t))
+		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, others.status(t, bystander).State)
+	})
+}
+
+// byID are the methods that are about one pod or container, with the field that names it. CheckpointPod names
+// containers as well.
+func byID(t testing.TB) map[string]protoreflect.Name {
+	t.Helper()
+	methods := map[string]protoreflect.Name{}
+	services := runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto.Services()
+	for i := range services.Len() {
+		for j := range services.Get(i).Methods().Len() {
+			m := services.Get(i).Methods().Get(j)
+			for _, field := range []protoreflect.Name{"pod_sandbox_id", "container_id"} {
+				if m.Input().Fields().ByName(field) != nil {
+					methods[fmt.Sprintf("/%s/%s", services.Get(i).FullName(), m.Name())] = field
+				}
+			}
+		}
+	}
+	require.Len(t, methods, 19, "methods by id: %v", slices.Collect(maps.Keys(methods)))
+	return methods
+}
+
+// newRequest returns an empty request of a method of v1.
+func newRequest(t testing.TB, method string) protoreflect.Message {
+	t.Helper()
+	services := runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto.Services()
+	for i := range services.Len() {
+		for j := range services.Get(i).Methods().Len() {
+			m := services.Get(i).Methods().Get(j)
+			if fmt.Sprintf("/%s/%s", services.Get(i).FullName(), m.Name()) == method {
+				typ, err := protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
+				require.NoError(t, err)
+				return typ.New()
+			}
+		}
+	}
+	require.Fail(t, "no such method", method)
+	return nil
+}
+
+func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
+	b := start(t)
+	relays := []*relay{newRelay(t, b.one.Socket(), nil), newRelay(t, b.two.Socket(), nil)}
+	p := inFrontOf(t, relays[0].socket, relays[1].socket)
+	c := dial(t, p.socket, v1)
+	pods, running := map[*side]*pod{}, map[*side]string{}
+	for _, s := range b.sides() {
+		pods[s] = run(t, c, s, "prefix")
+		running[s] = pods[s].start(t)
+	}
+	cc := raw(t, p.socket)
+	ctx, key := marked(t.Context())
+	for method, field := range byID(t) {
+		for _, s := range b.sides() {
+			back := pods[s].back(t)
+			if field == "container_id" {
+				back = s.bare(t, running[s])
+			}
+			for _, version := range []string{v1, v1alpha2, v1alpha1} {
+				for _, id := range []string{"three.test__" + back, "TWO.TEST__" + back, "two.test.__" + back, "__" + back, "two__" + back, "three.test__"} {
+					request := newRequest(t, method)
+					request.Set(request.Descriptor().Fields().ByName(field), protoreflect.ValueOfString(id))
+					got := call(t, ctx, cc, versioned{version: version}.name(method), marshal(t, request.Interface()), nil)
+					assert.Equal(t, codes.NotFound, got.status.Code(), "%s %s %q: %v", version, method, id, got.status)
+					assert.Contains(t, got.status.Message(), id)
+					assert.Contains(t, got.status.Message(), second, "it tells what there is")
+				}
+			}
+		}
+	}
+	for i, s := range b.sides() {
+		assert.Empty(t, relays[i].find(key), "calls that %s got", s.Name)
+		assert.Equal(t, runtimeapi.PodSandboxState_SANDBOX_READY, s.pods(t)[pods[s].back(t)].State)
+		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, pods[s].status(t, running[s]).State)
+	}
+
+	// The relays do see calls.
+	ctx, key = marked(t.Context())
+	_, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	require.NoError(t, err)
+	assert.Len(t, relays[0].find(key), 1)
+	assert.Len(t, relays[1].find(key), 1)
+}
+
+// CheckpointPod is the one call that names several things.
+func TestACallThatNamesThingsOfTwoRuntimesIsRefused(t *testing.T) {
+	b := start(t)
+	c := dial(t, b.proxy.socket, v1)
+	one, two := run(t, c, b.one, "first"), run(t, c, b.two, "second")
+	_, err := c.CheckpointPod(t.Context(), &runtimeapi.CheckpointPodRequest{PodSandboxId: one.id, ContainerIds: []string{two.id}})
+	assert.Equal(t, codes.InvalidArgument, status.Code(err), err)
+	assert.ErrorContains(t, err, two.id)
+	_, err = c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: one.id, SandboxConfig: one.config, Config: testbed.ContainerConfig("app", b.two.image(b.two.app())),
+	})
+	assert.Equal(t, codes.InvalidArgument, status.Code(err), err)
+	for _, s := range b.sides() {
+		assert.Empty(t, s.containers(t))
+	}
+}
