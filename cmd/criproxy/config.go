@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/criadapter"
@@ -17,6 +18,9 @@ import (
 // DefaultListen is the socket that kubelet connects to.
 const DefaultListen = "/run/criproxy.sock"
 
+// DefaultAdmin is the admin socket beside DefaultListen.
+const DefaultAdmin = "/run/criproxy.admin.sock"
+
 // maxSocketPath is the longest path that a unix socket can have, unix(7).
 const maxSocketPath = 107
 
@@ -26,6 +30,11 @@ type Config struct {
 	// Listen is the path of the socket that kubelet, crictl and other clients
 	// connect to. Optional: /run/criproxy.sock.
 	Listen string `yaml:"listen"`
+
+	// Admin is the path of the socket for criproxy's own commands, which only the user
+	// that it runs as can use. Optional: beside Listen, with "admin" before the ending;
+	// "none" opens no such socket.
+	Admin string `yaml:"admin"`
 
 	// Backends are the runtimes. The one without a name, or if all have one the
 	// first, is the primary: it gets all that nothing directs elsewhere.
@@ -113,6 +122,22 @@ func (c *Config) check() error {
 	if err := checkSocketPath(c.Listen); err != nil {
 		fail("listen: %w", err)
 	}
+	switch {
+	case c.Admin == "none":
+		c.Admin = ""
+	case c.Admin != "":
+		if err := checkSocketPath(c.Admin); err != nil {
+			fail("admin: %w", err)
+		}
+		if c.Admin == c.Listen {
+			fail("admin: %s is the socket to listen on as well; kubelet would reach criproxy's own commands", c.Admin)
+		}
+	default:
+		// A path that is too long is nobody's mistake: there is no such socket then.
+		if path := besideListen(c.Listen); checkSocketPath(path) == nil {
+			c.Admin = path
+		}
+	}
 	if len(c.Backends) == 0 {
 		fail("no runtime to connect to: use -connect /run/containerd/containerd.sock, or backends in a -config file")
 	}
@@ -122,6 +147,9 @@ func (c *Config) check() error {
 		at := fmt.Sprintf("backends[%d]", i)
 		if err := checkSocketPath(b.Address); err != nil {
 			fail("%s: %w", at, err)
+		}
+		if b.Address == c.Admin && b.Address != "" {
+			fail("%s: %s is the admin socket as well; choose another one with -admin", at, b.Address)
 		}
 		if b.Address == c.Listen {
 			fail("%s: %s is the socket to listen on as well; criproxy would call itself", at, b.Address)
@@ -207,6 +235,12 @@ func (c *Config) check() error {
 		c.Backends[0] = b
 	}
 	return nil
+}
+
+// besideListen is where the admin socket is, unless the configuration says otherwise.
+func besideListen(listen string) string {
+	ending := filepath.Ext(listen)
+	return strings.TrimSuffix(listen, ending) + ".admin" + ending
 }
 
 func checkSocketPath(path string) error {

@@ -20,6 +20,7 @@ type flags struct {
 	config     string
 	connect    string
 	listen     string
+	admin      string
 	streamURL  string
 	streamPort int
 	maxMessage int
@@ -39,6 +40,7 @@ func newFlags() (*flag.FlagSet, *flags) {
 	fs.StringVar(&f.config, "config", "", "read the configuration from YAML `FILE`; flags go before what is in it")
 	fs.StringVar(&f.connect, "connect", "", "the runtimes, as `PATH,NAME:PATH,...` of their sockets; the one without a name is the primary, which gets all that nothing directs elsewhere")
 	fs.StringVar(&f.listen, "listen", "", "the `PATH` of the socket that kubelet connects to (default "+DefaultListen+")")
+	fs.StringVar(&f.admin, "admin", "", "the `PATH` of the socket for criproxy's own commands, which only the user it runs as can use; none opens no such socket (default beside that of -listen: "+DefaultAdmin+")")
 	fs.StringVar(&f.streamURL, "streamUrl", "", "complete URLs of exec, attach and port-forward that a runtime returns without a host with `URL`; those with a host pass as they are")
 	fs.IntVar(&f.streamPort, "streamPort", 0, "as -streamUrl, with the address of this node and `PORT` (default 11250)")
 	fs.IntVar(&f.maxMessage, "max-message-bytes", 0, "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)")
@@ -90,6 +92,9 @@ func (f *flags) apply(c *Config) error {
 	}
 	if f.given["listen"] {
 		c.Listen = f.listen
+	}
+	if f.given["admin"] {
+		c.Admin = f.admin
 	}
 	if f.given["streamUrl"] {
 		c.StreamURL = f.streamURL

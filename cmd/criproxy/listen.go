@@ -14,21 +14,24 @@ import (
 // socketMode is that of containerd's own socket.
 const socketMode = 0o660
 
-// listen opens the socket at path. A socket file that nobody serves any more is
-// replaced; one that is served is left alone. Two processes that start at the
-// same time cannot steal it from each other.
-func listen(path string) (net.Listener, error) {
-	l, err := openSocket(path)
+// listen opens the socket that clients connect to. A socket file that nobody serves
+// any more is replaced; one that is served is left alone. Two processes that start at
+// the same time cannot steal it from each other.
+func listen(path string) (net.Listener, error) { return listenAs(path, socketMode, "-listen") }
+
+// listenAs opens the socket at path, which a flag says, with a mode.
+func listenAs(path string, mode os.FileMode, flag string) (net.Listener, error) {
+	l, err := openSocket(path, mode, flag)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
 	return l, nil
 }
 
-func openSocket(path string) (net.Listener, error) {
+func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("the folder %s does not exist; create it, or choose another path with -listen", filepath.Dir(path))
+		return nil, fmt.Errorf("the folder %s does not exist; create it, or choose another path with %s", filepath.Dir(path), flag)
 	} else if err != nil {
 		return nil, err
 	}
@@ -37,22 +40,22 @@ func openSocket(path string) (net.Listener, error) {
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("locking the folder: %w", err)
 	}
-	if err := makeWay(path); err != nil {
+	if err := makeWay(path, flag); err != nil {
 		return nil, err
 	}
 	// With the mode from the start: a socket that others may connect to for a
 	// moment is one that they have connected to.
-	old := unix.Umask(0o777 &^ socketMode)
+	old := unix.Umask(int(0o777 &^ mode))
 	l, err := net.Listen("unix", path)
 	unix.Umask(old)
 	if errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("the folder %s cannot be written to by uid %d; run as root, or choose another path with -listen", filepath.Dir(path), os.Getuid())
+		return nil, fmt.Errorf("the folder %s cannot be written to by uid %d; run as root, or choose another path with %s", filepath.Dir(path), os.Getuid(), flag)
 	}
 	return l, err
 }
 
 // makeWay removes a socket file that is left over at path.
-func makeWay(path string) error {
+func makeWay(path, flag string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -61,12 +64,12 @@ func makeWay(path string) error {
 		return err
 	}
 	if info.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("there is a file that is no socket (%s); remove it, or choose another path with -listen", info.Mode())
+		return fmt.Errorf("there is a file that is no socket (%s); remove it, or choose another path with %s", info.Mode(), flag)
 	}
 	conn, err := net.DialTimeout("unix", path, 5*time.Second)
 	if err == nil {
 		defer conn.Close() // nothing was sent
-		return fmt.Errorf("%s is serving it already; stop it, or choose another path with -listen", peer(conn))
+		return fmt.Errorf("%s is serving it already; stop it, or choose another path with %s", peer(conn), flag)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("cannot tell whether it is in use: %w", err)

@@ -48,7 +48,14 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 		p.close()
 		return err
 	}
-	klog.InfoS("Serving", "socket", cfg.Listen, "backends", len(cfg.Backends), "version", version)
+	if cfg.Admin == "" {
+		klog.InfoS("There is no admin socket: criproxy's own commands cannot reach this process")
+	} else if p.admin.listener, err = listenAs(cfg.Admin, adminMode, "-admin"); err != nil {
+		l.Close()
+		p.close()
+		return err
+	}
+	klog.InfoS("Serving", "socket", cfg.Listen, "admin", cfg.Admin, "backends", len(cfg.Backends), "version", version)
 	return p.run(ctx, l)
 }
 
@@ -57,6 +64,7 @@ type proxy struct {
 	director *director.Director
 	backends []*backend
 	server   *grpc.Server
+	admin    *admin
 }
 
 // newProxy builds all of it, and starts nothing.
@@ -90,6 +98,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 		// Whatever keepalive a client likes: the socket is local.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
+	p.admin = newAdmin(p)
 	return p, nil
 }
 
@@ -113,6 +122,8 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	if len(p.backends) > 1 {
 		wg.Go(func() { watchDrivers(connected, p.backends) })
 	}
+	stopAdmin := p.admin.start()
+	defer stopAdmin()
 	served := make(chan error, 1)
 	go func() { served <- p.server.Serve(l) }()
 	select {

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// adminMode lets nobody but the user that criproxy runs as connect to the admin
+// socket: what is to be had there tells of all pods.
+const adminMode = 0o600
+
+// admin is the HTTP server on the admin socket, for criproxy's own commands and for
+// whoever watches over it.
+type admin struct {
+	mux      *http.ServeMux
+	listener net.Listener // nil if there is no admin socket
+}
+
+// newAdmin returns the admin server of a proxy. A file that adds something to it has
+// a function with its handlers, which is called here.
+func newAdmin(_ *proxy) *admin {
+	a := &admin{mux: http.NewServeMux()}
+	a.mux.HandleFunc("GET /version", serveVersion)
+	return a
+}
+
+// start serves the admin socket, if there is one. The function that it returns stops
+// that, and returns when nothing of it is left; handlers see their requests' context
+// end.
+func (a *admin) start() (stop func()) {
+	if a.listener == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &http.Server{
+		Handler:           a.mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+			klog.ErrorS(err, "The admin socket is no longer served", "socket", a.listener.Addr())
+		}
+	}()
+	return func() {
+		cancel()
+		bounded, stopWaiting := context.WithTimeout(context.Background(), time.Second)
+		defer stopWaiting()
+		if s.Shutdown(bounded) != nil {
+			_ = s.Close() // somebody who reads nothing
+		}
+		<-done
+	}
+}
+
+// versionInfo is the answer to GET /version.
+type versionInfo struct {
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+}
+
+func serveVersion(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, versionInfo{Version: version, PID: os.Getpid()})
+}
+
+// writeJSON answers with v.
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // fails when the client has gone
+}
+
+// adminClient is a client of the admin socket at path.
+type adminClient struct {
+	path string
+	http *http.Client
+}
+
+func newAdminClient(path string) *adminClient {
+	return &adminClient{path: path, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		},
+		DisableKeepAlives: true,
+	}}}
+}
+
+// get asks for a path, such as "/version?a=b". The body is the caller's to close.
+func (c *adminClient) get(ctx context.Context, path string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://criproxy"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no admin socket at %s; is criproxy running, and with this -admin?", c.path)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("nobody serves the admin socket %s any more; start criproxy", c.path)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("the admin socket %s is only for the user that criproxy runs as; run this as root", c.path)
+	case err != nil:
+		return nil, fmt.Errorf("asking criproxy at %s: %w", c.path, err)
+	}
+	if response.StatusCode/100 == 2 {
+		return response, nil
+	}
+	defer response.Body.Close() // an error's, which is read below
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10))
+	if response.StatusCode == http.StatusNotFound {
+		return nil, fmt.Errorf("the criproxy at %s does not know %s; it may be an older one", c.path, path)
+	}
+	return nil, fmt.Errorf("criproxy at %s: %s", c.path, strings.TrimSpace(string(text)))
+}
