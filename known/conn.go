@@ -101,7 +101,9 @@ type Conn struct {
 	check chan struct{}   // asks Run to look now
 	seen  chan struct{}   // closed when the backend has been seen
 
-	unsaved bool // the file could not be written, and that was told; Run's own
+	saving   sync.Mutex // guards the file, and what follows
+	unsaved  bool       // the file could not be written, and that was told
+	released bool       // the file is somebody else's now
 
 	mu       sync.Mutex // guards what follows, and the memory of all lists
 	state    State

@@ -101,6 +101,8 @@ func decodeFile(data []byte) (*fileContent, error) {
 // saveNews writes the file if something in it would be different. A failure is
 // tried again next time, and told once until it succeeds.
 func (c *Conn) saveNews() {
+	c.saving.Lock()
+	defer c.saving.Unlock()
 	c.mu.Lock()
 	for _, l := range c.lists {
 		if l.settle() {
@@ -109,7 +111,7 @@ func (c *Conn) saveNews() {
 	}
 	news := c.news && c.state.Seen
 	c.mu.Unlock()
-	if !news {
+	if !news || c.released {
 		return
 	}
 	err := c.save()
@@ -120,6 +122,24 @@ func (c *Conn) saveNews() {
 		s.Err = err
 		c.cfg.Watch(s)
 	}
+}
+
+// Save writes the file now, for whoever is about to read it.
+func (c *Conn) Save() error {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	if c.released {
+		return nil
+	}
+	return c.save()
+}
+
+// Release leaves the file to somebody else, who has read it: from here on it is
+// not written any more.
+func (c *Conn) Release() {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	c.released = true
 }
 
 // save writes the file, so that whoever reads it finds the old one or the new

@@ -42,7 +42,7 @@ func (c *Conn) Run(ctx context.Context) error {
 		}
 		c.saveNews()
 		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
-			return c.save()
+			return c.Save()
 		}
 	}
 }

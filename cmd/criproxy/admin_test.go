@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -67,3 +68,5 @@ func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
 	<-ended
 	assert.NoFileExists(t, filepath.Join(dir, "a"))
 }
+
+func jsonDecode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }

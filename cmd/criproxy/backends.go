@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -27,9 +28,11 @@ import (
 // have to be kept alive.
 type backend struct {
 	cfg   BackendConfig
+	key   string // of what it was built from; see stackKey
 	conn  *director.Conn
 	known *known.Conn // nil for a single runtime
 	top   grpc.ClientConnInterface
+	stop  context.CancelFunc // nil until it runs; the proxy's own
 
 	mu     sync.Mutex
 	driver *runtimeapi.CgroupDriver // nil until it is known
@@ -39,7 +42,7 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 
 // newBackend builds the stack for the i-th runtime of cfg.
 func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[i]}
+	b := &backend{cfg: cfg.Backends[i], key: cfg.stackKey(i)}
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Name:        b.cfg.Name,
@@ -78,14 +81,27 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 	return b, nil
 }
 
-// director returns the backend for the multiplexer.
-func (b *backend) director() director.Backend {
+// stackKey is the same for two configurations whose i-th runtime needs the same
+// stack of connections.
+func (c *Config) stackKey(i int) string {
+	b := c.Backends[i]
+	b.Handlers, b.Credentials = nil, false // what the director does, not the stack
+	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.EventInterval, c.StateDir})
+	if err != nil {
+		panic(err) // strings, numbers and booleans
+	}
+	return string(key)
+}
+
+// director returns the backend for the multiplexer. cfg may differ from what the
+// stack was built from in what the key leaves out.
+func (b *backend) director(cfg BackendConfig) director.Backend {
 	return director.Backend{
-		Name:    b.cfg.Name,
+		Name:    cfg.Name,
 		Conn:    b.top,
 		Known:   b.known,
-		Trusted: b.cfg.Credentials,
-		Maps:    map[string]map[string]string{criadapter.Handlers: b.cfg.Handlers},
+		Trusted: cfg.Credentials,
+		Maps:    map[string]map[string]string{criadapter.Handlers: cfg.Handlers},
 	}
 }
 
@@ -141,9 +157,10 @@ func (b *backend) changed(s known.State) {
 // watchDrivers tells when the cgroup driver of a runtime is not that of the
 // primary, each time one comes up: kubelet makes one tree of cgroups, and writes the
 // names of its groups in one way.
-func watchDrivers(ctx context.Context, backends []*backend) {
+func watchDrivers(ctx context.Context, all func() []*backend) {
 	told := map[string]bool{}
 	for {
+		backends := all()
 		for _, b := range backends {
 			b.askDriver(ctx)
 		}
@@ -209,7 +226,7 @@ func (c *Config) stateFile(b BackendConfig) string {
 
 // makeStateDir makes the state folder, or says what its lack means.
 func (c *Config) makeStateDir() {
-	if c.StateDir == "" || len(c.Backends) == 1 {
+	if c.StateDir == "" || len(c.Backends) < 2 {
 		return
 	}
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {

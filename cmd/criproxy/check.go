@@ -91,8 +91,8 @@ func (c *Config) examine(ctx context.Context) (*report, error) {
 	var wg sync.WaitGroup
 	for i, b := range c.Backends {
 		wg.Go(func() {
-			r.Backends[i] = examineBackend(ctx, b, p.backends[i].conn)
-			p.backends[i].askDriver(ctx)
+			r.Backends[i] = examineBackend(ctx, b, p.backends()[i].conn)
+			p.backends()[i].askDriver(ctx)
 		})
 	}
 	wg.Wait()
@@ -101,8 +101,8 @@ func (c *Config) examine(ctx context.Context) (*report, error) {
 			r.Errors = append(r.Errors, fmt.Sprintf("backend %s (%s) %s", b.Name, b.Address, b.Error))
 		}
 	}
-	for _, b := range p.backends[1:] {
-		if text := driverMismatch(p.backends[0], b); text != "" {
+	for _, b := range p.backends()[1:] {
+		if text := driverMismatch(p.backends()[0], b); text != "" {
 			r.Errors = append(r.Errors, text)
 		}
 	}

@@ -31,6 +31,10 @@ type Config struct {
 	// connect to. Optional: /run/criproxy.sock.
 	Listen string `yaml:"listen"`
 
+	// Listeners are further sockets, for clients that may not do everything, and what is
+	// particular about the main one. Optional.
+	Listeners []ListenerConfig `yaml:"listeners"`
+
 	// Admin is the path of the socket for criproxy's own commands, which only the user
 	// that it runs as can use. Optional: beside Listen, with "admin" before the ending;
 	// "none" opens no such socket.
@@ -138,6 +142,7 @@ func (c *Config) check() error {
 			c.Admin = path
 		}
 	}
+	c.checkListeners(fail)
 	if len(c.Backends) == 0 {
 		fail("no runtime to connect to: use -connect /run/containerd/containerd.sock, or backends in a -config file")
 	}
@@ -235,6 +240,26 @@ func (c *Config) check() error {
 		c.Backends[0] = b
 	}
 	return nil
+}
+
+// needsRestart names the differences between c and next that take effect only in a
+// process that begins with them.
+func (c *Config) needsRestart(next *Config) []string {
+	var all []string
+	if c.Admin != next.Admin {
+		all = append(all, fmt.Sprintf("admin: %s, was %s", orNone(next.Admin), orNone(c.Admin)))
+	}
+	if c.MaxMessageBytes != next.MaxMessageBytes {
+		all = append(all, fmt.Sprintf("maxMessageBytes: %d, was %d", next.MaxMessageBytes, c.MaxMessageBytes))
+	}
+	return all
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
 }
 
 // besideListen is where the admin socket is, unless the configuration says otherwise.

@@ -72,13 +72,12 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	if err != nil {
 		return err
 	}
-	l, err := listen(cfg.Listen)
-	if err != nil {
+	if err := p.openAll(nil); err != nil {
 		p.close()
 		return err
 	}
 	proxies.Go(func() {
-		if runErr := p.run(proxying, l); runErr != nil {
+		if runErr := p.run(proxying, nil); runErr != nil {
 			fmt.Fprintf(errOut, "criproxy: %v\n", runErr)
 		}
 	})

@@ -11,15 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketMode is that of containerd's own socket.
-const socketMode = 0o660
-
-// listen opens the socket that clients connect to. A socket file that nobody serves
-// any more is replaced; one that is served is left alone. Two processes that start at
-// the same time cannot steal it from each other.
-func listen(path string) (net.Listener, error) { return listenAs(path, socketMode, "-listen") }
-
-// listenAs opens the socket at path, which a flag says, with a mode.
+// listenAs opens the socket at path, which a flag says, with a mode. A socket file that
+// nobody serves any more is replaced; one that is served is left alone. Two processes
+// that start at the same time cannot steal it from each other.
 func listenAs(path string, mode os.FileMode, flag string) (net.Listener, error) {
 	l, err := openSocket(path, mode, flag)
 	if err != nil {
@@ -69,7 +63,7 @@ func makeWay(path, flag string) error {
 	conn, err := net.DialTimeout("unix", path, 5*time.Second)
 	if err == nil {
 		defer conn.Close() // nothing was sent
-		return fmt.Errorf("%s is serving it already; stop it, or choose another path with %s", peer(conn), flag)
+		return fmt.Errorf("%s is serving it already; stop it, or choose another path with %s", peerName(conn), flag)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("cannot tell whether it is in use: %w", err)
@@ -80,8 +74,8 @@ func makeWay(path, flag string) error {
 	return nil
 }
 
-// peer names the process at the other end of a unix connection.
-func peer(conn net.Conn) string {
+// peerName names the process at the other end of a unix connection.
+func peerName(conn net.Conn) string {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
 		return "another process"

@@ -249,7 +249,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 func (n *node) known() *node {
 	n.Helper()
 	for i, m := range n.runtimes {
-		b := n.proxy.backends[i]
+		b := n.proxy.backends()[i]
 		for range 3 { // the first may have been under way, the last is not over yet
 			rounds := len(m.Calls("ListContainers"))
 			err := b.top.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
@@ -268,13 +268,13 @@ func (n *node) known() *node {
 // isDown waits until the proxy takes runtime i for down, isUp for up.
 func (n *node) isDown(i int) {
 	n.Helper()
-	eventually(n, fmt.Sprintf("runtime %d is down", i), func() bool { return !n.proxy.backends[i].known.State().Up })
+	eventually(n, fmt.Sprintf("runtime %d is down", i), func() bool { return !n.proxy.backends()[i].known.State().Up })
 }
 
 func (n *node) isUp(i int) {
 	n.Helper()
 	eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
-		s := n.proxy.backends[i].known.State()
+		s := n.proxy.backends()[i].known.State()
 		return s.Up && s.Seen
 	})
 }

@@ -315,7 +315,7 @@ func TestACommandThatTakesTooLongIsNoOutage(t *testing.T) {
 		p := n.run(i, "slow", 1)
 		_, err := n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: p.containers[0], Cmd: []string{"sleep", "60"}, Timeout: 1})
 		assertCode(t, codes.DeadlineExceeded, err)
-		assert.True(t, n.proxy.backends[i].known.State().Up)
+		assert.True(t, n.proxy.backends()[i].known.State().Up)
 		n.runtimes[i].when(failing(status.Error(codes.DeadlineExceeded, "probe timed out"), "ExecSync"))
 		_, err = n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: p.containers[0]})
 		assert.Equal(t, status.New(codes.DeadlineExceeded, "probe timed out").String(), status.Convert(err).String(), "as the runtime said it")

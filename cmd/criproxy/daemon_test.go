@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/fakecri"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A process is the real main, with a configuration file and two runtimes in memory.
+type process struct {
+	testing.TB
+	dir, config, front string
+	log                string
+	runtimes           []*machine
+}
+
+func newProcess(t *testing.T) *process {
+	dir, err := os.MkdirTemp("", "proc") // t.TempDir is too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	p := &process{TB: t, dir: dir, config: filepath.Join(dir, "c.yaml"), front: filepath.Join(dir, "front.sock"), log: filepath.Join(dir, "log")}
+	for i, name := range []string{"", "beta.io"} {
+		m := newMachine(t, name, filepath.Join(dir, fmt.Sprintf("%d.sock", i)), fakecri.Config{})
+		m.start()
+		p.runtimes = append(p.runtimes, m)
+	}
+	p.write("")
+	return p
+}
+
+// write writes the configuration, with more behind what there always is.
+func (p *process) write(more string) {
+	text := fmt.Sprintf("listen: %s\nstateDir: %s\nbackends:\n- address: %s/0.sock\n- {name: beta.io, address: %s/1.sock}\n%s",
+		p.front, filepath.Join(p.dir, "state"), p.dir, p.dir, more)
+	require.NoError(p, os.WriteFile(p.config+".new", []byte(text), 0o600))
+	require.NoError(p, os.Rename(p.config+".new", p.config))
+}
+
+// launch starts it and returns when it serves.
+func (p *process) launch() *exec.Cmd {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(p, err)
+	defer log.Close() // the process has its own
+	cmd := exec.Command("criproxy", "-config", p.config, "-logtostderr")
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(p, cmd.Start())
+	eventually(p, "it serves", func() bool {
+		conn, err := net.Dial("unix", besideListen(p.front)) // which comes last
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	return cmd
+}
+
+func (p *process) logged(text string) int {
+	data, err := os.ReadFile(p.log)
+	require.NoError(p, err)
+	return strings.Count(string(data), text)
+}
+
+func (p *process) connect(path string) *grpc.ClientConn {
+	cc, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(p, err)
+	p.Cleanup(func() { cc.Close() }) // nothing is left to be done
+	return cc
+}
+
+// hammer makes calls at full rate until the function that it returns is called, which
+// returns how many were made. Any that fails fails the test.
+func (p *process) hammer() func() int64 {
+	ctx, cancel := context.WithCancel(context.Background())
+	var calls atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := client.ListPodSandbox(context.Background(), &runtimeapi.ListPodSandboxRequest{}); err != nil {
+					p.Errorf("a call failed: %v", err)
+					return
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	return func() int64 {
+		cancel()
+		wg.Wait()
+		return calls.Load()
+	}
+}
+
+// end stops the process that serves now.
+func (p *process) end() {
+	pid := p.serving()
+	require.NoError(p, syscall.Kill(pid, syscall.SIGTERM))
+	eventually(p, "it has ended", func() bool {
+		_, err := net.Dial("unix", p.front)
+		return err != nil
+	})
+}
+
+// serving returns the process that answers on the admin socket.
+func (p *process) serving() int {
+	response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/version")
+	require.NoError(p, err)
+	defer response.Body.Close()
+	var v versionInfo
+	require.NoError(p, jsonDecode(response.Body, &v))
+	return v.PID
+}
+
+func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
+	p := newProcess(t)
+	first := p.launch()
+	before, err := os.Stat(p.front)
+	require.NoError(t, err)
+	stop := p.hammer()
+	for i := range 50 {
+		p.write(fmt.Sprintf("listBudget: %dms\n", 2000+i))
+		require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
+		eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") > i })
+	}
+	pid := p.serving()
+	assert.Equal(t, first.Process.Pid, pid)
+	for range 10 {
+		old := pid
+		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
+		eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
+	}
+	require.NoError(t, first.Wait(), "the first process ends, and says all is well")
+	after, err := os.Stat(p.front)
+	require.NoError(t, err)
+	assert.Equal(t, before.Sys().(*syscall.Stat_t).Ino, after.Sys().(*syscall.Stat_t).Ino, "the socket is still the same")
+	calls := stop()
+	assert.Greater(t, calls, int64(60))
+	t.Logf("%d calls", calls)
+	p.end()
+}
+
+func TestABadFileChangesNothingAndIsReloadedWhenItIsMended(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	stop := p.hammer()
+	p.write("listBudgte: 3s\n")
+	eventually(t, "the mistake is logged", func() bool { return p.logged(`did you mean \"listBudget\"?`) == 1 })
+	p.write("listBudget: 3s\n")
+	eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") == 1 })
+	stop()
+	p.end()
+}
+
+func TestAReadOnlySocketLetsOnlyLook(t *testing.T) {
+	p := newProcess(t)
+	ro := filepath.Join(p.dir, "ro.sock")
+	p.write("listeners:\n- path: " + ro + "\n  mode: '0666'\n  access: [{methods: [read-only]}]\n")
+	p.launch()
+	info, err := os.Stat(ro)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o666), info.Mode().Perm())
+	cc := p.connect(ro)
+	reads := map[string]bool{}
+	for _, m := range criadapter.Schema().Methods() {
+		for _, pkg := range []string{"runtime.v1.", "runtime.v1alpha2.", "runtime."} {
+			name := strings.Replace(m.Name, "runtime.v1.", pkg, 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name, grpc.ForceCodecV2(codec.Raw))
+			require.NoError(t, err)
+			require.NoError(t, cs.SendMsg(&codec.Frame{}))
+			require.NoError(t, cs.CloseSend())
+			if endless(name) {
+				cancel()
+			}
+			err = cs.RecvMsg(&codec.Frame{})
+			cancel()
+			if status.Code(err) != codes.PermissionDenied {
+				reads[filepath.Base(name)] = true
+			}
+		}
+	}
+	for _, m := range criadapter.Schema().Methods() {
+		short := filepath.Base(m.Name)
+		looks := strings.HasPrefix(short, "List") || strings.HasPrefix(short, "Stream") || strings.HasSuffix(short, "Status") || strings.HasSuffix(short, "Stats") ||
+			short == "Version" || short == "RuntimeConfig" || short == "ImageFsInfo" || short == "GetContainerEvents"
+		assert.Equal(t, looks, reads[short], short)
+	}
+	err = cc.Invoke(t.Context(), "/containerd.services.containers.v1.Containers/List", &codec.Frame{}, &codec.Frame{}, grpc.ForceCodecV2(codec.Raw))
+	assert.Equal(t, codes.PermissionDenied, status.Code(err), "other services of the runtime are not CRI: %v", err)
+	p.end()
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// ListenerConfig is a socket that clients connect to.
+type ListenerConfig struct {
+	// Path is where the socket is. With the path of listen it is about that socket.
+	Path string `yaml:"path"`
+
+	// Owner of the socket's file, as USER, USER:GROUP or :GROUP, names or numbers.
+	// Optional: as the primary runtime's own socket.
+	Owner string `yaml:"owner"`
+
+	// Mode of the socket's file, in octal digits such as "0660". Optional: as the
+	// primary runtime's own socket; "0660" if that is not there yet.
+	Mode string `yaml:"mode"`
+
+	// Access says who may call what: a call that no rule allows is PermissionDenied.
+	// Optional: without rules everybody who can open the socket may call everything.
+	Access []AccessRule `yaml:"access"`
+}
+
+// AccessRule allows calls.
+type AccessRule struct {
+	// Methods are patterns such as "List*", for methods of CRI, or with the whole name
+	// "/runtime.v1.ImageService/*". "read-only" stands for all that only looks.
+	// Optional: all methods, and those of other services.
+	Methods []string `yaml:"methods"`
+
+	// UIDs and GIDs are who may: a process with one of the user ids, or in one of the
+	// groups. Optional: everybody who can open the socket.
+	UIDs []uint32 `yaml:"uids"`
+	GIDs []uint32 `yaml:"gids"`
+}
+
+// defaultMode is that of containerd's own socket.
+const defaultMode = 0o660
+
+// allSockets are all that clients connect to, the main one first.
+func (c *Config) allSockets() []ListenerConfig {
+	all := []ListenerConfig{{Path: c.Listen}}
+	for _, l := range c.Listeners {
+		if l.Path == c.Listen {
+			all[0] = l
+		} else {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// checkListeners tells fail what is wrong with the listeners.
+func (c *Config) checkListeners(fail func(string, ...any)) {
+	taken := map[string]string{}
+	if c.Admin != "" {
+		taken[c.Admin] = "the admin socket"
+	}
+	for i, l := range c.Listeners {
+		at := fmt.Sprintf("listeners[%d]", i)
+		if err := checkSocketPath(l.Path); err != nil {
+			fail("%s: %w", at, err)
+		} else if who := taken[l.Path]; who != "" {
+			fail("%s: %s is %s already", at, l.Path, who)
+		} else {
+			taken[l.Path] = at
+		}
+		for j, b := range c.Backends {
+			if b.Address == l.Path && l.Path != "" && l.Path != c.Listen {
+				fail("%s: %s is the socket of backends[%d] as well; criproxy would call itself", at, l.Path, j)
+			}
+		}
+		if _, _, err := l.owner(); err != nil {
+			fail("%s.owner: %w", at, err)
+		}
+		if _, err := l.mode(); err != nil {
+			fail("%s.mode: %w", at, err)
+		}
+		for j, r := range l.Access {
+			if len(r.Methods)+len(r.UIDs)+len(r.GIDs) == 0 {
+				fail("%s.access[%d]: is empty, and would allow everything to everybody; leave access out if that is meant", at, j)
+			}
+			for k, pattern := range r.Methods {
+				if err := checkPattern(pattern); err != nil {
+					fail("%s.access[%d].methods[%d]: %w", at, j, k, err)
+				}
+			}
+		}
+	}
+}
+
+// checkPattern returns what is wrong with a pattern for methods.
+func checkPattern(pattern string) error {
+	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+		return fmt.Errorf("%q is no pattern; want one such as List* or /runtime.v1.ImageService/*", pattern)
+	}
+	if strings.Contains(pattern, "/") && strings.Count(pattern, "/") != 2 || strings.Index(pattern, "/") > 0 {
+		return fmt.Errorf("%q matches no method; want one such as List* or /runtime.v1.ImageService/*", pattern)
+	}
+	return nil
+}
+
+// mode returns the mode of the socket's file, 0 if it is to be as the primary's.
+func (l ListenerConfig) mode() (os.FileMode, error) {
+	if l.Mode == "" {
+		return 0, nil
+	}
+	m, err := strconv.ParseUint(l.Mode, 8, 32)
+	if err != nil || m == 0 || m > 0o777 {
+		return 0, fmt.Errorf(`%q is no mode; want octal digits in quotes, such as "0660"`, l.Mode)
+	}
+	return os.FileMode(m), nil
+}
+
+// owner returns the user and group that the socket's file is to have. -1 leaves
+// what it has.
+func (l ListenerConfig) owner() (uid, gid int, err error) {
+	name, group, _ := strings.Cut(l.Owner, ":")
+	uid, gid = -1, -1
+	if name != "" {
+		if uid, err = strconv.Atoi(name); err != nil {
+			u, lookup := user.Lookup(name)
+			if lookup != nil {
+				return -1, -1, fmt.Errorf("%q: there is no user %q on this node", l.Owner, name)
+			}
+			uid, _ = strconv.Atoi(u.Uid) // always a number on Linux
+		}
+	}
+	if group != "" {
+		if gid, err = strconv.Atoi(group); err != nil {
+			g, lookup := user.LookupGroup(group)
+			if lookup != nil {
+				return -1, -1, fmt.Errorf("%q: there is no group %q on this node", l.Owner, group)
+			}
+			gid, _ = strconv.Atoi(g.Gid) // always a number on Linux
+		}
+	}
+	if uid < -1 || gid < -1 {
+		return -1, -1, errors.New("an id is negative; want USER, USER:GROUP or :GROUP")
+	}
+	return uid, gid, nil
+}

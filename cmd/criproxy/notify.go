@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+)
+
+// supervised reports whether systemd, or whoever speaks its protocol, wants to be
+// told how we are doing: sd_notify(3).
+func supervised() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
+
+// notify tells systemd, if it wants to know.
+func notify(lines ...string) {
+	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
+		klog.ErrorS(err, "systemd could not be told", "message", lines[0])
+	}
+}
+
+// notifyReady tells systemd that we serve.
+func notifyReady(cfg *Config) {
+	notify(daemon.SdNotifyReady, fmt.Sprintf("STATUS=Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
+}
+
+// notifyReloading tells systemd that a reload has begun; notifyReady ends it.
+func notifyReloading() {
+	notify(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
+}
+
+// storeSocket lets systemd keep a listening socket while we are restarted: clients
+// that connect meanwhile wait, and its file stays the same. It needs
+// FileDescriptorStoreMax= in the unit.
+func storeSocket(l net.Listener, path string) {
+	if !supervised() {
+		return
+	}
+	if err := sendSocket(l, path); err != nil {
+		klog.ErrorS(err, "systemd could not be given the socket to keep over a restart", "socket", path)
+	}
+}
+
+func sendSocket(l net.Listener, path string) error {
+	unixListener, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil
+	}
+	unixListener.SetUnlinkOnClose(false)
+	raw, err := unixListener.SyscallConn()
+	if err != nil {
+		return err
+	}
+	address := os.Getenv("NOTIFY_SOCKET")
+	if rest, abstract := strings.CutPrefix(address, "@"); abstract {
+		address = "\x00" + rest
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: address, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // what was sent is sent
+	message := []byte("FDSTORE=1\nFDNAME=" + storeName(path))
+	var sendErr error
+	err = raw.Control(func(fd uintptr) {
+		_, _, sendErr = conn.WriteMsgUnix(message, unix.UnixRights(int(fd)), nil)
+	})
+	if err != nil {
+		return err
+	}
+	return sendErr
+}
+
+// unstoreSocket tells systemd to forget a socket.
+func unstoreSocket(path string) { notify("FDSTOREREMOVE=1", "FDNAME="+storeName(path)) }
+
+// storeName is the name of a socket in systemd's store, which takes no colon.
+func storeName(path string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(path, "/"), ":", "_")
+}

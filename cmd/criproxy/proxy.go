@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+)
+
+// proxy is a director with its backends and its server.
+type proxy struct {
+	director *director.Director
+	server   *grpc.Server
+	admin    *admin
+	calls    *generations
+	now      atomic.Pointer[setup]
+
+	handedOver chan struct{} // closed when another process serves
+	failed     chan error    // a socket could not be served; has room for one
+	onServing  func()        // is called when clients can connect
+
+	reloading sync.Mutex      // one reload or handover at a time; guards what follows
+	running   context.Context // of the backends; nil until run
+	group     sync.WaitGroup  // what run waits for
+	sockets   []*socket       // the main one first
+	stopped   bool            // nothing is to be reloaded or handed over any more
+	successor *exec.Cmd       // who serves, when handedOver is closed
+}
+
+// A setup is a configuration and what was made of it. It is immutable.
+type setup struct {
+	cfg      *Config
+	backends []*backend // the primary first
+}
+
+// newProxy builds all of it, and starts nothing.
+func newProxy(cfg *Config) (*proxy, error) {
+	p := &proxy{calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
+	s, d, err := build(cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.now.Store(s)
+	if p.director, err = director.New(d); err != nil {
+		p.close()
+		return nil, err
+	}
+	p.server = grpc.NewServer(
+		grpc.ForceServerCodecV2(codec.Raw),
+		grpc.UnknownServiceHandler(p.director.Handler()),
+		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
+		grpc.Creds(peerCredentials{insecure.NewCredentials()}),
+		grpc.ConnectionTimeout(10*time.Second),
+		grpc.ChainUnaryInterceptor(authorizeUnary),
+		grpc.ChainStreamInterceptor(logFailures, authorizeStream, p.calls.intercept),
+		// Whatever keepalive a client likes: the socket is local.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+	)
+	p.admin = newAdmin(p)
+	return p, nil
+}
+
+// build makes the backends of cfg, those of old where nothing about them has
+// changed, and what the director needs to know.
+func build(cfg *Config, old *setup) (*setup, director.Config, error) {
+	s := &setup{cfg: cfg}
+	d, err := criadapter.Config(cfg.options())
+	if err != nil {
+		return nil, d, err
+	}
+	d.MaxMessage = cfg.MaxMessageBytes
+	d.NativeNames = cfg.IDs == idsNative
+	d.Withheld = logWithheld()
+	for i := range cfg.Backends {
+		b := old.reuse(cfg, i)
+		if b == nil {
+			if b, err = newBackend(cfg, i, d); err != nil {
+				s.discard(old)
+				return nil, d, err
+			}
+		}
+		s.backends = append(s.backends, b)
+		d.Backends = append(d.Backends, b.director(cfg.Backends[i]))
+	}
+	return s, d, nil
+}
+
+// reuse returns the backend of s that is as the i-th of cfg would be, nil if there
+// is none.
+func (s *setup) reuse(cfg *Config, i int) *backend {
+	if s == nil {
+		return nil
+	}
+	key := cfg.stackKey(i)
+	for _, b := range s.backends {
+		if b.key == key {
+			return b
+		}
+	}
+	return nil
+}
+
+// kept reports whether b, one of s, is in cfg as it is.
+func (s *setup) kept(cfg *Config, b *backend) bool {
+	for i := range cfg.Backends {
+		if cfg.stackKey(i) == b.key {
+			return true
+		}
+	}
+	return false
+}
+
+// discard closes the backends of s, which were never run, but those that are old's
+// as well.
+func (s *setup) discard(old *setup) {
+	for _, b := range s.backends {
+		if old == nil || !slices.Contains(old.backends, b) {
+			_ = b.conn.Close() // nothing has used it
+		}
+	}
+}
+
+// close releases what newProxy made, if it is not run.
+func (p *proxy) close() { p.now.Load().discard(nil) }
+
+// backends are the runtimes, the primary first.
+func (p *proxy) backends() []*backend { return p.now.Load().backends }
+
+// reload makes the proxy work by cfg, from the next call on. Calls under way finish
+// as they began. If cfg cannot be used nothing changes.
+func (p *proxy) reload(cfg *Config) error {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	if p.stopped {
+		return errStopped
+	}
+	old := p.now.Load()
+	for _, b := range old.backends {
+		if b.known != nil && !old.kept(cfg, b) {
+			if err := b.known.Save(); err != nil { // for the one that takes its place
+				klog.ErrorS(err, "What is known of a backend could not be kept", "backend", b)
+			}
+		}
+	}
+	opened, err := p.openNew(cfg)
+	if err != nil {
+		return err
+	}
+	s, d, err := build(cfg, old)
+	if err == nil {
+		if err = p.director.Reload(d); err != nil {
+			s.discard(old)
+		}
+	}
+	if err != nil {
+		for _, one := range opened {
+			_ = one.Close() // nobody has connected
+		}
+		return err
+	}
+	// From here on nothing can fail.
+	p.now.Store(s)
+	p.replaceSockets(cfg, opened)
+	p.replaceBackends(old, s)
+	return nil
+}
+
+// replaceBackends starts those of s that are new, and stops those of old that s has
+// no more when the last call that may use them has ended.
+func (p *proxy) replaceBackends(old, s *setup) {
+	var gone []*backend
+	for _, b := range old.backends {
+		if !slices.Contains(s.backends, b) {
+			if b.known != nil {
+				b.known.Release()
+			}
+			gone = append(gone, b)
+		}
+	}
+	for _, b := range s.backends {
+		p.start(b)
+	}
+	if slices.Equal(old.backends, s.backends) {
+		return
+	}
+	// A stream of events would go on without those of a new backend.
+	before := p.calls.next("criproxy: the runtimes have changed; open the stream again")
+	p.group.Go(func() {
+		select {
+		case <-before:
+		case <-time.After(retireTime):
+		case <-p.running.Done():
+		}
+		for _, b := range gone {
+			b.stop()
+		}
+	})
+}
+
+// errStopped is the error of what is asked of a proxy that ends.
+var errStopped = errors.New("this process is stopping")
+
+// retireTime bounds how long a runtime that is no longer in the configuration is
+// kept for calls that began before.
+const retireTime = 10 * time.Minute
+
+// start runs a backend, if it is not running.
+func (p *proxy) start(b *backend) {
+	if b.stop != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(p.running)
+	b.stop = cancel
+	p.group.Go(func() { b.run(ctx) })
+}
+
+// logWithheld returns what logs, once for each backend, that credentials did not
+// go along with a pull.
+func logWithheld() func(director.Backend, string, string) {
+	var told sync.Map
+	return func(b director.Backend, method, name string) {
+		if _, twice := told.LoadOrStore(b.Name, true); !twice {
+			klog.InfoS("Credentials are not sent along: kubelet found them for the image with its prefix, and whoever the rest of the name belongs to need not be meant; allow it with credentials: true in the configuration of the backend",
+				"backend", b, "image", name)
+		}
+	}
+}
+
+// logFailures logs calls that fail, at level 2.
+func logFailures(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if !klog.V(2).Enabled() {
+		return handler(srv, ss)
+	}
+	began := time.Now()
+	err := handler(srv, ss)
+	if err != nil {
+		s := status.Convert(err)
+		klog.V(2).InfoS("Call failed", "method", info.FullMethod, "code", s.Code(), "message", s.Message(), "took", time.Since(began))
+	}
+	return err
+}

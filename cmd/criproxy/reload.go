@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/klog/v2"
+)
+
+// settle is how long the folder of the configuration has to be quiet before the file
+// is read again: editors write in several steps.
+const settle = 200 * time.Millisecond
+
+// reloader reads the configuration again when it changes, or when it is told to.
+type reloader struct {
+	flags *flags
+	proxy *proxy
+
+	mu    sync.Mutex
+	data  string // of the file, when it was last read
+	state configState
+}
+
+// configState is how the configuration is doing.
+type configState struct {
+	File         string    `json:"file,omitempty"`
+	Loaded       time.Time `json:"loaded"`                 // when the one in use was
+	Reloads      int       `json:"reloads"`                // that worked
+	Failures     int       `json:"failures"`               // that did not
+	Error        string    `json:"error,omitempty"`        // why the latest did not
+	NeedsRestart []string  `json:"needsRestart,omitempty"` // changes that wait for one
+}
+
+func newReloader(f *flags, p *proxy) *reloader {
+	r := &reloader{flags: f, proxy: p, state: configState{File: f.config, Loaded: time.Now()}}
+	r.data = r.read()
+	return r
+}
+
+func (r *reloader) read() string {
+	data, _ := os.ReadFile(r.flags.config) // missing is as good as empty: a change
+	return string(data)
+}
+
+// current returns how the configuration is doing.
+func (r *reloader) current() configState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+// reload reads the configuration and works by it. If there is anything wrong with it
+// nothing changes.
+func (r *reloader) reload() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	notifyReloading()
+	defer func() { notifyReady(r.proxy.now.Load().cfg) }()
+	r.data = r.read()
+	var waits []string
+	cfg, err := r.flags.readConfig()
+	if err == nil {
+		waits = r.proxy.now.Load().cfg.needsRestart(cfg)
+		cfg.makeStateDir()
+		err = r.proxy.reload(cfg)
+	}
+	if err != nil {
+		r.state.Failures++
+		r.state.Error = err.Error()
+		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is mended", "file", r.state.File)
+		return err
+	}
+	r.state.Reloads++
+	r.state.Loaded, r.state.Error, r.state.NeedsRestart = time.Now(), "", waits
+	for _, w := range cfg.warnings() {
+		klog.Warning(w)
+	}
+	for _, w := range waits {
+		klog.InfoS("A change of the configuration waits for a restart", "change", w)
+	}
+	klog.InfoS("Reloaded the configuration", "file", r.state.File, "backends", len(cfg.Backends))
+	return nil
+}
+
+// changed reports whether the file is another than when it was last read.
+func (r *reloader) changed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.data != r.read()
+}
+
+// watch reloads the configuration when its file changes, and on each value from hup,
+// until ctx ends. It watches the folder: files are replaced, and those of a ConfigMap
+// are links of links.
+func (r *reloader) watch(ctx context.Context, hup <-chan os.Signal) {
+	var events chan fsnotify.Event
+	if r.flags.config != "" {
+		w, err := fsnotify.NewWatcher()
+		if err == nil {
+			defer w.Close()
+			err = w.Add(filepath.Dir(r.flags.config))
+		}
+		if err != nil {
+			klog.ErrorS(err, "The configuration is not watched: changes take effect on SIGHUP only", "file", r.flags.config)
+		} else {
+			events = w.Events
+			go func() {
+				for err := range w.Errors { // ends when w is closed
+					klog.ErrorS(err, "Watching the configuration", "file", r.flags.config)
+				}
+			}()
+		}
+	}
+	quiet := time.NewTimer(0)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-events:
+			quiet.Reset(settle)
+		case <-quiet.C:
+			if r.flags.config != "" && r.changed() {
+				_ = r.reload() // which says so itself
+			}
+		case <-hup:
+			if r.flags.config == "" {
+				klog.ErrorS(errors.New("there is no -config file"), "Nothing to reload")
+				continue
+			}
+			_ = r.reload() // which says so itself
+		}
+	}
+}

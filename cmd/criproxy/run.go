@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+)
+
+// drainTime is how long calls under way may take to finish when we stop. Clients that
+// connect meanwhile wait for who comes after us, and kubelet waits for 5s.
+const drainTime = 4 * time.Second
+
+// run serves l, or if that is nil the sockets that the proxy has, until ctx ends or
+// another process has taken over, lets the calls under way finish for a while, and
+// returns when all it started has ended.
+func (p *proxy) run(ctx context.Context, l net.Listener) error {
+	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	defer p.group.Wait()
+	defer disconnect()
+	p.reloading.Lock()
+	if l != nil {
+		p.sockets = append(p.sockets, newSocket(l, p.now.Load().cfg.allSockets()[0]))
+	}
+	p.running = connected
+	for _, b := range p.backends() {
+		p.start(b)
+	}
+	p.group.Go(func() { watchDrivers(connected, p.backends) })
+	for _, s := range p.sockets {
+		p.serve(s)
+	}
+	p.reloading.Unlock()
+	stopAdmin := sync.OnceFunc(p.admin.start())
+	defer stopAdmin()
+	p.onServing()
+	select {
+	case err := <-p.failed:
+		p.server.Stop()
+		return err
+	case <-p.handedOver:
+		stopAdmin() // it is the other process that is asked from now on
+		p.drain(ctx, handoverDrain)
+	case <-ctx.Done():
+		p.drain(ctx, drainTime)
+	}
+	return nil
+}
+
+// serve lets clients in at s.
+func (p *proxy) serve(s *socket) {
+	p.group.Go(func() {
+		err := p.server.Serve(s)
+		if err == nil || errors.Is(err, grpc.ErrServerStopped) || s.access.Load() == nil {
+			return
+		}
+		select {
+		case p.failed <- fmt.Errorf("serving %s: %w", s.path, err):
+		default: // another socket has failed already
+		}
+	})
+}
+
+// drain lets calls under way finish, for a time that is shorter when ctx has ended,
+// and tells clients to connect anew.
+func (p *proxy) drain(ctx context.Context, bound time.Duration) {
+	klog.InfoS("Stopping", "drain", bound)
+	p.reloading.Lock()
+	p.stopped = true
+	p.reloading.Unlock()
+	for _, s := range p.sockets {
+		s.pause()
+	}
+	p.calls.stop("criproxy: this process stops; open the stream again")
+	hurry := time.AfterFunc(bound, p.server.Stop)
+	defer hurry.Stop()
+	if ctx.Err() == nil {
+		defer context.AfterFunc(ctx, func() { hurry.Reset(drainTime) })()
+	}
+	p.server.GracefulStop()
+}
+
+// openAll opens the sockets of the configuration, taking those that were inherited.
+func (p *proxy) openAll(inherited *inheritance) error {
+	cfg := p.now.Load().cfg
+	for _, l := range cfg.allSockets() {
+		s, err := cfg.open(l, inherited)
+		if err != nil {
+			p.closeSockets()
+			return err
+		}
+		p.sockets = append(p.sockets, s)
+	}
+	return nil
+}
+
+func (p *proxy) closeSockets() {
+	for _, s := range p.sockets {
+		_ = s.Close() // nobody was served
+	}
+}
+
+// openNew opens the sockets of cfg that are not open yet.
+func (p *proxy) openNew(cfg *Config) ([]*socket, error) {
+	var opened []*socket
+	for _, l := range cfg.allSockets() {
+		if slices.ContainsFunc(p.sockets, func(s *socket) bool { return s.path == l.Path }) {
+			continue
+		}
+		s, err := cfg.open(l, nil)
+		if err != nil {
+			for _, one := range opened {
+				_ = one.Close() // nobody has connected
+			}
+			return nil, err
+		}
+		opened = append(opened, s)
+	}
+	return opened, nil
+}
+
+// replaceSockets serves those that were opened, takes over the access lists of the
+// others, and closes those that cfg has no more. Who is connected there is told so with
+// the next call.
+func (p *proxy) replaceSockets(cfg *Config, opened []*socket) {
+	var sockets []*socket
+	for _, s := range append(p.sockets, opened...) {
+		i := slices.IndexFunc(cfg.allSockets(), func(l ListenerConfig) bool { return l.Path == s.path })
+		if i < 0 {
+			s.access.Store(nil)
+			_ = s.Close() // what is connected stays
+			unstoreSocket(s.path)
+			continue
+		}
+		s.configure(cfg.allSockets()[i])
+		sockets = append(sockets, s)
+	}
+	p.sockets = sockets
+	for _, s := range opened {
+		p.serve(s)
+		storeSocket(s.Listener, s.path)
+	}
+}
+
+// listening are the sockets that a process that takes over needs.
+func (p *proxy) listening() []passedOn {
+	var all []passedOn
+	for _, s := range p.sockets {
+		all = append(all, passedOn{s.path, s.Listener})
+	}
+	if l := p.admin.listener; l != nil {
+		all = append(all, passedOn{p.now.Load().cfg.Admin, l})
+	}
+	return all
+}
+
+// passedOn is a socket that another process gets.
+type passedOn struct {
+	path     string
+	listener net.Listener
+}

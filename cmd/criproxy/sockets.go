@@ -1,0 +1,191 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/credentials"
+)
+
+// socket is one of the sockets that clients connect to. As a net.Listener it tells
+// each connection where it came in.
+type socket struct {
+	net.Listener
+	path   string
+	access atomic.Pointer[[]AccessRule] // nil when the socket is no longer in the configuration
+	closed chan struct{}
+
+	mu      sync.Mutex
+	paused  bool
+	greeted sync.Cond
+	waiting int // connections that gRPC has been given and not begun with
+}
+
+// newSocket returns the socket whose listener is l.
+func newSocket(l net.Listener, cfg ListenerConfig) *socket {
+	s := &socket{Listener: l, path: cfg.Path, closed: make(chan struct{})}
+	s.greeted.L = &s.mu
+	s.configure(cfg)
+	return s
+}
+
+// configure takes over the access list.
+func (s *socket) configure(cfg ListenerConfig) {
+	rules := cfg.Access
+	s.access.Store(&rules)
+}
+
+// Accept is for gRPC. While the socket is paused it returns nothing.
+func (s *socket) Accept() (net.Conn, error) {
+	conn, err := s.Listener.Accept()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.waiting++
+		return &acceptedConn{conn, s}, nil
+	}
+	if s.paused && !errors.Is(err, net.ErrClosed) {
+		s.mu.Unlock()
+		<-s.closed
+		s.mu.Lock()
+		err = net.ErrClosed
+	}
+	return nil, err
+}
+
+// Close is for gRPC.
+func (s *socket) Close() error {
+	err := s.Listener.Close()
+	select {
+	case <-s.closed:
+	default:
+		close(s.closed)
+	}
+	return err
+}
+
+// pause stops accepting connections, which wait in the kernel for whoever else has
+// the socket, and returns when gRPC has begun with those that were accepted: those
+// with which it has not begun when it stops are closed unheard.
+func (s *socket) pause() {
+	s.mu.Lock()
+	s.paused = true
+	s.mu.Unlock()
+	if l, ok := s.Listener.(interface{ SetDeadline(time.Time) error }); ok {
+		_ = l.SetDeadline(time.Unix(1, 0)) // fails when it is closed, which is as good
+	}
+	s.mu.Lock()
+	for s.waiting > 0 {
+		s.greeted.Wait()
+	}
+	s.mu.Unlock()
+}
+
+// acceptedConn is a connection with which gRPC has not begun.
+type acceptedConn struct {
+	net.Conn
+	socket *socket
+}
+
+// peerCredentials tell gRPC who is at the other end of a connection, and on which
+// socket it came in.
+type peerCredentials struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake is for gRPC.
+func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	a, ok := conn.(*acceptedConn)
+	if !ok {
+		return conn, nil, nil
+	}
+	a.socket.mu.Lock()
+	a.socket.waiting--
+	a.socket.greeted.Broadcast()
+	a.socket.mu.Unlock()
+	return a.Conn, whoIs(a.Conn, a.socket), nil
+}
+
+// Clone is for gRPC.
+func (p peerCredentials) Clone() credentials.TransportCredentials { return p }
+
+// whoIs asks the kernel who connected.
+func whoIs(conn net.Conn, s *socket) *peerInfo {
+	who := &peerInfo{socket: s}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return who
+	}
+	raw, err := unixConn.SyscallConn()
+	if err != nil {
+		return who
+	}
+	_ = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			return
+		}
+		who.known, who.pid, who.uid = true, cred.Pid, cred.Uid
+		who.gids = append([]uint32{cred.Gid}, peerGroups(fd)...)
+	})
+	return who
+}
+
+// peerGroups returns the supplementary groups of who connected, which SO_PEERCRED
+// does not tell.
+func peerGroups(fd uintptr) []uint32 {
+	gids := make([]uint32, 64)
+	for {
+		size := uint32(len(gids) * 4)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&gids[0])), uintptr(unsafe.Pointer(&size)), 0)
+		switch {
+		case errno == 0:
+			return gids[:size/4]
+		case errno == syscall.ERANGE && int(size/4) > len(gids):
+			gids = make([]uint32, size/4)
+		default:
+			return nil // a kernel before 4.13
+		}
+	}
+}
+
+// open returns the socket of l: the one that was inherited, or a new one.
+func (c *Config) open(l ListenerConfig, inherited *inheritance) (*socket, error) {
+	if listener := inherited.take(l.Path); listener != nil {
+		return newSocket(listener, l), nil
+	}
+	mode, _ := l.mode()      // both were
+	uid, gid, _ := l.owner() // checked
+	if info, err := os.Stat(c.Backends[0].Address); err == nil {
+		if mode == 0 { // connecting takes the right to write
+			mode = info.Mode().Perm()
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && l.Owner == "" && os.Getuid() == 0 {
+			uid, gid = int(st.Uid), int(st.Gid)
+		}
+	}
+	if mode == 0 {
+		mode = defaultMode
+	}
+	flag := "listeners in the configuration"
+	if l.Path == c.Listen {
+		flag = "-listen"
+	}
+	listener, err := listenAs(l.Path, mode, flag)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chown(l.Path, uid, gid); err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return newSocket(listener, l), nil
+}
