@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,7 @@ type process struct {
 	testing.TB
 	dir, config, front string
 	log                string
+	env                []string // nil: ours
 	runtimes           []*machine
 }
 
@@ -62,7 +64,7 @@ func (p *process) launch() *exec.Cmd {
 	require.NoError(p, err)
 	defer log.Close() // the process has its own
 	cmd := exec.Command("criproxy", "-config", p.config, "-logtostderr")
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, p.env
 	require.NoError(p, cmd.Start())
 	eventually(p, "it serves", func() bool {
 		conn, err := net.Dial("unix", besideListen(p.front)) // which comes last
@@ -209,4 +211,45 @@ func TestAReadOnlySocketLetsOnlyLook(t *testing.T) {
 	err = cc.Invoke(t.Context(), "/containerd.services.containers.v1.Containers/List", &codec.Frame{}, &codec.Frame{}, grpc.ForceCodecV2(codec.Raw))
 	assert.Equal(t, codes.PermissionDenied, status.Code(err), "other services of the runtime are not CRI: %v", err)
 	p.end()
+}
+
+func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
+	p := newProcess(t)
+	path := filepath.Join(p.dir, "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	require.NoError(t, err)
+	defer conn.Close() // nothing is left to be read
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	p.env = append(os.Environ(), "NOTIFY_SOCKET="+path)
+	p.launch()
+	var stored []string
+	for {
+		text, control := make([]byte, 4096), make([]byte, 256)
+		n, rights, _, _, err := conn.ReadMsgUnix(text, control)
+		require.NoError(t, err)
+		message := string(text[:n])
+		if strings.HasPrefix(message, "READY=1") {
+			break
+		}
+		require.Contains(t, message, "FDSTORE=1")
+		messages, err := syscall.ParseSocketControlMessage(control[:rights])
+		require.NoError(t, err)
+		fds, err := syscall.ParseUnixRights(&messages[0])
+		require.NoError(t, err)
+		l, err := net.FileListener(os.NewFile(uintptr(fds[0]), ""))
+		require.NoError(t, err)
+		stored = append(stored, l.Addr().String())
+		require.NoError(t, l.Close())
+	}
+	assert.Equal(t, []string{p.front, besideListen(p.front)}, stored)
+	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
+	text := make([]byte, 4096)
+	n, err := conn.Read(text)
+	require.NoError(t, err)
+	assert.Contains(t, string(text[:n]), "RELOADING=1\nMONOTONIC_USEC=")
+	n, err = conn.Read(text)
+	require.NoError(t, err)
+	assert.Contains(t, string(text[:n]), "READY=1")
+	p.end()
+	assert.FileExists(t, p.front, "its listener is in systemd's store")
 }

@@ -54,19 +54,17 @@ func sendSocket(l net.Listener, path string) error {
 	if err != nil {
 		return err
 	}
-	address := os.Getenv("NOTIFY_SOCKET")
-	if rest, abstract := strings.CutPrefix(address, "@"); abstract {
-		address = "\x00" + rest
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: address, Net: "unixgram"})
+	// Not by net, which sends no descriptors on a connected socket of this kind.
+	to, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	defer conn.Close() // what was sent is sent
+	defer unix.Close(to) // what was sent is sent
 	message := []byte("FDSTORE=1\nFDNAME=" + storeName(path))
+	address := &unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")} // with @ it is abstract, there as here
 	var sendErr error
 	err = raw.Control(func(fd uintptr) {
-		_, _, sendErr = conn.WriteMsgUnix(message, unix.UnixRights(int(fd)), nil)
+		sendErr = unix.Sendmsg(to, message, unix.UnixRights(int(fd)), address, 0)
 	})
 	if err != nil {
 		return err
