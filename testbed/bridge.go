@@ -134,14 +134,3 @@ func removeBridges(dir string) error {
 	}
 	return errors.Join(errs...)
 }
-
-// Instances returns the folders of all instances on this machine, whoever started them: those that have
-// a bridge.
-func Instances() []string {
-	bridges, _ := bridgesOf("") // every path is below this one
-	var dirs []string
-	for _, b := range bridges {
-		dirs = append(dirs, b.Attrs().Alias)
-	}
-	return dirs
-}

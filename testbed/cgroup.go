@@ -61,6 +61,62 @@ func cgroupFolders(name string) []string {
 	return all
 }
 
+// makeCgroup makes a cgroup in every hierarchy, with all controllers, as the kubelet wants its own to be.
+func makeCgroup(name string) error {
+	for _, h := range hierarchies() {
+		dir := h
+		for part := range strings.SplitSeq(strings.Trim(name, "/"), "/") {
+			parent := dir
+			dir = filepath.Join(dir, part)
+			err := passControllers(parent)
+			if err == nil {
+				err = os.MkdirAll(dir, 0o755)
+			}
+			if err == nil {
+				err = inheritCpuset(parent, dir)
+			}
+			if err != nil {
+				return fmt.Errorf("testbed: making cgroup %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// passControllers lets the children of a cgroup of v2 have all controllers that it has itself. On v1 there is
+// nothing to do.
+func passControllers(dir string) error {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return nil
+	}
+	for controller := range strings.FieldsSeq(string(data)) {
+		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
+		if err != nil && slices.Contains([]string{"cpu", "cpuset", "memory", "hugetlb", "pids"}, controller) {
+			return fmt.Errorf("passing the controller %s on: %w", controller, err)
+		}
+	}
+	return nil
+}
+
+// inheritCpuset fills what a new cpuset of v1 has empty, and without which nothing can be put into it.
+func inheritCpuset(parent, dir string) error {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		have, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || strings.TrimSpace(string(have)) != "" {
+			continue
+		}
+		inherited, err := os.ReadFile(filepath.Join(parent, file))
+		if err == nil && strings.TrimSpace(string(inherited)) != "" { // on v2 empty means all there is
+			err = os.WriteFile(filepath.Join(dir, file), inherited, 0)
+		}
+		if err != nil {
+			return fmt.Errorf("filling %s: %w", file, err)
+		}
+	}
+	return nil
+}
+
 // removeCgroup kills what is in a cgroup and below, and removes it. It is no error if there is none.
 func removeCgroup(ctx context.Context, name string) error {
 	if c := path.Clean(name); c == "/" || c == "." {

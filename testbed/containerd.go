@@ -95,12 +95,17 @@ func (c *Containerd) Start(ctx context.Context) error {
 // for its shim and the shim for runc in PATH.
 func (c *Containerd) env() []string {
 	path := strings.Join([]string{c.Binaries.Containerd[c.Version], filepath.Dir(c.Binaries.Runc), os.Getenv("PATH")}, ":")
-	drop := []string{"PATH", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "GODEBUG", "GOTRACEBACK", "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE"}
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+	return append(cleanEnviron("PATH", "TMPDIR", "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE"), "PATH="+path, "TMPDIR="+filepath.Join(c.Dir, "tmp"))
+}
+
+// cleanEnviron is our environment without the variables in drop, and without what would change how a daemon
+// starts or where it reports.
+func cleanEnviron(drop ...string) []string {
+	drop = append(drop, "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "GODEBUG", "GOTRACEBACK")
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(drop, name) || strings.HasPrefix(name, "OTEL_")
 	})
-	return append(env, "PATH="+path, "TMPDIR="+filepath.Join(c.Dir, "tmp"))
 }
 
 // Socket returns the path of the CRI socket, which is containerd's own.
@@ -111,6 +116,11 @@ func (c *Containerd) Endpoint() string { return "unix://" + c.Socket() }
 
 // LogFile returns the path of containerd's log, which goes on over restarts.
 func (c *Containerd) LogFile() string { return c.process.LogFile }
+
+// LogLines returns the lines of its log, from offset on, that have all of words in them, and where the log ends now.
+func (c *Containerd) LogLines(offset int64, words ...string) (lines []string, end int64, err error) {
+	return grep(c.LogFile(), offset, words...)
+}
 
 // Bridge returns the name of the link that pods are plugged into.
 func (c *Containerd) Bridge() string { return c.bridge }

@@ -33,9 +33,14 @@ func (c *Containerd) Destroy(ctx context.Context) error {
 
 // removePods stops and removes every pod.
 func (c *Containerd) removePods(ctx context.Context) error {
+	return removeSandboxes(ctx, c.Endpoint(), func(string) bool { return true })
+}
+
+// removeSandboxes stops and removes the pods at an endpoint whose name is one of ours.
+func removeSandboxes(ctx context.Context, endpoint string, ours func(name string) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	conn, err := Dial(c.Socket())
+	conn, err := Dial(strings.TrimPrefix(endpoint, "unix://"))
 	if err != nil {
 		return err
 	}
@@ -48,6 +53,9 @@ func (c *Containerd) removePods(ctx context.Context) error {
 	errs := make([]error, len(list.Items))
 	var all sync.WaitGroup
 	for i, pod := range list.Items {
+		if !ours(pod.GetMetadata().GetName()) {
+			continue
+		}
 		all.Go(func() {
 			if _, errs[i] = client.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod.Id}); errs[i] == nil {
 				_, errs[i] = client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod.Id})

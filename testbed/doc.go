@@ -12,7 +12,9 @@
 //		...
 //	}
 //
-// Outside of tests the same is Build, StartRegistry, StartContainerd and Destroy.
+// NewKubelet starts a real kubelet on a CRI socket, which may be a containerd's or a proxy's.
+//
+// Outside of tests the same is Build, StartRegistry, StartContainerd, StartKubelet and Destroy.
 //
 // Everything an instance makes lies in its own folder, on its own bridge, and below its own cgroup,
 // and [Containerd.Destroy] takes all of it away again. What cannot lie there (1.7 puts the sockets of its shims

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // marker is the file that says a folder is the testbed's and may be removed with all that is in it.
@@ -54,7 +56,33 @@ func removeClaimed(dir string) error {
 	return nil
 }
 
-// instanceDirs returns where instances may be: dir, the folders in it, and wherever below it a bridge
+// Instances returns the folders of all instances on this machine, whoever started them: of kubelets, which have a
+// mount, of proxies that run, and of containerds, which have a bridge.
+func Instances() []string {
+	dirs := append(kubeletDirs(), proxyDirs()...)
+	bridges, _ := bridgesOf("") // every path is below this one
+	for _, b := range bridges {
+		dirs = append(dirs, b.Attrs().Alias)
+	}
+	return dirs
+}
+
+// kubeletDirs returns the folders of kubelets.
+func kubeletDirs() []string {
+	var dirs []string
+	for _, m := range mounts("self") {
+		dir, ok := strings.CutSuffix(m.point, "/root")
+		if !ok || slices.Contains(dirs, dir) {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(dir, kubeletManifestName)); err == nil && claimed(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// instanceDirs returns where instances may be: dir, the folders in it, and wherever below it a bridge or a mount
 // says that there is one.
 func instanceDirs(dir string) []string {
 	dirs := []string{dir}
@@ -67,6 +95,11 @@ func instanceDirs(dir string) []string {
 	bridges, _ := bridgesOf(dir)
 	for _, b := range bridges {
 		dirs = append(dirs, b.Attrs().Alias)
+	}
+	for _, kubelet := range kubeletDirs() {
+		if inside(dir, kubelet) {
+			dirs = append(dirs, kubelet)
+		}
 	}
 	return dirs
 }

@@ -36,6 +36,77 @@ var requirements = sync.OnceValue(func() []error {
 	return reasons
 })
 
+// KubeletRequirements tells why this machine cannot run a kubelet, as Requirements does for containers, whose
+// reasons are among them.
+func KubeletRequirements() []error { return append(Requirements(), kubeletRequirements()...) }
+
+var kubeletRequirements = sync.OnceValue(func() []error {
+	if len(requirements()) > 0 {
+		return nil // those come first
+	}
+	var reasons []error
+	for _, try := range []func() error{tryKubeletCgroups, tryKubeletMounts, tryKernelLog} {
+		if err := try(); err != nil {
+			reasons = append(reasons, err)
+		}
+	}
+	return reasons
+})
+
+// tryKubeletCgroups looks for the controllers that a kubelet cannot do without.
+func tryKubeletCgroups() error {
+	need := []string{"cpuset"}
+	if !cgroupV2() {
+		need = append(need, "cpuacct")
+	}
+	there := controllers()
+	for _, name := range need {
+		if !slices.Contains(there, name) {
+			return fmt.Errorf("testbed: a kubelet needs the cgroup controller %q, and it is not in %s (mount it there)", name, cgroupMount)
+		}
+	}
+	name := fmt.Sprintf("%s-try-%d", cgroupRoot, os.Getpid())
+	defer removeEmptyCgroup(name)
+	return makeCgroup(name)
+}
+
+// tryKubeletMounts does what a kubelet's start does: it shares a mount, and in a namespace of its own puts a file
+// in the place of a sysctl.
+func tryKubeletMounts() error {
+	dir, err := os.MkdirTemp("", tempDirPrefix+"kubelet-")
+	if err != nil {
+		return fmt.Errorf("testbed: making a folder to mount on: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := shareMount(dir); err != nil {
+		return fmt.Errorf("%w (inside a container it must be a privileged one)", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	file := filepath.Join(dir, "panic")
+	if err := os.WriteFile(file, []byte("10\n"), 0o644); err != nil {
+		return err
+	}
+	err = inMountNamespace(func() error {
+		if err := secludeMounts(dir); err != nil {
+			return err
+		}
+		return bind(file, "/proc/sys/kernel/panic")
+	})
+	if err != nil {
+		return fmt.Errorf("%w (a kubelet would otherwise change sysctls of the machine)", err)
+	}
+	return nil
+}
+
+// tryKernelLog opens what a kubelet reads to learn of processes that were killed for want of memory.
+func tryKernelLog() error {
+	log, err := os.Open("/dev/kmsg")
+	if err != nil {
+		return fmt.Errorf("testbed: a kubelet reads the kernel's log: %w (make the device node, or pass it into the container)", err)
+	}
+	return log.Close()
+}
+
 // Notes tells what will be done another way on this machine than on most, and why. Nothing of it keeps
 // tests from running.
 func Notes() []string {

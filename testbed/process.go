@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,9 @@ func (p Process) Start(argv, env []string) error {
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, log, log
 	cmd.Dir = filepath.Dir(p.PidFile)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	// A daemon must not keep what its starter has open by inheritance: that may be a lock, as under flock(1). Go's own
+	// files are not passed on anyway. A kernel older than 5.11 cannot do it, and then it keeps them.
+	unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("testbed: starting %s: %w", p.Name, err)
 	}

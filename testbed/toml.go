@@ -23,7 +23,7 @@ func containerdTOML(c Config) table {
 			"runtime_type": "io.containerd.runc.v2",
 			"options": table{
 				"BinaryName": c.Binaries.NoSeccomp, // which calls the runc in PATH
-				"Root":       at("runc"), // not /run/containerd/runc, which everybody shares
+				"Root":       at("runc"),           // not /run/containerd/runc, which everybody shares
 			},
 		}
 	}

@@ -7,8 +7,8 @@
 //
 //	app print hello then sleep
 //
-// Every command ends with exit code 0 at SIGTERM at once, also as process 1 of a container, except
-// stubborn. Without a command app sleeps.
+// Every command ends with exit code 0 at SIGTERM at once, also as process 1 of a container, except after farewell,
+// and stubborn. Without a command app sleeps.
 package main
 
 import (
@@ -29,6 +29,7 @@ var commands = map[string]func(args []string) error{
 	"pause":    pause,
 	"sleep":    sleep,
 	"stubborn": stubborn,
+	"farewell": farewell,
 	"serve":    serve,
 	"cat":      func([]string) error { _, err := io.Copy(os.Stdout, os.Stdin); return err },
 	"print":    func(args []string) error { return printTo(os.Stdout, args) },
@@ -87,9 +88,15 @@ func exitAtTerm() {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
 		<-signals
+		if atTerm != nil {
+			atTerm()
+		}
 		os.Exit(0)
 	}()
 }
+
+// atTerm is what is done at SIGTERM before the end. It is set before anything waits.
+var atTerm func()
 
 // pause holds a sandbox's namespaces and reaps whatever is left to process 1.
 func pause([]string) error {
@@ -122,6 +129,20 @@ func sleep(args []string) error {
 func stubborn([]string) error {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
 	return sleep(nil)
+}
+
+// farewell PATH DURATION lets what comes then take its leave: at SIGTERM it goes on for the duration, and then writes
+// the file and ends with code 0. The file is the proof that there was a signal, and time enough.
+func farewell(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("which file, and after how long?")
+	}
+	d, err := time.ParseDuration(args[1])
+	atTerm = func() {
+		time.Sleep(d)
+		os.WriteFile(args[0], []byte("farewell\n"), 0o644)
+	}
+	return err
 }
 
 // serve [PORT] answers HTTP on every address, by default on 8080: the method, the path and the body

@@ -1,0 +1,182 @@
+package testbed_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// startKubelet starts a kubelet right on a containerd.
+func startKubelet(t *testing.T, version string) (*testbed.Kubelet, *bench) {
+	t.Helper()
+	testbed.Require(t, testbed.KubeletBinary) // first, so that nothing is started in vain
+	b := start(t, testbed.Config{Version: version})
+	k := testbed.NewKubelet(t, testbed.KubeletConfig{
+		Endpoint: b.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}",
+	})
+	return k, b
+}
+
+func TestAKubeletRunsStaticPods(t *testing.T) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			k, b := startKubelet(t, version)
+			pod := testbed.StaticPod("web", b.reg.Image("testbed/app:1"), "print", "hello", "then", "sleep")
+			pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
+				EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
+			}}}
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
+			require.NoError(t, k.AddManifest(pod))
+			running, err := k.WaitRunning(t.Context(), "web")
+			require.NoError(t, err)
+			assert.Zero(t, running.Status.ContainerStatuses[0].RestartCount)
+
+			out, code, err := k.Exec(t.Context(), "web", "app", "app", "file", "/proc/mounts")
+			require.NoError(t, err)
+			assert.Zero(t, code)
+			assert.Contains(t, out, "tmpfs /memory tmpfs", "what the kubelet mounts reaches the runtime")
+			_, code, err = k.Exec(t.Context(), "web", "app", "app", "exit", "7")
+			require.NoError(t, err)
+			assert.Equal(t, 7, code)
+			log, err := k.ContainerLog(t.Context(), "web", "app")
+			require.NoError(t, err)
+			assert.Equal(t, "hello\n", log)
+
+			// A dead container comes back, a restart of the kubelet changes nothing.
+			id := containers(t, b)[0].Id
+			kill(t, pidOf(t, b, id))
+			_, err = k.WaitPod(t.Context(), "web", "to be restarted", func(pod *corev1.Pod) bool {
+				return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
+					pod.Status.ContainerStatuses[0].RestartCount == 1 && pod.Status.ContainerStatuses[0].Ready
+			})
+			require.NoError(t, err)
+			before := containers(t, b)
+			require.NoError(t, k.Terminate(t.Context()))
+			require.NoError(t, k.Start(t.Context()))
+			again, err := k.WaitRunning(t.Context(), "web")
+			require.NoError(t, err)
+			assert.Equal(t, int32(1), again.Status.ContainerStatuses[0].RestartCount)
+			assert.Equal(t, before, containers(t, b))
+			age, err := k.PLEGAge(t.Context())
+			require.NoError(t, err)
+			assert.Less(t, age, 10*time.Second)
+
+			require.NoError(t, k.RemoveManifest("web"))
+			require.NoError(t, k.WaitGone(t.Context(), "web"))
+			require.Eventually(t, func() bool {
+				pods, err := b.runtime.ListPodSandbox(t.Context(), nil)
+				require.NoError(t, err)
+				return len(pods) == 0 || pods[0].State == runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+			}, 30*time.Second, 50*time.Millisecond)
+		})
+	}
+}
+
+// containers lists those that run.
+func containers(t *testing.T, b *bench) []*runtimeapi.Container {
+	t.Helper()
+	all, err := b.runtime.ListContainers(t.Context(), &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	return all
+}
+
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	p, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.NoError(t, p.Kill())
+}
+
+func TestDestroyingAKubeletLeavesNothing(t *testing.T) {
+	fixed := []string{"/var/lib/kubelet", "/var/log/containers"}
+	var before []bool
+	for _, path := range fixed {
+		_, err := os.Stat(path)
+		before = append(before, err == nil)
+	}
+	for name, spoil := range map[string]func(*testbed.Kubelet, *bench) error{
+		"running":      func(*testbed.Kubelet, *bench) error { return nil },
+		"killed":       func(k *testbed.Kubelet, _ *bench) error { return k.Kill() },
+		"frozen":       func(k *testbed.Kubelet, _ *bench) error { return k.Freeze() },
+		"runtime gone": func(_ *testbed.Kubelet, b *bench) error { return b.Kill() },
+		"forgotten": func(k *testbed.Kubelet, _ *bench) error {
+			return os.Remove(filepath.Join(k.Dir, "kubelet.pid"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, b := startKubelet(t, "2.4")
+			for _, name := range []string{"one", "two"} {
+				pod := testbed.StaticPod(name, b.reg.Image("testbed/app:1"))
+				pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
+					EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
+				}}}
+				pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
+				require.NoError(t, k.AddManifest(pod))
+			}
+			var names []string
+			for _, name := range []string{"one", "two"} {
+				pod, err := k.WaitRunning(t.Context(), name)
+				require.NoError(t, err)
+				names = append(names, string(pod.UID))
+			}
+			names = append(names, k.Dir, k.NodeName)
+			require.GreaterOrEqual(t, len(machine(names...)), len(names), "the search finds what is there")
+			require.Contains(t, testbed.Instances(), k.Dir)
+			require.NotEmpty(t, testbed.Leftovers(k.Dir))
+			require.NoError(t, spoil(k, b))
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			require.NoError(t, k.Destroy(ctx))
+			assert.Empty(t, testbed.Leftovers(k.Dir))
+			assert.NotContains(t, testbed.Instances(), k.Dir)
+			assert.NoError(t, k.Destroy(ctx), "a second time does no harm")
+			if name == "running" {
+				assert.Empty(t, machine(names...))
+			}
+			require.NoError(t, b.Destroy(ctx)) // which has what containerd keeps of the pods
+			assert.Empty(t, machine(names...))
+		})
+	}
+	for i, path := range fixed {
+		_, err := os.Stat(path)
+		assert.Equal(t, before[i], err == nil, path)
+	}
+}
+
+func TestKubeletsChangeNoSysctl(t *testing.T) {
+	read := func() (all []string) {
+		for _, name := range []string{"vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys"} {
+			value, _ := os.ReadFile(filepath.Join("/proc/sys", name))
+			all = append(all, name+"="+string(value))
+		}
+		return all
+	}
+	before := read()
+	startKubelet(t, "2.4")
+	assert.Equal(t, before, read())
+}
+
+func TestAKubeletThatDoesNotStartSaysWhyAndLeavesNothing(t *testing.T) {
+	bin := testbed.Require(t, testbed.KubeletBinary)
+	dir, err := os.MkdirTemp("", "ctb-")
+	require.NoError(t, err)
+	_, err = testbed.StartKubelet(t.Context(), testbed.KubeletConfig{
+		Binaries: bin, Dir: dir, Endpoint: "unix:///nowhere", ExtraYAML: "featureGates: {NoSuchGate: true}",
+	})
+	require.ErrorContains(t, err, "it has ended")
+	assert.ErrorContains(t, err, "NoSuchGate")
+	assert.Empty(t, testbed.Leftovers(dir))
+	assert.Empty(t, machine(dir))
+}
