@@ -21,7 +21,7 @@ var mayImport = map[string][]string{
 	"rewrite":          {"internal/suggest"},
 	"codec":            {},
 	"known":            {"codec", "rewrite"},
-	"director":         {"codec", "rewrite", "known", "internal/strict"},
+	"director":         {"codec", "rewrite", "known", "internal/strict", "internal/suggest"},
 	"criadapter":       {"codec", "rewrite", "known", "director"},
 	"internal/fakecri": {"codec"},
 	"internal/muxtest": {"codec", "rewrite", "director"}, // for tests only
