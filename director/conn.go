@@ -304,7 +304,7 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 		return nil, c.explain(err, nil)
 	}
 	if leg != nil {
-		cs = &tracedStream{ClientStream: cs, leg: leg}
+		cs = traceStream(ctx, cs, leg)
 	}
 	cs = &explainedStream{cs, c}
 	if m == nil {

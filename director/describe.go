@@ -97,7 +97,7 @@ func Unclassified(p *Profile, s *codec.Schema) ([]string, error) {
 	}
 	harmless, err := classify(&Profile{Fields: p.harmless()}, methods, map[string]rewrite.Class{"": 1})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("harmless: %w", err)
 	}
 	var found []string
 	for _, md := range rewrite.Reachable(roots(methods)) {
@@ -149,9 +149,24 @@ func Secrets(p *Profile, s *codec.Schema) (codec.Secrets, error) {
 		}
 	}
 	methods := described(p, s)
-	whole, err := classify(&Profile{Fields: rules}, methods, map[string]rewrite.Class{"": 1})
-	if err != nil {
-		return codec.Secrets{}, fmt.Errorf("secret: %w", err)
+	whole := map[protoreflect.FullName]bool{}
+	for _, field := range sortedKeys(rules) {
+		found := false
+		for _, md := range rewrite.Reachable(roots(methods)) {
+			dot := strings.LastIndexByte(field, '.')
+			if dot < 0 {
+				break
+			}
+			message, name := field[:dot], field[dot+1:]
+			fd := md.Fields().ByName(protoreflect.Name(name))
+			if fd != nil && !md.IsMapEntry() && (message == "*" && holdsText(fd) || message == string(md.Name()) || message == string(md.FullName())) {
+				whole[fd.FullName()] = true
+				found = true
+			}
+		}
+		if !found {
+			return codec.Secrets{}, fmt.Errorf("secret: %s: there is no such field", field)
+		}
 	}
 	byField := map[protoreflect.FullName][]string{}
 	for _, field := range sortedKeys(keyed) {
@@ -170,7 +185,7 @@ func Secrets(p *Profile, s *codec.Schema) (codec.Secrets, error) {
 		}
 	}
 	return codec.Secrets{
-		Field: func(fd protoreflect.FieldDescriptor) bool { return whole.Of(fd) != 0 },
+		Field: func(fd protoreflect.FieldDescriptor) bool { return whole[fd.FullName()] },
 		Keys:  func(fd protoreflect.FieldDescriptor) []string { return byField[fd.FullName()] },
 	}, nil
 }

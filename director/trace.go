@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 )
@@ -50,6 +51,13 @@ type tracedStream struct {
 	grpc.ClientStream
 	leg    Leg
 	headed bool
+	stop   func() bool // of what ends the leg of a stream that nobody reads to its end
+}
+
+// traceStream shows what passes on cs, the stream of a call with context ctx.
+func traceStream(ctx context.Context, cs grpc.ClientStream, leg Leg) grpc.ClientStream {
+	stop := context.AfterFunc(ctx, func() { leg.End(status.FromContextError(ctx.Err()).Err(), nil) })
+	return &tracedStream{ClientStream: cs, leg: leg, stop: stop}
 }
 
 func (s *tracedStream) SendMsg(m any) error {
@@ -75,11 +83,17 @@ func (s *tracedStream) RecvMsg(m any) error {
 		s.leg.Reply(f)
 		return codec.Deliver(m, f)
 	case errors.Is(err, io.EOF):
-		s.leg.End(nil, s.Trailer())
+		s.end(nil)
 	default:
-		s.leg.End(err, s.Trailer())
+		s.end(err)
 	}
 	return err
+}
+
+func (s *tracedStream) end(err error) {
+	if s.stop() {
+		s.leg.End(err, s.Trailer())
+	}
 }
 
 // trace returns the stream of a client whose messages are shown, nil if nobody

@@ -105,6 +105,7 @@ type peerInfo struct {
 	socket *socket
 	known  bool // what follows; not over TCP
 	pid    int32
+	name   string // of its program
 	uid    uint32
 	gids   []uint32 // its own and its supplementary groups
 }

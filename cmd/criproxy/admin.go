@@ -30,9 +30,12 @@ type admin struct {
 
 // newAdmin returns the admin server of a proxy. A file that adds something to it has
 // a function with its handlers, which is called here.
-func newAdmin(_ *proxy) *admin {
+func newAdmin(p *proxy) *admin {
 	a := &admin{mux: http.NewServeMux()}
 	a.mux.HandleFunc("GET /version", serveVersion)
+	if p != nil {
+		a.mux.HandleFunc("GET /events", p.record.serveEvents)
+	}
 	return a
 }
 
@@ -64,6 +67,13 @@ func (a *admin) start() (stop func()) {
 			_ = s.Close() // somebody who reads nothing
 		}
 		<-done
+	}
+}
+
+// close closes the socket of an admin server that is not started.
+func (a *admin) close() {
+	if a.listener != nil {
+		_ = a.listener.Close()
 	}
 }
 

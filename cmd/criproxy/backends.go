@@ -52,6 +52,8 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 		Conversions: d.Conversions,
 		MaxMessage:  cfg.MaxMessageBytes,
 		Watch:       b.connected,
+		Primary:     i == 0,
+		Tracer:      d.Tracer,
 	})
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/strict"
@@ -71,9 +72,36 @@ type Config struct {
 	// Optional: /var/lib/criproxy; "none" keeps nothing.
 	StateDir string `yaml:"stateDir"`
 
+	// FlightRecorder is the memory, in bytes, in which the latest calls are recorded,
+	// for criproxy tail and dump, for the log, and for Capture. Optional: 8 MiB; -1
+	// records nothing.
+	FlightRecorder int `yaml:"flightRecorder"`
+
+	// Capture is a file that all calls are written to. Optional.
+	Capture CaptureConfig `yaml:"capture"`
+
+	// UnsafeRaw records secrets as well: credentials of registries, environment
+	// variables, the output of commands, tokens. Optional.
+	UnsafeRaw bool `yaml:"unsafeRaw"`
+
 	// MaxMessageBytes is the largest message, either way. Optional: 16 MiB, which
 	// is what kubelet takes at most.
 	MaxMessageBytes int `yaml:"maxMessageBytes"`
+}
+
+// CaptureConfig is a file of calls. docs/capture.md describes it.
+type CaptureConfig struct {
+	// Path is the file. The ending of its name says how it is written: .jsonl,
+	// .pcapng or .binlog.
+	Path string `yaml:"path"`
+
+	// MaxBytes is the length at which a new file is begun. Optional: 64 MiB; -1 for
+	// no limit.
+	MaxBytes int64 `yaml:"maxBytes"`
+
+	// MaxFiles is how many files there may be, this one and older ones, which have a
+	// number before the ending. Optional: 5.
+	MaxFiles int `yaml:"maxFiles"`
 }
 
 // BackendConfig is one of the runtimes.
@@ -231,6 +259,7 @@ func (c *Config) check() error {
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = director.DefaultMaxMessage
 	}
+	c.checkCapture(fail)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -252,6 +281,12 @@ func (c *Config) needsRestart(next *Config) []string {
 	if c.MaxMessageBytes != next.MaxMessageBytes {
 		all = append(all, fmt.Sprintf("maxMessageBytes: %d, was %d", next.MaxMessageBytes, c.MaxMessageBytes))
 	}
+	if c.FlightRecorder != next.FlightRecorder || c.UnsafeRaw != next.UnsafeRaw {
+		all = append(all, "flightRecorder, unsafeRaw: what is recorded, and how much of it")
+	}
+	if c.Capture != next.Capture {
+		all = append(all, fmt.Sprintf("capture: %s, was %s", orNone(next.Capture.Path), orNone(c.Capture.Path)))
+	}
 	return all
 }
 
@@ -260,6 +295,41 @@ func orNone(s string) string {
 		return "none"
 	}
 	return s
+}
+
+// minRecorder is the least memory in which something can be recorded.
+const minRecorder = 64 << 10
+
+func (c *Config) checkCapture(fail func(format string, args ...any)) {
+	if c.FlightRecorder == 0 {
+		c.FlightRecorder = capture.DefaultBytes
+	}
+	if c.FlightRecorder < minRecorder && c.FlightRecorder != -1 {
+		fail("flightRecorder: %d: want at least %d bytes, or -1 for none", c.FlightRecorder, minRecorder)
+	}
+	f := &c.Capture
+	if f.Path != "" {
+		if _, err := capture.FormatOf(f.Path); err != nil {
+			fail("capture: %w", err)
+		}
+		if c.FlightRecorder == -1 {
+			fail("capture: nothing is recorded, because flightRecorder is -1; leave that out")
+		}
+	}
+	switch {
+	case f.MaxBytes == 0:
+		f.MaxBytes = 64 << 20
+	case f.MaxBytes == -1:
+		f.MaxBytes = 0
+	case f.MaxBytes < minRecorder:
+		fail("capture.maxBytes: %d: want at least %d, or -1 for no limit", f.MaxBytes, minRecorder)
+	}
+	switch {
+	case f.MaxFiles == 0:
+		f.MaxFiles = 5
+	case f.MaxFiles < 0 || f.MaxFiles > 1000:
+		fail("capture.maxFiles: %d: want a number from 1 to 1000", f.MaxFiles)
+	}
 }
 
 // besideListen is where the admin socket is, unless the configuration says otherwise.

@@ -76,6 +76,11 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 		p.close()
 		return err
 	}
+	if p.admin.listener, err = listenAs(cfg.Admin, adminMode, "-admin"); err != nil {
+		p.closeSockets()
+		p.close()
+		return err
+	}
 	proxies.Go(func() {
 		if runErr := p.run(proxying, nil); runErr != nil {
 			fmt.Fprintf(errOut, "criproxy: %v\n", runErr)
@@ -97,8 +102,8 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	if *once {
 		return nil
 	}
-	fmt.Fprintf(out, "\nIt stays up until Ctrl-C. Play with it:\n\n  crictl --runtime-endpoint unix://%s pods\n  %s check -connect %s,%s:%s\n",
-		cfg.Listen, os.Args[0], cfg.Backends[0].Address, demoBackend, cfg.Backends[1].Address)
+	fmt.Fprintf(out, "\nIt stays up until Ctrl-C. Play with it:\n\n  crictl --runtime-endpoint unix://%s pods\n  %s tail -past -admin %s\n  %s check -connect %s,%s:%s\n",
+		cfg.Listen, os.Args[0], cfg.Admin, os.Args[0], cfg.Backends[0].Address, demoBackend, cfg.Backends[1].Address)
 	<-ctx.Done()
 	return nil
 }

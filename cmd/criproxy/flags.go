@@ -29,6 +29,12 @@ type flags struct {
 	listBudget time.Duration
 	apiserver  string
 
+	recorder     int
+	capture      string
+	captureBytes int64
+	captureFiles int
+	unsafeRaw    bool
+
 	given map[string]bool // :: name of a flag → it was on the command line
 }
 
@@ -46,6 +52,11 @@ func newFlags() (*flag.FlagSet, *flags) {
 	fs.IntVar(&f.maxMessage, "max-message-bytes", 0, "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)")
 	fs.StringVar(&f.ids, "ids", "", "how ids look to clients: `MODE` prefix, NAME__ID, or native, as the runtimes made them (default prefix)")
 	fs.DurationVar(&f.listBudget, "list-budget", 0, "`TIME` a runtime may take for a list before it counts as down (default 2s)")
+	fs.IntVar(&f.recorder, "flight-recorder", 0, "memory, in `BYTES`, in which the latest calls are recorded; -1 records nothing (default 8388608)")
+	fs.StringVar(&f.capture, "capture", "", "write all calls to `FILE`.jsonl, .pcapng (for Wireshark) or .binlog, without secrets")
+	fs.Int64Var(&f.captureBytes, "capture-max-bytes", 0, "begin a new file of -capture after `BYTES`; -1 never does (default 67108864)")
+	fs.IntVar(&f.captureFiles, "capture-files", 0, "keep `N` files of -capture, older ones as FILE.1.jsonl and so on (default 5)")
+	fs.BoolVar(&f.unsafeRaw, "unsafe-raw", false, "record, log and capture secrets as well: credentials, environments, output, tokens")
 	fs.StringVar(&f.stateDir, "state-dir", "", "keep what is known of the runtimes in `FOLDER`, for a restart while one of them is down; none keeps nothing (default "+DefaultStateDir+")")
 	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; old command lines have it")
 	klog.InitFlags(fs)
@@ -59,18 +70,24 @@ func (f *flags) parse(fs *flag.FlagSet, args []string, out io.Writer) error {
 		return help(out)
 	}
 	if err != nil {
-		if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
-			var names []string
-			fs.VisitAll(func(one *flag.Flag) { names = append(names, "-"+one.Name) })
-			err = fmt.Errorf("there is no flag -%s%s", name, suggest.Nearest("-"+name, names))
-		}
-		return &usageError{err}
+		return &usageError{flagError(fs, err)}
 	}
 	if fs.NArg() > 0 {
 		return &usageError{fmt.Errorf("%q is not a flag; is a dash missing, or a comma in -connect followed by a space?", fs.Arg(0))}
 	}
 	fs.Visit(func(one *flag.Flag) { f.given[one.Name] = true })
 	return nil
+}
+
+// flagError says more of a flag that there is not.
+func flagError(fs *flag.FlagSet, err error) error {
+	name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !ok {
+		return err
+	}
+	var names []string
+	fs.VisitAll(func(one *flag.Flag) { names = append(names, "-"+one.Name) })
+	return fmt.Errorf("there is no flag -%s%s", name, suggest.Nearest("-"+name, names))
 }
 
 // apply puts what is on the command line over what is in the file.
@@ -110,6 +127,21 @@ func (f *flags) apply(c *Config) error {
 	}
 	if f.given["state-dir"] {
 		c.StateDir = f.stateDir
+	}
+	if f.given["flight-recorder"] {
+		c.FlightRecorder = f.recorder
+	}
+	if f.given["capture"] {
+		c.Capture.Path = f.capture
+	}
+	if f.given["capture-max-bytes"] {
+		c.Capture.MaxBytes = f.captureBytes
+	}
+	if f.given["capture-files"] {
+		c.Capture.MaxFiles = f.captureFiles
+	}
+	if f.given["unsafe-raw"] {
+		c.UnsafeRaw = f.unsafeRaw
 	}
 	if f.given["max-message-bytes"] {
 		c.MaxMessageBytes = f.maxMessage
@@ -162,7 +194,7 @@ func printFlags(fs *flag.FlagSet, out io.Writer) {
 			printFlag(out, f, "")
 		}
 	})
-	printFlag(out, fs.Lookup("v"), "how much to log: `LEVEL` 2 failed calls, 3 and more see the README")
+	printFlag(out, fs.Lookup("v"), "how much to log: `LEVEL` 2 calls that fail, 3 calls that change something with request and reply, 4 status calls too, 5 lists too")
 	fs.VisitAll(func(f *flag.Flag) {
 		if isKlog(f.Name) && !slices.Contains(logging[:1], f.Name) {
 			rest = append(rest, "-"+f.Name)

@@ -31,6 +31,10 @@ func commands() []command {
 		{"serve", "[flags]", "stand between kubelet and the runtimes (the default)", serve},
 		{"check", "[flags]", "try a configuration, and show what becomes of each method", check},
 		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", demo},
+		{"tail", "[flags]", "show calls as they happen", tail},
+		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy has in memory", dump},
+		{"view", "[flags] FILE", "show the calls in a file", view},
+		{"convert", "FILE TO", "turn a file of calls into another format, which its ending says", convert},
 		{"version", "", "print the version", printVersion},
 	}
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +35,7 @@ func (c leakChecked) Run() int {
 // The scripts run the real main. Beside the usual commands they have
 //
 //	serving PATH    wait until somebody accepts connections at PATH
+//	usr1 PATH       send SIGUSR1 to the criproxy whose admin socket is there
 //	socket PATH     leave a socket file there that nobody serves
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -59,6 +62,14 @@ func TestScripts(t *testing.T) {
 						ts.Fatalf("nobody serves %s: %v", args[0], err)
 					}
 				}
+			},
+			"usr1": func(ts *testscript.TestScript, _ bool, args []string) {
+				response, err := newAdminClient(args[0]).get(t.Context(), "/version")
+				ts.Check(err)
+				defer response.Body.Close()
+				var info versionInfo
+				ts.Check(json.NewDecoder(response.Body).Decode(&info))
+				ts.Check(syscall.Kill(info.PID, syscall.SIGUSR1))
 			},
 			"socket": func(ts *testscript.TestScript, _ bool, args []string) {
 				l, err := net.ListenUnix("unix", &net.UnixAddr{Name: args[0], Net: "unix"})

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/codec"
@@ -26,6 +25,7 @@ type proxy struct {
 	server   *grpc.Server
 	admin    *admin
 	calls    *generations
+	record   *recording
 	now      atomic.Pointer[setup]
 
 	handedOver chan struct{} // closed when another process serves
@@ -49,7 +49,11 @@ type setup struct {
 // newProxy builds all of it, and starts nothing.
 func newProxy(cfg *Config) (*proxy, error) {
 	p := &proxy{calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
-	s, d, err := build(cfg, nil)
+	var err error
+	if p.record, err = newRecording(cfg); err != nil {
+		return nil, err
+	}
+	s, d, err := build(cfg, nil, p.record.tracer())
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +69,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 		grpc.Creds(peerCredentials{insecure.NewCredentials()}),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.ChainUnaryInterceptor(authorizeUnary),
-		grpc.ChainStreamInterceptor(logFailures, authorizeStream, p.calls.intercept),
+		grpc.ChainStreamInterceptor(authorizeStream, p.calls.intercept),
 		// Whatever keepalive a client likes: the socket is local.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
@@ -75,7 +79,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 
 // build makes the backends of cfg, those of old where nothing about them has
 // changed, and what the director needs to know.
-func build(cfg *Config, old *setup) (*setup, director.Config, error) {
+func build(cfg *Config, old *setup, tracer director.Tracer) (*setup, director.Config, error) {
 	s := &setup{cfg: cfg}
 	d, err := criadapter.Config(cfg.options())
 	if err != nil {
@@ -84,6 +88,7 @@ func build(cfg *Config, old *setup) (*setup, director.Config, error) {
 	d.MaxMessage = cfg.MaxMessageBytes
 	d.NativeNames = cfg.IDs == idsNative
 	d.Withheld = logWithheld()
+	d.Tracer = tracer
 	for i := range cfg.Backends {
 		b := old.reuse(cfg, i)
 		if b == nil {
@@ -159,7 +164,7 @@ func (p *proxy) reload(cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	s, d, err := build(cfg, old)
+	s, d, err := build(cfg, old, p.record.tracer())
 	if err == nil {
 		if err = p.director.Reload(d); err != nil {
 			s.discard(old)
@@ -237,18 +242,4 @@ func logWithheld() func(director.Backend, string, string) {
 				"backend", b, "image", name)
 		}
 	}
-}
-
-// logFailures logs calls that fail, at level 2.
-func logFailures(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if !klog.V(2).Enabled() {
-		return handler(srv, ss)
-	}
-	began := time.Now()
-	err := handler(srv, ss)
-	if err != nil {
-		s := status.Convert(err)
-		klog.V(2).InfoS("Call failed", "method", info.FullMethod, "code", s.Code(), "message", s.Message(), "took", time.Since(began))
-	}
-	return err
 }

@@ -21,6 +21,17 @@ const drainTime = 4 * time.Second
 // another process has taken over, lets the calls under way finish for a while, and
 // returns when all it started has ended.
 func (p *proxy) run(ctx context.Context, l net.Listener) error {
+	stopRecording, err := p.record.start()
+	if err != nil {
+		if l != nil {
+			_ = l.Close() // nobody was served
+		}
+		p.closeSockets()
+		p.admin.close()
+		p.close()
+		return err
+	}
+	defer stopRecording()
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer p.group.Wait()
 	defer disconnect()

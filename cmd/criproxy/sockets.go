@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -135,6 +137,9 @@ func whoIs(conn net.Conn, s *socket) *peerInfo {
 		who.known, who.pid, who.uid = true, cred.Pid, cred.Uid
 		who.gids = append([]uint32{cred.Gid}, peerGroups(fd)...)
 	})
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", who.pid)); err == nil { // if it has not ended yet
+		who.name = strings.TrimSpace(string(comm))
+	}
 	return who
 }
 

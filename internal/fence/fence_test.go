@@ -21,12 +21,15 @@ var mayImport = map[string][]string{
 	"rewrite":          {"internal/suggest"},
 	"codec":            {},
 	"known":            {"codec", "rewrite"},
-	"director":         {"codec", "rewrite", "known", "internal/strict", "internal/suggest"},
-	"criadapter":       {"codec", "rewrite", "known", "director"},
+	"capture":          {"codec"},
+	"inspect":          {"codec", "capture"},
+	"replay":           {"codec", "capture", "inspect"},
+	"director":         {"codec", "rewrite", "known", "internal/strict"},
+	"criadapter":       {"codec", "rewrite", "known", "director", "inspect"},
 	"internal/fakecri": {"codec"},
 	"internal/muxtest": {"codec", "rewrite", "director"}, // for tests only
 	"internal/fence":   {},
-	"cmd/criproxy":     {"codec", "known", "director", "criadapter", "internal/fakecri", "internal/strict", "internal/suggest"},
+	"cmd/criproxy":     {"codec", "known", "director", "criadapter", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest"},
 }
 
 // reserved are modules that only some packages may use, and why.
@@ -37,7 +40,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", []string{"cmd/criproxy"}, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", []string{"criadapter", "internal/fakecri", "cmd/criproxy"}, "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", []string{"codec", "known", "director", "criadapter", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", []string{"codec", "known", "director", "criadapter", "capture", "inspect", "replay", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
 	{"testing", []string{"internal/muxtest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }

@@ -1,0 +1,166 @@
+package capture
+
+import (
+	"encoding/binary"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+)
+
+// In the ring an event is a record: its length in 4 bytes, its number in 8, and
+// then what appendRecord appends. Nobody outside of this process sees records.
+const (
+	recordLen  = 0
+	recordSeq  = 4
+	recordBody = 12
+)
+
+const (
+	flagOwn = 1 << iota
+	flagTruncated
+	flagRedacted
+)
+
+func appendString[S ~string | ~[]byte](b []byte, s S) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// appendHead begins a record. Length and number are set when it is done.
+func appendHead(b []byte, kind Kind, l *Leg, wall time.Time, mono time.Duration) []byte {
+	var flags byte
+	if l.own {
+		flags |= flagOwn
+	}
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(kind), flags)
+	b = binary.LittleEndian.AppendUint64(b, uint64(wall.UnixNano()))
+	b = binary.LittleEndian.AppendUint64(b, uint64(mono))
+	b = binary.AppendUvarint(b, l.call)
+	b = binary.AppendUvarint(b, uint64(l.leg))
+	b = appendString(b, l.method)
+	return appendString(b, l.backend)
+}
+
+const recordFlags = recordBody + 1 // where the flags are
+
+// appendMetadata appends pairs of key and value, with the secret ones overwritten.
+func appendMetadata(b []byte, md metadata.MD, redact bool) []byte {
+	n := 0
+	for _, values := range md {
+		n += len(values)
+	}
+	b = binary.AppendUvarint(b, uint64(n))
+	for key, values := range md {
+		secret := redact && secretKey(key)
+		for _, v := range values {
+			b = appendString(b, key)
+			b = appendString(b, v)
+			if secret && len(v) > 0 {
+				fill(b[len(b)-len(v):])
+				b[recordFlags] |= flagRedacted
+			}
+		}
+	}
+	return b
+}
+
+// reader takes a record apart. Records are our own: one that is cut short is a
+// bug, and yields zeros.
+type reader struct {
+	b     []byte
+	names map[string]string // so that the few names there are need no memory each time
+}
+
+func (r *reader) uint() uint64 {
+	x, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.b = nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return x
+}
+
+func (r *reader) fixed() uint64 {
+	if len(r.b) < 8 {
+		r.b = nil
+		return 0
+	}
+	x := binary.LittleEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return x
+}
+
+func (r *reader) bytes() []byte {
+	n := r.uint()
+	if n > uint64(len(r.b)) {
+		r.b = nil
+		return nil
+	}
+	b := r.b[:n:n]
+	r.b = r.b[n:]
+	return b
+}
+
+// name returns a string that is likely to come again.
+func (r *reader) name() string {
+	b := r.bytes()
+	if s, ok := r.names[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(r.names) < 4096 {
+		r.names[s] = s
+	}
+	return s
+}
+
+func (r *reader) metadata() metadata.MD {
+	n := r.uint()
+	if n == 0 {
+		return nil
+	}
+	md := make(metadata.MD, min(n, 64))
+	for range n {
+		if r.b == nil {
+			break
+		}
+		key := r.name()
+		md[key] = append(md[key], string(r.bytes()))
+	}
+	return md
+}
+
+// decode reads a record into ev, whose payload stays a part of the record.
+func decode(record []byte, names map[string]string, ev *Event) {
+	*ev = Event{Seq: binary.LittleEndian.Uint64(record[recordSeq:])}
+	r := reader{b: record[recordBody+2:], names: names}
+	ev.Kind = Kind(record[recordBody])
+	flags := record[recordFlags]
+	ev.Own, ev.Truncated, ev.Redacted = flags&flagOwn != 0, flags&flagTruncated != 0, flags&flagRedacted != 0
+	ev.Time = time.Unix(0, int64(r.fixed()))
+	ev.Mono = time.Duration(r.fixed())
+	ev.Call = r.uint()
+	ev.Leg = int(r.uint())
+	ev.Method = r.name()
+	ev.Backend = r.name()
+	switch ev.Kind {
+	case Start:
+		ev.Peer = Peer{PID: int(r.uint()), UID: int(r.uint()), Name: r.name()}
+		ev.Timeout = time.Duration(r.uint())
+		ev.Metadata = r.metadata()
+	case Request, Reply:
+		ev.Size = int(r.uint())
+		ev.Payload = r.b
+	case Header:
+		ev.Metadata = r.metadata()
+	case End:
+		ev.Code = codes.Code(r.uint())
+		ev.Message = string(r.bytes())
+		if d := r.bytes(); len(d) > 0 {
+			ev.Details = d
+		}
+		ev.Metadata = r.metadata()
+	}
+}

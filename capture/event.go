@@ -1,0 +1,81 @@
+package capture
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+)
+
+// A Kind says what happened on a leg of a call.
+type Kind uint8
+
+// The kinds of events. A leg has one Start and one End, the others in between;
+// Missed is not of a call.
+const (
+	Start   Kind = iota + 1 // the call begins: its metadata and deadline
+	Request                 // a message towards the backend
+	Header                  // the header of the answer
+	Reply                   // a message towards the client
+	End                     // status and trailer
+	Missed                  // here are events missing: whoever looked was too slow
+)
+
+var kindNames = [...]string{Start: "start", Request: "request", Header: "header", Reply: "reply", End: "end", Missed: "missed"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return ""
+}
+
+func kindOf(name string) Kind {
+	for k, n := range kindNames {
+		if n == name && n != "" {
+			return Kind(k)
+		}
+	}
+	return 0
+}
+
+// An Event is one thing that happened on one leg of a call. Its slices and maps
+// must not be changed.
+type Event struct {
+	Seq  uint64 // counts the events of a recording, from 1
+	Call uint64 // which call; both its legs have the same number
+	Leg  int    // 0 is the client's, the others are those of backends
+	Kind Kind
+	Time time.Time
+	Mono time.Duration // since the recording began, by a clock that nobody sets
+
+	Method  string // "/runtime.v1.RuntimeService/Version", as it is called on this leg
+	Backend string // of a backend's leg, its name
+	Own     bool   // criproxy made this call itself: there is no client's leg
+	Again   bool   // a start that an earlier file has as well: the call began there
+
+	Peer    Peer          // of a client's Start
+	Timeout time.Duration // of Start: what is left until the deadline, zero if there is none
+
+	// Metadata is that of Start and Header, and the trailer of End.
+	Metadata metadata.MD
+
+	// Payload is the message of Request and Reply, and Size its whole length.
+	Payload   []byte
+	Size      int
+	Truncated bool // the end of Payload was not kept
+	Redacted  bool // some of Payload or Metadata was overwritten, in equal length
+
+	Code    codes.Code // of End
+	Message string     // of End
+	Details []byte     // of End: the serialized google.rpc.Status, if it has details
+
+	Missed uint64 // of Missed: how many
+}
+
+// A Peer is the process at the other end of a client's connection.
+type Peer struct {
+	PID  int    // zero if it is not known
+	UID  int    // of its user
+	Name string // as in /proc/PID/comm when it connected
+}

@@ -1,0 +1,116 @@
+package capture
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"time"
+)
+
+// A Follower reads the events of a [Recorder] at its own pace. If the recorder's
+// memory ran ahead of it, it gets an event of the kind [Missed] that says how many
+// are gone. It never makes a call wait. It must not be used by two goroutines at
+// once.
+type Follower struct {
+	ring   *ring
+	linger time.Duration
+	chunk  *chunk
+	off    int
+	next   uint64 // number of the record expected
+	names  map[string]string
+}
+
+// Linger is how long a follower lets events gather once it has read all there
+// were, so that it is not woken for each.
+const Linger = 20 * time.Millisecond
+
+// Follow returns a follower of the events that are still to come, or, with
+// everything, also of those that are still there.
+func (r *Recorder) Follow(everything bool) *Follower {
+	f := &Follower{ring: r.ring, linger: Linger, names: map[string]string{}}
+	r.ring.mu.Lock()
+	defer r.ring.mu.Unlock()
+	if everything {
+		f.chunk, f.next = r.ring.oldest, r.ring.oldest.first
+		return f
+	}
+	f.chunk, f.off, f.next = r.ring.newest, int(r.ring.newest.used.Load()), r.ring.seq+1
+	return f
+}
+
+// Next reads the next event into ev, whose payload stays valid for as long as it
+// is held, and waits for one if there is none. It returns io.EOF when the
+// recorder was closed and all is read, or ctx's error.
+func (f *Follower) Next(ctx context.Context, ev *Event) error {
+	for {
+		got, wake := f.try(ev)
+		if got {
+			return nil
+		}
+		if wake == nil {
+			return io.EOF
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if f.linger > 0 {
+			timer := time.NewTimer(f.linger)
+			select {
+			case <-timer.C:
+			case <-ctx.Done(): // the rest can be had with TryNext
+				timer.Stop()
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// TryNext is Next if there is an event already.
+func (f *Follower) TryNext(ev *Event) bool {
+	got, _ := f.try(ev)
+	return got
+}
+
+// try reads an event. If there is none it returns what is closed when there is
+// one, nil if there will never be one.
+func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
+	for {
+		if f.off < int(f.chunk.used.Load()) {
+			n := int(binary.LittleEndian.Uint32(f.chunk.buf[f.off:]))
+			record := f.chunk.buf[f.off : f.off+n : f.off+n]
+			if seq := binary.LittleEndian.Uint64(record[recordSeq:]); seq > f.next {
+				*ev = Event{Kind: Missed, Missed: seq - f.next, Seq: seq, Time: time.Now()}
+				f.next = seq
+				return true, nil
+			}
+			f.off += n
+			f.next++
+			decode(record, f.names, ev)
+			return true, nil
+		}
+		f.ring.mu.Lock()
+		if f.off < int(f.chunk.used.Load()) { // since we looked
+			f.ring.mu.Unlock()
+			continue
+		}
+		switch {
+		case f.chunk.gone:
+			f.chunk, f.off = f.ring.oldest, 0
+		case f.chunk.next != nil:
+			f.chunk, f.off = f.chunk.next, 0
+		case f.ring.closed:
+			f.ring.mu.Unlock()
+			return false, nil
+		default:
+			if f.ring.wake == nil {
+				f.ring.wake = make(chan struct{})
+			}
+			wake := f.ring.wake
+			f.ring.mu.Unlock()
+			return false, wake
+		}
+		f.ring.mu.Unlock()
+	}
+}

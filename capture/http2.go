@@ -1,0 +1,137 @@
+package capture
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// HTTP/2 as gRPC uses it: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+const (
+	preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+	frameData     = 0
+	frameHeaders  = 1
+	frameSettings = 4
+
+	flagEndStream  = 1
+	flagAck        = 1
+	flagEndHeaders = 4
+
+	settingTableSize = 1
+	settingFrameSize = 5
+	maxFrameSize     = 1<<24 - 1
+
+	// dataSize is that of DATA frames, as gRPC sends them.
+	dataSize = 16 << 10
+)
+
+func appendFrame(b []byte, kind, flags byte, stream uint32, payload []byte) []byte {
+	b = append(b, byte(len(payload)>>16), byte(len(payload)>>8), byte(len(payload)), kind, flags)
+	b = binary.BigEndian.AppendUint32(b, stream)
+	return append(b, payload...)
+}
+
+// appendSettings says that header blocks refer to nothing before them, so that each
+// can be read by itself, and that frames may be as long as they can.
+func appendSettings(b []byte) []byte {
+	var p []byte
+	p = binary.BigEndian.AppendUint16(p, settingTableSize)
+	p = binary.BigEndian.AppendUint32(p, 0)
+	p = binary.BigEndian.AppendUint16(p, settingFrameSize)
+	p = binary.BigEndian.AppendUint32(p, maxFrameSize)
+	return appendFrame(b, frameSettings, 0, 0, p)
+}
+
+// appendField appends a header in HPACK: a literal that is not indexed, with no
+// Huffman coding.
+func appendField(b []byte, name, value string) []byte {
+	b = appendHpackString(append(b, 0), name)
+	return appendHpackString(b, value)
+}
+
+func appendHpackString(b []byte, s string) []byte {
+	const prefix = 1<<7 - 1
+	n := uint64(len(s))
+	if n < prefix {
+		b = append(b, byte(n))
+	} else {
+		b = append(b, prefix)
+		for n -= prefix; n >= 0x80; n >>= 7 {
+			b = append(b, byte(n)|0x80)
+		}
+		b = append(b, byte(n))
+	}
+	return append(b, s...)
+}
+
+// appendMD appends metadata as headers, and returns how many. The authority is a
+// header of HTTP's own.
+func appendMD(b []byte, md map[string][]string) ([]byte, int) {
+	if len(md) == 0 {
+		return b, 0
+	}
+	keys := make([]string, 0, len(md))
+	for key := range md {
+		if !strings.HasPrefix(key, ":") {
+			keys = append(keys, key)
+		}
+	}
+	sort.Strings(keys)
+	n := 0
+	for _, key := range keys {
+		for _, v := range md[key] {
+			if strings.HasSuffix(key, "-bin") {
+				v = base64.RawStdEncoding.EncodeToString([]byte(v))
+			}
+			b = appendField(b, key, v)
+			n++
+		}
+	}
+	return b, n
+}
+
+// grpcTimeout is the largest unit in which a timeout has at most 8 digits.
+func grpcTimeout(d time.Duration) string {
+	for _, u := range []struct {
+		unit string
+		d    time.Duration
+	}{{"n", 1}, {"u", time.Microsecond}, {"m", time.Millisecond}, {"S", time.Second}, {"M", time.Minute}, {"H", time.Hour}} {
+		if n := int64(d / u.d); n < 1e8 {
+			return strconv.FormatInt(n, 10) + u.unit
+		}
+	}
+	return "99999999H"
+}
+
+// percentEncode is how gRPC writes a status message in a header.
+func percentEncode(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c >= ' ' && c <= '~' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+func percentDecode(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

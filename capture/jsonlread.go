@@ -1,0 +1,164 @@
+package capture
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+)
+
+// jsonDecoder reads JSON lines.
+type jsonDecoder struct {
+	r    *bufio.Reader
+	line int
+}
+
+// jsonEvent is a line. The decoded message is for people: raw is what counts.
+type jsonEvent struct {
+	Kind    string    `json:"kind"`
+	Seq     uint64    `json:"seq"`
+	Missed  uint64    `json:"missed"`
+	Call    uint64    `json:"call"`
+	Leg     int       `json:"leg"`
+	Time    time.Time `json:"time"`
+	Mono    int64     `json:"mono_ns"`
+	Method  string    `json:"method"`
+	Backend string    `json:"backend"`
+	Own     bool      `json:"own"`
+	Again   bool      `json:"again"`
+	Peer    struct {
+		PID  int    `json:"pid"`
+		UID  int    `json:"uid"`
+		Name string `json:"name"`
+	} `json:"peer"`
+	Timeout   int64               `json:"timeout_ns"`
+	Size      int                 `json:"size"`
+	Raw       []byte              `json:"raw"`
+	Code      string              `json:"code"`
+	Status    string              `json:"status"`
+	Details   []byte              `json:"details"`
+	Truncated bool                `json:"truncated"`
+	Redacted  bool                `json:"redacted"`
+	Metadata  map[string][]string `json:"metadata"`
+}
+
+func (d *jsonDecoder) begin() (FileHeader, error) {
+	line, err := d.read()
+	if err != nil {
+		return FileHeader{}, err
+	}
+	var h struct {
+		Kind string `json:"kind"`
+		FileHeader
+	}
+	if err := json.Unmarshal(line, &h); err != nil || h.Kind != "file" || h.Version < 1 {
+		return FileHeader{}, errOther
+	}
+	return h.FileHeader, nil
+}
+
+// read returns the next line that is not empty.
+func (d *jsonDecoder) read() ([]byte, error) {
+	var whole []byte
+	for {
+		part, err := d.r.ReadSlice('\n')
+		whole = append(whole, part...)
+		switch {
+		case len(whole) > maxRecord:
+			return nil, fmt.Errorf("line %d is over %d bytes long", d.line+1, maxRecord)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && len(bytes.TrimSpace(whole)) > 0:
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		}
+		d.line++
+		if whole = bytes.TrimSpace(whole); len(whole) > 0 {
+			return whole, nil
+		}
+	}
+}
+
+func (d *jsonDecoder) next(ev *Event) error {
+	for {
+		line, err := d.read()
+		if err != nil {
+			return err
+		}
+		var j jsonEvent
+		if err := json.Unmarshal(line, &j); err != nil {
+			return fmt.Errorf("line %d: %w", d.line, err)
+		}
+		if j.Kind == "file" { // captures one after the other
+			continue
+		}
+		if *ev, err = j.event(); err != nil {
+			return fmt.Errorf("line %d: %w", d.line, err)
+		}
+		return nil
+	}
+}
+
+func (j *jsonEvent) event() (Event, error) {
+	ev := Event{
+		Kind: kindOf(j.Kind), Seq: j.Seq, Missed: j.Missed, Call: j.Call, Leg: j.Leg, Time: j.Time, Mono: time.Duration(j.Mono),
+		Method: j.Method, Backend: j.Backend, Own: j.Own, Again: j.Again,
+		Peer:    Peer{PID: j.Peer.PID, UID: j.Peer.UID, Name: j.Peer.Name},
+		Timeout: time.Duration(j.Timeout), Size: j.Size, Payload: j.Raw, Truncated: j.Truncated, Redacted: j.Redacted,
+		Message: j.Status, Details: j.Details,
+	}
+	if ev.Kind == 0 {
+		return ev, fmt.Errorf("kind is %q, want one of %s", j.Kind, strings.Join(kindNames[1:], ", "))
+	}
+	if ev.Leg < 0 || ev.Leg > maxLeg {
+		return ev, fmt.Errorf("leg is %d, want a number from 0 to %d", ev.Leg, maxLeg)
+	}
+	if ev.Kind == End {
+		code, err := codeOf(j.Code)
+		if err != nil {
+			return ev, err
+		}
+		ev.Code = code
+	}
+	for key, values := range j.Metadata {
+		if strings.HasSuffix(key, "-bin") {
+			for i, v := range values {
+				b, err := base64.StdEncoding.DecodeString(v)
+				if err != nil {
+					return ev, fmt.Errorf("metadata %s: %w", key, err)
+				}
+				values[i] = string(b)
+			}
+		}
+	}
+	if len(j.Metadata) > 0 {
+		ev.Metadata = metadata.MD(j.Metadata)
+	}
+	return ev, nil
+}
+
+// maxLeg bounds the number of a leg on file.
+const maxLeg = 1<<16 - 1
+
+// codeOf returns the code that is called name.
+func codeOf(name string) (codes.Code, error) {
+	for c := codes.OK; c <= codes.Unauthenticated; c++ {
+		if c.String() == name {
+			return c, nil
+		}
+	}
+	var n uint32
+	if _, err := fmt.Sscanf(name, "Code(%d)", &n); err == nil {
+		return codes.Code(n), nil
+	}
+	return 0, fmt.Errorf("code is %q, want one such as OK or NotFound", name)
+}

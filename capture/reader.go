@@ -1,0 +1,84 @@
+package capture
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+)
+
+// A Reader reads the events of a file, in any of the formats. It finds out which
+// from the first bytes.
+type Reader struct {
+	header FileHeader
+	dec    decoder
+	close  func() error
+}
+
+// decoder reads one format. Next returns io.EOF at the end.
+type decoder interface {
+	begin() (FileHeader, error)
+	next(ev *Event) error
+}
+
+// maxRecord bounds one event on file: two of the largest messages, as base64 and
+// decoded.
+const maxRecord = 256 << 20
+
+// NewReader returns a reader of r.
+func NewReader(r io.Reader) (*Reader, error) {
+	br := bufio.NewReaderSize(r, 1<<16)
+	magic, err := br.Peek(4)
+	if len(magic) == 0 {
+		if err == io.EOF {
+			return nil, fmt.Errorf("the capture is empty")
+		}
+		return nil, fmt.Errorf("reading a capture: %w", err)
+	}
+	c := &Reader{close: func() error { return nil }}
+	switch {
+	case magic[0] == '{':
+		c.dec = &jsonDecoder{r: br}
+	case bytes.Equal(magic, []byte{0x0a, 0x0d, 0x0d, 0x0a}):
+		c.dec = newPcapDecoder(br)
+	default:
+		c.dec = &binlogDecoder{r: br}
+	}
+	if c.header, err = c.dec.begin(); err != nil {
+		return nil, err
+	}
+	if c.header.Version > Version {
+		return nil, fmt.Errorf("the capture has version %d, and this criproxy knows no later one than %d; read it with a newer criproxy", c.header.Version, Version)
+	}
+	return c, nil
+}
+
+// Open returns a reader of the file at path, "-" being standard input.
+func Open(path string) (*Reader, error) {
+	if path == "-" {
+		return NewReader(os.Stdin)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening a capture: %w", err)
+	}
+	r, err := NewReader(file)
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	r.close = file.Close
+	return r, nil
+}
+
+// Header says where the events come from.
+func (r *Reader) Header() *FileHeader { return &r.header }
+
+// Next reads the next event. Its error is io.EOF at the end, and
+// io.ErrUnexpectedEOF where the file ends in the middle of an event, as it does
+// while somebody writes it.
+func (r *Reader) Next(ev *Event) error { return r.dec.next(ev) }
+
+// Close closes the file, if Open opened one.
+func (r *Reader) Close() error { return r.close() }

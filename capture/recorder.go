@@ -1,0 +1,231 @@
+package capture
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// DefaultBytes is how much a [Recorder] keeps.
+const DefaultBytes = 8 << 20
+
+// Config says how a [Recorder] records. The zero Config is one that hides nothing
+// but credentials in metadata.
+type Config struct {
+	// Bytes bounds the memory for events. Zero means [DefaultBytes]. A message
+	// longer than a quarter of it is cut, and says so.
+	Bytes int
+
+	// Redact finds what must not be kept. Nil finds nothing.
+	Redact *Redactor
+
+	// UnsafeRaw keeps everything as it is, credentials in metadata as well.
+	UnsafeRaw bool
+}
+
+// A Recorder keeps the latest events of all calls in memory, and hands them to
+// followers. It never makes a call wait for any of them: who is too slow misses
+// events, and is told how many. It is safe for concurrent use.
+type Recorder struct {
+	ring       *ring
+	redact     *Redactor
+	raw        bool
+	maxPayload int
+	began      time.Time
+	calls      atomic.Uint64
+}
+
+// NewRecorder returns a recorder.
+func NewRecorder(cfg Config) *Recorder {
+	size := cfg.Bytes
+	if size == 0 {
+		size = DefaultBytes
+	}
+	r := &Recorder{ring: newRing(size), redact: cfg.Redact, raw: cfg.UnsafeRaw, maxPayload: size / 4, began: time.Now()}
+	if r.raw {
+		r.redact = nil
+	}
+	return r
+}
+
+// Close ends the recording: followers end when they have read what there is.
+func (r *Recorder) Close() { r.ring.close() }
+
+// Began is when the recording began, from which [Event].Mono counts.
+func (r *Recorder) Began() time.Time { return r.began }
+
+// Recorded returns how many events there were.
+func (r *Recorder) Recorded() uint64 {
+	r.ring.mu.Lock()
+	defer r.ring.mu.Unlock()
+	return r.ring.seq
+}
+
+// LegInfo is what is known of a leg when it begins.
+type LegInfo struct {
+	Method   string // as it is called on this leg
+	Backend  string // of a backend's leg, its name
+	Client   bool   // it is the client's leg
+	Peer     Peer   // of the client's leg, who called; optional
+	Metadata metadata.MD
+}
+
+// A Leg records one leg of a call.
+type Leg struct {
+	rec     *Recorder
+	call    uint64
+	leg     int
+	own     bool
+	method  string
+	backend string
+	plan    *methodPlan
+	legs    atomic.Int32 // of a client's leg: how many backends' legs the call has
+	ended   atomic.Bool
+}
+
+type legKey struct{}
+
+// Begin records that a leg begins. The legs of a call find each other by the
+// context that it returns. What the caller hands in is copied before it returns,
+// here and in the methods of the leg.
+func (r *Recorder) Begin(ctx context.Context, info LegInfo) (context.Context, *Leg) {
+	l := &Leg{rec: r, method: info.Method, backend: info.Backend, plan: r.redact.method(info.Method)}
+	if info.Client {
+		l.call = r.calls.Add(1)
+		ctx = context.WithValue(ctx, legKey{}, l)
+	} else if client, ok := ctx.Value(legKey{}).(*Leg); ok {
+		l.call, l.leg = client.call, int(client.legs.Add(1))
+	} else {
+		l.call, l.leg, l.own = r.calls.Add(1), 1, true
+	}
+	now, mono := r.now()
+	buf := getBuffer()
+	b := appendHead((*buf)[:0], Start, l, now, mono)
+	who := info.Peer
+	b = binary.AppendUvarint(b, uint64(who.PID))
+	b = binary.AppendUvarint(b, uint64(who.UID))
+	b = appendString(b, who.Name)
+	var timeout time.Duration
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = max(deadline.Sub(now), 1) // zero would say that there is none
+	}
+	b = binary.AppendUvarint(b, uint64(timeout))
+	b = appendMetadata(b, info.Metadata, !r.raw)
+	r.put(buf, b)
+	return ctx, l
+}
+
+func (r *Recorder) now() (time.Time, time.Duration) {
+	now := time.Now()
+	return now, now.Sub(r.began)
+}
+
+// Request records a message towards the backend.
+func (l *Leg) Request(f *codec.Frame) { l.message(Request, f) }
+
+// Reply records a message towards the client.
+func (l *Leg) Reply(f *codec.Frame) { l.message(Reply, f) }
+
+func (l *Leg) message(kind Kind, f *codec.Frame) {
+	now, mono := l.rec.now()
+	size := f.Len()
+	var buf *[]byte
+	var b []byte
+	if size < maxPooled {
+		buf = getBuffer()
+		b = (*buf)[:0]
+	} else { // the ring will take it over
+		b = make([]byte, 0, min(size, l.rec.maxPayload)+len(l.method)+len(l.backend)+128)
+	}
+	b = appendHead(b, kind, l, now, mono)
+	b = binary.AppendUvarint(b, uint64(size))
+	at := len(b)
+	b = f.AppendTo(b, l.rec.maxPayload)
+	if size > l.rec.maxPayload {
+		b[recordFlags] |= flagTruncated
+	}
+	if l.plan != nil {
+		var n *secretNode
+		if kind == Request {
+			n = l.plan.request
+		} else {
+			n = l.plan.reply
+		}
+		switch redacted, ok := n.redact(b[at:], b[recordFlags]&flagTruncated != 0); {
+		case !ok: // broken: where its secrets are cannot be told
+			b = b[:at]
+			b[recordFlags] |= flagTruncated | flagRedacted
+		case redacted:
+			b[recordFlags] |= flagRedacted
+		}
+	}
+	l.rec.put(buf, b)
+}
+
+// Header records the header of the answer.
+func (l *Leg) Header(md metadata.MD) {
+	now, mono := l.rec.now()
+	buf := getBuffer()
+	b := appendHead((*buf)[:0], Header, l, now, mono)
+	l.rec.put(buf, appendMetadata(b, md, !l.rec.raw))
+}
+
+// End records the end of the leg. Only the first End counts.
+func (l *Leg) End(err error, trailer metadata.MD) {
+	if l.ended.Swap(true) {
+		return
+	}
+	now, mono := l.rec.now()
+	buf := getBuffer()
+	b := appendHead((*buf)[:0], End, l, now, mono)
+	code, message, details := statusOf(err)
+	b = binary.AppendUvarint(b, uint64(code))
+	b = appendString(b, message)
+	b = appendString(b, details)
+	l.rec.put(buf, appendMetadata(b, trailer, !l.rec.raw))
+}
+
+// statusOf returns the status that a client gets for err.
+func statusOf(err error) (code uint32, message string, details []byte) {
+	if err == nil || errors.Is(err, io.EOF) {
+		return 0, "", nil
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err)
+	}
+	if len(s.Proto().GetDetails()) > 0 {
+		details, _ = proto.Marshal(s.Proto()) // of a message that came off the wire: cannot fail
+	}
+	return uint32(s.Code()), s.Message(), details
+}
+
+// maxPooled is the size up to which records are made in pooled memory.
+const maxPooled = 64 << 10
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+
+func getBuffer() *[]byte { return buffers.Get().(*[]byte) }
+
+// put hands a record to the ring, and its buffer back to the pool, unless the
+// ring has taken it over.
+func (r *Recorder) put(buf *[]byte, record []byte) {
+	if buf != nil && r.ring.isLarge(len(record)) {
+		record, buf = append([]byte(nil), record...), nil
+	}
+	r.ring.put(record)
+	if buf != nil && cap(record) <= 2*maxPooled {
+		*buf = record
+		buffers.Put(buf)
+	}
+}

@@ -1,0 +1,350 @@
+package capture
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// A Redactor overwrites what is secret in a message, in place and in equal length:
+// text becomes stars, numbers become zero. It is immutable; nil finds nothing.
+type Redactor struct {
+	methods map[string]*methodPlan // :: full method → where its secrets are; only those that have any
+}
+
+type methodPlan struct{ request, reply *secretNode }
+
+// secretNode is what is secret in one type of message. Nil is: nothing.
+type secretNode struct {
+	fields map[protowire.Number]*secretField
+	low    []*secretField // the same, for numbers that are small
+	all    bool           // all of it is secret, known to the schema or not
+}
+
+type secretField struct {
+	secret bool        // its content
+	into   *secretNode // what is secret in the message it holds
+	entry  *secretMap  // of a map
+}
+
+// secretMap is what is secret in the values of a map.
+type secretMap struct {
+	secret func(key []byte) bool // whether all of the value is
+	all    *secretField          // if it is
+	some   *secretField          // if it is not
+}
+
+// NewRedactor returns a redactor for the methods of a schema.
+func NewRedactor(schema *codec.Schema, secrets codec.Secrets) *Redactor {
+	r := &Redactor{methods: map[string]*methodPlan{}}
+	c := redactCompiler{secrets: secrets, nodes: map[nodeKey]*secretNode{}}
+	for _, m := range schema.Methods() {
+		p := &methodPlan{request: c.live(m.Input), reply: c.live(m.Output)}
+		if p.request != nil || p.reply != nil {
+			r.methods[m.Name] = p
+		}
+	}
+	return r
+}
+
+func (r *Redactor) method(name string) *methodPlan {
+	if r == nil {
+		return nil
+	}
+	return r.methods[name]
+}
+
+// Request redacts the request of a method in place. It reports whether it found a
+// secret, and whether the message could be read at all.
+func (r *Redactor) Request(method string, b []byte) (redacted, ok bool) {
+	p := r.method(method)
+	if p == nil {
+		return false, true
+	}
+	return p.request.redact(b, false)
+}
+
+type nodeKey struct {
+	name protoreflect.FullName
+	all  bool
+}
+
+type redactCompiler struct {
+	secrets codec.Secrets
+	nodes   map[nodeKey]*secretNode
+}
+
+// live returns the node of md, nil if nothing secret can be reached from it.
+func (c *redactCompiler) live(md protoreflect.MessageDescriptor) *secretNode {
+	n := c.node(md, false)
+	if !hasSecret(n, map[*secretNode]bool{}) {
+		return nil
+	}
+	return n
+}
+
+func hasSecret(n *secretNode, seen map[*secretNode]bool) bool {
+	if n == nil || seen[n] {
+		return false
+	}
+	seen[n] = true
+	if n.all {
+		return true
+	}
+	for _, f := range n.fields {
+		if f.secret || hasSecret(f.into, seen) {
+			return true
+		}
+		if m := f.entry; m != nil && (m.secret != nil || m.some.secret || hasSecret(m.some.into, seen)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *redactCompiler) node(md protoreflect.MessageDescriptor, all bool) *secretNode {
+	key := nodeKey{md.FullName(), all}
+	if n := c.nodes[key]; n != nil {
+		return n
+	}
+	n := &secretNode{fields: map[protowire.Number]*secretField{}, all: all}
+	c.nodes[key] = n // messages may contain themselves
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		var f *secretField
+		secret := all || c.secrets.HasField(fd)
+		if fd.IsMap() {
+			m := &secretMap{all: c.content(fd.MapValue(), true), some: c.content(fd.MapValue(), c.secrets.HasField(fd.MapValue()))}
+			switch {
+			case secret:
+				m.secret = func([]byte) bool { return true }
+			case c.secrets.Keys != nil && len(c.secrets.Keys(fd)) > 0:
+				m.secret = func(key []byte) bool { return c.secrets.HasKey(fd, key) }
+			}
+			f = &secretField{entry: m}
+		} else {
+			f = c.content(fd, secret)
+		}
+		n.fields[fd.Number()] = f
+	}
+	for num, f := range n.fields {
+		if num < 128 {
+			for len(n.low) <= int(num) {
+				n.low = append(n.low, nil)
+			}
+			n.low[num] = f
+		}
+	}
+	return n
+}
+
+func (c *redactCompiler) content(fd protoreflect.FieldDescriptor, secret bool) *secretField {
+	if fd.Message() != nil {
+		return &secretField{into: c.node(fd.Message(), secret)}
+	}
+	return &secretField{secret: secret}
+}
+
+func (n *secretNode) field(num protowire.Number) *secretField {
+	if int(num) < len(n.low) {
+		return n.low[num]
+	}
+	if len(n.fields) == 0 {
+		return nil
+	}
+	return n.fields[num]
+}
+
+const maxDepth = 100
+
+// redact overwrites what is secret in b. If the end of b was cut off, what is
+// half there is overwritten too. It is not ok if b cannot be read.
+func (n *secretNode) redact(b []byte, cut bool) (redacted, ok bool) {
+	if n == nil {
+		return false, true
+	}
+	w := redactWalk{cut: cut}
+	ok = w.message(n, b, 0)
+	return w.found, ok
+}
+
+type redactWalk struct{ cut, found bool }
+
+func (w *redactWalk) message(n *secretNode, b []byte, depth int) bool {
+	if depth > maxDepth {
+		return false
+	}
+	for len(b) > 0 {
+		num, typ, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return w.cutOff(b)
+		}
+		f := n.field(num)
+		b = b[tag:]
+		if typ == protowire.BytesType {
+			size, k := protowire.ConsumeVarint(b)
+			if k < 0 {
+				return w.cutOff(b)
+			}
+			body := b[k:]
+			if size > uint64(len(body)) {
+				if !w.cut {
+					return false
+				}
+				size = uint64(len(body))
+			}
+			if !w.field(n, f, body[:size], depth) {
+				return false
+			}
+			b = body[size:]
+			continue
+		}
+		m := protowire.ConsumeFieldValue(num, typ, b)
+		if m < 0 {
+			return w.cutOff(b)
+		}
+		if f != nil && typ == protowire.StartGroupType && f.into != nil && !f.into.all {
+			body, _ := protowire.ConsumeGroup(num, b) // a part of b
+			if !w.message(f.into, body, depth+1) {
+				return false
+			}
+		} else if f == nil && n.all || f != nil && (f.secret || f.into != nil && f.into.all) {
+			w.number(num, typ, b[:m])
+		}
+		b = b[m:]
+	}
+	return true
+}
+
+// cutOff overwrites the rest of a message whose end is not there.
+func (w *redactWalk) cutOff(b []byte) bool {
+	fill(b)
+	return w.cut
+}
+
+// field redacts the content of a length-delimited field.
+func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, depth int) bool {
+	switch {
+	case f == nil:
+		if n.all {
+			w.fill(body)
+		}
+	case f.entry != nil:
+		return w.mapEntry(f.entry, body, depth)
+	case f.secret:
+		w.fill(body)
+	case f.into != nil:
+		return w.message(f.into, body, depth+1)
+	}
+	return true
+}
+
+func (w *redactWalk) mapEntry(m *secretMap, entry []byte, depth int) bool {
+	secret := m.secret != nil && m.secret(entryKey(entry))
+	f := m.some
+	if secret {
+		f = m.all
+	}
+	for b := entry; len(b) > 0; {
+		num, typ, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return w.cutOff(b)
+		}
+		size := protowire.ConsumeFieldValue(num, typ, b[tag:])
+		if size < 0 {
+			return w.cutOff(b)
+		}
+		if num == 2 && typ == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(b[tag:])
+			if !w.field(&secretNode{}, f, value, depth) {
+				return false
+			}
+		} else if num == 2 && f.secret {
+			w.number(num, typ, b[tag:tag+size])
+		}
+		b = b[tag+size:]
+	}
+	return true
+}
+
+// entryKey returns the key of a map entry, wherever it stands.
+func entryKey(entry []byte) (key []byte) {
+	for b := entry; len(b) > 0; {
+		num, typ, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return key
+		}
+		size := protowire.ConsumeFieldValue(num, typ, b[tag:])
+		if size < 0 {
+			return key
+		}
+		if num == 1 && typ == protowire.BytesType {
+			key, _ = protowire.ConsumeBytes(b[tag:])
+		}
+		b = b[tag+size:]
+	}
+	return key
+}
+
+func (w *redactWalk) fill(b []byte) {
+	if len(b) > 0 {
+		w.found = true
+		fill(b)
+	}
+}
+
+// fill is what a secret looks like.
+func fill(b []byte) {
+	for i := range b {
+		b[i] = '*'
+	}
+}
+
+// number makes a number zero, in as many bytes.
+func (w *redactWalk) number(num protowire.Number, typ protowire.Type, b []byte) {
+	w.found = true
+	switch typ {
+	case protowire.VarintType:
+		for i := range b {
+			b[i] = 0x80
+		}
+		b[len(b)-1] = 0
+	case protowire.Fixed32Type, protowire.Fixed64Type:
+		clear(b)
+	case protowire.StartGroupType:
+		for len(b) > 0 { // every field in it
+			num, typ, tag := protowire.ConsumeTag(b)
+			if tag < 0 || typ == protowire.EndGroupType {
+				return
+			}
+			m := protowire.ConsumeFieldValue(num, typ, b[tag:])
+			if m < 0 {
+				return
+			}
+			if typ == protowire.BytesType {
+				content, _ := protowire.ConsumeBytes(b[tag : tag+m])
+				fill(content)
+			} else {
+				w.number(num, typ, b[tag:tag+m])
+			}
+			b = b[tag+m:]
+		}
+	}
+}
+
+// secretKey reports whether the metadata under a key is a credential.
+func secretKey(key string) bool {
+	switch key {
+	case "authorization", "proxy-authorization", "cookie", "set-cookie":
+		return true
+	}
+	for _, word := range [...]string{"token", "secret", "password", "api-key", "apikey", "credential"} {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	return false
+}

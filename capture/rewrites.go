@@ -1,0 +1,89 @@
+package capture
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// rewrites finds what was changed between the two legs of a call, message by
+// message. It keeps the messages of calls under way, for as long
+// as they may be needed.
+type rewrites struct {
+	schema *codec.Schema
+	calls  map[uint64]*rewriteState
+}
+
+type rewriteState struct {
+	request *Event   // the client's latest
+	replies []*Event // of backends, since the client's latest
+}
+
+const (
+	maxRewriteCalls = 1000     // more calls under way are not looked at
+	maxRewriteBytes = 64 << 10 // neither are longer messages
+	maxRewrites     = 20       // told of one message
+)
+
+// add takes an event in. It returns what was changed on the way, if the event is
+// the one by which that can be told: a request on a backend's leg, a reply on the
+// client's.
+func (r *rewrites) add(ev *Event, h *FileHeader) []string {
+	if r.calls == nil {
+		r.calls = map[uint64]*rewriteState{}
+	}
+	s := r.calls[ev.Call]
+	if s == nil {
+		if ev.Leg != 0 || ev.Kind == End || len(r.calls) >= maxRewriteCalls {
+			return nil
+		}
+		s = &rewriteState{}
+		r.calls[ev.Call] = s
+	}
+	client := ev.Leg == 0
+	switch {
+	case ev.Kind == End && client:
+		delete(r.calls, ev.Call)
+	case ev.Truncated || len(ev.Payload) > maxRewriteBytes:
+	case ev.Kind == Request && client:
+		kept := *ev
+		kept.Payload = bytes.Clone(ev.Payload) // a part of it would keep a chunk of the recorder's memory
+		s.request = &kept
+	case ev.Kind == Request && s.request != nil:
+		return r.diff(ev, s.request.Payload, ev.Payload)
+	case ev.Kind == Reply && !client:
+		kept := *ev
+		kept.Payload = bytes.Clone(ev.Payload)
+		s.replies = append(s.replies, &kept)
+		if len(s.replies) > 16 {
+			s.replies = s.replies[1:]
+		}
+	case ev.Kind == Reply:
+		slices.SortStableFunc(s.replies, func(a, b *Event) int { return h.Order(a.Backend) - h.Order(b.Backend) })
+		var whole []byte
+		for _, reply := range s.replies {
+			whole = append(whole, reply.Payload...)
+		}
+		seen := len(s.replies) > 0
+		s.replies = nil
+		if seen {
+			return r.diff(ev, whole, ev.Payload)
+		}
+	}
+	return nil
+}
+
+func (r *rewrites) diff(ev *Event, before, after []byte) []string {
+	if bytes.Equal(before, after) {
+		return nil
+	}
+	var lines []string
+	for _, c := range (codec.Text{MaxValue: 200}).Diff(messageOf(r.schema, ev), before, after) {
+		if len(lines) == maxRewrites {
+			return append(lines, "rewrite ...")
+		}
+		lines = append(lines, "rewrite "+c.String())
+	}
+	return lines
+}

@@ -1,0 +1,230 @@
+package capture
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// FileConfig says where a [Writer] writes.
+type FileConfig struct {
+	Path   string // its ending is the format: see [FormatOf]
+	Header func() FileHeader
+	Schema *codec.Schema
+
+	// MaxBytes is the length at which a new file is begun. Zero means that none is.
+	MaxBytes int64
+	// MaxFiles is how many files there may be, this one included: PATH, and the older
+	// ones with a number before the ending. Zero means one.
+	MaxFiles int
+}
+
+// A Writer writes events to a file that only its owner can read, and begins a new
+// one when that is full. Each file can be read by itself: calls under way begin
+// again in it. A Writer must not be used by two goroutines at once.
+type Writer struct {
+	cfg     FileConfig
+	enc     Encoder
+	file    *os.File
+	out     *bufio.Writer
+	written int64
+	buf     []byte
+	live    map[legID]*Event // :: leg under way → its start
+}
+
+// Create begins a file. One that is there already becomes an older one.
+func Create(cfg FileConfig) (*Writer, error) {
+	format, err := FormatOf(cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{cfg: cfg, enc: NewEncoder(format, cfg.Schema), live: map[legID]*Event{}}
+	return w, w.open()
+}
+
+func (w *Writer) open() error {
+	if err := rotate(w.cfg.Path, max(w.cfg.MaxFiles, 1)); err != nil {
+		return fmt.Errorf("making room for a capture: %w", err)
+	}
+	file, err := createPrivate(w.cfg.Path)
+	if err != nil {
+		return fmt.Errorf("creating a capture: %w", err)
+	}
+	w.file, w.written = file, 0
+	if w.out == nil {
+		w.out = bufio.NewWriterSize(file, 1<<16)
+	} else {
+		w.out.Reset(file)
+	}
+	header := w.cfg.Header()
+	return w.write(w.enc.Begin(w.buf[:0], &header))
+}
+
+// createPrivate creates a file that only its owner can read.
+func createPrivate(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+}
+
+// rotate moves PATH.jsonl to PATH.1.jsonl, and so on; the oldest of n goes.
+func rotate(path string, n int) error {
+	ending := filepath.Ext(path)
+	name := func(i int) string {
+		if i == 0 {
+			return path
+		}
+		return fmt.Sprintf("%s.%d%s", strings.TrimSuffix(path, ending), i, ending)
+	}
+	if err := os.Remove(name(n - 1)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for i := n - 2; i >= 0; i-- {
+		if err := os.Rename(name(i), name(i+1)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Writer) write(b []byte) error {
+	if cap(b) <= 1<<20 {
+		w.buf = b[:0]
+	}
+	n, err := w.out.Write(b)
+	w.written += int64(n)
+	if err != nil {
+		return fmt.Errorf("writing a capture: %w", err)
+	}
+	return nil
+}
+
+// Write writes an event, which it does not keep.
+func (w *Writer) Write(ev *Event) error {
+	if w.cfg.MaxBytes > 0 && w.written >= w.cfg.MaxBytes {
+		if err := w.next(); err != nil {
+			return err
+		}
+	}
+	w.track(ev)
+	return w.write(w.enc.Append(w.buf[:0], ev))
+}
+
+// track remembers which calls are under way.
+func (w *Writer) track(ev *Event) {
+	id := legID{ev.Call, ev.Leg}
+	switch ev.Kind {
+	case Start:
+		if len(w.live) >= maxStreams {
+			clear(w.live) // their ends were missed
+		}
+		start := *ev
+		w.live[id] = &start
+	case End:
+		delete(w.live, id)
+	}
+}
+
+// next begins the next file.
+func (w *Writer) next() error {
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if err := w.open(); err != nil {
+		return err
+	}
+	starts := make([]*Event, 0, len(w.live))
+	for _, start := range w.live {
+		starts = append(starts, start)
+	}
+	slices.SortFunc(starts, func(a, b *Event) int { return int(a.Seq) - int(b.Seq) })
+	for _, start := range starts {
+		again := *start
+		again.Again = true
+		if err := w.write(w.enc.Append(w.buf[:0], &again)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Flush writes out what was gathered.
+func (w *Writer) Flush() error {
+	if err := w.out.Flush(); err != nil {
+		return fmt.Errorf("writing a capture: %w", err)
+	}
+	return nil
+}
+
+// Close writes out what was gathered and closes the file.
+func (w *Writer) Close() error {
+	err := w.Flush()
+	if closeErr := w.file.Close(); err == nil && closeErr != nil {
+		err = fmt.Errorf("closing a capture: %w", closeErr)
+	}
+	return err
+}
+
+// Run writes what a follower reads, until ctx ends or the recorder is closed; what
+// is there by then is written too.
+func (w *Writer) Run(ctx context.Context, f *Follower) error {
+	var ev Event
+	for {
+		if !f.TryNext(&ev) {
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			if err := f.Next(ctx, &ev); err != nil {
+				if errors.Is(err, io.EOF) {
+					return nil
+				}
+				return w.rest(f)
+			}
+		}
+		if err := w.Write(&ev); err != nil {
+			return err
+		}
+	}
+}
+
+// rest writes what there is to be read at once.
+func (w *Writer) rest(f *Follower) error {
+	var ev Event
+	for f.TryNext(&ev) {
+		if err := w.Write(&ev); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// WriteTo writes a whole capture: what read returns until io.EOF.
+func WriteTo(out io.Writer, f Format, h *FileHeader, schema *codec.Schema, read func(*Event) error) error {
+	enc := NewEncoder(f, schema)
+	w := bufio.NewWriterSize(out, 1<<16)
+	buf := enc.Begin(nil, h)
+	for {
+		if _, err := w.Write(buf); err != nil {
+			return fmt.Errorf("writing a capture: %w", err)
+		}
+		var ev Event
+		if err := read(&ev); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return errors.Join(err, w.Flush())
+		}
+		buf = enc.Append(buf[:0], &ev)
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("writing a capture: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/peer"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+)
+
+// recording is the flight recorder of a proxy, and all that reads it.
+type recording struct {
+	cfg     *Config
+	rec     *capture.Recorder // nil if nothing is recorded
+	profile *director.Profile
+	schema  *codec.Schema // of all versions
+	// descriptors of an API that this program is not built with, for whoever reads
+	// what was recorded; nil for CRI.
+	descriptors []byte
+	log         callLog
+}
+
+// newRecording builds the flight recorder that cfg wants. Secrets of the profile are
+// not recorded.
+func newRecording(cfg *Config) (*recording, error) {
+	profile, schema, err := criSchema()
+	if err != nil {
+		return nil, err
+	}
+	r := &recording{cfg: cfg, profile: profile, schema: schema}
+	return r, r.open()
+}
+
+func (r *recording) open() error {
+	if r.cfg.FlightRecorder < 0 {
+		return nil
+	}
+	secrets, err := director.Secrets(r.profile, r.schema)
+	if err != nil {
+		return err
+	}
+	r.rec = capture.NewRecorder(capture.Config{
+		Bytes:     r.cfg.FlightRecorder,
+		Redact:    capture.NewRedactor(r.schema, secrets),
+		UnsafeRaw: r.cfg.UnsafeRaw,
+	})
+	r.log = callLog{schema: r.schema, profile: r.profile, text: secrets.Text()}
+	r.log.text.Unsafe = r.cfg.UnsafeRaw
+	return nil
+}
+
+// tracer shows the recorder what the director sees.
+type tracer struct{ rec *capture.Recorder }
+
+func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	name := info.Backend
+	if !info.Client {
+		name = director.Backend{Name: name}.String()
+	}
+	of := capture.LegInfo{Method: info.Method, Backend: name, Client: info.Client, Metadata: info.Metadata}
+	if p, ok := peer.FromContext(ctx); ok && info.Client {
+		if who, ok := p.AuthInfo.(*peerInfo); ok && who.known {
+			of.Peer = capture.Peer{PID: int(who.pid), UID: int(who.uid), Name: who.name}
+		}
+	}
+	ctx, leg := t.rec.Begin(ctx, of)
+	return ctx, leg
+}
+
+// tracer returns what the director is to show its calls to, nil if nothing is recorded.
+func (r *recording) tracer() director.Tracer {
+	if r.rec == nil {
+		return nil
+	}
+	return tracer{r.rec}
+}
+
+// header says where the events come from.
+func (r *recording) header() capture.FileHeader {
+	h := capture.FileHeader{
+		Version: capture.Version, Program: "criproxy " + version, Created: time.Now().UTC(),
+		Listen: r.cfg.Listen, UnsafeRaw: r.cfg.UnsafeRaw, Descriptors: r.descriptors,
+	}
+	for _, b := range r.cfg.Backends {
+		h.Backends = append(h.Backends, capture.HeaderBackend{Name: director.Backend{Name: b.Name}.String(), Address: b.Address})
+	}
+	return h
+}
+
+// start begins what reads the recorder: the log, the file of -capture, and the dumps
+// that SIGUSR1 asks for. The function that it returns ends the recording, and returns
+// when all of it is written.
+func (r *recording) start() (stop func(), err error) {
+	if r.rec == nil {
+		return func() {}, nil
+	}
+	var wg sync.WaitGroup
+	if path := r.cfg.Capture.Path; path != "" {
+		w, err := capture.Create(capture.FileConfig{
+			Path: path, Header: r.header, Schema: r.schema,
+			MaxBytes: r.cfg.Capture.MaxBytes, MaxFiles: r.cfg.Capture.MaxFiles,
+		})
+		if err != nil {
+			return nil, err
+		}
+		f := r.rec.Follow(true)
+		wg.Go(func() {
+			if err := w.Run(context.Background(), f); err != nil {
+				klog.ErrorS(err, "Calls are no longer captured", "file", path)
+			}
+			if err := w.Close(); err != nil {
+				klog.ErrorS(err, "The end of a capture is lost", "file", path)
+			}
+		})
+	}
+	if klog.V(2).Enabled() {
+		f := r.rec.Follow(true)
+		wg.Go(func() { r.log.run(f) })
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	wg.Go(func() {
+		for range asked {
+			if path, n, err := r.dump(); err != nil {
+				klog.ErrorS(err, "What was recorded could not be dumped")
+			} else {
+				klog.InfoS("Dumped what was recorded", "file", path, "events", n)
+			}
+		}
+	})
+	return func() {
+		signal.Stop(asked)
+		close(asked)
+		r.rec.Close()
+		wg.Wait()
+	}, nil
+}
+
+// dumps is how many dumps are kept.
+const dumps = 5
+
+// dumpFile is where SIGUSR1 dumps to: a folder that is ours, if there is one.
+func (r *recording) dumpFile() string {
+	dir := r.cfg.StateDir
+	if dir != "" {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			dir = ""
+		}
+	}
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, fmt.Sprintf("criproxy-dump-%d.jsonl", os.Getpid()))
+}
+
+// dump writes what is recorded to a file, and returns its name and how many events
+// there were.
+func (r *recording) dump() (path string, n int, err error) {
+	path = r.dumpFile()
+	w, err := capture.Create(capture.FileConfig{Path: path, Header: r.header, Schema: r.schema, MaxFiles: dumps})
+	if err != nil {
+		return path, 0, err
+	}
+	last := r.rec.Recorded()
+	f := r.rec.Follow(true)
+	var ev capture.Event
+	for f.TryNext(&ev) && err == nil {
+		n++
+		if err = w.Write(&ev); ev.Seq >= last {
+			break
+		}
+	}
+	if closeErr := w.Close(); err == nil {
+		err = closeErr
+	}
+	return path, n, err
+}
+
+// The answer to GET /events: a capture, as a binary log, whose first events are those
+// that were there already. recordedHeader says how many events there had been in all.
+const recordedHeader = "Criproxy-Recorded"
+
+// serveEvents answers GET /events, with follow=true for those to come, too. Who reads too
+// slowly misses events, and is told so.
+func (r *recording) serveEvents(w http.ResponseWriter, request *http.Request) {
+	if r.rec == nil {
+		http.Error(w, "nothing is recorded: this criproxy was started with -flight-recorder -1", http.StatusConflict)
+		return
+	}
+	follow := request.FormValue("follow") == "true"
+	recorded := r.rec.Recorded()
+	f := r.rec.Follow(true)
+	w.Header().Set("Content-Type", "application/x-grpc-binarylog")
+	w.Header().Set(recordedHeader, strconv.FormatUint(recorded, 10))
+	enc := capture.NewEncoder(capture.Binlog, r.schema)
+	h := r.header()
+	buf := enc.Begin(nil, &h)
+	flush := func() bool {
+		if _, err := w.Write(buf); err != nil {
+			return false // the client has gone
+		}
+		buf = buf[:0]
+		return http.NewResponseController(w).Flush() == nil
+	}
+	var ev capture.Event
+	for {
+		if !f.TryNext(&ev) {
+			if !flush() || !follow || f.Next(request.Context(), &ev) != nil {
+				return
+			}
+		}
+		buf = enc.Append(buf, &ev)
+		if len(buf) > 1<<20 && !flush() {
+			return
+		}
+		if !follow && ev.Seq >= recorded {
+			flush()
+			return
+		}
+	}
+}
+
+// criSchema returns profile and schema of CRI, for commands that read captures.
+func criSchema() (*director.Profile, *codec.Schema, error) {
+	d, err := criadapter.Config(criadapter.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.Profile, d.Profile.AllVersions(d.Schema), nil
+}

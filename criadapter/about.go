@@ -1,0 +1,257 @@
+package criadapter
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/inspect"
+)
+
+// Names tells what messages of CRI are about, and remembers which pod and container
+// an id belongs to. It is safe for concurrent use.
+type Names struct {
+	kinds map[string]string // :: "Message.field" or "*.field" → kind
+
+	mu       sync.Mutex
+	now, old map[string]inspect.About // :: id → what it is of; two generations
+}
+
+// maxNames is how many ids are remembered at least.
+const maxNames = 10_000
+
+// NewNames returns names for a profile, which knows where ids stand.
+func NewNames(p *director.Profile) *Names {
+	return &Names{kinds: p.Fields, now: map[string]inspect.About{}}
+}
+
+// Labels that kubelet gives to containers.
+const (
+	labelPod       = "io.kubernetes.pod.name"
+	labelNamespace = "io.kubernetes.pod.namespace"
+	labelUID       = "io.kubernetes.pod.uid"
+	labelContainer = "io.kubernetes.container.name"
+)
+
+// Message is [inspect.Namer]'s.
+func (n *Names) Message(md protoreflect.MessageDescriptor, payload []byte) (about inspect.About, items []inspect.About) {
+	w := aboutWalk{names: n}
+	w.message(md, payload, &about, 0)
+	return about, w.items
+}
+
+type aboutWalk struct {
+	names *Names
+	items []inspect.About
+}
+
+func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *inspect.About, depth int) {
+	if depth > 10 {
+		return
+	}
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return
+		}
+		m := protowire.ConsumeFieldValue(num, typ, b[n:])
+		if m < 0 {
+			return
+		}
+		fd := md.Fields().ByNumber(num)
+		if fd != nil && typ == protowire.BytesType {
+			v, _ := protowire.ConsumeBytes(b[n:])
+			w.field(md, fd, v, a, depth)
+		}
+		b = b[n+m:]
+	}
+}
+
+func (w *aboutWalk) field(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v []byte, a *inspect.About, depth int) {
+	switch {
+	case fd.IsMap():
+		if fd.Name() == "labels" {
+			label(a, v)
+		}
+	case fd.IsList() && fd.Message() != nil:
+		var item inspect.About
+		w.message(fd.Message(), v, &item, depth+1)
+		if len(item.IDs) > 0 {
+			w.items = append(w.items, item)
+		}
+	case fd.Message() != nil:
+		w.message(fd.Message(), v, a, depth+1)
+	case fd.Kind() == protoreflect.StringKind && len(v) > 0:
+		w.text(md, fd, string(v), a)
+	}
+}
+
+func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.FieldDescriptor, v string, a *inspect.About) {
+	name := string(md.Name()) + "." + string(fd.Name())
+	switch name {
+	case "PodSandboxMetadata.name":
+		a.Pod = v
+		return
+	case "PodSandboxMetadata.namespace":
+		a.Namespace = v
+		return
+	case "PodSandboxMetadata.uid":
+		a.UID = v
+		return
+	case "ContainerMetadata.name":
+		a.Container = v
+		return
+	}
+	kind := w.names.kinds[name]
+	if kind == "" {
+		kind = w.names.kinds["*."+string(fd.Name())]
+	}
+	switch kind {
+	case "sandbox", "container":
+		switch {
+		case slices.Contains(a.IDs, v): // of an event both may be the sandbox's
+		case kind == "sandbox":
+			a.IDs = append(a.IDs, v)
+		default: // before that of its pod
+			a.IDs = append([]string{v}, a.IDs...)
+		}
+	case "image":
+		if name == "Image.id" {
+			a.IDs = append(a.IDs, v)
+		}
+		if a.Image == "" || name == "ImageSpec.user_specified_image" {
+			a.Image = v
+		}
+	}
+}
+
+// label takes a label of a pod or container in, an entry of a map.
+func label(a *inspect.About, entry []byte) {
+	var key, value string
+	for b := entry; len(b) > 0; {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return
+		}
+		m := protowire.ConsumeFieldValue(num, typ, b[n:])
+		if m < 0 {
+			return
+		}
+		if typ == protowire.BytesType {
+			v, _ := protowire.ConsumeBytes(b[n:])
+			switch num {
+			case 1:
+				key = string(v)
+			case 2:
+				value = string(v)
+			}
+		}
+		b = b[n+m:]
+	}
+	switch key {
+	case labelPod:
+		a.Pod = value
+	case labelNamespace:
+		a.Namespace = value
+	case labelUID:
+		a.UID = value
+	case labelContainer:
+		a.Container = value
+	}
+}
+
+// Learn is [inspect.Namer]'s.
+func (n *Names) Learn(a inspect.About) {
+	if len(a.IDs) == 0 || a.Pod == "" && a.Container == "" && len(a.IDs) < 2 {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, id := range a.IDs {
+		one := inspect.About{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, IDs: a.IDs[i:]}
+		if i == 0 {
+			one.Container = a.Container
+		}
+		n.put(strings.Clone(id), one)
+	}
+}
+
+func (n *Names) put(id string, a inspect.About) {
+	if was, ok := n.get(id); ok { // what is missing now may have been said before
+		if a.Pod == "" {
+			a.Namespace, a.Pod, a.UID = was.Namespace, was.Pod, was.UID
+		}
+		if a.Container == "" {
+			a.Container = was.Container
+		}
+		if len(a.IDs) < len(was.IDs) {
+			a.IDs = was.IDs
+		}
+	}
+	a.Image, a.Items = "", 0
+	if len(n.now) >= maxNames {
+		n.old, n.now = n.now, map[string]inspect.About{}
+	}
+	n.now[id] = a
+}
+
+func (n *Names) get(id string) (inspect.About, bool) {
+	if a, ok := n.now[id]; ok {
+		return a, true
+	}
+	a, ok := n.old[id]
+	return a, ok
+}
+
+// Complete is [inspect.Namer]'s.
+func (n *Names) Complete(a inspect.About) inspect.About {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, id := range a.IDs {
+		known, ok := n.get(id)
+		if !ok {
+			known, ok = n.begins(id)
+		}
+		if !ok {
+			continue
+		}
+		if a.Pod == "" {
+			a.Namespace, a.Pod, a.UID = known.Namespace, known.Pod, known.UID
+		}
+		if i == 0 && a.Container == "" {
+			a.Container = known.Container
+		}
+		for _, more := range known.IDs {
+			if !slices.Contains(a.IDs, more) {
+				a.IDs = append(a.IDs[:len(a.IDs):len(a.IDs)], more)
+			}
+		}
+		return a
+	}
+	return a
+}
+
+// begins finds the one id that begins with what crictl sends.
+func (n *Names) begins(start string) (found inspect.About, ok bool) {
+	if len(start) >= 64 {
+		return found, false
+	}
+	for _, m := range []map[string]inspect.About{n.now, n.old} {
+		for id, a := range m {
+			if strings.HasPrefix(id, start) {
+				if ok {
+					return inspect.About{}, false
+				}
+				found, ok = a, true
+			}
+		}
+		if ok {
+			break
+		}
+	}
+	return found, ok
+}

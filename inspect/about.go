@@ -1,0 +1,90 @@
+package inspect
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// About is what a message or a call is about, in the words of its API. All of it may
+// be missing.
+type About struct {
+	Namespace string   `json:"namespace,omitempty"`
+	Pod       string   `json:"pod,omitempty"`
+	UID       string   `json:"uid,omitempty"` // of the pod
+	Container string   `json:"container,omitempty"`
+	Image     string   `json:"image,omitempty"`
+	IDs       []string `json:"ids,omitempty"` // with the one that it is mainly about first
+	Items     int      `json:"items,omitempty"`
+}
+
+// A Namer knows what messages of an API are about, and remembers which names belong
+// to which ids.
+type Namer interface {
+	// Message returns what a message is about, and the things that it lists.
+	Message(md protoreflect.MessageDescriptor, payload []byte) (about About, items []About)
+	// Learn remembers what is known of an id: the first of the IDs.
+	Learn(a About)
+	// Complete adds to a what is remembered of its ids.
+	Complete(a About) About
+}
+
+// add takes over what a does not say.
+func (a *About) add(more About) {
+	for _, f := range []struct {
+		to   *string
+		from string
+	}{{&a.Namespace, more.Namespace}, {&a.Pod, more.Pod}, {&a.UID, more.UID}, {&a.Container, more.Container}, {&a.Image, more.Image}} {
+		if *f.to == "" {
+			*f.to = f.from
+		}
+	}
+	for _, id := range more.IDs {
+		a.addID(id)
+	}
+}
+
+func (a *About) addID(id string) {
+	for _, have := range a.IDs {
+		if have == id {
+			return
+		}
+	}
+	if len(a.IDs) < maxIDs {
+		a.IDs = append(a.IDs, id)
+	}
+}
+
+// maxIDs is how many ids one call is about at most.
+const maxIDs = 16
+
+// String is what people look for: pod and container, else an id, or an image.
+func (a About) String() string {
+	var words []string
+	name := a.Pod
+	if a.Namespace != "" && a.Pod != "" {
+		name = a.Namespace + "/" + a.Pod
+	}
+	if a.Container != "" {
+		name = strings.TrimPrefix(name+"/"+a.Container, "/")
+	}
+	if name != "" {
+		words = append(words, name)
+	}
+	if len(a.IDs) > 0 {
+		words = append(words, shortID(a.IDs[0]))
+	}
+	if a.Image != "" && a.Container == "" {
+		words = append(words, shortID(a.Image))
+	}
+	return strings.Join(words, " ")
+}
+
+// shortID cuts the hexadecimal end of an id down to what people look at.
+func shortID(id string) string {
+	hex := len(id) - len(strings.TrimRight(id, "0123456789abcdef"))
+	if hex > 13 {
+		return id[:len(id)-hex+13]
+	}
+	return id
+}

@@ -1,0 +1,115 @@
+package inspect
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// A Filter says which calls to show. The zero Filter takes all but those that
+// criproxy makes itself.
+type Filter struct {
+	Method    string        // patterns, "Run*|Stop*", of the method with or without its service
+	Backend   string        // patterns; one of the backends that were called
+	Client    string        // patterns of the client's name
+	Status    string        // "OK", "NotFound,Unavailable", "!OK"
+	Namespace string        // pattern
+	Pod       string        // pattern of its name
+	Container string        // pattern of its name
+	ID        string        // what an id begins with, with or without what stands before it
+	Slower    time.Duration // calls that took at least as long
+	Own       bool          // those that criproxy makes itself, too
+
+	// FollowPod is one pod's whole life: its name, NAMESPACE/NAME, its uid, or what its
+	// sandbox's id begins with.
+	FollowPod string
+}
+
+// Check returns what is wrong with a filter.
+func (f *Filter) Check() error {
+	for _, p := range []struct{ name, value string }{
+		{"method", f.Method}, {"backend", f.Backend}, {"client", f.Client}, {"namespace", f.Namespace}, {"pod", f.Pod}, {"container", f.Container},
+	} {
+		for _, one := range strings.Split(p.value, "|") {
+			if _, err := path.Match(one, ""); err != nil {
+				return fmt.Errorf("-%s: %q is no pattern: want letters, *, ? and [a-z], several with | between", p.name, one)
+			}
+		}
+	}
+	for _, name := range strings.Split(strings.TrimPrefix(f.Status, "!"), ",") {
+		if _, ok := codeNamed(name); !ok && f.Status != "" {
+			return fmt.Errorf("-status: %q is no code: want one such as OK, NotFound or Unavailable, several with commas between, or ! before to have all others", name)
+		}
+	}
+	return nil
+}
+
+func codeNamed(name string) (codes.Code, bool) {
+	name = strings.ReplaceAll(name, "_", "")
+	for c := codes.OK; c <= codes.Unauthenticated; c++ {
+		if strings.EqualFold(c.String(), name) || c == codes.Canceled && strings.EqualFold(name, "cancelled") {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// Match reports whether a call is one to show. Of a call under way, status and
+// duration are what they are so far.
+func (f *Filter) Match(c *Call) bool {
+	return (f.Own || !c.Own) &&
+		(f.Method == "" || matches(f.Method, ShortMethod(c.Method)) || matches(f.Method, strings.TrimPrefix(c.Method, "/"))) &&
+		(f.Backend == "" || slices.ContainsFunc(c.Backends(), func(name string) bool { return matches(f.Backend, name) })) &&
+		(f.Client == "" || matches(f.Client, c.From())) &&
+		(f.Status == "" || f.hasStatus(c)) &&
+		(f.Namespace == "" || matches(f.Namespace, c.About.Namespace)) &&
+		(f.Pod == "" || matches(f.Pod, c.About.Pod)) &&
+		(f.Container == "" || matches(f.Container, c.About.Container)) &&
+		(f.ID == "" || hasID(c, f.ID)) &&
+		c.Took >= f.Slower &&
+		(f.FollowPod == "" || f.follows(c))
+}
+
+func (f *Filter) hasStatus(c *Call) bool {
+	if !c.Ended {
+		return false
+	}
+	names, not := strings.CutPrefix(f.Status, "!")
+	found := false
+	for _, name := range strings.Split(names, ",") {
+		code, ok := codeNamed(name)
+		found = found || ok && code == c.Code
+	}
+	return found != not
+}
+
+func (f *Filter) follows(c *Call) bool {
+	a := c.About
+	if a.Pod == "" && a.UID == "" && len(a.IDs) == 0 {
+		return false
+	}
+	return f.FollowPod == a.Pod || f.FollowPod == a.Namespace+"/"+a.Pod || f.FollowPod == a.UID || hasID(c, f.FollowPod)
+}
+
+// hasID reports whether a call is about an id that begins with start, or does so
+// behind the name of its backend.
+func hasID(c *Call, start string) bool {
+	return slices.ContainsFunc(c.About.IDs, func(id string) bool {
+		_, bare, _ := strings.Cut(id, "__")
+		return strings.HasPrefix(id, start) || bare != "" && strings.HasPrefix(bare, start)
+	})
+}
+
+// matches reports whether one of the patterns fits.
+func matches(patterns, s string) bool {
+	for _, p := range strings.Split(patterns, "|") {
+		if ok, err := path.Match(p, s); err == nil && ok {
+			return true
+		}
+	}
+	return false
+}

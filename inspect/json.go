@@ -1,0 +1,115 @@
+package inspect
+
+import (
+	"encoding/json"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// callJSON is a call as tail and view print it with -json. It is stable, and
+// documented in docs/capture.md.
+type callJSON struct {
+	Call     uint64            `json:"call"`
+	Time     time.Time         `json:"time"`
+	Client   *clientJSON       `json:"client,omitempty"`
+	Own      bool              `json:"own,omitempty"`
+	Method   string            `json:"method"`
+	Backends []string          `json:"backends,omitempty"`
+	About    About             `json:"about"`
+	Took     time.Duration     `json:"took_ns"`
+	Message  int               `json:"message,omitempty"` // of a call that streams: its number
+	Code     string            `json:"code,omitempty"`
+	Status   string            `json:"status,omitempty"`
+	In       int               `json:"request_bytes"`
+	Out      int               `json:"reply_bytes"`
+	Requests []json.RawMessage `json:"requests,omitempty"`
+	Replies  []json.RawMessage `json:"replies,omitempty"`
+	Changes  []changeJSON      `json:"changes,omitempty"`
+}
+
+type clientJSON struct {
+	PID  int    `json:"pid"`
+	UID  int    `json:"uid"`
+	Name string `json:"name"`
+}
+
+type changeJSON struct {
+	Backend string `json:"backend,omitempty"`
+	Way     string `json:"way"` // "request" or "reply"
+	Path    string `json:"path"`
+	Before  string `json:"before,omitempty"`
+	After   string `json:"after,omitempty"`
+}
+
+// JSON prints a call as one line of JSON; with full, its messages as well, decoded.
+func (p *Printer) JSON(c *Call, full bool) { p.json(p.asJSON(c, full)) }
+
+// JSONStreamed prints the latest message of a call that streams.
+func (p *Printer) JSONStreamed(c *Call, full bool) {
+	j := p.asJSON(c, false)
+	l := c.Front()
+	j.Message, j.Time = l.Replies.Count, l.Replies.Last.Time
+	if full {
+		j.Replies = p.decoded(messageOf(p.Schema, l.Method, false), []Message{l.Replies.Last})
+	}
+	p.json(j)
+}
+
+// JSONDiff prints a call and what was changed on its way.
+func (p *Printer) JSONDiff(c *Call, order []string) {
+	j := p.asJSON(c, false)
+	for _, d := range p.Diff(c, order) {
+		add := func(way string, changes []codec.Change) {
+			for _, ch := range changes {
+				j.Changes = append(j.Changes, changeJSON{d.Backend, way, ch.Path, ch.Before, ch.After})
+			}
+		}
+		if d.Method[0] != "" {
+			j.Changes = append(j.Changes, changeJSON{d.Backend, "method", "", d.Method[0], d.Method[1]})
+		}
+		add("request", d.Request)
+		add("reply", d.Reply)
+	}
+	p.json(j)
+}
+
+func (p *Printer) json(v any) {
+	b, err := json.Marshal(v)
+	if err != nil { // of strings and numbers, and JSON of our own making
+		if p.err == nil {
+			p.err = err
+		}
+		return
+	}
+	p.write(append(b, '\n'))
+}
+
+func (p *Printer) asJSON(c *Call, full bool) callJSON {
+	l := c.Front()
+	j := callJSON{
+		Call: c.ID, Time: c.Began.UTC(), Own: c.Own, Method: c.Method, Backends: c.Backends(), About: c.About, Took: c.Took,
+		Status: c.Message, In: l.Requests.Bytes, Out: l.Replies.Bytes,
+	}
+	if c.Ended {
+		j.Code = c.Code.String()
+	}
+	if c.Peer.PID != 0 {
+		j.Client = &clientJSON{c.Peer.PID, c.Peer.UID, c.Peer.Name}
+	}
+	if full {
+		j.Requests = p.decoded(messageOf(p.Schema, l.Method, true), l.Requests.Kept)
+		j.Replies = p.decoded(messageOf(p.Schema, l.Method, false), l.Replies.Kept)
+	}
+	return j
+}
+
+func (p *Printer) decoded(md protoreflect.MessageDescriptor, ms []Message) []json.RawMessage {
+	var all []json.RawMessage
+	for _, m := range ms {
+		all = append(all, codec.AppendJSON(nil, md, m.Payload))
+	}
+	return all
+}

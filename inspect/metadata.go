@@ -1,0 +1,35 @@
+package inspect
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// ofConnection is metadata that says nothing of the call.
+func ofConnection(key string) bool {
+	switch key {
+	case "content-type", "user-agent", "grpc-accept-encoding", "te":
+		return true
+	}
+	return strings.HasPrefix(key, ":")
+}
+
+func appendMetadata(b []byte, way string, md metadata.MD) []byte {
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		if ofConnection(key) {
+			continue
+		}
+		for _, v := range md[key] {
+			if strings.HasSuffix(key, "-bin") {
+				b = fmt.Appendf(b, "    %s %s: %q\n", way, key, v)
+			} else {
+				b = fmt.Appendf(b, "    %s %s: %s\n", way, key, v)
+			}
+		}
+	}
+	return b
+}
