@@ -245,7 +245,7 @@ func TestAMergedListOverTheLimitSaysSo(t *testing.T) {
 	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t), MaxMessage: 1500}, big, big)
 	_, err := call(t, cc, "List", "ListRequest", "")
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-	assert.Equal(t, "criproxy: List: the merged reply of 2 backends is 2012 bytes, more than the limit of 1500", status.Convert(err).Message())
+	assert.Equal(t, "criproxy: List: the merged reply of 2 backends is 2012 bytes, more than the limit of 1500: ask for it as a stream, or with a filter", status.Convert(err).Message())
 
 	cc = muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t), MaxMessage: 900}, big, big)
 	_, err = call(t, cc, "List", "ListRequest", "")

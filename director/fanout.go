@@ -133,7 +133,7 @@ func (t *table) bounded(merged *codec.Frame, parts int) (*codec.Frame, error) {
 	if n := merged.Len(); n > t.maxMessage {
 		merged.Free()
 		return nil, &routeError{codes.ResourceExhausted, fmt.Sprintf(
-			"the merged reply of %d backends is %d bytes, more than the limit of %d", parts, n, t.maxMessage)}
+			"the merged reply of %d backends is %d bytes, more than the limit of %d: ask for it as a stream, or with a filter", parts, n, t.maxMessage)}
 	}
 	return merged, nil
 }

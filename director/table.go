@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -344,9 +346,11 @@ func (t *table) compileChooser(form ChooseForm, desc *codec.Method, byName map[s
 }
 
 // ownerByMemory finds the first backend that is known to have an item in a list.
-// Nobody is, where nothing is remembered.
+// Before it is said that nobody has, those are asked where something has changed:
+// a client that has made a thing names it in its next call. Nobody is the owner
+// where nothing is remembered.
 func (t *table) ownerByMemory(listed, path string) (func(context.Context, []byte) (int, verdict), error) {
-	finders := make([]func([]byte) bool, len(t.backends))
+	finders := make([]*known.Finder, len(t.backends))
 	for i, b := range t.backends {
 		if b.Known == nil {
 			continue
@@ -356,13 +360,27 @@ func (t *table) ownerByMemory(listed, path string) (func(context.Context, []byte
 			return nil, err
 		}
 	}
-	return func(_ context.Context, value []byte) (int, verdict) {
-		for i, has := range finders {
-			if has != nil && has(value) {
+	find := func(value []byte) (int, verdict) {
+		for i, f := range finders {
+			if f != nil && f.Has(value) {
 				return i, decided
 			}
 		}
 		return 0, silent
+	}
+	return func(ctx context.Context, value []byte) (int, verdict) {
+		i, v := find(value)
+		if v == decided || len(value) == 0 {
+			return i, v
+		}
+		var all sync.WaitGroup
+		for _, f := range finders {
+			if f != nil {
+				all.Go(func() { f.Renew(ctx) })
+			}
+		}
+		all.Wait()
+		return find(value)
 	}, nil
 }
 

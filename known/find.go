@@ -35,43 +35,65 @@ func (c *Conn) Refresh(ctx context.Context, kind string) {
 	}
 }
 
-// Finder returns a function that reports whether an item of a list has a value at
-// a path. With an empty path it is the item's id or another of its names.
-func (c *Conn) Finder(listed, path string) (func(value []byte) bool, error) {
-	var l *list
-	for _, one := range c.lists {
-		if one.spec.List == listed {
-			l = one
+// A Finder finds items of a list by one of their values. It is safe for
+// concurrent use.
+type Finder struct {
+	conn *Conn
+	list *list
+	path *rewrite.Path // nil for the id and the other names
+}
+
+// Finder returns a finder of the items of a list that have a value at a path. With
+// an empty path it is the item's id or another of its names.
+func (c *Conn) Finder(listed, path string) (*Finder, error) {
+	f := &Finder{conn: c}
+	for _, l := range c.lists {
+		if l.spec.List == listed {
+			f.list = l
 		}
 	}
-	if l == nil {
+	if f.list == nil {
 		return nil, fmt.Errorf("nothing is known of a list %q", listed)
 	}
 	if path == "" {
-		return func(value []byte) bool {
-			if len(value) == 0 {
-				return false
-			}
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			l.settle()
-			_, ok := l.byName(c.cfg.Equivalents(string(value)))
-			return ok
-		}, nil
+		return f, nil
 	}
-	p, err := textPath(l.item, path)
+	p, err := textPath(f.list.item, path)
 	if err != nil {
 		return nil, err
 	}
-	return func(value []byte) bool {
-		if len(value) == 0 {
-			return false
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		l.settle()
-		return l.any(p, value)
-	}, nil
+	f.path = p
+	return f, nil
+}
+
+// Has reports whether an item is known that has the value. None has an empty one.
+func (f *Finder) Has(value []byte) bool {
+	if len(value) == 0 {
+		return false
+	}
+	f.conn.mu.Lock()
+	defer f.conn.mu.Unlock()
+	f.list.settle()
+	if f.path != nil {
+		return f.list.any(f.path, value)
+	}
+	_, ok := f.list.byName(f.conn.cfg.Equivalents(string(value)))
+	return ok
+}
+
+// Renew asks the backend for the list if that may have changed since it was last
+// told, so that what was made a moment ago is found. Where the backend cannot be
+// asked, what is known stays as it is.
+func (f *Finder) Renew(ctx context.Context) {
+	f.conn.mu.Lock()
+	due := f.conn.state.Up && f.list.dirty()
+	f.conn.mu.Unlock()
+	if !due {
+		return
+	}
+	if answer, err := f.conn.ask(ctx, f.list, f.list.anyMethod(), &codec.Frame{}, nil); err == nil {
+		answer.Free()
+	}
 }
 
 func (l *list) any(p *rewrite.Path, value []byte) bool {

@@ -256,10 +256,10 @@ func (n *node) known() *node {
 			require.NoError(n, err, "this changes nothing, but who knows")
 			eventually(n, fmt.Sprintf("all of runtime %d is known", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
 		}
-		has, err := b.known.Finder("ListImages", "")
+		images, err := b.known.Finder("ListImages", "")
 		require.NoError(n, err)
 		for _, image := range m.Images() {
-			eventually(n, "an image is known", func() bool { return has([]byte(image.GetId())) })
+			eventually(n, "an image is known", func() bool { return images.Has([]byte(image.GetId())) })
 		}
 	}
 	return n

@@ -37,7 +37,7 @@ func TestCrictlWorksOnBothRuntimes(t *testing.T) {
 
 	for _, s := range b.sides() {
 		t.Run(s.Containerd.Version, func(t *testing.T) {
-			b.forget(t, "testbed/app:1")
+			b.forget(t, b.proxy.socket, "testbed/app:1")
 			write := func(name string, message any) string {
 				data, err := json.Marshal(message)
 				require.NoError(t, err)

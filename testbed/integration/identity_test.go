@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,16 +57,20 @@ func (w *wire) stream(t testing.TB, method string, request []byte, enough func([
 	got := call(t, ctx, w.cc, method, request, enough)
 	w.used[method] = true
 
-	calls := w.relay.find(key)
+	// A list that the runtime does not know is asked for as a stream too, and the reverse.
+	calls := slices.DeleteFunc(w.relay.find(key), func(p *passed) bool { return p.method != method })
 	require.Len(t, calls, 1, "%s reaches the runtime once", method)
 	requests, answer := calls[0].said()
-	assert.Equal(t, method, calls[0].method)
 	assert.Equal(t, []string{string(request)}, requests, "%s: what the runtime got", method)
 	assert.Equal(t, sent, forwarded(calls[0].metadata), "%s: the metadata that the runtime got", method)
 	assert.Equal(t, []string{"localhost"}, calls[0].metadata[":authority"])
-	if enough == nil {
+	switch {
+	case answer.status.Code() == codes.Unimplemented && got.status.Code() == codes.OK:
+		// The one thing that is made up: a runtime's list as the stream that it does not have.
+		assert.True(t, strings.HasPrefix(path.Base(method), "Stream"), method)
+	case enough == nil:
 		assert.Equal(t, answer, got, "%s: what the client got", method)
-	} else { // what came after we had enough, the runtime may have sent still
+	default: // what came after we had enough, the runtime may have sent still
 		require.GreaterOrEqual(t, len(answer.replies), len(got.replies), method)
 		assert.Equal(t, answer.replies[:len(got.replies)], got.replies, method)
 		assert.Equal(t, answer.header, got.header, method)

@@ -53,7 +53,7 @@ func life(t *testing.T, b *bench, s *side, socket string) {
 	}
 	require.NoError(t, runtime.UpdateRuntimeConfig(ctx, &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: ""}}))
 
-	b.forget(t, "testbed/app:1")
+	b.forget(t, socket, "testbed/app:1")
 	config := s.choose(s.PodConfig("kubelet"))
 	spec := &runtimeapi.ImageSpec{Image: s.image(s.app()), Annotations: config.Annotations}
 	found, err := images.ImageStatus(ctx, spec, false)
