@@ -1,0 +1,76 @@
+package outage_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestAKubeletRunsStaticPodsOnBothRuntimes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "alone", variant{})
+	n.runAll(t)
+	n.standAlone(t)
+	n.sandboxGone(t, "leaving")
+}
+
+// standAlone looks at what a kubelet does all day, while both runtimes are well.
+func (n *node) standAlone(t *testing.T) {
+	t.Helper()
+	started := n.mark(t)
+	for pod, rt := range map[string]string{"first": "one", "plain": "two", "probed": "two", "never": "two"} {
+		on, off := n.one, n.two
+		if rt == "two" {
+			on, off = off, on
+		}
+		n.running(t, on, pod)
+		assert.Empty(t, n.tasks(t, off)[pod], "pod %s is on one runtime only", pod)
+
+		out, code, err := n.kubelet.Exec(t.Context(), pod, "app", "app", "file", "/etc/image")
+		if assert.NoError(t, err) {
+			assert.Equal(t, "testbed/app:1\n", out)
+			assert.Zero(t, code)
+		}
+		_, code, err = n.kubelet.Exec(t.Context(), pod, "app", "app", "exit", "7")
+		if assert.NoError(t, err) {
+			assert.Equal(t, 7, code)
+		}
+		log, err := n.kubelet.ContainerLog(t.Context(), pod, "app")
+		if assert.NoError(t, err) {
+			assert.Contains(t, log, "tick 1\n")
+		}
+	}
+
+	// A killed container is restarted, in the same sandbox.
+	before := n.running(t, n.two, "plain")
+	kill(t, before)
+	_, err := n.kubelet.WaitPod(t.Context(), "plain", "to be restarted", func(pod *corev1.Pod) bool {
+		return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
+			pod.Status.ContainerStatuses[0].RestartCount == 1 && pod.Status.ContainerStatuses[0].Ready
+	})
+	require.NoError(t, err)
+	after := n.running(t, n.two, "plain")
+	assert.Equal(t, before.Sandbox, after.Sandbox)
+	assert.NotEqual(t, before.Container, after.Container)
+	n.killFirst(t)
+
+	// A pod whose manifest goes, goes.
+	n.run(t, n.leavingPod("leaving"))
+	gone := n.running(t, n.two, "leaving")
+	n.remove(t, "leaving")
+	awaitEnd(t, gone)
+	assert.FileExists(t, n.shared+"/leaving", "it had its time")
+
+	assert.Empty(t, n.kubeletSaid(t, started, "Skipping pod synchronization"), "the node is ready all the time")
+	n.say("restarts, exec, logs and removal work on both runtimes")
+}
+
+// sandboxGone waits until nothing is left of a pod on the second runtime. It takes the kubelet up to a minute.
+func (n *node) sandboxGone(t *testing.T, pod string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(n.tasks(t, n.two)[pod]) == 0 },
+		2*time.Minute, 200*time.Millisecond, "the sandbox of %s is removed", pod)
+}

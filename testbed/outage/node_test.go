@@ -1,0 +1,352 @@
+package outage_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+const (
+	two      = "two.test"      // the second runtime's name
+	registry = "registry.test" // what the runtimes know the testbed's registry as; an address with a port has no place behind two.test/
+	image    = registry + "/testbed/app:1"
+
+	targetRuntime = "kubernetes.io/target-runtime"
+)
+
+// A node is a real kubelet over criproxy over two real runtimes.
+type node struct {
+	lane     string
+	one, two *testbed.Containerd
+	proxy    *testbed.Proxy
+	kubelet  *testbed.Kubelet
+	began    time.Time
+	shared   string // a folder that pods may write to
+	evented  bool   // the kubelet learns of changes by events
+	ctx      context.Context
+
+	usually              time.Duration // a restart of a container on the first runtime takes
+	usualCome, usualGone time.Duration // the same of a pod there
+}
+
+// variant is how a node differs from the usual one.
+type variant struct {
+	policy      string   // of the second runtime
+	flags       []string // of criproxy
+	kubeletYAML string
+}
+
+// newNode starts all of it. Everything is gone when the test ends.
+func newNode(t *testing.T, lane string, v variant) *node {
+	t.Helper()
+	n := &node{lane: lane, began: time.Now(), ctx: t.Context(), evented: strings.Contains(v.kubeletYAML, "EventedPLEG: true")}
+	n.say("starting two runtimes, criproxy and a kubelet")
+	testbed.Require(t, testbed.KubeletBinary)
+	reg := testbed.NewRegistry(t)
+	mirrors := map[string]string{registry: reg.Addr}
+	n.one = testbed.NewContainerd(t, reg, testbed.Config{Version: "1.7", Mirrors: mirrors})
+	n.two = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4", Mirrors: mirrors})
+	config := fmt.Sprintf("backends:\n- address: %s\n- name: %s\n  address: %s\n", n.one.Socket(), two, n.two.Socket())
+	if v.policy != "" {
+		config += "  policy: " + v.policy + "\n"
+	}
+	n.proxy = testbed.NewProxy(t, config, v.flags...)
+	n.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{
+		Endpoint:  n.proxy.Endpoint(),
+		ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n" + v.kubeletYAML,
+	})
+	n.shared = filepath.Join(n.kubelet.Dir, "shared")
+	require.NoError(t, os.Mkdir(n.shared, 0o777))
+	return n
+}
+
+// say prints progress.
+func (n *node) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%-8s %4.0fs  %s\n", n.lane, time.Since(n.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// on makes a pod one of the second runtime.
+func onTwo(pod *corev1.Pod) *corev1.Pod {
+	pod.Annotations[targetRuntime] = two
+	return pod
+}
+
+// The pods that every node has. Those of the second runtime name their image in each way there is.
+func plainPod() *corev1.Pod { return onTwo(testbed.StaticPod("plain", two+"/"+image, "tick")) }
+
+func neverPod() *corev1.Pod {
+	pod := onTwo(testbed.StaticPod("never", image, "tick"))
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pod.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+	return pod
+}
+
+func probedPod() *corev1.Pod {
+	pod := onTwo(testbed.StaticPod("probed", image, "tick"))
+	pod.Spec.Containers[0].ImagePullPolicy = corev1.PullIfNotPresent
+	probe := corev1.Probe{
+		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"app", "exit", "0"}}},
+		PeriodSeconds:    1,
+		TimeoutSeconds:   5,
+		FailureThreshold: 1, // the least failure counts
+	}
+	pod.Spec.Containers[0].LivenessProbe = &probe
+	pod.Spec.Containers[0].ReadinessProbe = probe.DeepCopy()
+	return pod
+}
+
+func firstPod() *corev1.Pod {
+	return testbed.StaticPod("first", image, "print", "hello", "then", "tick")
+}
+
+// leavingPod takes its leave: at SIGTERM it goes on for a second, and then writes its name into the shared folder.
+func (n *node) leavingPod(name string) *corev1.Pod {
+	pod := onTwo(testbed.StaticPod(name, two+"/"+image, "farewell", "/shared/"+name, "1s", "then", "tick"))
+	pod.Spec.Volumes = []corev1.Volume{{Name: "shared", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: n.shared}}}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "shared", MountPath: "/shared"}}
+	return pod
+}
+
+// run starts pods and waits until all are ready.
+func (n *node) run(t *testing.T, pods ...*corev1.Pod) {
+	t.Helper()
+	for _, pod := range pods {
+		require.NoError(t, n.kubelet.AddManifest(pod))
+	}
+	for _, pod := range pods {
+		_, err := n.kubelet.WaitRunning(t.Context(), pod.Name)
+		require.NoError(t, err)
+	}
+}
+
+// runAll starts the usual pods.
+func (n *node) runAll(t *testing.T) {
+	t.Helper()
+	n.run(t, firstPod(), plainPod(), probedPod(), neverPod())
+	n.say("pods on both runtimes are ready")
+}
+
+// A task is a container as its runtime and the kernel see it.
+type task struct {
+	Sandbox, Container string // ids
+	Attempts           string // of both
+	PID                int
+	Start              string // of the process: tells two owners of one pid apart
+}
+
+func (x task) alive() bool { return x.PID > 0 && startTime(x.PID) == x.Start }
+
+// startTime returns when a process began, nothing if there is none.
+func startTime(pid int) string {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(data), ") ")
+	fields := strings.Fields(after)
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return ""
+	}
+	return fields[19]
+}
+
+// tasks asks a runtime itself, not through criproxy, for every sandbox and every container of it that has not
+// been removed, by the name of the pod: more than one task of a pod means that it got another.
+func (n *node) tasks(t *testing.T, rt *testbed.Containerd) map[string][]task {
+	t.Helper()
+	client := n.client(t, rt)
+	sandboxes, err := client.ListPodSandbox(t.Context(), nil)
+	require.NoError(t, err)
+	containers, err := client.ListContainers(t.Context(), nil)
+	require.NoError(t, err)
+	all := map[string][]task{}
+	for _, s := range sandboxes {
+		name := strings.TrimSuffix(s.GetMetadata().GetName(), "-"+n.kubelet.NodeName)
+		found := false
+		for _, c := range containers {
+			if c.GetPodSandboxId() != s.GetId() {
+				continue
+			}
+			status, err := client.ContainerStatus(t.Context(), c.GetId(), true)
+			if err != nil {
+				continue // removed meanwhile
+			}
+			var info struct{ Pid int }
+			require.NoError(t, json.Unmarshal([]byte(status.GetInfo()["info"]), &info))
+			found = true
+			all[name] = append(all[name], task{
+				Sandbox: s.GetId(), Container: c.GetId(), PID: info.Pid, Start: startTime(info.Pid),
+				Attempts: fmt.Sprintf("%d/%d", s.GetMetadata().GetAttempt(), c.GetMetadata().GetAttempt()),
+			})
+		}
+		if !found {
+			all[name] = append(all[name], task{Sandbox: s.GetId()})
+		}
+	}
+	for _, of := range all {
+		slices.SortFunc(of, func(a, b task) int { return strings.Compare(a.Sandbox+a.Container, b.Sandbox+b.Container) })
+	}
+	return all
+}
+
+func (n *node) client(t *testing.T, rt *testbed.Containerd) internalapi.RuntimeService {
+	t.Helper()
+	client, err := rt.Runtime(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close(t.Context()) })
+	return client
+}
+
+// running returns the one task of a pod that runs.
+func (n *node) running(t *testing.T, rt *testbed.Containerd, pod string) task {
+	t.Helper()
+	for _, x := range n.tasks(t, rt)[pod] {
+		if x.alive() {
+			return x
+		}
+	}
+	t.Fatalf("pod %s has no running container on %s: %+v", pod, rt.Name, n.tasks(t, rt)[pod])
+	return task{}
+}
+
+// restarts returns how often the containers of each pod have been restarted, in the kubelet's view.
+func (n *node) restarts(t *testing.T) map[string]int32 {
+	t.Helper()
+	pods, err := n.kubelet.Pods(t.Context())
+	require.NoError(t, err)
+	all := map[string]int32{}
+	for _, pod := range pods {
+		for _, c := range pod.Status.ContainerStatuses {
+			all[n.short(pod.ObjectMeta)] += c.RestartCount
+		}
+	}
+	return all
+}
+
+func (n *node) short(pod metav1.ObjectMeta) string {
+	return strings.TrimSuffix(pod.Name, "-"+n.kubelet.NodeName)
+}
+
+// killFirst kills the container of the pod on the first runtime and returns how long it takes until it runs again.
+func (n *node) killFirst(t *testing.T) time.Duration {
+	t.Helper()
+	before, err := n.kubelet.WaitRunning(t.Context(), "first")
+	require.NoError(t, err)
+	count := before.Status.ContainerStatuses[0].RestartCount
+	pid := n.running(t, n.one, "first").PID
+	began := time.Now()
+	process, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.NoError(t, process.Kill())
+	_, err = n.kubelet.WaitPod(t.Context(), "first", "to be restarted", func(pod *corev1.Pod) bool {
+		return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
+			pod.Status.ContainerStatuses[0].RestartCount > count && pod.Status.ContainerStatuses[0].State.Running != nil
+	})
+	require.NoError(t, err)
+	return time.Since(began)
+}
+
+// comeAndGo lets a pod come and go on the first runtime and returns how long each takes. It is gone when its
+// process is.
+func (n *node) comeAndGo(t *testing.T) (come, gone time.Duration) {
+	t.Helper()
+	began := time.Now()
+	n.run(t, testbed.StaticPod("guest", image, "tick"))
+	come = time.Since(began)
+	x := n.running(t, n.one, "guest")
+	began = time.Now()
+	n.remove(t, "guest")
+	awaitEnd(t, x)
+	return come, time.Since(began)
+}
+
+// remove removes a pod. A static pod is gone from the kubelet's list at once; its processes end in their time.
+func (n *node) remove(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, n.kubelet.RemoveManifest(name))
+	require.NoError(t, n.kubelet.WaitGone(t.Context(), name))
+}
+
+// awaitEnd waits until a process has ended.
+func awaitEnd(t *testing.T, x task) {
+	t.Helper()
+	require.Eventually(t, func() bool { return !x.alive() }, time.Minute, 20*time.Millisecond, "process %d ends", x.PID)
+}
+
+// mark is a place in the logs.
+type mark struct{ proxy, kubelet int64 }
+
+func (n *node) mark(t *testing.T) mark {
+	t.Helper()
+	var m mark
+	var err error
+	_, m.proxy, err = n.proxy.LogLines(0)
+	require.NoError(t, err)
+	_, m.kubelet, err = n.kubelet.LogLines(0)
+	require.NoError(t, err)
+	return m
+}
+
+// kubeletSaid returns the lines of the kubelet's log after m that have all of words.
+func (n *node) kubeletSaid(t *testing.T, m mark, words ...string) []string {
+	t.Helper()
+	lines, _, err := n.kubelet.LogLines(m.kubelet, words...)
+	require.NoError(t, err)
+	return lines
+}
+
+// awaitProxy waits until criproxy has logged a line after m that has all of words.
+func (n *node) awaitProxy(t *testing.T, m mark, within time.Duration, words ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		lines, _, err := n.proxy.LogLines(m.proxy, words...)
+		return err == nil && len(lines) > 0
+	}, within, 20*time.Millisecond, "criproxy says %q", words)
+}
+
+// twoSaid returns the lines of the second runtime's log, from offset on, that have all of words, and where it ends.
+func (n *node) twoSaid(offset int64, words ...string) (lines []string, end int64, err error) {
+	return n.two.LogLines(offset, words...)
+}
+
+// awaitHealth waits until everything is as it should be: each pod ready, the kubelet's view fresh.
+func (n *node) awaitHealth(t *testing.T, pods ...string) {
+	t.Helper()
+	for _, pod := range pods {
+		_, err := n.kubelet.WaitRunning(t.Context(), pod)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		age, err := n.kubelet.PLEGAge(t.Context())
+		return err == nil && age < maxPLEGAge
+	}, 30*time.Second, 100*time.Millisecond, "the kubelet sees all pods again")
+}
+
+// changes counts the pods of which one view holds something else than the other, by the part of a task that of returns.
+func changes(before, after map[string][]task, of func(task) string) int {
+	set := func(all []task) map[string]bool {
+		parts := map[string]bool{}
+		for _, x := range all {
+			parts[of(x)] = true
+		}
+		return parts
+	}
+	n := 0
+	for pod := range before {
+		if !maps.Equal(set(before[pod]), set(after[pod])) {
+			n++
+		}
+	}
+	return n
+}

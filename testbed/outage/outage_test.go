@@ -1,0 +1,220 @@
+// Package outage tries what becomes of pods when one of two runtimes goes away, with a real kubelet on
+// criproxy on real runtimes. Nothing of it is importable: it is all tests.
+//
+//	cd outage && go test           progress, and a table at the end
+//	cd outage && go test -long     outages of up to 150 s, and each three times: 15 minutes
+//
+// Each test is a lane: a kubelet, a criproxy and two containerds of its own. Several run at once, because most
+// of the time they wait.
+package outage_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+var long = flag.Bool("long", false, "longer outages, and more of them")
+
+// maxPLEGAge is how old the kubelet's view of the pods may become in an outage. The node is given up at three minutes.
+const maxPLEGAge = 6 * time.Second
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	atOnce := false
+	flag.Visit(func(f *flag.Flag) { atOnce = atOnce || f.Name == "test.parallel" })
+	if !atOnce {
+		flag.Set("test.parallel", "4")
+	}
+	klog.SetLogger(klog.Logger{}) // silence: containers may go while they are asked for
+	testbed.Main(reporting{m}, testbed.Components()...)
+}
+
+// seconds of an outage, or with -long more.
+func span(usual, longer int) time.Duration {
+	if *long {
+		usual = longer
+	}
+	return time.Duration(usual) * time.Second
+}
+
+// repeat returns how often a round of outages is to be done.
+func repeat() int {
+	if *long {
+		return 3
+	}
+	return 1
+}
+
+func TestAnOutageHarmsNoPodAndSlowsNoOther(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "default", variant{})
+	n.runAll(t)
+	n.measure(t)
+	for range repeat() {
+		n.suffer(t, outage{kind: 'K', length: span(20, 90), harmless: true})
+		n.suffer(t, outage{kind: 'S', length: span(4, 4), harmless: true})
+		n.suffer(t, outage{kind: 'S', length: span(20, 90), harmless: true})
+		n.suffer(t, outage{kind: 'R', harmless: true})
+	}
+}
+
+// The kubelet gives an ExecSync two minutes and the probe's timeout, and then counts it as a failed probe. A runtime that hangs
+// for longer must not have one.
+func TestALongHangFailsNoProbe(t *testing.T) {
+	t.Parallel()
+	if !*long {
+		t.Skip("left out: a hang has to last for more than two minutes (-long)")
+	}
+	n := newNode(t, "hang", variant{})
+	n.runAll(t)
+	n.measure(t)
+	n.suffer(t, outage{kind: 'S', length: 150 * time.Second, harmless: true})
+}
+
+func TestADeletionWaitsForTheRuntimeAndIsDoneProperly(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "delete", variant{})
+	n.runAll(t)
+	n.measure(t)
+	for i := range repeat() {
+		for _, kind := range []byte{'K', 'S'} {
+			name := fmt.Sprintf("leaving-%c%d", kind+'a'-'A', i)
+			late := fmt.Sprintf("late-%c%d", kind+'a'-'A', i)
+			n.run(t, n.leavingPod(name))
+			leaving := n.running(t, n.two, name)
+			_, said, err := n.twoSaid(0)
+			require.NoError(t, err)
+			n.suffer(t, outage{
+				kind: kind, length: span(15, 60), also: "a pod deleted, one added", harmless: true,
+				during: func(t *testing.T) {
+					require.NoError(t, n.kubelet.RemoveManifest(name))
+					require.NoError(t, n.kubelet.AddManifest(onTwo(testbed.StaticPod(late, two+"/"+image, "tick"))))
+				},
+				back: func(t *testing.T) {
+					awaitEnd(t, leaving)
+					assert.FileExists(t, n.shared+"/"+name, "it had its time to take its leave")
+					stops, _, err := n.twoSaid(said, "Stop container", leaving.Container, "with signal terminated")
+					require.NoError(t, err)
+					assert.NotEmpty(t, stops, "the runtime was told to stop it")
+					// The kubelet removes the container before one could ask for its exit code.
+					require.Eventually(t, func() bool {
+						ends, _, err := n.twoSaid(said, "exit event", leaving.Container)
+						return err == nil && len(ends) > 0 && !strings.Contains(ends[0], "exit_status")
+					}, 20*time.Second, 20*time.Millisecond, "it ended by itself, with exit code 0")
+					_, err = n.kubelet.WaitRunning(t.Context(), late)
+					assert.NoError(t, err)
+				},
+				before: func(t *testing.T) {
+					assert.True(t, leaving.alive(), "nobody kills what cannot be stopped")
+					assert.NoFileExists(t, n.shared+"/"+name)
+				},
+			})
+			n.remove(t, late)
+		}
+	}
+	n.sandboxGone(t, "leaving-k0")
+}
+
+func TestRestartsInAnOutageChangeNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "restart", variant{})
+	n.runAll(t)
+	n.measure(t)
+	restartKubelet := func(t *testing.T) {
+		require.NoError(t, n.kubelet.Terminate(t.Context()))
+		require.NoError(t, n.kubelet.Start(t.Context()))
+	}
+	restartProxy := func(t *testing.T) {
+		require.NoError(t, n.proxy.Kill())
+		require.NoError(t, n.proxy.Start(t.Context()))
+	}
+	for range repeat() {
+		for _, kind := range []byte{'K', 'S'} {
+			n.suffer(t, outage{kind: kind, length: span(10, 60), also: "kubelet restarted", anew: true, harmless: true, during: restartKubelet})
+			n.suffer(t, outage{kind: kind, length: span(10, 60), also: "criproxy restarted", harmless: true, during: restartProxy})
+			n.suffer(t, outage{kind: kind, length: span(10, 60), also: "both restarted", anew: true, harmless: true, during: func(t *testing.T) {
+				require.NoError(t, n.kubelet.Kill())
+				restartProxy(t)
+				require.NoError(t, n.kubelet.Start(t.Context()))
+			}})
+		}
+	}
+}
+
+// What criproxy did before it remembered, and does again with policy: skip.
+func TestSkippingARuntimeKillsItsPods(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "skip", variant{policy: "skip"})
+	n.runAll(t)
+	n.measure(t)
+	never := n.running(t, n.two, "never")
+	r := n.suffer(t, outage{kind: 'S', length: span(4, 4), also: "policy skip"})
+	failed, err := n.kubelet.WaitPod(t.Context(), "never", "to fail", func(pod *corev1.Pod) bool {
+		return pod != nil && pod.Status.Phase == corev1.PodFailed
+	})
+	require.NoError(t, err)
+	assert.Equal(t, int32(137), failed.Status.ContainerStatuses[0].State.Terminated.ExitCode)
+	awaitEnd(t, never) // and the runtime, which is back long since, was not asked to
+	assert.Positive(t, r.restarts, "nor were the other pods to be restarted")
+}
+
+// Without the primary there is no Version and no Status: the kubelet takes the node for not ready, which it is.
+func TestWithoutThePrimaryNothingIsKilled(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "primary", variant{})
+	n.runAll(t)
+	n.measure(t)
+	for range repeat() {
+		for _, kind := range []byte{'K', 'S'} {
+			at := n.mark(t)
+			n.suffer(t, outage{kind: kind, length: span(15, 60), also: "the primary", first: true, quiet: true, harmless: true})
+			t.Log(n.kubeletSaid(t, at, "Skipping pod synchronization"))
+		}
+	}
+	n.killFirst(t)
+}
+
+func TestNativeIDsChangeNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "native", variant{flags: []string{"-ids", "native"}})
+	n.runAll(t)
+	n.standAlone(t)
+	n.measure(t)
+	for range repeat() {
+		n.suffer(t, outage{kind: 'K', length: span(20, 90), harmless: true})
+		n.suffer(t, outage{kind: 'S', length: span(20, 90), harmless: true})
+	}
+	n.sandboxGone(t, "leaving")
+}
+
+// What kubelet may do tomorrow.
+func TestEventsAndStreamedListsChangeNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "gates", variant{kubeletYAML: "featureGates: {EventedPLEG: true, CRIListStreaming: true}\n"})
+	n.runAll(t)
+	n.standAlone(t)
+	n.measure(t)
+	for range repeat() {
+		n.suffer(t, outage{kind: 'K', length: span(20, 90), harmless: true})
+		n.suffer(t, outage{kind: 'S', length: span(20, 90), harmless: true})
+	}
+	n.sandboxGone(t, "leaving")
+}
+
+func kill(t *testing.T, x task) {
+	t.Helper()
+	process, err := os.FindProcess(x.PID)
+	require.NoError(t, err)
+	require.NoError(t, process.Kill())
+}

@@ -1,0 +1,271 @@
+package outage_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// An outage is one runtime's absence.
+type outage struct {
+	kind   byte          // K: killed, and started again; S: stopped; R: told to end, and started at once
+	length time.Duration // what happens during it may make it longer
+	also   string        // what else happens, for the table
+
+	first    bool // it is the first runtime that is away
+	anew     bool // the kubelet is started anew: it has to find out what is ready
+	quiet    bool // nothing is tried on the other runtime
+	harmless bool // it changes nothing: asserted
+
+	during func(*testing.T) // called when criproxy has noticed
+	before func(*testing.T) // called right before the runtime comes back
+	back   func(*testing.T) // called right after
+}
+
+func (o outage) String() string {
+	text := string(o.kind)
+	if o.length > 0 {
+		text += fmt.Sprint(o.length.Seconds())
+	}
+	if o.also != "" {
+		text += ", " + o.also
+	}
+	return text
+}
+
+// suffer takes a runtime away and brings it back, looks at the pods all the while, and reports.
+func (n *node) suffer(t *testing.T, o outage) row {
+	t.Helper()
+	away, other := n.two, n.one
+	if o.first {
+		away, other = other, away
+	}
+	r := row{lane: n.lane, outage: o.String(), usually: n.usually}
+	mine := func(all map[string][]task) map[string][]task { // without those that come and go
+		maps.DeleteFunc(all, func(pod string, _ []task) bool { return !slices.Contains(lasting, pod) })
+		return all
+	}
+	before, others, counted := mine(n.tasks(t, away)), mine(n.tasks(t, other)), n.restarts(t)
+	at := n.mark(t)
+	n.say("%s begins", o)
+	began := time.Now()
+	watch := n.watch(before, o.anew)
+	switch o.kind {
+	case 'K':
+		require.NoError(t, away.Kill())
+	case 'S':
+		require.NoError(t, away.Freeze())
+	case 'R':
+		require.NoError(t, away.Terminate(t.Context()))
+	}
+	if o.kind != 'R' {
+		n.awaitProxy(t, at, 10*time.Second, "Backend is down")
+		n.say("%s: criproxy noticed after %s", o, time.Since(began).Round(100*time.Millisecond))
+		if o.during != nil {
+			o.during(t)
+		}
+		if !o.quiet {
+			r.restart = n.killFirst(t)
+			r.come, r.gone = n.comeAndGo(t)
+		}
+		n.tell(o, began)
+		time.Sleep(time.Until(began.Add(o.length)))
+		for pod, all := range before {
+			for _, x := range all {
+				if o.harmless && x.Start != "" {
+					assert.True(t, x.alive(), "%s: the process of pod %s lives on", o, pod)
+				}
+			}
+		}
+		if o.before != nil {
+			o.before(t)
+		}
+	}
+	if o.kind == 'S' {
+		require.NoError(t, away.Thaw())
+	} else {
+		require.NoError(t, away.Start(t.Context()))
+	}
+	if o.kind != 'R' { // criproxy may not even notice
+		n.awaitProxy(t, at, 20*time.Second, "Backend is up")
+	}
+	n.say("%s: back after %s", o, time.Since(began).Round(100*time.Millisecond))
+	if o.back != nil {
+		o.back(t)
+	}
+	if o.harmless {
+		n.awaitHealth(t, lasting...)
+	}
+	n.awaitRelists(t, 3)
+	n.say("%s: all is well again after %s", o, time.Since(began).Round(100*time.Millisecond))
+	var strange []string
+	r.age, strange = watch.end()
+	if n.evented {
+		r.age, r.noAge = 0, "evented"
+	}
+
+	after := mine(n.tasks(t, away))
+	for pod, count := range n.restarts(t) {
+		if _, ours := before[pod]; ours {
+			r.restarts += int(count - counted[pod])
+		}
+	}
+	r.sandboxes = changes(before, after, func(x task) string { return x.Sandbox })
+	r.pids = changes(before, after, func(x task) string { return fmt.Sprint(x.PID, x.Start) })
+	if o.harmless {
+		assert.Equal(t, before, after, "%s: sandboxes, containers and processes are the same", o)
+		assert.Zero(t, r.restarts, "%s: the kubelet counts no restart", o)
+		assert.Empty(t, strange, "%s: the pods look all the time as they did before", o)
+		assert.Empty(t, n.kubeletSaid(t, at, "Event occurred", "Liveness probe failed"), o)
+		if !n.evented {
+			assert.Less(t, r.age, maxPLEGAge, "%s: the kubelet's view stays fresh", o)
+		}
+		if !o.first {
+			assert.Empty(t, n.afterStart(n.kubeletSaid(t, at, "Skipping pod synchronization")), "%s: the node is ready", o)
+		}
+		if !o.quiet && o.kind != 'R' {
+			limit := 3*n.usually + 3*time.Second
+			assert.Less(t, r.restart, limit, "%s: a killed container on the other runtime is back as fast as ever (%s)", o, n.usually)
+			assert.Less(t, r.come, 3*n.usualCome+3*time.Second, "%s: a pod comes up on the other runtime as fast as ever (%s)", o, n.usualCome)
+			assert.Less(t, r.gone, 3*n.usualGone+3*time.Second, "%s: a pod goes on the other runtime as fast as ever (%s)", o, n.usualGone)
+		}
+		if o.quiet {
+			assert.Equal(t, others, mine(n.tasks(t, other)), "%s: nor does the other runtime", o)
+		}
+	}
+	report(r)
+	return r
+}
+
+// lasting are the pods that are to live through everything.
+var lasting = []string{"first", "plain", "probed", "never"}
+
+// afterStart drops what a kubelet says once right after its start, before it has seen anything.
+func (n *node) afterStart(lines []string) []string {
+	return slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "status check may not have completed yet") })
+}
+
+// tell says how long it will take, if it will.
+func (n *node) tell(o outage, began time.Time) {
+	if left := time.Until(began.Add(o.length)); left > 5*time.Second {
+		n.say("%s: the other runtime works; %s to go", o, left.Round(time.Second))
+	}
+}
+
+// measure finds out how fast things are while nothing is wrong.
+func (n *node) measure(t *testing.T) {
+	t.Helper()
+	for range 2 { // the second restart waits out a back-off that the first has not
+		n.usually = max(n.usually, n.killFirst(t))
+	}
+	n.usualCome, n.usualGone = n.comeAndGo(t)
+	n.say("usually a restart takes %s, a new pod %s, its end %s", seconds(n.usually), seconds(n.usualCome), seconds(n.usualGone))
+}
+
+// awaitRelists waits until the kubelet has looked at all pods that often.
+func (n *node) awaitRelists(t *testing.T, times float64) {
+	t.Helper()
+	if n.evented {
+		time.Sleep(3 * time.Second) // it hardly ever does
+		return
+	}
+	const relists = "kubelet_pleg_relist_duration_seconds_count"
+	before := -1.0
+	require.Eventually(t, func() bool {
+		metrics, err := n.kubelet.Metrics(t.Context())
+		if err != nil {
+			return false
+		}
+		if before < 0 {
+			before = metrics[relists]
+		}
+		return metrics[relists] >= before+times
+	}, time.Minute, 100*time.Millisecond, "the kubelet looks at all pods")
+}
+
+// A watcher looks at the kubelet's view of some pods.
+type watcher struct {
+	stop, stopped chan struct{}
+	once          sync.Once
+	oldest        time.Duration
+	strange       []string
+}
+
+// watch begins to look at the kubelet's view of pods, until end. A kubelet that is started anew may not know at once what is
+// ready.
+func (n *node) watch(pods map[string][]task, anew bool) *watcher {
+	w := &watcher{stop: make(chan struct{}), stopped: make(chan struct{})}
+	first := map[string]string{} // :: pod → how it looked
+	go func() {
+		defer close(w.stopped)
+		for {
+			select {
+			case <-w.stop:
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+			if age, err := n.kubelet.PLEGAge(n.ctx); err == nil {
+				w.oldest = max(w.oldest, age)
+			}
+			all, err := n.kubelet.Pods(n.ctx)
+			if err != nil {
+				continue // it is being started anew
+			}
+			for _, pod := range all {
+				name := n.short(pod.ObjectMeta)
+				if _, watched := pods[name]; !watched {
+					continue
+				}
+				now := look(pod, anew)
+				if now == "" {
+					continue
+				}
+				if first[name] == "" {
+					first[name] = now
+				}
+				if now != first[name] {
+					w.strange = append(w.strange, fmt.Sprintf("%s: %s (it was %s)", name, now, first[name]))
+					first[name] = now
+				}
+			}
+		}
+	}()
+	return w
+}
+
+// look says how a pod looks. It is empty where that may be unknown.
+func look(pod corev1.Pod, anew bool) string {
+	if anew && len(pod.Status.ContainerStatuses) == 0 {
+		return ""
+	}
+	text := string(pod.Status.Phase)
+	for _, c := range pod.Status.ContainerStatuses {
+		state := "running"
+		switch {
+		case c.State.Waiting != nil:
+			state = c.State.Waiting.Reason
+		case c.State.Terminated != nil:
+			state = c.State.Terminated.Reason
+		}
+		text += fmt.Sprintf(", %s %.20s, restarts %d", state, c.ContainerID, c.RestartCount)
+		if !anew {
+			text += fmt.Sprintf(", ready %t", c.Ready)
+		}
+	}
+	return text
+}
+
+// end stops looking and returns how old the kubelet's view became at most, and what was not as before.
+func (w *watcher) end() (oldest time.Duration, strange []string) {
+	w.once.Do(func() { close(w.stop) })
+	<-w.stopped
+	return w.oldest, w.strange
+}

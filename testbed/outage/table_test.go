@@ -1,0 +1,76 @@
+package outage_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// A row is what came of one outage.
+type row struct {
+	lane, outage string
+	restarts     int           // that the kubelet counted, of all pods of the runtime that was away
+	sandboxes    int           // pods of it whose sandbox is another one, or one more
+	pids         int           // pods of it whose process is another one
+	age          time.Duration // the oldest that the kubelet's view became
+	noAge        string        // why there is none
+	restart      time.Duration // of a killed container on the other runtime
+	usually      time.Duration // the same when nothing is wrong
+	come, gone   time.Duration // of a new pod on the other runtime
+	note         string
+}
+
+var table struct {
+	sync.Mutex
+	rows []row
+}
+
+func report(r row) {
+	table.Lock()
+	defer table.Unlock()
+	table.rows = append(table.rows, r)
+}
+
+// reporting runs the tests and then prints the table.
+type reporting struct{ *testing.M }
+
+func (r reporting) Run() int {
+	if !*long && !testing.Short() {
+		fmt.Fprintln(os.Stderr, "outage: left out: outages of more than 20 s, and each of them again (with -long, 15 minutes)")
+	}
+	code := r.M.Run()
+	table.Lock()
+	defer table.Unlock()
+	if len(table.rows) == 0 {
+		return code
+	}
+	w := tabwriter.NewWriter(os.Stderr, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nlane\toutage\trestarts\tsandboxes\tpids\tPLEG\trestart on the other (usually)\tnew pod there\tgone\t")
+	for _, r := range table.rows {
+		age := r.noAge
+		if age == "" {
+			age = seconds(r.age)
+		}
+		restart := seconds(r.restart)
+		if r.restart > 0 {
+			restart += " (" + seconds(r.usually) + ")"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", r.lane, r.outage, r.restarts, r.sandboxes, r.pids,
+			age, restart, seconds(r.come), seconds(r.gone), r.note)
+	}
+	fmt.Fprintln(w, strings.TrimSpace(`
+K20: the runtime was killed and back after 20 s; S20: it was stopped for 20 s; R: it was restarted. The numbers are of its pods, the times of the other runtime's.`))
+	w.Flush()
+	return code
+}
+
+func seconds(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
