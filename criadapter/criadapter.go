@@ -33,6 +33,14 @@ type Options struct {
 	// runtime returns without a host. See [StreamURL]. Empty means
 	// "http://ADDRESS:11250", with the address of this node.
 	StreamURL string
+
+	// Schema describes a newer CRI, or another one, than this program is built with:
+	// what it says goes before that. Optional.
+	Schema *codec.Schema
+
+	// Rules are said of the fields and methods that it brings, or in place of what
+	// cri.yaml says. See [director.Profile.Extend]. Optional.
+	Rules *director.Profile
 }
 
 // Config returns the configuration of a director for CRI. Its backends are yet
@@ -42,6 +50,16 @@ func Config(o Options) (director.Config, error) {
 	if err != nil {
 		return director.Config{}, fmt.Errorf("the built-in cri.yaml: %w", err)
 	}
+	schema := Schema()
+	if o.Schema != nil {
+		schema = o.Schema.Join(schema)
+		p, _ = p.Fit(schema) // of fields and methods that are gone there is nothing to say
+	}
+	if o.Rules != nil {
+		if p, err = p.Extend(o.Rules); err != nil {
+			return director.Config{}, err
+		}
+	}
 	base, err := parseStreamURL(o.StreamURL)
 	if err != nil {
 		return director.Config{}, err
@@ -49,7 +67,7 @@ func Config(o Options) (director.Config, error) {
 	m := newMetrics()
 	return director.Config{
 		Profile: p,
-		Schema:  Schema(),
+		Schema:  schema,
 		Edits: map[string]func(director.EditContext) director.Edit{
 			"stream-url":    func(director.EditContext) director.Edit { return base.complete },
 			"metric-labels": m.edit,

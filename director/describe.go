@@ -97,7 +97,7 @@ func Unclassified(p *Profile, s *codec.Schema) ([]string, error) {
 	}
 	harmless, err := classify(&Profile{Fields: p.harmless()}, methods, map[string]rewrite.Class{"": 1})
 	if err != nil {
-		return nil, fmt.Errorf("harmless: %w", err)
+		return nil, err
 	}
 	var found []string
 	for _, md := range rewrite.Reachable(roots(methods)) {

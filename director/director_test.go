@@ -286,15 +286,15 @@ backends[8]: backend name "i_": ends in an underscore, which runs into the separ
 			{Name: "b", Maps: map[string]map[string]string{"shelves": {"x": "z"}}}}},
 			`backend b: shelves "x" is already mapped to backend a`},
 		{"fields", director.Config{Profile: muxtest.LibraryProfile(t, "Book.id", "Book.idd", `"*.lender_id"`, `"*.lener_id"`), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			"fields: *.lener_id: no message has a string field of that name (did you mean \"lender_id\"?)\nBook.idd: no such field (did you mean \"id\"?)"},
+			"line 9: fields.*.lener_id: no message has a string field of that name (did you mean \"lender_id\"?)\nline 7: fields.Book.idd: no such field (did you mean \"id\"?)"},
 		{"methods", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream", "List|Steam", "- shelf: shelf", "- shelf: shef", "Tidy:", "Get:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			`methods.Get.all: concat would keep only the last backend's library.v1.Book.id
-methods.Put.choose: path shef: library.v1.PutRequest has no field "shef" (did you mean "shelf"?)
-methods.List|Steam: no method is called "Steam"`},
+			`line 26: methods.Get.winners: joined replies have one id, title, colour; say whose, as in {id: primary}, first or last
+line 21: methods.Put.choose: path shef: library.v1.PutRequest has no field "shef" (did you mean "shelf"?)
+line 24: methods.List|Steam: no method is called "Steam" (did you mean "Stream"?)`},
 		{"a stream to all", director.Config{Profile: muxtest.LibraryProfile(t, "Tidy:", "Upload:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			"methods.Upload.all: the client sends a stream, which can go to one backend only"},
+			"line 26: methods.Upload.all: the client sends a stream, which can go to one backend only"},
 		{"another package", director.Config{Profile: muxtest.LibraryProfile(t, "library.v1", "library.v2"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			"versions: the schema has no service in package library.v2"},
+			"line 2: versions[0].package: the schema has no service in package library.v2; it has library.v1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := director.New(c.cfg)
@@ -317,15 +317,15 @@ fields:
 methods:
   "[": {all: first, missing: ignore, choose: [d: path]}
 `))
-	assert.EqualError(t, err, `edits.a: is a kind of name already
-fields.A.b: "c" is neither under names nor under edits
-methods.[.choose: "d" is neither "backend", "known" nor under names
-methods.[.missing: is "ignore", want "fail" or "skip"
-methods.[: "[" is no pattern
-names.a.bare: is "nobody", want "primary" or "anyone"
-names.a.front: is "{name}", want "{backend}", a separator and "{name}"
-names.b: has both front and map, want one
-names.backend: this kind is built in, choose another name
+	assert.EqualError(t, err, `line 7: edits.a: is a kind of name already
+line 9: fields.A.b: "c" is neither under names nor under edits (did you mean "a"?)
+line 11: methods.[.choose: "d" is neither "backend", "known" nor under names
+line 11: methods.[.missing: is "ignore", want "fail" or "skip"
+line 11: methods.[: "[" is no pattern
+line 4: names.a.bare: is "nobody", want "primary" or "anyone"
+line 4: names.a.front: is "{name}", want "{backend}", a separator and "{name}"
+line 5: names.b: has both front and map, want one
+line 3: names.backend: this kind is built in, choose another name
 versions: want at least one package`)
 
 	_, err = director.ParseProfile([]byte("versons: []\nmethods: {Put: {choose: [[a]]}}"))

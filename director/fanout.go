@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/known"
@@ -101,11 +102,16 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 	header, trailer := codec.MetadataOf(opts)
 	var replies []*codec.Frame
 	var failure *part
+	taken := map[protoreflect.FieldNumber]bool{}
 	for i := range parts {
 		p := &parts[i]
 		switch {
 		case p.err == nil:
-			replies = append(replies, p.reply)
+			reply, err := m.settle(i, p.reply, taken)
+			if err != nil {
+				return nil, err
+			}
+			replies = append(replies, reply)
 			store(header, p.header)
 			store(trailer, p.trailer)
 		case failure == nil, m.left(failure.err) && !m.left(p.err),

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/criproxy/criproxy/internal/strict"
+	"github.com/criproxy/criproxy/internal/suggest"
 	"github.com/criproxy/criproxy/known"
 )
 
@@ -18,7 +19,8 @@ import (
 // methods for which that does not follow from their fields. It is data; the
 // language is documented in docs/profile.md.
 type Profile struct {
-	// Versions are the packages that are one API on the wire, newest first.
+	// Versions are the packages that are one API on the wire, newest first. A package
+	// stands for those inside of it as well.
 	// Inside, everything is the newest; a client may speak any.
 	Versions []Version `yaml:"versions"`
 
@@ -40,11 +42,12 @@ type Profile struct {
 
 	// Harmless are string and bytes fields that somebody looked at and found to
 	// hold nothing that belongs to one backend: message → fields. They are not
-	// touched, and not reported.
+	// touched, and not reported, whatever pattern under Fields matches them.
 	Harmless map[string][]string `yaml:"harmless"`
 
-	// Methods are the exceptions, by method name. A key may hold several names
-	// and patterns: "List*|ImageFsInfo".
+	// Methods are the exceptions, by method name, "Get", or, where two services have
+	// one of that name, "Books/Get". A key may hold several names and patterns:
+	// "List*|ImageFsInfo". A name goes before a pattern.
 	Methods map[string]MethodForm `yaml:"methods"`
 
 	// Known says what is remembered of a backend, to answer for it when it is
@@ -60,6 +63,8 @@ type Profile struct {
 	// Quiet is the level of the log, from 4 on, at which the calls of a method are
 	// shown, for those that only look: "List*|Stream*" → 5. All others are at 3.
 	Quiet map[string]int `yaml:"quiet"`
+
+	lines map[string]int // :: path → line of the file it was read from
 }
 
 // A Version is one package of the API.
@@ -103,6 +108,11 @@ type MethodForm struct {
 	// page by page, the primary's first. Any other word names code in
 	// [Config.Merges], for methods with one reply.
 	All string `yaml:"all"`
+
+	// Winners say, for all: concat, whose value is taken of a field that is no list:
+	// field → "primary", of the primary alone; "first", of the first backend that has
+	// one; "last". Without it such fields are a mistake.
+	Winners map[string]string `yaml:"winners"`
 
 	// Pages says, for all: pages, how a page is asked for.
 	Pages PageForm `yaml:"pages"`
@@ -160,11 +170,21 @@ func (c *ChooseForm) UnmarshalYAML(n *yaml.Node) error {
 // Whether the fields and methods it names exist is found by [New], which has
 // the schema.
 func ParseProfile(data []byte) (*Profile, error) {
+	p, err := ParseRules(data)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.located(p.check())
+}
+
+// ParseRules reads a part of a profile, for [Profile.Extend].
+func ParseRules(data []byte) (*Profile, error) {
 	p := &Profile{}
 	if err := strict.Unmarshal(data, p); err != nil {
 		return nil, err
 	}
-	return p, p.check()
+	p.lines = strict.Lines(data)
+	return p, nil
 }
 
 func (p *Profile) check() error {
@@ -199,7 +219,7 @@ func (p *Profile) check() error {
 	for field, class := range p.Fields {
 		if _, ok := p.Names[class]; !ok {
 			if _, ok := p.Edits[class]; !ok {
-				fail("fields.%s: %q is neither under names nor under edits", field, class)
+				fail("fields.%s: %q is neither under names nor under edits%s", field, class, suggest.Nearest(class, append(sortedKeys(p.Names), sortedKeys(p.Edits)...)))
 			}
 		}
 	}
@@ -212,6 +232,14 @@ func (p *Profile) check() error {
 		for _, one := range strings.Split(pattern, "|") {
 			if _, err := path.Match(one, ""); err != nil {
 				fail("methods.%s: %q is no pattern", pattern, one)
+			}
+		}
+		if len(form.Winners) > 0 && form.All != "concat" {
+			fail("methods.%s.winners: is for all: concat", pattern)
+		}
+		for field, winner := range form.Winners {
+			if !slices.Contains(winners, winner) {
+				fail("methods.%s.winners.%s: is %q, want %s", pattern, field, winner, strings.Join(winners, ", "))
 			}
 		}
 		if form.All != "" && form.First != "" {
@@ -228,26 +256,4 @@ func (p *Profile) check() error {
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
-}
-
-// method returns what the profile says of a method: what stands under its own
-// name, or else under the one pattern that matches it.
-func (p *Profile) method(name string) (MethodForm, error) {
-	var found MethodForm
-	var by []string
-	for key, form := range p.Methods {
-		for _, one := range strings.Split(key, "|") {
-			if one == name {
-				return form, nil
-			}
-			if ok, _ := path.Match(one, name); ok {
-				found, by = form, append(by, one)
-			}
-		}
-	}
-	if len(by) > 1 {
-		slices.Sort(by)
-		return found, fmt.Errorf("methods: %s is matched by %s; write it out under its own name", name, strings.Join(by, " and "))
-	}
-	return found, nil
 }

@@ -1,7 +1,5 @@
 package director
 
-import "strings"
-
 // StateChanging is the level of the log at which calls are shown that the profile
 // does not call quiet.
 const StateChanging = 3
@@ -10,10 +8,9 @@ const StateChanging = 3
 // several patterns that match, the quietest counts.
 func (p *Profile) LogLevel(method string) int {
 	level := StateChanging
-	name := shortName(method)
 	for key, quiet := range p.Quiet {
-		for _, one := range strings.Split(key, "|") {
-			if match(one, name) {
+		for _, one := range alternatives(key) {
+			if _, ok := rank(one, method); ok {
 				level = max(level, quiet)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/suggest"
 	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
 )
@@ -47,6 +48,7 @@ type method struct {
 	choosers       []chooser
 	all            bool          // without an owner: every backend
 	merge          Merge         // what makes one of their replies; nil: they are joined
+	winners        []winner      // of fields that joining would lose
 	pages          *pages        // without an owner: page by page through all
 	first          *rewrite.Path // without an owner: one after another, until a reply has this
 	skipMissing    bool          // a backend that lacks the method is left out
@@ -87,21 +89,28 @@ func compile(cfg Config) (*table, error) {
 	if cfg.Profile == nil {
 		return t, nil
 	}
+	if err := t.compileProfile(cfg); err != nil {
+		return nil, cfg.Profile.located(err)
+	}
+	return t, nil
+}
+
+func (t *table) compileProfile(cfg Config) error {
 	if err := cfg.Profile.check(); err != nil {
-		return nil, err
+		return err
 	}
 	methods := described(cfg.Profile, cfg.Schema)
 	if len(methods) == 0 {
-		return nil, fmt.Errorf("versions: the schema has no service in package %s", cfg.Profile.Versions[0].Package)
+		return fmt.Errorf("versions[0].package: the schema has no service in package %s%s", cfg.Profile.Versions[0].Package, packages(cfg.Schema))
 	}
 	versions, err := compileVersions(cfg.Profile, methods, cfg.Conversions)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	t.versions = versions
 	byName, err := t.compileClasses(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for b := range t.backends {
 		t.backEdits = append(t.backEdits, t.backEdit(b))
@@ -109,7 +118,7 @@ func compile(cfg Config) (*table, error) {
 	}
 	classes, err := classify(cfg.Profile, methods, byName)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var errs []error
 	for _, m := range methods {
@@ -121,10 +130,10 @@ func compile(cfg Config) (*table, error) {
 		t.methods[m.Name] = compiled
 		t.ordered = append(t.ordered, compiled)
 	}
-	if err := unmatched(cfg.Profile, methods); err != nil {
+	if err := unmatchedKeys(cfg.Profile, methods); err != nil {
 		errs = append(errs, err)
 	}
-	return t, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // described returns the methods that the profile is about: those of the newest
@@ -139,24 +148,25 @@ func described(p *Profile, s *codec.Schema) []*codec.Method {
 	return methods
 }
 
-// unmatched reports entries under methods and quiet that name no method, which would
-// otherwise go unnoticed.
-func unmatched(p *Profile, methods []*codec.Method) error {
+// unmatchedKeys reports entries under methods and quiet that name no method, which
+// would otherwise go unnoticed.
+func unmatchedKeys(p *Profile, methods []*codec.Method) error {
 	var errs []error
+	var names []string
+	for _, m := range methods {
+		names = append(names, shortName(m.Name))
+	}
 	look := func(section, key string) {
-		for _, one := range strings.Split(key, "|") {
-			if !slices.ContainsFunc(methods, func(m *codec.Method) bool { return match(one, shortName(m.Name)) }) {
-				errs = append(errs, fmt.Errorf("%s.%s: no method is called %q", section, key, one))
-			}
+		if missing, bad := unmatched(key, methods); bad {
+			errs = append(errs, fmt.Errorf("%s.%s: no method is called %q%s", section, key, missing, suggest.Nearest(shortName(missing), names)))
 		}
 	}
-	for key := range p.Methods {
+	for _, key := range sortedKeys(p.Methods) {
 		look("methods", key)
 	}
-	for key := range p.Quiet {
+	for _, key := range sortedKeys(p.Quiet) {
 		look("quiet", key)
 	}
-	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
 }
 
@@ -220,17 +230,66 @@ func classify(p *Profile, methods []*codec.Method, byName map[string]rewrite.Cla
 	for _, field := range sortedKeys(p.Fields) {
 		rules = append(rules, rewrite.Rule{Field: field, Class: byName[p.Fields[field]]})
 	}
+	for _, message := range sortedKeys(p.Harmless) {
+		for _, field := range p.Harmless[message] {
+			rules = append(rules, rewrite.Rule{Field: message + "." + field})
+		}
+	}
 	classes, err := rewrite.Classify(roots(methods), rules)
 	if err != nil {
-		return nil, fmt.Errorf("fields: %w", err)
+		return nil, p.ruleErrors(err)
 	}
 	return classes, nil
 }
 
+// ruleErrors returns the mistakes of rules with the sections they stand in.
+func (p *Profile) ruleErrors(err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	var errs []error
+	for _, one := range joined.Unwrap() {
+		var rule *rewrite.RuleError
+		if !errors.As(one, &rule) {
+			errs = append(errs, one)
+			continue
+		}
+		section := "fields."
+		if _, named := p.Fields[rule.Field]; !named {
+			section = "harmless."
+		}
+		errs = append(errs, fmt.Errorf("%s%w", section, one))
+	}
+	return errors.Join(errs...)
+}
+
+// packages says which packages a schema has services in.
+func packages(s *codec.Schema) string {
+	var names []string
+	for _, m := range s.Methods() {
+		service, _, _ := strings.Cut(strings.TrimPrefix(m.Name, "/"), "/")
+		name := service[:max(0, strings.LastIndexByte(service, '.'))]
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ", nor in any other"
+	}
+	return "; it has " + strings.Join(names, ", ")
+}
+
 func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.Classes, byName map[string]rewrite.Class) (*method, error) {
-	form, err := cfg.Profile.method(shortName(desc.Name))
+	form, key, err := cfg.Profile.method(desc.Name)
 	if err != nil {
 		return nil, err
+	}
+	wrong := func(what string, err error) error { // also where the key is a pattern
+		if key != shortName(desc.Name) {
+			err = fmt.Errorf("%s: %w", shortName(desc.Name), err)
+		}
+		return fmt.Errorf("methods.%s.%s: %w", key, what, err)
 	}
 	m := &method{
 		Method:      desc,
@@ -242,32 +301,32 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 	for _, c := range form.Choose {
 		chooser, err := t.compileChooser(c, desc, byName)
 		if err != nil {
-			return nil, fmt.Errorf("methods.%s.choose: %w", shortName(desc.Name), err)
+			return nil, wrong("choose", err)
 		}
 		m.choosers = append(m.choosers, chooser)
 	}
 	if form.First != "" {
 		if m.first, err = rewrite.ParsePath(desc.Output, form.First); err != nil {
-			return nil, fmt.Errorf("methods.%s.first: %w", shortName(desc.Name), err)
+			return nil, wrong("first", err)
 		}
 	}
 	if m.withhold, err = t.compileWithhold(cfg, form.Withhold, desc, classes); err != nil {
-		return nil, fmt.Errorf("methods.%s.withhold: %w", shortName(desc.Name), err)
+		return nil, wrong("withhold", err)
 	}
 	if m.all {
 		if desc.ClientStreams {
-			return nil, fmt.Errorf("methods.%s.all: the client sends a stream, which can go to one backend only", shortName(desc.Name))
+			return nil, wrong("all", errors.New("the client sends a stream, which can go to one backend only"))
 		}
 		if form.All == "pages" {
 			if m.pages, err = compilePages(form.Pages, desc); err != nil {
-				return nil, fmt.Errorf("methods.%s.pages: %w", shortName(desc.Name), err)
+				return nil, wrong("pages", err)
 			}
 		} else if form.All != "concat" {
 			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
-				return nil, fmt.Errorf("methods.%s.all: is %q, want \"concat\" or, for a method with one reply, code of that name", shortName(desc.Name), form.All)
+				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"pages\" or, for a method with one reply, code of that name", form.All))
 			}
-		} else if lost := rewrite.Singular(desc.Output); len(lost) > 0 && desc.Unary() {
-			return nil, fmt.Errorf("methods.%s.all: concat would keep only the last backend's %s", shortName(desc.Name), lost[0].FullName())
+		} else if m.winners, err = compileWinners(form.Winners, desc); err != nil {
+			return nil, wrong("winners", err)
 		}
 	}
 	for b := range t.backends {

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -15,13 +16,19 @@ import (
 // A Rule gives the class of a field, wherever messages reach it.
 type Rule struct {
 	// Field names it: "Container.id" or, where two packages have a Container,
-	// "runtime.v1.Container.id". "*.container_id" is every string field of that
-	// name; a rule that names the message goes before one with a star. The
-	// content of a map is its values.
+	// "runtime.v1.Container.id". A star stands for anything: "*.container_id" is the
+	// field of that name in every message, "*.*_volume_id" all that end so. Patterns
+	// match strings only: fields, lists and the values of maps. The content of a map
+	// is its values.
+	//
+	// A rule without a star goes before one that names the field, and that before one
+	// with a pattern for the field.
 	//
 	// The field may be a string, bytes, or a message; what lies inside of a
 	// message that has a class is the business of the [Edit].
 	Field string
+
+	// Class is what the field holds. Zero takes it out of what patterns match.
 	Class Class
 }
 
@@ -42,26 +49,21 @@ func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, e
 		nodes:  map[protoreflect.FullName]*node{},
 	}
 	var errs []error
-	for _, stars := range []bool{true, false} { // exact rules last, so that they win
-		seen := map[string]Class{}
+	for rank := patternRank; rank >= exactRank; rank-- { // the strongest last, so that they win
+		by := map[protoreflect.FullName]Rule{} // :: field → the rule of this rank
 		for _, r := range rules {
 			message, name, ok := cutLast(r.Field, ".")
 			if !ok || message == "" || name == "" {
-				if stars {
-					errs = append(errs, fmt.Errorf("%s: want \"Message.field\" or \"*.field\"", r.Field))
+				if rank == exactRank {
+					errs = append(errs, &RuleError{r.Field, errors.New("want \"Message.field\" or \"*.field\"")})
 				}
 				continue
 			}
-			if stars != (message == "*") {
+			if rankOf(message, name) != rank {
 				continue
 			}
-			if was, twice := seen[r.Field]; twice && was != r.Class {
-				errs = append(errs, fmt.Errorf("%s: has two classes", r.Field))
-				continue
-			}
-			seen[r.Field] = r.Class
-			if err := c.classify(all, message, protoreflect.Name(name), r.Class); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", r.Field, err))
+			if err := c.classify(all, message, name, r, by); err != nil {
+				errs = append(errs, &RuleError{r.Field, err})
 			}
 		}
 	}
@@ -72,42 +74,85 @@ func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, e
 	return c, nil
 }
 
-func (c *Classes) classify(all []protoreflect.MessageDescriptor, message string, name protoreflect.Name, class Class) error {
-	matched, names := false, []string(nil)
+// A RuleError is a rule that is wrong, or matches nothing.
+type RuleError struct {
+	Field string // as the rule has it
+	Err   error
+}
+
+func (e *RuleError) Error() string { return e.Field + ": " + e.Err.Error() }
+func (e *RuleError) Unwrap() error { return e.Err }
+
+// How exactly a rule names its fields.
+const (
+	exactRank   = iota // "Container.id"
+	fieldRank          // "*.id"
+	patternRank        // "*.*_id"
+)
+
+func rankOf(message, field string) int {
+	switch {
+	case strings.Contains(field, "*"):
+		return patternRank
+	case strings.Contains(message, "*"):
+		return fieldRank
+	default:
+		return exactRank
+	}
+}
+
+func (c *Classes) classify(all []protoreflect.MessageDescriptor, message, name string, rule Rule, by map[protoreflect.FullName]Rule) error {
+	exact := rankOf(message, name) == exactRank
+	matched, found, names := false, false, []string(nil)
 	for _, md := range all {
-		if message != "*" && !isNamed(md, message) {
+		if md.IsMapEntry() || !isNamed(md, message) {
 			continue
 		}
-		fd := md.Fields().ByName(name)
-		if fd == nil {
-			for i := range md.Fields().Len() {
-				names = append(names, string(md.Fields().Get(i).Name()))
-			}
-			continue
-		}
-		if message == "*" {
-			if fd.Kind() != protoreflect.StringKind {
+		found = true
+		for i := range md.Fields().Len() {
+			fd := md.Fields().Get(i)
+			names = append(names, string(fd.Name()))
+			if ok, err := path.Match(name, string(fd.Name())); err != nil {
+				return errors.New("is no pattern")
+			} else if !ok || !exact && !isString(fd) {
 				continue
 			}
-		} else if err := classifiable(fd); err != nil {
-			return err
+			if err := classifiable(fd); err != nil {
+				return err
+			}
+			if other, twice := by[fd.FullName()]; twice && other.Class != rule.Class {
+				if other.Field == rule.Field {
+					return errors.New("has two classes")
+				}
+				return fmt.Errorf("%s.%s is matched by %s as well, which says something else; name it without a star", md.Name(), fd.Name(), other.Field)
+			}
+			by[fd.FullName()] = rule
+			c.fields[fd.FullName()] = rule.Class
+			matched = true
 		}
-		c.fields[fd.FullName()] = class
-		matched = true
 	}
 	switch {
 	case matched:
 		return nil
-	case message == "*":
-		return fmt.Errorf("no message has a string field of that name%s", suggest.Nearest(string(name), names))
-	case names == nil:
+	case !found:
+		names = nil
 		for _, md := range all {
 			names = append(names, string(md.Name()))
 		}
 		return fmt.Errorf("no such message%s", suggest.Nearest(message, names))
+	case exact:
+		return fmt.Errorf("no such field%s", suggest.Nearest(name, names))
 	default:
-		return fmt.Errorf("no such field%s", suggest.Nearest(string(name), names))
+		return fmt.Errorf("no message has a string field of that name%s", suggest.Nearest(name, names))
 	}
+}
+
+// isString reports whether a field holds strings: one, a list, or a map to them.
+func isString(fd protoreflect.FieldDescriptor) bool {
+	if fd.IsMap() {
+		fd = fd.MapValue()
+	}
+	return fd.Kind() == protoreflect.StringKind
 }
 
 func classifiable(fd protoreflect.FieldDescriptor) error {
@@ -122,10 +167,22 @@ func classifiable(fd protoreflect.FieldDescriptor) error {
 	}
 }
 
-// isNamed reports whether md is called name, with or without its package.
+// isNamed reports whether md is called name, which may be a pattern, with or
+// without its package.
 func isNamed(md protoreflect.MessageDescriptor, name string) bool {
-	full := string(md.FullName())
-	return full == name || strings.HasSuffix(full, "."+name)
+	for full := string(md.FullName()); ; {
+		if full == name {
+			return true
+		}
+		if ok, _ := path.Match(name, full); ok {
+			return true
+		}
+		_, rest, ok := strings.Cut(full, ".")
+		if !ok {
+			return false
+		}
+		full = rest
+	}
 }
 
 // compile builds the nodes: first one a message, then without those that lead

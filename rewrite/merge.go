@@ -1,6 +1,9 @@
 package rewrite
 
-import "google.golang.org/protobuf/reflect/protoreflect"
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
 
 // Singular returns the fields of md that do not survive a merge by
 // concatenation: of several values only the last would be left. Lists and maps
@@ -17,4 +20,20 @@ func Singular(md protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor 
 		}
 	}
 	return lost
+}
+
+// Without appends src to dst without those of its own fields that drop names; it
+// asks for each as often as the field is there.
+func Without(dst, src []byte, drop func(protowire.Number) bool) ([]byte, error) {
+	for i := 0; i < len(src); {
+		f, after, err := whole(src, i)
+		if err != nil {
+			return dst, err
+		}
+		if !drop(f.num) {
+			dst = append(dst, src[i:after]...)
+		}
+		i = after
+	}
+	return dst, nil
 }

@@ -95,6 +95,7 @@ var edits = []struct {
 		return append(append(dst, v...), bytes.Repeat([]byte("x"), 20000)...), nil
 	}},
 	{"fail", func(dst, _ []byte) ([]byte, error) { return dst, errRefused }},
+	{"upper", func(dst, v []byte) ([]byte, error) { return append(dst, bytes.ToUpper(v)...), nil }},
 }
 
 var errRefused = errors.New("this edit refuses")
@@ -118,7 +119,7 @@ func rules(t testing.TB, text string) []rewrite.Rule {
 				class = rewrite.Class(i + 1)
 			}
 		}
-		require.NotZero(t, class, "no edit is called %s", words[1])
+		require.Equal(t, words[1] == "none", class == 0, "no edit is called %s", words[1])
 		rules = append(rules, rewrite.Rule{Field: words[0], Class: class})
 	}
 	return rules

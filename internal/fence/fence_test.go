@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"capture":          {"codec"},
 	"inspect":          {"codec", "capture"},
 	"replay":           {"codec", "capture", "inspect"},
-	"director":         {"codec", "rewrite", "known", "internal/strict"},
+	"director":         {"codec", "rewrite", "known", "internal/strict", "internal/suggest"},
 	"criadapter":       {"codec", "rewrite", "known", "director", "inspect"},
 	"internal/fakecri": {"codec"},
 	"internal/muxtest": {"codec", "rewrite", "director"}, // for tests only

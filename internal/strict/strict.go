@@ -40,6 +40,34 @@ func Unmarshal(data []byte, v any) error {
 	return doc.Decode(v)
 }
 
+// Lines returns where the keys and items of a YAML document stand: path, as in the
+// errors of Unmarshal, → line. It is empty if data is no YAML.
+func Lines(data []byte) map[string]int {
+	lines := map[string]int{}
+	var doc yaml.Node
+	if yaml.Unmarshal(data, &doc) == nil && len(doc.Content) > 0 {
+		locate(lines, doc.Content[0], "")
+	}
+	return lines
+}
+
+func locate(lines map[string]int, n *yaml.Node, path string) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			at := strings.TrimPrefix(path+"."+n.Content[i].Value, ".")
+			lines[at] = n.Content[i].Line
+			locate(lines, n.Content[i+1], at)
+		}
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			lines[at] = item.Line
+			locate(lines, item, at)
+		}
+	}
+}
+
 var unmarshaler = reflect.TypeFor[yaml.Unmarshaler]()
 
 func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) {

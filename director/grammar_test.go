@@ -1,0 +1,114 @@
+package director_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+// says is a server that answers every call with one book.
+func says(book string) muxtest.Handler {
+	return muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
+		return muxtest.Bytes("Book", book), nil
+	})
+}
+
+func TestWinnersAreTakenWhereJoinedRepliesWouldLoseAField(t *testing.T) {
+	conn := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t,
+		"Tidy: {all: concat, missing: skip}", "Get: {all: concat, winners: {id: first, title: primary, colour: last}}")},
+		says(`title: "a" labels {key: "k" value: "a"}`), says(`id: "1" title: "b" colour: BLUE labels {key: "l" value: "b"}`), says(`id: "2" colour: RED`))
+	reply := &codec.Frame{}
+	require.NoError(t, conn.Invoke(t.Context(), muxtest.Method("Get"), muxtest.Frame(t, "GetRequest", ""), reply))
+	assert.Equal(t, `title: "a" labels["k"]: "a" id: "beta.io__1" labels["l"]: "b" colour: BLUE`, muxtest.Text("Book", reply))
+
+	// RED is zero, and not on the wire: "last" is the last that has one.
+	conn = muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t,
+		"Tidy: {all: concat, missing: skip}", "Get: {all: concat, winners: {id: primary, title: primary, colour: primary}}")},
+		says(`id: "1"`), says(`id: "2" title: "b" colour: BLUE quotes {id: "3"}`))
+	require.NoError(t, conn.Invoke(t.Context(), muxtest.Method("Get"), muxtest.Frame(t, "GetRequest", ""), reply))
+	assert.Equal(t, `id: "1" quotes {id: "beta.io__3"}`, muxtest.Text("Book", reply))
+}
+
+func fates(t *testing.T, p *director.Profile) map[string]string {
+	t.Helper()
+	d, err := director.New(director.Config{Profile: p, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
+	require.NoError(t, err)
+	goes := map[string]string{}
+	for _, f := range d.Fates() {
+		goes[f.Method[len(muxtest.Method("")):]] = f.Goes
+	}
+	return goes
+}
+
+func TestTheMostExactKeyOfAMethodCounts(t *testing.T) {
+	const title = "by backend book.title"
+	put := func(keys string) string {
+		return fates(t, muxtest.LibraryProfile(t, "  Put:\n    choose:\n      - shelf: shelf\n      - backend: labels[\"backend\"]\n", keys))["Put"]
+	}
+	assert.Contains(t, put("  Library/Put: {choose: [backend: book.title]}\n  Put: {choose: [backend: 'labels[\"a\"]']}\n"), title)
+	assert.Contains(t, put("  Put: {choose: [backend: book.title]}\n  Library/P*: {choose: [backend: 'labels[\"a\"]']}\n"), title)
+	assert.Contains(t, put("  library.v1.Library/P*: {choose: [backend: book.title]}\n  P*: {choose: [backend: 'labels[\"a\"]']}\n"), title)
+	assert.Contains(t, put("  P*|X*: {choose: [backend: book.title]}\n"), title, "a pattern for what is to come")
+
+	_, err := director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: muxtest.LibraryProfile(t,
+		"  Put:\n", "  P*|Pu*: {}\n  \"*t\": {}\n  Libary/Get: {}\n  X*: {}\n  Put:\n")})
+	assert.EqualError(t, err, `line 22: methods.Libary/Get: no method is called "Libary/Get" (did you mean "Get"?)
+line 23: methods.X*: no method is called "X*"`, "the name goes before both patterns")
+	_, err = director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: muxtest.LibraryProfile(t,
+		"  Put:\n", "  P*: {}\n  Pu*:\n")})
+	assert.EqualError(t, err, "line 21: methods.Pu*: Put is matched by P* and Pu*; write it out under its own name")
+}
+
+func TestHarmlessFieldsAreLeftAloneWhateverPatternMatchesThem(t *testing.T) {
+	profile := muxtest.LibraryProfile(t, `"*.lender_id": book`, `"*.*_id": book`, "  Book: [title, labels]", "  Book: [title, labels]\n  GetRequest: [lender_id]")
+	d, err := director.New(director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
+	require.NoError(t, err)
+	for _, f := range d.Fates() {
+		if f.Method == muxtest.Method("Get") {
+			assert.Equal(t, []director.Translated{{Path: "book_id", Kind: "book"}}, f.Request)
+		}
+		if f.Method == muxtest.Method("List") {
+			assert.Equal(t, []director.Translated{{Path: "book_id", Kind: "book"}, {Path: "lender_id", Kind: "book"}}, f.Request)
+		}
+	}
+	_, err = director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: muxtest.LibraryProfile(t,
+		"  Book: [title, labels]", "  Book: [titel, labels]")})
+	assert.EqualError(t, err, `line 12: harmless.Book.titel: no such field (did you mean "title"?)`)
+}
+
+func TestMoreRulesGoBeforeThoseOfTheProfile(t *testing.T) {
+	rules, err := director.ParseRules([]byte(`
+fields: {Book.title: book}
+harmless: {PutRequest: [shelf]}
+methods:
+  Stream: {}
+  Get: {choose: [backend: lender_id]}
+`))
+	require.NoError(t, err)
+	base := muxtest.LibraryProfile(t)
+	more, err := base.Extend(rules)
+	require.NoError(t, err)
+	goes := fates(t, more)
+	assert.Equal(t, "to all", fates(t, base)["Stream"][len(fates(t, base)["Stream"])-6:], "the base is as it was")
+	assert.Contains(t, goes["List"], "to all")
+	assert.Contains(t, goes["Stream"], "to the primary", "one of the names of a key has another rule now")
+	assert.Contains(t, goes["Get"], "by backend lender_id")
+	unknown, err := director.Unclassified(more, muxtest.Library)
+	require.NoError(t, err)
+	assert.Empty(t, unknown)
+
+	_, err = base.Extend(&director.Profile{Probe: "x"})
+	assert.EqualError(t, err, "versions: rules are added to a profile, and cannot change what it is about")
+	rules, err = director.ParseRules([]byte("\nfields: {Book.title: boook}"))
+	require.NoError(t, err)
+	_, err = base.Extend(rules)
+	assert.EqualError(t, err, `line 2: fields.Book.title: "boook" is neither under names nor under edits (did you mean "book"?)`)
+	_, err = director.ParseRules([]byte("felds: {}"))
+	assert.EqualError(t, err, `line 1: felds: unknown key (did you mean "fields"?)`)
+}

@@ -1,0 +1,77 @@
+package director
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// winners are what a profile may say of a field that is no list, of which joined
+// replies would have the last.
+var winners = []string{"primary", "first", "last"}
+
+// winner is a field of a reply that is taken of one backend.
+type winner struct {
+	field protoreflect.FieldNumber
+	who   string
+}
+
+// compileWinners finds the fields that joining would lose, all of which must have a
+// winner. A stream loses nothing.
+func compileWinners(form map[string]string, desc *codec.Method) ([]winner, error) {
+	var all []winner
+	var errs []error
+	var names, lost []string
+	for _, fd := range rewrite.Singular(desc.Output) {
+		name := string(fd.Name())
+		names = append(names, name)
+		who, ok := form[name]
+		switch {
+		case !ok && desc.Unary():
+			lost = append(lost, name)
+		case ok && who != "last":
+			all = append(all, winner{fd.Number(), who})
+		}
+	}
+	for _, field := range sortedKeys(form) {
+		if fd := desc.Output.Fields().ByName(protoreflect.Name(field)); fd == nil || fd.IsList() || fd.IsMap() {
+			errs = append(errs, fmt.Errorf("%s has no field %q that is no list%s", desc.Output.FullName(), field, suggest.Nearest(field, names)))
+		}
+	}
+	if len(lost) > 0 {
+		errs = append(errs, fmt.Errorf("joined replies have one %s; say whose, as in {%s: primary}, first or last", strings.Join(lost, ", "), lost[0]))
+	}
+	return all, errors.Join(errs...)
+}
+
+// settle removes from the reply of a backend what others win; taken are the fields
+// that an earlier backend had, to which it adds. It frees a frame that it replaces.
+func (m *method) settle(backend int, reply *codec.Frame, taken map[protoreflect.FieldNumber]bool) (*codec.Frame, error) {
+	if len(m.winners) == 0 {
+		return reply, nil
+	}
+	found := map[protoreflect.FieldNumber]bool{}
+	rest, err := rewrite.Without(nil, reply.Bytes(), func(n protoreflect.FieldNumber) bool {
+		for _, w := range m.winners {
+			if w.field == n {
+				found[n] = true
+				return w.who == "primary" && backend > 0 || w.who == "first" && taken[n]
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return nil, err
+	}
+	for n := range found {
+		taken[n] = true
+	}
+	reply.Free()
+	return codec.NewFrame(rest), nil
+}
