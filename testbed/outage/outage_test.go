@@ -2,7 +2,8 @@
 // criproxy on real runtimes. Nothing of it is importable: it is all tests.
 //
 //	cd outage && go test           progress, and a table at the end
-//	cd outage && go test -long     outages of up to 150 s, and each three times: 15 minutes
+//	cd outage && go test -long -timeout 30m
+//	                               outages of up to 150 s, and each twice: 15 minutes
 //
 // Each test is a lane: a kubelet, a criproxy and two containerds of its own. Several run at once, because most
 // of the time they wait.
@@ -51,7 +52,7 @@ func span(usual, longer int) time.Duration {
 // repeat returns how often a round of outages is to be done.
 func repeat() int {
 	if *long {
-		return 3
+		return 2
 	}
 	return 1
 }
@@ -74,7 +75,7 @@ func TestAnOutageHarmsNoPodAndSlowsNoOther(t *testing.T) {
 func TestALongHangFailsNoProbe(t *testing.T) {
 	t.Parallel()
 	if !*long {
-		t.Skip("left out: a hang has to last for more than two minutes (-long)")
+		t.Skip("left out: a hang has to last for more than two minutes (-long -timeout 30m)")
 	}
 	n := newNode(t, "hang", variant{})
 	n.runAll(t)
@@ -141,9 +142,9 @@ func TestRestartsInAnOutageChangeNothing(t *testing.T) {
 	}
 	for range repeat() {
 		for _, kind := range []byte{'K', 'S'} {
-			n.suffer(t, outage{kind: kind, length: span(10, 60), also: "kubelet restarted", anew: true, harmless: true, during: restartKubelet})
-			n.suffer(t, outage{kind: kind, length: span(10, 60), also: "criproxy restarted", harmless: true, during: restartProxy})
-			n.suffer(t, outage{kind: kind, length: span(10, 60), also: "both restarted", anew: true, harmless: true, during: func(t *testing.T) {
+			n.suffer(t, outage{kind: kind, length: span(10, 30), also: "kubelet restarted", anew: true, harmless: true, during: restartKubelet})
+			n.suffer(t, outage{kind: kind, length: span(10, 30), also: "criproxy restarted", harmless: true, during: restartProxy})
+			n.suffer(t, outage{kind: kind, length: span(10, 30), also: "both restarted", anew: true, harmless: true, during: func(t *testing.T) {
 				require.NoError(t, n.kubelet.Kill())
 				restartProxy(t)
 				require.NoError(t, n.kubelet.Start(t.Context()))

@@ -40,7 +40,7 @@ type reporting struct{ *testing.M }
 
 func (r reporting) Run() int {
 	if !*long && !testing.Short() {
-		fmt.Fprintln(os.Stderr, "outage: left out: outages of more than 20 s, and each of them again (with -long, 15 minutes)")
+		fmt.Fprintln(os.Stderr, "outage: left out: outages of more than 20 s, and each of them again (with -long -timeout 30m: 15 minutes)")
 	}
 	code := r.M.Run()
 	table.Lock()
