@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/inspect"
 )
@@ -15,7 +16,7 @@ import (
 // Names tells what messages of CRI are about, and remembers which pod and container
 // an id belongs to. It is safe for concurrent use.
 type Names struct {
-	kinds map[string]string // :: "Message.field" or "*.field" → kind
+	kind func(protoreflect.FieldDescriptor) string
 
 	mu       sync.Mutex
 	now, old map[string]inspect.About // :: id → what it is of; two generations
@@ -24,9 +25,13 @@ type Names struct {
 // maxNames is how many ids are remembered at least.
 const maxNames = 10_000
 
-// NewNames returns names for a profile, which knows where ids stand.
-func NewNames(p *director.Profile) *Names {
-	return &Names{kinds: p.Fields, now: map[string]inspect.About{}}
+// NewNames returns names for a profile and its schema, which know where ids stand.
+func NewNames(p *director.Profile, s *codec.Schema) (*Names, error) {
+	kind, err := director.Kinds(p, s)
+	if err != nil {
+		return nil, err
+	}
+	return &Names{kind: kind, now: map[string]inspect.About{}}, nil
 }
 
 // Labels that kubelet gives to containers.
@@ -106,11 +111,7 @@ func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.Fiel
 		a.Container = v
 		return
 	}
-	kind := w.names.kinds[name]
-	if kind == "" {
-		kind = w.names.kinds["*."+string(fd.Name())]
-	}
-	switch kind {
+	switch kind := w.names.kind(fd); kind {
 	case "sandbox", "container":
 		switch {
 		case slices.Contains(a.IDs, v): // of an event both may be the sandbox's

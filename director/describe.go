@@ -132,6 +132,24 @@ func holdsText(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.StringKind || fd.Kind() == protoreflect.BytesKind
 }
 
+// Kinds returns what tells the kind of names that stand in a field, or its class of
+// edits; of all other fields it is empty.
+func Kinds(p *Profile, s *codec.Schema) (func(protoreflect.FieldDescriptor) string, error) {
+	names := []string{""}
+	byName := map[string]rewrite.Class{}
+	for _, field := range sortedKeys(p.Fields) {
+		if kind := p.Fields[field]; byName[kind] == 0 {
+			byName[kind] = rewrite.Class(len(names))
+			names = append(names, kind)
+		}
+	}
+	classes, err := classify(p, described(p, s), byName)
+	if err != nil {
+		return nil, err
+	}
+	return func(fd protoreflect.FieldDescriptor) string { return names[classes.Of(fd)] }, nil
+}
+
 // Secrets returns the fields whose content a profile wants hidden.
 func Secrets(p *Profile, s *codec.Schema) (codec.Secrets, error) {
 	rules, keyed := map[string]string{}, map[string]string{}

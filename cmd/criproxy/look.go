@@ -61,9 +61,13 @@ func (l *look) open(h *capture.FileHeader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	names, err := criadapter.NewNames(profile, schema)
+	if err != nil {
+		return err
+	}
 	l.printer = &inspect.Printer{Out: out, Schema: schema, Text: secrets.Text(), Colour: isTerminal(out)}
 	l.printer.Text.Unsafe = h.UnsafeRaw
-	l.assembler = inspect.NewAssembler(schema, criadapter.NewNames(profile))
+	l.assembler = inspect.NewAssembler(schema, names)
 	for _, b := range h.Backends {
 		l.order = append(l.order, b.Name)
 	}
