@@ -18,6 +18,8 @@ type Method struct {
 	Input, Output protoreflect.MessageDescriptor
 	ClientStreams bool
 	ServerStreams bool
+
+	file protoreflect.FileDescriptor // in which its service is
 }
 
 // Unary reports whether one message goes in and one comes out.
@@ -45,6 +47,7 @@ func NewSchema(files ...protoreflect.FileDescriptor) *Schema {
 					Output:        md.Output(),
 					ClientStreams: md.IsStreamingClient(),
 					ServerStreams: md.IsStreamingServer(),
+					file:          file,
 				}
 				if s.byName[m.Name] == nil {
 					s.byName[m.Name] = m
@@ -147,4 +150,30 @@ func (s *Schema) Methods() []*Method {
 		return nil
 	}
 	return s.methods
+}
+
+// Descriptors returns the files that describe the methods, and what they import, as a
+// serialized FileDescriptorSet for [ParseSchema].
+func (s *Schema) Descriptors() []byte {
+	set := &descriptorpb.FileDescriptorSet{}
+	seen := map[string]bool{}
+	var add func(file protoreflect.FileDescriptor)
+	add = func(file protoreflect.FileDescriptor) {
+		if file == nil || file.IsPlaceholder() || seen[file.Path()] {
+			return
+		}
+		seen[file.Path()] = true
+		for i := range file.Imports().Len() {
+			add(file.Imports().Get(i).FileDescriptor)
+		}
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(file))
+	}
+	for _, m := range s.Methods() {
+		add(m.file)
+	}
+	b, err := proto.Marshal(set)
+	if err != nil { // of descriptors, whose text is all UTF-8
+		return nil
+	}
+	return b
 }

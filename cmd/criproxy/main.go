@@ -33,6 +33,7 @@ func commands() []command {
 		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", demo},
 		{"tail", "[flags]", "show calls as they happen", tail},
 		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy has in memory", dump},
+		{"tap", "-connect PATH -listen PATH", "show the calls to one server of any gRPC API", tap},
 		{"view", "[flags] FILE", "show the calls in a file", view},
 		{"convert", "FILE TO", "turn a file of calls into another format, which its ending says", convert},
 		{"version", "", "print the version", printVersion},

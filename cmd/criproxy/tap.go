@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+)
+
+// reflectTime is how long tap waits for a server to say what its messages are.
+const reflectTime = 2 * time.Second
+
+// tap is the subcommand that only looks: one server of any gRPC API, behind a socket
+// that shows what passes.
+func tap(ctx context.Context, args []string, out, errOut io.Writer) error {
+	cfg := &Config{StateDir: "none"}
+	l := &look{}
+	fs := subFlags("tap")
+	l.flags(fs)
+	connect := fs.String("connect", "", "the `PATH` of the server's socket")
+	fs.StringVar(&cfg.Listen, "listen", "", "the `PATH` of the socket that clients are to use instead")
+	fs.StringVar(&cfg.Admin, "admin", "", "the `PATH` of the socket for tail and dump; none opens no such socket (default beside that of -listen)")
+	fs.IntVar(&cfg.FlightRecorder, "flight-recorder", 0, "memory, in `BYTES`, in which the latest calls are recorded (default 8388608)")
+	fs.StringVar(&cfg.Capture.Path, "capture", "", "write all calls to `FILE`.jsonl, .pcapng (for Wireshark) or .binlog")
+	fs.Int64Var(&cfg.Capture.MaxBytes, "capture-max-bytes", 0, "begin a new file of -capture after `BYTES`; -1 never does (default 67108864)")
+	fs.IntVar(&cfg.Capture.MaxFiles, "capture-files", 0, "keep `N` files of -capture (default 5)")
+	fs.BoolVar(&cfg.UnsafeRaw, "unsafe-raw", false, "record and show secrets as well")
+	quiet := fs.Bool("quiet", false, "do not print the calls")
+	err := parseSub(fs, args, out, "tap stands before one server, of CRI or any other gRPC API, changes nothing, and shows what passes.", 0, 0)
+	if err != nil {
+		return err
+	}
+	if err := l.filter.Check(); err != nil {
+		return &usageError{err}
+	}
+	if *connect == "" || cfg.Listen == "" {
+		return &usageError{errors.New("tap needs -connect, the socket of the server, and -listen, the socket to be")}
+	}
+	cfg.Backends = []BackendConfig{{Address: *connect}}
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	if cfg.FlightRecorder < 0 {
+		return &usageError{errors.New("tap: without -flight-recorder there is nothing to see")}
+	}
+	t := &tapped{cfg: cfg}
+	if err := t.build(ctx, &l.schema, errOut); err != nil {
+		return err
+	}
+	defer t.conn.Close()
+	show := func(*capture.Follower) {}
+	if !*quiet {
+		h := t.record.header()
+		if err := l.open(&h, out); err != nil {
+			return err
+		}
+		if !l.json {
+			l.printer.Header()
+		}
+		show = func(f *capture.Follower) {
+			var ev capture.Event
+			for f.Next(context.Background(), &ev) == nil && l.add(&ev) == nil {
+			}
+		}
+	}
+	return t.run(ctx, show)
+}
+
+// tapped is a server that is looked at.
+type tapped struct {
+	cfg    *Config
+	conn   *director.Conn
+	record *recording
+	server *grpc.Server
+	admin  *admin
+}
+
+func (t *tapped) build(ctx context.Context, flags *schemaFlags, errOut io.Writer) error {
+	profile, schema, err := flags.load(nil)
+	if err != nil {
+		return err
+	}
+	own, err := flags.own()
+	if err != nil {
+		return err
+	}
+	if reflected := t.reflect(ctx, errOut); reflected != nil {
+		own, schema = own.Join(reflected), schema.Join(reflected)
+	}
+	t.record = &recording{cfg: t.cfg, profile: profile, schema: schema}
+	if len(own.Methods()) > 0 {
+		t.record.descriptors = own.Descriptors()
+	}
+	if err := t.record.open(); err != nil {
+		return err
+	}
+	t.conn, err = director.NewConn(director.ConnConfig{
+		Address: t.cfg.Backends[0].Address, MaxMessage: math.MaxInt32, Primary: true, Tracer: t.record.tracer(),
+	})
+	if err != nil {
+		return err
+	}
+	d, err := director.New(director.Config{Backends: []director.Backend{{Conn: t.conn}}, Tracer: t.record.tracer()})
+	if err != nil {
+		return err
+	}
+	t.server = grpc.NewServer(
+		grpc.ForceServerCodecV2(codec.Raw),
+		grpc.UnknownServiceHandler(d.Handler()),
+		grpc.MaxRecvMsgSize(math.MaxInt32),
+		grpc.Creds(peerCredentials{insecure.NewCredentials()}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+	)
+	t.admin = newAdmin(nil)
+	t.admin.mux.HandleFunc("GET /events", t.record.serveEvents)
+	return nil
+}
+
+// reflect asks the server what its messages are; nil if it does not tell.
+func (t *tapped) reflect(ctx context.Context, errOut io.Writer) *codec.Schema {
+	ctx, cancel := context.WithTimeout(ctx, reflectTime)
+	defer cancel()
+	conn, err := director.NewConn(director.ConnConfig{Address: t.cfg.Backends[0].Address})
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	schema, err := codec.Reflect(ctx, conn)
+	if err != nil && status.Code(err) != codes.Unimplemented {
+		fmt.Fprintf(errOut, "criproxy: the server does not say what its messages are: %s\n", status.Convert(err).Message())
+	}
+	return schema
+}
+
+// run serves until ctx ends, with show in a goroutine of its own.
+func (t *tapped) run(ctx context.Context, show func(*capture.Follower)) error {
+	listener, err := t.cfg.open(ListenerConfig{Path: t.cfg.Listen}, nil)
+	if err != nil {
+		return err
+	}
+	if t.cfg.Admin != "" {
+		if t.admin.listener, err = listenAs(t.cfg.Admin, adminMode, "-admin"); err != nil {
+			listener.Close()
+			return err
+		}
+	}
+	stopRecording, err := t.record.start()
+	if err != nil {
+		listener.Close()
+		t.admin.close()
+		return err
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stopRecording()
+	f := t.record.rec.Follow(true)
+	wg.Go(func() { show(f) })
+	defer t.admin.start()()
+	served := make(chan error, 1)
+	go func() { served <- t.server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving %s: %w", t.cfg.Listen, err)
+	case <-ctx.Done():
+	}
+	hurry := time.AfterFunc(time.Second, t.server.Stop)
+	defer hurry.Stop()
+	t.server.GracefulStop()
+	<-served
+	return nil
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+// output is what a command prints while it runs.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// waitFor returns what was printed as soon as it has all words.
+func (o *output) waitFor(t *testing.T, words ...string) string {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		text := o.String()
+		missing := ""
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				missing = w
+			}
+		}
+		if missing == "" {
+			return text
+		}
+		require.True(t, time.Now().Before(deadline), "%q was never printed:\n%s", missing, text)
+	}
+}
+
+// running runs a command until the test ends, and returns what it prints. It waits for
+// somebody to serve socket, if that is not empty.
+func running(t *testing.T, socket string, args ...string) *output {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &output{}
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, args, out, out) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-done)
+	})
+	for socket != "" {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		}
+		select {
+		case err := <-done:
+			done <- err
+			require.NoError(t, err, out.String())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return out
+}
+
+// dialed returns a connection for frames and messages.
+func dialed(t *testing.T, socket string) *grpc.ClientConn {
+	t.Helper()
+	cc, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, cc.Close()) })
+	return cc
+}
+
+// shortDir returns a folder for sockets.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tap")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+func TestTapShowsAnyAPIAndChangesNothing(t *testing.T) {
+	dir := shortDir(t)
+	back := filepath.Join(dir, "back.sock")
+	muxtest.Serve(t, back, muxtest.Unary(func(ctx context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
+		md, _ := metadata.FromIncomingContext(ctx)
+		if len(md["x-key"]) > 0 {
+			return nil, status.Error(codes.NotFound, "no such book for "+md["x-key"][0])
+		}
+		return muxtest.Bytes("Book", `id: "7f" title: "Tale"`), nil
+	}))
+	call := func(socket string, ctx context.Context) (*codec.Frame, error) {
+		reply := &codec.Frame{}
+		return reply, dialed(t, socket).Invoke(ctx, muxtest.Method("Get"), muxtest.Frame(t, "GetRequest", `book_id: "7f"`), reply)
+	}
+	for name, one := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"named":   {[]string{"-proto", filepath.Join("..", "..", "internal", "muxtest", "library.proto")}, []string{`book_id: "7f"`, `title: "Tale"`, "backend primary", "no such book for me"}},
+		"guessed": {nil, []string{`1: "7f"`, `"Tale"`, "a message that no schema describes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := filepath.Join(dir, name+".sock")
+			out := running(t, socket, append([]string{"tap", "-connect", back, "-listen", socket, "-full"}, one.args...)...)
+			got, err := call(socket, t.Context())
+			require.NoError(t, err)
+			want, err := call(back, t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, want.Bytes(), got.Bytes())
+			_, err = call(socket, metadata.AppendToOutgoingContext(t.Context(), "x-key", "me"))
+			assert.Equal(t, codes.NotFound, status.Code(err))
+			out.waitFor(t, append(one.want, "NotFound")...)
+		})
+	}
+}
+
+func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
+	dir := shortDir(t)
+	back, socket, file := filepath.Join(dir, "back.sock"), filepath.Join(dir, "tap.sock"), filepath.Join(dir, "calls.jsonl")
+	s := grpc.NewServer()
+	healthpb.RegisterHealthServer(s, health.NewServer())
+	reflection.Register(s)
+	l, err := listenAs(back, 0o600, "")
+	require.NoError(t, err)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = s.Serve(l)
+	}()
+	t.Cleanup(func() {
+		s.Stop()
+		<-served
+	})
+	out := running(t, socket, "tap", "-connect", back, "-listen", socket, "-full", "-capture", file)
+	live := running(t, "", "tail", "-admin", filepath.Join(dir, "tap.admin.sock"), "-past", "-full")
+	_, err = healthpb.NewHealthClient(dialed(t, socket)).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err)
+	out.waitFor(t, "HealthCheckResponse", "status: SERVING")
+	live.waitFor(t, "HealthCheckResponse", "status: SERVING")
+	for {
+		var shown bytes.Buffer
+		if run(t.Context(), []string{"view", "-full", file}, &shown, &shown) == nil && strings.Contains(shown.String(), "status: SERVING") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // the file is written behind our back
+	}
+}
