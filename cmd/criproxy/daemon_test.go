@@ -124,13 +124,18 @@ func (p *process) end() {
 	})
 }
 
-// serving returns the process that answers on the admin socket.
+// serving returns the process that answers on the admin socket. One that hands over
+// ends the admin connections that it has, so it may take another attempt.
 func (p *process) serving() int {
-	response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/version")
-	require.NoError(p, err)
-	defer response.Body.Close()
 	var v versionInfo
-	require.NoError(p, jsonDecode(response.Body, &v))
+	eventually(p, "the admin socket answers", func() bool {
+		response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/version")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		return jsonDecode(response.Body, &v) == nil
+	})
 	return v.PID
 }
 
