@@ -119,6 +119,9 @@ func Main(m interface{ Run() int }, names ...string) {
 	flag.Parse() // for testing.Short
 	if !testing.Short() {
 		prepare(names)
+		if len(Requirements()) > 0 {
+			os.Exit(m.Run()) // nothing will be started
+		}
 		if err := takeTurn(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
