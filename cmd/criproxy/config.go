@@ -84,6 +84,14 @@ type Config struct {
 	// variables, the output of commands, tokens. Optional.
 	UnsafeRaw bool `yaml:"unsafeRaw"`
 
+	// Hooks is the folder in which plugins register: those that may change or refuse
+	// calls. Optional: /etc/runtime/hookserver.d; "none" asks nobody.
+	Hooks string `yaml:"hooks"`
+
+	// HookSkipLabel is the label, as KEY=VALUE, of pods that no plugin is asked about.
+	// Optional: runtimeproxy.koordinator.sh/skip-hookserver=true.
+	HookSkipLabel string `yaml:"hookSkipLabel"`
+
 	// MaxMessageBytes is the largest message, either way. Optional: 16 MiB, which
 	// is what kubelet takes at most.
 	MaxMessageBytes int `yaml:"maxMessageBytes"`
@@ -253,6 +261,20 @@ func (c *Config) check() error {
 	case !filepath.IsAbs(c.StateDir):
 		fail("stateDir: %q: want an absolute path, or none", c.StateDir)
 	}
+	switch {
+	case c.Hooks == "":
+		c.Hooks = DefaultHooks
+	case c.Hooks == "none":
+		c.Hooks = ""
+	case !filepath.IsAbs(c.Hooks):
+		fail("hooks: %q: want an absolute path, or none", c.Hooks)
+	}
+	if c.HookSkipLabel == "" {
+		c.HookSkipLabel = DefaultHookSkipLabel
+	}
+	if key, _, ok := strings.Cut(c.HookSkipLabel, "="); !ok || key == "" {
+		fail("hookSkipLabel: %q: want KEY=VALUE", c.HookSkipLabel)
+	}
 	if c.MaxMessageBytes < 0 {
 		fail("maxMessageBytes: %d: want a positive number of bytes", c.MaxMessageBytes)
 	}
@@ -277,6 +299,12 @@ func (c *Config) needsRestart(next *Config) []string {
 	var all []string
 	if c.Admin != next.Admin {
 		all = append(all, fmt.Sprintf("admin: %s, was %s", orNone(next.Admin), orNone(c.Admin)))
+	}
+	if c.Hooks != next.Hooks {
+		all = append(all, fmt.Sprintf("hooks: %s, was %s", orNone(next.Hooks), orNone(c.Hooks)))
+	}
+	if c.HookSkipLabel != next.HookSkipLabel {
+		all = append(all, fmt.Sprintf("hookSkipLabel: %s, was %s", next.HookSkipLabel, c.HookSkipLabel))
 	}
 	if c.MaxMessageBytes != next.MaxMessageBytes {
 		all = append(all, fmt.Sprintf("maxMessageBytes: %d, was %d", next.MaxMessageBytes, c.MaxMessageBytes))

@@ -52,6 +52,7 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	cfg := &Config{
 		Listen:   filepath.Join(dir, "criproxy.sock"),
 		StateDir: dir,
+		Hooks:    "none", // those of this machine are none of its business
 		Backends: []BackendConfig{
 			{Address: filepath.Join(dir, "alpha.sock")},
 			{Name: demoBackend, Address: filepath.Join(dir, "beta.sock"), Handlers: map[string]string{"vm": ""}},

@@ -27,7 +27,9 @@ type flags struct {
 	ids        string
 	stateDir   string
 	listBudget time.Duration
+	hooks      string
 	apiserver  string
+	koord      koordFlags
 
 	recorder     int
 	capture      string
@@ -58,6 +60,8 @@ func newFlags() (*flag.FlagSet, *flags) {
 	fs.IntVar(&f.captureFiles, "capture-files", 0, "keep `N` files of -capture, older ones as FILE.1.jsonl and so on (default 5)")
 	fs.BoolVar(&f.unsafeRaw, "unsafe-raw", false, "record, log and capture secrets as well: credentials, environments, output, tokens")
 	fs.StringVar(&f.stateDir, "state-dir", "", "keep what is known of the runtimes in `FOLDER`, for a restart while one of them is down; none keeps nothing (default "+DefaultStateDir+")")
+	fs.StringVar(&f.hooks, "hooks", "", "ask the plugins that have a file in `FOLDER`; none asks nobody (default "+DefaultHooks+")")
+	f.koord.register(fs)
 	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; old command lines have it")
 	klog.InitFlags(fs)
 	return fs, f
@@ -146,7 +150,10 @@ func (f *flags) apply(c *Config) error {
 	if f.given["max-message-bytes"] {
 		c.MaxMessageBytes = f.maxMessage
 	}
-	return nil
+	if f.given["hooks"] {
+		c.Hooks = f.hooks
+	}
+	return f.koord.apply(c, f.given)
 }
 
 // parseConnect reads the value of -connect.

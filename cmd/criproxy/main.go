@@ -30,6 +30,7 @@ func commands() []command {
 	return []command{
 		{"serve", "[flags]", "stand between kubelet and the runtimes (the default)", serve},
 		{"check", "[flags]", "try a configuration, and show what becomes of each method", check},
+		{"hooks", "[-json]", "show the plugins of a running criproxy", showHooks},
 		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", demo},
 		{"tail", "[flags]", "show calls as they happen", tail},
 		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy has in memory", dump},

@@ -73,7 +73,7 @@ func newNode(t testing.TB, change func(*Config), machines ...machineConfig) *nod
 	if machines == nil {
 		machines = []machineConfig{{}, {backend: BackendConfig{Name: "beta.io"}}}
 	}
-	n := &node{TB: t, cfg: &Config{Listen: filepath.Join(dir, "front.sock"), StateDir: filepath.Join(dir, "state"), EventInterval: 100 * time.Millisecond}}
+	n := &node{TB: t, cfg: &Config{Listen: filepath.Join(dir, "front.sock"), StateDir: filepath.Join(dir, "state"), EventInterval: 100 * time.Millisecond, Hooks: filepath.Join(dir, "hooks.d")}}
 	for i, m := range machines {
 		path := filepath.Join(dir, fmt.Sprintf("%d.sock", i))
 		one := newMachine(t, m.backend.Name, path, m.Config)

@@ -17,6 +17,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/hook"
 )
 
 // proxy is a director with its backends and its server.
@@ -24,6 +25,7 @@ type proxy struct {
 	director *director.Director
 	server   *grpc.Server
 	admin    *admin
+	hooks    *hook.Plugins // nil if there are to be none
 	calls    *generations
 	record   *recording
 	now      atomic.Pointer[setup]
@@ -58,6 +60,13 @@ func newProxy(cfg *Config) (*proxy, error) {
 		return nil, err
 	}
 	p.now.Store(s)
+	if p.hooks, err = newHooks(cfg); err != nil {
+		p.close()
+		return nil, err
+	}
+	if p.hooks != nil {
+		d.Around = p.hooks.Around
+	}
 	if p.director, err = director.New(d); err != nil {
 		p.close()
 		return nil, err
@@ -74,6 +83,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
 	p.admin = newAdmin(p)
+	p.admin.serveHooks(p.hooks)
 	return p, nil
 }
 
@@ -139,7 +149,12 @@ func (s *setup) discard(old *setup) {
 }
 
 // close releases what newProxy made, if it is not run.
-func (p *proxy) close() { p.now.Load().discard(nil) }
+func (p *proxy) close() {
+	if p.hooks != nil {
+		p.hooks.Close()
+	}
+	p.now.Load().discard(nil)
+}
 
 // backends are the runtimes, the primary first.
 func (p *proxy) backends() []*backend { return p.now.Load().backends }

@@ -43,6 +43,9 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	for _, b := range p.backends() {
 		p.start(b)
 	}
+	if p.hooks != nil {
+		p.group.Go(func() { _ = p.hooks.Run(connected) }) // fails only if it was never put around the director
+	}
 	p.group.Go(func() { watchDrivers(connected, p.backends) })
 	for _, s := range p.sockets {
 		p.serve(s)

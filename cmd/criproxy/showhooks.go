@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"text/tabwriter"
+	"time"
+
+	"github.com/criproxy/criproxy/hook"
+)
+
+// serveHooks adds what is known of the plugins to the admin socket.
+func (a *admin) serveHooks(plugins *hook.Plugins) {
+	a.mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) {
+		if plugins == nil {
+			http.Error(w, "plugins are turned off here: -hooks is none", http.StatusConflict)
+			return
+		}
+		writeJSON(w, plugins.State())
+	})
+}
+
+// showHooks is the subcommand that shows the plugins of a running criproxy.
+func showHooks(ctx context.Context, args []string, out, _ io.Writer) error {
+	fs := flag.NewFlagSet("criproxy hooks", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	path := fs.String("admin", DefaultAdmin, "")
+	asJSON := fs.Bool("json", false, "")
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(out, "criproxy hooks shows the plugins of a running criproxy: how they are, at which points\nthey are asked, what came of it, and their last errors.\n\n  -admin PATH   its admin socket (default %s)\n  -json         for programs\n", DefaultAdmin)
+		return err
+	case err != nil:
+		return &usageError{err}
+	case fs.NArg() > 0:
+		return &usageError{fmt.Errorf("hooks takes no arguments, got %q", fs.Arg(0))}
+	}
+	response, err := newAdminClient(*path).get(ctx, "/hooks")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() // it was only read
+	if *asJSON {
+		_, err := io.Copy(out, response.Body)
+		return err
+	}
+	var state hook.State
+	if err := json.NewDecoder(response.Body).Decode(&state); err != nil {
+		return fmt.Errorf("reading the answer of criproxy at %s: %w", *path, err)
+	}
+	printHooks(out, &state)
+	return nil
+}
+
+func printHooks(out io.Writer, s *hook.State) {
+	if len(s.Plugins) == 0 {
+		fmt.Fprintf(out, "There is no plugin in %s.\n", s.Folder)
+		return
+	}
+	for i, p := range s.Plugins {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "%s  %s", p.Name, p.State)
+		if p.Socket != "" {
+			fmt.Fprintf(out, "  %s  policy %s, timeout %s", p.Socket, p.Policy, p.Timeout)
+		}
+		fmt.Fprintln(out)
+		if p.Error != "" {
+			fmt.Fprintf(out, "  error: %s\n", p.Error)
+		}
+		for _, w := range p.Warnings {
+			fmt.Fprintf(out, "  warning: %s\n", w)
+		}
+		printPoints(out, p.Points)
+	}
+	fmt.Fprintf(out, "\n%d pods and %d containers are known; %d conflicts between plugins.\n", s.Known["sandbox"], s.Known["container"], s.Conflicts)
+}
+
+func printPoints(out io.Writer, points []hook.PointState) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  POINT\tASKED\tFAILED\tLATE\tREFUSED\tCHANGES\tMEDIAN\tP99")
+	for _, p := range points {
+		fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", p.Name, p.Calls, p.Failed, p.TimedOut, p.Refused, p.Changes, short10(p.Latency.Median), short10(p.Latency.P99))
+	}
+	_ = w.Flush() // to out, whose failures nobody could be told of
+	for _, p := range points {
+		if p.LastErrorAt != nil {
+			fmt.Fprintf(out, "  last error at %s, %s: %s\n", p.Name, p.LastErrorAt.Format(time.RFC3339), p.LastError)
+		}
+	}
+}
+
+// short10 cuts a time down to what people look at.
+func short10(d time.Duration) string {
+	if d > 10*time.Millisecond {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(10 * time.Microsecond).String()
+}

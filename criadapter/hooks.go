@@ -1,0 +1,148 @@
+package criadapter
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/hook"
+	"github.com/criproxy/criproxy/hook/hookapi"
+)
+
+//go:embed hooks.yaml
+var hookSpec []byte
+
+// Hooks returns the configuration of plugins for CRI. Folder, label and the rest are
+// yet to be filled in.
+func Hooks() (hook.Config, error) {
+	spec, err := hook.ParseSpec(hookSpec)
+	if err != nil {
+		return hook.Config{}, fmt.Errorf("the built-in hooks.yaml: %w", err)
+	}
+	return hook.Config{
+		Spec:   spec,
+		Schema: Schema(),
+		Hooks:  hookapi.Schema(),
+		Lookup: lookup,
+		List:   list,
+	}, nil
+}
+
+// list lists the ids of all pods or containers.
+func list(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]string, error) {
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	var ids []string
+	if kind == "sandbox" {
+		reply, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			return nil, fmt.Errorf("listing pods: %w", err)
+		}
+		for _, p := range reply.GetItems() {
+			ids = append(ids, p.GetId())
+		}
+		return ids, nil
+	}
+	reply, err := client.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("listing containers: %w", err)
+	}
+	for _, c := range reply.GetContainers() {
+		ids = append(ids, c.GetId())
+	}
+	return ids, nil
+}
+
+// lookup finds out what plugins are told of a pod or container, by its status.
+func lookup(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*hook.Found, error) {
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	if kind == "sandbox" {
+		return lookupPod(ctx, client, id)
+	}
+	return lookupContainer(ctx, client, id)
+}
+
+func lookupPod(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) (*hook.Found, error) {
+	reply, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	if err != nil {
+		return nil, err
+	}
+	s := reply.GetStatus()
+	if s.GetId() == "" {
+		return nil, status.Errorf(codes.NotFound, "there is no status of pod %s", id)
+	}
+	said := parseInfo(reply.GetInfo())
+	config := said.podConfig()
+	md := s.GetMetadata()
+	m := &hookapi.PodSandboxHookRequest{
+		PodMeta:        &hookapi.PodSandboxMetadata{Name: md.GetName(), Uid: md.GetUid(), Namespace: md.GetNamespace(), Attempt: md.GetAttempt()},
+		RuntimeHandler: s.GetRuntimeHandler(),
+		Labels:         s.GetLabels(),
+		Annotations:    s.GetAnnotations(),
+		CgroupParent:   config.GetLinux().GetCgroupParent(),
+		Overhead:       hookResources(config.GetLinux().GetOverhead()),
+		Resources:      hookResources(config.GetLinux().GetResources()),
+	}
+	if m.CgroupParent == "" {
+		m.CgroupParent = said.cgroupParent()
+	}
+	return &hook.Found{ID: s.GetId(), Message: m}, nil
+}
+
+func lookupContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient, id string) (*hook.Found, error) {
+	reply, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return nil, err
+	}
+	s := reply.GetStatus()
+	if s.GetId() == "" {
+		return nil, status.Errorf(codes.NotFound, "there is no status of container %s", id)
+	}
+	// A status does not say which pod it is in.
+	list, err := client.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: s.GetId()}})
+	if err != nil {
+		return nil, err
+	}
+	if len(list.GetContainers()) != 1 {
+		return nil, status.Errorf(codes.NotFound, "container %s is not listed", id)
+	}
+	said := parseInfo(reply.GetInfo())
+	config, envs := said.containerConfig()
+	md := s.GetMetadata()
+	m := &hookapi.ContainerResourceHookRequest{
+		ContainerMeta:        &hookapi.ContainerMetadata{Name: md.GetName(), Attempt: md.GetAttempt(), Id: s.GetId()},
+		ContainerAnnotations: s.GetAnnotations(),
+		ContainerResources:   hookResources(config.GetLinux().GetResources()),
+		ContainerEnvs:        envs,
+	}
+	if now := s.GetResources().GetLinux(); now != nil { // with what was changed since
+		m.ContainerResources = hookResources(now)
+	}
+	return &hook.Found{ID: s.GetId(), Parent: list.GetContainers()[0].GetPodSandboxId(), Message: m}, nil
+}
+
+// hookResources are resources as plugins know them.
+func hookResources(r *runtimeapi.LinuxContainerResources) *hookapi.LinuxContainerResources {
+	if r == nil {
+		return nil
+	}
+	m := &hookapi.LinuxContainerResources{
+		CpuPeriod:              r.GetCpuPeriod(),
+		CpuQuota:               r.GetCpuQuota(),
+		CpuShares:              r.GetCpuShares(),
+		MemoryLimitInBytes:     r.GetMemoryLimitInBytes(),
+		OomScoreAdj:            r.GetOomScoreAdj(),
+		CpusetCpus:             r.GetCpusetCpus(),
+		CpusetMems:             r.GetCpusetMems(),
+		Unified:                r.GetUnified(),
+		MemorySwapLimitInBytes: r.GetMemorySwapLimitInBytes(),
+	}
+	for _, l := range r.GetHugepageLimits() {
+		m.HugepageLimits = append(m.HugepageLimits, &hookapi.HugepageLimit{PageSize: l.GetPageSize(), Limit: l.GetLimit()})
+	}
+	return m
+}

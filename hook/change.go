@@ -1,0 +1,221 @@
+package hook
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// A Change is one field that a plugin wanted to be otherwise, for people. Values of
+// secret fields are hidden.
+type Change struct {
+	Field   string // `container_annotations["tier"]`, as the plugin knows it
+	Old     string // what it was told, empty if nothing
+	New     string
+	Removed bool
+}
+
+func (c Change) String() string {
+	if c.Removed {
+		return c.Field + " removed"
+	}
+	return fmt.Sprintf("%s: %q → %q", c.Field, c.Old, c.New)
+}
+
+// leaf is one field that an answer can change.
+type leaf struct {
+	answer fieldPath     // in the answer
+	state  fieldPath     // in what is known of the object
+	rule   Rule          // never "fields"
+	to     *rewrite.Path // in the request; nil if there is no such thing in it
+	secret bool
+}
+
+// merge makes in state the changes that answer wants, and returns them: the leaf of
+// each, and the key if it is one of a map.
+func (l *leaf) merge(state, answer protoreflect.Message) []change {
+	if !l.answer.isSet(answer) {
+		return nil
+	}
+	fd, v := l.state.leaf(), l.answer.get(answer)
+	var changes []change
+	set := func() {
+		if !v.Equal(l.state.get(state)) {
+			changes = append(changes, change{leaf: l, old: l.state.get(state), value: v})
+			l.state.in(state).Set(fd, v)
+		}
+	}
+	switch l.rule.Kind {
+	case "positive", "nonzero":
+		n, ok := signed(v)
+		if ok && n >= l.rule.Min && n <= l.rule.Max && (n > 0 || n < 0 && l.rule.Kind == "nonzero") {
+			set()
+		}
+	case "nonempty":
+		if v.String() != "" {
+			set()
+		}
+	case "any":
+		set()
+	case "merge", "replace":
+		if fd.IsList() {
+			if v.List().Len() > 0 {
+				set()
+			}
+			return changes
+		}
+		return l.mergeMap(state, v.Map())
+	}
+	return changes
+}
+
+func (l *leaf) mergeMap(state protoreflect.Message, answer protoreflect.Map) []change {
+	if answer.Len() == 0 {
+		return nil
+	}
+	var changes []change
+	known := l.state.in(state).Mutable(l.state.leaf()).Map()
+	for _, key := range sortedKeys(textMap(answer)) {
+		k := protoreflect.ValueOfString(key).MapKey()
+		if v := answer.Get(k); !known.Has(k) || !known.Get(k).Equal(v) {
+			changes = append(changes, change{leaf: l, key: key, old: known.Get(k), value: v})
+			known.Set(k, v)
+		}
+	}
+	if l.rule.Kind == "merge" {
+		return changes
+	}
+	for _, key := range sortedKeys(textMap(known)) {
+		k := protoreflect.ValueOfString(key).MapKey()
+		if !answer.Has(k) {
+			changes = append(changes, change{leaf: l, key: key, old: known.Get(k), removed: true})
+			known.Clear(k)
+		}
+	}
+	return changes
+}
+
+// change is one merged change.
+type change struct {
+	leaf       *leaf
+	key        string // of a map
+	old, value protoreflect.Value
+	removed    bool
+}
+
+// apply makes the change in m.
+func (c *change) apply(m protoreflect.Message) {
+	path := c.leaf.state
+	if !path.leaf().IsMap() {
+		path.in(m).Set(path.leaf(), c.value)
+		return
+	}
+	entries, key := path.in(m).Mutable(path.leaf()).Map(), protoreflect.ValueOfString(c.key).MapKey()
+	if c.removed {
+		entries.Clear(key)
+	} else {
+		entries.Set(key, c.value)
+	}
+}
+
+// field names what changed, so that two changes of one thing have one name.
+func (c *change) field() string {
+	if c.leaf.state.leaf().IsMap() {
+		return fmt.Sprintf("%s[%q]", c.leaf.state, c.key)
+	}
+	return c.leaf.state.String()
+}
+
+// shown is the change for people.
+func (c *change) shown() Change {
+	return Change{Field: c.field(), Old: c.print(c.old), New: c.print(c.value), Removed: c.removed}
+}
+
+func (c *change) print(v protoreflect.Value) string {
+	fd := c.leaf.state.leaf()
+	switch {
+	case !v.IsValid():
+		return ""
+	case c.leaf.secret:
+		return codec.Redacted
+	case fd.IsList():
+		var b []byte
+		for i := range v.List().Len() {
+			item, err := encode(v.List().Get(i).Message())
+			if err != nil {
+				return err.Error()
+			}
+			b = append(codec.Text{}.Append(append(b, '{'), fd.Message(), item), '}')
+		}
+		return string(b)
+	default:
+		return v.String()
+	}
+}
+
+// patch adds to p what has to be changed in the request, so that what was sent to
+// the plugins as before becomes after.
+func (l *leaf) patch(p *rewrite.Patch, before, after protoreflect.Message) error {
+	was, is := l.state.get(before), l.state.get(after)
+	fd := l.state.leaf()
+	switch {
+	case l.to == nil || was.Equal(is):
+		return nil
+	case fd.IsMap():
+		old, now := textMap(was.Map()), textMap(is.Map())
+		for _, key := range sortedKeys(now) {
+			if v, had := old[key]; !had || v != now[key] {
+				p.SetEntry(l.to, key, now[key])
+			}
+		}
+		for key := range old {
+			if _, has := now[key]; !has {
+				p.RemoveEntry(l.to, key)
+			}
+		}
+	case fd.IsList():
+		var items [][]byte
+		for i := range is.List().Len() {
+			item, err := encode(is.List().Get(i).Message())
+			if err != nil {
+				return err
+			}
+			items = append(items, item)
+		}
+		p.SetItems(l.to, items)
+	case fd.Kind() == protoreflect.StringKind:
+		p.SetString(l.to, is.String())
+	default:
+		n, _ := signed(is)
+		p.SetVarint(l.to, uint64(n))
+	}
+	return nil
+}
+
+// textMap is a map of strings as one of Go.
+func textMap(m protoreflect.Map) map[string]string {
+	all := make(map[string]string, m.Len())
+	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		all[k.String()] = v.String()
+		return true
+	})
+	return all
+}
+
+// signed returns a number as the bits that are on the wire.
+func signed(v protoreflect.Value) (int64, bool) {
+	switch n := v.Interface().(type) {
+	case int32:
+		return int64(n), true
+	case int64:
+		return n, true
+	case uint32:
+		return int64(n), true
+	case uint64:
+		return int64(n), true
+	}
+	return 0, false
+}

@@ -1,0 +1,268 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// conn is the connection that stands around a director.
+type conn struct {
+	grpc.ClientConnInterface
+	plugins *Plugins
+}
+
+// Invoke asks the plugins about the call, makes it, and tells them what came of it.
+func (c *conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+	t := c.plugins.table.Load()
+	of := c.plugins.program.calls[name]
+	if of == nil || len(t.plugins) == 0 {
+		return c.ClientConnInterface.Invoke(ctx, name, args, reply, opts...)
+	}
+	request, err := codec.FrameOf(args)
+	if err != nil {
+		return err
+	}
+	v := &visit{Plugins: c.plugins, call: of, before: t.at[of.before], after: t.at[of.after], src: request.Bytes()}
+	if request, err = v.ask(ctx, request); err != nil {
+		return err
+	}
+	answer := &codec.Frame{}
+	err = c.ClientConnInterface.Invoke(ctx, name, request, answer, opts...)
+	if err == nil {
+		v.remember(answer.Bytes())
+	}
+	v.tellAfter(ctx, err)
+	if err != nil {
+		return err
+	}
+	return codec.Deliver(reply, answer)
+}
+
+// visit is one call on its way past the plugins.
+type visit struct {
+	*Plugins
+	call          *call
+	before, after []*plugin
+	src           []byte // the request, as the client sent it
+
+	id, parent string               // of the object; there is no id before it is made
+	told       protoreflect.Message // what plugins are told now; nil if nothing is known
+	asked      protoreflect.Message // what they were told at first; nil if none was asked
+	leftOut    []string
+	changes    []change
+}
+
+// ask finds out what the call is about, asks the plugins, and returns the request as
+// they want it. Its error refuses the call.
+func (v *visit) ask(ctx context.Context, request *codec.Frame) (*codec.Frame, error) {
+	if err := v.find(ctx); err != nil {
+		if len(v.before)+len(v.after) == 0 {
+			return request, nil // it was only to be remembered
+		}
+		return request, v.unknown(ctx, err)
+	}
+	if v.told == nil || v.skipped() {
+		v.before, v.after = nil, nil
+		return request, nil
+	}
+	if len(v.before) == 0 {
+		return request, nil
+	}
+	v.asked = cloneOf(v.told)
+	owner := map[string]string{} // :: field → the plugin that changed it
+	for _, p := range v.before {
+		changes, err := v.askOne(ctx, p)
+		if err != nil {
+			return request, err
+		}
+		for _, c := range changes {
+			field := c.field()
+			if first := owner[field]; first != "" {
+				v.conflicts.Add(1)
+				v.Plugins.tell(ctx, Conflict{Point: v.call.before.name, Field: field, First: first, Second: p.name})
+			}
+			owner[field] = p.name
+		}
+		v.changes = append(v.changes, changes...)
+	}
+	return v.patched(request)
+}
+
+// find fills in told, where it is needed: for a plugin, or to be remembered.
+func (v *visit) find(ctx context.Context) error {
+	needed := len(v.before)+len(v.after) > 0
+	c := v.call
+	var from *fact // what the object is made in, or is
+	var err error
+	if c.makes {
+		m := c.object.typ.New()
+		if c.object.parent != nil {
+			if v.parent, err = textAt(c.parent, v.src); err != nil {
+				return err
+			}
+			if from, err = v.fact(ctx, c.object.parent, v.parent, needed); err != nil || from == nil {
+				return err
+			}
+			v.parent = from.id
+			above, err := from.message()
+			if err != nil {
+				return err
+			}
+			c.object.inherit(m, above, nil)
+		}
+		for _, f := range c.fill { // what the request says of it, if only that it is not there
+			m.Clear(f.to[0])
+		}
+		if v.leftOut, err = c.fill.run(m, v.src); err != nil {
+			return err
+		}
+		v.told = m
+		return nil
+	}
+	if v.id, err = textAt(c.id, v.src); err != nil || !needed {
+		return err
+	}
+	if from, err = v.fact(ctx, c.object, v.id, true); err != nil {
+		return err
+	}
+	v.id, v.parent = from.id, from.parent
+	m, err := from.message()
+	if err != nil {
+		return err
+	}
+	if v.leftOut, err = c.fill.run(m, v.src); err != nil {
+		return err
+	}
+	v.told = m
+	return nil
+}
+
+// fact returns what is known of an object. What is not known is looked up, if it is
+// needed; otherwise it is nil.
+func (v *visit) fact(ctx context.Context, o *object, id string, needed bool) (*fact, error) {
+	if f := v.memory.get(o.kind, id); f != nil || !needed {
+		return f, nil
+	}
+	return v.lookup(ctx, o, id)
+}
+
+// unknown is told when it cannot be found out what the call is about: it goes on
+// without the plugins, or is refused if one of them is not to be passed by.
+func (v *visit) unknown(ctx context.Context, err error) error {
+	e := Unknown{Method: v.call.method.Name, ID: v.id + v.parent, Err: err}
+	var by *plugin
+	for _, p := range v.before {
+		if p.file.Fail {
+			e.Refused, by = true, p
+			break
+		}
+	}
+	v.before, v.after = nil, nil
+	v.Plugins.tell(ctx, e)
+	if by == nil {
+		return nil
+	}
+	code := codes.Unavailable
+	if status.Code(err) == codes.NotFound {
+		code = codes.NotFound // what the runtime would say
+	}
+	return status.Errorf(code, "criproxy: %s: plugin %s has to be asked, but what the call is about cannot be found out: %s",
+		v.call.name, by.name, status.Convert(err).Message())
+}
+
+// skipped reports whether the object is none of the plugins' business.
+func (v *visit) skipped() bool {
+	return v.cfg.Skip[0] != "" && v.call.object.labels.entry(v.told, v.cfg.Skip[0]) == v.cfg.Skip[1]
+}
+
+// patched returns the request with what the plugins changed. It leaves the one it
+// was given to its owner.
+func (v *visit) patched(request *codec.Frame) (*codec.Frame, error) {
+	if len(v.changes) == 0 {
+		return request, nil
+	}
+	var p rewrite.Patch
+	for _, l := range v.call.leaves {
+		if err := l.patch(&p, v.asked, v.told); err != nil {
+			return request, v.impossible(err)
+		}
+	}
+	if p.Empty() {
+		return request, nil
+	}
+	out, err := p.Apply(nil, v.src)
+	if err != nil {
+		return request, v.impossible(err)
+	}
+	if len(out) > v.cfg.MaxMessage {
+		return request, status.Errorf(codes.ResourceExhausted, "criproxy: %s: plugins made the request larger than %d bytes", v.call.name, v.cfg.MaxMessage)
+	}
+	return codec.NewFrame(out), nil
+}
+
+func (v *visit) impossible(err error) error {
+	return status.Errorf(codes.Internal, "criproxy: %s: changing the request as plugins want it: %v", v.call.name, err)
+}
+
+// remember keeps what the call, which succeeded, says of its object.
+func (v *visit) remember(reply []byte) {
+	c := v.call
+	var err error
+	switch {
+	case c.makes && v.told != nil:
+		err = v.rememberMade(reply)
+	case c.ends:
+		v.memory.remove(c.object, v.id)
+	case !c.makes && (len(c.fill) > 0 || len(v.changes) > 0):
+		err = v.memory.update(c.object.kind, v.id, func(m protoreflect.Message) error {
+			if _, err := c.fill.run(m, v.src); err != nil {
+				return err
+			}
+			for _, one := range v.changes {
+				one.apply(m)
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		v.Plugins.tell(context.Background(), Trouble{What: fmt.Sprintf("%s: what it says cannot be remembered", c.name), Err: err})
+	}
+}
+
+func (v *visit) rememberMade(reply []byte) error {
+	id, err := textAt(v.call.id, reply)
+	if err != nil {
+		return err
+	}
+	v.id = id
+	if path := v.call.object.id; path != nil {
+		path.in(v.told).Set(path.leaf(), protoreflect.ValueOfString(id))
+	}
+	f, err := newFact(v.call.object, id, v.parent, v.told)
+	if err != nil {
+		return err
+	}
+	v.memory.put(f)
+	return nil
+}
+
+// textAt returns the string that a path leads to, which must be there.
+func textAt(path *rewrite.Path, src []byte) (string, error) {
+	text, _, err := path.Lookup(src)
+	switch {
+	case err != nil:
+		return "", err
+	case len(text) == 0:
+		return "", errors.New(path.String() + " is empty")
+	}
+	return string(text), nil
+}

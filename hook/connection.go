@@ -1,0 +1,178 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// connection is the way to one plugin. It is made when the plugin is registered,
+// stays up while nobody calls, and is closed when it is retired and the last call on
+// it has ended.
+type connection struct {
+	address   string
+	cc        *grpc.ClientConn
+	dialError atomic.Pointer[error]  // of the latest attempt to connect
+	cgroup    atomic.Pointer[string] // of the process that answered there last
+
+	mu      sync.Mutex // guards what follows
+	users   int
+	retired bool
+}
+
+func newConnection(address string, maxMessage int) (*connection, error) {
+	c := &connection{address: address}
+	cc, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithContextDialer(c.dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(codec.Raw),
+			grpc.MaxCallRecvMsgSize(maxMessage),
+			grpc.MaxCallSendMsgSize(maxMessage),
+		),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", address, err)
+	}
+	c.cc = cc
+	return c, nil
+}
+
+func (c *connection) dial(ctx context.Context, path string) (net.Conn, error) {
+	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	c.dialError.Store(&err)
+	if err == nil {
+		if cgroup := cgroupOf(nc); cgroup != "" {
+			c.cgroup.Store(&cgroup)
+		}
+	}
+	return nc, err
+}
+
+// cgroupOf says in which cgroup the process at the other end of nc is, as it stands
+// in /proc. It is empty if that cannot be told.
+func cgroupOf(nc net.Conn) string {
+	raw, err := nc.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return ""
+	}
+	var pid int32
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = cred.Pid
+		}
+	})
+	if pid <= 0 {
+		return ""
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// ask calls a method of the plugin and returns its answer. It connects if there is
+// no connection, however recently that failed: a plugin that is back is asked.
+func (c *connection) ask(ctx context.Context, method string, request []byte) ([]byte, error) {
+	var opts []grpc.CallOption
+	if c.cc.GetState() != connectivity.Ready {
+		if err := c.knock(ctx); err != nil {
+			return nil, err
+		}
+		opts = append(opts, grpc.WaitForReady(true))
+	}
+	var answer codec.Frame
+	defer answer.Free()
+	if err := c.cc.Invoke(ctx, method, codec.NewFrame(request), &answer, opts...); err != nil {
+		return nil, err
+	}
+	return append([]byte{}, answer.Bytes()...), nil
+}
+
+// knock looks whether somebody listens, and if so ends the pause that gRPC makes
+// between attempts to connect. A socket answers at once, either way.
+func (c *connection) knock(ctx context.Context) error {
+	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", c.address)
+	if err != nil {
+		c.dialError.Store(&err)
+		c.cc.Connect()
+		return status.Errorf(codes.Unavailable, "connecting: %v", err)
+	}
+	_ = nc.Close() // nothing was sent
+	c.cc.ResetConnectBackoff()
+	c.cc.Connect()
+	return nil
+}
+
+// state says how the connection is doing: "ready", "connecting" or "down", and why
+// it is down.
+func (c *connection) state() (string, error) {
+	switch c.cc.GetState() {
+	case connectivity.Ready:
+		return "ready", nil
+	case connectivity.TransientFailure:
+		if err := c.dialError.Load(); err != nil && *err != nil {
+			return "down", *err
+		}
+		return "down", errors.New("the connection was lost")
+	default:
+		return "connecting", nil
+	}
+}
+
+// use keeps the connection open until it is released. It reports false if it is
+// closed already.
+func (c *connection) use() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retired && c.users == 0 {
+		return false
+	}
+	c.users++
+	return true
+}
+
+func (c *connection) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users == 0 && c.retired {
+		_ = c.cc.Close() // nobody is left to be told
+	}
+}
+
+// retire closes the connection, when nobody uses it any more.
+func (c *connection) retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retired {
+		return
+	}
+	c.retired = true
+	if c.users == 0 {
+		_ = c.cc.Close() // nobody is left to be told
+	}
+}

@@ -1,0 +1,135 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	lookupTimeout = 5 * time.Second
+	learnTimeout  = 2 * time.Minute
+	learnAgain    = 10 * time.Minute // what was removed behind our back is forgotten then
+	learnRetry    = 5 * time.Second
+)
+
+// lookup finds out about an object that was not seen being made.
+func (p *Plugins) lookup(ctx context.Context, o *object, id string) (*fact, error) {
+	next := p.next.Load()
+	if p.cfg.Lookup == nil || next == nil {
+		return nil, status.Error(codes.NotFound, "it was not seen being made")
+	}
+	keep := p.memory.lookingUp()
+	var made *fact
+	kept := false
+	defer func() {
+		if !kept {
+			keep(nil)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, budget(ctx, lookupTimeout))
+	defer cancel()
+	found, err := p.cfg.Lookup(ctx, *next, o.kind, id)
+	if err != nil {
+		return nil, err
+	}
+	m := found.Message.ProtoReflect()
+	if m.Descriptor() != o.typ.Descriptor() {
+		return nil, fmt.Errorf("looking up %s %s: got a %s", o.kind, id, m.Descriptor().FullName())
+	}
+	m = cloneOf(m)
+	if o.parent != nil {
+		above := p.memory.get(o.parent.kind, found.Parent)
+		if above == nil {
+			if above, err = p.lookup(ctx, o.parent, found.Parent); err != nil {
+				return nil, err
+			}
+		}
+		body, err := above.message()
+		if err != nil {
+			return nil, err
+		}
+		o.inherit(m, body, nil)
+	}
+	if made, err = newFact(o, found.ID, found.Parent, m); err != nil {
+		return nil, err
+	}
+	kept = true
+	return keep(made), nil
+}
+
+// learn finds out what there is whenever there are plugins again, and from time to
+// time, until ctx ends.
+func (p *Plugins) learn(ctx context.Context) {
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.awake:
+		case <-again:
+		}
+		if len(p.table.Load().plugins) == 0 {
+			again = nil
+			continue
+		}
+		if err := p.learnAll(ctx); err != nil {
+			again = time.After(learnRetry)
+		} else {
+			again = time.After(learnAgain)
+		}
+	}
+}
+
+// learnAll looks up all that there is and is not known, and forgets what is no more.
+func (p *Plugins) learnAll(ctx context.Context) error {
+	if p.cfg.List == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
+	defer cancel()
+	began := time.Now()
+	learned := Learned{}
+	var errs []error
+	for _, kind := range p.program.order {
+		known := p.memory.ids(kind)
+		ids, err := p.cfg.List(ctx, *p.next.Load(), kind)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		there := map[string]bool{}
+		for _, id := range ids {
+			there[id] = true
+			if known[id] {
+				continue
+			}
+			_, err := p.lookup(ctx, p.program.objects[kind], id)
+			if err != nil && status.Code(err) != codes.NotFound { // gone meanwhile
+				errs = append(errs, err)
+				continue
+			}
+			learned.Objects++
+		}
+		for id := range known {
+			if !there[id] {
+				p.memory.remove(p.program.objects[kind], id)
+			}
+		}
+	}
+	for _, pl := range p.table.Load().plugins {
+		p.identify(pl)
+	}
+	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return nil // we are to end
+	}
+	learned.Err, learned.Took = errors.Join(errs...), time.Since(began)
+	if learned.Objects > 0 || learned.Err != nil {
+		p.tell(context.Background(), learned)
+	}
+	return learned.Err
+}

@@ -1,0 +1,147 @@
+package hook
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/criproxy/criproxy/internal/suggest"
+)
+
+// fieldPath leads to a field of a message, through messages: "pod_meta.uid".
+type fieldPath []protoreflect.FieldDescriptor
+
+func parseFieldPath(md protoreflect.MessageDescriptor, text string) (fieldPath, error) {
+	var path fieldPath
+	for name := range strings.SplitSeq(text, ".") {
+		if md == nil {
+			return nil, fmt.Errorf("%s: %s is no message, nothing can follow it", text, path[len(path)-1].Name())
+		}
+		fd, err := fieldOf(md, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", text, err)
+		}
+		if len(path) > 0 && path[len(path)-1].Cardinality() == protoreflect.Repeated {
+			return nil, fmt.Errorf("%s: %s is a list or map, nothing can follow it", text, path[len(path)-1].Name())
+		}
+		path = append(path, fd)
+		md = fd.Message()
+	}
+	return path, nil
+}
+
+func fieldOf(md protoreflect.MessageDescriptor, name string) (protoreflect.FieldDescriptor, error) {
+	if fd := md.Fields().ByName(protoreflect.Name(name)); fd != nil {
+		return fd, nil
+	}
+	var names []string
+	for i := range md.Fields().Len() {
+		names = append(names, string(md.Fields().Get(i).Name()))
+	}
+	return nil, fmt.Errorf("%s has no field %q%s", md.FullName(), name, suggest.Nearest(name, names))
+}
+
+func (p fieldPath) String() string {
+	var names []string
+	for _, fd := range p {
+		names = append(names, string(fd.Name()))
+	}
+	return strings.Join(names, ".")
+}
+
+// leaf is the field that the path ends at.
+func (p fieldPath) leaf() protoreflect.FieldDescriptor { return p[len(p)-1] }
+
+// isSet reports whether all messages on the way are there.
+func (p fieldPath) isSet(m protoreflect.Message) bool {
+	for _, fd := range p[:len(p)-1] {
+		if !m.Has(fd) {
+			return false
+		}
+		m = m.Get(fd).Message()
+	}
+	return true
+}
+
+// get returns what stands in m, the field's default if nothing does.
+func (p fieldPath) get(m protoreflect.Message) protoreflect.Value {
+	for _, fd := range p[:len(p)-1] {
+		m = m.Get(fd).Message() // an empty one where there is none
+	}
+	return m.Get(p.leaf())
+}
+
+// text is get for a path to a string; the nil path leads to none.
+func (p fieldPath) text(m protoreflect.Message) string {
+	if p == nil {
+		return ""
+	}
+	return p.get(m).String()
+}
+
+// entry is one value of a map of strings, empty if it is not there; the nil path
+// leads to no map.
+func (p fieldPath) entry(m protoreflect.Message, key string) string {
+	if p == nil {
+		return ""
+	}
+	if v := p.get(m).Map().Get(protoreflect.ValueOfString(key).MapKey()); v.IsValid() {
+		return v.String()
+	}
+	return ""
+}
+
+// strings is get for a path to a map of strings; the nil path leads to none.
+func (p fieldPath) strings(m protoreflect.Message) map[string]string {
+	all := map[string]string{}
+	if p == nil {
+		return all
+	}
+	p.get(m).Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		all[k.String()] = v.String()
+		return true
+	})
+	return all
+}
+
+// in returns the message in which the field stands, made where it is missing.
+func (p fieldPath) in(m protoreflect.Message) protoreflect.Message {
+	for _, fd := range p[:len(p)-1] {
+		m = m.Mutable(fd).Message()
+	}
+	return m
+}
+
+// typeOf returns the Go type of a message: the generated one, if it is linked in.
+func typeOf(md protoreflect.MessageDescriptor) protoreflect.MessageType {
+	if t, err := protoregistry.GlobalTypes.FindMessageByName(md.FullName()); err == nil && t.Descriptor() == md {
+		return t
+	}
+	return dynamicpb.NewMessageType(md)
+}
+
+// decode reads a message that came from a plugin or from our own memory.
+func decode(t protoreflect.MessageType, data []byte) (protoreflect.Message, error) {
+	m := t.New()
+	if err := proto.Unmarshal(data, m.Interface()); err != nil {
+		return nil, fmt.Errorf("decoding a %s: %w", t.Descriptor().FullName(), err)
+	}
+	return m, nil
+}
+
+func encode(m protoreflect.Message) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m.Interface())
+	if err != nil {
+		return nil, fmt.Errorf("encoding a %s: %w", m.Descriptor().FullName(), err)
+	}
+	return b, nil
+}
+
+// cloneOf returns a deep copy.
+func cloneOf(m protoreflect.Message) protoreflect.Message {
+	return proto.Clone(m.Interface()).ProtoReflect()
+}

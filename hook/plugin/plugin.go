@@ -1,0 +1,302 @@
+// Package plugin turns a few functions into a plugin of criproxy, or of
+// KoordRuntimeProxy, whose protocol it is:
+//
+//	p := plugin.Plugin{
+//		Name: "shares",
+//		PreCreateContainer: func(ctx context.Context, r *plugin.Container) (*plugin.ContainerAnswer, error) {
+//			answer := plugin.Echo(r)
+//			answer.ContainerResources.CpuShares = 2
+//			return answer, nil
+//		},
+//	}
+//	err := p.Run(ctx)
+//
+// Run serves the functions, registers those that are there, and takes its file and
+// its socket away when ctx ends.
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/criproxy/criproxy/hook/hookapi"
+)
+
+// What is told of a pod and of a container, and what can be answered.
+type (
+	Pod             = hookapi.PodSandboxHookRequest
+	PodAnswer       = hookapi.PodSandboxHookResponse
+	Container       = hookapi.ContainerResourceHookRequest
+	ContainerAnswer = hookapi.ContainerResourceHookResponse
+	Resources       = hookapi.LinuxContainerResources
+)
+
+// A PodHook is called at a point about pods. A nil answer changes nothing; an error
+// says no. What a hook after a call answers is not looked at.
+type PodHook func(ctx context.Context, pod *Pod) (*PodAnswer, error)
+
+// A ContainerHook is called at a point about containers, like a [PodHook].
+type ContainerHook func(ctx context.Context, container *Container) (*ContainerAnswer, error)
+
+// Defaults of a [Plugin].
+const (
+	DefaultFolder  = "/etc/runtime/hookserver.d"
+	DefaultSockets = "/run/criproxy-plugins"
+)
+
+// maxMessage is what criproxy sends and takes at most, unless it is told otherwise.
+const maxMessage = 16 << 20
+
+// A Plugin is a name and the functions for the points at which it wants to be
+// asked. They are called by many goroutines at once.
+type Plugin struct {
+	// Name is the name of its file, without ".json". Plugins are asked in the order of
+	// their names.
+	Name string
+
+	// Socket is the path of its socket. Optional: NAME.sock in [DefaultSockets].
+	Socket string
+
+	// Folder is where plugins register. Optional: [DefaultFolder].
+	Folder string
+
+	// Fail has calls refused when the plugin cannot be asked. What it says no to is
+	// refused only with Fail as well.
+	Fail bool
+
+	// Timeout is how long criproxy waits for an answer. Zero means its default, 2s.
+	Timeout time.Duration
+
+	PreRunPodSandbox              PodHook
+	PostStopPodSandbox            PodHook
+	PreCreateContainer            ContainerHook
+	PreStartContainer             ContainerHook
+	PostStartContainer            ContainerHook
+	PostStopContainer             ContainerHook
+	PreUpdateContainerResources   ContainerHook
+	PreUpdatePodSandboxResources  PodHook // not in KoordRuntimeProxy, as the ones below
+	PostUpdatePodSandboxResources PodHook
+	PostRemovePodSandbox          PodHook
+	PostRemoveContainer           ContainerHook
+}
+
+// Run serves the plugin until ctx ends, and returns when calls under way have ended
+// and nothing of it is left.
+func (p Plugin) Run(ctx context.Context) error {
+	if p.Name == "" || p.Name != filepath.Base(p.Name) || p.Name[0] == '.' {
+		return fmt.Errorf("plugin name %q: want the name of a file, without .json", p.Name)
+	}
+	if p.Folder == "" {
+		p.Folder = DefaultFolder
+	}
+	if p.Socket == "" {
+		p.Socket = filepath.Join(DefaultSockets, p.Name+".sock")
+	}
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	points := p.register(server)
+	if len(points) == 0 {
+		return fmt.Errorf("plugin %s: there is no function to be called", p.Name)
+	}
+	l, err := p.listen()
+	if err != nil {
+		return fmt.Errorf("plugin %s: %w", p.Name, err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	// Who finds the file finds somebody at the socket, and the other way round.
+	if err := p.writeFile(points); err != nil {
+		server.Stop()
+		return errors.Join(fmt.Errorf("plugin %s: registering: %w", p.Name, err), <-served)
+	}
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+	}
+	if gone := os.Remove(p.file()); gone != nil && !errors.Is(gone, os.ErrNotExist) {
+		err = errors.Join(err, fmt.Errorf("plugin %s: unregistering: %w", p.Name, gone))
+	}
+	if ctx.Err() == nil {
+		server.Stop()
+		return err
+	}
+	hurry := time.AfterFunc(5*time.Second, server.Stop)
+	defer hurry.Stop()
+	server.GracefulStop()
+	return errors.Join(err, <-served)
+}
+
+func (p Plugin) file() string { return filepath.Join(p.Folder, p.Name+".json") }
+
+func (p Plugin) listen() (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(p.Socket), 0o755); err != nil {
+		return nil, err
+	}
+	if conn, err := net.Dial("unix", p.Socket); err == nil {
+		_ = conn.Close() // nothing was sent
+		return nil, fmt.Errorf("somebody serves %s already", p.Socket)
+	}
+	if info, err := os.Lstat(p.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
+		if err := os.Remove(p.Socket); err != nil {
+			return nil, err
+		}
+	}
+	return net.Listen("unix", p.Socket)
+}
+
+// writeFile registers the plugin: all at once, so that nobody reads half a file.
+func (p Plugin) writeFile(points []string) error {
+	file := struct {
+		Endpoint string   `json:"remote-endpoint"`
+		Policy   string   `json:"failure-policy"`
+		Hooks    []string `json:"runtime-hooks"`
+		Timeout  string   `json:"timeout,omitempty"`
+	}{p.Socket, "Ignore", points, ""}
+	if p.Fail {
+		file.Policy = "Fail"
+	}
+	if p.Timeout != 0 {
+		file.Timeout = p.Timeout.String()
+	}
+	data, err := json.MarshalIndent(file, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.Folder, 0o755); err != nil {
+		return err
+	}
+	next := filepath.Join(p.Folder, "."+p.Name+".next")
+	if err := os.WriteFile(next, append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, p.file())
+}
+
+// register registers the functions that are there, and returns their points.
+func (p Plugin) register(server *grpc.Server) []string {
+	const koord, ours = "runtime.v1alpha1.RuntimeHookService", "criproxy.hook.v1.RuntimeHookService"
+	services := map[string]*grpc.ServiceDesc{
+		koord: {ServiceName: koord, HandlerType: (*any)(nil)},
+		ours:  {ServiceName: ours, HandlerType: (*any)(nil)},
+	}
+	var points []string
+	add := func(service, point string, there bool, call func(context.Context, func(any) error) (any, error)) {
+		if !there {
+			return
+		}
+		points = append(points, point)
+		services[service].Methods = append(services[service].Methods, grpc.MethodDesc{
+			MethodName: point + "Hook",
+			Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+				return call(ctx, decode)
+			},
+		})
+	}
+	pod := func(service, point string, f PodHook) { add(service, point, f != nil, serve(f)) }
+	container := func(service, point string, f ContainerHook) { add(service, point, f != nil, serve(f)) }
+	pod(koord, "PreRunPodSandbox", p.PreRunPodSandbox)
+	pod(koord, "PostStopPodSandbox", p.PostStopPodSandbox)
+	container(koord, "PreCreateContainer", p.PreCreateContainer)
+	container(koord, "PreStartContainer", p.PreStartContainer)
+	container(koord, "PostStartContainer", p.PostStartContainer)
+	container(koord, "PostStopContainer", p.PostStopContainer)
+	container(koord, "PreUpdateContainerResources", p.PreUpdateContainerResources)
+	pod(ours, "PreUpdatePodSandboxResources", p.PreUpdatePodSandboxResources)
+	pod(ours, "PostUpdatePodSandboxResources", p.PostUpdatePodSandboxResources)
+	pod(ours, "PostRemovePodSandbox", p.PostRemovePodSandbox)
+	container(ours, "PostRemoveContainer", p.PostRemoveContainer)
+	for _, s := range services {
+		server.RegisterService(s, nil)
+	}
+	return points
+}
+
+// serve returns what decodes a request, calls f and keeps the process alive if that
+// panics.
+func serve[Q, A any, F ~func(context.Context, *Q) (*A, error)](f F) func(context.Context, func(any) error) (any, error) {
+	return func(ctx context.Context, decode func(any) error) (reply any, err error) {
+		in := new(Q)
+		if err := decode(in); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if r := recover(); r != nil {
+				reply, err = nil, status.Errorf(codes.Internal, "the plugin panicked: %v\n%s", r, debug.Stack())
+			}
+		}()
+		answer, err := f(ctx, in)
+		if answer == nil {
+			answer = new(A)
+		}
+		return answer, err
+	}
+}
+
+// Echo is the answer that changes nothing, to begin with: what an answer leaves out of
+// resources that are there is a cpuset that is cleared, and out of environments that
+// are there a variable that is removed. Its resources are never nil.
+func Echo(r *Container) *ContainerAnswer {
+	c := proto.CloneOf(r)
+	a := &ContainerAnswer{
+		ContainerAnnotations: c.GetContainerAnnotations(),
+		ContainerResources:   c.GetContainerResources(),
+		PodCgroupParent:      c.GetPodCgroupParent(),
+		ContainerEnvs:        c.GetContainerEnvs(),
+	}
+	if a.ContainerResources == nil {
+		a.ContainerResources = &Resources{}
+	}
+	if a.ContainerAnnotations == nil {
+		a.ContainerAnnotations = map[string]string{}
+	}
+	if a.ContainerEnvs == nil {
+		a.ContainerEnvs = map[string]string{}
+	}
+	return a
+}
+
+// EchoPod is [Echo] for pods.
+func EchoPod(r *Pod) *PodAnswer {
+	p := proto.CloneOf(r)
+	a := &PodAnswer{Labels: p.GetLabels(), Annotations: p.GetAnnotations(), CgroupParent: p.GetCgroupParent(), Resources: p.GetResources()}
+	if a.Labels == nil {
+		a.Labels = map[string]string{}
+	}
+	if a.Annotations == nil {
+		a.Annotations = map[string]string{}
+	}
+	return a
+}
+
+// A Call is what criproxy says of a call beside the message. KoordRuntimeProxy says
+// nothing of it.
+type Call struct {
+	Point   string // "PostStartContainer"
+	ID      string // of the pod or container; empty before it is made
+	PodID   string // of the pod that a container is in
+	Code    string // after the call, how it ended: "OK", "NotFound"
+	Message string // after a call that failed, why
+}
+
+// CallOf returns what is said of the call that a hook is called for.
+func CallOf(ctx context.Context) Call {
+	get := func(key string) string {
+		if v := metadata.ValueFromIncomingContext(ctx, key); len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	return Call{get("criproxy-point"), get("criproxy-id"), get("criproxy-parent"), get("criproxy-code"), get("criproxy-message")}
+}

@@ -1,0 +1,161 @@
+package hook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// An identity says which object it is, over all the times that it is made anew.
+type identity struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Labels    map[string]string `json:"labels,omitempty"` // without the volatile ones
+}
+
+// identity returns who is told of in m.
+func (o *object) identity(m protoreflect.Message) identity {
+	return identity{o.namespace.text(m), o.name.text(m), o.labels.strings(m)}
+}
+
+// is reports whether it is what was seen: by its name, or, as a controller gives each
+// one a new name, by its labels.
+func (seen identity) is(who identity) bool {
+	if seen.Namespace != who.Namespace {
+		return false
+	}
+	return seen.Name == who.Name || len(seen.Labels) > 0 && within(seen.Labels, who.Labels)
+}
+
+func within(some, all map[string]string) bool {
+	for k, v := range some {
+		if has, ok := all[k]; !ok || has != v {
+			return false
+		}
+	}
+	return true
+}
+
+// servers knows what serves the plugins: what the process at the other end of a
+// plugin's connection runs in.
+type servers struct {
+	path string // where it is kept; empty for nowhere
+
+	mu   sync.Mutex // guards what follows
+	seen map[string]identity
+	from map[string]string // :: plugin → the cgroup by which it was looked for last
+}
+
+// readServers reads what was kept. The servers work without it, whatever the error.
+func readServers(path string) (*servers, error) {
+	s := &servers{path: path, seen: map[string]identity{}, from: map[string]string{}}
+	if path == "" {
+		return s, nil
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &s.seen)
+	}
+	if err != nil || s.seen == nil {
+		s.seen = map[string]identity{}
+		return s, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// learn notes what serves a plugin, and keeps it.
+func (s *servers) learn(plugin string, who identity) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if reflect.DeepEqual(s.seen[plugin], who) {
+		return nil
+	}
+	s.seen[plugin] = who
+	if s.path == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(s.seen, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return err
+	}
+	next := s.path + ".next"
+	if err := os.WriteFile(next, append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, s.path)
+}
+
+func (s *servers) get(plugin string) (identity, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	who, ok := s.seen[plugin]
+	return who, ok
+}
+
+// identify finds out what serves p, if that is one of the objects that are known. It
+// is quick where nothing has changed.
+func (p *Plugins) identify(pl *plugin) {
+	cgroup := pl.conn.cgroup.Load()
+	if cgroup == nil {
+		return
+	}
+	s := p.servers
+	s.mu.Lock()
+	known := s.from[pl.name] == *cgroup
+	s.mu.Unlock()
+	if known {
+		return
+	}
+	facts := p.memory.withUID(*cgroup)
+	if len(facts) == 0 {
+		return
+	}
+	m, err := facts[0].message()
+	if err != nil {
+		return // it was written by us
+	}
+	who := facts[0].object.identity(m)
+	who.Labels = maps.Clone(who.Labels)
+	for _, name := range p.cfg.Spec.Volatile {
+		delete(who.Labels, name)
+	}
+	s.mu.Lock()
+	s.from[pl.name] = *cgroup
+	s.mu.Unlock()
+	if err := s.learn(pl.name, who); err != nil {
+		p.tellOnce(Trouble{What: "what serves the plugins cannot be kept; after a restart of criproxy it may be refused because of them", Err: err})
+	}
+}
+
+// serves reports whether who serves pl.
+func (p *Plugins) serves(pl *plugin, who identity) bool {
+	if f := pl.file.Pod; f != nil && f.Namespace == who.Namespace && within(f.Labels, who.Labels) {
+		return true
+	}
+	seen, ok := p.servers.get(pl.name)
+	return ok && seen.is(who)
+}
+
+// servesAny reports whether who serves any of the plugins.
+func (p *Plugins) servesAny(who identity) bool {
+	for _, pl := range p.table.Load().plugins {
+		if p.serves(pl, who) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,102 @@
+package hook
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// stats counts what became of the questions to one plugin, by point.
+type stats struct {
+	mu     sync.Mutex
+	points map[string]*pointStats
+}
+
+type pointStats struct {
+	PointCounters
+	took  [latencies]time.Duration // the latest, a ring
+	asked int                      // how many of them there have been
+}
+
+// latencies is of how many questions the latencies are kept.
+const latencies = 256
+
+// PointCounters is what became of the questions to a plugin at one point. Its JSON is
+// stable.
+type PointCounters struct {
+	Calls    int64 `json:"calls"`
+	Failed   int64 `json:"failed"`   // there was no answer that could be used
+	TimedOut int64 `json:"timedOut"` // of these, there was none in time
+	Refused  int64 `json:"refused"`  // of these, the call was not made
+	Changes  int64 `json:"changes"`  // fields that were changed
+
+	// Changed counts the changes by field; of a map all keys count as one.
+	Changed map[string]int64 `json:"changed,omitempty"`
+
+	LastError   string     `json:"lastError,omitempty"`
+	LastErrorAt *time.Time `json:"lastErrorAt,omitempty"`
+}
+
+// Latency is how long a plugin took, of its latest 256 answers. Its JSON is in
+// nanoseconds, and stable.
+type Latency struct {
+	Median time.Duration `json:"median"`
+	P99    time.Duration `json:"p99"`
+	Max    time.Duration `json:"max"`
+}
+
+func newStats() *stats { return &stats{points: map[string]*pointStats{}} }
+
+// count counts one question.
+func (s *stats) count(e *Asked) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.points[e.Point]
+	if p == nil {
+		p = &pointStats{}
+		s.points[e.Point] = p
+	}
+	p.Calls++
+	p.took[p.asked%latencies] = e.Took
+	p.asked++
+	p.Changes += int64(len(e.Changes))
+	for _, c := range e.Changes {
+		field, _, _ := strings.Cut(c.Field, "[")
+		if p.Changed == nil {
+			p.Changed = map[string]int64{}
+		}
+		p.Changed[field]++
+	}
+	if e.Err == nil {
+		return
+	}
+	now := time.Now()
+	p.Failed++
+	p.LastError, p.LastErrorAt = e.Err.Error(), &now
+	if e.Refused {
+		p.Refused++
+	}
+	var late *timeoutError
+	if errors.As(e.Err, &late) {
+		p.TimedOut++
+	}
+}
+
+// of returns what is known of one point.
+func (s *stats) of(point string) (PointCounters, Latency) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.points[point]
+	if p == nil {
+		return PointCounters{}, Latency{}
+	}
+	counters := p.PointCounters
+	counters.Changed = maps.Clone(p.Changed)
+	took := slices.Clone(p.took[:min(p.asked, latencies)])
+	slices.Sort(took)
+	n := len(took)
+	return counters, Latency{Median: took[n/2], P99: took[n-1-n/100], Max: took[n-1]}
+}
