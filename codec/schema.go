@@ -177,3 +177,6 @@ func (s *Schema) Descriptors() []byte {
 	}
 	return b
 }
+
+// File returns the file that describes the method.
+func (m *Method) File() protoreflect.FileDescriptor { return m.file }

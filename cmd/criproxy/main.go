@@ -37,6 +37,7 @@ func commands() []command {
 		{"tap", "-connect PATH -listen PATH", "show the calls to one server of any gRPC API", tap},
 		{"view", "[flags] FILE", "show the calls in a file", view},
 		{"convert", "FILE TO", "turn a file of calls into another format, which its ending says", convert},
+		{"wireshark-profile", "DIR", "teach Wireshark the names of fields", wiresharkProfile},
 		{"version", "", "print the version", printVersion},
 	}
 }
