@@ -48,7 +48,7 @@ func (s *stream) open(first *codec.Frame) {
 		s.to, s.err = s.connect(first)
 		if s.err != nil {
 			s.err = failed(s.method, s.err)
-			s.cancel()
+			defer s.cancel() // after the choice is known, or RecvMsg would tell of the cancelling
 		}
 		close(s.opened)
 	})
