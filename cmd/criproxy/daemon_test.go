@@ -241,8 +241,10 @@ func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
 		require.NoError(t, err)
 		fds, err := syscall.ParseUnixRights(&messages[0])
 		require.NoError(t, err)
-		l, err := net.FileListener(os.NewFile(uintptr(fds[0]), ""))
+		file := os.NewFile(uintptr(fds[0]), "")
+		l, err := net.FileListener(file)
 		require.NoError(t, err)
+		require.NoError(t, file.Close())
 		stored = append(stored, l.Addr().String())
 		require.NoError(t, l.Close())
 	}

@@ -26,8 +26,14 @@ import (
 func demoCapture(t *testing.T) map[capture.Format]string {
 	t.Helper()
 	dir := shortDir(t)
-	t.Setenv("TMPDIR", dir)
-	running(t, "", "demo").waitFor(t, "It stays up")
+	demo, out := exec.Command("criproxy", "demo"), &output{} // it silences the log of its whole process
+	demo.Env, demo.Stdout, demo.Stderr = append(os.Environ(), "TMPDIR="+dir), out, out
+	require.NoError(t, demo.Start())
+	t.Cleanup(func() {
+		assert.NoError(t, demo.Process.Signal(os.Interrupt))
+		assert.NoError(t, demo.Wait())
+	})
+	out.waitFor(t, "It stays up")
 	sockets, err := filepath.Glob(filepath.Join(dir, "*", "criproxy.admin.sock"))
 	require.NoError(t, err)
 	require.Len(t, sockets, 1)
