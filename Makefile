@@ -25,6 +25,7 @@ unit: ## the tests that need nothing but Go
 	go test -race -shuffle=on ./...
 
 integration: ## the tests with real runtimes
+	cd testbed/csi && go test -race
 	cd testbed && go test -race -timeout 20m $$(go list ./... | grep -v /outage)
 	cd testbed/outage && go test -race -timeout 20m # by itself, because it reports what it measured
 
@@ -45,6 +46,7 @@ lint: ## what CI asks for besides the tests
 	go mod tidy -diff
 	go tool -modfile=.ci/tools/go.mod staticcheck ./...
 	cd testbed && go vet ./... && go mod tidy -diff
+	cd testbed/csi && go vet ./... && go mod tidy -diff
 
 testbed: build ## start two real containerds and the proxy, and leave them up to play with
 	cd testbed && go run ./cmd/testbed up -proxy $(CURDIR)/$(PROXY)

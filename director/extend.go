@@ -27,7 +27,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		Known:    known.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
 		Secret:   append(slices.Clone(p.Secret), rules.Secret...),
 		Quiet:    joined(p.Quiet, rules.Quiet),
-		lines:    rules.lines,
+		places:   joined(p.places, rules.places),
 	}
 	for message, fields := range p.Harmless {
 		for _, field := range fields {
@@ -48,7 +48,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		all.Known.Lists = slices.DeleteFunc(all.Known.Lists, func(old known.List) bool { return old.List == l.List })
 		all.Known.Lists = append(all.Known.Lists, l)
 	}
-	if err := rules.located(all.check()); err != nil {
+	if err := all.located(all.check()); err != nil {
 		return nil, err
 	}
 	return all, nil

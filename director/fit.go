@@ -18,7 +18,6 @@ import (
 func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	f := &fitting{p: p, methods: described(p, s)}
 	fit := *p
-	fit.lines = nil
 	fit.Fields = map[string]string{}
 	for _, field := range sortedKeys(p.Fields) {
 		if f.has("fields.", field) {

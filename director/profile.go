@@ -64,7 +64,7 @@ type Profile struct {
 	// shown, for those that only look: "List*|Stream*" → 5. All others are at 3.
 	Quiet map[string]int `yaml:"quiet"`
 
-	lines map[string]int // :: path → line of the file it was read from
+	places map[string]string // :: path of a key → where it was read from
 }
 
 // A Version is one package of the API.
@@ -127,6 +127,11 @@ type MethodForm struct {
 	// same.
 	Withhold map[string]string `yaml:"withhold"`
 
+	// Mismatch is the status of a request whose names belong to different backends, or to
+	// another one than it is for: "invalid" (the default), or "not-found", where the API
+	// says that of what a backend does not have.
+	Mismatch string `yaml:"mismatch"`
+
 	// Missing says what a backend that does not implement the method means for a
 	// call to all of them: "fail" (the default), or "skip" it unless none has it.
 	Missing string `yaml:"missing"`
@@ -183,7 +188,7 @@ func ParseRules(data []byte) (*Profile, error) {
 	if err := strict.Unmarshal(data, p); err != nil {
 		return nil, err
 	}
-	p.lines = strict.Lines(data)
+	p.parsed(data)
 	return p, nil
 }
 
@@ -247,6 +252,9 @@ func (p *Profile) check() error {
 		}
 		if form.Missing != "" && form.Missing != "fail" && form.Missing != "skip" {
 			fail("methods.%s.missing: is %q, want \"fail\" or \"skip\"", pattern, form.Missing)
+		}
+		if form.Mismatch != "" && form.Mismatch != "invalid" && form.Mismatch != "not-found" {
+			fail("methods.%s.mismatch: is %q, want \"invalid\" or \"not-found\"", pattern, form.Mismatch)
 		}
 		for _, c := range form.Choose {
 			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" && c.Kind != "known" {

@@ -2,6 +2,7 @@ package director
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
@@ -155,6 +156,10 @@ func (t *table) conflict(a, b rewrite.Found) error {
 func (t *table) mismatch(m *method, err error) (destination, error) {
 	if m.all {
 		return destination{who: nobody}, nil
+	}
+	var route *routeError
+	if m.notFound && errors.As(err, &route) {
+		err = &routeError{codes.NotFound, route.reason}
 	}
 	return destination{}, err
 }

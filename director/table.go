@@ -51,6 +51,7 @@ type method struct {
 	winners        []winner      // of fields that joining would lose
 	pages          *pages        // without an owner: page by page through all
 	first          *rewrite.Path // without an owner: one after another, until a reply has this
+	notFound       bool          // names of different backends are NotFound, not invalid
 	skipMissing    bool          // a backend that lacks the method is left out
 	toBack         []bool        // by backend: whether its requests need editing
 	toFront        []bool        // by backend: whether its replies do
@@ -297,6 +298,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		reply:       classes.Plan(desc.Output),
 		all:         form.All != "",
 		skipMissing: form.Missing == "skip",
+		notFound:    form.Mismatch == "not-found",
 	}
 	for _, c := range form.Choose {
 		chooser, err := t.compileChooser(c, desc, byName)

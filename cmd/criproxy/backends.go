@@ -29,6 +29,7 @@ import (
 type backend struct {
 	cfg   BackendConfig
 	key   string // of what it was built from; see stackKey
+	cri   bool   // it is a container runtime
 	conn  *director.Conn
 	known *known.Conn // nil for a single runtime
 	top   grpc.ClientConnInterface
@@ -42,7 +43,7 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 
 // newBackend builds the stack for the i-th runtime of cfg.
 func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[i], key: cfg.stackKey(i)}
+	b := &backend{cfg: cfg.Backends[i], key: cfg.stackKey(i), cri: isCRI(d.Profile)}
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Name:        b.cfg.Name,
@@ -60,13 +61,18 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 	}
 	pkg := d.Profile.Versions[0].Package
 	b.top, err = known.Bridge(b.conn, d.Profile.Known.Lists, d.Schema, pkg)
-	if err != nil || len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != idsNative {
+	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != idsNative
+	if err != nil || single || len(d.Profile.Known.Lists)+len(d.Profile.Known.Replies) == 0 {
 		return b, err
+	}
+	var equivalents func(string) []string
+	if b.cri {
+		equivalents = criadapter.ImageNames
 	}
 	b.known, err = known.New(known.Config{
 		Name: b.String(), Conn: b.top,
 		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
-		Equivalents: criadapter.ImageNames,
+		Equivalents: equivalents,
 		Policy:      known.Policy(b.cfg.Policy),
 		Required:    b.cfg.Required,
 		Budget:      cfg.ListBudget,
@@ -79,7 +85,10 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 	if err := b.known.Err(); err != nil {
 		klog.ErrorS(err, "What was known of a backend cannot be read; lists fail until the backend is back", "backend", b)
 	}
-	b.top = criadapter.MakeUpEvents(b.known, cfg.EventInterval)
+	b.top = b.known
+	if b.cri {
+		b.top = criadapter.MakeUpEvents(b.known, cfg.EventInterval)
+	}
 	return b, nil
 }
 
@@ -87,8 +96,8 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 // stack of connections.
 func (c *Config) stackKey(i int) string {
 	b := c.Backends[i]
-	b.Handlers, b.Credentials = nil, false // what the director does, not the stack
-	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.EventInterval, c.StateDir})
+	b.Handlers, b.Maps, b.Credentials = nil, nil, false // what the director does, not the stack
+	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.EventInterval, c.StateDir, c.files(), c.ProtoPath, c.Rules})
 	if err != nil {
 		panic(err) // strings, numbers and booleans
 	}
@@ -98,12 +107,16 @@ func (c *Config) stackKey(i int) string {
 // director returns the backend for the multiplexer. cfg may differ from what the
 // stack was built from in what the key leaves out.
 func (b *backend) director(cfg BackendConfig) director.Backend {
+	maps := map[string]map[string]string{criadapter.Handlers: cfg.Handlers}
+	for kind, table := range cfg.Maps {
+		maps[kind] = table
+	}
 	return director.Backend{
 		Name:    cfg.Name,
 		Conn:    b.top,
 		Known:   b.known,
 		Trusted: cfg.Credentials,
-		Maps:    map[string]map[string]string{criadapter.Handlers: cfg.Handlers},
+		Maps:    maps,
 	}
 }
 
@@ -184,6 +197,9 @@ func (b *backend) askDriver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var reply runtimeapi.RuntimeConfigResponse
+	if !b.cri {
+		return
+	}
 	if b.top.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) != nil || reply.GetLinux() == nil {
 		return // old runtimes do not tell
 	}

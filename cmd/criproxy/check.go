@@ -14,9 +14,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 )
 
@@ -54,6 +56,7 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err := f.parse(fs, args, out); err != nil {
 		return err
 	}
+	f.dry = f.given["profile"] // which can be tried without anything to connect to
 	cfg, err := f.readConfig()
 	if err != nil {
 		return err
@@ -80,6 +83,9 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 // examine compiles the configuration and asks each backend what it is.
 func (c *Config) examine(ctx context.Context) (*report, error) {
 	c.StateDir = "" // what a running criproxy knows is its own business
+	if len(c.Backends) == 0 {
+		return c.examineProfile()
+	}
 	p, err := newProxy(c)
 	if err != nil {
 		return nil, err
@@ -91,7 +97,11 @@ func (c *Config) examine(ctx context.Context) (*report, error) {
 	var wg sync.WaitGroup
 	for i, b := range c.Backends {
 		wg.Go(func() {
-			r.Backends[i] = examineBackend(ctx, b, p.backends()[i].conn)
+			if p.backends()[i].cri {
+				r.Backends[i] = examineRuntime(ctx, b, p.backends()[i].conn)
+			} else {
+				r.Backends[i] = examineServer(ctx, b, p.backends()[i].conn)
+			}
 			p.backends()[i].askDriver(ctx)
 		})
 	}
@@ -106,12 +116,30 @@ func (c *Config) examine(ctx context.Context) (*report, error) {
 			r.Errors = append(r.Errors, text)
 		}
 	}
-	for _, fate := range p.director.Fates() {
-		m := methodReport{Method: fate.Method, Goes: fate.Goes}
-		m.Request, m.Reply = kinds(fate.Request), kinds(fate.Reply)
-		r.Methods = append(r.Methods, m)
-	}
+	r.Methods = methodReports(p.director)
 	return r, nil
+}
+
+// examineProfile compiles the profile for two backends that nobody connects to.
+func (c *Config) examineProfile() (*report, error) {
+	d, err := c.api()
+	if err != nil {
+		return nil, err
+	}
+	d.Backends = []director.Backend{{}, {Name: "NAME"}}
+	dir, err := director.New(d)
+	if err != nil {
+		return nil, err
+	}
+	return &report{Methods: methodReports(dir)}, nil
+}
+
+func methodReports(d *director.Director) []methodReport {
+	var all []methodReport
+	for _, fate := range d.Fates() {
+		all = append(all, methodReport{Method: fate.Method, Goes: fate.Goes, Request: kinds(fate.Request), Reply: kinds(fate.Reply)})
+	}
+	return all
 }
 
 func kinds(fields []director.Translated) map[string]string {
@@ -122,7 +150,23 @@ func kinds(fields []director.Translated) map[string]string {
 	return m
 }
 
-func examineBackend(ctx context.Context, b BackendConfig, conn *director.Conn) backendReport {
+// examineServer asks a backend of another API than CRI for its services. Most do not
+// tell; that they say so shows that they are there.
+func examineServer(ctx context.Context, b BackendConfig, conn *director.Conn) backendReport {
+	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
+	versions, err := conn.Versions(ctx)
+	if err == nil {
+		r.Versions = versions
+		_, err = codec.Reflect(ctx, conn)
+	}
+	if err != nil && status.Code(err) != codes.Unimplemented {
+		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", conn))
+	}
+	r.Runtime = "is there"
+	return r
+}
+
+func examineRuntime(ctx context.Context, b BackendConfig, conn *director.Conn) backendReport {
 	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
 	fail := func(err error) backendReport {
 		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", conn))
@@ -142,17 +186,25 @@ func examineBackend(ctx context.Context, b BackendConfig, conn *director.Conn) b
 
 // print shows the report to people.
 func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "Listens on %s\n\nBackends, the primary first:\n", r.Listen)
+	if len(r.Backends) > 0 {
+		fmt.Fprintf(out, "Listens on %s\n\nBackends, the primary first:\n", r.Listen)
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, b := range r.Backends {
-		what := b.Runtime + "\tspeaks " + strings.Join(b.Versions, ", ")
+		what := b.Runtime
+		if len(b.Versions) > 0 {
+			what += "\tspeaks " + strings.Join(b.Versions, ", ")
+		}
 		if b.Error != "" {
 			what = "FAILS\t" + b.Error
 		}
 		fmt.Fprintf(w, "  %s\t%s\t%s\n", b.Name, b.Address, what)
 	}
 	_ = w.Flush()
-	fmt.Fprintf(out, "\nMethods, and what is translated in their requests (>) and replies (<):\n")
+	if len(r.Backends) > 0 {
+		fmt.Fprintln(out)
+	}
+	fmt.Fprintf(out, "Methods, and what is translated in their requests (>) and replies (<):\n")
 	service := ""
 	for _, m := range r.Methods {
 		if dir := path.Dir(m.Method); dir != service {

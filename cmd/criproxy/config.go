@@ -45,6 +45,23 @@ type Config struct {
 	// first, is the primary: it gets all that nothing directs elsewhere.
 	Backends []BackendConfig `yaml:"backends"`
 
+	// Profile is a file that says what the API means, if it is another one than CRI; see
+	// docs/profile.md. Optional.
+	Profile string `yaml:"profile"`
+
+	// Proto are descriptors of the API: .proto files, files that protoc has written with
+	// --descriptor_set_out, or "reflection", which asks the backends. With them a newer CRI
+	// than this program knows is known to it. Optional.
+	Proto []string `yaml:"proto"`
+
+	// ProtoPath are the folders in which imports of .proto files are looked for, and
+	// which their names are relative to. Optional.
+	ProtoPath []string `yaml:"protoPath"`
+
+	// Rules are more rules than the profile has, or cri.yaml, for what newer descriptors
+	// bring. They go before those of the profile. Optional.
+	Rules *director.Profile `yaml:"rules"`
+
 	// StreamURL completes the URLs of exec, attach and port-forward that a
 	// runtime returns without a host. URLs with a host pass as they are.
 	// Optional: http://ADDRESS:PORT with the address of this node and StreamPort.
@@ -95,6 +112,8 @@ type Config struct {
 	// MaxMessageBytes is the largest message, either way. Optional: 16 MiB, which
 	// is what kubelet takes at most.
 	MaxMessageBytes int `yaml:"maxMessageBytes"`
+
+	dry bool // nothing will be connected to
 }
 
 // CaptureConfig is a file of calls. docs/capture.md describes it.
@@ -127,6 +146,10 @@ type BackendConfig struct {
 	// with the name that the handler has there; "" is its default. Optional.
 	Handlers map[string]string `yaml:"handlers"`
 
+	// Maps are tables for other names that a profile says are mapped: kind → front name →
+	// name at this backend. Optional.
+	Maps map[string]map[string]string `yaml:"maps"`
+
 	// Policy says what lists show while the runtime is down: "last-known", its pods
 	// as they were; "fail", nothing of any runtime, which stops the whole node;
 	// "skip", no pods of it, which kubelet then kills. Optional: last-known.
@@ -149,7 +172,22 @@ const (
 // DefaultStateDir is where it is kept what is known of the runtimes.
 const DefaultStateDir = "/var/lib/criproxy"
 
-func (c *Config) parse(data []byte) error { return strict.Unmarshal(data, c) }
+// parse reads the text of a file.
+func (c *Config) parse(file string, data []byte) error {
+	if err := strict.Unmarshal(data, c); err != nil {
+		return prefixLines(file, err)
+	}
+	if c.Rules != nil {
+		lines := map[string]int{}
+		for path, line := range strict.Lines(data) {
+			if rest, ok := strings.CutPrefix(path, "rules."); ok {
+				lines[rest] = line
+			}
+		}
+		c.Rules.From(file, lines)
+	}
+	return nil
+}
 
 // check completes c with the defaults and puts the primary first. Its error
 // names everything that is wrong.
@@ -179,7 +217,7 @@ func (c *Config) check() error {
 		}
 	}
 	c.checkListeners(fail)
-	if len(c.Backends) == 0 {
+	if len(c.Backends) == 0 && !c.dry {
 		fail("no runtime to connect to: use -connect /run/containerd/containerd.sock, or backends in a -config file")
 	}
 	primary := -1
@@ -217,6 +255,9 @@ func (c *Config) check() error {
 	}
 	handlers := map[string]int{}
 	for i, b := range c.Backends {
+		if b.Maps[criadapter.Handlers] != nil {
+			fail("backends[%d].maps.%s: is what handlers is for", i, criadapter.Handlers)
+		}
 		for front := range b.Handlers {
 			if front == "" {
 				fail("backends[%d].handlers: the empty handler is the default everywhere and cannot be mapped", i)
@@ -390,6 +431,9 @@ func (c *Config) options() criadapter.Options {
 // warnings are settings that work, with consequences that people should know.
 func (c *Config) warnings() []string {
 	var all []string
+	if c.Profile != "" {
+		return nil // kubelet has nothing to do with it
+	}
 	for _, b := range c.Backends[1:] {
 		all = append(all, nameWarnings(b.Name)...)
 	}

@@ -37,6 +37,11 @@ type flags struct {
 	captureFiles int
 	unsafeRaw    bool
 
+	profile   string
+	proto     string
+	protoPath string
+	dry       bool // there need be no backends
+
 	given map[string]bool // :: name of a flag → it was on the command line
 }
 
@@ -62,6 +67,9 @@ func newFlags() (*flag.FlagSet, *flags) {
 	fs.StringVar(&f.stateDir, "state-dir", "", "keep what is known of the runtimes in `FOLDER`, for a restart while one of them is down; none keeps nothing (default "+DefaultStateDir+")")
 	fs.StringVar(&f.hooks, "hooks", "", "ask the plugins that have a file in `FOLDER`; none asks nobody (default "+DefaultHooks+")")
 	f.koord.register(fs)
+	fs.StringVar(&f.profile, "profile", "", "`FILE` that says what the API means, if it is another one than CRI: docs/profile.md")
+	fs.StringVar(&f.proto, "proto", "", "descriptors of the API, or of a newer CRI: .proto `FILES` or descriptor sets, with commas between, or reflection, which asks the backends")
+	fs.StringVar(&f.protoPath, "proto-path", "", "`FOLDERS` to look for imports of .proto files in, with commas between")
 	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; old command lines have it")
 	klog.InitFlags(fs)
 	return fs, f
@@ -146,6 +154,15 @@ func (f *flags) apply(c *Config) error {
 	}
 	if f.given["unsafe-raw"] {
 		c.UnsafeRaw = f.unsafeRaw
+	}
+	if f.given["profile"] {
+		c.Profile = f.profile
+	}
+	if f.given["proto"] {
+		c.Proto = splitList(f.proto)
+	}
+	if f.given["proto-path"] {
+		c.ProtoPath = splitList(f.protoPath)
 	}
 	if f.given["max-message-bytes"] {
 		c.MaxMessageBytes = f.maxMessage
@@ -241,14 +258,14 @@ func wrap(text string, indent, width int) string {
 
 // readConfig reads the file that -config names, and the flags over it.
 func (f *flags) readConfig() (*Config, error) {
-	c := &Config{}
+	c := &Config{dry: f.dry}
 	if f.config != "" {
 		data, err := os.ReadFile(f.config)
 		if err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}
-		if err := c.parse(data); err != nil {
-			return nil, prefixLines(f.config, err)
+		if err := c.parse(f.config, data); err != nil {
+			return nil, err
 		}
 	}
 	if err := f.apply(c); err != nil {

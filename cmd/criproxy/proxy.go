@@ -15,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/hook"
 )
@@ -91,7 +90,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 // changed, and what the director needs to know.
 func build(cfg *Config, old *setup, tracer director.Tracer) (*setup, director.Config, error) {
 	s := &setup{cfg: cfg}
-	d, err := criadapter.Config(cfg.options())
+	d, err := cfg.api()
 	if err != nil {
 		return nil, d, err
 	}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+)
+
+// fromReflection, in place of a file, asks the backends what their services are.
+const fromReflection = "reflection"
+
+// reflectTimeout bounds how long a start waits for a backend that tells.
+const reflectTimeout = 15 * time.Second
+
+// api returns what the proxy is to do with which API, its backends yet to be filled
+// in: CRI, as it is built in or as newer descriptors have it, or what a profile says.
+func (c *Config) api() (director.Config, error) {
+	schema, err := c.schema()
+	if err != nil {
+		return director.Config{}, err
+	}
+	o := c.options()
+	o.Schema = schema
+	if c.Profile == "" {
+		o.Rules = c.Rules
+		return criadapter.Config(o)
+	}
+	d, err := criadapter.Config(o) // for its code, which a profile of CRI names
+	if err != nil {
+		return director.Config{}, err
+	}
+	data, err := os.ReadFile(c.Profile)
+	if err != nil {
+		return director.Config{}, fmt.Errorf("reading the profile: %w", err)
+	}
+	if d.Profile, err = director.ParseProfile(data); err != nil {
+		return director.Config{}, prefixLines(c.Profile, err)
+	}
+	d.Profile.From(c.Profile, nil)
+	if c.Rules != nil {
+		if d.Profile, err = d.Profile.Extend(c.Rules); err != nil {
+			return director.Config{}, err
+		}
+	}
+	d.Schema = schema.Join(codec.LinkedIn())
+	return d, nil
+}
+
+// files are the contents of what the API is read from: who compares them sees a
+// change.
+func (c *Config) files() []string {
+	var all []string
+	for _, file := range append([]string{c.Profile}, c.Proto...) {
+		data, _ := os.ReadFile(file) // what cannot be read is an error elsewhere
+		all = append(all, string(data))
+	}
+	return all
+}
+
+// isCRI reports whether a profile is about CRI, for which there is more than the
+// profile says.
+func isCRI(p *director.Profile) bool { return p.Versions[0].Package == "runtime.v1" }
+
+// schema reads the descriptors that are configured, nil if there are none.
+func (c *Config) schema() (*codec.Schema, error) {
+	var schema *codec.Schema
+	var sources []string
+	for _, from := range c.Proto {
+		switch {
+		case from == fromReflection:
+			s, err := c.reflect()
+			if err != nil {
+				return nil, err
+			}
+			schema = schema.Join(s)
+		case filepath.Ext(from) == ".proto":
+			sources = append(sources, from)
+		default:
+			data, err := os.ReadFile(from)
+			if err != nil {
+				return nil, fmt.Errorf("reading descriptors: %w", err)
+			}
+			s, err := codec.ParseSchema(data)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w; want a .proto file, or what protoc writes with --descriptor_set_out and --include_imports", from, err)
+			}
+			schema = schema.Join(s)
+		}
+	}
+	if len(sources) > 0 {
+		s, err := codec.CompileProto(context.Background(), c.ProtoPath, sources...)
+		if err != nil {
+			return nil, err
+		}
+		schema = schema.Join(s)
+	}
+	return schema, nil
+}
+
+// reflect asks one backend after another for its services until one tells.
+func (c *Config) reflect() (*codec.Schema, error) {
+	if len(c.Backends) == 0 {
+		return nil, errors.New("proto: reflection asks a backend, and there is none: use -connect, or name a file")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), reflectTimeout)
+	defer cancel()
+	for {
+		var errs []error
+		for _, b := range c.Backends {
+			conn, err := director.NewConn(director.ConnConfig{Name: b.Name, Address: b.Address, MaxMessage: c.MaxMessageBytes})
+			if err != nil {
+				return nil, err
+			}
+			s, err := codec.Reflect(ctx, conn)
+			_ = conn.Close()
+			if err == nil {
+				return s, nil
+			}
+			errs = append(errs, fmt.Errorf("proto: asking backend %s for its services by reflection: %w", director.Backend{Name: b.Name}, err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(errs...)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// splitList is the value of a flag that holds several, with commas between.
+func splitList(s string) []string {
+	var all []string
+	for one := range strings.SplitSeq(s, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			all = append(all, one)
+		}
+	}
+	return all
+}
