@@ -99,6 +99,7 @@ func TestPodsOnTheHostNetworkNeedNoBridge(t *testing.T) {
 func TestContainersRunExecAndLog(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		pod, podID, id := b.run(t, "talk", "print", "hello", "there", "then", "warn", "careful", "then", "sleep")
+		b.log(t, pod, "app", "hello there\n") // the order of two streams is not promised
 		log := b.log(t, pod, "app", "careful")
 		assert.Contains(t, log, "stdout F hello there\n")
 		assert.Contains(t, log, "stderr F careful\n")

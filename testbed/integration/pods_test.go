@@ -89,6 +89,7 @@ func TestAContainerLivesAndDiesOnItsRuntime(t *testing.T) {
 		_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
 		require.NoError(t, err)
 		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, p.status(t, id).State)
+		p.log(t, "app", "hello\n") // the order of two streams is not promised
 		log := p.log(t, "app", "careful")
 		assert.Contains(t, log, "stdout F hello\n")
 		assert.Contains(t, log, "stderr F careful\n")
