@@ -18,6 +18,7 @@ type folder struct {
 	path  string
 	files map[string]*found // :: name → what is there
 	err   string            // why it cannot be read, as it was told
+	open  bool              // anybody can write to it, as was told
 }
 
 // found is one file.
@@ -36,7 +37,7 @@ const patience = time.Second
 // read looks at all files and returns whether anything is otherwise than it was. What
 // it finds goes to tell.
 func (f *folder) read(now time.Time, tell func(Event)) (changed bool) {
-	entries, err := os.ReadDir(f.path)
+	entries, err := f.entries(tell)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if f.err != err.Error() {
 			f.err = err.Error()
@@ -71,6 +72,21 @@ func (f *folder) read(now time.Time, tell func(Event)) (changed bool) {
 		delete(f.files, name)
 	}
 	return changed
+}
+
+// entries lists the folder. One that anybody can write to is reported and taken all the
+// same: that is what a ConfigMap is mounted as.
+func (f *folder) entries(tell func(Event)) ([]fs.DirEntry, error) {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return nil, err
+	}
+	open := info.Mode().Perm()&0o002 != 0
+	if open && !f.open {
+		tell(Trouble{What: "anybody can register a plugin, which sees and changes all pods; chmod o-w the folder unless it is mounted read-only", Err: fmt.Errorf("%s has the mode %s", f.path, info.Mode())})
+	}
+	f.open = open
+	return os.ReadDir(f.path)
 }
 
 // isPlugin reports whether a file of this name is one. Names that begin with a dot are
