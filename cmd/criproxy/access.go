@@ -80,6 +80,7 @@ func authorize(ctx context.Context, method string) error {
 	if allows(*rules, method, who) {
 		return nil
 	}
+	who.socket.refused.Add(1)
 	klog.V(2).InfoS("Call refused by the access list", "socket", who.socket.path, "method", method, "peer", who)
 	return status.Errorf(codes.PermissionDenied, "criproxy: the access list of %s does not allow %s to %s", who.socket.path, method, who)
 }

@@ -37,6 +37,8 @@ type backend struct {
 
 	mu     sync.Mutex
 	driver *runtimeapi.CgroupDriver // nil until it is known
+	lost   error                    // why the socket cannot be reached, nil if it can
+	since  time.Time                // of that; zero until it is known
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
@@ -136,6 +138,9 @@ func (b *backend) run(ctx context.Context) {
 
 // connected is told when the socket can be reached, or no longer.
 func (b *backend) connected(err error) {
+	b.mu.Lock()
+	b.lost, b.since = err, time.Now()
+	b.mu.Unlock()
 	if b.known != nil {
 		b.known.Check() // which looks, and tells
 		return

@@ -52,8 +52,13 @@ func newProcess(t *testing.T) *process {
 
 // write writes the configuration, with more behind what there always is.
 func (p *process) write(more string) {
-	text := fmt.Sprintf("listen: %s\nstateDir: %s\nbackends:\n- address: %s/0.sock\n- {name: beta.io, address: %s/1.sock}\n%s",
-		p.front, filepath.Join(p.dir, "state"), p.dir, p.dir, more)
+	p.writeAll(fmt.Sprintf("- {name: beta.io, address: %s/1.sock}\n%s", p.dir, more))
+}
+
+// writeAll writes the configuration with the primary, and more behind that.
+func (p *process) writeAll(more string) {
+	text := fmt.Sprintf("listen: %s\nstateDir: %s\nbackends:\n- address: %s/0.sock\n%s",
+		p.front, filepath.Join(p.dir, "state"), p.dir, more)
 	require.NoError(p, os.WriteFile(p.config+".new", []byte(text), 0o600))
 	require.NoError(p, os.Rename(p.config+".new", p.config))
 }

@@ -33,12 +33,12 @@ type AccessRule struct {
 	// Methods are patterns such as "List*", for methods of CRI, or with the whole name
 	// "/runtime.v1.ImageService/*". "read-only" stands for all that only looks.
 	// Optional: all methods, and those of other services.
-	Methods []string `yaml:"methods"`
+	Methods []string `yaml:"methods" json:"methods,omitempty"`
 
 	// UIDs and GIDs are who may: a process with one of the user ids, or in one of the
 	// groups. Optional: everybody who can open the socket.
-	UIDs []uint32 `yaml:"uids"`
-	GIDs []uint32 `yaml:"gids"`
+	UIDs []uint32 `yaml:"uids" json:"uids,omitempty"`
+	GIDs []uint32 `yaml:"gids" json:"gids,omitempty"`
 }
 
 // defaultMode is that of containerd's own socket.

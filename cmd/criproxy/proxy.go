@@ -27,7 +27,11 @@ type proxy struct {
 	hooks    *hook.Plugins // nil if there are to be none
 	calls    *generations
 	record   *recording
+	errors   lastErrors
+	reloader atomic.Pointer[reloader] // nil if there is none
 	now      atomic.Pointer[setup]
+
+	shown atomic.Pointer[[]*socket] // the sockets, for who only looks
 
 	handedOver chan struct{} // closed when another process serves
 	failed     chan error    // a socket could not be served; has room for one
@@ -36,7 +40,7 @@ type proxy struct {
 	reloading sync.Mutex      // one reload or handover at a time; guards what follows
 	running   context.Context // of the backends; nil until run
 	group     sync.WaitGroup  // what run waits for
-	sockets   []*socket       // the main one first
+	sockets   []*socket       // the main one first; see show
 	stopped   bool            // nothing is to be reloaded or handed over any more
 	successor *exec.Cmd       // who serves, when handedOver is closed
 }
@@ -50,11 +54,12 @@ type setup struct {
 // newProxy builds all of it, and starts nothing.
 func newProxy(cfg *Config) (*proxy, error) {
 	p := &proxy{calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
+	p.show()
 	var err error
 	if p.record, err = newRecording(cfg); err != nil {
 		return nil, err
 	}
-	s, d, err := build(cfg, nil, p.record.tracer())
+	s, d, err := build(cfg, nil, p.tracer())
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +88,17 @@ func newProxy(cfg *Config) (*proxy, error) {
 	)
 	p.admin = newAdmin(p)
 	p.admin.serveHooks(p.hooks)
+	p.admin.serveStatus(p)
 	return p, nil
+}
+
+// tracer returns what is shown the calls.
+func (p *proxy) tracer() director.Tracer {
+	all := observers{&p.errors}
+	if t := p.record.tracer(); t != nil {
+		all = append(all, t)
+	}
+	return all
 }
 
 // build makes the backends of cfg, those of old where nothing about them has
@@ -178,7 +193,7 @@ func (p *proxy) reload(cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	s, d, err := build(cfg, old, p.record.tracer())
+	s, d, err := build(cfg, old, p.tracer())
 	if err == nil {
 		if err = p.director.Reload(d); err != nil {
 			s.discard(old)

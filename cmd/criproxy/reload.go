@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -23,7 +24,7 @@ type reloader struct {
 
 	mu    sync.Mutex
 	data  string // of the file, when it was last read
-	state configState
+	state atomic.Pointer[configState]
 }
 
 // configState is how the configuration is doing.
@@ -32,12 +33,14 @@ type configState struct {
 	Loaded       time.Time `json:"loaded"`                 // when the one in use was
 	Reloads      int       `json:"reloads"`                // that worked
 	Failures     int       `json:"failures"`               // that did not
-	Error        string    `json:"error,omitempty"`        // why the latest did not
+	Failed       time.Time `json:"failed,omitzero"`        // when the latest did not, if it did not
+	Error        string    `json:"error,omitempty"`        // why
 	NeedsRestart []string  `json:"needsRestart,omitempty"` // changes that wait for one
 }
 
 func newReloader(f *flags, p *proxy) *reloader {
-	r := &reloader{flags: f, proxy: p, state: configState{File: f.config, Loaded: time.Now()}}
+	r := &reloader{flags: f, proxy: p}
+	r.state.Store(&configState{File: f.config, Loaded: time.Now()})
 	r.data = r.read()
 	return r
 }
@@ -47,12 +50,8 @@ func (r *reloader) read() string {
 	return string(data)
 }
 
-// current returns how the configuration is doing.
-func (r *reloader) current() configState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state
-}
+// current returns how the configuration is doing. It does not wait for a reload.
+func (r *reloader) current() configState { return *r.state.Load() }
 
 // reload reads the configuration and works by it. If there is anything wrong with it
 // nothing changes.
@@ -62,6 +61,8 @@ func (r *reloader) reload() error {
 	notifyReloading()
 	defer func() { notifyReady(r.proxy.now.Load().cfg) }()
 	r.data = r.read()
+	state := r.current()
+	defer func() { r.state.Store(&state) }()
 	var waits []string
 	cfg, err := r.flags.readConfig()
 	if err == nil {
@@ -70,20 +71,20 @@ func (r *reloader) reload() error {
 		err = r.proxy.reload(cfg)
 	}
 	if err != nil {
-		r.state.Failures++
-		r.state.Error = err.Error()
-		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is mended", "file", r.state.File)
+		state.Failures++
+		state.Failed, state.Error = time.Now(), err.Error()
+		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is mended", "file", state.File)
 		return err
 	}
-	r.state.Reloads++
-	r.state.Loaded, r.state.Error, r.state.NeedsRestart = time.Now(), "", waits
+	state.Reloads++
+	state.Loaded, state.Failed, state.Error, state.NeedsRestart = time.Now(), time.Time{}, "", waits
 	for _, w := range cfg.warnings() {
 		klog.Warning(w)
 	}
 	for _, w := range waits {
 		klog.InfoS("A change of the configuration waits for a restart", "change", w)
 	}
-	klog.InfoS("Reloaded the configuration", "file", r.state.File, "backends", len(cfg.Backends))
+	klog.InfoS("Reloaded the configuration", "file", state.File, "backends", len(cfg.Backends))
 	return nil
 }
 

@@ -50,6 +50,7 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	for _, s := range p.sockets {
 		p.serve(s)
 	}
+	p.show()
 	p.reloading.Unlock()
 	stopAdmin := sync.OnceFunc(p.admin.start())
 	defer stopAdmin()
@@ -156,10 +157,18 @@ func (p *proxy) replaceSockets(cfg *Config, opened []*socket) {
 		sockets = append(sockets, s)
 	}
 	p.sockets = sockets
+	p.show()
 	for _, s := range opened {
 		p.serve(s)
 		storeSocket(s.Listener, s.path)
 	}
+}
+
+// show lets those who only look see which sockets there are now. They must not wait
+// for a reload or a handover.
+func (p *proxy) show() {
+	all := slices.Clone(p.sockets)
+	p.shown.Store(&all)
 }
 
 // listening are the sockets that a process that takes over needs.

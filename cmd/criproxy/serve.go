@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -52,7 +51,7 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 	defer watchers.Wait()
 	defer stop()
 	r := newReloader(f, p)
-	p.admin.mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, r.current()) })
+	p.reloader.Store(r)
 	watchers.Go(func() { r.watch(watching, hup) })
 	watchers.Go(func() { p.watchHandover(watching, usr2) })
 	klog.InfoS("Serving", "socket", cfg.Listen, "admin", cfg.Admin, "backends", len(cfg.Backends), "version", version)

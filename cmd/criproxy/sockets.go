@@ -24,6 +24,8 @@ type socket struct {
 	access atomic.Pointer[[]AccessRule] // nil when the socket is no longer in the configuration
 	closed chan struct{}
 
+	refused atomic.Int64 // calls, by the access list
+
 	mu      sync.Mutex
 	paused  bool
 	greeted sync.Cond

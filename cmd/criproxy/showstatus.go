@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// showStatus is the subcommand that shows how a running criproxy is doing.
+func showStatus(ctx context.Context, args []string, out, _ io.Writer) error {
+	fs := flag.NewFlagSet("criproxy status", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	path := fs.String("admin", DefaultAdmin, "")
+	asJSON := fs.Bool("json", false, "")
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(out, "criproxy status shows how a running criproxy is doing: its sockets, the runtimes with what they\nhave, the plugins, the latest errors that clients got, and the configuration.\n\n  -admin PATH   its admin socket (default %s)\n  -json         for programs\n", DefaultAdmin)
+		return err
+	case err != nil:
+		return &usageError{err}
+	case fs.NArg() > 0:
+		return &usageError{fmt.Errorf("status takes no arguments, got %q", fs.Arg(0))}
+	}
+	response, err := newAdminClient(*path).get(ctx, "/status")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() // it was only read
+	if *asJSON {
+		_, err := io.Copy(out, response.Body)
+		return err
+	}
+	var r statusReport
+	if err := json.NewDecoder(response.Body).Decode(&r); err != nil {
+		return fmt.Errorf("reading the answer of criproxy at %s: %w", *path, err)
+	}
+	r.print(out, time.Now())
+	return nil
+}
+
+// print shows the report to people, as of now.
+func (r *statusReport) print(out io.Writer, now time.Time) {
+	ready := "ready"
+	if !r.Ready {
+		ready = "NOT READY: the primary is not up"
+	}
+	fmt.Fprintf(out, "criproxy %s, process %d, for %s, %s\n", r.Version, r.PID, ago(now, r.Started), ready)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nLISTENER\tMODE\tOWNER\tACCESS")
+	for _, l := range r.Listeners {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Path, l.Mode, l.Owner, l.access())
+	}
+	if r.Admin != "" {
+		fmt.Fprintf(w, "%s\t%04o\t\tcriproxy's own commands\n", r.Admin, adminMode)
+	}
+	_ = w.Flush() // to out, whose failures nobody could be told of
+	fmt.Fprintln(w, "\nBACKEND\tSTATE\tSINCE\tRUNTIME\tAPI\tPODS\tCONTAINERS\tIMAGES\tSOCKET")
+	for _, b := range r.Backends {
+		api := "-"
+		if len(b.API) > 0 {
+			api = b.API[0]
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.State, ago(now, b.Since), orDash(b.Runtime), api, count(b.Pods), count(b.Containers), count(b.Images), b.Address)
+	}
+	_ = w.Flush()
+	for _, b := range r.Backends {
+		if b.Error != "" {
+			fmt.Fprintf(out, "  %s: %s\n", b.Name, b.Error)
+		}
+		if b.LastKnown {
+			fmt.Fprintf(out, "  %s: the numbers are those from before it went down\n", b.Name)
+		}
+	}
+	r.printHooks(out)
+	r.printErrors(out, now)
+	r.Config.print(out, now)
+}
+
+func (l *listenerStatus) access() string {
+	if len(l.Access) == 0 {
+		return "all methods, for all who can open it"
+	}
+	var rules []string
+	for _, r := range l.Access {
+		what := "all methods"
+		if len(r.Methods) > 0 {
+			what = strings.Join(r.Methods, " ")
+		}
+		var who []string
+		if len(r.UIDs) > 0 {
+			who = append(who, fmt.Sprintf("uids %v", r.UIDs))
+		}
+		if len(r.GIDs) > 0 {
+			who = append(who, fmt.Sprintf("gids %v", r.GIDs))
+		}
+		if len(who) > 0 {
+			what += " for " + strings.Join(who, " and ")
+		}
+		rules = append(rules, what)
+	}
+	text := strings.Join(rules, "; ")
+	if l.Refused > 0 {
+		text += fmt.Sprintf(" (%d calls refused)", l.Refused)
+	}
+	return text
+}
+
+func (r *statusReport) printHooks(out io.Writer) {
+	if r.Hooks == nil || len(r.Hooks.Plugins) == 0 {
+		return
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nPLUGIN\tSTATE\tASKED\tFAILED\tREFUSED\tCHANGES")
+	for _, p := range r.Hooks.Plugins {
+		var asked, failed, refused, changes int64
+		for _, point := range p.Points {
+			asked, failed, refused, changes = asked+point.Calls, failed+point.Failed, refused+point.Refused, changes+point.Changes
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\n", p.Name, p.State, asked, failed, refused, changes)
+	}
+	_ = w.Flush() // as above
+	for _, p := range r.Hooks.Plugins {
+		if p.Error != "" {
+			fmt.Fprintf(out, "  %s: %s\n", p.Name, p.Error)
+		}
+	}
+}
+
+func (r *statusReport) printErrors(out io.Writer, now time.Time) {
+	if len(r.Errors) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nLATEST ERRORS")
+	for _, e := range r.Errors {
+		times := ""
+		if e.Count > 1 {
+			times = fmt.Sprintf(", %d times", e.Count)
+		}
+		fmt.Fprintf(out, "  %s ago%s: %s %s: %s\n", ago(now, e.Time), times, e.Method, e.Code, cut(e.Message, 200))
+	}
+}
+
+// print shows how the configuration is doing to people, as of now.
+func (c *configState) print(out io.Writer, now time.Time) {
+	fmt.Fprintln(out, "\nCONFIGURATION")
+	file := "the command line"
+	if c.File != "" {
+		file = c.File
+	}
+	fmt.Fprintf(out, "  %s, loaded %s ago, %d reloads\n", file, ago(now, c.Loaded), c.Reloads)
+	if c.Error != "" {
+		fmt.Fprintf(out, "  NOT RELOADED %s ago, because of\n", ago(now, c.Failed))
+		for line := range strings.Lines(c.Error) {
+			fmt.Fprintf(out, "    %s\n", strings.TrimRight(line, "\n"))
+		}
+	}
+	for _, w := range c.NeedsRestart {
+		fmt.Fprintf(out, "  waits for a restart: %s\n", w)
+	}
+}
+
+// ago is how long t is past, as people say it.
+func ago(now, t time.Time) string {
+	d := now.Sub(t)
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Minute:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+func count(n *int) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// cut shortens text to about n bytes.
+func cut(text string, n int) string {
+	text = strings.ReplaceAll(text, "\n", " ")
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "") + "..."
+}

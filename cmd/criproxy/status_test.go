@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// status returns what criproxy status says of p, as text and as JSON.
+func (p *process) status() (string, statusReport) {
+	p.Helper()
+	var text, asJSON bytes.Buffer
+	require.NoError(p, run(p.Context(), []string{"status", "-admin", besideListen(p.front)}, &text, &text))
+	require.NoError(p, run(p.Context(), []string{"status", "-json", "-admin", besideListen(p.front)}, &asJSON, &asJSON))
+	var r statusReport
+	dec := json.NewDecoder(&asJSON)
+	dec.DisallowUnknownFields()
+	require.NoError(p, dec.Decode(&r))
+	return text.String(), r
+}
+
+func TestStatusShowsAllOnOneScreen(t *testing.T) {
+	p := newProcess(t)
+	ro := filepath.Join(p.dir, "ro.sock")
+	p.write("listeners:\n- path: " + ro + "\n  mode: '0622'\n  access: [{methods: [read-only], uids: [7]}]\n")
+	p.launch()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	for i, handler := range []string{"", "", "kubernetes.io/target-runtime"} {
+		cfg := podConfig(fmt.Sprint("pod", i))
+		if handler != "" {
+			cfg.Annotations = map[string]string{handler: "beta.io"}
+		}
+		_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
+		require.NoError(t, err)
+	}
+	for range 2 {
+		_, err := client.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "gamma.io__12"})
+		require.Error(t, err)
+	}
+	_, err := runtimeapi.NewRuntimeServiceClient(p.connect(ro)).ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	require.Error(t, err)
+
+	text, r := p.status()
+	assert.True(t, r.Ready)
+	assert.Equal(t, version, r.Version)
+	assert.Equal(t, besideListen(p.front), r.Admin)
+	require.Len(t, r.Listeners, 2)
+	assert.Equal(t, p.front, r.Listeners[0].Path)
+	assert.Equal(t, listenerStatus{Path: ro, Mode: "0622", Owner: r.Listeners[0].Owner, Access: []AccessRule{{Methods: []string{"read-only"}, UIDs: []uint32{7}}}, Refused: 1}, r.Listeners[1])
+	require.Len(t, r.Backends, 2)
+	for i, pods := range []int{2, 1} {
+		b := r.Backends[i]
+		assert.Equal(t, "up", b.State)
+		assert.Equal(t, pods, *b.Pods)
+		assert.Equal(t, 0, *b.Containers)
+		assert.NotNil(t, b.Images)
+		assert.Equal(t, []string{"runtime.v1"}, b.API)
+		assert.NotEmpty(t, b.Runtime)
+		assert.False(t, b.LastKnown)
+		assert.False(t, b.Since.IsZero())
+	}
+	require.Len(t, r.Errors, 1)
+	assert.Equal(t, 2, r.Errors[0].Count)
+	assert.Equal(t, "StopContainer NotFound", r.Errors[0].Method+" "+r.Errors[0].Code)
+	assert.Contains(t, text, ", 2 times: StopContainer NotFound: criproxy: ")
+	assert.Regexp(t, `(?m)^beta\.io +up +\d+s .* runtime\.v1 +1 +0 +0 `, text)
+	assert.Contains(t, text, "read-only for uids [7] (1 calls refused)")
+	assert.Contains(t, text, p.config+", loaded ")
+
+	p.runtimes[1].kill()
+	p.write("listBudgte: 3s\n")
+	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
+	eventually(t, "the mistake is seen", func() bool { text, r = p.status(); return r.Config.Error != "" })
+	eventually(t, "the runtime is down", func() bool { text, r = p.status(); return r.Backends[1].State == "down" })
+	assert.Equal(t, 1, *r.Backends[1].Pods)
+	assert.True(t, r.Backends[1].LastKnown)
+	assert.True(t, r.Ready, "another runtime's health is not the node's")
+	assert.Contains(t, text, "beta.io: the numbers are those from before it went down")
+	assert.Contains(t, text, "NOT RELOADED ")
+	assert.Contains(t, text, `did you mean "listBudget"?`)
+	p.end()
+}
+
+func TestStatusOfASingleRuntimeSaysWhyItCannotBeReached(t *testing.T) {
+	p := newProcess(t)
+	p.runtimes[0].kill()
+	p.writeAll("")
+	p.launch()
+	var r statusReport
+	eventually(t, "it is known to be down", func() bool { _, r = p.status(); return r.Backends[0].State == "down" })
+	assert.False(t, r.Ready)
+	assert.Contains(t, r.Backends[0].Error, "no such file or directory")
+	assert.Nil(t, r.Backends[0].Pods)
+	p.runtimes[0].start()
+	eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready })
+	assert.Equal(t, 0, *r.Backends[0].Pods)
+	assert.Empty(t, r.Backends[0].Error)
+	p.end()
+}
