@@ -145,6 +145,9 @@ func (b *backend) report(ctx context.Context) backendStatus {
 	var wg sync.WaitGroup
 	// One of them that fails says why; the others would say the same.
 	ask := func(method string, request, reply any, took func(time.Duration)) {
+		if !b.cri {
+			return // nobody has said what there is to count
+		}
 		wg.Go(func() {
 			began := time.Now()
 			err := b.top.Invoke(ctx, method, request, reply)
