@@ -90,7 +90,8 @@ func TestAttachReachesTheFirstProcess(t *testing.T) {
 
 func TestPortForwardReachesThePod(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
-		_, podID, _ := b.run(t, "web", "serve", "8080")
+		pod, podID, _ := b.run(t, "web", "serve", "8080")
+		b.log(t, pod, "app", "serving") // the first refusal would end the forwarding
 		resp, err := b.runtime.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: podID, Port: []int32{8080}})
 		require.NoError(t, err)
 		address, err := url.Parse(resp.Url)

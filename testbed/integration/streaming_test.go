@@ -97,6 +97,7 @@ func TestPortForwardReachesThePod(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
 		p := run(t, c, s, "web")
 		id := p.start(t, "serve", "8080")
+		p.log(t, "app", "serving") // the first refusal would end the forwarding
 		resp, err := c.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: p.id, Port: []int32{8080}})
 		require.NoError(t, err)
 		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{})

@@ -14,6 +14,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -146,13 +147,18 @@ func farewell(args []string) error {
 }
 
 // serve [PORT] answers HTTP on every address, by default on 8080: the method, the path and the body
-// it was sent.
+// it was sent. It prints "serving" when it does.
 func serve(args []string) error {
 	port := "8080"
 	if len(args) > 0 {
 		port = args[0]
 	}
-	return http.ListenAndServe(":"+port, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	l, err := net.Listen("tcp", ":"+port)
+	if err != nil {
+		return err
+	}
+	fmt.Println("serving")
+	return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s\n", r.Method, r.URL.Path)
 		io.Copy(w, r.Body)
 	}))
