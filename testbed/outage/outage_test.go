@@ -28,7 +28,8 @@ import (
 var long = flag.Bool("long", false, "longer outages, and more of them")
 
 // maxPLEGAge is how old the kubelet's view of the pods may become in an outage. The node is given up at three minutes.
-const maxPLEGAge = 6 * time.Second
+// A view that an outage stops is older than the shortest outage, 10 s, and what a runtime may take for a list.
+const maxPLEGAge = 10 * time.Second
 
 func TestMain(m *testing.M) {
 	flag.Parse()
