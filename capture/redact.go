@@ -67,6 +67,15 @@ func (r *Redactor) Request(method string, b []byte) (redacted, ok bool) {
 	return p.request.redact(b, false)
 }
 
+// Reply is Request for a reply.
+func (r *Redactor) Reply(method string, b []byte) (redacted, ok bool) {
+	p := r.method(method)
+	if p == nil {
+		return false, true
+	}
+	return p.reply.redact(b, false)
+}
+
 type nodeKey struct {
 	name protoreflect.FullName
 	all  bool

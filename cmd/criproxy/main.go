@@ -38,6 +38,8 @@ func commands() []command {
 		{"tap", "-connect PATH -listen PATH", "show the calls to one server of any gRPC API", tap},
 		{"view", "[flags] FILE", "show the calls in a file", view},
 		{"convert", "FILE TO", "turn a file of calls into another format, which its ending says", convert},
+		{"replay", "FILE -to PATH", "make recorded calls again, and show in what the answers differ", replayCalls},
+		{"fixture", "FILE -listen PATH", "answer calls as in a file, without a runtime", fixture},
 		{"wireshark-profile", "DIR", "teach Wireshark the names of fields", wiresharkProfile},
 		{"version", "", "print the version", printVersion},
 	}

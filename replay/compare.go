@@ -1,0 +1,111 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// compare learns the names in the answer to a call, and returns in what it differs from
+// the recorded one.
+func (r *run) compare(c *Call, got *answer) []codec.Change {
+	var md protoreflect.MessageDescriptor
+	if m := r.Schema.Method(c.Method); m != nil {
+		md = m.Output
+	}
+	if len(c.Replies) == 1 && len(got.replies) == 1 && md != nil && !c.open() {
+		plain := codec.Text{Unsafe: true}
+		r.ids.learn(plain.Tree(md, c.Replies[0].Payload), plain.Tree(md, got.replies[0]))
+	}
+	if c.open() && len(c.Replies) == 0 {
+		return nil // the client did not wait for an answer
+	}
+	var changes []codec.Change
+	if !c.open() || got.err != nil {
+		s := status.Convert(got.err)
+		was, is := statusText(c.Code.String(), c.Message), statusText(s.Code().String(), s.Message())
+		if was != r.ids.recorded(is) {
+			changes = append(changes, codec.Change{Path: "status", Before: was, After: is})
+		}
+	}
+	if len(got.replies) == 0 && len(changes) > 0 && !c.open() {
+		return changes // it says it all
+	}
+	was, is := make([][]*codec.Node, len(c.Replies)), make([][]*codec.Node, len(got.replies))
+	for i, m := range c.Replies {
+		if m.Truncated {
+			return changes // the rest of it is not known
+		}
+		was[i] = r.tree(md, slices.Clone(m.Payload), false)
+	}
+	for i, reply := range got.replies {
+		r.Redact.Reply(c.Method, reply)
+		is[i] = r.tree(md, reply, true)
+	}
+	if len(was) != 1 || len(is) != 1 {
+		return append(changes, diffMessages(was, is)...)
+	}
+	return append(changes, codec.DiffNodes(was[0], is[0])...)
+}
+
+func statusText(code, message string) string {
+	return strings.TrimSuffix(code+": "+message, ": ")
+}
+
+// tree takes a reply apart, without what is another in each run, and with the names of
+// the recording.
+func (r *run) tree(md protoreflect.MessageDescriptor, payload []byte, now bool) []*codec.Node {
+	return canonical(r.Text.Tree(md, payload), true, func(n *codec.Node) bool {
+		if n.Field != nil && r.Volatile != nil && r.Volatile(n.Field) {
+			return false
+		}
+		if now && !n.IsMsg {
+			n.Text, n.Value = r.ids.recorded(n.Text), []byte(r.ids.recorded(string(n.Value)))
+		}
+		return true
+	})
+}
+
+// diffMessages compares the messages of a stream, whatever their order: who reports
+// events makes no promise about that.
+func diffMessages(was, is [][]*codec.Node) []codec.Change {
+	text := func(nodes []*codec.Node) string { return (&codec.Node{IsMsg: true, Nodes: nodes}).String() }
+	extra := map[string]int{}
+	for _, nodes := range is {
+		extra[text(nodes)]++
+	}
+	var gone, came []int
+	for i, nodes := range was {
+		if one := text(nodes); extra[one] > 0 {
+			extra[one]--
+		} else {
+			gone = append(gone, i)
+		}
+	}
+	for i, nodes := range is {
+		if one := text(nodes); extra[one] > 0 {
+			extra[one]--
+			came = append(came, i)
+		}
+	}
+	var changes []codec.Change
+	for k := range max(len(gone), len(came)) {
+		switch {
+		case k >= len(came):
+			changes = append(changes, codec.Change{Path: fmt.Sprintf("message %d", gone[k]+1), Before: text(was[gone[k]])})
+		case k >= len(gone):
+			changes = append(changes, codec.Change{Path: fmt.Sprintf("message %d", came[k]+1), After: text(is[came[k]])})
+		default:
+			for _, c := range codec.DiffNodes(was[gone[k]], is[came[k]]) {
+				c.Path = fmt.Sprintf("message %d, %s", gone[k]+1, c.Path)
+				changes = append(changes, c)
+			}
+		}
+	}
+	return changes
+}

@@ -1,0 +1,165 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// ids knows which name a server gave now to what had another one in the recording.
+type ids struct {
+	given func(protoreflect.FieldDescriptor) bool
+
+	mu      sync.Mutex
+	now     map[string]string // :: recorded → now
+	there   *strings.Replacer // recorded → now, of long names wherever they stand
+	back    *strings.Replacer // now → recorded
+	changed bool
+}
+
+func newIDs(given func(protoreflect.FieldDescriptor) bool) *ids {
+	if given == nil {
+		given = LooksLikeID
+	}
+	return &ids{given: given, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
+}
+
+// LooksLikeID reports fields that are called id, or end so: a guess, for APIs of which no
+// more is known.
+func LooksLikeID(fd protoreflect.FieldDescriptor) bool {
+	name := string(fd.Name())
+	return fd.Kind() == protoreflect.StringKind && (name == "id" || strings.HasSuffix(name, "_id"))
+}
+
+const (
+	longName  = 12 // names as long as this are found within other text
+	shortName = 6  // the beginning of a name that stands for it, as crictl has it
+)
+
+// learn compares a recorded reply with the one of now. Lists say nothing new: what is in
+// them was given a name before.
+func (x *ids) learn(recorded, now []*codec.Node) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.pair(recorded, now)
+	if !x.changed {
+		return
+	}
+	x.changed = false
+	var olds []string
+	for old := range x.now {
+		olds = append(olds, old)
+	}
+	slices.SortFunc(olds, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	var there, back []string
+	for _, old := range olds {
+		if len(old) >= longName {
+			there = append(there, old, x.now[old])
+		}
+		back = append(back, x.now[old], old)
+	}
+	x.there, x.back = strings.NewReplacer(there...), strings.NewReplacer(back...)
+}
+
+func (x *ids) pair(recorded, now []*codec.Node) {
+	for _, a := range recorded {
+		i := slices.IndexFunc(now, func(b *codec.Node) bool { return a.Name == b.Name && a.Key == b.Key && a.Field == b.Field })
+		if i < 0 || a.List || a.Field == nil {
+			continue
+		}
+		b := now[i]
+		if a.IsMsg && b.IsMsg {
+			x.pair(a.Nodes, b.Nodes)
+			continue
+		}
+		if !a.IsMsg && !b.IsMsg && len(a.Value) > 0 && len(b.Value) > 0 && x.given(a.Field) {
+			x.add(string(a.Value), string(b.Value))
+		}
+	}
+}
+
+func (x *ids) add(old, now string) {
+	if _, known := x.now[old]; known {
+		return
+	}
+	x.now[old], x.changed = now, true
+	_, bareOld, _ := strings.Cut(old, "__") // in what a runtime says itself
+	_, bareNow, _ := strings.Cut(now, "__")
+	if len(bareOld) >= longName && len(bareNow) >= longName {
+		x.add(bareOld, bareNow)
+	}
+}
+
+// recorded returns text with the names of the recording.
+func (x *ids) recorded(text string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.back.Replace(text)
+}
+
+// request returns a recorded request with the names of now.
+func (x *ids) request(md protoreflect.MessageDescriptor, src []byte) []byte {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.apply(md, src)
+}
+
+func (x *ids) apply(md protoreflect.MessageDescriptor, src []byte) []byte {
+	if md == nil || len(x.now) == 0 {
+		return src
+	}
+	out := make([]byte, 0, len(src)+64)
+	for b := src; len(b) > 0; {
+		num, typ, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return append(out, b...)
+		}
+		n := protowire.ConsumeFieldValue(num, typ, b[tag:])
+		if n < 0 {
+			return append(out, b...)
+		}
+		field := b[:tag+n]
+		b = b[tag+n:]
+		fd := md.Fields().ByNumber(num)
+		if typ != protowire.BytesType || fd == nil {
+			out = append(out, field...)
+			continue
+		}
+		value, _ := protowire.ConsumeBytes(field[tag:])
+		switch {
+		case fd.Message() != nil:
+			value = x.apply(fd.Message(), value)
+		case fd.Kind() == protoreflect.StringKind:
+			value = []byte(x.translate(string(value), x.given(fd)))
+		}
+		out = protowire.AppendBytes(append(out, field[:tag]...), value)
+	}
+	return out
+}
+
+func (x *ids) translate(value string, isName bool) string {
+	if now, ok := x.now[value]; ok {
+		return now
+	}
+	if isName && len(value) >= shortName {
+		found := ""
+		for old, now := range x.now {
+			if strings.HasPrefix(old, value) && found != now {
+				if found != "" {
+					return value // of several
+				}
+				found = now
+			}
+		}
+		if found != "" {
+			return found[:min(len(found), len(value))]
+		}
+	}
+	return x.there.Replace(value)
+}

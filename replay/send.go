@@ -1,0 +1,127 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// answer is what came of a call.
+type answer struct {
+	replies [][]byte
+	err     error
+	cut     bool // it was ended here
+}
+
+// send makes a recorded call.
+func (r *run) send(ctx context.Context, c *Call) *answer {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if c.Timeout > 0 && !c.open() {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, c.Timeout)
+		defer stop()
+	}
+	ctx = metadata.NewOutgoingContext(ctx, pairs(c.Metadata))
+	stream, err := r.Conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, c.Method, grpc.ForceCodecV2(codec.Raw))
+	if err != nil {
+		return &answer{err: err}
+	}
+	came := newCounter()
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer cancel()
+	sending.Go(func() { r.requests(ctx, stream, c, came) })
+	if c.open() {
+		// It may end once all else is done, and it has brought as much as in the recording.
+		defer context.AfterFunc(r.ending, cancel)()
+		defer context.AfterFunc(r.calm, func() {
+			if came.atLeast(ctx, len(c.Replies)) {
+				cancel()
+			}
+		})()
+	}
+	got := &answer{}
+	for {
+		f := &codec.Frame{}
+		if err := stream.RecvMsg(f); err != nil {
+			if got.cut = c.open() && r.calm.Err() != nil && status.Code(err) == codes.Canceled; !got.cut && !errors.Is(err, io.EOF) {
+				got.err = err
+			}
+			return got
+		}
+		got.replies = append(got.replies, bytes.Clone(f.Bytes()))
+		f.Free()
+		came.add()
+	}
+}
+
+// requests sends the requests of a call, each when the replies have come that had come
+// before it.
+func (r *run) requests(ctx context.Context, stream grpc.ClientStream, c *Call, came *counter) {
+	method := r.Schema.Method(c.Method)
+	for _, m := range c.Requests {
+		before := 0
+		for _, reply := range c.Replies {
+			if reply.When < m.When {
+				before++
+			}
+		}
+		if !came.atLeast(ctx, before) {
+			return
+		}
+		payload := m.Payload
+		if method != nil {
+			payload = r.ids.request(method.Input, payload)
+		}
+		if stream.SendMsg(codec.NewFrame(bytes.Clone(payload))) != nil {
+			return // whoever receives learns why
+		}
+	}
+	if !c.open() || method == nil || !method.ClientStreams {
+		_ = stream.CloseSend() // whoever receives learns what is wrong
+	}
+}
+
+// counter counts, and lets others wait.
+type counter struct {
+	mu   sync.Mutex
+	n    int
+	more chan struct{} // closed when n grows
+}
+
+func newCounter() *counter { return &counter{more: make(chan struct{})} }
+
+func (c *counter) add() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+	close(c.more)
+	c.more = make(chan struct{})
+}
+
+// atLeast waits until n was counted, and reports false if ctx ended before.
+func (c *counter) atLeast(ctx context.Context, n int) bool {
+	for {
+		c.mu.Lock()
+		have, more := c.n, c.more
+		c.mu.Unlock()
+		if have >= n {
+			return true
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
