@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/contain"
 	"github.com/criproxy/criproxy/known"
 )
 
@@ -38,7 +39,10 @@ func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opt
 	parts := make([]part, len(t.backends))
 	ask := func(i int) {
 		p := &parts[i]
-		p.reply, p.err = t.unicast(ctx, m, i, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
+		p.err = contain.Do(m.Name, func() (err error) {
+			p.reply, err = t.unicast(ctx, m, i, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
+			return err
+		})
 		if p.err != nil && m.merge == nil && !m.left(p.err) {
 			cancel() // the call has failed: the other backends need not go on
 		}

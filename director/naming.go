@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 // verdict is what a front name says about whose it is.
@@ -161,7 +163,7 @@ func native(kind string, backends []Backend) *naming {
 			if v == ownerless {
 				var wg sync.WaitGroup
 				for _, one := range backends {
-					wg.Go(func() { one.Known.Refresh(ctx, kind) })
+					wg.Go(func() { _ = contain.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // told there; it is not found
 				}
 				wg.Wait()
 				b, v = holder(kind, name, backends)

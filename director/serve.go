@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 // Handler returns the handler that puts the director behind a server. It wants
@@ -34,16 +35,17 @@ func (d *Director) Handler() grpc.StreamHandler {
 			return serveUnary(d.front, name, ss)
 		}
 	}
-	return func(_ any, ss grpc.ServerStream) error {
+	return func(_ any, ss grpc.ServerStream) (err error) {
 		name, ok := grpc.MethodFromServerStream(ss)
 		if !ok {
 			return status.Error(codes.Internal, "criproxy: a call without a method; is this a grpc-go server?")
 		}
+		defer contain.To(&err, name)
 		traced := d.trace(name, ss)
 		if traced == nil {
 			return handle(name, ss)
 		}
-		err := handle(name, traced)
+		err = contain.Do(name, func() error { return handle(name, traced) })
 		traced.leg.End(err, traced.trailer)
 		return err
 	}
@@ -149,32 +151,73 @@ func outgoing(ctx context.Context) context.Context {
 type early struct{ grpc.ClientConnInterface }
 
 func (c early) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	ctx, fail := context.WithCancelCause(ctx) // ends with the context of the server's stream
 	cs, err := c.ClientConnInterface.NewStream(ctx, desc, name, opts...)
 	if err != nil {
+		fail(nil)
 		return nil, err
 	}
 	ss, _ := ctx.Value(serverStreamKey{}).(*headerOnce)
-	sent := make(chan struct{})
+	e := &earlyStream{ClientStream: cs, ctx: ctx, fail: fail, sent: make(chan struct{}), name: name}
 	go func() { // ends with the stream: Header returns when there is a header or an end
-		defer close(sent)
-		if md, err := cs.Header(); err == nil && md != nil && ss != nil {
-			_ = ss.ServerStream.SendHeader(md) // fails when the client has gone, which it will notice
-		}
+		defer close(e.sent)
+		err := contain.Run(name, func() {
+			if md, err := cs.Header(); err == nil && md != nil && ss != nil {
+				_ = ss.ServerStream.SendHeader(md) // fails when the client has gone, which it will notice
+			}
+		})
+		e.end(err)
 	}()
-	return &earlyStream{ClientStream: cs, sent: sent}, nil
+	return e, nil
 }
 
 type earlyStream struct {
 	grpc.ClientStream
+	name string
 	sent chan struct{}
+	ctx  context.Context // ends with a panic
+	fail context.CancelCauseFunc
+}
+
+// end ends the stream if err is a panic: RecvMsg tells, in whichever goroutine it was.
+func (s *earlyStream) end(err error) {
+	var p *contain.Panic
+	if errors.As(err, &p) {
+		s.fail(p)
+	}
+}
+
+// SendMsg is called in a goroutine of grpc-proxy's, as RecvMsg is.
+func (s *earlyStream) SendMsg(m any) (err error) {
+	defer func() { s.end(err) }()
+	defer contain.To(&err, s.name)
+	return s.ClientStream.SendMsg(m)
+}
+
+// CloseSend is as SendMsg.
+func (s *earlyStream) CloseSend() (err error) {
+	defer func() { s.end(err) }()
+	defer contain.To(&err, s.name)
+	return s.ClientStream.CloseSend()
 }
 
 // RecvMsg waits with messages, and with the end of the call, until the header
 // is sent.
-func (s *earlyStream) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
+func (s *earlyStream) RecvMsg(m any) (err error) {
+	defer contain.To(&err, s.name)
+	err = s.ClientStream.RecvMsg(m)
 	<-s.sent
+	var p *contain.Panic
+	if errors.As(context.Cause(s.ctx), &p) {
+		return p
+	}
 	return err
+}
+
+// Header is as RecvMsg.
+func (s *earlyStream) Header() (md metadata.MD, err error) {
+	defer contain.To(&err, s.name)
+	return s.ClientStream.Header()
 }
 
 // headerOnce is a server stream whose header early sends. Its context leads there.
@@ -183,6 +226,22 @@ type headerOnce struct{ grpc.ServerStream }
 type serverStreamKey struct{}
 
 func (*headerOnce) SendHeader(metadata.MD) error { return nil }
+
+// RecvMsg is called in a goroutine of grpc-proxy's, as SendMsg is.
+func (s *headerOnce) RecvMsg(m any) (err error) {
+	defer contain.To(&err, s.method())
+	return s.ServerStream.RecvMsg(m)
+}
+
+func (s *headerOnce) SendMsg(m any) (err error) {
+	defer contain.To(&err, s.method())
+	return s.ServerStream.SendMsg(m)
+}
+
+func (s *headerOnce) method() string {
+	name, _ := grpc.MethodFromServerStream(s.ServerStream)
+	return name
+}
 
 func (s *headerOnce) Context() context.Context {
 	return context.WithValue(s.ServerStream.Context(), serverStreamKey{}, s)

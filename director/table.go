@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/contain"
 	"github.com/criproxy/criproxy/internal/suggest"
 	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
@@ -437,7 +438,7 @@ func (t *table) ownerByMemory(listed, path string) (func(context.Context, []byte
 		var all sync.WaitGroup
 		for _, f := range finders {
 			if f != nil {
-				all.Go(func() { f.Renew(ctx) })
+				all.Go(func() { _ = contain.Run("finding a name", func() { f.Renew(ctx) }) }) // told there; it is not found
 			}
 		}
 		all.Wait()

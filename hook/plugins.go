@@ -14,6 +14,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 // Config is what [Plugins] are made of.
@@ -121,8 +122,8 @@ func (p *Plugins) Run(ctx context.Context) error {
 		return errors.New("nothing to run: Around has not been called")
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { p.follow(ctx) })
-	wg.Go(func() { p.learn(ctx) })
+	wg.Go(func() { contain.Keep(ctx, "following the folder of plugins", func() { p.follow(ctx) }) })
+	wg.Go(func() { contain.Keep(ctx, "finding out what plugins are told", func() { p.learn(ctx) }) })
 	wg.Wait()
 	p.Close()
 	return nil

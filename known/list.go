@@ -81,17 +81,19 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 			return nil, c.judge(epoch, err)
 		}
 	}
-	c.mu.Lock()
-	lacks := false
-	switch {
-	case c.epoch != epoch: // older than what has been seen since
-	case all:
-		l.observe(seq, at, answer)
-	case seq > l.answered:
-		lacks = l.merge(request.Bytes(), answer.Bytes())
+	see := func() (lacks bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch {
+		case c.epoch != epoch: // older than what has been seen since
+		case all:
+			l.observe(seq, at, answer)
+		case seq > l.answered:
+			lacks = l.merge(request.Bytes(), answer.Bytes())
+		}
+		return lacks
 	}
-	c.mu.Unlock()
-	if lacks {
+	if see() {
 		// Something is no longer as it was, or no longer there: which of the two only
 		// the whole list tells. The client must not know more than we do.
 		whole, err := c.ask(ctx, l, name, &codec.Frame{}, nil)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 func consumeField(b []byte) int {
@@ -34,13 +35,15 @@ func (c *Conn) Run(ctx context.Context) error {
 	wait := firstWait
 	for {
 		next := c.cfg.Interval
-		if c.State().Up {
-			c.refresh(ctx)
-			wait = firstWait
-		} else if !c.comeUp(ctx) {
-			next, wait = wait, min(wait*2, lastWait)
-		}
-		c.saveNews()
+		_ = contain.Run("looking after backend "+c.cfg.Name, func() { // told there; the next round comes
+			if c.State().Up {
+				c.refresh(ctx)
+				wait = firstWait
+			} else if !c.comeUp(ctx) {
+				next, wait = wait, min(wait*2, lastWait)
+			}
+			c.saveNews()
+		})
 		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
 			return c.Save()
 		}
@@ -91,15 +94,17 @@ func (c *Conn) refresh(ctx context.Context) {
 	c.bound()
 }
 
+// answered is what a list was answered with.
+type answered struct {
+	list   *list
+	answer *codec.Frame
+	seq    uint64
+	at     time.Time
+}
+
 // comeUp asks a backend that is down for all that has to be known of it, and
 // marks it up if all is answered. It is up from those answers on.
 func (c *Conn) comeUp(ctx context.Context) bool {
-	type answered struct {
-		list   *list
-		answer *codec.Frame
-		seq    uint64
-		at     time.Time
-	}
 	var all []answered
 	for _, l := range c.lists {
 		if !l.spec.Gate {
@@ -117,7 +122,15 @@ func (c *Conn) comeUp(ctx context.Context) bool {
 		}
 		all = append(all, answered{l, answer, seq, at})
 	}
+	c.isUp(all)
+	c.refresh(ctx)
+	return true
+}
+
+// isUp marks the backend up, with what it answered.
+func (c *Conn) isUp(all []answered) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, a := range all {
 		a.list.observe(a.seq, a.at, a.answer)
 		a.answer.Free()
@@ -136,9 +149,6 @@ func (c *Conn) comeUp(ctx context.Context) bool {
 	if c.cfg.Watch != nil {
 		c.cfg.Watch(c.state)
 	}
-	c.mu.Unlock()
-	c.refresh(ctx)
-	return true
 }
 
 // stillDown keeps the latest reason, which may be nearer to the truth than the
@@ -179,7 +189,34 @@ const followers = 4
 // together have the budget of one list: the lists, by which it is noticed that a
 // backend hangs, come round again. What was not answered is asked for then.
 func (c *Conn) follow(ctx context.Context, l *list) {
+	changed := c.unfollowed(l)
+	if len(changed) == 0 {
+		return
+	}
+	ctx, cancel := c.withBudget(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	ids := make(chan string)
+	for range min(followers, len(changed)) {
+		wg.Go(func() {
+			for id := range ids {
+				_ = contain.Run(l.status.method.Name, func() { c.askStatus(ctx, l, id) }) // told there; it is asked for again
+			}
+		})
+	}
+	for _, id := range changed {
+		if ctx.Err() == nil {
+			ids <- id
+		}
+	}
+	close(ids)
+	wg.Wait()
+}
+
+// unfollowed returns the items whose status is to be asked for.
+func (c *Conn) unfollowed(l *list) []string {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if l.settle() {
 		c.news = true
 	}
@@ -191,28 +228,7 @@ func (c *Conn) follow(ctx context.Context, l *list) {
 			}
 		}
 	}
-	c.mu.Unlock()
-	if len(changed) == 0 {
-		return
-	}
-	ctx, cancel := c.withBudget(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	ids := make(chan string)
-	for range min(followers, len(changed)) {
-		wg.Go(func() {
-			for id := range ids {
-				c.askStatus(ctx, l, id)
-			}
-		})
-	}
-	for _, id := range changed {
-		if ctx.Err() == nil {
-			ids <- id
-		}
-	}
-	close(ids)
-	wg.Wait()
+	return changed
 }
 
 func (c *Conn) askStatus(ctx context.Context, l *list, id string) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/contain"
 	"github.com/criproxy/criproxy/known"
 )
 
@@ -125,7 +126,7 @@ func (b *backend) director(cfg BackendConfig) director.Backend {
 // run keeps the connection, and what is known, until ctx ends.
 func (b *backend) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = b.conn.Run(ctx) })
+	wg.Go(func() { contain.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) }) })
 	if b.known != nil {
 		wg.Go(func() {
 			if err := b.known.Run(ctx); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/hook"
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 // proxy is a director with its backends and its server.
@@ -55,6 +56,7 @@ type setup struct {
 func newProxy(cfg *Config) (*proxy, error) {
 	p := &proxy{calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
 	p.show()
+	contain.Notify(logPanic)
 	var err error
 	if p.record, err = newRecording(cfg); err != nil {
 		return nil, err
@@ -81,8 +83,8 @@ func newProxy(cfg *Config) (*proxy, error) {
 		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
 		grpc.Creds(peerCredentials{insecure.NewCredentials()}),
 		grpc.ConnectionTimeout(10*time.Second),
-		grpc.ChainUnaryInterceptor(authorizeUnary),
-		grpc.ChainStreamInterceptor(authorizeStream, p.calls.intercept),
+		grpc.ChainUnaryInterceptor(containUnary, authorizeUnary),
+		grpc.ChainStreamInterceptor(containStream, authorizeStream, p.calls.intercept),
 		// Whatever keepalive a client likes: the socket is local.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)

@@ -19,6 +19,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 // recording is the flight recorder of a proxy, and all that reads it.
@@ -118,7 +119,7 @@ func (r *recording) start() (stop func(), err error) {
 		}
 		f := r.rec.Follow(true)
 		wg.Go(func() {
-			if err := w.Run(context.Background(), f); err != nil {
+			if err := contain.Do("writing a capture", func() error { return w.Run(context.Background(), f) }); err != nil {
 				klog.ErrorS(err, "Calls are no longer captured", "file", path)
 			}
 			if err := w.Close(); err != nil {
@@ -128,13 +129,15 @@ func (r *recording) start() (stop func(), err error) {
 	}
 	if klog.V(2).Enabled() {
 		f := r.rec.Follow(true)
-		wg.Go(func() { r.log.run(f) })
+		wg.Go(func() { contain.Keep(context.Background(), "logging calls", func() { r.log.run(f) }) })
 	}
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
 	wg.Go(func() {
 		for range asked {
-			if path, n, err := r.dump(); err != nil {
+			var path string
+			var n int
+			if err := contain.Do("dumping", func() (err error) { path, n, err = r.dump(); return err }); err != nil {
 				klog.ErrorS(err, "What was recorded could not be dumped")
 			} else {
 				klog.InfoS("Dumped what was recorded", "file", path, "events", n)

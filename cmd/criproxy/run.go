@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 // drainTime is how long calls under way may take to finish when we stop. Clients that
@@ -46,7 +48,9 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	if p.hooks != nil {
 		p.group.Go(func() { _ = p.hooks.Run(connected) }) // fails only if it was never put around the director
 	}
-	p.group.Go(func() { watchDrivers(connected, p.backends) })
+	p.group.Go(func() {
+		contain.Keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
+	})
 	for _, s := range p.sockets {
 		p.serve(s)
 	}

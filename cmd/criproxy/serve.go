@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 // serve is the subcommand that stands between kubelet and the runtimes.
@@ -52,8 +54,8 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 	defer stop()
 	r := newReloader(f, p)
 	p.reloader.Store(r)
-	watchers.Go(func() { r.watch(watching, hup) })
-	watchers.Go(func() { p.watchHandover(watching, usr2) })
+	watchers.Go(func() { contain.Keep(watching, "reloading", func() { r.watch(watching, hup) }) })
+	watchers.Go(func() { contain.Keep(watching, "handing over", func() { p.watchHandover(watching, usr2) }) })
 	klog.InfoS("Serving", "socket", cfg.Listen, "admin", cfg.Admin, "backends", len(cfg.Backends), "version", version)
 	p.onServing = func() {
 		notifyReady(cfg)

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 // socket is one of the sockets that clients connect to. As a net.Listener it tells
@@ -114,7 +116,9 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	a.socket.waiting--
 	a.socket.greeted.Broadcast()
 	a.socket.mu.Unlock()
-	return a.Conn, whoIs(a.Conn, a.socket), nil
+	who := &peerInfo{socket: a.socket}
+	err := contain.Run("asking who connects", func() { who = whoIs(a.Conn, a.socket) })
+	return a.Conn, who, err
 }
 
 // Clone is for gRPC.

@@ -17,23 +17,24 @@ const module = "github.com/criproxy/criproxy/"
 // import. A package that is not here may import nothing of ours.
 var mayImport = map[string][]string{
 	"internal/suggest":    {},
+	"internal/contain":    {},
 	"internal/strict":     {"internal/suggest"},
 	"rewrite":             {"internal/suggest"},
 	"codec":               {},
-	"known":               {"codec", "rewrite"},
+	"known":               {"codec", "rewrite", "internal/contain"},
 	"capture":             {"codec"},
 	"inspect":             {"codec", "capture"},
 	"replay":              {"codec", "capture", "inspect"},
-	"director":            {"codec", "rewrite", "known", "internal/strict", "internal/suggest"},
+	"director":            {"codec", "rewrite", "known", "internal/strict", "internal/suggest", "internal/contain"},
 	"criadapter":          {"codec", "rewrite", "known", "director", "inspect", "hook", "hook/hookapi"},
 	"hook/hookapi":        {"codec"},
 	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
 	"hook/plugin/example": {"hook/plugin"},
-	"hook":                {"codec", "rewrite", "director", "internal/strict", "internal/suggest"},
+	"hook":                {"codec", "rewrite", "director", "internal/strict", "internal/suggest", "internal/contain"},
 	"internal/fakecri":    {"codec"},
 	"internal/muxtest":    {"codec", "rewrite", "director"}, // for tests only
 	"internal/fence":      {},
-	"cmd/criproxy":        {"codec", "known", "director", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest"},
+	"cmd/criproxy":        {"codec", "known", "director", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/contain"},
 }
 
 // reserved are modules that only some packages may use, and why.
@@ -44,7 +45,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", []string{"cmd/criproxy"}, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", []string{"criadapter", "internal/fakecri", "cmd/criproxy"}, "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", []string{"codec", "known", "director", "criadapter", "hook", "hook/plugin", "capture", "inspect", "replay", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", []string{"codec", "known", "director", "criadapter", "hook", "hook/plugin", "capture", "inspect", "replay", "internal/contain", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
 	{"testing", []string{"internal/muxtest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }

@@ -1,0 +1,137 @@
+package director_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+// panicky is a connection that panics at the point that it is told.
+type panicky struct {
+	grpc.ClientConnInterface
+	at *atomic.Value // of string
+}
+
+func (p panicky) blow(point string) {
+	if p.at.Load() == point {
+		panic("blown at " + point)
+	}
+}
+
+func (p panicky) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	p.blow("Invoke")
+	return p.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+}
+
+func (p panicky) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	p.blow("NewStream")
+	cs, err := p.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+	return panickyStream{cs, p}, err
+}
+
+type panickyStream struct {
+	grpc.ClientStream
+	conn panicky
+}
+
+func (s panickyStream) SendMsg(m any) error { s.conn.blow("SendMsg"); return s.ClientStream.SendMsg(m) }
+func (s panickyStream) RecvMsg(m any) error { s.conn.blow("RecvMsg"); return s.ClientStream.RecvMsg(m) }
+func (s panickyStream) CloseSend() error    { s.conn.blow("CloseSend"); return s.ClientStream.CloseSend() }
+func (s panickyStream) Header() (metadata.MD, error) {
+	s.conn.blow("Header")
+	return s.ClientStream.Header()
+}
+
+// In whichever goroutine it happens: that of the call, those that ask the other
+// backends, those of grpc-proxy.
+func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
+	var told atomic.Int32
+	contain.Notify(func(*contain.Panic) { told.Add(1) })
+	dir := muxtest.Dir(t)
+	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
+	var at atomic.Value
+	at.Store("")
+	for i, name := range []string{"", "beta.io"} {
+		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), func(_ string, stream grpc.ServerStream) error {
+			for {
+				if err := stream.RecvMsg(&codec.Frame{}); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					return err
+				}
+			}
+			return stream.SendMsg(&codec.Frame{})
+		})
+		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		b := director.Backend{Name: name, Conn: conn}
+		if name != "" {
+			b.Conn = panicky{conn, &at}
+		}
+		cfg.Backends = append(cfg.Backends, b)
+	}
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	cc := muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d))
+
+	do := func(method string, request *codec.Frame) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method(method))
+		require.NoError(t, err)
+		_ = cs.SendMsg(request) // RecvMsg tells
+		_ = cs.CloseSend()
+		for {
+			if err := cs.RecvMsg(&codec.Frame{}); err != nil {
+				return err
+			}
+		}
+	}
+	beta := muxtest.Frame(t, "GetRequest", `book_id: "beta.io__1"`)
+	for _, c := range []struct {
+		what, method string
+		request      *codec.Frame
+		points       []string
+	}{
+		{"one backend", "Get", beta, []string{"Invoke"}},
+		{"all backends", "List", &codec.Frame{}, []string{"Invoke"}},
+		{"a stream of one", "Stream", beta, []string{"NewStream", "SendMsg", "CloseSend", "Header", "RecvMsg"}},
+		{"a stream of all", "Stream", &codec.Frame{}, []string{"NewStream", "SendMsg", "CloseSend", "Header", "RecvMsg"}},
+		{"a stream both ways", "Chat", muxtest.Frame(t, "Page", `book_id: "beta.io__1"`), []string{"NewStream", "SendMsg", "CloseSend", "Header", "RecvMsg"}},
+	} {
+		for _, point := range c.points {
+			told.Store(0)
+			at.Store(point)
+			err := do(c.method, c.request)
+			assert.Equal(t, codes.Internal.String(), status.Code(err).String(), "%s, %s: %v", c.what, point, err)
+			assert.Positive(t, told.Load(), "%s, %s", c.what, point)
+			at.Store("")
+			require.NoError(t, ignoreEOF(do(c.method, c.request)), "%s, after %s", c.what, point)
+		}
+	}
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
