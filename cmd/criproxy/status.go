@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook"
+	"github.com/criproxy/criproxy/internal/contain"
 )
 
 // statusTime bounds how long a backend may take to say how it is.
@@ -32,6 +33,7 @@ type statusReport struct {
 	Backends  []backendStatus  `json:"backends"` // the primary first
 	Hooks     *hook.State      `json:"hooks,omitempty"`
 	Errors    []callError      `json:"errors"` // that clients got, the latest first
+	Panics    uint64           `json:"panics"` // that were contained; each is in the log
 	Config    configState      `json:"config"`
 }
 
@@ -69,7 +71,7 @@ func (p *proxy) report(ctx context.Context) statusReport {
 	s := p.now.Load()
 	r := statusReport{
 		Version: version, PID: os.Getpid(), Started: started, Admin: s.cfg.Admin,
-		Backends: make([]backendStatus, len(s.backends)), Errors: p.errors.list(), Config: p.configState(),
+		Backends: make([]backendStatus, len(s.backends)), Errors: p.errors.list(), Panics: contain.Count(), Config: p.configState(),
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
