@@ -27,7 +27,7 @@ func appendMetadata(b []byte, way string, md metadata.MD) []byte {
 			if strings.HasSuffix(key, "-bin") {
 				b = fmt.Appendf(b, "    %s %s: %q\n", way, key, v)
 			} else {
-				b = fmt.Appendf(b, "    %s %s: %s\n", way, key, v)
+				b = fmt.Appendf(b, "    %s %s: %s\n", way, key, Tame(v))
 			}
 		}
 	}

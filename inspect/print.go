@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
@@ -49,6 +50,16 @@ func (p *Printer) Header() {
 func (p *Printer) columns(b []byte, when, client, method, backend, about, took, status string) []byte {
 	b = fmt.Appendf(b, "%s  %s %s %s %s %s  %s", when, cell(client, clientWidth), cell(method, methodWidth), cell(backend, backendWidth), cell(about, aboutWidth), took, status)
 	return append([]byte(strings.TrimRight(string(b), " ")), '\n')
+}
+
+// Tame keeps what a terminal would obey out of a text that others chose.
+func Tame(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // cell fills s up with spaces.
@@ -106,7 +117,7 @@ func (p *Printer) Line(c *Call) { p.line(c, "") }
 func (p *Printer) Streamed(c *Call) { p.line(c, fmt.Sprintf("message %d", c.Front().Replies.Count)) }
 
 func (p *Printer) line(c *Call, streamed string) {
-	about := c.About.String()
+	about := Tame(c.About.String())
 	if c.About.Items > 0 && streamed == "" {
 		about = strings.TrimSpace(fmt.Sprintf("%s (%d)", about, c.About.Items))
 	}
@@ -128,8 +139,8 @@ func (p *Printer) line(c *Call, streamed string) {
 	if streamed != "" {
 		when = c.Front().Replies.Last.Time
 	}
-	method := p.colour(bold, cell(ShortMethod(c.Method), methodWidth))
-	p.write(p.columns(nil, p.clock(when), c.From(), method, backends, about, took(c.Took), status))
+	method := p.colour(bold, cell(Tame(ShortMethod(c.Method)), methodWidth))
+	p.write(p.columns(nil, p.clock(when), Tame(c.From()), method, backends, about, took(c.Took), status))
 }
 
 func (p *Printer) status(code codes.Code, message string) string {
@@ -137,7 +148,7 @@ func (p *Printer) status(code codes.Code, message string) string {
 		return p.colour(green, "OK")
 	}
 	s := code.String()
-	if message = strings.ReplaceAll(message, "\n", " "); len(message) > maxMsg {
+	if message = Tame(message); len(message) > maxMsg {
 		message = strings.ToValidUTF8(message[:maxMsg], "") + "..."
 	}
 	if message != "" {
@@ -164,13 +175,13 @@ func (p *Printer) FullStreamed(c *Call) {
 }
 
 func (p *Printer) leg(b []byte, c *Call, l *Leg) []byte {
-	name := "client " + c.From()
+	name := "client " + Tame(c.From())
 	if l.Number == 0 && c.Peer.PID != 0 {
 		name += fmt.Sprintf(" (process %d, user %d)", c.Peer.PID, c.Peer.UID)
 	} else if l.Number != 0 {
 		name = "backend " + l.Backend
 	}
-	b = fmt.Appendf(b, "  %s  %s\n", p.colour(bold, name), strings.TrimPrefix(l.Method, "/"))
+	b = fmt.Appendf(b, "  %s  %s\n", p.colour(bold, name), Tame(strings.TrimPrefix(l.Method, "/")))
 	if l.Timeout > 0 {
 		b = fmt.Appendf(b, "    deadline in %s\n", l.Timeout.Round(time.Millisecond))
 	}

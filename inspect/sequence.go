@@ -47,7 +47,7 @@ func Sequence(out io.Writer, calls []*Call) error {
 			end, text := "-->>", l.Code.String()+" "+strings.TrimSpace(took(l.Took))
 			if l.Code != codes.OK {
 				end = "--x"
-				text = mermaidText(l.Code.String() + " " + l.Message)
+				text = mermaidText(strings.TrimSpace(l.Code.String() + " " + l.Message))
 			}
 			arrows = append(arrows, arrow{l.mono + l.Took, fmt.Sprintf("%s%s%s: %s", b, end, a, text)})
 		}
@@ -69,7 +69,7 @@ func participant(i int) string { return fmt.Sprintf("p%d", i) }
 
 // mermaidText keeps what Mermaid would take for its own out of a text.
 func mermaidText(s string) string {
-	s = strings.NewReplacer("\n", " ", ";", ",", "#", "", "%", "").Replace(s)
+	s = strings.NewReplacer(";", ",", "#", "", "%", "").Replace(Tame(s))
 	if len(s) > maxMsg {
 		s = strings.ToValidUTF8(s[:maxMsg], "") + "..."
 	}
