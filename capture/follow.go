@@ -82,6 +82,7 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 			record := f.chunk.buf[f.off : f.off+n : f.off+n]
 			if seq := binary.LittleEndian.Uint64(record[recordSeq:]); seq > f.next {
 				*ev = Event{Kind: Missed, Missed: seq - f.next, Seq: seq, Time: time.Now()}
+				f.ring.missed.Add(seq - f.next)
 				f.next = seq
 				return true, nil
 			}

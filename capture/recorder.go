@@ -71,6 +71,9 @@ func (r *Recorder) Recorded() uint64 {
 	return r.ring.seq
 }
 
+// Missed returns how many events followers were too slow for, all of them together.
+func (r *Recorder) Missed() uint64 { return r.ring.missed.Load() }
+
 // LegInfo is what is known of a leg when it begins.
 type LegInfo struct {
 	Method   string // as it is called on this leg

@@ -13,6 +13,8 @@ type ring struct {
 	max       int // bytes of all chunks
 	chunkSize int
 
+	missed atomic.Uint64 // records that followers did not get
+
 	mu             sync.Mutex // guards what follows, for as long as it takes to copy a small record
 	oldest, newest *chunk
 	total          int

@@ -17,10 +17,11 @@ import (
 // readOnly is the pattern that stands for those of readOnlyMethods.
 const readOnly = "read-only"
 
-// readOnlyMethods are the methods of CRI that only look.
+// readOnlyMethods are the methods of CRI, and of ourselves, that only look.
 var readOnlyMethods = []string{
 	"Version", "Status", "RuntimeConfig", "ImageFsInfo", "GetContainerEvents",
 	"List*", "Stream*", "*Status", "*Stats",
+	"/grpc.health.v1.Health/*",
 }
 
 // criPackages are where the short names of methods are looked for. Other services

@@ -26,37 +26,52 @@ const adminMode = 0o600
 type admin struct {
 	mux      *http.ServeMux
 	listener net.Listener // nil if there is no admin socket
+
+	public *http.ServeMux // what everybody may know
+	tcp    net.Listener   // where that is served as well; nil if nobody asked for it
+	tcpAt  string         // what that is called in the configuration
 }
 
 // newAdmin returns the admin server of a proxy. A file that adds something to it has
 // a function with its handlers, which is called here.
 func newAdmin(p *proxy) *admin {
-	a := &admin{mux: http.NewServeMux()}
+	a := &admin{mux: http.NewServeMux(), public: http.NewServeMux()}
 	a.mux.HandleFunc("GET /version", serveVersion)
+	servePprof(a.mux)
 	if p != nil {
+		serveMonitoring(a.mux, p)
+		serveMonitoring(a.public, p)
 		a.mux.HandleFunc("GET /events", p.record.serveEvents)
 	}
 	return a
 }
 
-// start serves the admin socket, if there is one. The function that it returns stops
-// that, and returns when nothing of it is left; handlers see their requests' context
-// end.
+// start serves the admin socket and the address for monitoring, as far as there are
+// any. The function that it returns stops that, and returns when nothing of it is left;
+// handlers see their requests' context end.
 func (a *admin) start() (stop func()) {
-	if a.listener == nil {
+	stopSocket, stopTCP := serveHTTP(a.listener, a.mux), serveHTTP(a.tcp, a.public)
+	return func() {
+		stopTCP()
+		stopSocket()
+	}
+}
+
+func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
+	if l == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &http.Server{
-		Handler:           a.mux,
+		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
-			klog.ErrorS(err, "The admin socket is no longer served", "socket", a.listener.Addr())
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			klog.ErrorS(err, "The admin socket is no longer served", "socket", l.Addr())
 		}
 	}()
 	return func() {
@@ -70,10 +85,12 @@ func (a *admin) start() (stop func()) {
 	}
 }
 
-// close closes the socket of an admin server that is not started.
+// close closes what an admin server that is not started listens on.
 func (a *admin) close() {
-	if a.listener != nil {
-		_ = a.listener.Close()
+	for _, l := range []net.Listener{a.listener, a.tcp} {
+		if l != nil {
+			_ = l.Close()
+		}
 	}
 }
 

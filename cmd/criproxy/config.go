@@ -41,6 +41,11 @@ type Config struct {
 	// "none" opens no such socket.
 	Admin string `yaml:"admin"`
 
+	// Metrics is an address, HOST:PORT, at which metrics and health can be had over TCP as
+	// well, by everybody who can reach it: /metrics, /healthz and /readyz. Optional: only
+	// at the admin socket.
+	Metrics string `yaml:"metrics"`
+
 	// Backends are the runtimes. The one without a name, or if all have one the
 	// first, is the primary: it gets all that nothing directs elsewhere.
 	Backends []BackendConfig `yaml:"backends"`
@@ -216,6 +221,11 @@ func (c *Config) check() error {
 			c.Admin = path
 		}
 	}
+	if c.Metrics != "" {
+		if _, port, err := net.SplitHostPort(c.Metrics); err != nil || port == "" {
+			fail("metrics: %q: want HOST:PORT, such as 127.0.0.1:9410", c.Metrics)
+		}
+	}
 	c.checkListeners(fail)
 	if len(c.Backends) == 0 && !c.dry {
 		fail("no runtime to connect to: use -connect /run/containerd/containerd.sock, or backends in a -config file")
@@ -340,6 +350,9 @@ func (c *Config) needsRestart(next *Config) []string {
 	var all []string
 	if c.Admin != next.Admin {
 		all = append(all, fmt.Sprintf("admin: %s, was %s", orNone(next.Admin), orNone(c.Admin)))
+	}
+	if c.Metrics != next.Metrics {
+		all = append(all, fmt.Sprintf("metrics: %s, was %s", orNone(next.Metrics), orNone(c.Metrics)))
 	}
 	if c.Hooks != next.Hooks {
 		all = append(all, fmt.Sprintf("hooks: %s, was %s", orNone(next.Hooks), orNone(c.Hooks)))

@@ -21,6 +21,7 @@ type flags struct {
 	connect    string
 	listen     string
 	admin      string
+	metrics    string
 	streamURL  string
 	streamPort int
 	maxMessage int
@@ -54,6 +55,7 @@ func newFlags() (*flag.FlagSet, *flags) {
 	fs.StringVar(&f.connect, "connect", "", "the runtimes, as `PATH,NAME:PATH,...` of their sockets; the one without a name is the primary, which gets all that nothing directs elsewhere")
 	fs.StringVar(&f.listen, "listen", "", "the `PATH` of the socket that kubelet connects to (default "+DefaultListen+")")
 	fs.StringVar(&f.admin, "admin", "", "the `PATH` of the socket for criproxy's own commands, which only the user it runs as can use; none opens no such socket (default beside that of -listen: "+DefaultAdmin+")")
+	fs.StringVar(&f.metrics, "metrics", "", "serve metrics and health at `HOST:PORT` as well, to everybody who can reach it (default only at the socket of -admin)")
 	fs.StringVar(&f.streamURL, "streamUrl", "", "complete URLs of exec, attach and port-forward that a runtime returns without a host with `URL`; those with a host pass as they are")
 	fs.IntVar(&f.streamPort, "streamPort", 0, "as -streamUrl, with the address of this node and `PORT` (default 11250)")
 	fs.IntVar(&f.maxMessage, "max-message-bytes", 0, "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)")
@@ -124,6 +126,9 @@ func (f *flags) apply(c *Config) error {
 	}
 	if f.given["admin"] {
 		c.Admin = f.admin
+	}
+	if f.given["metrics"] {
+		c.Metrics = f.metrics
 	}
 	if f.given["streamUrl"] {
 		c.StreamURL = f.streamURL

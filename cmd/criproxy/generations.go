@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 )
 
@@ -87,7 +88,9 @@ func (gs *generations) begin() (*generation, func()) {
 }
 
 // endless are methods whose streams last as long as client and server.
-func endless(method string) bool { return path.Base(method) == "GetContainerEvents" }
+func endless(method string) bool {
+	return path.Base(method) == "GetContainerEvents" || method == healthgrpc.Health_Watch_FullMethodName
+}
 
 // intercept counts each call.
 func (gs *generations) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

@@ -99,9 +99,9 @@ func (p *proxy) startSuccessor(ctx context.Context, path string) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, os.Stderr
 	var paths []string
 	for _, s := range p.listening() {
-		l, ok := s.listener.(*net.UnixListener)
+		l, ok := s.listener.(interface{ File() (*os.File, error) })
 		if !ok {
-			return fmt.Errorf("passing on %s: it is no unix socket", s.path)
+			return fmt.Errorf("passing on %s: it is no socket", s.path)
 		}
 		f, err := l.File()
 		if err != nil {

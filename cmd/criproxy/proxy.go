@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"k8s.io/klog/v2"
 
@@ -29,6 +30,8 @@ type proxy struct {
 	calls    *generations
 	record   *recording
 	errors   lastErrors
+	metrics  *metrics
+	draining atomic.Bool              // no new calls are taken
 	reloader atomic.Pointer[reloader] // nil if there is none
 	now      atomic.Pointer[setup]
 
@@ -54,7 +57,7 @@ type setup struct {
 
 // newProxy builds all of it, and starts nothing.
 func newProxy(cfg *Config) (*proxy, error) {
-	p := &proxy{calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
+	p := &proxy{metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
 	p.show()
 	contain.Notify(logPanic)
 	var err error
@@ -66,6 +69,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 		return nil, err
 	}
 	p.now.Store(s)
+	p.metrics.know(d)
 	if p.hooks, err = newHooks(cfg); err != nil {
 		p.close()
 		return nil, err
@@ -88,6 +92,8 @@ func newProxy(cfg *Config) (*proxy, error) {
 		// Whatever keepalive a client likes: the socket is local.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
+	healthgrpc.RegisterHealthServer(p.server, &healthService{proxy: p})
+	p.metrics.registry.MustRegister(newGauges(p))
 	p.admin = newAdmin(p)
 	p.admin.serveHooks(p.hooks)
 	p.admin.serveStatus(p)
@@ -96,7 +102,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 
 // tracer returns what is shown the calls.
 func (p *proxy) tracer() director.Tracer {
-	all := observers{&p.errors}
+	all := observers{p.metrics, &p.errors}
 	if t := p.record.tracer(); t != nil {
 		all = append(all, t)
 	}
@@ -209,6 +215,7 @@ func (p *proxy) reload(cfg *Config) error {
 	}
 	// From here on nothing can fail.
 	p.now.Store(s)
+	p.metrics.know(d)
 	p.replaceSockets(cfg, opened)
 	p.replaceBackends(old, s)
 	return nil

@@ -90,6 +90,7 @@ func (p *proxy) serve(s *socket) {
 // and tells clients to connect anew.
 func (p *proxy) drain(ctx context.Context, bound time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
+	p.draining.Store(true)
 	p.reloading.Lock()
 	p.stopped = true
 	p.reloading.Unlock()
@@ -182,7 +183,10 @@ func (p *proxy) listening() []passedOn {
 		all = append(all, passedOn{s.path, s.Listener})
 	}
 	if l := p.admin.listener; l != nil {
-		all = append(all, passedOn{p.now.Load().cfg.Admin, l})
+		all = append(all, passedOn{l.Addr().String(), l})
+	}
+	if l := p.admin.tcp; l != nil {
+		all = append(all, passedOn{p.admin.tcpAt, l})
 	}
 	return all
 }

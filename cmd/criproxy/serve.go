@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"sync"
@@ -78,6 +80,17 @@ func (p *proxy) openFor(cfg *Config, inherited *inheritance) error {
 			return err
 		}
 		p.admin.listener = l
+	}
+	if p.admin.tcpAt = cfg.Metrics; cfg.Metrics != "" {
+		if p.admin.tcp = inherited.take(cfg.Metrics); p.admin.tcp == nil {
+			l, err := net.Listen("tcp", cfg.Metrics)
+			if err != nil {
+				p.closeSockets()
+				p.admin.close()
+				return fmt.Errorf("metrics: %w; choose another address with -metrics", err)
+			}
+			p.admin.tcp = l
+		}
 	}
 	inherited.closeRest()
 	for _, s := range p.listening() {

@@ -80,7 +80,7 @@ func (p *proxy) report(ctx context.Context) statusReport {
 		wg.Go(func() { r.Backends[i] = b.report(ctx) })
 	}
 	wg.Wait()
-	r.Ready = r.Backends[0].State == "up"
+	r.Ready = p.ready()
 	for _, one := range *p.shown.Load() {
 		r.Listeners = append(r.Listeners, one.report())
 	}
