@@ -27,17 +27,19 @@ import (
 type connection struct {
 	address   string
 	cc        *grpc.ClientConn
-	dialError atomic.Pointer[error]  // of the latest attempt to connect
-	cgroup    atomic.Pointer[string] // of the process that answered there last
+	calls     grpc.ClientConnInterface // takes the questions: cc
+	dialError atomic.Pointer[error]    // of the latest attempt to connect
+	cgroup    atomic.Pointer[string]   // of the process that answered there last
 
 	mu      sync.Mutex // guards what follows
 	users   int
 	retired bool
 }
 
-func newConnection(address string, maxMessage int) (*connection, error) {
+// newConnection connects to a socket. ready is called whenever somebody answers there.
+func newConnection(address string, maxMessage int, ready func()) (*connection, error) {
 	c := &connection{address: address}
-	cc, err := grpc.NewClient("passthrough:///"+address,
+	cc, err := grpc.NewClient("passthrough:///plugin", // not the path, which need not be a URL
 		grpc.WithContextDialer(c.dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -57,12 +59,30 @@ func newConnection(address string, maxMessage int) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", address, err)
 	}
-	c.cc = cc
+	c.cc, c.calls = cc, cc
+	go c.stayUp(ready)
 	return c, nil
 }
 
-func (c *connection) dial(ctx context.Context, path string) (net.Conn, error) {
-	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+// stayUp keeps the connection up while nobody calls, until it is closed: whether
+// anybody is there, and who, is to be known before the first call.
+func (c *connection) stayUp(ready func()) {
+	for {
+		s := c.cc.GetState()
+		switch s {
+		case connectivity.Idle:
+			c.cc.Connect()
+		case connectivity.Ready:
+			ready()
+		case connectivity.Shutdown:
+			return
+		}
+		c.cc.WaitForStateChange(context.Background(), s) // it is closed in the end
+	}
+}
+
+func (c *connection) dial(ctx context.Context, _ string) (net.Conn, error) {
+	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", c.address)
 	c.dialError.Store(&err)
 	if err == nil {
 		if cgroup := cgroupOf(nc); cgroup != "" {
@@ -107,7 +127,7 @@ func (c *connection) ask(ctx context.Context, method string, request []byte) ([]
 	}
 	var answer codec.Frame
 	defer answer.Free()
-	if err := c.cc.Invoke(ctx, method, codec.NewFrame(request), &answer, opts...); err != nil {
+	if err := c.calls.Invoke(ctx, method, codec.NewFrame(request), &answer, opts...); err != nil {
 		return nil, err
 	}
 	return append([]byte{}, answer.Bytes()...), nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/hook"
+	"github.com/criproxy/criproxy/hook/hookapi"
 )
 
 // nobody is a runtime that answers everything with the same ids.
@@ -52,21 +53,32 @@ func (*nobody) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Call
 	panic("no call here streams")
 }
 
+// saying is a plugin that says the same to everything.
+type saying struct{ answer []byte }
+
+func (s *saying) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
+	return codec.Deliver(reply, codec.NewFrame(s.answer))
+}
+
+func (*saying) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	panic("no call here streams")
+}
+
 // FuzzAnswers has a plugin answer anything to any request. Nothing panics, what the
 // runtime gets is a message if the request was one, and the same bytes if the plugin's
 // answer could not be used.
 func FuzzAnswers(f *testing.F) {
 	w := newWorld(f)
-	var mu sync.Mutex
-	var answer []byte
 	w.raw("fuzz", "Ignore", []string{"PreRunPodSandbox", "PreCreateContainer", "PreUpdateContainerResources", "PreStartContainer", "PreUpdatePodSandboxResources"},
-		func(context.Context, string, []byte) ([]byte, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			return answer, nil
-		})
+		func(context.Context, string, []byte) ([]byte, error) { return nil, nil })
+	says := &saying{}
+	w.stop() // nothing else is to happen meanwhile
+	plugins, err := hook.New(w.cfg)
+	require.NoError(f, err)
+	f.Cleanup(plugins.Close)
+	plugins.AnswerBy("fuzz.json", says) // not over the network: that takes most of the time
 	runtime := &nobody{got: map[string][]byte{}}
-	front := w.plugins.Around(runtime)
+	front := plugins.Around(runtime)
 	call := func(ctx context.Context, method string, request []byte) (asked hook.Asked) {
 		w.mu.Lock()
 		w.events = nil
@@ -87,31 +99,53 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(byte(0), pod, entry(2, "a", "b").Marshal())
 	f.Add(byte(1), container, join(entry(4, "A", "b"), sub(2, num(3, 5), str(6, ""))).Marshal())
 	f.Add(byte(2), update, sub(2, num(2, -1), sub(8, str(1, "x"))).Marshal())
+	f.Add(byte(1), container, join(entry(1, "x", "y"), sub(2, num(1, 1), num(2, 2), num(4, 4), num(5, -998), str(7, "1"), sub(8, str(1, "2MB")), entry(9, "memory.high", "2"), num(10, 3)), str(3, "/moved")).Marshal())
+	f.Add(byte(0), pod, join(entry(1, "a", "b"), str(3, "/moved"), sub(4, num(3, 99), num(5, -1001), str(6, "0"))).Marshal())
+	f.Add(byte(2), update, join(entry(1, "note", "n"), sub(2, num(3, 7), num(2, 1<<40), sub(8, str(1, "2MB"), num(2, 5)), entry(9, "a", ""))).Marshal())
+	f.Add(byte(1), container, join(entry(4, "Z", "last"), entry(4, "B", "2"), entry(4, "M", "")).Marshal())
 	f.Add(byte(1), append(container, container...), entry(4, "\xff", "b").Marshal())
 	f.Fuzz(func(t *testing.T, n byte, request, said []byte) {
-		mu.Lock()
-		answer = nil
-		mu.Unlock()
+		says.answer = nil
 		call(t.Context(), "RunPodSandbox", pod) // so that there is something to ask about
 		call(t.Context(), "CreateContainer", container)
-		mu.Lock()
-		answer = said
-		mu.Unlock()
+		says.answer = said
 		method := methods[int(n)%len(methods)]
 		asked := call(t.Context(), method, request)
 		if asked.Plugin == "" || len(asked.Changes) == 0 || asked.Err != nil {
 			assert.Equal(t, string(request), runtime.last(method), "nobody changed anything")
 			return
 		}
-		in := map[string]proto.Message{
-			"RunPodSandbox": &runtimeapi.RunPodSandboxRequest{}, "CreateContainer": &runtimeapi.CreateContainerRequest{},
-			"UpdateContainerResources": &runtimeapi.UpdateContainerResourcesRequest{}, "StartContainer": &runtimeapi.StartContainerRequest{},
-			"UpdatePodSandboxResources": &runtimeapi.UpdatePodSandboxResourcesRequest{},
-		}[method]
-		if proto.Unmarshal(request, in) == nil {
-			assert.NoError(t, proto.Unmarshal([]byte(runtime.last(method)), in))
-		}
+		checkModel(t, method, request, said, runtime.last(method))
 	})
+}
+
+// checkModel holds what the runtime got against what a request and an answer make in typed code, as far as they are
+// messages.
+func checkModel(t *testing.T, method string, request, said []byte, got string) {
+	t.Helper()
+	var pod hookapi.PodSandboxHookResponse
+	var container hookapi.ContainerResourceHookResponse
+	podErr, containerErr := proto.Unmarshal(said, &pod), proto.Unmarshal(said, &container)
+	check := func(in, is proto.Message, answered error, want func() proto.Message) {
+		t.Helper()
+		if proto.Unmarshal(request, in) != nil {
+			return
+		}
+		require.NoError(t, proto.Unmarshal([]byte(got), is), "a message stays one")
+		require.NoError(t, answered, "what is no message changes nothing")
+		assertProto(t, want(), is)
+	}
+	switch method {
+	case "RunPodSandbox":
+		in := &runtimeapi.RunPodSandboxRequest{}
+		check(in, &runtimeapi.RunPodSandboxRequest{}, podErr, func() proto.Message { return modelPod(in, &pod) })
+	case "CreateContainer":
+		in := &runtimeapi.CreateContainerRequest{}
+		check(in, &runtimeapi.CreateContainerRequest{}, containerErr, func() proto.Message { return modelContainer(in, &container) })
+	case "UpdateContainerResources":
+		in := &runtimeapi.UpdateContainerResourcesRequest{}
+		check(in, &runtimeapi.UpdateContainerResourcesRequest{}, containerErr, func() proto.Message { return modelUpdate(in, containerConfig(), &container) })
+	}
 }
 
 // FuzzParseFile reads anything as the file of a plugin.

@@ -121,9 +121,7 @@ func (p *Plugins) learnAll(ctx context.Context) error {
 			}
 		}
 	}
-	for _, pl := range p.table.Load().plugins {
-		p.identify(pl)
-	}
+	p.identifyAll()
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return nil // we are to end
 	}

@@ -158,6 +158,7 @@ func (p *Plugins) tellOnce(e Trouble) {
 
 // reload reads the folder and lets new calls see what it says.
 func (p *Plugins) reload(now time.Time) (again bool) {
+	defer p.identifyAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	tell := func(e Event) { p.tell(context.Background(), e) }
@@ -221,11 +222,10 @@ func (p *Plugins) plugin(name string, f *found) (*plugin, error) {
 		}
 	}
 	if made.conn = p.connections[f.file.Endpoint]; made.conn == nil {
-		c, err := newConnection(f.file.Endpoint, p.cfg.MaxMessage)
+		c, err := newConnection(f.file.Endpoint, p.cfg.MaxMessage, p.identifyAll)
 		if err != nil {
 			return nil, err
 		}
-		c.cc.Connect() // so that it is known whether anybody is there, and who
 		p.connections[f.file.Endpoint] = c
 		made.conn = c
 	}

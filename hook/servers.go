@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -51,12 +52,23 @@ type servers struct {
 
 	mu   sync.Mutex // guards what follows
 	seen map[string]identity
-	from map[string]string // :: plugin → the cgroup by which it was looked for last
+	from map[string]looked // :: plugin → how it was looked for last
 }
+
+// looked is how the server of a plugin was looked for.
+type looked struct {
+	cgroup string
+	found  bool
+	at     time.Time
+}
+
+// lookAgain is how long a server that is none of the objects is not looked for again:
+// that takes a look at all that are known.
+const lookAgain = time.Second
 
 // readServers reads what was kept. The servers work without it, whatever the error.
 func readServers(path string) (*servers, error) {
-	s := &servers{path: path, seen: map[string]identity{}, from: map[string]string{}}
+	s := &servers{path: path, seen: map[string]identity{}, from: map[string]looked{}}
 	if path == "" {
 		return s, nil
 	}
@@ -106,6 +118,13 @@ func (s *servers) get(plugin string) (identity, bool) {
 	return who, ok
 }
 
+// identifyAll finds out what serves each of the plugins.
+func (p *Plugins) identifyAll() {
+	for _, pl := range p.table.Load().plugins {
+		p.identify(pl)
+	}
+}
+
 // identify finds out what serves p, if that is one of the objects that are known. It
 // is quick where nothing has changed.
 func (p *Plugins) identify(pl *plugin) {
@@ -114,10 +133,15 @@ func (p *Plugins) identify(pl *plugin) {
 		return
 	}
 	s := p.servers
+	now := time.Now()
 	s.mu.Lock()
-	known := s.from[pl.name] == *cgroup
+	last := s.from[pl.name]
+	again := last.cgroup != *cgroup || !last.found && now.Sub(last.at) > lookAgain
+	if again {
+		s.from[pl.name] = looked{cgroup: *cgroup, at: now}
+	}
 	s.mu.Unlock()
-	if known {
+	if !again {
 		return
 	}
 	facts := p.memory.withUID(*cgroup)
@@ -134,7 +158,7 @@ func (p *Plugins) identify(pl *plugin) {
 		delete(who.Labels, name)
 	}
 	s.mu.Lock()
-	s.from[pl.name] = *cgroup
+	s.from[pl.name] = looked{cgroup: *cgroup, found: true}
 	s.mu.Unlock()
 	if err := s.learn(pl.name, who); err != nil {
 		p.tellOnce(Trouble{What: "what serves the plugins cannot be kept; after a restart of criproxy it may be refused because of them", Err: err})

@@ -265,6 +265,80 @@ func TestStoreLeakAndForgettingOnAFailedStop(t *testing.T) {
 	assert.Empty(t, known(), "with the pod goes what lies in it")
 }
 
+// Crash list, 7: it told of a start that had failed as of any other.
+func TestPostHooksFiredThoughTheCallFailed(t *testing.T) {
+	w := newWorld(t)
+	var mu sync.Mutex
+	var told []string
+	post := func(ctx context.Context, _ *plugin.Container) (*plugin.ContainerAnswer, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		of := plugin.CallOf(ctx)
+		told = append(told, of.Point+" "+of.Code+" "+of.Message)
+		return nil, status.Error(codes.Internal, "after the call, this refuses nothing")
+	}
+	w.plug(plugin.Plugin{Name: "post", Fail: true, PostStartContainer: post, PostStopContainer: post, PostRemoveContainer: post})
+	config := podConfig("web")
+	id, err := w.create(w.run(config), config, containerConfig())
+	require.NoError(t, err)
+	w.wire.failing(func(method string) error {
+		if method == "StartContainer" {
+			return status.Error(codes.FailedPrecondition, "no such command")
+		}
+		return nil
+	})
+	_, err = w.client.StartContainer(w.ctx(), &runtimeapi.StartContainerRequest{ContainerId: id})
+	assert.Equal(t, "rpc error: code = FailedPrecondition desc = no such command", err.Error(), "the runtime's own words")
+	w.wire.failing(nil)
+	_, err = w.client.StartContainer(w.ctx(), &runtimeapi.StartContainerRequest{ContainerId: id})
+	require.NoError(t, err)
+	_, err = w.client.RemoveContainer(w.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"PostStartContainer FailedPrecondition no such command", "PostStartContainer OK ", "PostRemoveContainer OK "}, told)
+}
+
+// Crash list, 8: kubelet stops a pod as often as it likes, and was heard once.
+func TestTheSecondStopOfAPodHadNoHook(t *testing.T) {
+	w := newWorld(t)
+	stops := make(chan *plugin.Pod, 3)
+	w.plug(plugin.Plugin{Name: "post", PostStopPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
+		stops <- p
+		return nil, nil
+	}})
+	pod := w.run(podConfig("web"))
+	for range 3 {
+		_, err := w.client.StopPodSandbox(w.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod})
+		require.NoError(t, err)
+		assert.Equal(t, "/kubepods/web", (<-stops).GetCgroupParent())
+	}
+}
+
+// What was asked for and refused, or failed, was remembered as if it had been done.
+func TestWhatWasRefusedIsNotRemembered(t *testing.T) {
+	w := newWorld(t)
+	got := make(chan int64, 10)
+	w.plug(plugin.Plugin{Name: "look", Fail: true, PreUpdateContainerResources: func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
+		got <- c.GetContainerResources().GetMemoryLimitInBytes()
+		if c.GetContainerResources().GetMemoryLimitInBytes() > 1<<30 {
+			return nil, status.Error(codes.ResourceExhausted, "too much")
+		}
+		return nil, nil
+	}})
+	config := podConfig("web")
+	id, err := w.create(w.run(config), config, containerConfig())
+	require.NoError(t, err)
+	update := func(r *runtimeapi.LinuxContainerResources) error {
+		_, err := w.client.UpdateContainerResources(w.ctx(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
+		return err
+	}
+	require.Error(t, update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 2 << 30}))
+	w.wire.failing(func(string) error { return status.Error(codes.Internal, "out of order") })
+	require.Error(t, update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 3 << 20}))
+	w.wire.failing(nil)
+	require.NoError(t, update(&runtimeapi.LinuxContainerResources{CpuShares: 5}))
+	assert.Equal(t, []int64{2 << 30, 3 << 20, 1 << 20}, []int64{<-got, <-got, <-got})
+}
+
 // After a restart, what a plugin wanted of a container was dropped, since nothing was
 // known of its resources.
 func TestLossyFailover(t *testing.T) {
@@ -315,6 +389,11 @@ func Test4MiB(t *testing.T) {
 	got := w.runtime.Calls("RunPodSandbox")[0].Request.(*runtimeapi.RunPodSandboxRequest).GetConfig().GetAnnotations()
 	assert.Equal(t, "x", got["small"])
 	assert.Len(t, got["large"], 5<<20)
+
+	// The list by which it found out what there is failed as well.
+	w.stop()
+	w.start()
+	w.until("it has been looked up", func() bool { return w.plugins.State().Known["sandbox"] == 1 })
 }
 
 func TestMetadataDropped(t *testing.T) {

@@ -85,6 +85,37 @@ func TestPluginsAreAskedAboutEachRuntimeByFrontNames(t *testing.T) {
 	})
 }
 
+// KoordRuntimeProxy lived on without ever listening if its runtime came later.
+func TestAbsentBackend(t *testing.T) {
+	n := newNode(t, nil, machineConfig{absent: true})
+	n.plug(plugin.Plugin{Name: "tier", Fail: true, PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
+		a := plugin.EchoPod(p)
+		a.Annotations["tier"] = "low"
+		return a, nil
+	}})
+	_, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
+	assertCode(t, codes.Unavailable, err)
+	n.runtimes[0].start()
+	eventually(t, "the pod runs", func() bool {
+		_, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
+		return err == nil
+	})
+	assert.Equal(t, "low", n.runtimes[0].Pods()[0].GetAnnotations()["tier"])
+}
+
+// Through KoordRuntimeProxy a client of the older version got no hooks.
+func TestAClientOfAnOlderVersionGetsTheSameHooks(t *testing.T) {
+	n := newNode(t, nil)
+	n.plug(plugin.Plugin{Name: "tier", Fail: true, PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
+		a := plugin.EchoPod(p)
+		a.Annotations["tier"] = "low"
+		return a, nil
+	}})
+	require.NoError(t, n.cc.Invoke(n.ctx(), "/runtime.v1alpha2.RuntimeService/RunPodSandbox",
+		&runtimeapi.RunPodSandboxRequest{Config: podConfig("web")}, &runtimeapi.RunPodSandboxResponse{}))
+	assert.Equal(t, "low", n.runtimes[0].Pods()[0].GetAnnotations()["tier"])
+}
+
 // What was there before the proxy is looked up, also on a runtime that is not the
 // primary, and in both modes.
 func TestAfterARestartPluginsAreToldWhatWasThereBefore(t *testing.T) {

@@ -1,0 +1,194 @@
+package hook_test
+
+import (
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/hook/hookapi"
+)
+
+// What follows says once more, in typed code and one field after the other, what an answer makes of a request: the
+// checklist of KoordRuntimeProxy's semantics, as the fuzzer holds the package against it.
+
+// modelPod is what a RunPodSandbox becomes.
+func modelPod(in *runtimeapi.RunPodSandboxRequest, a *hookapi.PodSandboxHookResponse) *runtimeapi.RunPodSandboxRequest {
+	out := proto.CloneOf(in)
+	config := func() *runtimeapi.PodSandboxConfig {
+		if out.Config == nil {
+			out.Config = &runtimeapi.PodSandboxConfig{}
+		}
+		return out.Config
+	}
+	linux := func() *runtimeapi.LinuxPodSandboxConfig {
+		if config().Linux == nil {
+			out.Config.Linux = &runtimeapi.LinuxPodSandboxConfig{}
+		}
+		return out.Config.Linux
+	}
+	modelMap(a.GetLabels(), out.GetConfig().GetLabels(), func(m map[string]string) { config().Labels = m })
+	modelMap(a.GetAnnotations(), out.GetConfig().GetAnnotations(), func(m map[string]string) { config().Annotations = m })
+	if p := a.GetCgroupParent(); p != "" && p != in.GetConfig().GetLinux().GetCgroupParent() {
+		linux().CgroupParent = p
+	}
+	was := in.GetConfig().GetLinux().GetResources()
+	modelResources(was, was, a.GetResources(), func(r *runtimeapi.LinuxContainerResources) { linux().Resources = r })
+	return out
+}
+
+// modelContainer is what a CreateContainer becomes.
+func modelContainer(in *runtimeapi.CreateContainerRequest, a *hookapi.ContainerResourceHookResponse) *runtimeapi.CreateContainerRequest {
+	out := proto.CloneOf(in)
+	config := func() *runtimeapi.ContainerConfig {
+		if out.Config == nil {
+			out.Config = &runtimeapi.ContainerConfig{}
+		}
+		return out.Config
+	}
+	modelMap(a.GetContainerAnnotations(), out.GetConfig().GetAnnotations(), func(m map[string]string) { config().Annotations = m })
+	was := in.GetConfig().GetLinux().GetResources()
+	modelResources(was, was, a.GetContainerResources(), func(r *runtimeapi.LinuxContainerResources) {
+		if config().Linux == nil {
+			out.Config.Linux = &runtimeapi.LinuxContainerConfig{}
+		}
+		out.Config.Linux.Resources = r
+	})
+	if p := a.GetPodCgroupParent(); p != "" && p != in.GetSandboxConfig().GetLinux().GetCgroupParent() {
+		if out.SandboxConfig == nil {
+			out.SandboxConfig = &runtimeapi.PodSandboxConfig{}
+		}
+		if out.SandboxConfig.Linux == nil {
+			out.SandboxConfig.Linux = &runtimeapi.LinuxPodSandboxConfig{}
+		}
+		out.SandboxConfig.Linux.CgroupParent = p
+	}
+	if envs, changed := modelEnvs(in.GetConfig().GetEnvs(), a.GetContainerEnvs()); changed {
+		config().Envs = envs
+	}
+	return out
+}
+
+// modelUpdate is what an UpdateContainerResources becomes, about a container of which the plugin was told what it was
+// made with and what the request says.
+func modelUpdate(in *runtimeapi.UpdateContainerResourcesRequest, made *runtimeapi.ContainerConfig, a *hookapi.ContainerResourceHookResponse) *runtimeapi.UpdateContainerResourcesRequest {
+	out := proto.CloneOf(in)
+	told := proto.CloneOf(made.GetLinux().GetResources())
+	over := proto.CloneOf(in.GetLinux())
+	if over == nil {
+		over = &runtimeapi.LinuxContainerResources{}
+	}
+	if len(over.HugepageLimits) > 0 {
+		told.HugepageLimits = nil // a list is taken as a whole
+	}
+	proto.Merge(told, over)
+	modelResources(in.GetLinux(), told, a.GetContainerResources(), func(r *runtimeapi.LinuxContainerResources) { out.Linux = r })
+	annotations := maps.Clone(made.GetAnnotations())
+	maps.Copy(annotations, in.GetAnnotations())
+	for k, v := range a.GetContainerAnnotations() {
+		if has, ok := annotations[k]; !ok || has != v {
+			if out.Annotations == nil {
+				out.Annotations = map[string]string{}
+			}
+			out.Annotations[k] = v
+		}
+	}
+	return out
+}
+
+// modelMap merges a map key by key.
+func modelMap(answer, was map[string]string, set func(map[string]string)) {
+	is := maps.Clone(was)
+	if is == nil {
+		is = map[string]string{}
+	}
+	maps.Copy(is, answer)
+	if !maps.Equal(is, was) {
+		set(is)
+	}
+}
+
+// modelResources sets what an answer wants to be otherwise than told.
+func modelResources(in, told *runtimeapi.LinuxContainerResources, a *hookapi.LinuxContainerResources, set func(*runtimeapi.LinuxContainerResources)) {
+	if a == nil {
+		return
+	}
+	out := proto.CloneOf(in)
+	if out == nil {
+		out = &runtimeapi.LinuxContainerResources{}
+	}
+	changed := false
+	number := func(want, is int64, holds bool, to *int64) {
+		if holds && want != is {
+			*to, changed = want, true
+		}
+	}
+	number(a.CpuPeriod, told.GetCpuPeriod(), a.CpuPeriod > 0, &out.CpuPeriod)
+	number(a.CpuQuota, told.GetCpuQuota(), a.CpuQuota != 0, &out.CpuQuota)
+	number(a.CpuShares, told.GetCpuShares(), a.CpuShares > 0, &out.CpuShares)
+	number(a.MemoryLimitInBytes, told.GetMemoryLimitInBytes(), a.MemoryLimitInBytes > 0, &out.MemoryLimitInBytes)
+	number(a.MemorySwapLimitInBytes, told.GetMemorySwapLimitInBytes(), a.MemorySwapLimitInBytes > 0, &out.MemorySwapLimitInBytes)
+	number(a.OomScoreAdj, told.GetOomScoreAdj(), a.OomScoreAdj != 0 && a.OomScoreAdj >= -1000 && a.OomScoreAdj <= 1000, &out.OomScoreAdj)
+	if a.CpusetCpus != told.GetCpusetCpus() {
+		out.CpusetCpus, changed = a.CpusetCpus, true
+	}
+	if a.CpusetMems != told.GetCpusetMems() {
+		out.CpusetMems, changed = a.CpusetMems, true
+	}
+	for k, v := range a.Unified {
+		if has, ok := told.GetUnified()[k]; !ok || has != v {
+			if out.Unified == nil {
+				out.Unified = map[string]string{}
+			}
+			out.Unified[k], changed = v, true
+		}
+	}
+	var limits []*runtimeapi.HugepageLimit
+	for _, l := range a.HugepageLimits {
+		limits = append(limits, &runtimeapi.HugepageLimit{PageSize: l.PageSize, Limit: l.Limit})
+	}
+	if len(limits) > 0 && !slices.EqualFunc(limits, told.GetHugepageLimits(), func(a, b *runtimeapi.HugepageLimit) bool {
+		return a.PageSize == b.PageSize && a.Limit == b.Limit
+	}) {
+		out.HugepageLimits, changed = limits, true
+	}
+	if changed {
+		set(out)
+	}
+}
+
+// modelEnvs replaces an environment: what is there keeps its place, what is new comes after it.
+func modelEnvs(was []*runtimeapi.KeyValue, answer map[string]string) (is []*runtimeapi.KeyValue, changed bool) {
+	if len(answer) == 0 {
+		return nil, false
+	}
+	told := map[string]string{} // the last one counts, if it is text
+	there := map[string]bool{}
+	for _, kv := range was {
+		delete(told, kv.Key)
+		there[kv.Key] = true
+		if utf8.Valid(kv.Value) {
+			told[kv.Key] = string(kv.Value)
+		}
+	}
+	for _, kv := range was {
+		want, wanted := answer[kv.Key]
+		has, known := told[kv.Key]
+		switch {
+		case !wanted && known:
+			changed = true
+		case wanted && (!known || has != want):
+			is, changed = append(is, &runtimeapi.KeyValue{Key: kv.Key, Value: []byte(want)}), true
+		default:
+			is = append(is, kv)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(answer)) {
+		if !there[key] {
+			is, changed = append(is, &runtimeapi.KeyValue{Key: key, Value: []byte(answer[key])}), true
+		}
+	}
+	return is, changed
+}
