@@ -38,6 +38,10 @@ type Options struct {
 	// what it says goes before that. Optional.
 	Schema *codec.Schema
 
+	// BuiltIn is what there is in place of the CRI that this program is built with, as a
+	// criproxy of another time had it. Optional.
+	BuiltIn *codec.Schema
+
 	// Rules are said of the fields and methods that it brings, or in place of what
 	// cri.yaml says. See [director.Profile.Extend]. Optional.
 	Rules *director.Profile
@@ -51,6 +55,10 @@ func Config(o Options) (director.Config, error) {
 		return director.Config{}, fmt.Errorf("the built-in cri.yaml: %w", err)
 	}
 	schema := Schema()
+	if o.BuiltIn != nil {
+		schema = o.BuiltIn
+		p, _ = p.Fit(schema)
+	}
 	if o.Schema != nil {
 		schema = o.Schema.Join(schema)
 		p, _ = p.Fit(schema) // of fields and methods that are gone there is nothing to say

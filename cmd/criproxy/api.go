@@ -20,13 +20,24 @@ const fromReflection = "reflection"
 // reflectTimeout bounds how long a start waits for a backend that tells.
 const reflectTimeout = 15 * time.Second
 
-// api returns what the proxy is to do with which API, its backends yet to be filled
-// in: CRI, as it is built in or as newer descriptors have it, or what a profile says.
-func (c *Config) api() (director.Config, error) {
+// api is what a proxy is to do with which API.
+type api struct {
+	director.Config               // its backends yet to be filled in
+	own             *codec.Schema // what the configuration brings; nil for what is built in
+}
+
+// api returns what the proxy is to do: with CRI, as it is built in or as newer
+// descriptors have it, or what a profile says.
+func (c *Config) api() (api, error) {
 	schema, err := c.schema()
 	if err != nil {
-		return director.Config{}, err
+		return api{}, err
 	}
+	d, err := c.described(schema)
+	return api{d, schema}, err
+}
+
+func (c *Config) described(schema *codec.Schema) (director.Config, error) {
 	o := c.options()
 	o.Schema = schema
 	if c.Profile == "" {

@@ -100,7 +100,7 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 func (c *Config) stackKey(i int) string {
 	b := c.Backends[i]
 	b.Handlers, b.Maps, b.Credentials = nil, nil, false // what the director does, not the stack
-	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.EventInterval, c.StateDir, c.files(), c.ProtoPath, c.Rules})
+	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.EventInterval, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.sources, c.Rules})
 	if err != nil {
 		panic(err) // strings, numbers and booleans
 	}

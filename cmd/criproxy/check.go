@@ -122,12 +122,12 @@ func (c *Config) examine(ctx context.Context) (*report, error) {
 
 // examineProfile compiles the profile for two backends that nobody connects to.
 func (c *Config) examineProfile() (*report, error) {
-	d, err := c.api()
+	a, err := c.api()
 	if err != nil {
 		return nil, err
 	}
-	d.Backends = []director.Backend{{}, {Name: "NAME"}}
-	dir, err := director.New(d)
+	a.Backends = []director.Backend{{}, {Name: "NAME"}}
+	dir, err := director.New(a.Config)
 	if err != nil {
 		return nil, err
 	}

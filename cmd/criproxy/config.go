@@ -6,10 +6,13 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/strict"
@@ -107,7 +110,7 @@ type Config struct {
 	UnsafeRaw bool `yaml:"unsafeRaw"`
 
 	// Hooks is the folder in which plugins register: those that may change or refuse
-	// calls. Optional: /etc/runtime/hookserver.d; "none" asks nobody.
+	// calls. Optional: /etc/runtime/hookserver.d, or none with Profile; "none" asks nobody.
 	Hooks string `yaml:"hooks"`
 
 	// HookSkipLabel is the label, as KEY=VALUE, of pods that no plugin is asked about.
@@ -118,7 +121,9 @@ type Config struct {
 	// is what kubelet takes at most.
 	MaxMessageBytes int `yaml:"maxMessageBytes"`
 
-	dry bool // nothing will be connected to
+	dry     bool          // nothing will be connected to
+	sources []string      // what Profile and Proto held when it was checked
+	builtIn *codec.Schema // for tests of what a criproxy of another time would do; nil for this one's
 }
 
 // CaptureConfig is a file of calls. docs/capture.md describes it.
@@ -314,7 +319,9 @@ func (c *Config) check() error {
 	}
 	switch {
 	case c.Hooks == "":
-		c.Hooks = DefaultHooks
+		if c.Profile == "" { // plugins are about pods and containers
+			c.Hooks = DefaultHooks
+		}
 	case c.Hooks == "none":
 		c.Hooks = ""
 	case !filepath.IsAbs(c.Hooks):
@@ -333,6 +340,7 @@ func (c *Config) check() error {
 		c.MaxMessageBytes = director.DefaultMaxMessage
 	}
 	c.checkCapture(fail)
+	c.sources = c.files()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -365,6 +373,9 @@ func (c *Config) needsRestart(next *Config) []string {
 	}
 	if c.FlightRecorder != next.FlightRecorder || c.UnsafeRaw != next.UnsafeRaw {
 		all = append(all, "flightRecorder, unsafeRaw: what is recorded, and how much of it")
+	}
+	if !slices.Equal(c.sources, next.sources) || !reflect.DeepEqual(c.Rules, next.Rules) {
+		all = append(all, "profile, proto, rules: what of them names fields and secrets in what is recorded; calls go by the new ones")
 	}
 	if c.Capture != next.Capture {
 		all = append(all, fmt.Sprintf("capture: %s, was %s", orNone(next.Capture.Path), orNone(c.Capture.Path)))
@@ -434,7 +445,7 @@ func checkSocketPath(path string) error {
 
 // options are the parts of c that are CRI's.
 func (c *Config) options() criadapter.Options {
-	o := criadapter.Options{StreamURL: c.StreamURL}
+	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.builtIn}
 	if o.StreamURL == "" && c.StreamPort != 0 {
 		o.StreamURL = "http://" + net.JoinHostPort(criadapter.NodeAddress(), fmt.Sprint(c.StreamPort))
 	}

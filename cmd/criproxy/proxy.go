@@ -60,11 +60,14 @@ func newProxy(cfg *Config) (*proxy, error) {
 	p := &proxy{metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
 	p.show()
 	contain.Notify(logPanic)
-	var err error
-	if p.record, err = newRecording(cfg); err != nil {
+	a, err := cfg.api()
+	if err != nil {
 		return nil, err
 	}
-	s, d, err := build(cfg, nil, p.tracer())
+	if p.record, err = newRecording(cfg, a); err != nil {
+		return nil, err
+	}
+	s, d, err := build(cfg, a, nil, p.tracer())
 	if err != nil {
 		return nil, err
 	}
@@ -111,12 +114,9 @@ func (p *proxy) tracer() director.Tracer {
 
 // build makes the backends of cfg, those of old where nothing about them has
 // changed, and what the director needs to know.
-func build(cfg *Config, old *setup, tracer director.Tracer) (*setup, director.Config, error) {
+func build(cfg *Config, a api, old *setup, tracer director.Tracer) (*setup, director.Config, error) {
 	s := &setup{cfg: cfg}
-	d, err := cfg.api()
-	if err != nil {
-		return nil, d, err
-	}
+	d := a.Config
 	d.MaxMessage = cfg.MaxMessageBytes
 	d.NativeNames = cfg.IDs == idsNative
 	d.Withheld = logWithheld()
@@ -124,6 +124,7 @@ func build(cfg *Config, old *setup, tracer director.Tracer) (*setup, director.Co
 	for i := range cfg.Backends {
 		b := old.reuse(cfg, i)
 		if b == nil {
+			var err error
 			if b, err = newBackend(cfg, i, d); err != nil {
 				s.discard(old)
 				return nil, d, err
@@ -197,11 +198,15 @@ func (p *proxy) reload(cfg *Config) error {
 			}
 		}
 	}
+	a, err := cfg.api()
+	if err != nil {
+		return err
+	}
 	opened, err := p.openNew(cfg)
 	if err != nil {
 		return err
 	}
-	s, d, err := build(cfg, old, p.tracer())
+	s, d, err := build(cfg, a, old, p.tracer())
 	if err == nil {
 		if err = p.director.Reload(d); err != nil {
 			s.discard(old)

@@ -36,12 +36,11 @@ type recording struct {
 
 // newRecording builds the flight recorder that cfg wants. Secrets of the profile are
 // not recorded.
-func newRecording(cfg *Config) (*recording, error) {
-	profile, schema, err := criSchema()
-	if err != nil {
-		return nil, err
+func newRecording(cfg *Config, a api) (*recording, error) {
+	r := &recording{cfg: cfg, profile: a.Profile, schema: a.Profile.AllVersions(a.Schema)}
+	if len(a.own.Methods()) > 0 {
+		r.descriptors = a.own.Descriptors()
 	}
-	r := &recording{cfg: cfg, profile: profile, schema: schema}
 	return r, r.open()
 }
 
