@@ -32,6 +32,7 @@ type report struct {
 	Methods  []methodReport  `json:"methods"`
 	Warnings []string        `json:"warnings,omitempty"`
 	Errors   []string        `json:"errors,omitempty"`
+	Drift    *driftReport    `json:"drift,omitempty"` // with -drift
 }
 
 type backendReport struct {
@@ -53,6 +54,7 @@ type methodReport struct {
 func check(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs, f := newFlags()
 	asJSON := fs.Bool("json", false, "print the report as JSON")
+	withDrift := fs.Bool("drift", false, "show what the profile does not know: fields that look like ids and have no rule, and what the criproxy that serves has seen")
 	if err := f.parse(fs, args, out); err != nil {
 		return err
 	}
@@ -65,6 +67,11 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if *withDrift {
+		if r.Drift, err = cfg.findDrift(ctx); err != nil {
+			return err
+		}
+	}
 	if *asJSON {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
@@ -73,6 +80,9 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 		}
 	} else {
 		r.print(out)
+		if r.Drift != nil {
+			r.Drift.print(out)
+		}
 	}
 	if len(r.Errors) > 0 {
 		return errors.New(strings.Join(r.Errors, "\n"))

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -266,4 +267,45 @@ func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
 	for f := p.record.rec.Follow(true); f.TryNext(&ev); {
 		assert.NotContains(t, string(ev.Payload), "hunter2")
 	}
+}
+
+func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
+	n := newerNode(t, nil)
+	pod := n.run(0, "one", 1)
+	_, err := n.CheckpointPod(n.ctx(), &runtimeapi.CheckpointPodRequest{PodSandboxId: pod.sandbox, OutputPath: "/p", ContainerIds: pod.containers})
+	require.NoError(t, err)
+	n.imageRef("beta.io/sha256:1")
+	var where []string
+	for _, f := range n.proxy.drift.Findings() {
+		where = append(where, f.Kind+" "+f.Where)
+		assert.NotZero(t, f.Count)
+	}
+	assert.Equal(t, []string{"method /runtime.v1.RuntimeService/CheckpointPod", "field ImageSpec field 20"}, where,
+		"a whole pod's life, and nothing else is drift")
+
+	l, err := net.Listen("unix", n.cfg.Admin)
+	require.NoError(t, err)
+	served := &admin{mux: n.proxy.admin.mux, listener: l}
+	defer served.start()()
+	r, err := n.cfg.findDrift(t.Context())
+	require.NoError(t, err)
+	assert.True(t, r.Running)
+	assert.Equal(t, n.proxy.drift.Findings(), r.Seen)
+	assert.Empty(t, r.Uncovered)
+	var out strings.Builder
+	r.print(&out)
+	assert.Contains(t, out.String(), "method /runtime.v1.RuntimeService/CheckpointPod, seen 1 times, first in")
+
+	// With the newer file all of it is known.
+	file := filepath.Join(t.TempDir(), "cri.binpb")
+	require.NoError(t, os.WriteFile(file, criadapter.Schema().Descriptors(), 0o600))
+	next := *n.cfg
+	next.Proto = []string{file}
+	require.NoError(t, next.check())
+	require.NoError(t, n.proxy.reload(&next))
+	assert.Empty(t, n.proxy.drift.Findings())
+	n.isUp(1)
+	n.imageRef("beta.io/sha256:1")
+	assert.Empty(t, n.proxy.drift.Findings())
+	assert.NotEmpty(t, n.cfg.needsRestart(&next), "what is recorded goes by the old file until a restart")
 }

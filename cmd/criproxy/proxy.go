@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/drift"
 	"github.com/criproxy/criproxy/hook"
 	"github.com/criproxy/criproxy/internal/contain"
 )
@@ -29,6 +30,7 @@ type proxy struct {
 	hooks    *hook.Plugins // nil if there are to be none
 	calls    *generations
 	record   *recording
+	drift    *drift.Watch
 	errors   lastErrors
 	metrics  *metrics
 	draining atomic.Bool              // no new calls are taken
@@ -67,6 +69,9 @@ func newProxy(cfg *Config) (*proxy, error) {
 	if p.record, err = newRecording(cfg, a); err != nil {
 		return nil, err
 	}
+	if p.drift, err = drift.New(cfg.drift(a.Config)); err != nil {
+		return nil, err
+	}
 	s, d, err := build(cfg, a, nil, p.tracer())
 	if err != nil {
 		return nil, err
@@ -100,12 +105,13 @@ func newProxy(cfg *Config) (*proxy, error) {
 	p.admin = newAdmin(p)
 	p.admin.serveHooks(p.hooks)
 	p.admin.serveStatus(p)
+	p.admin.serveDrift(p.drift)
 	return p, nil
 }
 
 // tracer returns what is shown the calls.
 func (p *proxy) tracer() director.Tracer {
-	all := observers{p.metrics, &p.errors}
+	all := observers{p.metrics, &p.errors, p.drift}
 	if t := p.record.tracer(); t != nil {
 		all = append(all, t)
 	}
@@ -221,6 +227,9 @@ func (p *proxy) reload(cfg *Config) error {
 	// From here on nothing can fail.
 	p.now.Store(s)
 	p.metrics.know(d)
+	if err := p.drift.Update(cfg.drift(d)); err != nil { // the director has taken the same profile
+		klog.ErrorS(err, "What clients and backends send is still compared with the old profile")
+	}
 	p.replaceSockets(cfg, opened)
 	p.replaceBackends(old, s)
 	return nil

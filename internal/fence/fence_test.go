@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"inspect":             {"codec", "capture"},
 	"replay":              {"codec", "capture", "inspect"},
 	"director":            {"codec", "rewrite", "known", "internal/strict", "internal/suggest", "internal/contain"},
+	"drift":               {"codec", "rewrite", "director"},
 	"criadapter":          {"codec", "rewrite", "known", "director", "inspect", "hook", "hook/hookapi"},
 	"hook/hookapi":        {"codec"},
 	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
@@ -34,7 +35,7 @@ var mayImport = map[string][]string{
 	"internal/fakecri":    {"codec"},
 	"internal/muxtest":    {"codec", "rewrite", "director"}, // for tests only
 	"internal/fence":      {},
-	"cmd/criproxy":        {"codec", "known", "director", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/contain"},
+	"cmd/criproxy":        {"codec", "known", "director", "drift", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/contain"},
 }
 
 // reserved are modules that only some packages may use, and why.
@@ -45,7 +46,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", []string{"cmd/criproxy"}, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", []string{"criadapter", "internal/fakecri", "cmd/criproxy"}, "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", []string{"codec", "known", "director", "criadapter", "hook", "hook/plugin", "capture", "inspect", "replay", "internal/contain", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", []string{"codec", "known", "director", "drift", "criadapter", "hook", "hook/plugin", "capture", "inspect", "replay", "internal/contain", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
 	{"testing", []string{"internal/muxtest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }

@@ -1,0 +1,11 @@
+// Package drift finds what an API has that its profile does not know: methods and
+// fields that came with a newer version, and fields that look as if they held an id
+// though no rule says so.
+//
+//	w := drift.New(drift.Config{Profile: p, Schema: s, Backends: names, Found: log})
+//	director.Config{..., Tracer: w}
+//
+// A [Watch] looks at some calls of each method, on the client's leg, and changes
+// nothing. [Uncovered] needs no calls: it lists the fields of the descriptors that
+// look like ids and have no rule.
+package drift

@@ -1,0 +1,159 @@
+package drift
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// table is what a profile knows. It is immutable.
+type table struct {
+	packages []string // of the API, each with a slash before and a dot after it
+	schema   *codec.Schema
+	kinds    []string
+	kindOf   func(protoreflect.FieldDescriptor) string
+	byName   map[string][]protoreflect.FieldDescriptor // :: "Message.field"
+	open     map[protoreflect.FullName]bool            // fields of text that no rule covers
+	prefixes []string                                  // of front names
+}
+
+func compile(cfg Config) (*table, error) {
+	t := &table{
+		schema: cfg.Profile.AllVersions(cfg.Schema),
+		byName: map[string][]protoreflect.FieldDescriptor{},
+		open:   map[protoreflect.FullName]bool{},
+	}
+	for _, v := range cfg.Profile.Versions {
+		t.packages = append(t.packages, "/"+v.Package+".")
+	}
+	for kind, form := range cfg.Profile.Names {
+		t.kinds = append(t.kinds, kind)
+		if form.Map != "" {
+			continue
+		}
+		for _, name := range cfg.Backends {
+			if name != "" {
+				t.prefixes = append(t.prefixes, strings.NewReplacer("{backend}", name, "{name}", "").Replace(form.Front))
+			}
+		}
+	}
+	var err error
+	if t.kindOf, err = director.Kinds(cfg.Profile, cfg.Schema); err != nil {
+		return nil, err
+	}
+	open, err := director.Unclassified(cfg.Profile, cfg.Schema)
+	if err != nil {
+		return nil, err
+	}
+	unclassified := map[string]bool{}
+	for _, where := range open {
+		unclassified[where] = true
+	}
+	var roots []protoreflect.MessageDescriptor
+	for _, m := range cfg.Schema.Methods() {
+		if t.ours(m.Name) {
+			roots = append(roots, m.Input, m.Output)
+		}
+	}
+	for _, md := range rewrite.Reachable(roots) {
+		for i := range md.Fields().Len() {
+			fd := md.Fields().Get(i)
+			name := string(md.Name()) + "." + string(fd.Name())
+			t.byName[name] = append(t.byName[name], fd)
+			if unclassified[name] && holdsStrings(fd) {
+				t.open[fd.FullName()] = true
+			}
+		}
+	}
+	return t, nil
+}
+
+// ours reports whether a method is of the API.
+func (t *table) ours(method string) bool {
+	for _, p := range t.packages {
+		if strings.HasPrefix(method, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxDepth bounds how deep messages are looked into.
+const maxDepth = 20
+
+// scan tells found what of a message the profile does not know. b may end early.
+func (t *table) scan(md protoreflect.MessageDescriptor, b []byte, depth int, found func(Finding)) {
+	for len(b) > 0 && depth < maxDepth {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return
+		}
+		m := protowire.ConsumeFieldValue(num, typ, b[n:])
+		if m < 0 {
+			return
+		}
+		var value []byte
+		if typ == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(b[n:])
+		}
+		if fd := md.Fields().ByNumber(num); fd == nil {
+			found(t.unknown(md, num, value))
+		} else if t.kindOf(fd) == "" {
+			t.field(fd, value, depth, found)
+		}
+		b = b[n+m:]
+	}
+}
+
+func (t *table) field(fd protoreflect.FieldDescriptor, value []byte, depth int, found func(Finding)) {
+	switch {
+	case len(value) == 0:
+	case t.open[fd.FullName()]:
+		if fd.IsMap() {
+			value = mapValue(value)
+		}
+		if len(value) > 0 && (looksLikeID(fd) || t.prefix(value) != "") {
+			found(Finding{Kind: ID, Where: string(fd.ContainingMessage().Name()) + "." + string(fd.Name()), Suggest: t.ruleFor(fd)})
+		}
+	case fd.IsMap():
+		if md := fd.MapValue().Message(); md != nil {
+			t.scan(md, mapValue(value), depth+1, found)
+		}
+	case fd.Kind() == protoreflect.MessageKind:
+		t.scan(fd.Message(), value, depth+1, found)
+	}
+}
+
+// mapValue is the value of a map's entry.
+func mapValue(entry []byte) (value []byte) {
+	for len(entry) > 0 {
+		num, typ, n := protowire.ConsumeTag(entry)
+		if n < 0 {
+			return nil
+		}
+		m := protowire.ConsumeFieldValue(num, typ, entry[n:])
+		if m < 0 {
+			return nil
+		}
+		if num == 2 && typ == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(entry[n:])
+		}
+		entry = entry[n+m:]
+	}
+	return value
+}
+
+// prefix returns the backend's prefix that a value begins with, if it does.
+func (t *table) prefix(value []byte) string {
+	for _, p := range t.prefixes {
+		if len(value) > len(p) && string(value[:len(p)]) == p {
+			return p
+		}
+	}
+	return ""
+}

@@ -1,0 +1,197 @@
+package drift
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+)
+
+// Config says what is known.
+type Config struct {
+	Profile  *director.Profile
+	Schema   *codec.Schema
+	Backends []string // their names
+
+	// Found is told of each finding once, when it is seen first. It must return at
+	// once. Optional.
+	Found func(Finding)
+}
+
+// How much is looked at: of each method the first calls, and then one in a while; of
+// a call the first messages in a direction, and of those the beginning.
+const (
+	firstCalls  = 32
+	pause       = 5 * time.Second
+	maxMessages = 8
+	maxBytes    = 256 << 10
+	maxFindings = 1000 // of a client that makes up methods
+)
+
+// A Watch is a [director.Tracer] that collects findings. It is safe for concurrent
+// use.
+type Watch struct {
+	found   func(Finding)
+	table   atomic.Pointer[table]
+	methods sync.Map // :: method → *turn
+
+	mu       sync.Mutex
+	findings map[[2]string]*Finding // :: kind, where
+}
+
+// New returns a watch that knows what cfg says. Its error is a mistake of the profile.
+func New(cfg Config) (*Watch, error) {
+	w := &Watch{found: cfg.Found, findings: map[[2]string]*Finding{}}
+	return w, w.Update(cfg)
+}
+
+// Update makes the watch know what cfg says, but for Found. What was found before and is
+// known now is forgotten.
+func (w *Watch) Update(cfg Config) error {
+	t, err := compile(cfg)
+	if err != nil {
+		return err
+	}
+	w.table.Store(t)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, f := range w.findings {
+		if t.knows(f) {
+			delete(w.findings, key)
+		}
+	}
+	w.methods.Clear()
+	return nil
+}
+
+// Findings are all that was found, the most serious first.
+func (w *Watch) Findings() []Finding {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := []Finding{}
+	for _, f := range w.findings {
+		all = append(all, *f)
+	}
+	order := []string{ID, Method, Field}
+	slices.SortFunc(all, func(a, b Finding) int {
+		return cmp.Or(slices.Index(order, a.Kind)-slices.Index(order, b.Kind), cmp.Compare(a.Where, b.Where))
+	})
+	return all
+}
+
+// turn says when a method is to be looked at again.
+type turn struct {
+	calls atomic.Int64
+	next  atomic.Int64 // Unix time in nanoseconds
+}
+
+func (w *Watch) due(method string) bool {
+	v, ok := w.methods.Load(method)
+	if !ok {
+		v, _ = w.methods.LoadOrStore(method, &turn{})
+	}
+	t := v.(*turn)
+	if t.calls.Add(1) <= firstCalls {
+		return true
+	}
+	now, next := time.Now().UnixNano(), t.next.Load()
+	return now >= next && t.next.CompareAndSwap(next, now+int64(pause))
+}
+
+// Begin is for the director.
+func (w *Watch) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	t := w.table.Load()
+	if !info.Client {
+		return ctx, nil
+	}
+	m := t.schema.Method(info.Method)
+	switch {
+	case m == nil && t.ours(info.Method):
+		w.add(info.Method, Finding{Kind: Method, Where: info.Method,
+			Suggest: "proto: [api.proto], a newer one that has this method; until then it passes to the primary as it is"})
+		return ctx, nil
+	case m == nil || !t.ours(info.Method) || !w.due(info.Method):
+		return ctx, nil
+	}
+	return ctx, &leg{watch: w, table: t, method: m, name: info.Method}
+}
+
+func (w *Watch) add(method string, f Finding) {
+	w.mu.Lock()
+	key := [2]string{f.Kind, f.Where}
+	old := w.findings[key]
+	if old == nil {
+		if len(w.findings) >= maxFindings {
+			w.mu.Unlock()
+			return
+		}
+		f.Method = method
+		old = &f
+		w.findings[key] = old
+	}
+	old.Count++
+	first := old.Count == 1
+	w.mu.Unlock()
+	if first && w.found != nil {
+		w.found(f)
+	}
+}
+
+// knows reports whether a finding is none any more.
+func (t *table) knows(f *Finding) bool {
+	switch f.Kind {
+	case Method:
+		return t.schema.Method(f.Where) != nil
+	case ID:
+		return !slices.ContainsFunc(t.byName[f.Where], func(fd protoreflect.FieldDescriptor) bool { return t.open[fd.FullName()] })
+	default:
+		return true // to be seen again, if it is still unknown
+	}
+}
+
+// unknown is the finding of a field that its message does not have.
+func (t *table) unknown(md protoreflect.MessageDescriptor, num protowire.Number, value []byte) Finding {
+	f := Finding{Kind: Field, Where: fmt.Sprintf("%s field %d", md.Name(), num),
+		Suggest: fmt.Sprintf("proto: [api.proto], a newer one in which %s has field %d; until then it passes as it is", md.FullName(), num)}
+	if p := t.prefix(value); p != "" {
+		f.Suggest += fmt.Sprintf(", though it seems to hold an id, with %s before it", p)
+	}
+	return f
+}
+
+// leg is one client's leg that is looked at.
+type leg struct {
+	watch             *Watch
+	table             *table
+	method            *codec.Method
+	name              string
+	requests, replies atomic.Int32
+}
+
+func (l *leg) Request(f *codec.Frame)     { l.look(&l.requests, l.method.Input, f) }
+func (l *leg) Reply(f *codec.Frame)       { l.look(&l.replies, l.method.Output, f) }
+func (l *leg) Header(metadata.MD)         {}
+func (l *leg) End(_ error, _ metadata.MD) {}
+
+func (l *leg) look(n *atomic.Int32, md protoreflect.MessageDescriptor, f *codec.Frame) {
+	if n.Add(1) > maxMessages {
+		return
+	}
+	seen := map[[2]string]bool{} // once a message
+	l.table.scan(md, f.AppendTo(nil, maxBytes), 0, func(f Finding) {
+		if key := [2]string{f.Kind, f.Where}; !seen[key] {
+			seen[key] = true
+			l.watch.add(l.name, f)
+		}
+	})
+}
