@@ -3,7 +3,11 @@ SHELL := /bin/bash
 export GOFLAGS := -buildvcs=false
 export GOTOOLCHAIN := local
 
-VERSION ?= devel
+# A tag, or what stands in for one: 0.0.0 and the commit. It is a version to dpkg and rpm, too.
+VERSION ?= $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' 2>/dev/null || \
+  echo 0.0.0-git$$(TZ=UTC git log -1 --format=%cd.%h --date=format-local:%Y%m%d%H%M%S 2>/dev/null || echo 0)))
+# All times in packages are that of the commit, so that two builds of one commit are the same bytes.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PROXY := bin/criproxy
 
 help: ## say what there is to make
@@ -12,12 +16,33 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build test unit integration bench fuzz lint testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible test unit integration bench fuzz lint testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
 run: build ## build it, and see it work: two runtimes in memory, a client, and the proxy between
 	$(PROXY) demo
+
+ARCHS ?= amd64 arm64
+DIST ?= dist
+NFPM := go tool -modfile=.ci/nfpm/go.mod nfpm package -f packaging/nfpm.yaml -t $(DIST)/
+BINARIES := $(ARCHS:%=$(DIST)/linux-%/criproxy)
+
+$(DIST)/linux-%/criproxy: FORCE
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $@ ./cmd/criproxy
+
+dist: $(BINARIES) ## static binaries for amd64 and arm64, and their checksums, in dist
+	cd $(DIST) && for a in $(ARCHS); do cp -p linux-$$a/criproxy criproxy-$(VERSION)-linux-$$a; done
+	cd $(DIST) && sha256sum $(ARCHS:%=criproxy-$(VERSION)-linux-%) > criproxy-$(VERSION).sha256
+
+deb: $(BINARIES) ## Debian packages, in dist
+	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(NFPM) -p deb || exit 1; done
+
+rpm: $(BINARIES) ## RPM packages, in dist
+	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(NFPM) -p rpm || exit 1; done
+
+reproducible: ## build all of it twice, in other folders and from nothing, and compare
+	packaging/reproducible.sh $(VERSION)
 
 test: unit integration ## all tests, raced; the integration tests start real runtimes and need root
 

@@ -1,0 +1,34 @@
+#!/bin/sh
+# After the files are there. dpkg says "configure" and the version that was there before, if there was
+# one; rpm says how many versions are installed now.
+set -e
+
+case "$1" in
+configure) before=$2 ;;
+1) before= ;;
+[2-9]*) before=one ;;
+*) exit 0 ;; # dpkg goes back to what was there before
+esac
+
+# Nothing is started by an installation: which runtimes there are is for the configuration to say.
+if [ -z "$before" ]; then
+	cat <<'TEXT'
+criproxy is installed, and changes nothing yet:
+  1. say in /etc/criproxy/config.yaml which runtimes there are, and try it: criproxy check -config /etc/criproxy/config.yaml
+  2. systemctl enable --now criproxy.service
+  3. start kubelet with --container-runtime-endpoint=unix:///run/criproxy.sock
+TEXT
+fi
+
+# Not in a root folder of somebody else's, nor without systemd.
+[ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ] || exit 0
+systemctl daemon-reload || true
+
+# A criproxy that runs hands over to the new one, and no call is lost. One that a unit of the
+# administrator's starts from elsewhere is left alone.
+pid=$(systemctl show -p MainPID --value criproxy.service 2>/dev/null || echo 0)
+if [ -n "$before" ] && [ "${pid:-0}" -gt 0 ]; then
+	case "$(readlink "/proc/$pid/exe")" in
+	/usr/bin/criproxy | "/usr/bin/criproxy (deleted)") kill -USR2 "$pid" || true ;;
+	esac
+fi

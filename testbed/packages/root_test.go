@@ -1,0 +1,228 @@
+package packages
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// patience bounds how long a test waits for what has to happen.
+const patience = 30 * time.Second
+
+// needs leaves the test out where a program is missing.
+func needs(t testing.TB, programs ...string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out: packages take their time to build (-short)")
+	}
+	var missing []string
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			missing = append(missing, p)
+		}
+	}
+	if os.Getuid() != 0 {
+		missing = append(missing, "root")
+	}
+	if len(missing) == 0 {
+		return
+	}
+	text := "packages cannot be tried here without " + strings.Join(missing, ", ") + " (apt-get install dpkg rpm busybox-static systemd)"
+	if os.Getenv("CI") == "true" {
+		t.Fatal(text)
+	}
+	t.Skip("left out: " + text)
+}
+
+// versions are two of criproxy, the second one newer.
+var versions = [2]string{"0.0.1", "0.0.2"}
+
+// built are the packages of both versions, in a folder each.
+var built = sync.OnceValues(func() (dirs [2]string, err error) {
+	source, err := testbed.SourceDir()
+	if err != nil {
+		return dirs, err
+	}
+	for i, v := range versions {
+		if dirs[i], err = os.MkdirTemp("", "criproxy-packages-"); err != nil {
+			return dirs, err
+		}
+		cmd := exec.Command("make", "-s", "-C", filepath.Dir(source), "VERSION="+v, "ARCHS="+runtime.GOARCH, "DIST="+dirs[i], "deb", "rpm")
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return dirs, fmt.Errorf("building the packages: %w\n%s", err, out)
+		}
+	}
+	return dirs, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	dirs, _ := built()
+	for _, dir := range dirs {
+		if dir != "" {
+			os.RemoveAll(dir)
+		}
+	}
+	os.Exit(code)
+}
+
+// file is the one package with that ending of a version, 0 or 1.
+func file(t testing.TB, version int, ending string) string {
+	t.Helper()
+	dirs, err := built()
+	require.NoError(t, err)
+	found, err := filepath.Glob(filepath.Join(dirs[version], "*."+ending))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+// A root is a folder that a package manager takes for the whole machine: a shell and what maintainer scripts
+// may want, all of it busybox, and a systemctl that writes down what it is told.
+type root struct {
+	testing.TB
+	dir string
+}
+
+// newRoot makes one; systemd says whether it seems to run there.
+func newRoot(t testing.TB, systemd bool) *root {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "root-")
+	require.NoError(t, err)
+	r := &root{TB: t, dir: dir}
+	t.Cleanup(func() {
+		unix.Unmount(r.at("/proc"), unix.MNT_DETACH) // it may not have been mounted
+		require.NoError(t, os.RemoveAll(dir))
+	})
+	for _, d := range []string{"/bin", "/proc", "/run", "/tmp", "/var/lib/dpkg/updates", "/var/lib/dpkg/info", "/usr/bin"} {
+		require.NoError(t, os.MkdirAll(r.at(d), 0o755))
+	}
+	busybox, err := exec.LookPath("busybox")
+	require.NoError(t, err)
+	data, err := os.ReadFile(busybox)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(r.at("/bin/busybox"), data, 0o755))
+	for _, name := range []string{"sh", "cat", "kill", "rm", "rmdir", "readlink", "echo"} {
+		require.NoError(t, os.Symlink("busybox", r.at("/bin/"+name)))
+	}
+	require.NoError(t, unix.Mount("proc", r.at("/proc"), "proc", 0, ""))
+	require.NoError(t, os.Mkdir(r.at("/dev"), 0o755))
+	require.NoError(t, unix.Mknod(r.at("/dev/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
+	r.write("/var/lib/dpkg/status", "")
+	r.write("/usr/bin/systemctl", "#!/bin/sh\necho \"$*\" >> /systemctl.log\n[ \"$1\" != show ] || cat /main.pid\n")
+	require.NoError(t, os.Chmod(r.at("/usr/bin/systemctl"), 0o755))
+	r.write("/main.pid", "0\n")
+	if systemd {
+		require.NoError(t, os.MkdirAll(r.at("/run/systemd/system"), 0o755))
+	}
+	return r
+}
+
+func (r *root) at(path string) string { return filepath.Join(r.dir, path) }
+
+func (r *root) write(path, text string) {
+	r.Helper()
+	require.NoError(r, os.WriteFile(r.at(path), []byte(text), 0o644))
+}
+
+func (r *root) read(path string) string {
+	r.Helper()
+	data, err := os.ReadFile(r.at(path))
+	require.NoError(r, err)
+	return string(data)
+}
+
+// told returns what systemctl was told since the last time.
+func (r *root) told() []string {
+	data, _ := os.ReadFile(r.at("/systemctl.log")) // missing if it was told nothing
+	os.Remove(r.at("/systemctl.log"))
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+}
+
+// run runs a program of the machine, which must succeed.
+func (r *root) run(program string, args ...string) string {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
+	out, err := cmd.CombinedOutput()
+	require.NoError(r, err, "%s %s\n%s", program, strings.Join(args, " "), out)
+	return string(out)
+}
+
+// start starts the criproxy that is installed, with the configuration that is, and returns when it serves.
+func (r *root) start() {
+	r.Helper()
+	var log bytes.Buffer
+	cmd := exec.Command("/usr/bin/criproxy", "-logtostderr", "-config", "/etc/criproxy/config.yaml")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: r.dir}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", &log, &log
+	require.NoError(r, cmd.Start())
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // it is killed, or hands over
+		close(ended)
+	}()
+	r.Cleanup(func() {
+		if v, err := r.serving(); err == nil {
+			_ = syscall.Kill(v.PID, syscall.SIGKILL) // it may be ours, and is nobody else's
+		}
+		_ = cmd.Process.Kill() // it may have ended
+		<-ended
+		if r.Failed() {
+			r.Log(log.String())
+		}
+	})
+	v := r.waitServing(func(v running) bool { return v.PID == cmd.Process.Pid })
+	r.write("/main.pid", fmt.Sprintln(v.PID))
+}
+
+// running is which criproxy serves.
+type running struct {
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+}
+
+func (r *root) serving() (v running, err error) {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", r.at("/run/criproxy.admin.sock"))
+	}}}
+	response, err := client.Get("http://criproxy/version")
+	if err != nil {
+		return v, err
+	}
+	defer response.Body.Close()
+	return v, json.NewDecoder(response.Body).Decode(&v)
+}
+
+// waitServing returns when the one that serves is as wanted.
+func (r *root) waitServing(wanted func(running) bool) (v running) {
+	r.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if v, err = r.serving(); err == nil && wanted(v) {
+			return v
+		}
+	}
+	require.Fail(r, "another criproxy should serve", "%+v %v", v, err)
+	return v
+}
