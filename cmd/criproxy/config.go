@@ -49,6 +49,11 @@ type Config struct {
 	// at the admin socket.
 	Metrics string `yaml:"metrics"`
 
+	// Tracing is the URL of an OpenTelemetry collector, OTLP over gRPC, that gets a span
+	// of each leg of a call, such as http://127.0.0.1:4317. Optional: as the environment's
+	// OTEL_EXPORTER_OTLP_ENDPOINT says; without either there are none.
+	Tracing string `yaml:"tracing"`
+
 	// Backends are the runtimes. The one without a name, or if all have one the
 	// first, is the primary: it gets all that nothing directs elsewhere.
 	Backends []BackendConfig `yaml:"backends"`
@@ -231,6 +236,9 @@ func (c *Config) check() error {
 			fail("metrics: %q: want HOST:PORT, such as 127.0.0.1:9410", c.Metrics)
 		}
 	}
+	if u, err := url.Parse(c.Tracing); c.Tracing != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		fail("tracing: %q: want http://HOST:PORT or https://HOST:PORT, where a collector takes OTLP over gRPC", c.Tracing)
+	}
 	c.checkListeners(fail)
 	if len(c.Backends) == 0 && !c.dry {
 		fail("no runtime to connect to: use -connect /run/containerd/containerd.sock, or backends in a -config file")
@@ -361,6 +369,9 @@ func (c *Config) needsRestart(next *Config) []string {
 	}
 	if c.Metrics != next.Metrics {
 		all = append(all, fmt.Sprintf("metrics: %s, was %s", orNone(next.Metrics), orNone(c.Metrics)))
+	}
+	if c.Tracing != next.Tracing {
+		all = append(all, fmt.Sprintf("tracing: %s, was %s", orNone(next.Tracing), orNone(c.Tracing)))
 	}
 	if c.Hooks != next.Hooks {
 		all = append(all, fmt.Sprintf("hooks: %s, was %s", orNone(next.Hooks), orNone(c.Hooks)))

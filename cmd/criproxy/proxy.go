@@ -33,6 +33,7 @@ type proxy struct {
 	drift    *drift.Watch
 	errors   lastErrors
 	metrics  *metrics
+	spans    spans
 	draining atomic.Bool              // no new calls are taken
 	reloader atomic.Pointer[reloader] // nil if there is none
 	now      atomic.Pointer[setup]
@@ -111,7 +112,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 
 // tracer returns what is shown the calls.
 func (p *proxy) tracer() director.Tracer {
-	all := observers{p.metrics, &p.errors, p.drift}
+	all := observers{&p.spans, p.metrics, &p.errors, p.drift} // the first says what is sent on
 	if t := p.record.tracer(); t != nil {
 		all = append(all, t)
 	}

@@ -23,7 +23,12 @@ const drainTime = 4 * time.Second
 // another process has taken over, lets the calls under way finish for a while, and
 // returns when all it started has ended.
 func (p *proxy) run(ctx context.Context, l net.Listener) error {
-	stopRecording, err := p.record.start()
+	stopSpans, err := p.spans.start(ctx, p.now.Load().cfg.collector())
+	var stopRecording func()
+	if err == nil {
+		defer stopSpans()
+		stopRecording, err = p.record.start()
+	}
 	if err != nil {
 		if l != nil {
 			_ = l.Close() // nobody was served
