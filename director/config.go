@@ -29,6 +29,11 @@ type Config struct {
 	// Backends, the primary first. Only the primary may be without a name.
 	Backends []Backend
 
+	// NewTo is the name of the backend that gets calls which make something new, where
+	// nothing says whose they are: those of methods that are new in the profile. What
+	// there is already stays where it is. Empty means the primary.
+	NewTo string
+
 	// Edits is the code that the profile names under edits. It is called once
 	// for each backend; a nil [Edit] is one with nothing to do.
 	Edits map[string]func(EditContext) Edit
@@ -157,6 +162,9 @@ func (c *Config) check() error {
 		if c.NativeNames && b.Known == nil {
 			errs = append(errs, fmt.Errorf("backends[%d]: names that say nothing about their backend need a memory of it", i))
 		}
+	}
+	if _, ok := seen[c.NewTo]; c.NewTo != "" && !ok {
+		errs = append(errs, fmt.Errorf("new things are for %q, which is no backend", c.NewTo))
 	}
 	return errors.Join(errs...)
 }

@@ -59,6 +59,12 @@ func (t *table) goes(m *method) string {
 		ways = append(ways, fmt.Sprintf("by %s %s", c.kind, c.where))
 	}
 	last := "to the primary"
+	if m.isNew && t.newTo > 0 {
+		last = "to " + t.backends[t.newTo].String()
+		if m.unlessNew != nil {
+			last += ", or with " + m.unlessNew.String() + " to the primary"
+		}
+	}
 	if m.first != nil {
 		last = "to one after another until the reply has " + m.first.String()
 	}

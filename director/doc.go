@@ -21,7 +21,8 @@
 //  2. Else the method's own choosers are asked, in order: a runtime handler, an
 //     annotation.
 //  3. Else a bare name of a kind that has none elsewhere is the primary's: "7f".
-//  4. Else the call goes to all backends if it is a list, and to the primary if not.
+//  4. Else the call goes to all backends if it is a list, to [Config.NewTo] if it makes something
+//     new, and to the primary if not.
 //
 // A method that no profile describes passes to the primary untouched, whatever
 // its kind of streaming.

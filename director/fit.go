@@ -126,6 +126,9 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 	if form.First != "" && !leads(form.First, func(m *codec.Method) protoreflect.MessageDescriptor { return m.Output }) {
 		form.First = ""
 	}
+	if form.New != nil && form.New.Unless != "" && !leads(form.New.Unless, input) {
+		form.New = nil // rather none than one that should not be
+	}
 	withhold := map[string]string{}
 	for field, path := range form.Withhold {
 		if leads(field, input) && leads(path, input) {

@@ -121,6 +121,10 @@ type MethodForm struct {
 	// this field. If none has, the reply is the primary's.
 	First string `yaml:"first"`
 
+	// New says that the method makes something that belongs to nobody yet: where
+	// nothing else says whose the call is, it goes to [Config.NewTo]. Optional.
+	New *NewForm `yaml:"new"`
+
 	// Withhold are fields that are removed from a request if the name at a path is
 	// another one in front than at the backend: field → path. Credentials for
 	// a name go nowhere else. A backend with [Backend.Trusted] gets them all the
@@ -135,6 +139,13 @@ type MethodForm struct {
 	// Missing says what a backend that does not implement the method means for a
 	// call to all of them: "fail" (the default), or "skip" it unless none has it.
 	Missing string `yaml:"missing"`
+}
+
+// A NewForm says which calls make something that any backend can have.
+type NewForm struct {
+	// Unless is a path in the request: a call that has a value there wants a certain
+	// backend, the primary if no table says otherwise. Optional.
+	Unless string `yaml:"unless"`
 }
 
 // A PageForm says how a method lists page by page.

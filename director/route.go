@@ -39,7 +39,7 @@ func (e *routeError) Error() string { return e.reason }
 // route finds the destination of a call by the rules in the package's
 // documentation. It is a function of the table and the bytes alone.
 func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (destination, error) {
-	if m.request == nil && len(m.choosers) == 0 {
+	if m.request == nil && len(m.choosers) == 0 && !m.isNew {
 		return t.unclaimed(m), nil // nothing in the message can matter: do not even join its pieces
 	}
 	body := request.Bytes()
@@ -85,9 +85,26 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 		return destination{one, owner}, nil
 	case bare != nil:
 		return destination{one, 0}, nil
+	case m.isNew && t.newTo > 0:
+		return t.newcomer(m, body)
 	default:
 		return t.unclaimed(m), nil
 	}
+}
+
+// newcomer is where a call goes that makes something new, and of which nothing says
+// whose it is.
+func (t *table) newcomer(m *method, body []byte) (destination, error) {
+	if m.unlessNew != nil {
+		value, _, err := m.unlessNew.Lookup(body)
+		if err != nil {
+			return destination{}, err
+		}
+		if len(value) > 0 {
+			return destination{one, 0}, nil
+		}
+	}
+	return destination{one, t.newTo}, nil
 }
 
 // nowhere says why a name is nobody's.

@@ -29,6 +29,7 @@ type table struct {
 	index      map[string]int // :: backend's name → its place
 	maxMessage int
 	native     bool // names say nothing about their backend
+	newTo      int  // the backend of what is new and nobody's
 
 	backEdits  []rewrite.Edit // by backend: what turns front names into its own
 	frontEdits []rewrite.Edit // and back
@@ -52,6 +53,8 @@ type method struct {
 	winners        []winner      // of fields that joining would lose
 	pages          *pages        // without an owner: page by page through all
 	first          *rewrite.Path // without an owner: one after another, until a reply has this
+	isNew          bool          // without an owner: the backend for what is new
+	unlessNew      *rewrite.Path // but for calls that have a value here; nil: for all
 	notFound       bool          // names of different backends are NotFound, not invalid
 	skipMissing    bool          // a backend that lacks the method is left out
 	toBack         []bool        // by backend: whether its requests need editing
@@ -88,6 +91,7 @@ func compile(cfg Config) (*table, error) {
 			t.index[b.Name] = i
 		}
 	}
+	t.newTo = t.index[cfg.NewTo] // the primary without a name
 	if cfg.Profile == nil {
 		return t, nil
 	}
@@ -313,6 +317,20 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			return nil, wrong("first", err)
 		}
 	}
+	if form.New != nil {
+		m.isNew = true
+		if form.New.Unless != "" {
+			if m.unlessNew, err = rewrite.ParsePath(desc.Input, form.New.Unless); err != nil {
+				return nil, wrong("new.unless", err)
+			}
+			if !m.unlessNew.IsText() {
+				return nil, wrong("new.unless", fmt.Errorf("path %s does not lead to a string", form.New.Unless))
+			}
+		}
+		if m.all || m.first != nil {
+			return nil, wrong("new", errors.New("is for methods of one backend, without all and first"))
+		}
+	}
 	if m.withhold, err = t.compileWithhold(cfg, form.Withhold, desc, classes); err != nil {
 		return nil, wrong("withhold", err)
 	}
@@ -431,8 +449,21 @@ func (t *table) ownerByMemory(listed, path string) (func(context.Context, []byte
 		return 0, silent
 	}
 	return func(ctx context.Context, value []byte) (int, verdict) {
+		if len(value) == 0 {
+			return 0, silent
+		}
+		// Who gets what is new goes first: a thing that was made anew there has left its
+		// remains where it was before.
+		if f := finders[t.newTo]; f != nil && t.newTo > 0 {
+			if !f.Has(value) {
+				_ = contain.Run("finding a name", func() { f.Renew(ctx) }) // told there; it is not found
+			}
+			if f.Has(value) {
+				return t.newTo, decided
+			}
+		}
 		i, v := find(value)
-		if v == decided || len(value) == 0 {
+		if v == decided {
 			return i, v
 		}
 		var all sync.WaitGroup

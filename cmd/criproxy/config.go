@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/strict"
+	"github.com/criproxy/criproxy/internal/suggest"
 	"github.com/criproxy/criproxy/known"
 )
 
@@ -74,6 +76,12 @@ type Config struct {
 	// Rules are more rules than the profile has, or cri.yaml, for what newer descriptors
 	// bring. They go before those of the profile. Optional.
 	Rules *director.Profile `yaml:"rules"`
+
+	// NewPodsTo is the name of the runtime on which pods are made that neither their
+	// RuntimeClass nor their annotation sends anywhere; what is there already stays where it
+	// is. Pods of a RuntimeClass that no runtime maps stay the primary's. So one runtime is
+	// drained while another one takes over. Optional: the primary.
+	NewPodsTo string `yaml:"newPodsTo"`
 
 	// StreamURL completes the URLs of exec, attach and port-forward that a
 	// runtime returns without a host. URLs with a host pass as they are.
@@ -275,6 +283,9 @@ func (c *Config) check() error {
 			fail("%s: the name %q is already used by backends[%d]", at, b.Name, j)
 		}
 		names[b.Name] = i
+	}
+	if _, ok := names[c.NewPodsTo]; c.NewPodsTo != "" && !ok {
+		fail("newPodsTo: there is no runtime %q%s", c.NewPodsTo, suggest.Nearest(c.NewPodsTo, slices.Sorted(maps.Keys(names))))
 	}
 	handlers := map[string]int{}
 	for i, b := range c.Backends {

@@ -22,6 +22,7 @@ type flags struct {
 	listen     string
 	admin      string
 	metrics    string
+	newPodsTo  string
 	streamURL  string
 	streamPort int
 	maxMessage int
@@ -56,6 +57,7 @@ func newFlags() (*flag.FlagSet, *flags) {
 	fs.StringVar(&f.listen, "listen", "", "the `PATH` of the socket that kubelet connects to (default "+DefaultListen+")")
 	fs.StringVar(&f.admin, "admin", "", "the `PATH` of the socket for criproxy's own commands, which only the user it runs as can use; none opens no such socket (default beside that of -listen: "+DefaultAdmin+")")
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics and health at `HOST:PORT` as well, to everybody who can reach it (default only at the socket of -admin)")
+	fs.StringVar(&f.newPodsTo, "new-pods-to", "", "make pods that nothing sends elsewhere on the runtime called `NAME`, while the primary is drained (default the primary)")
 	fs.StringVar(&f.streamURL, "streamUrl", "", "complete URLs of exec, attach and port-forward that a runtime returns without a host with `URL`; those with a host pass as they are")
 	fs.IntVar(&f.streamPort, "streamPort", 0, "as -streamUrl, with the address of this node and `PORT` (default 11250)")
 	fs.IntVar(&f.maxMessage, "max-message-bytes", 0, "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)")
@@ -129,6 +131,9 @@ func (f *flags) apply(c *Config) error {
 	}
 	if f.given["metrics"] {
 		c.Metrics = f.metrics
+	}
+	if f.given["new-pods-to"] {
+		c.NewPodsTo = f.newPodsTo
 	}
 	if f.given["streamUrl"] {
 		c.StreamURL = f.streamURL

@@ -126,6 +126,7 @@ func build(cfg *Config, a api, old *setup, tracer director.Tracer) (*setup, dire
 	d := a.Config
 	d.MaxMessage = cfg.MaxMessageBytes
 	d.NativeNames = cfg.IDs == idsNative
+	d.NewTo = cfg.NewPodsTo
 	d.Withheld = logWithheld()
 	d.Tracer = tracer
 	for i := range cfg.Backends {
