@@ -37,6 +37,9 @@ func (v *visit) askOne(ctx context.Context, p *plugin) ([]change, error) {
 		e.Refused = !e.Exempt
 	}
 	v.count(ctx, p, e)
+	if len(e.Changes) > 0 {
+		v.changedBy = append(v.changedBy, e)
+	}
 	if e.Refused {
 		return nil, v.refuse(p, err)
 	}

@@ -2,6 +2,7 @@ package hook
 
 import (
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // A Change is one field that a plugin wanted to be otherwise, for people. Values of
-// secret fields are hidden.
+// secret fields are hidden, long ones cut.
 type Change struct {
 	Field   string // `container_annotations["tier"]`, as the plugin knows it
 	Old     string // what it was told, empty if nothing
@@ -22,7 +23,7 @@ func (c Change) String() string {
 	if c.Removed {
 		return c.Field + " removed"
 	}
-	return fmt.Sprintf("%s: %q → %q", c.Field, c.Old, c.New)
+	return fmt.Sprintf("%s: %q -> %q", c.Field, c.Old, c.New)
 }
 
 // leaf is one field that an answer can change.
@@ -150,10 +151,19 @@ func (c *change) print(v protoreflect.Value) string {
 			}
 			b = append(codec.Text{}.Append(append(b, '{'), fd.Message(), item), '}')
 		}
-		return string(b)
+		return shortened(string(b))
 	default:
-		return v.String()
+		return shortened(v.String())
 	}
+}
+
+// shortened is what people are shown of a long value.
+func shortened(s string) string {
+	const limit = 200
+	if len(s) <= limit {
+		return s
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:limit], ""), len(s))
 }
 
 // patch adds to p what has to be changed in the request, so that what was sent to

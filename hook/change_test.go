@@ -143,16 +143,16 @@ func TestWhatAPluginChangesReachesTheRuntime(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{
-		`container_annotations["added"]: "" → "yes"`,
-		`container_resources.cpu_quota: "50000" → "-1"`,
-		`container_resources.cpu_shares: "512" → "2"`,
-		`container_resources.cpuset_cpus: "0-3" → ""`,
-		`container_resources.unified["memory.max"]: "" → "2"`,
-		`container_resources.memory_swap_limit_in_bytes: "0" → "5"`,
-		`pod_cgroup_parent: "/kubepods/web" → "/offline"`,
-		`container_envs["A"]: "[redacted]" → "[redacted]"`,
+		`container_annotations["added"]: "" -> "yes"`,
+		`container_resources.cpu_quota: "50000" -> "-1"`,
+		`container_resources.cpu_shares: "512" -> "2"`,
+		`container_resources.cpuset_cpus: "0-3" -> ""`,
+		`container_resources.unified["memory.max"]: "" -> "2"`,
+		`container_resources.memory_swap_limit_in_bytes: "0" -> "5"`,
+		`pod_cgroup_parent: "/kubepods/web" -> "/offline"`,
+		`container_envs["A"]: "[redacted]" -> "[redacted]"`,
 		`container_envs["M"] removed`,
-		`container_envs["NEW"]: "" → "[redacted]"`,
+		`container_envs["NEW"]: "" -> "[redacted]"`,
 	}, fields)
 }
 

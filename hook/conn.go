@@ -35,6 +35,9 @@ func (c *conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	if request, err = v.ask(ctx, request); err != nil {
 		return err
 	}
+	if len(v.changedBy) > 0 {
+		ctx = context.WithValue(ctx, changedKey{}, v.changedBy)
+	}
 	answer := &codec.Frame{}
 	err = c.ClientConnInterface.Invoke(ctx, name, request, answer, opts...)
 	if err == nil {
@@ -59,6 +62,16 @@ type visit struct {
 	asked      protoreflect.Message // what they were told at first; nil if none was asked
 	leftOut    []string
 	changes    []change
+	changedBy  []Asked // whose they are
+}
+
+type changedKey struct{}
+
+// ChangedBy returns the plugins that changed the call of ctx, which is that of a
+// connection below [Plugins.Around], in the order in which they were asked.
+func ChangedBy(ctx context.Context) []Asked {
+	all, _ := ctx.Value(changedKey{}).([]Asked)
+	return all
 }
 
 // ask finds out what the call is about, asks the plugins, and returns the request as

@@ -78,9 +78,11 @@ func (p *plugin) ask(ctx context.Context, q question) (protoreflect.Message, err
 	defer cancel()
 	data, err := p.conn.ask(ctx, q.point.method, body)
 	switch {
-	case err == nil:
-	case errors.Is(ctx.Err(), context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded: // its clock may be ahead of ours
+	// Its clock may be ahead of ours. An answer that comes with the end of the time is
+	// late: a plugin that gives up then may not mean it.
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
 		return nil, &timeoutError{q.timeout}
+	case err == nil:
 	case status.Code(err) == codes.Unavailable, status.Code(err) == codes.Canceled:
 		return nil, fmt.Errorf("cannot be asked: %s", status.Convert(err).Message())
 	case status.Code(err) == codes.Unimplemented:

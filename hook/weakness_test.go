@@ -380,7 +380,7 @@ func Test4MiB(t *testing.T) {
 	w := newWorld(t)
 	w.plug(plugin.Plugin{Name: "large", Fail: true, PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
 		a := plugin.EchoPod(p)
-		a.Annotations["small"] = "x"
+		a.Annotations["small"], a.Annotations["again"] = "x", a.Annotations["large"][:1<<20]
 		return a, nil
 	}})
 	config := podConfig("web")
@@ -389,6 +389,8 @@ func Test4MiB(t *testing.T) {
 	got := w.runtime.Calls("RunPodSandbox")[0].Request.(*runtimeapi.RunPodSandboxRequest).GetConfig().GetAnnotations()
 	assert.Equal(t, "x", got["small"])
 	assert.Len(t, got["large"], 5<<20)
+	assert.Len(t, got["again"], 1<<20)
+	assert.Equal(t, strings.Repeat("x", 200)+"... (1048576 bytes)", happened[hook.Asked](w)[0].Changes[0].New, "who reads the log need not read all of it")
 
 	// The list by which it found out what there is failed as well.
 	w.stop()

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"google.golang.org/grpc/metadata"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/criadapter"
@@ -36,6 +37,25 @@ func newHooks(cfg *Config) (*hook.Plugins, error) {
 	}
 	h.Watch = (&hookLog{failing: map[string]bool{}, told: map[string]bool{}}).watch
 	return hook.New(h)
+}
+
+// changedBy is metadata of a runtime's leg in captures, which the runtime does not get:
+// the plugins that changed the request, and what.
+const changedBy = "criproxy-changed-by"
+
+// withPlugins adds to the metadata of a leg which plugins changed the call of ctx.
+func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
+	asked := hook.ChangedBy(ctx)
+	if len(asked) == 0 {
+		return md
+	}
+	md = md.Copy()
+	for _, e := range asked {
+		for _, c := range e.Changes {
+			md.Append(changedBy, e.Plugin+" "+c.String())
+		}
+	}
+	return md
 }
 
 // hookLog logs what happens between us and the plugins.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/hook"
 	"github.com/criproxy/criproxy/hook/plugin"
 )
@@ -193,4 +194,32 @@ func TestCriproxyHooksShowsThePlugins(t *testing.T) {
 	out.Reset()
 	require.NoError(t, run(t.Context(), []string{"hooks", "-admin", path, "-json"}, &out, &out))
 	assert.Contains(t, out.String(), `"changed":{"container_resources.cpu_shares":1}`)
+}
+
+func TestACaptureSaysWhichPluginChangedWhat(t *testing.T) {
+	n := newNode(t, nil)
+	for _, name := range []string{"one", "two"} {
+		n.plug(plugin.Plugin{Name: name, PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
+			a := plugin.EchoPod(p)
+			a.Annotations[name] = "ä"
+			return a, nil
+		}})
+	}
+	n.run(0, "web", 0)
+	f := n.proxy.record.rec.Follow(true)
+	var ev capture.Event
+	var legs int
+	for f.TryNext(&ev) {
+		if ev.Method != "/runtime.v1.RuntimeService/RunPodSandbox" || ev.Kind != capture.Start {
+			continue
+		}
+		legs++
+		if ev.Leg == 0 {
+			assert.Empty(t, ev.Metadata["criproxy-changed-by"])
+		} else {
+			assert.Equal(t, []string{`one.json annotations["one"]: "" -> "ä"`, `two.json annotations["two"]: "" -> "ä"`}, ev.Metadata["criproxy-changed-by"])
+		}
+	}
+	assert.Equal(t, 2, legs)
+	assert.Empty(t, n.runtimes[0].Calls("RunPodSandbox")[0].Metadata["criproxy-changed-by"], "the runtime does not get it")
 }

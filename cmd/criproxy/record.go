@@ -70,7 +70,7 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	if !info.Client {
 		name = director.Backend{Name: name}.String()
 	}
-	of := capture.LegInfo{Method: info.Method, Backend: name, Client: info.Client, Metadata: info.Metadata}
+	of := capture.LegInfo{Method: info.Method, Backend: name, Client: info.Client, Metadata: withPlugins(ctx, info.Metadata)}
 	if p, ok := peer.FromContext(ctx); ok && info.Client {
 		if who, ok := p.AuthInfo.(*peerInfo); ok && who.known {
 			of.Peer = capture.Peer{PID: int(who.pid), UID: int(who.uid), Name: who.name}

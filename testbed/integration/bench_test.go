@@ -27,6 +27,15 @@ const (
 // handlers are the RuntimeClass handlers of the second runtime, each with what it is called there.
 var handlers = map[string]string{"other": "", "two-alt": "alt"}
 
+// passAnnotations has a runtime put annotations of containers into what runc gets, which tests read back. Each line
+// of containerd takes the part that is its own.
+const passAnnotations = `
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+container_annotations = ["example.org/*"]
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+container_annotations = ["example.org/*"]
+`
+
 // A bench is two runtimes with a proxy in front of them.
 type bench struct {
 	reg      *testbed.Registry
@@ -121,7 +130,7 @@ func (b *sharedBench) start(program string, bin testbed.Binaries) error {
 	for i, s := range []struct{ prefix, version string }{{"", "1.7"}, {second, "2.4"}} {
 		all.Go(func() {
 			var c *testbed.Containerd
-			c, errs[i] = testbed.StartContainerd(ctx, testbed.Config{Version: s.version, Binaries: bin, Registry: reg.Addr})
+			c, errs[i] = testbed.StartContainerd(ctx, testbed.Config{Version: s.version, Binaries: bin, Registry: reg.Addr, ExtraTOML: passAnnotations})
 			sides[i] = &side{Containerd: c, prefix: s.prefix, reg: reg}
 		})
 	}

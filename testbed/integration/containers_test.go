@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,21 +102,38 @@ func pidIn(t testing.TB, verbose map[string]string) int {
 // memoryLimit returns what a process's memory cgroup says about its limit.
 func memoryLimit(t testing.TB, pid int) string {
 	t.Helper()
+	return cgroupFile(t, pid, "memory", "memory.limit_in_bytes", "memory.max")
+}
+
+// cgroupFile returns what stands in a file of a process's cgroup, whose name depends on the version.
+func cgroupFile(t testing.TB, pid int, controller, v1, v2 string) string {
+	t.Helper()
 	const root = "/sys/fs/cgroup"
-	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	require.NoError(t, err)
-	var fs unix.Statfs_t
-	require.NoError(t, unix.Statfs(root, &fs))
 	var file string
-	for line := range strings.Lines(string(groups)) {
+	for line := range strings.Lines(cgroupOf(t, pid)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if fs.Type == unix.CGROUP2_SUPER_MAGIC {
-			file = filepath.Join(root, parts[2], "memory.max")
-		} else if parts[1] == "memory" {
-			file = filepath.Join(root, "memory", parts[2], "memory.limit_in_bytes")
+		if cgroupV2(t) {
+			file = filepath.Join(root, parts[2], v2)
+		} else if slices.Contains(strings.Split(parts[1], ","), controller) {
+			file = filepath.Join(root, controller, parts[2], v1)
 		}
 	}
-	limit, err := os.ReadFile(file)
+	content, err := os.ReadFile(file)
 	require.NoError(t, err)
-	return string(limit)
+	return string(content)
+}
+
+// cgroupOf returns in which cgroups a process is.
+func cgroupOf(t testing.TB, pid int) string {
+	t.Helper()
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	require.NoError(t, err)
+	return string(groups)
+}
+
+func cgroupV2(t testing.TB) bool {
+	t.Helper()
+	var fs unix.Statfs_t
+	require.NoError(t, unix.Statfs("/sys/fs/cgroup", &fs))
+	return fs.Type == unix.CGROUP2_SUPER_MAGIC
 }

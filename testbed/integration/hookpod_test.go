@@ -1,0 +1,75 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// A plugin that is itself in a pod, with Fail, does not keep its own pod from coming back: who serves it is told from
+// the process at its socket, over a restart of criproxy and by whatever uid the pod has then.
+func TestAPluginThatIsAPodIsNotKeptFromComingBack(t *testing.T) {
+	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
+		source, err := testbed.SourceDir()
+		require.NoError(t, err)
+		dir := folder(t)
+		program := filepath.Join(dir, "example")
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./hook/plugin/example")
+		build.Dir, build.Env = filepath.Dir(source), append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, string(out))
+
+		runtime, images := kubelet(t, h.socket)
+		run := func(name string) (container, pod string, config *runtimeapi.PodSandboxConfig, err error) {
+			config = s.choose(s.PodConfig(name))
+			config.Annotations["example.org/priority"] = "high"
+			spec := &runtimeapi.ImageSpec{Image: s.image(s.app()), Annotations: config.Annotations}
+			image, err := images.PullImage(t.Context(), spec, nil, config)
+			require.NoError(t, err)
+			if pod, err = runtime.RunPodSandbox(t.Context(), config, ""); err != nil {
+				return "", "", nil, err
+			}
+			t.Cleanup(func() { s.destroy(t, s.bare(t, pod)) })
+			c := testbed.ContainerConfig("app", image)
+			if name == "plugin" {
+				c.Command = []string{program, dir}
+				c.Mounts = []*runtimeapi.Mount{{HostPath: dir, ContainerPath: dir}}
+			}
+			if container, err = runtime.CreateContainer(t.Context(), pod, c, config); err != nil {
+				return "", pod, config, err
+			}
+			return container, pod, config, runtime.StartContainer(t.Context(), container)
+		}
+		server, _, _, err := run("plugin")
+		require.NoError(t, err)
+		h.file(t, "priority", filepath.Join(dir, "priority.sock"), "Fail", `"PreCreateContainer"`)
+		h.until(t, "priority", "ready")
+		fileWith(t, filepath.Join(h.dir, "state", "hook-servers.json"), `"name": "plugin"`)
+
+		require.NoError(t, runtime.StopContainer(t.Context(), server, 0))
+		h.until(t, "priority", "down")
+		require.NoError(t, h.stop())
+		h.launch(t)
+		runtime, images = kubelet(t, h.socket)
+		h.until(t, "priority", "down")
+		_, _, _, err = run("another")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+		assert.ErrorContains(t, err, "refused at PreCreateContainer: plugin priority.json cannot be asked")
+
+		_, _, _, err = run("plugin")
+		require.NoError(t, err, "it serves the plugin")
+		h.until(t, "priority", "ready")
+		id, _, _, err := run("another")
+		require.NoError(t, err)
+		assert.EqualValues(t, 8192, madeOf(t, s, s.bare(t, id)).RuntimeSpec.Linux.Resources.CPU.Shares)
+	})
+}
