@@ -24,6 +24,10 @@ import (
 // DefaultListen is the socket that kubelet connects to.
 const DefaultListen = "/run/criproxy.sock"
 
+// DefaultConfig is the file that is read if there is one and the command line names no
+// other one, and no runtimes.
+const DefaultConfig = "/etc/criproxy/config.yaml"
+
 // DefaultAdmin is the admin socket beside DefaultListen.
 const DefaultAdmin = "/run/criproxy.admin.sock"
 

@@ -18,6 +18,7 @@ import (
 // flags are the command line of serve and check, as it was typed.
 type flags struct {
 	config     string
+	fallback   string // in place of config, if nothing is said
 	connect    string
 	listen     string
 	admin      string
@@ -49,10 +50,10 @@ type flags struct {
 
 // newFlags returns the flags and where their values go.
 func newFlags() (*flag.FlagSet, *flags) {
-	f := &flags{given: map[string]bool{}}
+	f := &flags{given: map[string]bool{}, fallback: DefaultConfig}
 	fs := flag.NewFlagSet("criproxy", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are returned, and printed once
-	fs.StringVar(&f.config, "config", "", "read the configuration from YAML `FILE`; flags go before what is in it")
+	fs.StringVar(&f.config, "config", "", "read the configuration from YAML `FILE`; flags go before what is in it (default "+DefaultConfig+", if it is there and there is no -connect)")
 	fs.StringVar(&f.connect, "connect", "", "the runtimes, as `PATH,NAME:PATH,...` of their sockets; the one without a name is the primary, which gets all that nothing directs elsewhere")
 	fs.StringVar(&f.listen, "listen", "", "the `PATH` of the socket that kubelet connects to (default "+DefaultListen+")")
 	fs.StringVar(&f.admin, "admin", "", "the `PATH` of the socket for criproxy's own commands, which only the user it runs as can use; none opens no such socket (default beside that of -listen: "+DefaultAdmin+")")
@@ -266,9 +267,25 @@ func wrap(text string, indent, width int) string {
 	return b.String()
 }
 
-// readConfig reads the file that -config names, and the flags over it.
+// saysWhat reports whether the command line says where to find the runtimes.
+func (f *flags) saysWhat() bool {
+	if f.given["config"] || f.given["connect"] {
+		return true
+	}
+	for name := range f.koord.names() {
+		if f.given[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// readConfig reads the file that -config names, or DefaultConfig, and the flags over it.
 func (f *flags) readConfig() (*Config, error) {
 	c := &Config{dry: f.dry}
+	if _, err := os.Stat(f.fallback); err == nil && !f.saysWhat() {
+		f.config = f.fallback // which is watched from here on
+	}
 	if f.config != "" {
 		data, err := os.ReadFile(f.config)
 		if err != nil {

@@ -31,6 +31,7 @@ func commands() []command {
 		{"serve", "[flags]", "stand between kubelet and the runtimes (the default)", serve},
 		{"check", "[flags]", "try a configuration, and show what becomes of each method", check},
 		{"status", "[-json]", "show how a running criproxy is doing", showStatus},
+		{"doctor", "[flags]", "look at this node, and say what would not work and how to mend it", examineNode},
 		{"hooks", "[-json]", "show the plugins of a running criproxy", showHooks},
 		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", demo},
 		{"tail", "[flags]", "show calls as they happen", tail},

@@ -35,7 +35,8 @@ var mayImport = map[string][]string{
 	"internal/fakecri":    {"codec"},
 	"internal/muxtest":    {"codec", "rewrite", "director"}, // for tests only
 	"internal/fence":      {},
-	"cmd/criproxy":        {"codec", "known", "director", "drift", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/contain"},
+	"internal/doctor":     {},
+	"cmd/criproxy":        {"internal/doctor", "codec", "known", "director", "drift", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/contain"},
 }
 
 // reserved are modules that only some packages may use, and why.

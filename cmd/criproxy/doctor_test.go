@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/doctor"
+)
+
+// doctor returns what criproxy doctor finds, as text and as JSON, and its error.
+func (p *process) doctor() (string, []doctor.Finding, error) {
+	p.Helper()
+	var text, asJSON bytes.Buffer
+	err := run(p.Context(), []string{"doctor", "-config", p.config}, &text, &text)
+	_ = run(p.Context(), []string{"doctor", "-json", "-config", p.config}, &asJSON, &asJSON) // as above
+	var d diagnosis
+	require.NoError(p, json.Unmarshal(asJSON.Bytes(), &d), "%s", asJSON.String())
+	return text.String(), d.Findings, err
+}
+
+func finding(all []doctor.Finding, text string) *doctor.Finding {
+	if i := slices.IndexFunc(all, func(f doctor.Finding) bool { return strings.Contains(f.Text, text) }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	text, found, _ := p.doctor() // the exit code depends on what else runs on this machine
+	assert.Nil(t, finding(found, "of criproxy"), "%s", text)
+	assert.Nil(t, finding(found, "backend beta.io is down"))
+	assert.Nil(t, finding(found, "cannot be told: there is no admin socket"))
+
+	// This process goes past the proxy, and can be named.
+	_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.dir+"/1.sock")).Version(t.Context(), &runtimeapi.VersionRequest{})
+	require.NoError(t, err)
+	_, found, _ = p.doctor()
+	behind := finding(found, fmt.Sprintf("(process %d) talks to backend beta.io behind criproxy's back", os.Getpid()))
+	require.NotNil(t, behind, "%v", found)
+	assert.Equal(t, doctor.Warning, behind.Level)
+	assert.Contains(t, behind.Cure, "unix://"+p.front)
+
+	p.runtimes[1].kill()
+	require.NoError(t, os.Chmod(p.config, 0o666))
+	p.write("listBudgte: 1s\n")
+	require.NoError(t, os.Chmod(p.config, 0o666))
+	eventually(t, "it is seen to be down", func() bool { _, r := p.status(); return r.Backends[1].State == "down" && r.Config.Error != "" })
+	text, found, err = p.doctor()
+	require.ErrorIs(t, err, errReported)
+	require.NotNil(t, finding(found, `did you mean "listBudget"?`))
+	p.write("")
+	require.NoError(t, os.Chmod(p.config, 0o666))
+	text, found, err = p.doctor()
+	require.ErrorIs(t, err, errReported)
+	require.NotNil(t, finding(found, "backend beta.io is down: "), "%s", text)
+	require.NotNil(t, finding(found, "/1.sock, does not exist"))
+	require.NotNil(t, finding(found, p.config+", can be changed by others than its owner (0666)"))
+	for _, f := range found {
+		assert.NotEmpty(t, f.Cure)
+	}
+	assert.Contains(t, text, "ERROR  ")
+	assert.Contains(t, text, "    -> ")
+	assert.Contains(t, text, " of this would not work.")
+	p.end()
+}
+
+func TestTheFileInEtcIsReadIfNothingElseIsSaid(t *testing.T) {
+	file := t.TempDir() + "/config.yaml"
+	read := func(args ...string) (*Config, *flags, error) {
+		fs, f := newFlags()
+		f.fallback = file
+		require.NoError(t, f.parse(fs, args, os.Stdout))
+		c, err := f.readConfig()
+		return c, f, err
+	}
+	_, _, err := read()
+	require.ErrorContains(t, err, "no runtime to connect to", "it is not there")
+	require.NoError(t, os.WriteFile(file, []byte("backends: [{address: /run/a.sock}]\n"), 0o600))
+	c, f, err := read("-listen", "/run/b.sock")
+	require.NoError(t, err)
+	assert.Equal(t, "/run/a.sock", c.Backends[0].Address)
+	assert.Equal(t, "/run/b.sock", c.Listen, "flags go before what is in it")
+	assert.Equal(t, file, f.config, "it is watched")
+	for _, args := range [][]string{{"-connect", "/run/c.sock"}, {"-remote-runtime-service-endpoint", "/run/c.sock"}} {
+		c, f, err = read(args...)
+		require.NoError(t, err)
+		assert.Equal(t, "/run/c.sock", c.Backends[0].Address)
+		assert.Empty(t, f.config)
+	}
+}

@@ -1,0 +1,63 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// clients looks for those who talk to a runtime behind our back: what they do there
+// has no prefix, no plugin is asked about it, and what is remembered does not know it.
+func (e *examination) clients() {
+	const about = "clients"
+	for _, b := range e.Backends {
+		if e.same(b.Address, e.Listen) {
+			continue
+		}
+		inodes, err := e.Connected(e.file(b.Address))
+		if err != nil {
+			e.add(Note, about, fmt.Sprintf("who is connected to %s cannot be told: %v", b.Address, err), "run this as root, on the node itself")
+			continue
+		}
+		owners, all := e.owners(inodes)
+		for _, p := range owners {
+			who := fmt.Sprintf("%s (process %d)", p.name, p.pid)
+			switch p.name {
+			case "criproxy":
+			case "kubelet":
+				if e.kubelet != nil && e.same(e.kubelet.endpoint, b.Address) {
+					continue // said already
+				}
+				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: that is cAdvisor, which is built into it", who, b.Address, b.Name),
+					"nothing is wrong; container_* metrics of cAdvisor have the ids without prefix")
+			default:
+				e.add(Warning, about, fmt.Sprintf("%s talks to backend %s behind criproxy's back, at %s", who, b.Name, b.Address),
+					fmt.Sprintf("let it use unix://%s, or a listener of its own with an access list; what only reads images or snapshots may stay", e.Listen))
+			}
+		}
+		if !all {
+			e.add(Note, about, fmt.Sprintf("some of those who are connected to %s cannot be named", b.Address), "run this as root; they may be in another container")
+		}
+	}
+	e.crictl()
+}
+
+// crictl looks at what people's own tool speaks to.
+func (e *examination) crictl() {
+	var file struct {
+		Runtime string `yaml:"runtime-endpoint"`
+		Image   string `yaml:"image-endpoint"`
+	}
+	const path = "/etc/crictl.yaml"
+	data, err := os.ReadFile(e.file(path))
+	if err != nil || yaml.Unmarshal(data, &file) != nil {
+		return
+	}
+	for key, endpoint := range map[string]string{"runtime-endpoint": file.Runtime, "image-endpoint": file.Image} {
+		if to := strings.TrimPrefix(endpoint, "unix://"); to != "" && !e.same(to, e.Listen) {
+			e.add(Warning, "clients", fmt.Sprintf("crictl speaks to %s (%s in %s), and shows only what is there, without prefixes", to, key, path), fmt.Sprintf("set %s: unix://%s", key, e.Listen))
+		}
+	}
+}

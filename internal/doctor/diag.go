@@ -1,0 +1,101 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// What follows is sock_diag(7), by which ss tells who is connected to whom.
+const (
+	sockDiagByFamily = 20
+	showName         = 1 // UDIAG_SHOW_NAME
+	showPeer         = 4 // UDIAG_SHOW_PEER
+	attributeName    = 0 // UNIX_DIAG_NAME
+	attributePeer    = 2 // UNIX_DIAG_PEER
+	requestLength    = 24
+	messageLength    = 16
+)
+
+// Connected returns the inodes of the sockets that are connected to the socket at path.
+// Those of other network namespaces are left out: the kernel does not show them.
+func Connected(path string) ([]uint32, error) {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("asking the kernel for sockets: %w", err)
+	}
+	defer unix.Close(s) // it was only read
+	request := make([]byte, unix.NLMSG_HDRLEN+requestLength)
+	binary.NativeEndian.PutUint32(request[0:], uint32(len(request)))
+	binary.NativeEndian.PutUint16(request[4:], sockDiagByFamily)
+	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	body := request[unix.NLMSG_HDRLEN:]
+	body[0] = unix.AF_UNIX
+	binary.NativeEndian.PutUint32(body[4:], ^uint32(0)) // in all states
+	binary.NativeEndian.PutUint32(body[12:], showName|showPeer)
+	if err := unix.Sendto(s, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, fmt.Errorf("asking the kernel for sockets: %w", err)
+	}
+	var peers []uint32
+	buf := make([]byte, 8*os.Getpagesize())
+	for {
+		n, _, err := unix.Recvfrom(s, buf, 0)
+		if err != nil {
+			return nil, fmt.Errorf("asking the kernel for sockets: %w", err)
+		}
+		for rest := buf[:n]; len(rest) >= unix.NLMSG_HDRLEN; {
+			length, kind := int(binary.NativeEndian.Uint32(rest)), binary.NativeEndian.Uint16(rest[4:])
+			if length < unix.NLMSG_HDRLEN || length > len(rest) {
+				return nil, fmt.Errorf("asking the kernel for sockets: a message of %d bytes in %d", length, len(rest))
+			}
+			switch kind {
+			case unix.NLMSG_DONE:
+				return peers, nil
+			case unix.NLMSG_ERROR:
+				return nil, fmt.Errorf("asking the kernel for sockets: %w", unix.Errno(-int32(binary.NativeEndian.Uint32(rest[unix.NLMSG_HDRLEN:]))))
+			}
+			if length >= unix.NLMSG_HDRLEN+messageLength {
+				if name, peer := attributes(rest[unix.NLMSG_HDRLEN+messageLength : length]); plain(name) == plain(path) && peer != 0 {
+					peers = append(peers, peer)
+				}
+			}
+			rest = rest[min(align(length), len(rest)):]
+		}
+	}
+}
+
+// attributes returns the path of a socket and the inode of its peer.
+func attributes(b []byte) (name string, peer uint32) {
+	for len(b) >= 4 {
+		length, kind := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])
+		if length < 4 || length > len(b) {
+			break
+		}
+		switch value := b[4:length]; {
+		case kind == attributeName:
+			name = string(value)
+			if i := len(name) - 1; i >= 0 && name[i] == 0 {
+				name = name[:i]
+			}
+		case kind == attributePeer && len(value) >= 4:
+			peer = binary.NativeEndian.Uint32(value)
+		}
+		b = b[min(align(length), len(b)):]
+	}
+	return name, peer
+}
+
+// plain is a path as it is without the link that /var/run is.
+func plain(path string) string {
+	path = filepath.Clean(path)
+	if rest, ok := strings.CutPrefix(path, "/var/run/"); ok {
+		return "/run/" + rest
+	}
+	return path
+}
+
+func align(n int) int { return (n + 3) &^ 3 }

@@ -1,0 +1,167 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// kubelet is how the kubelet of the node is set up.
+type kubelet struct {
+	process
+	config string // its file; empty if it has none
+
+	endpoint, images string // as paths; images is empty if it is the same
+	driver           string // "systemd" or "cgroupfs", as configured
+	version          string // "v1.34.1"; empty if not known
+}
+
+// defaultKubeletConfig is where kubeadm keeps it.
+const defaultKubeletConfig = "/var/lib/kubelet/config.yaml"
+
+// kubelets finds kubelet, and looks at what it speaks to.
+func (e *examination) kubelets() {
+	for i := range e.processes {
+		if e.processes[i].name == "kubelet" {
+			e.kubelet = &kubelet{process: e.processes[i]}
+			break
+		}
+	}
+	if e.kubelet == nil {
+		e.add(Note, "kubelet", "kubelet does not run", "look again when it does: what it speaks to cannot be told before")
+		return
+	}
+	k := e.kubelet
+	if err := e.readKubelet(k); err != nil {
+		e.add(Warning, "kubelet", fmt.Sprintf("its configuration cannot be read: %v", err), "run this as root, on the node itself")
+	}
+	to := fmt.Sprintf("set containerRuntimeEndpoint: unix://%s in %s, and restart kubelet", e.Listen, k.config)
+	if k.config == "" || k.flag("container-runtime-endpoint") != "" {
+		to = fmt.Sprintf("start kubelet with --container-runtime-endpoint=unix://%s", e.Listen)
+	}
+	switch k.endpoint {
+	case "":
+		e.add(Error, "kubelet", "kubelet is not told which runtime to speak to", to)
+	default:
+		if !e.same(k.endpoint, e.Listen) {
+			e.add(Error, "kubelet", fmt.Sprintf("kubelet speaks to %s, past criproxy at %s", k.endpoint, e.Listen), to)
+		}
+	}
+	if k.images != "" && !e.same(k.images, e.Listen) {
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet pulls images through %s, past criproxy: images with a prefix are not found", k.images),
+			fmt.Sprintf("leave imageServiceEndpoint out, or set it to unix://%s", e.Listen))
+	}
+	if kind := k.flag("container-runtime"); kind != "" && kind != "remote" {
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet is started with --container-runtime=%s and asks no socket at all", kind), "start it with --container-runtime=remote, or leave that out from 1.27 on")
+	}
+	e.kubeletVersion()
+}
+
+func (e *examination) kubeletVersion() {
+	k := e.kubelet
+	if e.Version == nil {
+		return
+	}
+	var err error
+	if k.version, err = e.Version(e.file(fmt.Sprintf("/proc/%d/exe", k.pid))); err != nil {
+		e.add(Note, "kubelet", fmt.Sprintf("its version cannot be told: %v", err), "run this as root, on the node itself")
+		return
+	}
+	minor := minorOf(k.version)
+	switch {
+	case minor == 0:
+	case minor < 6:
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet %s speaks a CRI from before v1alpha1 had its present form", k.version), "use kubelet 1.6 or newer")
+	case minor >= 37 && len(e.Backends) > 0 && e.Backends[0].Driver == "":
+		e.add(Warning, "kubelet", fmt.Sprintf("kubelet %s asks the primary for its cgroup driver, which it does not tell (RuntimeConfig); kubelet means to start no more without that", k.version),
+			"update the primary: containerd from 2.0, CRI-O from 1.28")
+	}
+}
+
+// minorOf returns the 34 of "v1.34.1", 0 if there is none.
+func minorOf(version string) int {
+	parts := strings.Split(strings.TrimPrefix(version, "v1."), ".")
+	if !strings.HasPrefix(version, "v1.") {
+		return 0
+	}
+	minor, _ := strconv.Atoi(parts[0])
+	return minor
+}
+
+// readKubelet fills in what command line and file say; the command line goes first.
+func (e *examination) readKubelet(k *kubelet) error {
+	var file struct {
+		Endpoint string `yaml:"containerRuntimeEndpoint"`
+		Images   string `yaml:"imageServiceEndpoint"`
+		Driver   string `yaml:"cgroupDriver"`
+	}
+	k.config = k.flag("config")
+	var failed error
+	if k.config != "" {
+		path := k.config
+		if !filepath.IsAbs(path) { // it is below kubelet's working folder
+			path = filepath.Join("/proc", strconv.Itoa(k.pid), "cwd", path)
+		}
+		data, err := os.ReadFile(e.file(path))
+		if err == nil {
+			err = yaml.Unmarshal(data, &file)
+		}
+		failed = err
+	}
+	either := func(flag, inFile string) string {
+		if v := k.flag(flag); v != "" {
+			return v
+		}
+		return inFile
+	}
+	k.endpoint = strings.TrimPrefix(either("container-runtime-endpoint", file.Endpoint), "unix://")
+	k.images = strings.TrimPrefix(either("image-service-endpoint", file.Images), "unix://")
+	k.driver = either("cgroup-driver", file.Driver)
+	if k.driver == "" && failed == nil {
+		k.driver = "cgroupfs" // kubelet's default
+	}
+	return failed
+}
+
+// same reports whether two paths are those of one file.
+func (e *examination) same(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	one, err := os.Stat(e.file(a))
+	if err != nil {
+		return plain(a) == plain(b)
+	}
+	other, err := os.Stat(e.file(b))
+	return err == nil && os.SameFile(one, other)
+}
+
+// drivers compares how the groups of pods are made.
+func (e *examination) drivers() {
+	if len(e.Backends) == 0 {
+		return
+	}
+	primary := e.Backends[0]
+	for _, b := range e.Backends[1:] {
+		if b.Driver != "" && primary.Driver != "" && b.Driver != primary.Driver {
+			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, the primary %s: kubelet names the cgroups of all pods in the primary's way, so pods of %s fail or escape their limits", b.Name, b.Driver, primary.Driver, b.Name),
+				"set both to one driver, systemd where systemd runs the node: SystemdCgroup = true of containerd's runc options, cgroup_manager of CRI-O")
+		}
+	}
+	k := e.kubelet
+	if k == nil || k.driver == "" {
+		return
+	}
+	for _, b := range e.Backends {
+		switch {
+		case b.Driver == "" && b == primary:
+			e.add(Note, "cgroups", fmt.Sprintf("the primary does not tell its cgroup driver; kubelet takes %s, as its own configuration says", k.driver), "make sure that the primary has the same, in its configuration")
+		case b.Driver != "" && primary.Driver == "" && b.Driver != k.driver:
+			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, kubelet %s", b.Name, b.Driver, k.driver), "set both to one driver: cgroupDriver in kubelet's configuration")
+		}
+	}
+}

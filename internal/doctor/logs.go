@@ -1,0 +1,89 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// logs looks at the links by which log collectors find what containers print.
+func (e *examination) logs() {
+	const about, folder = "log links", "/var/log/containers"
+	entries, err := os.ReadDir(e.file(folder))
+	if err != nil {
+		return // there is no log yet
+	}
+	var dangling, strange []string
+	for _, entry := range entries {
+		name := strings.TrimSuffix(entry.Name(), ".log")
+		target, err := os.Readlink(filepath.Join(e.file(folder), entry.Name()))
+		if err != nil || name == entry.Name() {
+			continue
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(folder, target)
+		}
+		if !e.leads(target, 5) {
+			dangling = append(dangling, entry.Name())
+		}
+		// NAMESPACE is between _ and _, and the id follows the last dash of what is behind.
+		if prefix, ok := e.prefixOf(name); ok && !slices.ContainsFunc(e.Backends, func(b Backend) bool { return b.Prefix == prefix }) {
+			strange = append(strange, prefix)
+		}
+	}
+	if len(dangling) > 0 {
+		e.add(Warning, about, fmt.Sprintf("%d links in %s lead nowhere, such as %s: log collectors miss those containers, or hold files that are gone", len(dangling), folder, dangling[0]),
+			"kubelet removes the links of dead containers within a minute; if these stay, remove them: find "+folder+" -xtype l -delete")
+	}
+	slices.Sort(strange)
+	for _, prefix := range slices.Compact(strange) {
+		e.add(Warning, about, fmt.Sprintf("there are links to logs of containers of %s, which is no backend any more", prefix),
+			"drain a runtime before it is taken out of the configuration; its pods run on and nobody looks after them")
+	}
+}
+
+// leads reports whether a link of the node leads to a file, following others below Root.
+func (e *examination) leads(path string, links int) bool {
+	info, err := os.Lstat(e.file(path))
+	if err != nil {
+		return false
+	}
+	if info.Mode().Type() != os.ModeSymlink {
+		return true
+	}
+	target, err := os.Readlink(e.file(path))
+	if err != nil || links == 0 {
+		return false
+	}
+	if !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(path), target)
+	}
+	return e.leads(target, links-1)
+}
+
+// prefixOf returns the prefix of the id in the name of a link: POD_NAMESPACE_NAME-ID,
+// where the id is PREFIX__ID.
+func (e *examination) prefixOf(name string) (string, bool) {
+	before, _, ok := strings.Cut(reverse(name), "__")
+	if !ok || strings.ContainsAny(before, "-_") { // no id of a runtime has these
+		return "", false
+	}
+	front := strings.TrimSuffix(name, "__"+reverse(before))
+	if i := strings.LastIndex(front, "_"); i >= 0 {
+		front = front[i+1:] // NAME-PREFIX; a prefix may have dashes, too, which is warned of elsewhere
+	}
+	for _, b := range e.Backends {
+		if b.Prefix != "" && strings.HasSuffix(front, "-"+b.Prefix) {
+			return b.Prefix, true
+		}
+	}
+	return front[strings.LastIndex(front, "-")+1:], true
+}
+
+func reverse(s string) string {
+	r := []rune(s)
+	slices.Reverse(r)
+	return string(r)
+}

@@ -1,0 +1,93 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sockets looks at ours and at those of the runtimes.
+func (e *examination) sockets() {
+	const about = "sockets"
+	if info, err := os.Stat(e.file(filepath.Dir(e.Listen))); err != nil || !info.IsDir() {
+		e.add(Error, about, fmt.Sprintf("the folder of %s does not exist", e.Listen), fmt.Sprintf("mkdir %s, or choose another path with listen", filepath.Dir(e.Listen)))
+	} else if info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
+		e.add(Error, about, fmt.Sprintf("everybody can put another socket in place of %s", e.Listen), fmt.Sprintf("chmod o-w %s", filepath.Dir(e.Listen)))
+	}
+	if e.socket("criproxy", e.Listen, "start criproxy: systemctl start criproxy") {
+		if who, err := e.Served(e.file(e.Listen)); err == nil && who != "" && !strings.HasPrefix(who, "criproxy ") && !strings.HasPrefix(who, "systemd ") {
+			e.add(Error, about, fmt.Sprintf("%s is served by %s, and not by criproxy", e.Listen, who), "choose another path with listen, or stop that")
+		}
+	}
+	for _, b := range e.Backends {
+		if !e.socket("backend "+b.Name, b.Address, fmt.Sprintf("start the runtime, or correct its address; pods of it wait until %s is there", b.Address)) {
+			continue
+		}
+		if who, err := e.Served(e.file(b.Address)); err == nil && strings.HasPrefix(who, "criproxy ") {
+			e.add(Warning, about, fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, who), "make sure that it is not this one: a criproxy that calls itself never answers")
+		}
+	}
+}
+
+// socket looks at one, and reports whether somebody serves it.
+func (e *examination) socket(whose, path, start string) bool {
+	const about = "sockets"
+	info, err := os.Stat(e.file(path))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		e.add(Error, about, fmt.Sprintf("the socket of %s, %s, does not exist", whose, path), start)
+		return false
+	case err != nil:
+		e.add(Error, about, fmt.Sprintf("the socket of %s cannot be looked at: %v", whose, err), "run this as root")
+		return false
+	case info.Mode().Type() != fs.ModeSocket:
+		e.add(Error, about, fmt.Sprintf("%s of %s is no socket (%s)", path, whose, info.Mode()), "remove it, or correct the path")
+		return false
+	}
+	if info.Mode().Perm()&0o002 != 0 {
+		e.add(Error, about, fmt.Sprintf("everybody can connect to %s of %s, and so run anything as root on this node", path, whose), fmt.Sprintf("chmod o-rwx %s, in the configuration of who makes it; for monitoring there are listeners with access: [{methods: [read-only]}]", path))
+	}
+	switch _, err := e.Served(e.file(path)); {
+	case err == nil:
+		return true
+	case errors.Is(err, syscall.ECONNREFUSED):
+		e.add(Error, about, fmt.Sprintf("nobody serves %s of %s any more: the file was left there", path, whose), start)
+	case errors.Is(err, fs.ErrPermission):
+		e.add(Note, about, fmt.Sprintf("uid %d may not connect to %s of %s", os.Getuid(), path, whose), "run this as root, which criproxy has to be as well")
+	default:
+		e.add(Error, about, fmt.Sprintf("%s of %s does not answer: %v", path, whose, err), start)
+	}
+	return false
+}
+
+// served connects to a socket and returns the name of who made it.
+func served(path string) (string, error) {
+	conn, err := net.DialTimeout("unix", path, 5*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close() // nothing was sent
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	var who string
+	err = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			return
+		}
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid)); err == nil {
+			who = fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(comm)), cred.Pid)
+		}
+	})
+	return who, err
+}
