@@ -16,7 +16,7 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible test unit integration bench fuzz lint testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible test unit integration bench microbench fuzz lint testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -54,7 +54,10 @@ integration: ## the tests with real runtimes
 	cd testbed && go test -race -timeout 20m $$(go list ./... | grep -v /outage)
 	cd testbed/outage && go test -race -timeout 20m # by itself, because it reports what it measured
 
-bench: ## what the hot path costs, and what it would cost otherwise
+bench: ## what criproxy costs, next to what a user could have instead: docs/performance.md
+	cd testbed && go run ./bench -out ../docs/performance.md -json ../docs/performance.json $(BENCHFLAGS)
+
+microbench: ## what the parts of the hot path cost
 	go test -run '^$$' -bench . -benchmem ./...
 
 FUZZTIME ?= 20s

@@ -20,6 +20,7 @@ const (
 	flagOwn = 1 << iota
 	flagTruncated
 	flagRedacted
+	flagFrame // the payload is a frame; the record ends with its place in the chunk
 )
 
 func appendString[S ~string | ~[]byte](b []byte, s S) []byte {

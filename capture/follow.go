@@ -13,6 +13,7 @@ import (
 // once.
 type Follower struct {
 	ring   *ring
+	redact *Redactor
 	linger time.Duration
 	chunk  *chunk
 	off    int
@@ -27,15 +28,28 @@ const Linger = 20 * time.Millisecond
 // Follow returns a follower of the events that are still to come, or, with
 // everything, also of those that are still there.
 func (r *Recorder) Follow(everything bool) *Follower {
-	f := &Follower{ring: r.ring, linger: Linger, names: map[string]string{}}
+	f := &Follower{ring: r.ring, redact: r.redact, linger: Linger, names: map[string]string{}}
 	r.ring.mu.Lock()
 	defer r.ring.mu.Unlock()
 	if everything {
-		f.chunk, f.next = r.ring.oldest, r.ring.oldest.first
+		f.next = r.ring.oldest.first
+		f.enter(r.ring.oldest)
 		return f
 	}
-	f.chunk, f.off, f.next = r.ring.newest, int(r.ring.newest.used.Load()), r.ring.seq+1
+	f.next = r.ring.seq + 1
+	f.enter(r.ring.newest)
+	f.off = int(r.ring.newest.used.Load())
 	return f
+}
+
+// enter begins to read a chunk that is in the ring, whose lock is held.
+func (f *Follower) enter(c *chunk) {
+	if f.chunk != nil {
+		f.chunk.readers--
+		f.chunk.release()
+	}
+	c.readers++
+	f.chunk, f.off = c, 0
 }
 
 // Next reads the next event into ev, whose payload stays valid for as long as it
@@ -89,6 +103,10 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 			f.off += n
 			f.next++
 			decode(record, f.names, ev)
+			if record[recordFlags]&flagFrame != 0 {
+				ev.Payload = f.chunk.frames[record[n-1]].AppendTo(make([]byte, 0, ev.Size), ev.Size)
+			}
+			f.redact.event(ev)
 			return true, nil
 		}
 		f.ring.mu.Lock()
@@ -98,9 +116,9 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 		}
 		switch {
 		case f.chunk.gone:
-			f.chunk, f.off = f.ring.oldest, 0
+			f.enter(f.ring.oldest)
 		case f.chunk.next != nil:
-			f.chunk, f.off = f.chunk.next, 0
+			f.enter(f.chunk.next)
 		case f.ring.closed:
 			f.ring.mu.Unlock()
 			return false, nil

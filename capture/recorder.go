@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,8 @@ type Config struct {
 	// longer than a quarter of it is cut, and says so.
 	Bytes int
 
-	// Redact finds what must not be kept. Nil finds nothing.
+	// Redact finds what is not for followers, who are handed copies in which it is
+	// overwritten: calls are not made to wait for that. Nil finds nothing.
 	Redact *Redactor
 
 	// UnsafeRaw keeps everything as it is, credentials in metadata as well.
@@ -91,7 +93,6 @@ type Leg struct {
 	own     bool
 	method  string
 	backend string
-	plan    *methodPlan
 	legs    atomic.Int32 // of a client's leg: how many backends' legs the call has
 	ended   atomic.Bool
 }
@@ -102,7 +103,7 @@ type legKey struct{}
 // context that it returns. What the caller hands in is copied before it returns,
 // here and in the methods of the leg.
 func (r *Recorder) Begin(ctx context.Context, info LegInfo) (context.Context, *Leg) {
-	l := &Leg{rec: r, method: info.Method, backend: info.Backend, plan: r.redact.method(info.Method)}
+	l := &Leg{rec: r, method: info.Method, backend: info.Backend}
 	if info.Client {
 		l.call = r.calls.Add(1)
 		ctx = context.WithValue(ctx, legKey{}, l)
@@ -124,7 +125,7 @@ func (r *Recorder) Begin(ctx context.Context, info LegInfo) (context.Context, *L
 	}
 	b = binary.AppendUvarint(b, uint64(timeout))
 	b = appendMetadata(b, info.Metadata, !r.raw)
-	r.put(buf, b)
+	r.put(buf, b, nil)
 	return ctx, l
 }
 
@@ -142,37 +143,23 @@ func (l *Leg) Reply(f *codec.Frame) { l.message(Reply, f) }
 func (l *Leg) message(kind Kind, f *codec.Frame) {
 	now, mono := l.rec.now()
 	size := f.Len()
-	var buf *[]byte
-	var b []byte
-	if size < maxPooled {
-		buf = getBuffer()
-		b = (*buf)[:0]
-	} else { // the ring will take it over
-		b = make([]byte, 0, min(size, l.rec.maxPayload)+len(l.method)+len(l.backend)+128)
-	}
-	b = appendHead(b, kind, l, now, mono)
+	buf := getBuffer()
+	b := appendHead((*buf)[:0], kind, l, now, mono)
 	b = binary.AppendUvarint(b, uint64(size))
-	at := len(b)
-	b = f.AppendTo(b, l.rec.maxPayload)
+	if size >= maxCopied && size <= l.rec.maxPayload {
+		b[recordFlags] |= flagFrame
+		b = append(b, 0) // where the ring says which
+		l.rec.put(buf, b, f.Ref())
+		return
+	}
 	if size > l.rec.maxPayload {
 		b[recordFlags] |= flagTruncated
+		record := append(make([]byte, 0, len(b)+l.rec.maxPayload), b...)
+		l.rec.recycle(buf, b)
+		l.rec.ring.put(f.AppendTo(record, l.rec.maxPayload), nil)
+		return
 	}
-	if l.plan != nil {
-		var n *secretNode
-		if kind == Request {
-			n = l.plan.request
-		} else {
-			n = l.plan.reply
-		}
-		switch redacted, ok := n.redact(b[at:], b[recordFlags]&flagTruncated != 0); {
-		case !ok: // broken: where its secrets are cannot be told
-			b = b[:at]
-			b[recordFlags] |= flagTruncated | flagRedacted
-		case redacted:
-			b[recordFlags] |= flagRedacted
-		}
-	}
-	l.rec.put(buf, b)
+	l.rec.put(buf, f.AppendTo(b, size), nil)
 }
 
 // Header records the header of the answer.
@@ -180,7 +167,7 @@ func (l *Leg) Header(md metadata.MD) {
 	now, mono := l.rec.now()
 	buf := getBuffer()
 	b := appendHead((*buf)[:0], Header, l, now, mono)
-	l.rec.put(buf, appendMetadata(b, md, !l.rec.raw))
+	l.rec.put(buf, appendMetadata(b, md, !l.rec.raw), nil)
 }
 
 // End records the end of the leg. Only the first End counts.
@@ -195,7 +182,7 @@ func (l *Leg) End(err error, trailer metadata.MD) {
 	b = binary.AppendUvarint(b, uint64(code))
 	b = appendString(b, message)
 	b = appendString(b, details)
-	l.rec.put(buf, appendMetadata(b, trailer, !l.rec.raw))
+	l.rec.put(buf, appendMetadata(b, trailer, !l.rec.raw), nil)
 }
 
 // statusOf returns the status that a client gets for err.
@@ -213,8 +200,8 @@ func statusOf(err error) (code uint32, message string, details []byte) {
 	return uint32(s.Code()), s.Message(), details
 }
 
-// maxPooled is the size up to which records are made in pooled memory.
-const maxPooled = 64 << 10
+// maxCopied is the size from which the ring holds the message itself, not a copy.
+const maxCopied = 32 << 10
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
@@ -222,12 +209,17 @@ func getBuffer() *[]byte { return buffers.Get().(*[]byte) }
 
 // put hands a record to the ring, and its buffer back to the pool, unless the
 // ring has taken it over.
-func (r *Recorder) put(buf *[]byte, record []byte) {
-	if buf != nil && r.ring.isLarge(len(record)) {
-		record, buf = append([]byte(nil), record...), nil
+func (r *Recorder) put(buf *[]byte, record []byte, frame *codec.Frame) {
+	if r.ring.isLarge(len(record)) {
+		r.ring.put(slices.Clone(record), frame)
+	} else {
+		r.ring.put(record, frame)
 	}
-	r.ring.put(record)
-	if buf != nil && cap(record) <= 2*maxPooled {
+	r.recycle(buf, record)
+}
+
+func (r *Recorder) recycle(buf *[]byte, record []byte) {
+	if cap(record) <= 2*maxCopied {
 		*buf = record
 		buffers.Put(buf)
 	}

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -74,6 +75,31 @@ func (r *Redactor) Reply(method string, b []byte) (redacted, ok bool) {
 		return false, true
 	}
 	return p.reply.redact(b, false)
+}
+
+// event redacts the payload of an event, in a copy: others may read the same record.
+func (r *Redactor) event(ev *Event) {
+	p := r.method(ev.Method)
+	if p == nil {
+		return
+	}
+	var n *secretNode
+	switch ev.Kind {
+	case Request:
+		n = p.request
+	case Reply:
+		n = p.reply
+	}
+	if n == nil {
+		return
+	}
+	b := slices.Clone(ev.Payload)
+	switch redacted, ok := n.redact(b, ev.Truncated); {
+	case !ok: // broken: where its secrets are cannot be told
+		ev.Payload, ev.Truncated, ev.Redacted = nil, true, true
+	case redacted:
+		ev.Payload, ev.Redacted = b, true
+	}
 }
 
 type nodeKey struct {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
+
+	"github.com/criproxy/criproxy/codec"
 )
 
 // ring holds the latest records, in chunks that are only ever appended to. A
@@ -23,40 +25,63 @@ type ring struct {
 	closed         bool
 }
 
+// A chunk holds records in their order. Of a large message it holds the frame, not a
+// copy: what is copied needs new memory each time.
 type chunk struct {
-	buf   []byte // of fixed length
-	used  atomic.Int64
-	first uint64 // number of its first record
-	next  *chunk // guarded by the ring's mu, like gone
-	gone  bool   // out of the ring: what follows is no longer known
+	buf    []byte // of fixed length
+	frames [maxFrames]*codec.Frame
+	used   atomic.Int64 // publishes what is before it in buf, and the frames that it needs
+	first  uint64       // number of its first record
+
+	// Guarded by the ring's mu.
+	count   int    // of frames
+	held    int    // bytes in frames
+	readers int    // followers that look at it
+	next    *chunk // nil for the newest
+	gone    bool   // out of the ring: what follows is no longer known
 }
 
-const chunks = 32 // in a ring, if all are of equal size
+const (
+	chunks    = 128 // in a ring, if all are of equal size and hold no frames
+	maxFrames = 64  // in a chunk
+)
 
 func newRing(size int) *ring {
 	r := &ring{max: size, chunkSize: max(size/chunks, 4<<10)}
-	r.grow(0)
+	r.link(make([]byte, r.chunkSize))
 	return r
 }
 
-// grow makes room for a record of n bytes, and forgets what is oldest.
-func (r *ring) grow(n int) {
-	r.link(&chunk{buf: make([]byte, max(n, r.chunkSize))})
-}
-
-func (r *ring) link(c *chunk) {
-	c.first = r.seq + 1
+// link appends a chunk.
+func (r *ring) link(buf []byte) {
+	c := &chunk{buf: buf, first: r.seq + 1}
 	if r.newest == nil {
 		r.oldest = c
 	} else {
 		r.newest.next = c
 	}
 	r.newest = c
-	r.total += len(c.buf)
-	for r.total > r.max && r.oldest != c {
+	r.hold(len(buf))
+}
+
+// hold counts bytes, and forgets what is oldest if they are too many.
+func (r *ring) hold(n int) {
+	r.total += n
+	for r.total > r.max && r.oldest != r.newest {
 		old := r.oldest
 		r.oldest, old.next, old.gone = old.next, nil, true // who still reads it holds no other
-		r.total -= len(old.buf)
+		r.total -= len(old.buf) + old.held
+		old.release()
+	}
+}
+
+// release gives the frames back when nobody can look at them any more.
+func (c *chunk) release() {
+	if !c.gone || c.readers > 0 {
+		return
+	}
+	for _, f := range c.frames[:c.count] {
+		f.Free()
 	}
 }
 
@@ -64,23 +89,36 @@ func (r *ring) link(c *chunk) {
 func (r *ring) isLarge(n int) bool { return n > r.chunkSize/2 }
 
 // put copies a finished record into the ring, or takes it over if it is large: it
-// becomes a chunk of its own.
-func (r *ring) put(record []byte) {
+// becomes a chunk of its own. With a frame, which it takes over, the last byte of the
+// record becomes its place in the chunk.
+func (r *ring) put(record []byte, frame *codec.Frame) {
 	binary.LittleEndian.PutUint32(record[recordLen:], uint32(len(record)))
 	large := r.isLarge(len(record))
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.closed {
-		r.mu.Unlock()
+		if frame != nil {
+			frame.Free()
+		}
 		return
 	}
-	if large {
-		r.link(&chunk{buf: record})
-	} else if int(r.newest.used.Load())+len(record) > len(r.newest.buf) {
-		r.grow(len(record))
+	c := r.newest
+	switch {
+	case large:
+		r.link(record)
+	case int(c.used.Load())+len(record) > len(c.buf), frame != nil && (c.count == maxFrames || c.held > r.max/8):
+		r.link(make([]byte, r.chunkSize))
 	}
+	c = r.newest
 	r.seq++
 	binary.LittleEndian.PutUint64(record[recordSeq:], r.seq)
-	c := r.newest
+	if frame != nil {
+		record[len(record)-1] = byte(c.count)
+		c.frames[c.count] = frame
+		c.count++
+		c.held += frame.Len()
+		r.hold(frame.Len())
+	}
 	at := int(c.used.Load())
 	if !large {
 		copy(c.buf[at:], record)
@@ -90,7 +128,6 @@ func (r *ring) put(record []byte) {
 		close(r.wake)
 		r.wake = nil
 	}
-	r.mu.Unlock()
 }
 
 // close lets followers end when they have read all.

@@ -60,7 +60,7 @@ func (f *Frame) Bytes() []byte {
 	case 1:
 		return f.bufs[0].ReadOnlyData()
 	}
-	whole := f.bufs.MaterializeToBuffer(mem.DefaultBufferPool())
+	whole := f.bufs.MaterializeToBuffer(Pool)
 	f.bufs.Free()
 	f.bufs = mem.BufferSlice{whole}
 	return whole.ReadOnlyData()

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -82,17 +81,16 @@ func (t *table) toFront(m *method, backend int, reply *codec.Frame) (*codec.Fram
 // apply is [rewrite.Plan.Apply] on frames, into pooled memory.
 func apply(plan *rewrite.Plan, in *codec.Frame, edit rewrite.Edit) (*codec.Frame, error) {
 	src := in.Bytes()
-	pool := mem.DefaultBufferPool()
-	buf := pool.Get(len(src) + len(src)/8 + 64) // room for some prefixes
+	buf := codec.Pool.Get(len(src) + len(src)/8 + 64) // room for some prefixes
 	out, err := plan.Apply((*buf)[:0], src, edit)
 	if err != nil {
-		pool.Put(buf)
+		codec.Pool.Put(buf)
 		return nil, err
 	}
 	if cap(out) != cap(*buf) { // it was too small: keep the larger one
-		pool.Put(buf)
+		codec.Pool.Put(buf)
 		buf = new([]byte)
 	}
 	*buf = out
-	return codec.NewPooledFrame(buf, pool), nil
+	return codec.NewPooledFrame(buf, codec.Pool), nil
 }

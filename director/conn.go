@@ -61,6 +61,14 @@ type Conn struct {
 	dialError     atomic.Pointer[error] // of the latest attempt to connect
 }
 
+// StreamWindow and ConnWindow are the bytes that the other side of a connection may send
+// before they are read, for one call and for all: RFC 9113, section 5.2. A list of some
+// hundred containers fits into one window, and waits for nobody.
+const (
+	StreamWindow = 1 << 20
+	ConnWindow   = 4 << 20
+)
+
 // NewConn returns a connection. It does nothing before its first call or Run.
 func NewConn(cfg ConnConfig) (*Conn, error) {
 	c := &Conn{name: cfg.Name, address: cfg.Address, probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage, watch: cfg.Watch, tracer: cfg.Tracer, primary: cfg.Primary}
@@ -92,6 +100,8 @@ func NewConn(cfg ConnConfig) (*Conn, error) {
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
+		grpc.WithInitialWindowSize(StreamWindow),
+		grpc.WithInitialConnWindowSize(ConnWindow),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),

@@ -98,6 +98,12 @@ func newProxy(cfg *Config) (*proxy, error) {
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.ChainUnaryInterceptor(containUnary, authorizeUnary),
 		grpc.ChainStreamInterceptor(containStream, authorizeStream, p.calls.intercept),
+		// Goroutines that have done a call have the stack for the next one.
+		grpc.NumStreamWorkers(streamWorkers),
+		// Static windows: the estimate that would be made otherwise costs a ping for
+		// each reply, and a unix socket has no bandwidth to find out about.
+		grpc.InitialWindowSize(director.StreamWindow),
+		grpc.InitialConnWindowSize(director.ConnWindow),
 		// Whatever keepalive a client likes: the socket is local.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
@@ -118,6 +124,9 @@ func (p *proxy) tracer() director.Tracer {
 	}
 	return all
 }
+
+// streamWorkers is how many calls at once find a goroutine that is there already.
+const streamWorkers = 32
 
 // build makes the backends of cfg, those of old where nothing about them has
 // changed, and what the director needs to know.

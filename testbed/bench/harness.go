@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// harness measures.
+type harness struct {
+	options
+	dir      string
+	program  string // criproxy
+	progress io.Writer
+	started  int // names folders
+}
+
+// all does every work with every contender.
+func (h *harness) all(ctx context.Context) (*report, error) {
+	r := &report{rounds: h.rounds, time: h.time}
+	if err := h.findCriproxy(ctx); err != nil {
+		return nil, err
+	}
+	among, err := regexp.Compile(h.among)
+	if err != nil {
+		return nil, fmt.Errorf("-among: %w", err)
+	}
+	only, err := regexp.Compile(h.only)
+	if err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
+	var present []contender
+	for _, c := range contenders {
+		if !among.MatchString(c.name) {
+			continue
+		}
+		if c.program != "" {
+			if _, err := exec.LookPath(c.program); err != nil {
+				r.absent = append(r.absent, c.name)
+				continue
+			}
+		}
+		present = append(present, c)
+	}
+	groups := map[int][]work{}
+	var order []int
+	for _, w := range works() {
+		if only.MatchString(w.name) {
+			if groups[w.containers] == nil {
+				order = append(order, w.containers)
+			}
+			groups[w.containers] = append(groups[w.containers], w)
+		}
+	}
+	for _, containers := range order {
+		if err := h.group(ctx, r, containers, groups[containers], present); err != nil {
+			return nil, err
+		}
+	}
+	if h.only == "" && h.among == "" {
+		if err := h.alone(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// findCriproxy builds the criproxy of this checkout as it is released.
+func (h *harness) findCriproxy(ctx context.Context) error {
+	if h.program = h.criproxy; h.program != "" {
+		return nil
+	}
+	fmt.Fprintln(h.progress, "building criproxy")
+	h.program = filepath.Join(h.dir, "criproxy")
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", h.program, "./cmd/criproxy")
+	build.Dir = ".."
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building criproxy (run this in the folder testbed, or say -criproxy): %w\n%s", err, out)
+	}
+	return nil
+}
+
+// group does works on nodes with a number of containers.
+func (h *harness) group(ctx context.Context, r *report, containers int, ws []work, contenders []contender) error {
+	var flags []string
+	if ws[0].stream {
+		flags = []string{"-events"}
+	}
+	var backends [3]string // one with all, and two with half of them each
+	for i, name := range []string{"one", "left", "two"} {
+		n := containers
+		if i > 0 {
+			n = containers - containers/2
+		}
+		b, err := h.startBackend(ctx, name, n, flags...)
+		if err != nil {
+			return err
+		}
+		defer b.stop()
+		backends[i] = b.socket
+	}
+	var up []*running
+	conns := map[*running]*grpc.ClientConn{}
+	for _, c := range contenders {
+		if c.two && ws[0].stream {
+			continue // it would read the flood for itself all the time
+		}
+		behind := backends[:1]
+		if c.two {
+			behind = backends[1:]
+		}
+		p, err := h.startContender(ctx, c, behind)
+		if err != nil {
+			return err
+		}
+		defer p.stop()
+		cc, err := client(p.socket)
+		if err != nil {
+			return err
+		}
+		defer cc.Close()
+		conns[p] = cc
+		if err := h.warm(ctx, ws[0], p, cc); err != nil {
+			return err
+		}
+		up = append(up, p)
+	}
+	for _, w := range ws {
+		turns := make([][]turn, len(up))
+		for round := range h.rounds {
+			fmt.Fprintf(h.progress, "%-28s round %d of %d\n", w.name, round+1, h.rounds)
+			for _, i := range rand.Perm(len(up)) {
+				t, err := h.turn(ctx, w, up[i], conns[up[i]], h.time)
+				if err != nil {
+					return err
+				}
+				turns[i] = append(turns[i], t)
+			}
+		}
+		for i, p := range up {
+			r.add(w, p, turns[i])
+		}
+	}
+	return nil
+}
+
+// warm waits until a contender answers, and as it will: what runs for the first time is not measured.
+func (h *harness) warm(ctx context.Context, w work, p *running, cc *grpc.ClientConn) error {
+	var err error
+	for range 100 {
+		if _, err = h.turn(ctx, w, p, cc, 200*time.Millisecond); err == nil {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return fmt.Errorf("%w; it said:\n%s", err, p.said.String())
+}

@@ -1,0 +1,85 @@
+// Command bench measures what a proxy costs on the way from kubelet to a runtime: criproxy in several
+// configurations, next to everything else that could stand there. The runtimes are of its own, and answer from
+// memory, so that next to nothing but the proxy is measured.
+//
+//	go run ./bench -out ../docs/performance.md
+//
+// Every figure comes with those of the others from the same rounds: in each, every contender gets the same time,
+// in another order. Times of different runs are not to be compared.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// options are the command line.
+type options struct {
+	rounds   int
+	time     time.Duration
+	only     string
+	among    string
+	out      string
+	json     string
+	criproxy string
+}
+
+func main() {
+	// The parts of a measurement that are not to share a process with it.
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "backend":
+			exit(serveBackend(os.Args[2:]))
+		case "stock":
+			exit(serveStock(os.Args[2:]))
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	exit(err)
+}
+
+func exit(err error) {
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	var o options
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.IntVar(&o.rounds, "rounds", 7, "how often each contender gets its turn at each work")
+	fs.DurationVar(&o.time, "time", time.Second, "how long a turn is")
+	fs.StringVar(&o.only, "only", "", "leave out the works that do not match this `REGEXP`, and all that is measured beside works")
+	fs.StringVar(&o.among, "among", "", "leave out the contenders that do not match this `REGEXP`")
+	fs.StringVar(&o.out, "out", "", "the Markdown file between whose marks the tables go; its plot goes beside it")
+	fs.StringVar(&o.json, "json", "", "a file for all figures, for programs")
+	fs.StringVar(&o.criproxy, "criproxy", "", "the criproxy to measure; built from this checkout if empty")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 || o.rounds < 1 || o.time <= 0 {
+		return fmt.Errorf("want only flags, with at least one round of some time; got %q", args)
+	}
+	dir, err := os.MkdirTemp("", "bench") // short, for sockets
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	h := &harness{options: o, dir: dir, progress: progress}
+	r, err := h.all(ctx)
+	if err != nil {
+		return err
+	}
+	return r.write(o, out)
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A report is all that was measured.
+type report struct {
+	rounds  int
+	time    time.Duration
+	absent  []string // contenders that are not installed
+	figures []figure
+	alone   []target
+}
+
+// A figure is what a contender did in a work.
+type figure struct {
+	work      work
+	contender string
+	turns     []turn
+
+	P50, P99    time.Duration
+	Rate        float64       // calls a second
+	CPU         time.Duration // of the proxy, a call
+	User        float64       // part of the cpu time that was not the kernel's
+	Peak        int64         // bytes of memory, at most, up to then
+	P50OfDirect float64       // medians of the rounds
+	CPUOfStock  float64
+}
+
+// add takes what a contender did.
+func (r *report) add(w work, p *running, turns []turn) {
+	f := figure{work: w, contender: p.name, turns: turns}
+	var all turn
+	for _, t := range turns {
+		all.took = append(all.took, t.took...)
+		all.wall += t.wall
+		all.usage = all.usage.plus(t.usage)
+	}
+	slices.Sort(all.took)
+	f.P50, f.P99 = all.quantile(0.5), all.quantile(0.99)
+	f.Rate = float64(len(all.took)) / all.wall.Seconds()
+	f.CPU = all.usage.cpu / time.Duration(max(1, len(all.took)))
+	if sum := all.usage.user + all.usage.system; sum > 0 {
+		f.User = all.usage.user.Seconds() / sum.Seconds()
+	}
+	if p.cmd != nil {
+		_, f.Peak, _ = memoryOf(p.cmd.Process.Pid) // zero is shown as unknown
+	}
+	f.P50OfDirect = r.ratio(f, direct, p50)
+	f.CPUOfStock = r.ratio(f, stock, cpuPerCall)
+	r.figures = append(r.figures, f)
+}
+
+func p50(t turn) float64        { return t.quantile(0.5).Seconds() }
+func p99(t turn) float64        { return t.quantile(0.99).Seconds() }
+func rate(t turn) float64       { return float64(len(t.took)) / t.wall.Seconds() }
+func cpuPerCall(t turn) float64 { return t.usage.cpu.Seconds() / float64(max(1, len(t.took))) }
+
+// find returns what a contender did in a work, nil if it did not.
+func (r *report) find(work, contender string) *figure {
+	for i := range r.figures {
+		if r.figures[i].work.name == work && r.figures[i].contender == contender {
+			return &r.figures[i]
+		}
+	}
+	return nil
+}
+
+// ratio is the median over the rounds of f's figure by that of another contender in the same round; zero if there
+// is no such contender.
+func (r *report) ratio(f figure, of string, what func(turn) float64) float64 {
+	other := r.find(f.work.name, of)
+	if of == f.contender {
+		other = &f
+	}
+	if other == nil {
+		return 0
+	}
+	var all []float64
+	for i, t := range f.turns {
+		all = append(all, what(t)/what(other.turns[i]))
+	}
+	return median(all)
+}
+
+// added is the median over the rounds of how much later than directly f's contender answers, by how much later
+// another one does.
+func (r *report) added(f, other *figure) float64 {
+	base := r.find(f.work.name, direct)
+	var all []float64
+	for i := range f.turns {
+		all = append(all, (p50(f.turns[i])-p50(base.turns[i]))/(p50(other.turns[i])-p50(base.turns[i])))
+	}
+	return median(all)
+}
+
+func median(all []float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+}
+
+// A target is what a figure should be.
+type target struct {
+	What string
+	Want string
+	Got  string
+	Met  bool
+}
+
+func atMost(what string, limit, got float64) target {
+	return target{what, fmt.Sprintf("≤ %g", limit), fmt.Sprintf("%.2f", got), got > 0 && got <= limit}
+}
+
+// targets compares the figures with what we want them to be.
+func (r *report) targets() []target {
+	var all []target
+	for _, name := range []string{"status, 1 at once"} {
+		f, s := r.find(name, ours), r.find(name, stock)
+		if f == nil || s == nil {
+			continue
+		}
+		all = append(all, atMost("small call: latency added, by grpc-proxy's", 0.75, r.added(f, s)),
+			atMost("small call: CPU, by grpc-proxy's", 0.8, r.ratio(*f, stock, cpuPerCall)))
+	}
+	if f := r.find("status, 16 at once", ours); f != nil {
+		got := r.ratio(*f, stock, rate)
+		all = append(all, target{"small calls, 16 at once: calls a second, by grpc-proxy's", "≥ 1.15", fmt.Sprintf("%.2f", got), got >= 1.15})
+	}
+	if f := r.find("list of 800", two); f != nil {
+		all = append(all, atMost("list of 2 × 400, merged and rewritten: p50, by a direct list of 800", 1.15, r.ratio(*f, direct, p50)),
+			atMost("list of 2 × 400, merged and rewritten: CPU, by grpc-proxy's for a list of 800 unread", 0.4, r.ratio(*f, stock, cpuPerCall)))
+	}
+	if lo, hi := r.costs(); hi > 0 {
+		all = append(all, atMost("cost of a container in a merged list of 100 to 10000: most by least", 1.2, hi/lo))
+	}
+	return append(all, r.alone...)
+}
+
+// costs are the least and the most CPU of the proxy for a container of a merged list, in seconds.
+func (r *report) costs() (lo, hi float64) {
+	for _, n := range []int{100, 1000, 10000} {
+		if f := r.find(fmt.Sprintf("list of %d", n), two); f != nil {
+			cost := f.CPU.Seconds() / float64(n)
+			if lo == 0 || cost < lo {
+				lo = cost
+			}
+			hi = max(hi, cost)
+		}
+	}
+	return lo, hi
+}

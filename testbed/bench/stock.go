@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"flag"
+
+	"github.com/mwitkow/grpc-proxy/proxy"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/internal/fakecri"
+)
+
+// serveStock is the process of the proxy that one has from github.com/mwitkow/grpc-proxy by following its README:
+// frames are not read, but as messages without fields.
+func serveStock(args []string) error {
+	fs := flag.NewFlagSet("stock", flag.ContinueOnError)
+	socket := fs.String("socket", "", "where to listen")
+	connect := fs.String("connect", "", "the socket of the backend")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	cc, err := grpc.NewClient("unix:"+*connect, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
+	if err != nil {
+		return err
+	}
+	l, err := fakecri.Listen(*socket)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(16<<20),
+		grpc.UnknownServiceHandler(proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
+			md, _ := metadata.FromIncomingContext(ctx)
+			return metadata.NewOutgoingContext(ctx, md), cc, nil
+		})))
+	return server.Serve(l)
+}
