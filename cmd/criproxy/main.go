@@ -42,6 +42,8 @@ func commands() []command {
 		{"replay", "FILE -to PATH", "make recorded calls again, and show in what the answers differ", replayCalls},
 		{"fixture", "FILE -listen PATH", "answer calls as in a file, without a runtime", fixture},
 		{"wireshark-profile", "DIR", "teach Wireshark the names of fields", wiresharkProfile},
+		{"install", "-takeover PATH", "stand at the path of containerd's own socket", install},
+		{"uninstall", "", "take that back", uninstall},
 		{"version", "", "print the version", printVersion},
 	}
 }

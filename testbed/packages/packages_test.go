@@ -14,6 +14,7 @@ import (
 var installed = []string{
 	"/usr/bin/criproxy", "/etc/criproxy/config.yaml", "/usr/lib/systemd/system/criproxy.service", "/usr/lib/systemd/system/criproxy.socket",
 	"/usr/share/doc/criproxy/README.md", "/usr/share/doc/criproxy/CHANGELOG.md", "/usr/share/doc/criproxy/copyright",
+	"/usr/share/doc/criproxy/examples/20-criproxy.conf",
 }
 
 // A manager is a package manager in a root folder.

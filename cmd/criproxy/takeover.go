@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// takeover is criproxy at the path of a containerd's own socket, so that whatever uses
+// that socket need not be told: containerd is made to listen beside it.
+type takeover struct {
+	path       string // where criproxy is to listen
+	containerd string // containerd's configuration file
+	config     string // criproxy's
+	dryRun     bool
+}
+
+// runtimeSocket is where containerd listens then.
+func (t *takeover) runtimeSocket() string {
+	ending := filepath.Ext(t.path)
+	return strings.TrimSuffix(t.path, ending) + ".runtime" + ending
+}
+
+// imported is the file that containerd's configuration imports.
+func (t *takeover) imported() string {
+	return filepath.Join(filepath.Dir(t.containerd), "criproxy.toml")
+}
+
+func (t *takeover) flags(args []string, name string, out io.Writer) error {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are returned, and printed once
+	if name == "install" {
+		fs.StringVar(&t.path, "takeover", "", "the `PATH` of containerd's own socket, at which criproxy is to listen, such as /run/containerd/containerd.sock")
+	}
+	fs.StringVar(&t.containerd, "containerd-config", "/etc/containerd/config.toml", "containerd's configuration `FILE`")
+	fs.StringVar(&t.config, "config", "/etc/criproxy/config.yaml", "criproxy's configuration `FILE`")
+	fs.BoolVar(&t.dryRun, "dry-run", false, "say what would be changed, and change nothing")
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(out, "criproxy %s changes these files:\n", name)
+		fs.VisitAll(func(f *flag.Flag) { printFlag(out, f, "") })
+		return err
+	case err != nil:
+		return &usageError{flagError(fs, err)}
+	case fs.NArg() > 0:
+		return &usageError{fmt.Errorf("%q is not a flag", fs.Arg(0))}
+	}
+	return nil
+}
+
+// install is the subcommand that prepares a takeover. It restarts nothing.
+func install(_ context.Context, args []string, out, _ io.Writer) error {
+	var t takeover
+	if err := t.flags(args, "install", out); err != nil {
+		return err
+	}
+	if err := checkSocketPath(t.path); err != nil {
+		return &usageError{fmt.Errorf("-takeover: %w; want that of containerd, such as /run/containerd/containerd.sock", err)}
+	}
+	if err := checkSocketPath(t.runtimeSocket()); err != nil {
+		return fmt.Errorf("where containerd is to listen: %w", err)
+	}
+	main, err := readIfThere(t.containerd)
+	if err != nil {
+		return err
+	}
+	ours, err := readIfThere(t.config)
+	if err != nil {
+		return err
+	}
+	imports, imported, err := t.containerdFiles(undoLines(main))
+	if err != nil {
+		return prefixLines(t.containerd, err)
+	}
+	config, err := t.criproxyFile(undoLines(ours))
+	if err != nil {
+		return prefixLines(t.config, err)
+	}
+	// What is imported has to be there before containerd is told of it.
+	changed, err := t.write(out, map[string]string{t.imported(): imported}, []string{t.imported()})
+	if err != nil {
+		return err
+	}
+	more, err := t.write(out, map[string]string{t.containerd: imports, t.config: config}, []string{t.containerd, t.config})
+	if err != nil {
+		return err
+	}
+	if !changed && !more {
+		fmt.Fprintln(out, "It is installed already: no file has to be changed.")
+	}
+	fmt.Fprintf(out, `
+To put it into effect:
+  systemctl restart containerd.service                                # containers run on
+  systemctl enable criproxy.service && systemctl restart criproxy.service
+  crictl --runtime-endpoint unix://%s version
+Between the two restarts nobody answers there; kubelet tries again. To take it back: criproxy uninstall
+`, t.path)
+	return nil
+}
+
+// uninstall is the subcommand that takes it back. It restarts nothing.
+func uninstall(_ context.Context, args []string, out, _ io.Writer) error {
+	var t takeover
+	if err := t.flags(args, "uninstall", out); err != nil {
+		return err
+	}
+	files := map[string]string{}
+	for _, path := range []string{t.containerd, t.config} {
+		text, err := readIfThere(path)
+		if err != nil {
+			return err
+		}
+		files[path] = undoLines(text)
+	}
+	files[t.imported()] = ""
+	changed, err := t.write(out, files, []string{t.containerd, t.config, t.imported()})
+	if err != nil {
+		return err
+	}
+	if !changed {
+		fmt.Fprintln(out, "It is not installed: no file has to be changed.")
+		return nil
+	}
+	fmt.Fprint(out, `
+To put it into effect, if criproxy is to go, or to listen at a socket of its own again:
+  systemctl stop criproxy.service
+  systemctl restart containerd.service                                # containers run on
+  systemctl start criproxy.service                                    # unless it is to go
+If there was a second runtime, its pods have to be gone before: nobody shows them to kubelet any more.
+`)
+	return nil
+}
+
+// write makes files have a content, where they have another, and says so. Empty is not
+// to be there.
+func (t *takeover) write(out io.Writer, files map[string]string, order []string) (changed bool, err error) {
+	for _, path := range order {
+		before, err := readIfThere(path)
+		if err != nil {
+			return changed, err
+		}
+		after := files[path]
+		if before == after {
+			continue
+		}
+		changed = true
+		verb := "changed"
+		switch {
+		case before == "":
+			verb = "made"
+		case after == "":
+			verb = "removed"
+		}
+		if t.dryRun {
+			fmt.Fprintf(out, "%s would be %s:\n", path, verb)
+		} else if err := replaceFile(path, after); err != nil {
+			return changed, err
+		} else {
+			fmt.Fprintf(out, "%s is %s:\n", path, verb)
+		}
+		printDifference(out, before, after)
+	}
+	return changed, nil
+}
+
+func readIfThere(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return string(data), err
+}
+
+// replaceFile gives a file its content all at once, and keeps its mode.
+func replaceFile(path, text string) error {
+	if text == "" {
+		return os.Remove(path)
+	}
+	mode := os.FileMode(0o644)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real // a link stays one
+	}
+	next := path + ".criproxy-new"
+	if err := os.WriteFile(next, []byte(text), mode); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+// printDifference prints the lines that only one of two texts has.
+func printDifference(out io.Writer, before, after string) {
+	only := func(a, b, sign string) {
+		there := map[string]bool{}
+		for line := range strings.Lines(b) {
+			there[line] = true
+		}
+		for line := range strings.Lines(a) {
+			if !there[line] && strings.TrimSpace(line) != "" {
+				fmt.Fprintf(out, "  %s %s\n", sign, strings.TrimRight(line, "\n"))
+			}
+		}
+	}
+	only(before, after, "-")
+	only(after, before, "+")
+}
