@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sort"
+	"strconv"
 
 	binlogpb "google.golang.org/grpc/binarylog/grpc_binarylog_v1"
 	"google.golang.org/grpc/metadata"
@@ -17,7 +18,10 @@ import (
 // binlogEncoder writes grpc.binarylog.v1.GrpcLogEntry messages, each behind its
 // length in 4 bytes, big-endian, as gRPC itself does. The client's leg is that of a
 // server, those of backends are a client's.
-type binlogEncoder struct{ header *FileHeader }
+type binlogEncoder struct {
+	header      *FileHeader
+	extra, room []byte // to work in
+}
 
 // extraField is the field of a GrpcLogEntry, unknown to others, in which stands
 // what GrpcLogEntry has no place for, as JSON.
@@ -43,17 +47,49 @@ type binlogExtra struct {
 
 func (e *binlogEncoder) Begin(dst []byte, h *FileHeader) []byte {
 	e.header = h
-	return appendEntry(dst, &binlogpb.GrpcLogEntry{Timestamp: timestamppb.New(h.Created)}, &binlogExtra{File: h})
+	extra, err := json.Marshal(&binlogExtra{File: h})
+	if err != nil { // strings and numbers: cannot fail
+		return dst
+	}
+	return e.appendEntry(dst, &binlogpb.GrpcLogEntry{Timestamp: timestamppb.New(h.Created)}, extra)
 }
 
-func appendEntry(dst []byte, entry *binlogpb.GrpcLogEntry, extra *binlogExtra) []byte {
-	if extra != nil {
-		more, err := json.Marshal(extra)
-		if err != nil { // strings and numbers: cannot fail
-			return dst
+// appendExtra appends a binlogExtra of an event.
+func appendExtra(b []byte, ev *Event) []byte {
+	b = append(b, '{')
+	first := len(b)
+	number := func(key string, v int64) {
+		if v != 0 {
+			b = strconv.AppendInt(append(append(append(b, `,"`...), key...), `":`...), v, 10)
 		}
-		entry.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, extraField, protowire.BytesType), more))
 	}
+	text := func(key, v string) {
+		if v != "" {
+			b = jsonText(b, key, v)
+		}
+	}
+	number("seq", int64(ev.Seq))
+	number("call", int64(ev.Call))
+	number("leg", int64(ev.Leg))
+	number("mono_ns", int64(ev.Mono))
+	text("method", ev.Method)
+	text("backend", ev.Backend)
+	number("pid", int64(ev.Peer.PID))
+	number("uid", int64(ev.Peer.UID))
+	text("name", ev.Peer.Name)
+	b = jsonFlag(b, "own", ev.Own)
+	b = jsonFlag(b, "again", ev.Again)
+	b = jsonFlag(b, "redacted", ev.Redacted)
+	number("missed", int64(ev.Missed))
+	if len(b) > first {
+		b = append(b[:first], b[first+1:]...) // the first comma
+	}
+	return append(b, '}')
+}
+
+func (e *binlogEncoder) appendEntry(dst []byte, entry *binlogpb.GrpcLogEntry, extra []byte) []byte {
+	e.room = protowire.AppendBytes(protowire.AppendTag(e.room[:0], extraField, protowire.BytesType), extra)
+	entry.ProtoReflect().SetUnknown(e.room)
 	at := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
 	whole, err := proto.MarshalOptions{}.MarshalAppend(dst, entry)
@@ -65,11 +101,7 @@ func appendEntry(dst []byte, entry *binlogpb.GrpcLogEntry, extra *binlogExtra) [
 }
 
 func (e *binlogEncoder) Append(dst []byte, ev *Event) []byte {
-	extra := &binlogExtra{
-		Seq: ev.Seq, Call: ev.Call, Leg: ev.Leg, Mono: int64(ev.Mono), Method: ev.Method, Backend: ev.Backend,
-		Own: ev.Own, Again: ev.Again, Hidden: ev.Redacted, Missed: ev.Missed,
-		PID: ev.Peer.PID, UID: ev.Peer.UID, Name: ev.Peer.Name,
-	}
+	e.extra = appendExtra(e.extra[:0], ev)
 	entry := &binlogpb.GrpcLogEntry{
 		Timestamp:            timestamppb.New(ev.Time),
 		CallId:               ev.Call<<16 | uint64(ev.Leg),
@@ -105,7 +137,7 @@ func (e *binlogEncoder) Append(dst []byte, ev *Event) []byte {
 	default:
 		entry.CallId, entry.SequenceIdWithinCall, entry.Peer = 0, 0, nil
 	}
-	return appendEntry(dst, entry, extra)
+	return e.appendEntry(dst, entry, e.extra)
 }
 
 func first(values []string) string {

@@ -128,7 +128,12 @@ func (r *reader) metadata() metadata.MD {
 			break
 		}
 		key := r.name()
-		md[key] = append(md[key], string(r.bytes()))
+		switch key {
+		case "content-type", "user-agent", ":authority", "grpc-accept-encoding": // the same for all calls
+			md[key] = append(md[key], r.name())
+		default:
+			md[key] = append(md[key], string(r.bytes()))
+		}
 	}
 	return md
 }

@@ -140,11 +140,11 @@ const (
 )
 
 // appendSegments appends packets that carry payload; the last one has the comment.
-func (c *tcpConn) appendSegments(b []byte, when time.Time, dir int, payload []byte, comment string) []byte {
+func (c *tcpConn) appendSegments(b []byte, when time.Time, dir int, payload, comment []byte) []byte {
 	for {
 		n := min(len(payload), maxSegment)
 		last := n == len(payload)
-		text := ""
+		var text []byte
 		flags := byte(tcpACK)
 		if last {
 			text = comment
@@ -157,7 +157,7 @@ func (c *tcpConn) appendSegments(b []byte, when time.Time, dir int, payload []by
 	}
 }
 
-func (c *tcpConn) appendPacket(b []byte, when time.Time, dir int, flags byte, payload []byte, comment string) []byte {
+func (c *tcpConn) appendPacket(b []byte, when time.Time, dir int, flags byte, payload, comment []byte) []byte {
 	b, at := startBlock(b, blockPacket)
 	b = binary.LittleEndian.AppendUint32(b, c.iface)
 	b = appendTime(b, when)
@@ -196,7 +196,7 @@ func (c *tcpConn) appendPacket(b []byte, when time.Time, dir int, flags byte, pa
 	}
 
 	b = pad(b, size)
-	if comment != "" {
+	if len(comment) > 0 {
 		b = appendOption(b, optComment, comment)
 	}
 	direction := byte(1) // inbound

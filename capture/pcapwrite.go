@@ -124,13 +124,13 @@ func (e *pcapEncoder) conn(dst []byte, ev *Event) ([]byte, *tcpConn) {
 		c.client = [4]byte{192, 0, 2, byte(2 + n%250)}
 	}
 	e.conns[key] = c
-	dst = c.appendPacket(dst, ev.Time, forth, tcpSYN, nil, "")
-	dst = c.appendPacket(dst, ev.Time, back, tcpSYN|tcpACK, nil, "")
-	dst = c.appendPacket(dst, ev.Time, forth, tcpACK, nil, "")
-	dst = c.appendSegments(dst, ev.Time, forth, appendSettings([]byte(preface)), "")
+	dst = c.appendPacket(dst, ev.Time, forth, tcpSYN, nil, nil)
+	dst = c.appendPacket(dst, ev.Time, back, tcpSYN|tcpACK, nil, nil)
+	dst = c.appendPacket(dst, ev.Time, forth, tcpACK, nil, nil)
+	dst = c.appendSegments(dst, ev.Time, forth, appendSettings([]byte(preface)), nil)
 	hello := appendFrame(appendSettings(nil), frameSettings, flagAck, 0, nil)
-	dst = c.appendSegments(dst, ev.Time, back, hello, "")
-	return c.appendSegments(dst, ev.Time, forth, appendFrame(nil, frameSettings, flagAck, 0, nil), ""), c
+	dst = c.appendSegments(dst, ev.Time, back, hello, nil)
+	return c.appendSegments(dst, ev.Time, forth, appendFrame(nil, frameSettings, flagAck, 0, nil), nil), c
 }
 
 // stream returns the stream of an event. One whose start is not known gets one
@@ -145,7 +145,7 @@ func (e *pcapEncoder) stream(dst []byte, ev *Event) ([]byte, *pcapStream) {
 	dst, s := e.open(dst, ev)
 	s.made = true
 	frames, _ := e.requestHeaders(nil, s, &start)
-	return s.conn.appendSegments(dst, ev.Time, forth, frames, ""), s
+	return s.conn.appendSegments(dst, ev.Time, forth, frames, nil), s
 }
 
 // maxStreams bounds how many legs may be under way. Those whose end was missed would
@@ -194,7 +194,7 @@ func (e *pcapEncoder) Append(dst []byte, ev *Event) []byte {
 		if !s.headed {
 			s.headed = true
 			extra, _ := e.replyHeaders(nil, s, &Event{})
-			dst = s.conn.appendSegments(dst, ev.Time, back, extra, "")
+			dst = s.conn.appendSegments(dst, ev.Time, back, extra, nil)
 		}
 		frames = e.appendMessage(frames, s.id, ev, false)
 	case End:
@@ -202,7 +202,7 @@ func (e *pcapEncoder) Append(dst []byte, ev *Event) []byte {
 		dir = back
 		if !s.halfShut {
 			shut := appendFrame(nil, frameData, flagEndStream, s.id, nil)
-			dst = s.conn.appendSegments(dst, ev.Time, forth, shut, "")
+			dst = s.conn.appendSegments(dst, ev.Time, forth, shut, nil)
 		}
 		frames, md = e.trailers(frames, s, ev)
 		delete(e.streams, id)
@@ -215,13 +215,20 @@ func (e *pcapEncoder) Append(dst []byte, ev *Event) []byte {
 	for _, change := range e.changes.add(ev, e.header) {
 		comment = append(append(comment, '\n'), change...)
 	}
-	return s.conn.appendSegments(dst, ev.Time, dir, frames, string(comment))
+	e.block = comment
+	return s.conn.appendSegments(dst, ev.Time, dir, frames, comment)
 }
 
 // comment tells of an event what HTTP/2 has no place for.
 func (e *pcapEncoder) comment(ev *Event, md int) []byte {
 	b := e.block[:0]
-	b = fmt.Appendf(b, "%skind=%s seq=%d call=%d leg=%d mono=%d md=%d", commentEvent, ev.Kind, ev.Seq, ev.Call, ev.Leg, int64(ev.Mono), md)
+	b = append(append(append(b, commentEvent...), "kind="...), ev.Kind.String()...)
+	number := func(name string, v int64) { b = strconv.AppendInt(append(b, name...), v, 10) }
+	number(" seq=", int64(ev.Seq))
+	number(" call=", int64(ev.Call))
+	number(" leg=", int64(ev.Leg))
+	number(" mono=", int64(ev.Mono))
+	number(" md=", int64(md))
 	if ev.Backend != "" {
 		b = append(b, " backend="...)
 		b = strconv.AppendQuote(b, ev.Backend)
@@ -240,23 +247,24 @@ func (e *pcapEncoder) comment(ev *Event, md int) []byte {
 		_, hasAuthority := ev.Metadata[":authority"]
 		flag("authority", hasAuthority)
 		if ev.Timeout > 0 {
-			b = fmt.Appendf(b, " timeout=%d", int64(ev.Timeout))
+			number(" timeout=", int64(ev.Timeout))
 		}
 		if ev.Peer.PID != 0 {
-			b = fmt.Appendf(b, " pid=%d uid=%d name=", ev.Peer.PID, ev.Peer.UID)
-			b = strconv.AppendQuote(b, ev.Peer.Name)
+			number(" pid=", int64(ev.Peer.PID))
+			number(" uid=", int64(ev.Peer.UID))
+			b = strconv.AppendQuote(append(b, " name="...), ev.Peer.Name)
 		}
 	case Request, Reply:
-		b = fmt.Appendf(b, " size=%d", ev.Size)
+		number(" size=", int64(ev.Size))
 	}
-	e.block = b
 	return b
 }
 
 // appendMessage appends a gRPC message as DATA frames.
 func (e *pcapEncoder) appendMessage(b []byte, stream uint32, ev *Event, last bool) []byte {
-	prefix := append(make([]byte, 0, 5), 0)
-	prefix = binary.BigEndian.AppendUint32(prefix, uint32(len(ev.Payload)))
+	var head [5]byte
+	binary.BigEndian.PutUint32(head[1:], uint32(len(ev.Payload)))
+	prefix := head[:]
 	rest := ev.Payload
 	for {
 		n := min(len(rest), dataSize-len(prefix))

@@ -13,11 +13,17 @@ import (
 type rewrites struct {
 	schema *codec.Schema
 	calls  map[uint64]*rewriteState
+	free   *rewriteState // of a call that has ended, for the next one
 }
 
 type rewriteState struct {
-	request *Event   // the client's latest
-	replies []*Event // of backends, since the client's latest
+	request []byte         // the client's latest, nil if there is none
+	replies []rewriteReply // of backends, since the client's latest
+}
+
+type rewriteReply struct {
+	backend string
+	payload []byte
 }
 
 const (
@@ -38,35 +44,37 @@ func (r *rewrites) add(ev *Event, h *FileHeader) []string {
 		if ev.Leg != 0 || ev.Kind == End || len(r.calls) >= maxRewriteCalls {
 			return nil
 		}
-		s = &rewriteState{}
+		if s, r.free = r.free, nil; s == nil {
+			s = &rewriteState{}
+		}
 		r.calls[ev.Call] = s
 	}
 	client := ev.Leg == 0
 	switch {
 	case ev.Kind == End && client:
 		delete(r.calls, ev.Call)
+		clear(s.replies)
+		*s = rewriteState{replies: s.replies[:0]}
+		r.free = s
 	case ev.Truncated || len(ev.Payload) > maxRewriteBytes:
 	case ev.Kind == Request && client:
-		kept := *ev
-		kept.Payload = bytes.Clone(ev.Payload) // a part of it would keep a chunk of the recorder's memory
-		s.request = &kept
+		s.request = append([]byte{}, ev.Payload...) // a part of it would keep a chunk of the recorder's memory
 	case ev.Kind == Request && s.request != nil:
-		return r.diff(ev, s.request.Payload, ev.Payload)
+		return r.diff(ev, s.request, ev.Payload)
 	case ev.Kind == Reply && !client:
-		kept := *ev
-		kept.Payload = bytes.Clone(ev.Payload)
-		s.replies = append(s.replies, &kept)
+		s.replies = append(s.replies, rewriteReply{ev.Backend, bytes.Clone(ev.Payload)})
 		if len(s.replies) > 16 {
 			s.replies = s.replies[1:]
 		}
 	case ev.Kind == Reply:
-		slices.SortStableFunc(s.replies, func(a, b *Event) int { return h.Order(a.Backend) - h.Order(b.Backend) })
+		slices.SortStableFunc(s.replies, func(a, b rewriteReply) int { return h.Order(a.backend) - h.Order(b.backend) })
 		var whole []byte
 		for _, reply := range s.replies {
-			whole = append(whole, reply.Payload...)
+			whole = append(whole, reply.payload...)
 		}
 		seen := len(s.replies) > 0
-		s.replies = nil
+		clear(s.replies)
+		s.replies = s.replies[:0]
 		if seen {
 			return r.diff(ev, whole, ev.Payload)
 		}

@@ -40,6 +40,7 @@ type Writer struct {
 	written int64
 	buf     []byte
 	live    map[legID]*Event // :: leg under way → its start
+	free    *Event           // of a leg that has ended, for the next one
 }
 
 // Create begins a file. One that is there already becomes an older one.
@@ -126,9 +127,16 @@ func (w *Writer) track(ev *Event) {
 		if len(w.live) >= maxStreams {
 			clear(w.live) // their ends were missed
 		}
-		start := *ev
-		w.live[id] = &start
+		start := w.free
+		if w.free = nil; start == nil {
+			start = &Event{}
+		}
+		*start = *ev
+		w.live[id] = start
 	case End:
+		if w.free = w.live[id]; w.free != nil {
+			*w.free = Event{}
+		}
 		delete(w.live, id)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"math"
 	"strconv"
+	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -49,12 +50,20 @@ func splitFields(fields []rawField, src []byte) (_ []rawField, broken int) {
 	return fields, 0
 }
 
+// rooms are for the fields of a message: events are decoded at the rate of calls.
+var rooms = sync.Pool{New: func() any { room := make([]rawField, 0, 16); return &room }}
+
 func jsonMessage(dst []byte, md protoreflect.MessageDescriptor, src []byte, depth int) []byte {
 	if depth > maxTextDepth {
 		return append(dst, `{"!":"nested too deep"}`...)
 	}
-	var room [16]rawField
-	fields, broken := splitFields(room[:0], src)
+	room := rooms.Get().(*[]rawField)
+	fields, broken := splitFields((*room)[:0], src)
+	defer func() {
+		clear(fields) // it keeps nothing of src
+		*room = fields
+		rooms.Put(room)
+	}()
 	dst = append(dst, '{')
 	start := len(dst)
 	name := func(fd protoreflect.FieldDescriptor, num protowire.Number) {
