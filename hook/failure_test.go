@@ -32,7 +32,7 @@ func TestWhateverAPluginDoesIgnoreGoesOnAndFailRefuses(t *testing.T) {
 		{"says no", "says no: because (PermissionDenied)", func(context.Context, string, []byte) ([]byte, error) {
 			return nil, status.Error(codes.PermissionDenied, "because")
 		}},
-		{"never answers", "did not answer within 2s", func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+		{"never answers", "did not answer within 300ms", func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}},
@@ -51,6 +51,9 @@ func TestWhateverAPluginDoesIgnoreGoesOnAndFailRefuses(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
+			if m.name == "never answers" {
+				w.timeout = 300 * time.Millisecond
+			}
 			w.raw("ignore", "Ignore", []string{"PreRunPodSandbox"}, m.answer)
 			w.run(podConfig("web"))
 			asked := happened[hook.Asked](w)

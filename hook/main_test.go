@@ -39,6 +39,7 @@ type world struct {
 	client  runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
 	stop    func()
+	timeout time.Duration // of raw plugins
 
 	mu     sync.Mutex
 	events []hook.Event
@@ -93,7 +94,7 @@ func newWorld(t testing.TB) *world {
 	dir, err := os.MkdirTemp("", "hook") // the path of a socket is short
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
-	w := &world{TB: t, dir: dir, runtime: fakecri.New(fakecri.Config{Seed: 1})}
+	w := &world{TB: t, dir: dir, runtime: fakecri.New(fakecri.Config{Seed: 1}), timeout: patience}
 	l, err := fakecri.Listen(filepath.Join(dir, "r.sock"))
 	require.NoError(t, err)
 	background(t, func(ctx context.Context) error { return w.runtime.ServeOn(ctx, l) })
@@ -147,6 +148,9 @@ func (w *world) plug(p plugin.Plugin) (unplug func()) {
 	p.Folder = w.cfg.Folder
 	if p.Socket == "" {
 		p.Socket = filepath.Join(w.dir, p.Name+".sock")
+	}
+	if p.Timeout == 0 {
+		p.Timeout = patience // the machine may be busy
 	}
 	stop := background(w, p.Run)
 	w.until(p.Name+" is ready", func() bool { return w.state(p.Name).State == "ready" })

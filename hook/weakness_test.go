@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -391,11 +392,20 @@ func Test4MiB(t *testing.T) {
 	assert.Len(t, got["large"], 5<<20)
 	assert.Len(t, got["again"], 1<<20)
 	assert.Equal(t, strings.Repeat("x", 200)+"... (1048576 bytes)", happened[hook.Asked](w)[0].Changes[0].New, "who reads the log need not read all of it")
+}
 
-	// The list by which it found out what there is failed as well.
-	w.stop()
-	w.start()
-	w.until("it has been looked up", func() bool { return w.plugins.State().Known["sandbox"] == 1 })
+// The list by which it found out what there was failed as well.
+func Test4MiBOfLists(t *testing.T) {
+	w := newWorld(t)
+	behind := runtimeapi.NewRuntimeServiceClient(w.wire)
+	for i := range 20 {
+		config := podConfig(fmt.Sprint("web", i))
+		config.Annotations["large"] = strings.Repeat("x", 256<<10)
+		_, err := behind.RunPodSandbox(w.ctx(), &runtimeapi.RunPodSandboxRequest{Config: config})
+		require.NoError(t, err)
+	}
+	w.plug(echo("echo"))
+	w.until("all are known", func() bool { return w.plugins.State().Known["sandbox"] == 20 })
 }
 
 func TestMetadataDropped(t *testing.T) {
@@ -479,7 +489,13 @@ func TestReconnectAfterALongOutage(t *testing.T) {
 		return p.Run(ctx)
 	})
 	defer stop()
-	w.until("somebody listens", func() bool { _, err := os.Stat(filepath.Join(w.dir, "back.sock")); return err == nil })
+	w.until("somebody listens", func() bool {
+		nc, err := net.Dial("unix", filepath.Join(w.dir, "back.sock"))
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	})
 	w.run(podConfig("web")) // the very next call
 	assert.EqualValues(t, 5, w.state("back").Points[0].Failed)
 	calls := w.runtime.Calls("RunPodSandbox")

@@ -41,7 +41,7 @@ func (w *world) raw(name, policy string, points []string, answer func(ctx contex
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.Serve(l) })
 	w.Cleanup(func() { s.Stop(); wg.Wait() })
-	w.file(name, fmt.Sprintf(`{"remote-endpoint": %q, "failure-policy": %q, "runtime-hooks": ["%s"], "timeout": "2s"}`, path, policy, strings.Join(points, `","`)))
+	w.file(name, fmt.Sprintf(`{"remote-endpoint": %q, "failure-policy": %q, "runtime-hooks": ["%s"], "timeout": %q}`, path, policy, strings.Join(points, `","`), w.timeout))
 	w.until(name+" is ready", func() bool { return w.state(name).State == "ready" })
 }
 

@@ -1,0 +1,29 @@
+package plugin_test
+
+import (
+	"context"
+	"log"
+	"os/signal"
+	"syscall"
+
+	"github.com/criproxy/criproxy/hook/plugin"
+)
+
+// A plugin that gives containers of batch pods hardly any cpu. It registers itself, and is gone when it is told to end.
+func Example() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	p := plugin.Plugin{
+		Name: "quiet",
+		PreCreateContainer: func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
+			answer := plugin.Echo(c)
+			if c.GetPodLabels()["tier"] == "batch" {
+				answer.ContainerResources.CpuShares = 2
+			}
+			return answer, nil
+		},
+	}
+	if err := p.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
