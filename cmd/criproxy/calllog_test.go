@@ -8,10 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/capture"
@@ -98,4 +101,45 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 	ended <- err
 	assert.NoError(t, err)
 	<-read
+}
+
+func TestTheLogHasARecordOfEachCallOfItsLevel(t *testing.T) {
+	for level, want := range map[string]map[string]int{
+		"1": {"StopContainer": 0, "RunPodSandbox": 0, "Version": 0, "ListPodSandbox": 0},
+		"2": {"StopContainer": 1, "RunPodSandbox": 0, "Version": 0, "ListPodSandbox": 0},
+		"3": {"StopContainer": 1, "RunPodSandbox": 1, "Version": 0, "ListPodSandbox": 0},
+		"4": {"StopContainer": 1, "RunPodSandbox": 1, "Version": 1, "ListPodSandbox": 0},
+		"5": {"StopContainer": 1, "RunPodSandbox": 1, "Version": 1, "ListPodSandbox": 1},
+	} {
+		t.Run("level "+level, func(t *testing.T) {
+			t.Parallel()
+			dir := shortDir(t)
+			at := func(name string) string { return filepath.Join(dir, name) }
+			machine := newMachine(t, "", at("0.sock"), fakecri.Config{})
+			machine.start()
+			machine.when(failing(status.Error(codes.Internal, "it broke"), "StopContainer"))
+			log := &output{}
+			proxy := exec.Command("criproxy", "-connect", at("0.sock"), "-listen", at("p.sock"), "-state-dir", "none", "-hooks", "none", "-logtostderr", "-v", level)
+			proxy.Stderr = log
+			require.NoError(t, proxy.Start())
+			log.waitFor(t, "Serving")
+			cc := runtimeapi.NewRuntimeServiceClient(dialed(t, at("p.sock")))
+			_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
+			require.NoError(t, err)
+			_, err = cc.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+				Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "1"}}})
+			require.NoError(t, err)
+			_, err = cc.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+			require.NoError(t, err)
+			_, err = cc.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "7f"})
+			require.Error(t, err)
+			require.NoError(t, proxy.Process.Signal(os.Interrupt)) // it writes what is left
+			require.NoError(t, proxy.Wait())
+			for method, n := range want {
+				assert.Equal(t, n, strings.Count(log.String(), `method="/runtime.v1.RuntimeService/`+method+`"`), "%s:\n%s", method, log.String())
+			}
+			assert.Equal(t, want["StopContainer"], strings.Count(log.String(), "it broke"))
+			assert.Equal(t, want["RunPodSandbox"], strings.Count(log.String(), `request="config {metadata {name: \"web\"`), "readable:\n%s", log.String())
+		})
+	}
 }
