@@ -267,8 +267,7 @@ func (c *Conn) trace(ctx context.Context, name string) (context.Context, Leg) {
 	if c.tracer == nil {
 		return ctx, nil
 	}
-	md, _ := metadata.FromOutgoingContext(ctx)
-	return c.tracer.Begin(ctx, LegInfo{Method: name, Backend: c.name, Primary: c.primary, Metadata: md})
+	return c.tracer.Begin(ctx, LegInfo{Method: name, Backend: c.name, Primary: c.primary})
 }
 
 // invoke is a unary call on the connection, shown to the tracer. The options are

@@ -71,7 +71,7 @@ func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream
 	var header, trailer metadata.MD
 	err := conn.Invoke(outgoing(ss.Context()), name, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
 	// Whether or not it failed: a header may come with a failure as well.
-	if len(header) > 0 {
+	if saysMore(header) {
 		if err := ss.SetHeader(header); err != nil {
 			return err
 		}
@@ -123,6 +123,13 @@ func serveStream(conn grpc.ClientConnInterface, name string, ss grpc.ServerStrea
 			return err
 		}
 	}
+}
+
+// saysMore reports whether there is more in a header than what each has, which the
+// server sets by itself.
+func saysMore(header metadata.MD) bool {
+	_, usual := header["content-type"]
+	return len(header) > 1 || len(header) == 1 && !usual
 }
 
 func receive(ss grpc.ServerStream, request *codec.Frame) error {

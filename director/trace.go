@@ -22,17 +22,18 @@ import (
 type Tracer interface {
 	// Begin is told that a leg begins. The context it returns is that of the call
 	// from there on, by which the legs of one call find each other. The leg may be
-	// nil, which says that nobody wants to see it.
+	// nil, which says that nobody wants to see it. What the caller sent with the call
+	// is in the context: incoming metadata on the client's leg, outgoing metadata on
+	// a backend's.
 	Begin(ctx context.Context, info LegInfo) (context.Context, Leg)
 }
 
 // LegInfo is what is known of a leg when it begins.
 type LegInfo struct {
-	Method   string      // as it is called on this leg
-	Backend  string      // of a backend's leg, its name; see Primary
-	Primary  bool        // the backend is the primary
-	Client   bool        // it is the client's leg
-	Metadata metadata.MD // what the caller sent with the call; not to be changed
+	Method  string // as it is called on this leg
+	Backend string // of a backend's leg, its name; see Primary
+	Primary bool   // the backend is the primary
+	Client  bool   // it is the client's leg
 }
 
 // A Leg is one leg of a call. Frames are the call's: who wants to keep one must
@@ -102,8 +103,7 @@ func (d *Director) trace(name string, ss grpc.ServerStream) *tracedServer {
 	if d.tracer == nil {
 		return nil
 	}
-	md, _ := metadata.FromIncomingContext(ss.Context())
-	ctx, leg := d.tracer.Begin(ss.Context(), LegInfo{Method: name, Client: true, Metadata: md})
+	ctx, leg := d.tracer.Begin(ss.Context(), LegInfo{Method: name, Client: true})
 	if leg == nil {
 		return nil
 	}

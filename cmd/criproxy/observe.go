@@ -9,8 +9,8 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// observers are several tracers as one. Each sees the metadata as those before it
-// left them: of a backend's leg, what is sent on is in the context.
+// observers are several tracers as one. Each gets the context that those before it
+// left, with the metadata that is sent on.
 type observers []director.Tracer
 
 // Begin is for the director.
@@ -20,11 +20,6 @@ func (o observers) Begin(ctx context.Context, info director.LegInfo) (context.Co
 		var leg director.Leg
 		if ctx, leg = t.Begin(ctx, info); leg != nil {
 			legs = append(legs, leg)
-		}
-		if !info.Client {
-			if md, ok := metadata.FromOutgoingContext(ctx); ok {
-				info.Metadata = md
-			}
 		}
 	}
 	if len(legs) == 0 {

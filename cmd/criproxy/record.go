@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"k8s.io/klog/v2"
 
@@ -66,11 +67,14 @@ func (r *recording) open() error {
 type tracer struct{ rec *capture.Recorder }
 
 func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
-	name := info.Backend
-	if !info.Client {
-		name = director.Backend{Name: name}.String()
+	of := capture.LegInfo{Method: info.Method, Client: info.Client}
+	if info.Client {
+		of.Metadata, _ = metadata.FromIncomingContext(ctx)
+	} else {
+		of.Backend = director.Backend{Name: info.Backend}.String()
+		of.Metadata, _ = metadata.FromOutgoingContext(ctx)
 	}
-	of := capture.LegInfo{Method: info.Method, Backend: name, Client: info.Client, Metadata: withPlugins(ctx, info.Metadata)}
+	of.Metadata = withPlugins(ctx, of.Metadata)
 	if p, ok := peer.FromContext(ctx); ok && info.Client {
 		if who, ok := p.AuthInfo.(*peerInfo); ok && who.known {
 			of.Peer = capture.Peer{PID: int(who.pid), UID: int(who.uid), Name: who.name}

@@ -96,7 +96,8 @@ func (s *spans) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 		trace.WithAttributes(attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service), attribute.String("rpc.method", method)),
 	}
 	if info.Client {
-		ctx = propagation.TraceContext{}.Extract(ctx, carrier(info.Metadata))
+		md, _ := metadata.FromIncomingContext(ctx)
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier(md))
 	} else {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
 			return ctx, nil // a question of our own: no client waits for it
@@ -105,7 +106,10 @@ func (s *spans) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	}
 	ctx, span := (*tracer).Start(ctx, service+"/"+method, options...)
 	if !info.Client {
-		md := info.Metadata.Copy()
+		md, ok := metadata.FromOutgoingContext(ctx)
+		if !ok {
+			md = metadata.MD{}
+		}
 		propagation.TraceContext{}.Inject(ctx, carrier(md))
 		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
