@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -67,6 +68,16 @@ func ParseSchema(set []byte) (*Schema, error) {
 	fds := &descriptorpb.FileDescriptorSet{}
 	if err := proto.Unmarshal(set, fds); err != nil {
 		return nil, fmt.Errorf("reading a FileDescriptorSet: %w", err)
+	}
+	return schemaOf(fds)
+}
+
+// ParseSchemaText is ParseSchema for a set in the text form of protobuf, in which some
+// projects publish theirs. Options that are not protobuf's own are left out.
+func ParseSchemaText(set []byte) (*Schema, error) {
+	fds := &descriptorpb.FileDescriptorSet{}
+	if err := (prototext.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(set, fds); err != nil {
+		return nil, fmt.Errorf("reading a FileDescriptorSet in text form: %w", err)
 	}
 	return schemaOf(fds)
 }

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -23,7 +23,18 @@ import (
 // A ConnConfig says how to reach one backend.
 type ConnConfig struct {
 	Name    string // for errors
-	Address string // the path of its unix socket
+	Address string // where it is: see [NetworkOf]
+
+	// More are the addresses of further servers, any of which is as good as the one at
+	// Address. Optional.
+	More []string
+
+	// Balance is gRPC's policy for choosing among several servers, those of More and
+	// those that DNS has of one name. Optional: round_robin.
+	Balance string
+
+	// Credentials secure the connection. Optional: it is not secured.
+	Credentials credentials.TransportCredentials
 
 	// Profile, Schema and Conversions are those of the [Config] it will be used
 	// in; they are needed to speak to a backend in an older version of the API.
@@ -84,12 +95,12 @@ func NewConn(cfg ConnConfig) (*Conn, error) {
 			c.versions = v
 		}
 	}
-	cc, err := grpc.NewClient("passthrough:///"+c.address,
+	target, opts, err := targetOf(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", c, err)
+	}
+	cc, err := grpc.NewClient(target, append(opts,
 		grpc.WithContextDialer(c.dial),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// Servers that are not grpc-go refuse a socket path here:
-		// https://github.com/kubernetes/kubernetes/pull/123463
-		grpc.WithAuthority("localhost"),
 		grpc.WithDefaultCallOptions(
 			grpc.ForceCodecV2(codec.Raw),
 			grpc.MaxCallRecvMsgSize(c.maxMessage),
@@ -105,7 +116,7 @@ func NewConn(cfg ConnConfig) (*Conn, error) {
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", c, err)
 	}
@@ -122,8 +133,8 @@ func (c *Conn) String() string {
 	return name + " (" + c.address + ")"
 }
 
-func (c *Conn) dial(ctx context.Context, path string) (net.Conn, error) {
-	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+func (c *Conn) dial(ctx context.Context, address string) (net.Conn, error) {
+	nc, err := dialAddress(ctx, address)
 	c.dialError.Store(&err)
 	return nc, err
 }

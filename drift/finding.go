@@ -97,8 +97,8 @@ func (t *table) guess(fd protoreflect.FieldDescriptor) string {
 			return kind
 		}
 	}
-	if len(kinds) > 0 {
-		return kinds[len(kinds)-1]
+	if len(kinds) == 1 {
+		return kinds[0]
 	}
 	return "KIND"
 }

@@ -35,7 +35,7 @@ const (
 	pause       = 5 * time.Second
 	maxMessages = 8
 	maxBytes    = 256 << 10
-	maxFindings = 1000 // of a client that makes up methods
+	maxFindings = 200 // of a client that makes up methods
 )
 
 // A Watch is a [director.Tracer] that collects findings. It is safe for concurrent

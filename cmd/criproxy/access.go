@@ -110,13 +110,18 @@ type peerInfo struct {
 	name   string // of its program
 	uid    uint32
 	gids   []uint32 // its own and its supplementary groups
+
+	certificate string // the subject of its certificate, if it has shown one
 }
 
 // AuthType is for gRPC.
 func (*peerInfo) AuthType() string { return "unix" }
 
 func (p *peerInfo) String() string {
-	if !p.known {
+	switch {
+	case p.certificate != "":
+		return "who has the certificate of " + p.certificate
+	case !p.known:
 		return "an unknown process"
 	}
 	return fmt.Sprintf("uid %d (process %d)", p.uid, p.pid)

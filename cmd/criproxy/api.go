@@ -95,13 +95,9 @@ func (c *Config) schema() (*codec.Schema, error) {
 		case filepath.Ext(from) == ".proto":
 			sources = append(sources, from)
 		default:
-			data, err := os.ReadFile(from)
+			s, err := readSet(from)
 			if err != nil {
-				return nil, fmt.Errorf("reading descriptors: %w", err)
-			}
-			s, err := codec.ParseSchema(data)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w; want a .proto file, or what protoc writes with --descriptor_set_out and --include_imports", from, err)
+				return nil, err
 			}
 			schema = schema.Join(s)
 		}
@@ -116,6 +112,23 @@ func (c *Config) schema() (*codec.Schema, error) {
 	return schema, nil
 }
 
+// readSet reads a descriptor set, in the text form of protobuf if the file's name says so.
+func readSet(file string) (*codec.Schema, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading descriptors: %w", err)
+	}
+	parse := codec.ParseSchema
+	if ext := filepath.Ext(file); ext == ".txtpb" || ext == ".textproto" {
+		parse = codec.ParseSchemaText
+	}
+	s, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; want a .proto file, what protoc writes with --descriptor_set_out and --include_imports, or that as text in a .txtpb", file, err)
+	}
+	return s, nil
+}
+
 // reflect asks one backend after another for its services until one tells.
 func (c *Config) reflect() (*codec.Schema, error) {
 	if len(c.Backends) == 0 {
@@ -126,7 +139,9 @@ func (c *Config) reflect() (*codec.Schema, error) {
 	for {
 		var errs []error
 		for _, b := range c.Backends {
-			conn, err := director.NewConn(director.ConnConfig{Name: b.Name, Address: b.Address, MaxMessage: c.MaxMessageBytes})
+			conn, err := director.NewConn(director.ConnConfig{
+				Name: b.Name, Address: b.Address, More: b.Addresses, Balance: b.Balance, Credentials: newTLS(b.TLS), MaxMessage: c.MaxMessageBytes,
+			})
 			if err != nil {
 				return nil, err
 			}

@@ -51,9 +51,19 @@ func startProxy(t testing.TB, cfg *Config) *proxy {
 	require.NoError(t, err)
 	l, err := net.Listen("unix", cfg.Listen)
 	require.NoError(t, err)
+	return runUntilEnd(t, p, l)
+}
+
+// runUntilEnd runs a proxy until the test ends, on the sockets that it has if there is no other.
+func runUntilEnd(t testing.TB, p *proxy, l ...net.Listener) *proxy {
+	t.Helper()
+	var first net.Listener
+	if len(l) > 0 {
+		first = l[0]
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- p.run(ctx, l) }()
+	go func() { ended <- p.run(ctx, first) }()
 	t.Cleanup(func() {
 		cancel()
 		assert.NoError(t, <-ended)

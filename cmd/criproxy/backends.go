@@ -51,6 +51,9 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Name:        b.cfg.Name,
 		Address:     b.cfg.Address,
+		More:        b.cfg.Addresses,
+		Balance:     b.cfg.Balance,
+		Credentials: newTLS(b.cfg.TLS),
 		Profile:     d.Profile,
 		Schema:      d.Schema,
 		Conversions: d.Conversions,

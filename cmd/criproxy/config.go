@@ -69,7 +69,7 @@ type Config struct {
 	Profile string `yaml:"profile"`
 
 	// Proto are descriptors of the API: .proto files, files that protoc has written with
-	// --descriptor_set_out, or "reflection", which asks the backends. With them a newer CRI
+	// --descriptor_set_out, or that as text in a .txtpb, or "reflection", which asks the backends. With them a newer CRI
 	// than this program knows is known to it. Optional.
 	Proto []string `yaml:"proto"`
 
@@ -166,8 +166,19 @@ type BackendConfig struct {
 	// own, and no dash. Empty for the primary.
 	Name string `yaml:"name"`
 
-	// Address is the path of its socket.
+	// Address is the path of its socket; HOST:PORT, or dns:///HOST:PORT for all servers that
+	// DNS has of that name, which take TLS; or vsock:CID:PORT.
 	Address string `yaml:"address"`
+
+	// Addresses are those of further servers, each as good as that at Address. Optional.
+	Addresses []string `yaml:"addresses"`
+
+	// Balance is gRPC's policy for choosing among several servers: round_robin, pick_first
+	// or least_request_experimental. Optional: round_robin.
+	Balance string `yaml:"balance"`
+
+	// TLS is how the connection is secured. Optional for sockets and vsock.
+	TLS *TLSConfig `yaml:"tls"`
 
 	// Handlers are the RuntimeClass handlers whose pods go to this runtime, each
 	// with the name that the handler has there; "" is its default. Optional.
@@ -259,9 +270,7 @@ func (c *Config) check() error {
 	addresses, names := map[string]int{}, map[string]int{}
 	for i, b := range c.Backends {
 		at := fmt.Sprintf("backends[%d]", i)
-		if err := checkSocketPath(b.Address); err != nil {
-			fail("%s: %w", at, err)
-		}
+		b.check(at, fail)
 		if b.Address == c.Admin && b.Address != "" {
 			fail("%s: %s is the admin socket as well; choose another one with -admin", at, b.Address)
 		}
@@ -455,6 +464,30 @@ func (c *Config) checkCapture(fail func(format string, args ...any)) {
 func besideListen(listen string) string {
 	ending := filepath.Ext(listen)
 	return strings.TrimSuffix(listen, ending) + ".admin" + ending
+}
+
+// check tells fail what is wrong with where the backend is.
+func (b *BackendConfig) check(at string, fail func(string, ...any)) {
+	for _, address := range append([]string{b.Address}, b.Addresses...) {
+		network, err := director.NetworkOf(address)
+		switch {
+		case err != nil:
+			fail("%s: %w", at, err)
+		case network == "unix":
+			if err := checkSocketPath(address); err != nil {
+				fail("%s: %w", at, err)
+			}
+		case network == "tcp" && b.TLS == nil:
+			fail("%s: %s is over a network, and needs tls: {ca: FILE}", at, address)
+		}
+	}
+	if len(b.Addresses) > 0 && strings.HasPrefix(b.Address, "dns:") {
+		fail("%s.addresses: %s is all servers of that name already", at, b.Address)
+	}
+	if err := director.CheckBalance(b.Balance); err != nil {
+		fail("%s.balance: %w", at, err)
+	}
+	b.TLS.check(at, false, fail)
 }
 
 func checkSocketPath(path string) error {

@@ -29,6 +29,7 @@ var described = []struct {
 	{"criproxy_config_waiting_changes", "Changes of the configuration that wait for a restart.", nil},
 	{"criproxy_capture_events_total", "Events that were recorded.", nil},
 	{"criproxy_capture_missed_events_total", "Events that a reader of the recorder (file, log or tail) was too slow for.", nil},
+	{"criproxy_drift_total", "Messages, of those looked at, with something that the profile does not know, by kind: id, method or field.", []string{"kind", "where"}},
 	{"criproxy_hook_plugin_up", "1 if a plugin is ready.", []string{"plugin"}},
 	{"criproxy_hook_calls_total", "Questions to a plugin.", []string{"plugin", "point"}},
 	{"criproxy_hook_failures_total", "Questions to a plugin without an answer that could be used.", []string{"plugin", "point"}},
@@ -86,6 +87,9 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	if rec := g.proxy.record.rec; rec != nil {
 		counter("criproxy_capture_events_total", float64(rec.Recorded()))
 		counter("criproxy_capture_missed_events_total", float64(rec.Missed()))
+	}
+	for _, f := range g.proxy.drift.Findings() {
+		counter("criproxy_drift_total", float64(f.Count), f.Kind, f.Where)
 	}
 	if g.proxy.hooks != nil {
 		collectHooks(g.proxy.hooks.State(), gauge, counter)

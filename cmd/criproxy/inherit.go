@@ -62,7 +62,10 @@ func (in *inheritance) add(f *os.File, path string) error {
 	defer f.Close() // the listener has its own descriptor
 	l, err := net.FileListener(f)
 	if err != nil {
-		return err
+		var no error
+		if l, no = vsockListener(f); no != nil {
+			return err
+		}
 	}
 	if path == "" {
 		path = l.Addr().String()

@@ -8,12 +8,19 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/criproxy/criproxy/director"
 )
 
 // ListenerConfig is a socket that clients connect to.
 type ListenerConfig struct {
-	// Path is where the socket is. With the path of listen it is about that socket.
+	// Path is where the socket is. With the path of listen it is about that socket. It may
+	// also be HOST:PORT, which takes TLS, or vsock:CID:PORT, where CID 4294967295 is
+	// whichever this machine has.
 	Path string `yaml:"path"`
+
+	// TLS is how connections are secured. Optional for sockets and vsock.
+	TLS *TLSConfig `yaml:"tls"`
 
 	// Owner of the socket's file, as USER, USER:GROUP or :GROUP, names or numbers.
 	// Optional: as the primary runtime's own socket.
@@ -65,7 +72,7 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 	}
 	for i, l := range c.Listeners {
 		at := fmt.Sprintf("listeners[%d]", i)
-		if err := checkSocketPath(l.Path); err != nil {
+		if err := l.checkPath(); err != nil {
 			fail("%s: %w", at, err)
 		} else if who := taken[l.Path]; who != "" {
 			fail("%s: %s is %s already", at, l.Path, who)
@@ -77,6 +84,7 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 				fail("%s: %s is the socket of backends[%d] as well; criproxy would call itself", at, l.Path, j)
 			}
 		}
+		l.TLS.check(at, true, fail)
 		if _, _, err := l.owner(); err != nil {
 			fail("%s.owner: %w", at, err)
 		}
@@ -94,6 +102,34 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 			}
 		}
 	}
+}
+
+// checkPath returns what is wrong with where the listener is, and with what is said of
+// who may connect there.
+func (l ListenerConfig) checkPath() error {
+	network, err := director.NetworkOf(l.Path)
+	switch {
+	case l.Path == "" || err == nil && network == "unix":
+		return checkSocketPath(l.Path)
+	case err != nil || strings.HasPrefix(l.Path, "dns:"):
+		return fmt.Errorf("%q is neither the absolute path of a socket, nor HOST:PORT, nor vsock:CID:PORT", l.Path)
+	case network == "tcp" && l.TLS == nil:
+		return fmt.Errorf("%s is over a network, and needs tls: {cert: FILE, key: FILE}", l.Path)
+	case l.Owner != "" || l.Mode != "":
+		return fmt.Errorf("%s is no file; it has neither owner nor mode", l.Path)
+	}
+	for _, r := range l.Access {
+		if len(r.UIDs)+len(r.GIDs) > 0 {
+			return fmt.Errorf("%s does not tell the user at the other end; ask for a certificate with tls.ca in place of uids and gids", l.Path)
+		}
+	}
+	return nil
+}
+
+// isFile reports whether the listener is a socket in the file system.
+func (l ListenerConfig) isFile() bool {
+	network, err := director.NetworkOf(l.Path)
+	return err == nil && network == "unix"
 }
 
 // checkPattern returns what is wrong with a pattern for methods.

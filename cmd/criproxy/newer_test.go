@@ -296,6 +296,16 @@ func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
 	r.print(&out)
 	assert.Contains(t, out.String(), "method /runtime.v1.RuntimeService/CheckpointPod, seen 1 times, first in")
 
+	samples, err := n.proxy.metrics.registry.Gather()
+	require.NoError(t, err)
+	counted := 0
+	for _, family := range samples {
+		if family.GetName() == "criproxy_drift_total" {
+			counted = len(family.GetMetric())
+		}
+	}
+	assert.Equal(t, 2, counted)
+
 	// With the newer file all of it is known.
 	file := filepath.Join(t.TempDir(), "cri.binpb")
 	require.NoError(t, os.WriteFile(file, criadapter.Schema().Descriptors(), 0o600))

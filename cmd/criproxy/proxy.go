@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,7 +108,9 @@ func newProxy(cfg *Config) (*proxy, error) {
 		// Whatever keepalive a client likes: the socket is local.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
-	healthgrpc.RegisterHealthServer(p.server, &healthService{proxy: p})
+	if !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // or it is what the backends are asked for
+		healthgrpc.RegisterHealthServer(p.server, &healthService{proxy: p})
+	}
 	p.metrics.registry.MustRegister(newGauges(p))
 	p.admin = newAdmin(p)
 	p.admin.serveHooks(p.hooks)

@@ -23,7 +23,8 @@ import (
 type socket struct {
 	net.Listener
 	path   string
-	access atomic.Pointer[[]AccessRule] // nil when the socket is no longer in the configuration
+	access atomic.Pointer[[]AccessRule]   // nil when the socket is no longer in the configuration
+	tls    atomic.Pointer[tlsCredentials] // nil if connections are not secured
 	closed chan struct{}
 
 	refused atomic.Int64 // calls, by the access list
@@ -46,6 +47,11 @@ func newSocket(l net.Listener, cfg ListenerConfig) *socket {
 func (s *socket) configure(cfg ListenerConfig) {
 	rules := cfg.Access
 	s.access.Store(&rules)
+	var secured *tlsCredentials
+	if cfg.TLS != nil {
+		secured = &tlsCredentials{keys: newKeyring(*cfg.TLS)}
+	}
+	s.tls.Store(secured)
 }
 
 // Accept is for gRPC. While the socket is paused it returns nothing.
@@ -118,7 +124,15 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	a.socket.mu.Unlock()
 	who := &peerInfo{socket: a.socket}
 	err := contain.Run("asking who connects", func() { who = whoIs(a.Conn, a.socket) })
-	return a.Conn, who, err
+	secured := a.socket.tls.Load()
+	if err != nil || secured == nil {
+		return a.Conn, who, err
+	}
+	secret, info, err := secured.ServerHandshake(a.Conn)
+	if tls, ok := info.(credentials.TLSInfo); ok && len(tls.State.PeerCertificates) > 0 {
+		who.certificate = tls.State.PeerCertificates[0].Subject.String()
+	}
+	return secret, who, err
 }
 
 // Clone is for gRPC.
@@ -171,6 +185,13 @@ func peerGroups(fd uintptr) []uint32 {
 // open returns the socket of l: the one that was inherited, or a new one.
 func (c *Config) open(l ListenerConfig, inherited *inheritance) (*socket, error) {
 	if listener := inherited.take(l.Path); listener != nil {
+		return newSocket(listener, l), nil
+	}
+	if !l.isFile() {
+		listener, err := listenNet(l.Path)
+		if err != nil {
+			return nil, fmt.Errorf("listeners: listening on %s: %w", l.Path, err)
+		}
 		return newSocket(listener, l), nil
 	}
 	mode, _ := l.mode()      // both were

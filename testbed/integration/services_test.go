@@ -1,0 +1,150 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// descriptors is the file with which containerd publishes what its services are. It comes with the module that
+// containerd is built of.
+func descriptors(t testing.TB) string {
+	t.Helper()
+	source, err := testbed.SourceDir()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "github.com/containerd/containerd/api")
+	cmd.Dir = filepath.Join(source, "containerd24")
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var module struct{ Dir string }
+	require.NoError(t, json.Unmarshal(out, &module))
+	return filepath.Join(module.Dir, "next.txtpb")
+}
+
+// Two containerds behind one socket, by a profile alone: the namespace of a call says which one it is for. ctr is the
+// client, and does not notice.
+func TestCtrWorksOnTwoContainerdsByTheirNamespaces(t *testing.T) {
+	b := start(t)
+	dir := folder(t)
+	source, err := testbed.SourceDir()
+	require.NoError(t, err)
+	// One namespace of each is its own; another one is not mapped, and is so the primary's.
+	const blue = "blue"
+	config := filepath.Join(dir, "criproxy.yaml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+profile: %s
+proto: [%s]
+backends:
+- address: %s
+- name: %s
+  address: %s
+  maps: {namespaces: {%s: %[6]s}}
+`, filepath.Join(filepath.Dir(source), "docs/profiles/containerd.yaml"), descriptors(t), b.one.Socket(), second, b.two.Socket(), blue), 0o600))
+	proxy := startProxy(t, "-config", config)
+	sides := map[string]*side{"red": b.one, blue: b.two}
+	ctr := func(namespace string, args ...string) string { // each containerd with the ctr of its time
+		t.Helper()
+		return sides[namespace].ctr(t, proxy.socket, append([]string{"-n", namespace}, args...)...)
+	}
+
+	// Events of both come on one stream, from now on.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events := newCommand(ctx, b.two.ctrProgram(), "-a", proxy.socket, "events")
+	stdout, err := events.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, events.Start())
+	var mu sync.Mutex
+	var lines []string
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for all := bufio.NewScanner(stdout); all.Scan(); {
+			mu.Lock()
+			lines = append(lines, all.Text())
+			mu.Unlock()
+		}
+	}()
+	// told fails while an event of one of the namespaces is missing.
+	told := func(topic string, namespaces ...string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, n := range namespaces {
+			if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, " "+n+" "+topic+" ") }) {
+				return fmt.Errorf("no %s in %s among %d events", topic, n, len(lines))
+			}
+		}
+		return nil
+	}
+	// ctr does not say when it is subscribed.
+	eventually(t, func() error {
+		for name, s := range map[string]*side{"warm-red": b.one, "warm-blue": b.two} {
+			s.ctr(t, s.Socket(), "namespaces", "create", name)
+			s.ctr(t, s.Socket(), "namespaces", "rm", name)
+		}
+		return told("/namespaces/create", "warm-red", "warm-blue")
+	})
+
+	ref := b.reg.Image("testbed/app:1")
+	for namespace, s := range sides {
+		other := b.other(s)
+		ctr(namespace, "images", "pull", "--plain-http", ref)
+		assert.Equal(t, ref+"\n", ctr(namespace, "images", "ls", "-q"))
+		assert.Equal(t, ref+"\n", s.ctr(t, s.Socket(), "-n", namespace, "images", "ls", "-q"), "it is on its own containerd")
+		assert.Empty(t, other.ctr(t, other.Socket(), "-n", namespace, "images", "ls", "-q"), "and not on the other one")
+		file := filepath.Join(t.TempDir(), "image.tar")
+		ctr(namespace, "images", "export", file, ref)
+		ctr(namespace, "images", "import", file)
+
+		cgroup := s.CgroupParent() + "/ctr-" + namespace
+		said := s.tryCtr(t, proxy.socket, "-n", namespace, "run", "--rm", "--cgroup", cgroup, ref, "run", "/bin/app", "print", "hello", "then", "exit", "7")
+		assert.Equal(t, result{stdout: "hello\n", code: 7}, said)
+		ctr(namespace, "run", "-d", "--cgroup", cgroup, ref, "task", "/bin/app", "sleep")
+		assert.Contains(t, ctr(namespace, "tasks", "ls"), "RUNNING")
+		assert.Equal(t, "task\n", s.ctr(t, s.Socket(), "-n", namespace, "containers", "ls", "-q"))
+		assert.Empty(t, other.ctr(t, other.Socket(), "-n", namespace, "containers", "ls", "-q"))
+		assert.Equal(t, "hi\n", ctr(namespace, "tasks", "exec", "--exec-id", "x", "task", "/bin/app", "print", "hi"))
+	}
+	list := ctr(blue, "namespaces", "ls", "-q")
+	assert.Contains(t, list, "red\n")
+	assert.Contains(t, list, blue+"\n", "namespaces of both")
+	for namespace := range sides {
+		ctr(namespace, "tasks", "kill", "-s", "SIGKILL", "task")
+		eventually(t, func() error {
+			if r := sides[namespace].tryCtr(t, proxy.socket, "-n", namespace, "tasks", "rm", "task"); r.code != 0 && !strings.Contains(r.stderr, "137") {
+				return fmt.Errorf("%s", r.stderr)
+			}
+			return nil
+		})
+		ctr(namespace, "containers", "rm", "task")
+		ctr(namespace, "images", "rm", "--sync", ref)
+	}
+	eventually(t, func() error { return told("/containers/delete", "red", blue) })
+	require.NoError(t, told("/tasks/exit", "red", blue))
+	cancel()
+	<-read
+	_ = events.Wait() // it was killed
+	for namespace, s := range sides {
+		eventually(t, func() error { // leases and content are collected in their own time
+			if r := s.tryCtr(t, proxy.socket, "namespaces", "rm", namespace); r.code != 0 {
+				return fmt.Errorf("%s", r.stderr)
+			}
+			return nil
+		})
+		assert.NotContains(t, s.ctr(t, s.Socket(), "namespaces", "ls", "-q"), namespace)
+	}
+}
