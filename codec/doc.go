@@ -10,4 +10,10 @@
 //
 // A [Schema] says of each method which messages go in and out, and
 // [Text.Append] prints a frame for people, without its secrets.
+//
+// # Stability
+//
+// Programs may build on this package, with director and rewrite. While criproxy is at version 0 a
+// minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows
+// semantic versioning. Of packages that do not say so nothing is promised.
 package codec

@@ -12,6 +12,8 @@
 //	srv := grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
 //	err = srv.Serve(listener)
 //
+// The folder example has a whole program, in less than 60 lines, for an API of its own.
+//
 // # How a backend is chosen
 //
 // The first backend is the primary. For a method that the profile describes:
@@ -33,4 +35,10 @@
 // the side of a backend; they are translated here and nowhere else. All other
 // bytes pass as they are. Metadata, deadlines, cancellation, headers, trailers
 // and status travel both ways unchanged.
+//
+// # Stability
+//
+// Programs may build on this package, with codec and rewrite. While criproxy is at version 0 a
+// minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows
+// semantic versioning. Of packages that do not say so nothing is promised.
 package director

@@ -20,4 +20,10 @@
 //
 // Everything here is pure: no goroutine, no gRPC, no I/O. Plans are immutable
 // and may be used by any number of goroutines at once.
+//
+// # Stability
+//
+// Programs may build on this package, with director and codec. While criproxy is at version 0 a
+// minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows
+// semantic versioning. Of packages that do not say so nothing is promised.
 package rewrite

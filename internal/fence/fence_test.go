@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"inspect":             {"codec", "capture"},
 	"replay":              {"codec", "capture", "inspect"},
 	"director":            {"codec", "rewrite", "known", "internal/strict", "internal/suggest", "internal/contain"},
+	"director/example":    {"codec", "director"}, // a program that embeds it
 	"drift":               {"codec", "rewrite", "director"},
 	"criadapter":          {"codec", "rewrite", "known", "director", "inspect", "hook", "hook/hookapi"},
 	"hook/hookapi":        {"codec"},
@@ -47,7 +48,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", []string{"cmd/criproxy"}, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", []string{"criadapter", "internal/fakecri", "cmd/criproxy"}, "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", []string{"codec", "known", "director", "drift", "criadapter", "hook", "hook/plugin", "capture", "inspect", "replay", "internal/contain", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", []string{"codec", "known", "director", "director/example", "drift", "criadapter", "hook", "hook/plugin", "capture", "inspect", "replay", "internal/contain", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
 	{"testing", []string{"internal/muxtest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }

@@ -1,0 +1,59 @@
+// Command example embeds the multiplexer for an API of its own, notes.proto: several
+// servers of notes behind one socket.
+//
+//	example notes.proto notes.sock =first.sock work=second.sock
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"google.golang.org/grpc"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+)
+
+//go:embed notes.yaml
+var profile []byte
+
+func run(ctx context.Context, proto, listen string, servers []string) error {
+	p, wrong := director.ParseProfile(profile)
+	schema, err := codec.CompileProto(ctx, nil, proto)
+	if err := errors.Join(wrong, err); err != nil {
+		return err
+	}
+	cfg := director.Config{Profile: p, Schema: schema}
+	for _, server := range servers {
+		name, path, _ := strings.Cut(server, "=") // the primary's name is empty
+		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: path, Profile: p, Schema: schema})
+		if err != nil {
+			return err
+		}
+		defer conn.Close() // when the last call has ended
+		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
+	}
+	d, wrong := director.New(cfg)
+	l, err := net.Listen("unix", listen)
+	if err := errors.Join(wrong, err); err != nil {
+		return err
+	}
+	s := grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
+	defer context.AfterFunc(ctx, s.GracefulStop)()
+	return s.Serve(l)
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1], os.Args[2], os.Args[3:]); err != nil {
+		log.Fatal(err)
+	}
+}
