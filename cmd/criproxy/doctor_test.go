@@ -56,7 +56,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	p.write("listBudgte: 1s\n")
 	require.NoError(t, os.Chmod(p.config, 0o666))
 	eventually(t, "it is seen to be down", func() bool { _, r := p.status(); return r.Backends[1].State == "down" && r.Config.Error != "" })
-	text, found, err = p.doctor()
+	_, found, err = p.doctor()
 	require.ErrorIs(t, err, errReported)
 	require.NotNil(t, finding(found, `did you mean "listBudget"?`))
 	p.write("")

@@ -20,9 +20,6 @@ type kubelet struct {
 	version          string // "v1.34.1"; empty if not known
 }
 
-// defaultKubeletConfig is where kubeadm keeps it.
-const defaultKubeletConfig = "/var/lib/kubelet/config.yaml"
-
 // kubelets finds kubelet, and looks at what it speaks to.
 func (e *examination) kubelets() {
 	for i := range e.processes {
