@@ -31,8 +31,12 @@ type report struct {
 	Backends []backendReport `json:"backends"`
 	Methods  []methodReport  `json:"methods"`
 	Warnings []string        `json:"warnings,omitempty"`
-	Errors   []string        `json:"errors,omitempty"`
-	Drift    *driftReport    `json:"drift,omitempty"` // with -drift
+
+	Changes        []change `json:"changes"`                  // in the process that serves now; null if
+	ChangesUnknown string   `json:"changesUnknown,omitempty"` // that cannot be told, because of this
+
+	Errors []string     `json:"errors,omitempty"`
+	Drift  *driftReport `json:"drift,omitempty"` // with -drift
 }
 
 type backendReport struct {
@@ -63,9 +67,14 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
+	changes, unknown := cfg.against(ctx)
 	r, err := cfg.examine(ctx)
 	if err != nil {
 		return err
+	}
+	r.Changes = changes
+	if unknown != nil {
+		r.ChangesUnknown = unknown.Error()
 	}
 	if *withDrift {
 		if r.Drift, err = cfg.findDrift(ctx); err != nil {
@@ -80,6 +89,7 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 		}
 	} else {
 		r.print(out)
+		printChanges(out, r.Changes, r.ChangesUnknown)
 		if r.Drift != nil {
 			r.Drift.print(out)
 		}

@@ -35,6 +35,7 @@ type proxy struct {
 	errors   lastErrors
 	metrics  *metrics
 	spans    spans
+	began    *Config                  // with what it was built
 	draining atomic.Bool              // no new calls are taken
 	reloader atomic.Pointer[reloader] // nil if there is none
 	now      atomic.Pointer[setup]
@@ -61,7 +62,7 @@ type setup struct {
 
 // newProxy builds all of it, and starts nothing.
 func newProxy(cfg *Config) (*proxy, error) {
-	p := &proxy{metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
+	p := &proxy{began: cfg, metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
 	p.show()
 	contain.Notify(logPanic)
 	a, err := cfg.api()
@@ -115,6 +116,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 	p.admin = newAdmin(p)
 	p.admin.serveHooks(p.hooks)
 	p.admin.serveStatus(p)
+	p.admin.serveSettings(p)
 	p.admin.serveDrift(p.drift)
 	return p, nil
 }

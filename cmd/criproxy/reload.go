@@ -66,7 +66,7 @@ func (r *reloader) reload() error {
 	var waits []string
 	cfg, err := r.flags.readConfig()
 	if err == nil {
-		waits = r.proxy.now.Load().cfg.needsRestart(cfg)
+		waits = r.proxy.began.needsRestart(cfg)
 		cfg.makeStateDir()
 		err = r.proxy.reload(cfg)
 	}

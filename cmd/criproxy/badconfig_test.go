@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each mistake in testdata/config is a file, with what criproxy says beside it.
+func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/config/*.yaml")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 50)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			t.Parallel()
+			for _, command := range []string{"serve", "check"} {
+				cmd := exec.CommandContext(t.Context(), "criproxy", command, "-config", filepath.Base(file))
+				cmd.Dir = filepath.Dir(file)
+				var out, errOut bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &errOut
+				err := cmd.Run()
+				var exit *exec.ExitError
+				require.ErrorAs(t, err, &exit)
+				assert.Equal(t, 1, exit.ExitCode())
+				assert.Empty(t, out.String())
+				beside := strings.TrimSuffix(file, ".yaml") + ".txt"
+				if *update {
+					require.NoError(t, os.WriteFile(beside, errOut.Bytes(), 0o644))
+				}
+				want, err := os.ReadFile(beside)
+				require.NoError(t, err)
+				assert.Equal(t, string(want), errOut.String(), command)
+				for line := range strings.Lines(errOut.String()) {
+					assert.True(t, strings.HasPrefix(line, "criproxy: "), line)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckSaysWhatWouldChange(t *testing.T) {
+	p := newProcess(t)
+	check := func() (string, report) {
+		var text, asJSON bytes.Buffer
+		require.NoError(t, run(t.Context(), []string{"check", "-config", p.config}, &text, &text))
+		require.NoError(t, run(t.Context(), []string{"check", "-json", "-config", p.config}, &asJSON, &asJSON))
+		var r report
+		require.NoError(t, json.Unmarshal(asJSON.Bytes(), &r))
+		return text.String(), r
+	}
+	text, r := check()
+	assert.Nil(t, r.Changes)
+	assert.Contains(t, r.ChangesUnknown, "is criproxy running")
+	assert.Contains(t, text, "What it would change cannot be told: ")
+	p.launch()
+	text, r = check()
+	assert.Empty(t, r.Changes)
+	assert.NotNil(t, r.Changes)
+	assert.Contains(t, text, "Nothing would change in the criproxy that serves now.")
+
+	// A file that is not the one that is watched.
+	p.config += "2"
+	p.writeAll("- {name: beta.io, address: " + p.dir + "/1.sock, policy: skip}\nlistBudget: 3s\nhooks: none\nlisteners: [{path: /run/r.sock, mode: '0600'}]\n")
+	text, r = check()
+	assert.Equal(t, []change{
+		{Setting: "backends[beta.io].policy", Will: `"skip"`},
+		{Setting: "hooks", Was: `"/etc/runtime/hookserver.d"`, Restart: true},
+		{Setting: "listBudget", Will: "3s"},
+		{Setting: "listeners[/run/r.sock].mode", Will: `"0600"`},
+		{Setting: "listeners[/run/r.sock].path", Will: `"/run/r.sock"`},
+	}, r.Changes)
+	assert.Contains(t, text, `  hooks: none, was "/etc/runtime/hookserver.d"   (waits for a restart)`)
+	p.end()
+}
+
+// What waits for a restart goes on waiting, whatever else is reloaded meanwhile.
+func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	p.write("hooks: none\n")
+	var r statusReport
+	eventually(t, "the first reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 1 })
+	require.Len(t, r.Config.NeedsRestart, 1)
+	p.write("hooks: none\nlistBudget: 3s\n")
+	eventually(t, "the second reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 2 })
+	assert.Len(t, r.Config.NeedsRestart, 1)
+	p.end()
+}
+
+func TestEverySettingThatWaitsForARestartIsNamedAsOne(t *testing.T) {
+	c := &Config{Backends: []BackendConfig{{Address: "/run/a.sock"}}}
+	require.NoError(t, c.check())
+	for _, text := range []string{"admin: /run/x.sock", "metrics: '127.0.0.1:1'", "tracing: 'http://a:1'", "hooks: /x", "hookSkipLabel: a=b", "maxMessageBytes: 1000000",
+		"flightRecorder: 1000000", "unsafeRaw: true", "capture: {path: /a.jsonl}"} {
+		next := &Config{}
+		require.NoError(t, next.parse("c.yaml", []byte("backends: [{address: /run/a.sock}]\n"+text+"\n")))
+		require.NoError(t, next.check())
+		assert.Len(t, c.needsRestart(next), 1, text)
+		for _, one := range c.settings().changes(next.settings()) {
+			assert.True(t, one.Restart, "%v", one)
+		}
+	}
+}
+
+// The scripts in testdata/cli run the real main; none of its commands is left out.
+func TestEveryCommandIsRunByAScript(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/cli/*.txtar")
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	for _, c := range commands() {
+		if c.name == "serve" {
+			continue // is run without its name, as old unit files do, and by TestEveryBadConfigurationIsRefusedAndSaysWhy
+		}
+		assert.True(t, regexp.MustCompile(`criproxy `+regexp.QuoteMeta(c.name)+`\b`).MatchString(all.String()), c.name)
+	}
+}
