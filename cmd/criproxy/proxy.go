@@ -195,6 +195,9 @@ func (s *setup) discard(old *setup) {
 
 // close releases what newProxy made, if it is not run.
 func (p *proxy) close() {
+	if p.server != nil {
+		p.server.Stop() // it has goroutines from the beginning
+	}
 	if p.hooks != nil {
 		p.hooks.Close()
 	}
