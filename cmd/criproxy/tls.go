@@ -132,6 +132,9 @@ func (c *tlsCredentials) ClientHandshake(ctx context.Context, authority string, 
 	if err != nil {
 		return nil, nil, err
 	}
+	if c.name != "" {
+		authority = c.name
+	}
 	return credentials.NewTLS(&tls.Config{
 		RootCAs: m.ca, Certificates: m.own, ServerName: c.name, MinVersion: tls.VersionTLS12,
 	}).ClientHandshake(ctx, authority, conn)
