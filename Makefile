@@ -16,7 +16,7 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible test unit integration bench microbench fuzz lint testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench fuzz lint testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -40,6 +40,9 @@ deb: $(BINARIES) ## Debian packages, in dist
 
 rpm: $(BINARIES) ## RPM packages, in dist
 	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(NFPM) -p rpm || exit 1; done
+
+man: ## write the manual page anew, after a change of flags or commands
+	go test ./cmd/criproxy -run '^TestManualPageIsCurrent$$' -update-man
 
 reproducible: ## build all of it twice, in other folders and from nothing, and compare
 	packaging/reproducible.sh $(VERSION)

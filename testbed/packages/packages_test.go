@@ -13,7 +13,7 @@ import (
 // installed are the files of a package.
 var installed = []string{
 	"/usr/bin/criproxy", "/etc/criproxy/config.yaml", "/usr/lib/systemd/system/criproxy.service", "/usr/lib/systemd/system/criproxy.socket",
-	"/usr/share/doc/criproxy/README.md", "/usr/share/doc/criproxy/CHANGELOG.md", "/usr/share/doc/criproxy/copyright",
+	"/usr/share/doc/criproxy/README.md", "/usr/share/doc/criproxy/CHANGELOG.md", "/usr/share/doc/criproxy/copyright", "/usr/share/man/man8/criproxy.8",
 	"/usr/share/doc/criproxy/examples/20-criproxy.conf",
 }
 
@@ -79,8 +79,16 @@ func TestInstallingStartsNothingAndUpgradingHandsOver(t *testing.T) {
 				assert.NotRegexp(t, "stop|restart|disable", call)
 			}
 
+			// Removing it gives a socket back that it has taken.
+			require.NoError(t, os.MkdirAll(r.at("/etc/containerd"), 0o755))
+			r.write("/etc/containerd/config.toml", "version = 2\n")
+			r.run("chroot", r.dir, "/usr/bin/criproxy", "install", "-takeover", "/run/containerd/containerd.sock")
+			assert.FileExists(t, r.at("/etc/containerd/criproxy.toml"))
 			m.removal(r)
-			assert.Contains(t, r.told(), "disable --now criproxy.socket criproxy.service")
+			told := r.told()
+			assert.Contains(t, told, "disable --now criproxy.socket criproxy.service")
+			assert.Contains(t, told, "restart containerd.service")
+			assert.Equal(t, "version = 2\n", r.read("/etc/containerd/config.toml"))
 			assert.NoFileExists(t, r.at("/usr/bin/criproxy"))
 		})
 	}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var updateMan = flag.Bool("update-man", false, "write docs/criproxy.8 anew")
+
+// The manual page is made of the same tables as the help, so that it cannot say anything else.
+func TestManualPageIsCurrent(t *testing.T) {
+	path := filepath.Join("..", "..", "docs", "criproxy.8")
+	want := manualPage()
+	if *updateMan {
+		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
+	}
+	got, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.True(t, want == string(got), "flags or commands have changed: make man")
+}
+
+func manualPage() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	item := func(term, text string) { line(".TP\n%s\n%s", term, roff(text)) }
+	line(`.\" Made by make man from cmd/criproxy. Change it there.`)
+	line(`.TH CRIPROXY 8 "" criproxy "System administration"`)
+	line(".SH NAME\ncriproxy \\- one CRI socket in front of several container runtimes")
+	line(".SH SYNOPSIS\n.B criproxy\n.RI [ command ]\n.RI [ flags ]")
+	line(".SH DESCRIPTION\n%s", roff("criproxy stands between kubelet and the container runtimes of a node. It sends each call to the runtime that it is for, makes several runtimes answer as one, and speaks the version of CRI that each side speaks. Messages stay bytes; only the fields that hold names are looked at."))
+	line(".PP\n%s", roff("The runtime without a name is the primary: it gets all that nothing directs elsewhere. Pods go to another one by their RuntimeClass, if the configuration maps its handler, or by the annotation kubernetes.io/target-runtime. Ids and images of other runtimes begin with the runtime's name."))
+	line(".SH COMMANDS")
+	for _, c := range commands() {
+		item(fmt.Sprintf(`\fB%s\fR %s`, roff(c.name), roff(c.usage)), c.short)
+	}
+	line(".PP\n%s", roff("criproxy COMMAND -h describes the flags of a command."))
+	line(".SH FLAGS OF SERVE AND CHECK")
+	fs, _ := newFlags()
+	var log []string
+	fs.VisitAll(func(f *flag.Flag) {
+		if isKlog(f.Name) {
+			if f.Name != "v" {
+				log = append(log, "-"+f.Name)
+			}
+			return
+		}
+		name, text := flag.UnquoteUsage(f)
+		item(fmt.Sprintf(`\fB%s\fR \fI%s\fR`, roff("-"+f.Name), roff(name)), text)
+	})
+	item(`\fB\-v\fR \fILEVEL\fR`, "how much to log: 2 calls that fail, 3 calls that change something with request and reply, 4 status calls too, 5 lists too")
+	line(".PP\nAnd the other flags of klog: %s.", roff(strings.Join(log, ", ")))
+	line(".SH FILES")
+	item(".I /etc/criproxy/config.yaml", "the configuration of the service; it is read again when it changes")
+	item(".I "+DefaultListen, "the socket that kubelet connects to")
+	item(".I "+DefaultAdmin, "the socket of criproxy's own commands, only for the user that it runs as")
+	item(".I "+DefaultHooks, "where plugins register that may change or refuse calls")
+	item(".I "+DefaultStateDir, "what is known of the runtimes, over a restart")
+	line(".SH SIGNALS")
+	item(".B SIGHUP", "read the configuration again")
+	item(".B SIGUSR1", "save the latest calls to a file")
+	item(".B SIGUSR2", "start the program anew, hand all sockets over to it, and end when it serves")
+	item(".B SIGTERM", "let calls under way finish for up to 4 seconds, and end")
+	line(".SH EXIT STATUS\n%s", roff("0 for success, 1 for a failure, 2 for a mistake on the command line."))
+	line(".SH SEE ALSO\n.BR kubelet (8),\n.BR crictl (1),\n.BR systemd.socket (5)\n.PP\n/usr/share/doc/criproxy, https://github.com/criproxy/criproxy")
+	return b.String()
+}
+
+// roff is text as troff shows it unchanged.
+func roff(text string) string {
+	text = strings.ReplaceAll(text, `\`, `\e`)
+	text = strings.ReplaceAll(text, "-", `\-`)
+	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
+		text = `\&` + text
+	}
+	return text
+}

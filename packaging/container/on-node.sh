@@ -1,0 +1,41 @@
+#!/bin/sh
+# Puts criproxy on the node that this container runs on, as a service of the node's systemd, and keeps program
+# and configuration as they are in here. It needs the node's pid namespace and to be privileged.
+#
+# The service does not end when this container does: kubelet needs it to start this container again.
+set -eu
+
+node=${NODE_PID:-1}                          # a process of the node's namespaces
+from=${FROM:-}                               # the root folder of this image
+program=${PROGRAM:-/usr/local/bin/criproxy}  # where it is to be on the node
+config=${CONFIG:-/etc/criproxy/config.yaml}  # in here: where the ConfigMap is mounted
+root=/proc/$node/root
+
+on_node() { nsenter -t "$node" -m -p -n -u -i "$@"; }
+
+# put FILE PATH MODE: makes the file on the node the same, all at once. It fails if it is so already.
+put() {
+	cmp -s "$1" "$root$2" && return 1
+	mkdir -p "$root$(dirname "$2")"
+	cp "$1" "$root$2.new"
+	chmod "$3" "$root$2.new"
+	mv "$root$2.new" "$root$2"
+	echo "criproxy: $2 is new"
+}
+
+new=
+sed "s|^ExecStart=/usr/bin/criproxy|ExecStart=$program|" "$from/usr/lib/systemd/system/criproxy.service" > /tmp/criproxy.service
+put "$config" /etc/criproxy/config.yaml 644 || true
+put "$from/usr/bin/criproxy" "$program" 755 && new=yes
+put /tmp/criproxy.service /etc/systemd/system/criproxy.service 644 && on_node systemctl daemon-reload
+
+if ! on_node systemctl is-active --quiet criproxy.service; then
+	on_node systemctl enable --now criproxy.service
+elif [ "$new" ]; then # upgraded: no call is lost
+	on_node systemctl kill --kill-who=main -s USR2 criproxy.service
+fi
+on_node "$program" status || true
+
+[ "${ONCE:-}" ] || while sleep 10; do
+	put "$config" /etc/criproxy/config.yaml 644 || true # the service reads it again by itself
+done

@@ -1,0 +1,79 @@
+package packages
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// What the DaemonSet's container does, done to a machine with a systemd.
+func TestTheDaemonSetsContainerInstallsUpgradesAndChangesNothingTwice(t *testing.T) {
+	m := boot(t)
+	image := t.TempDir()
+	unpack := func(version int) {
+		out, err := exec.Command("dpkg-deb", "-x", file(t, version, "deb"), image).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	config := filepath.Join(image, "etc/criproxy/config.yaml")
+	source, err := testbed.SourceDir()
+	require.NoError(t, err)
+	put := func() string {
+		cmd := exec.Command("sh", filepath.Join(source, "../packaging/container/on-node.sh"))
+		cmd.Env = append(os.Environ(), "NODE_PID="+strconv.Itoa(m.pid), "FROM="+image, "CONFIG="+config, "PROGRAM=/opt/criproxy", "ONCE=yes")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	unpack(0)
+	assert.Contains(t, put(), "/opt/criproxy is new")
+	assert.Equal(t, "active", m.show("ActiveState"))
+	socket, pid := m.socket(), m.show("MainPID")
+	assert.Contains(t, m.run("/opt/criproxy", "version"), "criproxy "+versions[0])
+
+	assert.NotContains(t, put(), "is new", "as when the pod is restarted")
+	assert.Equal(t, pid, m.show("MainPID"))
+
+	unpack(1)
+	put()
+	m.eventually("the new one serves", func() bool { return m.show("MainPID") != pid })
+	assert.Equal(t, socket, m.socket())
+	assert.Equal(t, "0", m.show("NRestarts"))
+	pid = m.show("MainPID")
+
+	text, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(config, append(text, "\nlistBudget: 3s\n"...), 0o644))
+	put()
+	m.eventually("it is read again", func() bool { return strings.Contains(m.run("/opt/criproxy", "status", "-json"), `"reloads":1`) })
+	assert.Equal(t, pid, m.show("MainPID"))
+}
+
+func TestTheDaemonSetIsOne(t *testing.T) {
+	source, err := testbed.SourceDir()
+	require.NoError(t, err)
+	data, err := os.ReadFile(filepath.Join(source, "../packaging/kubernetes/daemonset.yaml"))
+	require.NoError(t, err)
+	parts := strings.Split(string(data), "\n---\n")
+	require.Len(t, parts, 3)
+	var namespace corev1.Namespace
+	var configMap corev1.ConfigMap
+	var set appsv1.DaemonSet
+	for i, into := range []any{&namespace, &configMap, &set} {
+		require.NoError(t, yaml.UnmarshalStrict([]byte(parts[i]), into))
+	}
+	assert.Equal(t, namespace.Name, configMap.Namespace)
+	assert.Equal(t, namespace.Name, set.Namespace)
+	assert.Equal(t, configMap.Name, set.Spec.Template.Spec.Volumes[0].ConfigMap.Name)
+	assert.Equal(t, set.Spec.Selector.MatchLabels, set.Spec.Template.Labels)
+}
