@@ -113,7 +113,7 @@ func (l *hookLog) asked(e hook.Asked) {
 		for i, c := range e.Changes {
 			changes[i] = c.String()
 		}
-		klog.V(3).InfoS("Plugin changed a call", "plugin", e.Plugin, "point", e.Point, "id", e.ID, "took", e.Took, "changes", changes)
+		klog.V(3).InfoS("Plugin changed a call", "plugin", e.Plugin, "point", e.Point, "id", e.ID, "took", e.Took, "changes", strings.Join(changes, "; "))
 	}
 	if len(e.LeftOut) > 0 && l.first(e.Plugin+strings.Join(e.LeftOut, ",")) {
 		klog.InfoS("Plugin was not told what is no valid UTF-8; it reaches the runtime as it is", "plugin", e.Plugin, "point", e.Point, "fields", e.LeftOut)
