@@ -144,6 +144,32 @@ func (p *process) serving() int {
 	return v.PID
 }
 
+// restartRuntime takes the second runtime away, or brings it back, or neither, and
+// returns when that has been noticed.
+func (p *process) restartRuntime(away, back bool) {
+	noticed := func(state string) {
+		eventually(p, "the second runtime is "+state, func() bool {
+			response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/status")
+			if err != nil {
+				return false // cut off by a handover
+			}
+			defer response.Body.Close() // it was only read
+			var r statusReport
+			return jsonDecode(response.Body, &r) == nil && r.Backends[1].State == state
+		})
+	}
+	switch {
+	case away:
+		p.runtimes[1].kill()
+		noticed("down")
+	case back:
+		p.runtimes[1].start()
+		noticed("up")
+	}
+}
+
+// While the second runtime is away there are reloads and handovers as well: its pods
+// stay in the lists, and no call fails.
 func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 	p := newProcess(t)
 	first := p.launch()
@@ -154,10 +180,12 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 		p.write(fmt.Sprintf("listBudget: %dms\n", 2000+i))
 		require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
 		eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") > i })
+		p.restartRuntime(i == 20, i == 30)
 	}
 	pid := p.serving()
 	assert.Equal(t, first.Process.Pid, pid)
-	for range 10 {
+	for i := range 10 {
+		p.restartRuntime(i == 3, i == 6)
 		old := pid
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
 		eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })

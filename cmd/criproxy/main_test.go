@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main})
+	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, "criproxy-try-all": tryAll})
 }
 
 // leakChecked is m whose tests may leave no goroutine behind.

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+)
+
+// unprivileged is a uid and gid of nobody in particular.
+const unprivileged = 54321
+
+// tryAll calls every method of the API, in each version, at the socket, and prints as
+// JSON which code each ended with, or why the socket cannot be opened. It is what this
+// program does when it is started under that name by the tests below.
+func tryAll() {
+	path := os.Args[1]
+	result := map[string]string{}
+	if conn, err := net.Dial("unix", path); err != nil {
+		result["dial"] = err.Error()
+	} else {
+		conn.Close() // nothing was sent
+		cc, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			panic(err)
+		}
+		names := []string{"/containerd.services.containers.v1.Containers/List", "/grpc.health.v1.Health/Check"}
+		for _, m := range criadapter.Schema().Methods() {
+			for _, pkg := range []string{"runtime.v1.", "runtime.v1alpha2.", "runtime."} {
+				names = append(names, strings.Replace(m.Name, "runtime.v1.", pkg, 1))
+			}
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		for _, name := range names {
+			wg.Go(func() {
+				code := tryOne(cc, name).String()
+				mu.Lock()
+				defer mu.Unlock()
+				result[name] = code
+			})
+		}
+		wg.Wait()
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(result) // to a test, which notices
+}
+
+func tryOne(cc *grpc.ClientConn, method string) codes.Code {
+	patience := time.Minute
+	if endless(method) {
+		patience = 3 * time.Second // who is refused is refused at once; who is not waits for events that do not come
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method, grpc.ForceCodecV2(codec.Raw))
+	if err != nil {
+		return status.Code(err)
+	}
+	_ = cs.SendMsg(&codec.Frame{}) // the error is had from RecvMsg
+	_ = cs.CloseSend()             // likewise
+	return status.Code(cs.RecvMsg(&codec.Frame{}))
+}
+
+// as returns what tryAll says of the socket when it is run by another user.
+func (p *process) as(uid uint32, socket string) map[string]string {
+	p.Helper()
+	if os.Getuid() != 0 {
+		if os.Getenv("CI") != "" {
+			p.Fatal("access by uid cannot be tested: the tests have to run as root")
+		}
+		p.Skip("NOT TESTED: access by uid takes root to test")
+	}
+	program, err := exec.LookPath("criproxy-try-all")
+	require.NoError(p, err)
+	data, err := os.ReadFile(program)
+	require.NoError(p, err)
+	ours := filepath.Join(p.dir, "try-all") // where the other user may look
+	if _, err := os.Stat(ours); err != nil {
+		require.NoError(p, os.WriteFile(ours, data, 0o755))
+		require.NoError(p, os.Chmod(ours, 0o755))
+		require.NoError(p, os.Symlink(ours, filepath.Join(p.dir, "criproxy-try-all")))
+	}
+	require.NoError(p, os.Chmod(p.dir, 0o755))
+	cmd := exec.CommandContext(p.Context(), filepath.Join(p.dir, "criproxy-try-all"), socket)
+	cmd.Dir, cmd.Stderr = "/", os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	out, err := cmd.Output()
+	require.NoError(p, err)
+	result := map[string]string{}
+	require.NoError(p, json.Unmarshal(out, &result), "%s", out)
+	return result
+}
+
+// looks are the methods that change nothing, said in another way than access.go says it.
+func looks(method string) bool {
+	short := filepath.Base(method)
+	return strings.HasPrefix(short, "List") || strings.HasPrefix(short, "Stream") || strings.HasSuffix(short, "Status") || strings.HasSuffix(short, "Stats") ||
+		short == "Version" || short == "RuntimeConfig" || short == "ImageFsInfo" || short == "GetContainerEvents"
+}
+
+func TestAnUnprivilegedUserIsRefusedAndMayOnlyReadAtTheReadOnlySocket(t *testing.T) {
+	p := newProcess(t)
+	at := func(name string) string { return filepath.Join(p.dir, name+".sock") }
+	p.write(fmt.Sprintf(`listeners:
+- {path: %s, mode: "0660"}
+- {path: %s, mode: "0666", access: [{methods: [read-only]}]}
+- {path: %s, mode: "0666", access: [{uids: [0]}]}
+- {path: %s, mode: "0666", access: [{uids: [0]}, {gids: [%d], methods: [ListContainers]}]}
+`, p.front, at("read"), at("root"), at("some"), unprivileged))
+	p.launch()
+
+	refused := p.as(unprivileged, p.front)
+	require.Len(t, refused, 1)
+	assert.Contains(t, refused["dial"], "permission denied", "the file's mode keeps them out")
+	assert.Contains(t, p.as(unprivileged, besideListen(p.front))["dial"], "permission denied", "of the admin socket as well")
+
+	// With a mode that lets everybody connect, the kernel still says who they are.
+	for name, may := range map[string]func(method string) bool{
+		"read": func(m string) bool {
+			return looks(m) && strings.HasPrefix(m, "/runtime.") || m == "/grpc.health.v1.Health/Check"
+		},
+		"root": func(string) bool { return false },
+		"some": func(m string) bool { return filepath.Base(m) == "ListContainers" },
+	} {
+		all := p.as(unprivileged, at(name))
+		require.Greater(t, len(all), 120)
+		for method, code := range all {
+			assert.Equal(t, may(method), code != codes.PermissionDenied.String(), "%s at %s: %s", method, name, code)
+		}
+	}
+	for _, name := range []string{"front", "root", "some"} {
+		for method, code := range p.as(0, at(name)) {
+			assert.NotEqual(t, codes.PermissionDenied.String(), code, "root, %s at %s", method, name)
+		}
+	}
+	for method, code := range p.as(0, at("read")) {
+		assert.Equal(t, looks(method) && strings.HasPrefix(method, "/runtime.") || strings.HasPrefix(method, "/grpc.health"), code != codes.PermissionDenied.String(), "root, too, only reads there: %s %s", method, code)
+	}
+	p.end()
+}
