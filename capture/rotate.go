@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/trust"
 )
 
 // FileConfig says where a [Writer] writes.
@@ -54,6 +55,9 @@ func Create(cfg FileConfig) (*Writer, error) {
 }
 
 func (w *Writer) open() error {
+	if err := trust.Folder(filepath.Dir(w.cfg.Path), trust.Sticky); err != nil {
+		return fmt.Errorf("creating a capture: %w; or choose another folder", err)
+	}
 	if err := rotate(w.cfg.Path, max(w.cfg.MaxFiles, 1)); err != nil {
 		return fmt.Errorf("making room for a capture: %w", err)
 	}

@@ -2,6 +2,9 @@ package codec
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -135,4 +138,53 @@ func Deliver(v any, f *Frame) error {
 		return fmt.Errorf("cannot receive into a %T: neither a *codec.Frame nor a protobuf message", v)
 	}
 	return nil
+}
+
+// OnFree has done called, once, when nobody holds the bytes of the frame any more: not
+// the caller, which frees it as usual, and not gRPC, which holds what was sent until it is
+// on the wire. Where somebody forgets to free, it is called when the memory is reclaimed.
+// It may be called before OnFree returns, and in any goroutine.
+func (f *Frame) OnFree(done func()) {
+	h := &holder{done: sync.OnceFunc(done)}
+	runtime.AddCleanup(h, func(done func()) { done() }, h.done)
+	h.left.Store(1)                              // until all pieces are counted
+	pieces := make(mem.BufferSlice, len(f.bufs)) // those of f may be others' as well
+	for i, b := range f.bufs {
+		data := b.ReadOnlyData()
+		if mem.IsBelowBufferPoolingThreshold(cap(data)) {
+			pieces[i] = b // gRPC does not count who holds it, and it is small
+			continue
+		}
+		h.left.Add(1)
+		pieces[i] = mem.NewBuffer(&data, &piece{b, h})
+	}
+	f.bufs = pieces
+	h.freed()
+}
+
+// holder counts the pieces of a frame that somebody holds.
+type holder struct {
+	left atomic.Int32
+	done func()
+}
+
+func (h *holder) freed() {
+	if h.left.Add(-1) == 0 {
+		h.done()
+	}
+}
+
+// piece is where a piece of a frame goes when it is freed. It is a pool for one.
+type piece struct {
+	mem.Buffer
+	holder *holder
+}
+
+// Get is not called: nothing is taken from here.
+func (p *piece) Get(n int) *[]byte { return mem.DefaultBufferPool().Get(n) }
+
+// Put gives the piece back to where it is from.
+func (p *piece) Put(*[]byte) {
+	p.Free()
+	p.holder.freed()
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/criproxy/criproxy/internal/trust"
 )
 
 // folder is what was found in the folder of plugins.
@@ -18,7 +20,6 @@ type folder struct {
 	path  string
 	files map[string]*found // :: name → what is there
 	err   string            // why it cannot be read, as it was told
-	open  bool              // anybody can write to it, as was told
 }
 
 // found is one file.
@@ -37,11 +38,11 @@ const patience = time.Second
 // read looks at all files and returns whether anything is otherwise than it was. What
 // it finds goes to tell.
 func (f *folder) read(now time.Time, tell func(Event)) (changed bool) {
-	entries, err := f.entries(tell)
+	entries, err := f.entries()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if f.err != err.Error() {
 			f.err = err.Error()
-			tell(Trouble{What: "the folder of plugins cannot be read; they stay as they are", Err: err})
+			tell(Trouble{What: "the folder of plugins is not read; they stay as they are", Err: err})
 		}
 		return false
 	}
@@ -74,18 +75,15 @@ func (f *folder) read(now time.Time, tell func(Event)) (changed bool) {
 	return changed
 }
 
-// entries lists the folder. One that anybody can write to is reported and taken all the
-// same: that is what a ConfigMap is mounted as.
-func (f *folder) entries(tell func(Event)) ([]fs.DirEntry, error) {
-	info, err := os.Stat(f.path)
-	if err != nil {
+// entries lists the folder, unless others could register a plugin there: it sees and
+// changes all pods. A ConfigMap is mounted with the mode 0777, but read-only.
+func (f *folder) entries() ([]fs.DirEntry, error) {
+	if _, err := os.Stat(f.path); err != nil {
 		return nil, err
 	}
-	open := info.Mode().Perm()&0o002 != 0
-	if open && !f.open {
-		tell(Trouble{What: "anybody can register a plugin, which sees and changes all pods; chmod o-w the folder unless it is mounted read-only", Err: fmt.Errorf("%s has the mode %s", f.path, info.Mode())})
+	if err := trust.Folder(f.path, trust.Alone); err != nil {
+		return nil, err
 	}
-	f.open = open
 	return os.ReadDir(f.path)
 }
 
@@ -112,6 +110,9 @@ func (f *folder) content(name string) (string, error) {
 	}
 	if !info.Mode().IsRegular() {
 		return "", errNoFile
+	}
+	if err := trust.File(path); err != nil {
+		return "", err
 	}
 	r, err := os.Open(path)
 	if err != nil {

@@ -108,18 +108,22 @@ func (w *world) removePods() error {
 	return nil
 }
 
-// A ConfigMap is mounted with such a mode.
-func TestAFolderThatAnybodyCanWriteToIsReportedOnceAndRead(t *testing.T) {
+func TestAFolderOrFileThatAnybodyCanWriteToIsNotReadUntilItIsMended(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, os.Chmod(w.cfg.Folder, 0o777))
 	for _, name := range []string{"one", "two"} {
 		w.file(name, fmt.Sprintf(`{"remote-endpoint": "%s/x.sock"}`, w.dir))
-		w.until("it is loaded", func() bool { return w.state(name).Name != "" })
 	}
+	w.until("it is reported", func() bool { return len(happened[hook.Trouble](w)) > 0 })
 	troubles := happened[hook.Trouble](w)
-	require.Len(t, troubles, 1)
-	assert.Contains(t, troubles[0].What, "anybody can register a plugin")
-	assert.EqualError(t, troubles[0].Err, w.cfg.Folder+" has the mode drwxrwxrwx")
+	require.Len(t, troubles, 1, "once")
+	assert.ErrorContains(t, troubles[0].Err, "chmod o-w "+w.cfg.Folder)
+	assert.Empty(t, w.state("one").Name)
+	require.NoError(t, os.Chmod(filepath.Join(w.cfg.Folder, "two.json"), 0o666))
+	require.NoError(t, os.Chmod(w.cfg.Folder, 0o755))
+	w.until("it is loaded", func() bool { return w.state("one").Name != "" })
+	w.until("the other is reported", func() bool { return len(happened[hook.Broken](w)) > 0 })
+	assert.ErrorContains(t, happened[hook.Broken](w)[0].Err, "two.json can be written to by everybody")
 }
 
 // The pod that serves a plugin, recognized by its cgroup, by the file or by what was

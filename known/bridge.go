@@ -143,6 +143,13 @@ func (s *bridgedStream) RecvMsg(m any) error {
 	return codec.Deliver(m, f)
 }
 
+// maxCollected and maxParts bound a list that a backend streams: the bytes are 16 times
+// what fits in one message.
+const (
+	maxCollected = 256 << 20
+	maxParts     = 1 << 20
+)
+
 // collect makes a streaming call and joins what comes into one message.
 func collect(ctx context.Context, conn grpc.ClientConnInterface, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -159,11 +166,15 @@ func collect(ctx context.Context, conn grpc.ClientConnInterface, name string, re
 		return nil, err
 	}
 	var parts []*codec.Frame
+	size := 0
 	for {
 		f := &codec.Frame{}
 		err := cs.RecvMsg(f)
 		if err == nil {
 			parts = append(parts, f)
+			if size += f.Len(); size > maxCollected || len(parts) > maxParts {
+				return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams more than %d bytes in %d messages; is it well?", name, maxCollected, len(parts))
+			}
 			continue
 		}
 		if header != nil {

@@ -103,15 +103,7 @@ func decodeFile(data []byte) (*fileContent, error) {
 func (c *Conn) saveNews() {
 	c.saving.Lock()
 	defer c.saving.Unlock()
-	c.mu.Lock()
-	for _, l := range c.lists {
-		if l.settle() {
-			c.news = true
-		}
-	}
-	news := c.news && c.state.Seen
-	c.mu.Unlock()
-	if !news || c.released {
+	if !c.hasNews() || c.released {
 		return
 	}
 	err := c.save()
@@ -122,6 +114,18 @@ func (c *Conn) saveNews() {
 		s.Err = err
 		c.cfg.Watch(s)
 	}
+}
+
+// hasNews reports whether there is something to be written.
+func (c *Conn) hasNews() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.lists {
+		if l.settle() {
+			c.news = true
+		}
+	}
+	return c.news && c.state.Seen
 }
 
 // Save writes the file now, for whoever is about to read it.
@@ -149,8 +153,21 @@ func (c *Conn) save() error {
 	if c.cfg.File == "" || !c.State().Seen {
 		return nil
 	}
-	content := fileContent{Backend: c.cfg.Name, BootID: bootID(), Saved: time.Now(), Lists: map[string]fileList{}, Replies: map[string][]byte{}}
+	content := c.content()
+	if err := writeFile(c.cfg.File, content); err != nil {
+		c.mu.Lock()
+		c.news = true
+		c.mu.Unlock()
+		return fmt.Errorf("writing what is known: %w", err)
+	}
+	return nil
+}
+
+// content is what the file is to say.
+func (c *Conn) content() *fileContent {
+	content := &fileContent{Backend: c.cfg.Name, BootID: bootID(), Saved: time.Now(), Lists: map[string]fileList{}, Replies: map[string][]byte{}}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.news = false
 	for _, l := range c.lists {
 		l.settle()
@@ -169,14 +186,7 @@ func (c *Conn) save() error {
 			content.Replies[k.spec.Method] = k.reply
 		}
 	}
-	c.mu.Unlock()
-	if err := writeFile(c.cfg.File, &content); err != nil {
-		c.mu.Lock()
-		c.news = true
-		c.mu.Unlock()
-		return fmt.Errorf("writing what is known: %w", err)
-	}
-	return nil
+	return content
 }
 
 func writeFile(path string, content *fileContent) error {

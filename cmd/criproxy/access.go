@@ -6,7 +6,9 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -66,12 +68,8 @@ func allows(rules []AccessRule, method string, who *peerInfo) bool {
 
 // authorize returns the error of a call that the socket's access list does not allow.
 func authorize(ctx context.Context, method string) error {
-	p, _ := peer.FromContext(ctx)
-	if p == nil {
-		return status.Error(codes.PermissionDenied, "criproxy: nobody knows where this call comes from")
-	}
-	who, ok := p.AuthInfo.(*peerInfo)
-	if !ok {
+	who := peerOf(ctx)
+	if who == nil {
 		return status.Error(codes.PermissionDenied, "criproxy: nobody knows on which socket this call came")
 	}
 	rules := who.socket.access.Load()
@@ -112,6 +110,26 @@ type peerInfo struct {
 	gids   []uint32 // its own and its supplementary groups
 
 	certificate string // the subject of its certificate, if it has shown one
+
+	once  sync.Once
+	bytes *semaphore.Weighted // its share of the memory for messages
+}
+
+// peerOf returns who made a call, nil if nobody knows.
+func peerOf(ctx context.Context) *peerInfo {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return nil
+	}
+	who, _ := p.AuthInfo.(*peerInfo)
+	return who
+}
+
+// share is what the messages of one connection may take: half of the memory, so that
+// who reads nothing leaves something to the others.
+func (p *peerInfo) share(m *memory) *semaphore.Weighted {
+	p.once.Do(func() { p.bytes = semaphore.NewWeighted(m.total / 2) })
+	return p.bytes
 }
 
 // AuthType is for gRPC.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/trust"
 	"github.com/criproxy/criproxy/known"
 )
 
@@ -66,7 +68,8 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 		return nil, err
 	}
 	pkg := d.Profile.Versions[0].Package
-	b.top, err = known.Bridge(b.conn, d.Profile.Known.Lists, d.Schema, pkg)
+	bounded := &boundedConn{ClientConnInterface: b.conn, name: b.String(), maxCalls: int64(cmp.Or(b.cfg.MaxCalls, defaultMaxCalls))}
+	b.top, err = known.Bridge(bounded, d.Profile.Known.Lists, d.Schema, pkg)
 	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != idsNative
 	if err != nil || single || len(d.Profile.Known.Lists)+len(d.Profile.Known.Replies) == 0 {
 		return b, err
@@ -256,8 +259,12 @@ func (c *Config) makeStateDir() {
 	if c.StateDir == "" || len(c.Backends) < 2 {
 		return
 	}
-	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
-		klog.ErrorS(err, "The state folder cannot be made: what is known of the backends will not survive a restart of criproxy; choose another one with -state-dir", "folder", c.StateDir)
+	err := trust.Folder(c.StateDir, trust.Alone) // who writes there decides what lists say
+	if err == nil {
+		err = os.MkdirAll(c.StateDir, 0o700)
+	}
+	if err != nil {
+		klog.ErrorS(err, "The state folder cannot be used: what is known of the backends will not survive a restart of criproxy; choose another one with -state-dir", "folder", c.StateDir)
 		c.StateDir = ""
 	}
 }

@@ -200,6 +200,10 @@ type BackendConfig struct {
 	// Credentials are sent along with pulls whose prefix has been taken off. kubelet
 	// chose them for the name with the prefix. Optional: they are not.
 	Credentials bool `yaml:"credentials"`
+
+	// MaxCalls is how many calls of clients may be under way at once, streams of events
+	// among them. One more is ResourceExhausted. Optional: 4096.
+	MaxCalls int `yaml:"maxCalls"`
 }
 
 const (
@@ -281,6 +285,9 @@ func (c *Config) check() error {
 			fail("%s: %s is backends[%d] already; its pods would be there twice", at, b.Address, j)
 		}
 		addresses[b.Address] = i
+		if b.MaxCalls < 0 {
+			fail("%s.maxCalls: %d: want a positive number of calls", at, b.MaxCalls)
+		}
 		if b.Name == "" {
 			if primary >= 0 {
 				fail("%s: %s has no name, but %s is the primary already; give it one, as in -connect %s,NAME:%s",

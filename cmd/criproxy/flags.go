@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/internal/trust"
 )
 
 // flags are the command line of serve and check, as it was typed.
@@ -288,6 +289,9 @@ func (f *flags) readConfig() (*Config, error) {
 	}
 	if f.config != "" {
 		data, err := os.ReadFile(f.config)
+		if err == nil {
+			err = trust.File(f.config)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/criproxy/criproxy/internal/trust"
 )
 
 // listenAs opens the socket at path, which a flag says, with a mode. A socket file that
@@ -30,6 +32,9 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 		return nil, err
 	}
 	defer dir.Close() // which releases the lock as well
+	if err := trust.Folder(filepath.Dir(path), trust.Sticky); err != nil {
+		return nil, fmt.Errorf("another user could put a socket in its place, and be taken for criproxy: %w; or choose another path with %s", err, flag)
+	}
 	// Between looking at the old file and putting a new one there, nobody else may.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("locking the folder: %w", err)

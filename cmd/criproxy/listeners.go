@@ -33,7 +33,14 @@ type ListenerConfig struct {
 	// Access says who may call what: a call that no rule allows is PermissionDenied.
 	// Optional: without rules everybody who can open the socket may call everything.
 	Access []AccessRule `yaml:"access"`
+
+	// MaxCalls is how many calls may be under way at once, streams of events among them.
+	// One more is ResourceExhausted. Optional: 4096.
+	MaxCalls int `yaml:"maxCalls"`
 }
+
+// defaultMaxCalls is how many calls a socket takes at once, and a backend gets.
+const defaultMaxCalls = 4096
 
 // AccessRule allows calls.
 type AccessRule struct {
@@ -90,6 +97,9 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 		}
 		if _, err := l.mode(); err != nil {
 			fail("%s.mode: %w", at, err)
+		}
+		if l.MaxCalls < 0 {
+			fail("%s.maxCalls: %d: want a positive number of calls", at, l.MaxCalls)
 		}
 		for j, r := range l.Access {
 			if len(r.Methods)+len(r.UIDs)+len(r.GIDs) == 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -27,7 +28,9 @@ type socket struct {
 	tls    atomic.Pointer[tlsCredentials] // nil if connections are not secured
 	closed chan struct{}
 
-	refused atomic.Int64 // calls, by the access list
+	refused  atomic.Int64 // calls, by the access list
+	calls    atomic.Int64 // under way
+	maxCalls atomic.Int64
 
 	mu      sync.Mutex
 	paused  bool
@@ -52,6 +55,7 @@ func (s *socket) configure(cfg ListenerConfig) {
 		secured = &tlsCredentials{keys: newKeyring(*cfg.TLS)}
 	}
 	s.tls.Store(secured)
+	s.maxCalls.Store(int64(cmp.Or(cfg.MaxCalls, defaultMaxCalls)))
 }
 
 // Accept is for gRPC. While the socket is paused it returns nothing.
@@ -215,7 +219,7 @@ func (c *Config) open(l ListenerConfig, inherited *inheritance) (*socket, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chown(l.Path, uid, gid); err != nil {
+	if err := os.Lchown(l.Path, uid, gid); err != nil {
 		listener.Close()
 		return nil, err
 	}

@@ -22,7 +22,7 @@ var mayImport = map[string][]string{
 	"rewrite":             {"internal/suggest"},
 	"codec":               {},
 	"known":               {"codec", "rewrite", "internal/contain"},
-	"capture":             {"codec"},
+	"capture":             {"codec", "internal/trust"},
 	"inspect":             {"codec", "capture"},
 	"replay":              {"codec", "capture", "inspect"},
 	"director":            {"codec", "rewrite", "known", "internal/strict", "internal/suggest", "internal/contain"},
@@ -32,12 +32,12 @@ var mayImport = map[string][]string{
 	"hook/hookapi":        {"codec"},
 	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
 	"hook/plugin/example": {"hook/plugin"},
-	"hook":                {"codec", "rewrite", "director", "internal/strict", "internal/suggest", "internal/contain"},
+	"hook":                {"codec", "rewrite", "director", "internal/strict", "internal/suggest", "internal/contain", "internal/trust"},
 	"internal/fakecri":    {"codec"},
 	"internal/muxtest":    {"codec", "rewrite", "director"}, // for tests only
 	"internal/fence":      {},
 	"internal/doctor":     {},
-	"cmd/criproxy":        {"internal/doctor", "codec", "known", "director", "drift", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/contain"},
+	"cmd/criproxy":        {"internal/doctor", "codec", "known", "director", "drift", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/contain", "internal/trust"},
 }
 
 // reserved are modules that only some packages may use, and why.

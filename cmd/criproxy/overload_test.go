@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// vm returns a line of /proc/PID/status, in bytes: VmRSS, or VmHWM, the most it ever was.
+func vm(t testing.TB, pid int, what string) int {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(data)) {
+		if kb, ok := strings.CutPrefix(line, what+":"); ok {
+			var n int
+			_, err := fmt.Sscan(kb, &n)
+			require.NoError(t, err)
+			return n << 10
+		}
+	}
+	t.Fatalf("no %s", what)
+	return 0
+}
+
+func openFiles(t testing.TB, pid int) int {
+	t.Helper()
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	require.NoError(t, err)
+	return len(all)
+}
+
+// under holds calls under way at runtime i: the function begins one, and returns when it
+// has come there.
+func (n *node) under(i int) (begin func(ctx context.Context, p *pod) <-chan error, thaw func()) {
+	var come atomic.Int64
+	ice := make(chan struct{})
+	n.runtimes[i].when(on(func(ctx context.Context, _ string, _ any) error {
+		come.Add(1)
+		select {
+		case <-ice:
+		case <-ctx.Done():
+		}
+		return nil
+	}, "ExecSync"))
+	begin = func(ctx context.Context, p *pod) <-chan error {
+		before := come.Load()
+		done := make(chan error, 1)
+		go func() {
+			_, err := n.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.containers[0], Cmd: []string{"true"}})
+			done <- err
+		}()
+		eventually(n, "a call is there", func() bool { return come.Load() > before })
+		return done
+	}
+	return begin, func() { close(ice) }
+}
+
+func TestCallsOverTheLimitOfASocketAreRefusedClearly(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(c *Config) { c.Listeners = []ListenerConfig{{Path: c.Listen, MaxCalls: 2}} })
+	p := n.run(0, "web", 1)
+	begin, thaw := n.under(0)
+	one, two := begin(n.ctx(), p), begin(n.ctx(), p)
+	_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assertCode(t, codes.ResourceExhausted, err)
+	assert.ErrorContains(t, err, n.cfg.Listen+" has 2 calls under way, which is its limit")
+	thaw()
+	require.NoError(t, <-one)
+	require.NoError(t, <-two)
+	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assert.NoError(t, err, "there is room again")
+	eventually(t, "nothing is left over", func() bool { return n.proxy.sockets[0].calls.Load() == 0 })
+}
+
+func TestCallsOverTheLimitOfABackendAreRefusedThereAndNowhereElse(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", MaxCalls: 2}})
+	n.isUp(1)
+	here, there := n.run(0, "web", 1), n.run(1, "db", 1)
+	begin, thaw := n.under(1)
+	one, two := begin(n.ctx(), there), begin(n.ctx(), there)
+	_, err := n.UpdateContainerResources(n.ctx(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: there.containers[0]})
+	assertCode(t, codes.ResourceExhausted, err)
+	assert.ErrorContains(t, err, "backend beta.io has 2 calls under way, which is its limit")
+	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: here.containers[0]})
+	assert.NoError(t, err)
+	assert.True(t, n.proxy.backends()[1].known.State().Up, "being busy is not being down")
+	thaw()
+	require.NoError(t, <-one)
+	require.NoError(t, <-two)
+	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: there.containers[0]})
+	assert.NoError(t, err)
+}
+
+func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.isUp(1)
+	n.runtimes[1].Fill(2000) // about 2 MB a list
+	large := strings.Repeat("x", 3<<20)
+	// gRPC forgets to free what it was to send on a stream that has ended: then it is
+	// the garbage collector that gives it back.
+	allGivenBack := func() {
+		t.Helper()
+		eventually(t, "all is given back", func() bool { runtime.GC(); return n.proxy.memory.taken.Load() == 0 })
+	}
+	for range 3 {
+		_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
+		require.NoError(t, err)
+		_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: large})
+		require.NoError(t, err)
+		_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: large}, grpc.UseCompressor(gzip.Name))
+		require.NoError(t, err, "compressed")
+		_, err = n.StartContainer(n.ctx(), &runtimeapi.StartContainerRequest{ContainerId: large})
+		require.Error(t, err)
+		gone, leave := context.WithTimeout(n.Context(), 3*time.Millisecond)
+		_, _ = n.ListContainers(gone, &runtimeapi.ListContainersRequest{}) // perhaps in the middle of it
+		leave()
+		_, err = listContainers(nil).streamed(n)
+		require.NoError(t, err)
+	}
+	allGivenBack()
+	_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)})
+	assertCode(t, codes.ResourceExhausted, err)
+	assert.ErrorContains(t, err, "more than the limit of 16777216")
+	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)}, grpc.UseCompressor(gzip.Name))
+	assertCode(t, codes.ResourceExhausted, err)
+	assert.ErrorContains(t, err, "when it is decompressed")
+	allGivenBack()
+}
+
+// The reader of messages is gRPC's, whose type has no name: should it be another one in a
+// new version, requests would be counted too late.
+func TestARequestTakesMemoryBeforeItComes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.proxy.memory.free.TryAcquire(n.proxy.memory.total) // all is taken
+	ctx, cancel := context.WithTimeout(t.Context(), 4*memoryWait)
+	defer cancel()
+	cc := n.cc
+	cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/runtime.v1.RuntimeService/Version", grpc.ForceCodecV2(codec.Raw))
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(codec.NewFrame(bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 4<<20))))
+	err = cs.RecvMsg(&codec.Frame{})
+	assertCode(t, codes.ResourceExhausted, err)
+	assert.ErrorContains(t, err, "no memory for a message of 12582912 bytes")
+	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assert.NoError(t, err, "small messages need none")
+	n.proxy.memory.free.Release(n.proxy.memory.total)
+}
+
+func TestMemoryStaysBelowGOMEMLIMITWithLargeMessagesByTheHundred(t *testing.T) {
+	const limit = 768 << 20
+	p := newProcess(t)
+	p.env = append(os.Environ(), "GOMEMLIMIT=768MiB")
+	p.runtimes[0].Fill(8000)
+	p.runtimes[1].Fill(8000)     // together about 14 MB a list
+	p.write("listBudget: 30s\n") // the runtimes have two cores, and lists to write by the hundred
+	pid := p.launch().Process.Pid
+	var done, refused atomic.Int64
+	large := strings.Repeat("x", 15<<20)
+	var wg sync.WaitGroup
+	for i := range 150 {
+		client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+			defer cancel()
+			var err error
+			if i%2 == 0 {
+				_, err = client.ListContainers(ctx, &runtimeapi.ListContainersRequest{}, grpc.MaxCallRecvMsgSize(16<<20))
+			} else {
+				_, err = client.Version(ctx, &runtimeapi.VersionRequest{Version: large})
+			}
+			switch {
+			case err == nil:
+				done.Add(1)
+			case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "GOMEMLIMIT"):
+				refused.Add(1)
+			default:
+				t.Errorf("call %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	peak := vm(t, pid, "VmHWM")
+	t.Logf("%d calls done, %d refused, at most %d MiB", done.Load(), refused.Load(), peak>>20)
+	assert.Positive(t, done.Load())
+	assert.Less(t, peak, limit)
+	p.end()
+}
+
+func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
+	p := newProcess(t)
+	pid := p.launch().Process.Pid
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	deaf := p.connect(p.front)
+	cs, err := deaf.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName, grpc.ForceCodecV2(codec.Raw))
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	require.NoError(t, cs.CloseSend())
+	// What makes events: a pod with much written on it, stopped again and again.
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	base := vm(t, pid, "VmRSS")
+	for i := range 600 {
+		ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i), Namespace: "n", Uid: fmt.Sprint("u", i)},
+			Annotations: map[string]string{"much": strings.Repeat("x", 200<<10)},
+		}})
+		require.NoError(t, err)
+		_, err = client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: ran.GetPodSandboxId()})
+		require.NoError(t, err)
+	}
+	grown := vm(t, pid, "VmRSS") - base
+	t.Logf("grew by %d MiB, of 240 MiB that passed", grown>>20)
+	assert.Less(t, grown, 100<<20)
+	p.end()
+}
+
+func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
+	const connections = 10000
+	p := newProcess(t)
+	pid := p.launch().Process.Pid
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	_, err := client.Version(t.Context(), &runtimeapi.VersionRequest{})
+	require.NoError(t, err)
+	files, memory := openFiles(t, pid), vm(t, pid, "VmRSS")
+	var all []net.Conn
+	defer func() {
+		for _, c := range all {
+			c.Close()
+		}
+	}()
+	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	for range connections {
+		var c net.Conn
+		eventually(t, "there is room in the queue of the socket", func() bool {
+			c, err = net.Dial("unix", p.front)
+			return !errors.Is(err, unix.EAGAIN)
+		})
+		require.NoError(t, err, "does this process have file descriptors enough? ulimit -n")
+		all = append(all, c)
+		_, err = c.Write(preface)
+		require.NoError(t, err)
+	}
+	eventually(t, "all are accepted", func() bool { return openFiles(t, pid) >= files+connections })
+	began := time.Now()
+	_, err = client.Version(t.Context(), &runtimeapi.VersionRequest{})
+	require.NoError(t, err)
+	took, each := time.Since(began), (vm(t, pid, "VmRSS")-memory)/connections
+	t.Logf("a call beside them takes %s; each takes %d KiB", took, each>>10)
+	assert.Less(t, each, 64<<10)
+	for _, c := range all {
+		c.Close()
+	}
+	all = nil
+	eventually(t, "all are gone", func() bool { return openFiles(t, pid) <= files+5 })
+	p.end()
+}
+
+func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
+	const subscribers = 1000
+	p := newProcess(t)
+	p.launch()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	var got sync.WaitGroup
+	for range subscribers {
+		stream, err := client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+		require.NoError(t, err)
+		got.Go(func() {
+			for range 2 {
+				if _, err := stream.Recv(); !assert.NoError(t, err) {
+					return
+				}
+			}
+		})
+	}
+	eventually(t, "all are subscribed at both", func() bool {
+		return len(p.runtimes[0].Calls("GetContainerEvents")) >= subscribers && len(p.runtimes[1].Calls("GetContainerEvents")) >= subscribers
+	})
+	for i, target := range []string{"", "beta.io"} {
+		_, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i), Namespace: "n", Uid: fmt.Sprint("u", i)},
+			Annotations: map[string]string{"kubernetes.io/target-runtime": target},
+		}})
+		require.NoError(t, err)
+	}
+	got.Wait()
+	cancel()
+	p.end()
+}
+
+func TestAProcessWithoutFileDescriptorsServesAgainWhenThereAreSome(t *testing.T) {
+	p := newProcess(t)
+	pid := p.launch().Process.Pid
+	few := unix.Rlimit{Cur: uint64(openFiles(t, pid) + 20), Max: uint64(openFiles(t, pid) + 20)}
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &few, nil))
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	_, err := client.Version(t.Context(), &runtimeapi.VersionRequest{})
+	require.NoError(t, err)
+	var all []net.Conn
+	for range 100 {
+		c, err := net.Dial("unix", p.front)
+		require.NoError(t, err)
+		all = append(all, c)
+	}
+	_, err = client.Version(t.Context(), &runtimeapi.VersionRequest{})
+	require.NoError(t, err, "who is connected is served")
+	for _, c := range all {
+		c.Close()
+	}
+	_, err = runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	p.end()
+}
+
+func TestTheMemoryForMessagesFollowsGOMEMLIMIT(t *testing.T) {
+	const mib = 1 << 20
+	assert.EqualValues(t, 1024*mib, memoryFor(1<<63-1, 8*mib, 16*mib), "no limit")
+	assert.EqualValues(t, (512-128-8)/4*mib, memoryFor(512*mib, 8*mib, 16*mib))
+	assert.EqualValues(t, 96*mib, memoryFor(512*mib, -1, 16*mib), "nothing is recorded")
+	assert.EqualValues(t, 64*mib, memoryFor(200*mib, 8*mib, 16*mib), "four messages must fit")
+}

@@ -1,0 +1,84 @@
+// Package trust tells whether a file is only ours to change. What criproxy reads decides
+// what root does, and what it writes tells of all pods: neither may lie where another user
+// can put something else in its place.
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sharing says who else may write to a folder.
+type Sharing int
+
+const (
+	// Alone is nobody but root and the user that we run as.
+	Alone Sharing = iota
+	// Sticky is everybody, as in /tmp, where nobody can take away what is another's.
+	// It is enough for a file that is created anew, and by its name alone.
+	Sticky
+)
+
+// Folder returns why others could put their files into a folder, or another folder in its
+// place, nil if they cannot. A folder that does not exist is one that nobody else can make.
+func Folder(path string, s Sharing) error {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	for errors.Is(err, fs.ErrNotExist) && abs != "/" { // somebody else could make it
+		abs = filepath.Dir(abs)
+		real, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return fmt.Errorf("looking at the folder %s: %w", path, err)
+	}
+	for dir := real; ; dir = filepath.Dir(dir) {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			return fmt.Errorf("looking at the folder %s: %w", dir, err)
+		}
+		var fs unix.Statfs_t
+		if dir == real && unix.Statfs(dir, &fs) == nil && fs.Flags&unix.ST_RDONLY != 0 {
+			return nil // whatever the modes say, nobody writes there: so is a ConfigMap mounted
+		}
+		sharing := s
+		if dir != real {
+			sharing = Sticky // nobody can take away the folder in it, which is ours
+		}
+		if err := check(dir, info, sharing); err != nil {
+			return err
+		}
+		if dir == "/" {
+			return nil
+		}
+	}
+}
+
+// File returns why others could change a file that is there, nil if they cannot. It does
+// not look at the folder.
+func File(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return check(path, info, Alone)
+}
+
+func check(path string, info fs.FileInfo, s Sharing) error {
+	mode := info.Mode()
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to uid %d, who could change what is there; make it root's, as with chown root %s", path, st.Uid, path)
+	}
+	if mode.Perm()&0o002 != 0 && (s != Sticky || mode&fs.ModeSticky == 0) {
+		return fmt.Errorf("%s can be written to by everybody (mode %04o); take that away, as with chmod o-w %s", path, mode.Perm(), path)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package trust_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/trust"
+)
+
+func TestAFolderThatOthersCanWriteToIsNotTrusted(t *testing.T) {
+	top, err := os.MkdirTemp("", "trust") // in /tmp, which is sticky
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(top) }) // nothing is left to be done
+	folder := func(name string, mode os.FileMode) string {
+		path := filepath.Join(top, name)
+		require.NoError(t, os.MkdirAll(path, 0o755))
+		require.NoError(t, os.Chmod(path, mode))
+		return path
+	}
+	ours := folder("ours", 0o755)
+	open := folder("open", 0o777)
+	inOpen := folder("open/inside", 0o755)
+	sticky := folder("sticky", 0o777|os.ModeSticky)
+	inSticky := folder("sticky/inside", 0o700)
+	link := filepath.Join(top, "link")
+	require.NoError(t, os.Symlink(open, link))
+
+	for _, s := range []trust.Sharing{trust.Alone, trust.Sticky} {
+		assert.NoError(t, trust.Folder(ours, s))
+		assert.NoError(t, trust.Folder(filepath.Join(ours, "not", "there"), s))
+		assert.NoError(t, trust.Folder(inSticky, s))
+		assert.ErrorContains(t, trust.Folder(open, s), "can be written to by everybody (mode 0777)")
+		assert.ErrorContains(t, trust.Folder(inOpen, s), "chmod o-w "+open, "another folder could take its place")
+		assert.ErrorContains(t, trust.Folder(link, s), "chmod o-w "+open)
+		assert.Error(t, trust.Folder(filepath.Join(open, "not", "there"), s), "somebody else could make it")
+	}
+	assert.NoError(t, trust.Folder(sticky, trust.Sticky))
+	assert.Error(t, trust.Folder(sticky, trust.Alone))
+	if os.Getuid() != 0 {
+		t.Skip("only root can give a folder away")
+	}
+	theirs := folder("theirs", 0o755)
+	require.NoError(t, os.Chown(theirs, 65534, 65534))
+	assert.ErrorContains(t, trust.Folder(theirs, trust.Sticky), "belongs to uid 65534")
+}
+
+func TestAFileThatOthersCanWriteToIsNotTrusted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	assert.NoError(t, trust.File(path))
+	require.NoError(t, os.Chmod(path, 0o666))
+	assert.ErrorContains(t, trust.File(path), "chmod o-w "+path)
+}
