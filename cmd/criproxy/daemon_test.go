@@ -33,6 +33,7 @@ type process struct {
 	dir, config, front string
 	log                string
 	env                []string // nil: ours
+	args               []string // more of them
 	runtimes           []*machine
 }
 
@@ -68,7 +69,7 @@ func (p *process) launch() *exec.Cmd {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(p, err)
 	defer log.Close() // the process has its own
-	cmd := exec.Command("criproxy", "-config", p.config, "-logtostderr")
+	cmd := exec.Command("criproxy", append([]string{"-config", p.config, "-logtostderr"}, p.args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, p.env
 	require.NoError(p, cmd.Start())
 	eventually(p, "it serves", func() bool {

@@ -41,8 +41,8 @@ const (
 	copies = 4
 	// leastMessages is how many messages of the largest size there is room for at least.
 	leastMessages = 4
-	// smallMessage is the size below which messages are not counted. It is what gRPC takes
-	// in before anybody reads: how many calls there may be bounds it.
+	// smallMessage is the size below which messages are not counted: how many calls there
+	// may be bounds them.
 	smallMessage = 64 << 10
 	// memoryWait is how long a call waits for others to give memory back.
 	memoryWait = 5 * time.Second

@@ -171,6 +171,7 @@ func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
 func allMetrics(t *testing.T) []string {
 	m := newMetrics()
 	m.registry.MustRegister(newGauges(nil))
+	(&memory{}).register(m.registry)
 	descs := make(chan *prometheus.Desc, 1000)
 	m.registry.Describe(descs)
 	close(descs)

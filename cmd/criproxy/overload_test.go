@@ -283,11 +283,16 @@ func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 	const subscribers = 1000
 	p := newProcess(t)
 	p.launch()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*patience)
 	defer cancel()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	var got sync.WaitGroup
-	for range subscribers {
+	for i := range subscribers {
+		if i%50 == 49 {
+			eventually(t, "those before are subscribed at both", func() bool {
+				return len(p.runtimes[0].Calls("GetContainerEvents")) >= i && len(p.runtimes[1].Calls("GetContainerEvents")) >= i
+			})
+		}
 		stream, err := client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 		require.NoError(t, err)
 		got.Go(func() {

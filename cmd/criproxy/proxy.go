@@ -110,7 +110,6 @@ func newProxy(cfg *Config) (*proxy, error) {
 		grpc.InitialWindowSize(director.StreamWindow),
 		grpc.InitialConnWindowSize(director.ConnWindow),
 		// A connection that says nothing takes 18 KB, not 70.
-		grpc.SharedWriteBuffer(true),
 		grpc.ReadBufferSize(4<<10),
 		// Whatever keepalive a client likes: the socket is local.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
