@@ -45,7 +45,9 @@ const defaultMaxCalls = 4096
 // AccessRule allows calls.
 type AccessRule struct {
 	// Methods are patterns such as "List*", for methods of CRI, or with the whole name
-	// "/runtime.v1.ImageService/*". "read-only" stands for all that only looks.
+	// "/runtime.v1.ImageService/*". "read-only" stands for all that only looks,
+	// but not verbosely: that shows the environment of containers, with secrets in it. A
+	// status that is named besides may be verbose: [read-only, ContainerStatus].
 	// Optional: all methods, and those of other services.
 	Methods []string `yaml:"methods" json:"methods,omitempty"`
 
