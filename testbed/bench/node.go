@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+const (
+	nodePods  = 100
+	nodeWatch = time.Minute
+)
+
+// node measures what criproxy uses on a node with a real kubelet that looks after pods on a real containerd, when
+// nothing happens to them. It needs what the testbed needs.
+func (h *harness) node(ctx context.Context, r *report) (err error) {
+	if reasons := testbed.Requirements(); len(reasons) > 0 {
+		r.absent = append(r.absent, "a real kubelet ("+errors.Join(reasons...).Error()+")")
+		return nil
+	}
+	bin, err := testbed.BuildOnly(ctx, h.progress, testbed.KubeletBinary)
+	if err != nil {
+		return err
+	}
+	all, err := testbed.Build(ctx, h.progress)
+	if err != nil {
+		return err
+	}
+	all.Kubelet = bin.Kubelet
+	registry, err := testbed.StartRegistry(testbed.RegistryConfig{App: all.App})
+	if err != nil {
+		return err
+	}
+	defer registry.Close()
+	// Taken away whatever happens, and though ctx may have ended.
+	gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+	defer cancel()
+	const mirror = "registry.test"
+	rt, err := testbed.StartContainerd(ctx, testbed.Config{Version: "2.4", Binaries: all, Registry: registry.Addr, Mirrors: map[string]string{mirror: registry.Addr}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rt.Destroy(gone)) }()
+	proxy, err := testbed.StartProxy(ctx, testbed.ProxyConfig{Program: h.program, YAML: "backends: [{address: " + rt.Socket() + "}]\n"})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, proxy.Destroy(gone)) }()
+	kubelet, err := testbed.StartKubelet(ctx, testbed.KubeletConfig{Binaries: all, Endpoint: proxy.Endpoint(), Verbosity: 2})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kubelet.Destroy(gone)) }()
+	fmt.Fprintf(h.progress, "a real kubelet with %d pods\n", nodePods)
+	name := func(i int) string { return fmt.Sprintf("pod%03d", i) }
+	for i := range nodePods {
+		pod := testbed.StaticPod(name(i), mirror+"/testbed/app:1")
+		pod.Spec.HostNetwork = true // a bridge has less room
+		if err := kubelet.AddManifest(pod); err != nil {
+			return err
+		}
+	}
+	for i := range nodePods {
+		if _, err := kubelet.WaitRunning(ctx, name(i)); err != nil {
+			return err
+		}
+	}
+	pid, up := proxy.PID()
+	if !up {
+		return fmt.Errorf("criproxy has ended: see %s", proxy.LogFile())
+	}
+	before, err := usageOf(pid)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(h.progress, "all of them run; watching for %s\n", nodeWatch)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(nodeWatch):
+	}
+	after, err := usageOf(pid)
+	if err != nil {
+		return err
+	}
+	memory, _, err := memoryOf(pid)
+	if err != nil {
+		return err
+	}
+	part := 100 * after.minus(before).cpu.Seconds() / nodeWatch.Seconds()
+	r.alone = append(r.alone, target{
+		What: fmt.Sprintf("a real kubelet with %d pods: part of a core", nodePods), Want: "< 0.5%",
+		Got: fmt.Sprintf("%.2f%% (%.1f MiB)", part, float64(memory)/(1<<20)), Met: part < 0.5,
+	})
+	return nil
+}
