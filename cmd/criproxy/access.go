@@ -89,13 +89,6 @@ func authorizeStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
 	if err := authorize(ss.Context(), info.FullMethod); err != nil {
 		return err
 	}
-	if p, _ := peer.FromContext(ss.Context()); p != nil { // as authorize has seen
-		if who, ok := p.AuthInfo.(*peerInfo); ok {
-			if rules := who.socket.access.Load(); rules != nil {
-				ss = discreetly(ss, info.FullMethod, who, *rules)
-			}
-		}
-	}
 	return handler(srv, ss)
 }
 

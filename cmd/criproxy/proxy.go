@@ -102,7 +102,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 		grpc.Creds(peerCredentials{insecure.NewCredentials()}),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.ChainUnaryInterceptor(containUnary, authorizeUnary),
-		grpc.ChainStreamInterceptor(containStream, authorizeStream, p.memory.limit, p.calls.intercept),
+		grpc.ChainStreamInterceptor(containStream, authorizeStream, p.memory.limit, p.calls.intercept, discreetStream),
 		// Goroutines that have done a call have the stack for the next one.
 		grpc.NumStreamWorkers(streamWorkers),
 		// Static windows: the estimate that would be made otherwise costs a ping for

@@ -41,13 +41,17 @@ type discreet struct {
 	field  protowire.Number
 }
 
-// discreetly returns ss, or a stream that lets no verbose request pass.
-func discreetly(ss grpc.ServerStream, method string, who *peerInfo, rules []AccessRule) grpc.ServerStream {
-	field := verboseFields[path.Base(method)]
-	if field == 0 || !onlyReads(rules, method, who) {
-		return ss
+// discreetStream is an interceptor that lets no verbose request pass where only
+// read-only allows the method. It comes after those that read messages by themselves.
+func discreetStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	field := verboseFields[path.Base(info.FullMethod)]
+	if who := peerOf(ss.Context()); field != 0 && who != nil {
+		rules := who.socket.access.Load()
+		if rules == nil || onlyReads(*rules, info.FullMethod, who) {
+			ss = &discreet{ss, info.FullMethod, field}
+		}
 	}
-	return &discreet{ss, method, field}
+	return handler(srv, ss)
 }
 
 // RecvMsg is for the handler.
