@@ -53,6 +53,9 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 	t := d.table.Load()
 	m := t.methods[name]
 	if m == nil {
+		if err := t.refuse(name); err != nil {
+			return err
+		}
 		return t.backends[0].Conn.Invoke(ctx, name, args, reply, opts...)
 	}
 	request, err := codec.FrameOf(args)
@@ -86,6 +89,9 @@ func (d *Director) NewStream(ctx context.Context, desc *grpc.StreamDesc, name st
 	t := d.table.Load()
 	m := t.methods[name]
 	if m == nil {
+		if err := t.refuse(name); err != nil {
+			return nil, err
+		}
 		return t.backends[0].Conn.NewStream(ctx, desc, name, opts...)
 	}
 	return newStream(ctx, t, m, desc, opts), nil

@@ -27,7 +27,10 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		Known:    known.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
 		Secret:   append(slices.Clone(p.Secret), rules.Secret...),
 		Quiet:    joined(p.Quiet, rules.Quiet),
-		places:   joined(p.places, rules.places),
+
+		Unimplemented: append(slices.Clone(p.Unimplemented), rules.Unimplemented...),
+
+		places: joined(p.places, rules.places),
 	}
 	for message, fields := range p.Harmless {
 		for _, field := range fields {

@@ -50,6 +50,12 @@ type Profile struct {
 	// "List*|ImageFsInfo". A name goes before a pattern.
 	Methods map[string]MethodForm `yaml:"methods"`
 
+	// Unimplemented are patterns of the names of methods of this API that are answered
+	// with Unimplemented when the schema does not have them and there is more than one
+	// backend: "List*", of which the primary alone has but a part. All others that the
+	// schema does not have go to the primary.
+	Unimplemented []string `yaml:"unimplemented"`
+
 	// Known says what is remembered of a backend, to answer for it when it is
 	// gone, and which lists exist in two forms. See [known.Spec].
 	Known known.Spec `yaml:"known"`
@@ -237,6 +243,11 @@ func (p *Profile) check() error {
 			if _, ok := p.Edits[class]; !ok {
 				fail("fields.%s: %q is neither under names nor under edits%s", field, class, suggest.Nearest(class, append(sortedKeys(p.Names), sortedKeys(p.Edits)...)))
 			}
+		}
+	}
+	for i, pattern := range p.Unimplemented {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			fail("unimplemented[%d]: %q is no pattern; want one such as List*", i, pattern)
 		}
 	}
 	for pattern, level := range p.Quiet {

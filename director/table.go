@@ -31,6 +31,9 @@ type table struct {
 	native     bool // names say nothing about their backend
 	newTo      int  // the backend of what is new and nobody's
 
+	packages      []string // of the API, in all versions
+	unimplemented []string // patterns of methods that are not the primary's alone
+
 	backEdits  []rewrite.Edit // by backend: what turns front names into its own
 	frontEdits []rewrite.Edit // and back
 }
@@ -82,6 +85,11 @@ func compile(cfg Config) (*table, error) {
 		index:      map[string]int{},
 		maxMessage: cfg.MaxMessage,
 		native:     cfg.NativeNames,
+
+		unimplemented: cfg.Profile.Unimplemented,
+	}
+	for _, v := range cfg.Profile.Versions {
+		t.packages = append(t.packages, v.Package)
 	}
 	if t.maxMessage == 0 {
 		t.maxMessage = DefaultMaxMessage

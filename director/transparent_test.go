@@ -333,3 +333,28 @@ func TestASlowClientSlowsTheBackends(t *testing.T) {
 	assert.Less(t, held, 30, "messages of 1 MiB that the backends could send while the client reads nothing")
 	require.NoError(t, cs.RecvMsg(&codec.Frame{}))
 }
+
+func TestAListThatNobodyKnowsIsNotThePrimarysPartOfIt(t *testing.T) {
+	profile := muxtest.LibraryProfile(t)
+	profile.Unimplemented = []string{"List*"}
+	unknown := func(name string, backends ...muxtest.Handler) codes.Code {
+		cc := muxtest.Mux(t, director.Config{Profile: profile}, backends...)
+		var answers []codes.Code
+		for _, desc := range []grpc.StreamDesc{{}, serverStream} {
+			o := do(t, cc, name, desc, "")
+			code := codes.OK
+			if o.err != "" {
+				require.Contains(t, o.err, "code = Unimplemented desc = criproxy: ListScrolls: it is newer")
+				code = codes.Unimplemented
+			}
+			answers = append(answers, code)
+		}
+		assert.Equal(t, answers[0], answers[1])
+		return answers[0]
+	}
+	list := muxtest.Method("ListScrolls")
+	assert.Equal(t, codes.Unimplemented, unknown(list, pages(nil, "1"), pages(nil, "2")))
+	assert.Equal(t, codes.OK, unknown(list, pages(nil, "1")), "of one backend it is all there is")
+	assert.Equal(t, codes.OK, unknown(muxtest.Method("BurnScrolls"), pages(nil, "1"), pages(nil, "2")), "it is no list")
+	assert.Equal(t, codes.OK, unknown("/another.Library/ListScrolls", pages(nil, "1"), pages(nil, "2")), "of another API")
+}

@@ -1,0 +1,27 @@
+package director
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// refuse returns the error of a method that the schema does not have, nil if it is to go
+// to the primary. Of a list the primary has but a part, and a client that takes it for
+// all forgets the rest; one that is told Unimplemented asks in the way that it knows from
+// older servers.
+func (t *table) refuse(name string) error {
+	if len(t.backends) == 1 || !t.ours(name) ||
+		!slices.ContainsFunc(t.unimplemented, func(pattern string) bool { return match(pattern, shortName(name)) }) {
+		return nil
+	}
+	return status.Errorf(codes.Unimplemented, "criproxy: %s: it is newer than what is known here of this API, and of %d backends the primary alone would be asked; give criproxy its .proto file (proto: in the configuration)",
+		shortName(name), len(t.backends))
+}
+
+// ours reports whether a method belongs to the API of the profile, in any version.
+func (t *table) ours(name string) bool {
+	return slices.ContainsFunc(t.packages, func(pkg string) bool { return strings.HasPrefix(name, "/"+pkg+".") })
+}
