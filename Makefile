@@ -50,7 +50,7 @@ reproducible: ## build all of it twice, in other folders and from nothing, and c
 test: unit integration ## all tests, raced; the integration tests start real runtimes and need root
 
 unit: ## the tests that need nothing but Go
-	go test -race -shuffle=on ./...
+	go test -race -shuffle=on -timeout 15m ./...
 	go test -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # counts, which the race detector changes
 
 integration: ## the tests with real runtimes
