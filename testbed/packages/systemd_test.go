@@ -26,11 +26,12 @@ type machine struct {
 func boot(t testing.TB) *machine {
 	t.Helper()
 	needs(t, "dpkg-deb", "unshare", "nsenter", "systemctl", "systemd-analyze")
+	deb := file(t, 1, "deb")
 	dir, err := os.MkdirTemp("", "systemd-")
 	require.NoError(t, err)
 	pkg, root := filepath.Join(dir, "package"), filepath.Join(dir, "root")
 	require.NoError(t, os.Mkdir(root, 0o755))
-	out, err := exec.Command("dpkg-deb", "-x", file(t, 1, "deb"), pkg).CombinedOutput()
+	out, err := exec.Command("dpkg-deb", "-x", deb, pkg).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.MkdirAll(filepath.Join(pkg, "usr/local/bin"), 0o755))
 	require.NoError(t, os.Symlink("/usr/bin/criproxy", filepath.Join(pkg, "usr/local/bin/criproxy"))) // where the predecessor's unit has it
