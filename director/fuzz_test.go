@@ -1,0 +1,58 @@
+package director
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzProfile holds that a profile is taken or refused with a reason.
+func FuzzProfile(f *testing.F) {
+	for _, text := range []string{
+		"versions:\n  - package: library.v1\nnames:\n  book: {front: \"{backend}__{name}\", bare: primary}\nfields:\n  Book.id: book\n",
+		"methods:\n  List|Stream: {all: concat}\n  Browse: {all: pages, pages: {token: token, size: size, next: next, items: books}}\n",
+		"methods: {Put: {choose: [{backend: 'labels[\"backend\"]'}]}}", "versions: [{package: a, methods: {x: y}}]", "a: &a [*a]", "{", "- - -", "names: {x: }",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := ParseProfile(data)
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		_, err = New(Config{Profile: p, Backends: []Backend{{}, {Name: "beta.io"}}})
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+		}
+	})
+}
+
+// FuzzNames holds that a name of a backend is found to be that backend's in front, and
+// comes back as it was, whatever is in it.
+func FuzzNames(f *testing.F) {
+	f.Add("beta.io", []byte("7f"))
+	f.Add("beta.io", []byte("beta.io__7f"))
+	f.Add("a_b", []byte("__"))
+	f.Add("a", []byte("_/_\x00\xff"))
+	f.Fuzz(func(t *testing.T, name string, back []byte) {
+		if CheckName(name) != nil || name == "" || len(back) == 0 {
+			return
+		}
+		backends := []Backend{{}, {Name: name}, {Name: name + ".other"}}
+		for _, sep := range []string{"__", "/"} {
+			n := prefixed("kind", sep, sep == "__", backends)
+			for i := range backends {
+				front := n.toFront(nil, back, i)
+				if i > 0 {
+					owner, v := n.owner(context.Background(), front)
+					assert.Equal(t, decided, v)
+					assert.Equal(t, i, owner, "%q", front)
+				}
+				assert.Equal(t, string(back), string(n.toBack(nil, front, i)), "%q", front)
+			}
+		}
+	})
+}
