@@ -85,11 +85,6 @@ func compile(cfg Config) (*table, error) {
 		index:      map[string]int{},
 		maxMessage: cfg.MaxMessage,
 		native:     cfg.NativeNames,
-
-		unimplemented: cfg.Profile.Unimplemented,
-	}
-	for _, v := range cfg.Profile.Versions {
-		t.packages = append(t.packages, v.Package)
 	}
 	if t.maxMessage == 0 {
 		t.maxMessage = DefaultMaxMessage
@@ -121,7 +116,10 @@ func (t *table) compileProfile(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	t.versions = versions
+	t.versions, t.unimplemented = versions, cfg.Profile.Unimplemented
+	for _, v := range cfg.Profile.Versions {
+		t.packages = append(t.packages, v.Package)
+	}
 	byName, err := t.compileClasses(cfg)
 	if err != nil {
 		return err
