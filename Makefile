@@ -16,7 +16,7 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench fuzz lint testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench fuzz chaos lint testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -71,6 +71,11 @@ fuzz: ## each fuzz target for FUZZTIME
 	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
 	  done; \
 	done
+
+CHAOS_SEED ?= 1
+CHAOS_STEPS ?= 100
+chaos: ## inject faults, drawn by CHAOS_SEED, CHAOS_STEPS of them, and report to docs/chaos.md
+	go test ./cmd/criproxy -run '^(TestChaos|TestTheInvariantsOfChaos.*)$$' -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.report=$(CURDIR)/docs/chaos.md
 
 lint: ## what CI asks for besides the tests
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
