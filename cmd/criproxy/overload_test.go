@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -20,28 +19,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
 )
-
-// vm returns a line of /proc/PID/status, in bytes: VmRSS, or VmHWM, the most it ever was.
-func vm(t testing.TB, pid int, what string) int {
-	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
-	for line := range strings.Lines(string(data)) {
-		if kb, ok := strings.CutPrefix(line, what+":"); ok {
-			var n int
-			_, err := fmt.Sscan(kb, &n)
-			require.NoError(t, err)
-			return n << 10
-		}
-	}
-	t.Fatalf("no %s", what)
-	return 0
-}
 
 func openFiles(t testing.TB, pid int) int {
 	t.Helper()
@@ -168,115 +149,6 @@ func TestARequestTakesMemoryBeforeItComes(t *testing.T) {
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "small messages need none")
 	n.proxy.memory.free.Release(n.proxy.memory.total)
-}
-
-func TestMemoryStaysBelowGOMEMLIMITWithLargeMessagesByTheHundred(t *testing.T) {
-	const limit = 768 << 20
-	p := newProcess(t)
-	p.env = append(os.Environ(), "GOMEMLIMIT=768MiB")
-	p.runtimes[0].Fill(8000)
-	p.runtimes[1].Fill(8000)     // together about 14 MB a list
-	p.write("listBudget: 30s\n") // the runtimes have two cores, and lists to write by the hundred
-	pid := p.launch().Process.Pid
-	var done, refused atomic.Int64
-	large := strings.Repeat("x", 15<<20)
-	var wg sync.WaitGroup
-	for i := range 150 {
-		client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
-			defer cancel()
-			var err error
-			if i%2 == 0 {
-				_, err = client.ListContainers(ctx, &runtimeapi.ListContainersRequest{}, grpc.MaxCallRecvMsgSize(16<<20))
-			} else {
-				_, err = client.Version(ctx, &runtimeapi.VersionRequest{Version: large})
-			}
-			switch {
-			case err == nil:
-				done.Add(1)
-			case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "GOMEMLIMIT"):
-				refused.Add(1)
-			default:
-				t.Errorf("call %d: %v", i, err)
-			}
-		})
-	}
-	wg.Wait()
-	peak := vm(t, pid, "VmHWM")
-	t.Logf("%d calls done, %d refused, at most %d MiB", done.Load(), refused.Load(), peak>>20)
-	assert.Positive(t, done.Load())
-	assert.Less(t, peak, limit)
-	p.end()
-}
-
-func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
-	p := newProcess(t)
-	pid := p.launch().Process.Pid
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	deaf := p.connect(p.front)
-	cs, err := deaf.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName, grpc.ForceCodecV2(codec.Raw))
-	require.NoError(t, err)
-	require.NoError(t, cs.SendMsg(&codec.Frame{}))
-	require.NoError(t, cs.CloseSend())
-	// What makes events: a pod with much written on it, stopped again and again.
-	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	base := vm(t, pid, "VmRSS")
-	for i := range 600 {
-		ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-			Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i), Namespace: "n", Uid: fmt.Sprint("u", i)},
-			Annotations: map[string]string{"much": strings.Repeat("x", 200<<10)},
-		}})
-		require.NoError(t, err)
-		_, err = client.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: ran.GetPodSandboxId()})
-		require.NoError(t, err)
-	}
-	grown := vm(t, pid, "VmRSS") - base
-	t.Logf("grew by %d MiB, of 240 MiB that passed", grown>>20)
-	assert.Less(t, grown, 100<<20)
-	p.end()
-}
-
-func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
-	const connections = 10000
-	p := newProcess(t)
-	pid := p.launch().Process.Pid
-	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-	_, err := client.Version(t.Context(), &runtimeapi.VersionRequest{})
-	require.NoError(t, err)
-	files, memory := openFiles(t, pid), vm(t, pid, "VmRSS")
-	var all []net.Conn
-	defer func() {
-		for _, c := range all {
-			c.Close()
-		}
-	}()
-	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
-	for range connections {
-		var c net.Conn
-		eventually(t, "there is room in the queue of the socket", func() bool {
-			c, err = net.Dial("unix", p.front)
-			return !errors.Is(err, unix.EAGAIN)
-		})
-		require.NoError(t, err, "does this process have file descriptors enough? ulimit -n")
-		all = append(all, c)
-		_, err = c.Write(preface)
-		require.NoError(t, err)
-	}
-	eventually(t, "all are accepted", func() bool { return openFiles(t, pid) >= files+connections })
-	began := time.Now()
-	_, err = client.Version(t.Context(), &runtimeapi.VersionRequest{})
-	require.NoError(t, err)
-	took, each := time.Since(began), (vm(t, pid, "VmRSS")-memory)/connections
-	t.Logf("a call beside them takes %s; each takes %d KiB", took, each>>10)
-	assert.Less(t, each, 64<<10)
-	for _, c := range all {
-		c.Close()
-	}
-	all = nil
-	eventually(t, "all are gone", func() bool { return openFiles(t, pid) <= files+5 })
-	p.end()
 }
 
 func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
