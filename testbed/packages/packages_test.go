@@ -15,6 +15,8 @@ var installed = []string{
 	"/usr/bin/criproxy", "/etc/criproxy/config.yaml", "/usr/lib/systemd/system/criproxy.service", "/usr/lib/systemd/system/criproxy.socket",
 	"/usr/share/doc/criproxy/README.md", "/usr/share/doc/criproxy/CHANGELOG.md", "/usr/share/doc/criproxy/copyright", "/usr/share/man/man8/criproxy.8",
 	"/usr/share/doc/criproxy/examples/20-criproxy.conf",
+	"/usr/share/doc/criproxy/examples/alerts.yaml",
+	"/usr/share/doc/criproxy/examples/dashboard.json",
 }
 
 // A manager is a package manager in a root folder.
