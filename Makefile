@@ -16,7 +16,7 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench fuzz chaos lint testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench soak fuzz chaos lint testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -61,6 +61,11 @@ integration: ## the tests with real runtimes
 
 bench: ## what criproxy costs, next to what a user could have instead: docs/performance.md
 	cd testbed && go run ./bench -out ../docs/performance.md -json ../docs/performance.json $(BENCHFLAGS)
+
+SOAK ?= 10m
+SPEED ?= 1
+soak: ## a kubelet's calls for SOAK, SPEED times as often: docs/soak.md
+	cd testbed && go run ./bench soak -for $(SOAK) -speed $(SPEED) -out ../docs/soak.md
 
 microbench: ## what the parts of the hot path cost
 	go test -run '^$$' -bench . -benchmem ./...

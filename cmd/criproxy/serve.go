@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -37,6 +38,7 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 	signal.Notify(usr2, syscall.SIGUSR2)
 	defer signal.Stop(hup)
 	defer signal.Stop(usr2)
+	useFewCPUs()
 	cfg.makeStateDir()
 	inherited, err := inherit()
 	if err != nil {
@@ -98,3 +100,15 @@ func (p *proxy) openFor(cfg *Config, inherited *inheritance) error {
 	}
 	return nil
 }
+
+// useFewCPUs leaves most of the machine to others, unless GOMAXPROCS says how many CPUs
+// are to be used. A call is handed from goroutine to goroutine, and waking another CPU
+// for each of them costs more than the work that it is woken for.
+func useFewCPUs() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(min(max(runtime.GOMAXPROCS(0)/2, 1), maxCPUs))
+	}
+}
+
+// maxCPUs is more than a kubelet can keep busy.
+const maxCPUs = 4

@@ -3,6 +3,7 @@
 // memory, so that next to nothing but the proxy is measured.
 //
 //	go run ./bench -out ../docs/performance.md
+//	go run ./bench soak -for 1h     # criproxy under the calls of a kubelet
 //
 // Every figure comes with those of the others from the same rounds: in each, every contender gets the same time,
 // in another order. Times of different runs are not to be compared.
@@ -39,10 +40,17 @@ func main() {
 			exit(serveBackend(os.Args[2:]))
 		case "stock":
 			exit(serveStock(os.Args[2:]))
+		case "fake":
+			exit(serveFake(os.Args[2:]))
 		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var err error
+	if len(os.Args) > 1 && os.Args[1] == "soak" {
+		err = runSoak(ctx, os.Args[2:], os.Stdout, os.Stderr)
+	} else {
+		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	stop()
 	exit(err)
 }

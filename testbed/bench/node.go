@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/testbed"
@@ -72,6 +75,11 @@ func (h *harness) node(ctx context.Context, r *report) (err error) {
 	if !up {
 		return fmt.Errorf("criproxy has ended: see %s", proxy.LogFile())
 	}
+	admin := strings.TrimSuffix(proxy.Socket(), ".sock") + ".admin.sock"
+	counted, err := metrics(admin)
+	if err != nil {
+		return err
+	}
 	before, err := usageOf(pid)
 	if err != nil {
 		return err
@@ -86,6 +94,16 @@ func (h *harness) node(ctx context.Context, r *report) (err error) {
 	if err != nil {
 		return err
 	}
+	now, err := metrics(admin)
+	if err != nil {
+		return err
+	}
+	for name, n := range now {
+		if method, ok := strings.CutPrefix(name, `criproxy_calls_total{code="OK",method="`); ok && n > counted[name] {
+			r.mix = append(r.mix, mixed{strings.TrimSuffix(method, `"}`), (n - counted[name]) / nodeWatch.Seconds()})
+		}
+	}
+	slices.SortFunc(r.mix, func(a, b mixed) int { return cmp.Compare(b.rate, a.rate) })
 	memory, _, err := memoryOf(pid)
 	if err != nil {
 		return err

@@ -9,14 +9,15 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
+var colors = []color.Color{color.RGBA{0x88, 0x88, 0x88, 0xff}, color.RGBA{0x55, 0xa8, 0x68, 0xff}, color.RGBA{0x4c, 0x72, 0xb0, 0xff},
+	color.RGBA{0xc4, 0x4e, 0x52, 0xff}, color.RGBA{0xdd, 0x84, 0x52, 0xff}, color.RGBA{0x81, 0x72, 0xb3, 0xff}}
+
 // plot draws the CPU that each contender spends on a call, by what grpc-proxy spends, for some works.
 func (r *report) plot(path string) error {
 	p := plot.New()
 	p.Title.Text = "CPU time of the proxy a call, grpc-proxy = 1"
 	p.Y.Min = 0
 	p.Legend.Top = true
-	colors := []color.Color{color.RGBA{0x88, 0x88, 0x88, 0xff}, color.RGBA{0x55, 0xa8, 0x68, 0xff}, color.RGBA{0x4c, 0x72, 0xb0, 0xff},
-		color.RGBA{0xc4, 0x4e, 0x52, 0xff}, color.RGBA{0xdd, 0x84, 0x52, 0xff}, color.RGBA{0x81, 0x72, 0xb3, 0xff}}
 	names := []string{stock, "nginx", "HAProxy", ours, two, native}
 	works := []string{"status, 1 at once", "status, 16 at once", "list of 100", "list of 800", "list of 10000", "exec with 15 MiB of output"}
 	width := vg.Points(11)

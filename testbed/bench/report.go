@@ -13,6 +13,13 @@ type report struct {
 	absent  []string // contenders that are not installed
 	figures []figure
 	alone   []target
+	mix     []mixed
+}
+
+// mixed is a method that a real kubelet called, and how often a second.
+type mixed struct {
+	method string
+	rate   float64
 }
 
 // A figure is what a contender did in a work.

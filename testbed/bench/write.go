@@ -69,6 +69,12 @@ func (r *report) markdown(w io.Writer) {
 			fmt.Fprintf(w, "| %s | %s | %s | %s |\n", t.What, t.Want, t.Got, map[bool]string{true: "met", false: "**missed**"}[t.Met])
 		}
 	}
+	if len(r.mix) > 0 {
+		fmt.Fprintf(w, "\n| what a kubelet with %d pods calls when nothing happens | a second |\n| --- | --: |\n", nodePods)
+		for _, m := range r.mix {
+			fmt.Fprintf(w, "| %s | %.2f |\n", m.method, m.rate)
+		}
+	}
 	last := ""
 	for _, f := range r.figures {
 		if f.work.name != last {
