@@ -56,8 +56,10 @@ unit: ## the tests that need nothing but Go
 
 integration: ## the tests with real runtimes
 	cd testbed/csi && go test -race
-	cd testbed && go test -race -timeout 20m $$(go list ./... | grep -v /outage)
-	cd testbed/outage && go test -race -timeout 20m # by itself, because it reports what it measured
+	@# That with a kubelet goes on beside the others, because it mostly waits; by itself, because it reports what it measured.
+	@cd testbed && (cd outage && exec go test -race -timeout 25m) & outage=$$!; \
+	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v /outage)); others=$$?; \
+	wait $$outage && exit $$others
 
 bench: ## what criproxy costs, next to what a user could have instead: docs/performance.md
 	cd testbed && go run ./bench -out ../docs/performance.md -json ../docs/performance.json $(BENCHFLAGS)

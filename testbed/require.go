@@ -113,7 +113,7 @@ func NewKubelet(t testing.TB, config KubeletConfig) *Kubelet {
 //	func TestMain(m *testing.M) { testbed.Main(m) }
 //
 // Packages take turns, because go test starts several at once, and a machine that is busy with another's containers
-// makes outages of its own. What is to be done before and after all tests goes into a type with the method Run,
+// makes outages of its own. Those with a kubelet, whose tests mostly wait, take turns among themselves. What is to be done before and after all tests goes into a type with the method Run,
 // around m's.
 func Main(m interface{ Run() int }, names ...string) {
 	flag.Parse() // for testing.Short
@@ -122,7 +122,7 @@ func Main(m interface{ Run() int }, names ...string) {
 		if len(Requirements()) > 0 {
 			os.Exit(m.Run()) // nothing will be started
 		}
-		if err := takeTurn(); err != nil {
+		if err := takeTurn(names); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -133,14 +133,18 @@ func Main(m interface{ Run() int }, names ...string) {
 // turn is kept, because a lock that nobody holds on to goes with the garbage.
 var turn func()
 
-// takeTurn waits until no other package's tests run. Its end is this process's end.
-func takeTurn() error {
+// takeTurn waits until no other package's tests of this kind run. Its end is this process's end.
+func takeTurn(names []string) error {
+	file := "tests.lock"
+	if slices.Contains(names, KubeletBinary) {
+		file = "kubelet.lock"
+	}
 	cache, err := CacheDir()
 	if err == nil {
 		err = os.MkdirAll(cache, 0o755)
 	}
 	if err == nil {
-		turn, err = lock(context.Background(), filepath.Join(cache, "tests.lock"), func() {
+		turn, err = lock(context.Background(), filepath.Join(cache, file), func() {
 			fmt.Fprintln(os.Stderr, "testbed: waiting until the tests of another package are done")
 		})
 	}
