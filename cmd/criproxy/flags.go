@@ -215,6 +215,9 @@ func parseBackend(s string) (BackendConfig, error) {
 	if i := strings.LastIndex(s, ":"+scheme+"/"); i >= 0 {
 		return BackendConfig{Name: s[:i], Address: s[i+1+len(scheme):]}, nil
 	}
+	if strings.Contains(s, "://") && strings.Count(s, ":/") == 1 {
+		return BackendConfig{}, fmt.Errorf("-connect: %q has the scheme of a URL; want unix:///PATH, PATH or NAME:PATH; networks are for the configuration file", s)
+	}
 	if i := strings.LastIndex(s, ":/"); i >= 0 {
 		return BackendConfig{Name: s[:i], Address: s[i+1:]}, nil
 	}
