@@ -36,6 +36,9 @@ type connection struct {
 	retired bool
 }
 
+// maxPause is between attempts to connect: well below the time that a plugin has.
+const maxPause = 200 * time.Millisecond
+
 // newConnection connects to a socket. ready is called whenever somebody answers there.
 func newConnection(address string, maxMessage int, ready func()) (*connection, error) {
 	c := &connection{address: address}
@@ -48,8 +51,10 @@ func newConnection(address string, maxMessage int, ready func()) (*connection, e
 			grpc.MaxCallRecvMsgSize(maxMessage),
 			grpc.MaxCallSendMsgSize(maxMessage),
 		),
+		// Who is back is asked soon. ResetConnectBackoff would end the pause at once, but
+		// reads a map of gRPC's without its lock, as of 1.85.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.2, Jitter: 0.2, MaxDelay: maxPause},
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithDisableRetry(),
@@ -133,8 +138,8 @@ func (c *connection) ask(ctx context.Context, method string, request []byte) ([]
 	return append([]byte{}, answer.Bytes()...), nil
 }
 
-// knock looks whether somebody listens, and if so ends the pause that gRPC makes
-// between attempts to connect. A socket answers at once, either way.
+// knock looks whether somebody listens, so that nobody waits for the pause that gRPC
+// makes between attempts to connect where nobody does. A socket answers at once.
 func (c *connection) knock(ctx context.Context) error {
 	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", c.address)
 	if err != nil {
@@ -143,7 +148,6 @@ func (c *connection) knock(ctx context.Context) error {
 		return status.Errorf(codes.Unavailable, "connecting: %v", err)
 	}
 	_ = nc.Close() // nothing was sent
-	c.cc.ResetConnectBackoff()
 	c.cc.Connect()
 	return nil
 }
