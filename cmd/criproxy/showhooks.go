@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,34 +24,8 @@ func (a *admin) serveHooks(plugins *hook.Plugins) {
 
 // showHooks is the subcommand that shows the plugins of a running criproxy.
 func showHooks(ctx context.Context, args []string, out, _ io.Writer) error {
-	fs := flag.NewFlagSet("criproxy hooks", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	path := fs.String("admin", DefaultAdmin, "")
-	asJSON := fs.Bool("json", false, "")
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(out, "criproxy hooks shows the plugins of a running criproxy: how they are, at which points\nthey are asked, what came of it, and their last errors.\n\n  -admin PATH   its admin socket (default %s)\n  -json         for programs\n", DefaultAdmin)
-		return err
-	case err != nil:
-		return &usageError{err}
-	case fs.NArg() > 0:
-		return &usageError{fmt.Errorf("hooks takes no arguments, got %q", fs.Arg(0))}
-	}
-	response, err := newAdminClient(*path).get(ctx, "/hooks")
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close() // it was only read
-	if *asJSON {
-		_, err := io.Copy(out, response.Body)
-		return err
-	}
-	var state hook.State
-	if err := json.NewDecoder(response.Body).Decode(&state); err != nil {
-		return fmt.Errorf("reading the answer of criproxy at %s: %w", *path, err)
-	}
-	printHooks(out, &state)
-	return nil
+	about := "shows the plugins of a running criproxy: how they are, at which points\nthey are asked, what came of it, and their last errors."
+	return show(ctx, "hooks", about, args, out, func(state *hook.State) { printHooks(out, state) })
 }
 
 func printHooks(out io.Writer, s *hook.State) {

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"strings"
@@ -14,34 +11,8 @@ import (
 
 // showStatus is the subcommand that shows how a running criproxy is doing.
 func showStatus(ctx context.Context, args []string, out, _ io.Writer) error {
-	fs := flag.NewFlagSet("criproxy status", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	path := fs.String("admin", DefaultAdmin, "")
-	asJSON := fs.Bool("json", false, "")
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(out, "criproxy status shows how a running criproxy is doing: its sockets, the runtimes with what they\nhave, the plugins, the latest errors that clients got, and the configuration.\n\n  -admin PATH   its admin socket (default %s)\n  -json         for programs\n", DefaultAdmin)
-		return err
-	case err != nil:
-		return &usageError{err}
-	case fs.NArg() > 0:
-		return &usageError{fmt.Errorf("status takes no arguments, got %q", fs.Arg(0))}
-	}
-	response, err := newAdminClient(*path).get(ctx, "/status")
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close() // it was only read
-	if *asJSON {
-		_, err := io.Copy(out, response.Body)
-		return err
-	}
-	var r statusReport
-	if err := json.NewDecoder(response.Body).Decode(&r); err != nil {
-		return fmt.Errorf("reading the answer of criproxy at %s: %w", *path, err)
-	}
-	r.print(out, time.Now())
-	return nil
+	about := "shows how a running criproxy is doing: its sockets, the runtimes with what they\nhave, the plugins, the latest errors that clients got, and the configuration."
+	return show(ctx, "status", about, args, out, func(r *statusReport) { r.print(out, time.Now()) })
 }
 
 // print shows the report to people, as of now.
