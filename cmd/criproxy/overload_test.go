@@ -193,7 +193,8 @@ func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 func TestAProcessWithoutFileDescriptorsServesAgainWhenThereAreSome(t *testing.T) {
 	p := newProcess(t)
 	pid := p.launch().Process.Pid
-	few := unix.Rlimit{Cur: uint64(openFiles(t, pid) + 20), Max: uint64(openFiles(t, pid) + 20)}
+	n := uint64(openFiles(t, pid) + 20)
+	few := unix.Rlimit{Cur: n, Max: n}
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &few, nil))
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	_, err := client.Version(t.Context(), &runtimeapi.VersionRequest{})
