@@ -47,7 +47,7 @@ func (h *harness) node(ctx context.Context, r *report) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, rt.Destroy(gone)) }()
-	proxy, err := testbed.StartProxy(ctx, testbed.ProxyConfig{Program: h.program, YAML: "backends: [{address: " + rt.Socket() + "}]\n"})
+	proxy, err := testbed.StartProxy(ctx, testbed.ProxyConfig{Program: h.program, YAML: "backends: [{address: " + rt.Socket() + "}]\n", Flags: []string{"-v", "0"}})
 	if err != nil {
 		return err
 	}
