@@ -103,10 +103,11 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 			f.off += n
 			f.next++
 			decode(record, f.names, ev)
-			if record[recordFlags]&flagFrame != 0 {
+			held := record[recordFlags]&flagFrame != 0
+			if held {
 				ev.Payload = f.chunk.frames[record[n-1]].AppendTo(make([]byte, 0, ev.Size), ev.Size)
 			}
-			f.redact.event(ev)
+			f.redact.event(ev, held)
 			return true, nil
 		}
 		f.ring.mu.Lock()

@@ -77,8 +77,8 @@ func (r *Redactor) Reply(method string, b []byte) (redacted, ok bool) {
 	return p.reply.redact(b, false)
 }
 
-// event redacts the payload of an event, in a copy: others may read the same record.
-func (r *Redactor) event(ev *Event) {
+// event redacts the payload of an event: in a copy, unless it is the event's own.
+func (r *Redactor) event(ev *Event, own bool) {
 	p := r.method(ev.Method)
 	if p == nil {
 		return
@@ -93,7 +93,10 @@ func (r *Redactor) event(ev *Event) {
 	if n == nil {
 		return
 	}
-	b := slices.Clone(ev.Payload)
+	b := ev.Payload
+	if !own {
+		b = slices.Clone(b)
+	}
 	switch redacted, ok := n.redact(b, ev.Truncated); {
 	case !ok: // broken: where its secrets are cannot be told
 		ev.Payload, ev.Truncated, ev.Redacted = nil, true, true
@@ -278,10 +281,11 @@ func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, depth int
 }
 
 func (w *redactWalk) mapEntry(m *secretMap, entry []byte, depth int) bool {
-	secret := m.secret != nil && m.secret(entryKey(entry))
 	f := m.some
-	if secret {
-		f = m.all
+	if m.secret != nil {
+		if key, _, _ := codec.MapEntry(entry); m.secret(key) {
+			f = m.all
+		}
 	}
 	for b := entry; len(b) > 0; {
 		num, typ, tag := protowire.ConsumeTag(b)
@@ -303,25 +307,6 @@ func (w *redactWalk) mapEntry(m *secretMap, entry []byte, depth int) bool {
 		b = b[tag+size:]
 	}
 	return true
-}
-
-// entryKey returns the key of a map entry, wherever it stands.
-func entryKey(entry []byte) (key []byte) {
-	for b := entry; len(b) > 0; {
-		num, typ, tag := protowire.ConsumeTag(b)
-		if tag < 0 {
-			return key
-		}
-		size := protowire.ConsumeFieldValue(num, typ, b[tag:])
-		if size < 0 {
-			return key
-		}
-		if num == 1 && typ == protowire.BytesType {
-			key, _ = protowire.ConsumeBytes(b[tag:])
-		}
-		b = b[tag+size:]
-	}
-	return key
 }
 
 func (w *redactWalk) fill(b []byte) {

@@ -132,27 +132,11 @@ func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.Fiel
 
 // label takes a label of a pod or container in, an entry of a map.
 func label(a *inspect.About, entry []byte) {
-	var key, value string
-	for b := entry; len(b) > 0; {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return
-		}
-		m := protowire.ConsumeFieldValue(num, typ, b[n:])
-		if m < 0 {
-			return
-		}
-		if typ == protowire.BytesType {
-			v, _ := protowire.ConsumeBytes(b[n:])
-			switch num {
-			case 1:
-				key = string(v)
-			case 2:
-				value = string(v)
-			}
-		}
-		b = b[n+m:]
+	k, v, ok := codec.MapEntry(entry)
+	if !ok {
+		return
 	}
+	key, value := string(k), string(v)
 	switch key {
 	case labelPod:
 		a.Pod = value

@@ -129,21 +129,11 @@ func (t *table) field(fd protoreflect.FieldDescriptor, value []byte, depth int, 
 	}
 }
 
-// mapValue is the value of a map's entry.
-func mapValue(entry []byte) (value []byte) {
-	for len(entry) > 0 {
-		num, typ, n := protowire.ConsumeTag(entry)
-		if n < 0 {
-			return nil
-		}
-		m := protowire.ConsumeFieldValue(num, typ, entry[n:])
-		if m < 0 {
-			return nil
-		}
-		if num == 2 && typ == protowire.BytesType {
-			value, _ = protowire.ConsumeBytes(entry[n:])
-		}
-		entry = entry[n+m:]
+// mapValue is the value of a map's entry, nil if that cannot be read.
+func mapValue(entry []byte) []byte {
+	_, value, ok := codec.MapEntry(entry)
+	if !ok {
+		return nil
 	}
 	return value
 }
