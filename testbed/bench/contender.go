@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -44,35 +44,25 @@ var contenders = []contender{
 	{name: "HAProxy", program: "haproxy", command: haproxy},
 	{name: ours, command: criproxy()},
 	{name: bare, command: criproxy("-flight-recorder", "-1")},
-	{name: "criproxy, capture", command: criproxy("-capture", "calls.jsonl")},
-	{name: "criproxy, hooks", command: criproxy("-hooks", "hooks")},
+	{name: "criproxy, capture", command: criproxy("-capture", "DIR/calls.jsonl")},
+	{name: "criproxy, hooks", command: criproxy("-hooks", "DIR/hooks")},
 	{name: two, two: true, command: criproxy()},
 	{name: twoBare, two: true, command: criproxy("-flight-recorder", "-1")},
 	{name: native, two: true, command: criproxy("-ids", "native")},
 }
 
-// criproxy returns a command that runs criproxy with more flags, in which "calls.jsonl" and "hooks" are paths in
-// its folder.
+// criproxy returns a command that runs criproxy with more flags, in which DIR is its folder.
 func criproxy(flags ...string) func(*harness, string, string, []string) (*exec.Cmd, error) {
 	return func(h *harness, dir, socket string, backends []string) (*exec.Cmd, error) {
 		connect := backends[0]
 		if len(backends) > 1 {
 			connect += ",two.test:" + backends[1]
 		}
-		args := []string{"-connect", connect, "-listen", socket, "-state-dir", filepath.Join(dir, "state")}
-		hooks := "none"
-		for i, f := range flags {
-			switch f {
-			case "-hooks":
-				hooks = filepath.Join(dir, flags[i+1])
-			case "hooks":
-			case "calls.jsonl":
-				args = append(args, filepath.Join(dir, f))
-			default:
-				args = append(args, f)
-			}
+		args := []string{"-connect", connect, "-listen", socket, "-state-dir", filepath.Join(dir, "state"), "-hooks", "none"}
+		for _, f := range flags {
+			args = append(args, strings.Replace(f, "DIR", dir, 1))
 		}
-		return exec.Command(h.program, append(args, "-hooks", hooks)...), nil
+		return exec.Command(h.program, args...), nil
 	}
 }
 
@@ -196,5 +186,3 @@ func (h *harness) startBackend(ctx context.Context, name string, containers int,
 	args := append([]string{"backend", "-name", name, "-socket", socket, "-containers", fmt.Sprint(containers)}, flags...)
 	return start(ctx, contender{name: "backend " + name}, exec.Command(os.Args[0], args...), socket)
 }
-
-var errNoProgram = errors.New("is not installed")

@@ -62,7 +62,6 @@ func (r *report) add(w work, p *running, turns []turn) {
 }
 
 func p50(t turn) float64        { return t.quantile(0.5).Seconds() }
-func p99(t turn) float64        { return t.quantile(0.99).Seconds() }
 func rate(t turn) float64       { return float64(len(t.took)) / t.wall.Seconds() }
 func cpuPerCall(t turn) float64 { return t.usage.cpu.Seconds() / float64(max(1, len(t.took))) }
 
@@ -127,11 +126,7 @@ func atMost(what string, limit, got float64) target {
 // targets compares the figures with what we want them to be.
 func (r *report) targets() []target {
 	var all []target
-	for _, name := range []string{"status, 1 at once"} {
-		f, s := r.find(name, ours), r.find(name, stock)
-		if f == nil || s == nil {
-			continue
-		}
+	if f, s := r.find("status, 1 at once", ours), r.find("status, 1 at once", stock); f != nil && s != nil {
 		all = append(all, atMost("small call: latency added, by grpc-proxy's", 0.75, r.added(f, s)),
 			atMost("small call: CPU, by grpc-proxy's", 0.8, r.ratio(*f, stock, cpuPerCall)))
 	}

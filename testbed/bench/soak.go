@@ -348,18 +348,18 @@ func (s *soak) sample(p *running, at time.Duration) error {
 	r.rss, _, _ = memoryOf(pid)
 	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	r.files = len(files)
-	if r.goroutines, err = goroutines(strings.TrimSuffix(p.socket, ".sock") + ".admin.sock"); err != nil {
+	all, err := metrics(strings.TrimSuffix(p.socket, ".sock") + ".admin.sock")
+	if err != nil {
 		return err
 	}
+	n, ok := all["go_goroutines"]
+	if !ok {
+		return errors.New("criproxy has no metric go_goroutines")
+	}
+	r.goroutines = int(n)
 	s.rows = append(s.rows, r)
 	fmt.Fprintf(s.progress, "%8s  %d calls, %d errors, p99 %s, %.1f MiB, %d goroutines, %d files\n", at.Round(time.Second), r.calls, r.errors, short(r.p99), float64(r.rss)/(1<<20), r.goroutines, r.files)
 	return nil
-}
-
-// goroutines asks criproxy how many it has.
-func goroutines(admin string) (int, error) {
-	n, err := metric(admin, "go_goroutines")
-	return int(n), err
 }
 
 // metrics reads all metrics of a criproxy.
@@ -380,16 +380,4 @@ func metrics(admin string) (map[string]float64, error) {
 		}
 	}
 	return all, nil
-}
-
-func metric(admin, name string) (float64, error) {
-	all, err := metrics(admin)
-	if err != nil {
-		return 0, err
-	}
-	n, ok := all[name]
-	if !ok {
-		return 0, fmt.Errorf("criproxy has no metric %s", name)
-	}
-	return n, nil
 }
