@@ -41,7 +41,8 @@ func TestAFolderThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 	assert.NoError(t, trust.Folder(sticky, trust.Sticky))
 	assert.Error(t, trust.Folder(sticky, trust.Alone))
 	if os.Getuid() != 0 {
-		t.Skip("only root can give a folder away")
+		require.Empty(t, os.Getenv("CI"), "only root can give a folder away")
+		t.Skip("NOT TESTED: folders of somebody else; only root can give one away")
 	}
 	theirs := folder("theirs", 0o755)
 	require.NoError(t, os.Chown(theirs, 65534, 65534))
