@@ -44,7 +44,7 @@ func needs(t testing.TB, programs ...string) {
 	if len(missing) == 0 {
 		return
 	}
-	text := "packages cannot be tried here without " + strings.Join(missing, ", ") + " (apt-get install dpkg rpm busybox-static systemd)"
+	text := "packages cannot be tried here without " + strings.Join(missing, ", ") + " (apt-get install dpkg rpm busybox-static systemd qemu-user-static)"
 	if os.Getenv("CI") == "true" {
 		t.Fatal(text)
 	}
@@ -54,28 +54,38 @@ func needs(t testing.TB, programs ...string) {
 // versions are two of criproxy, the second one newer.
 var versions = [2]string{"0.0.1", "0.0.2"}
 
-// built are the packages of both versions, in a folder each.
-var built = sync.OnceValues(func() (dirs [2]string, err error) {
-	source, err := testbed.SourceDir()
-	if err != nil {
-		return dirs, err
-	}
+// dirs hold the packages of each version, once they are built.
+var dirs [2]string
+
+var build = sync.OnceValue(func() (err error) {
 	for i, v := range versions {
 		if dirs[i], err = os.MkdirTemp("", "criproxy-packages-"); err != nil {
-			return dirs, err
+			return err
 		}
-		cmd := exec.Command("make", "-s", "-C", filepath.Dir(source), "VERSION="+v, "ARCHS="+runtime.GOARCH, "DIST="+dirs[i], "deb", "rpm")
-		cmd.Env = append(os.Environ(), "GOWORK=off")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return dirs, fmt.Errorf("building the packages: %w\n%s", err, out)
+		if err := makePackages(v, runtime.GOARCH, dirs[i], "deb", "rpm"); err != nil {
+			return err
 		}
 	}
-	return dirs, nil
+	return nil
 })
+
+// makePackages makes targets of the Makefile, of a version and for an architecture, in a folder.
+func makePackages(version, arch, dist string, targets ...string) error {
+	source, err := testbed.SourceDir()
+	if err != nil {
+		return err
+	}
+	args := append([]string{"-s", "-C", filepath.Dir(source), "VERSION=" + version, "ARCHS=" + arch, "DIST=" + dist}, targets...)
+	cmd := exec.Command("make", args...)
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the packages: %w\n%s", err, out)
+	}
+	return nil
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	dirs, _ := built()
 	for _, dir := range dirs {
 		if dir != "" {
 			os.RemoveAll(dir)
@@ -87,8 +97,7 @@ func TestMain(m *testing.M) {
 // file is the one package with that ending of a version, 0 or 1.
 func file(t testing.TB, version int, ending string) string {
 	t.Helper()
-	dirs, err := built()
-	require.NoError(t, err)
+	require.NoError(t, build())
 	found, err := filepath.Glob(filepath.Join(dirs[version], "*."+ending))
 	require.NoError(t, err)
 	require.Len(t, found, 1)
