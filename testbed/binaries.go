@@ -16,16 +16,17 @@ type Binaries struct {
 	Crictl     string            // the program
 	App        string            // the program inside the test images
 	Kubelet    string            // the program
+	Nerdctl    string            // the program
 }
 
-// Build builds every component but the kubelet that is not in the cache yet and says where they are. The first
+// Build builds every one of [ContainerComponents] that is not in the cache yet and says where they are. The first
 // time it needs the Go module proxy and some minutes; each component is announced on progress when it
 // starts and when it is done. Nil progress means silence.
 //
 // Build may be called from several goroutines and several processes at once: they wait for each other,
 // component by component, and what one has built the others find.
 func Build(ctx context.Context, progress io.Writer) (Binaries, error) {
-	return BuildOnly(ctx, progress, containerComponents()...)
+	return BuildOnly(ctx, progress, ContainerComponents()...)
 }
 
 // BuildOnly is Build for some components, such as [Crictl] or [KubeletBinary].
@@ -68,6 +69,8 @@ func BuildOnly(ctx context.Context, progress io.Writer, names ...string) (Binari
 			b.App = filepath.Join(dir, "app")
 		case KubeletBinary:
 			b.Kubelet = filepath.Join(dir, "kubelet")
+		case Nerdctl:
+			b.Nerdctl = filepath.Join(dir, "nerdctl")
 		}
 	}
 	return b, nil

@@ -22,6 +22,7 @@ const (
 	Crictl        = "crictl"
 	App           = "app"     // the one program inside the test images
 	KubeletBinary = "kubelet" // takes several minutes, and is built only where it is asked for
+	Nerdctl       = "nerdctl" // built only where it is asked for
 )
 
 // A component is one thing to build: packages of one module, built together, cached together.
@@ -35,6 +36,7 @@ type component struct {
 	tags     string   //
 	stamp    string   // the string variable that holds the version, for -ldflags -X
 	inputs   []string // globs below dir: what decides the outcome beside this recipe
+	extra    bool     // built only where it is asked for: running containers does not take it
 }
 
 // noExtraSnapshotters leaves out what no test uses and what needs headers or tools of the machine.
@@ -112,6 +114,15 @@ var components = []component{
 		binaries: []string{"kubelet"},
 		stamp:    "k8s.io/component-base/version.gitVersion",
 		inputs:   pins,
+		extra:    true,
+	},
+	{
+		name: Nerdctl, dir: Nerdctl, module: "github.com/containerd/nerdctl/v2",
+		packages: []string{"github.com/containerd/nerdctl/v2/cmd/nerdctl"},
+		binaries: []string{"nerdctl"},
+		stamp:    "github.com/containerd/nerdctl/v2/pkg/version.Version",
+		inputs:   pins,
+		extra:    true,
 	},
 }
 
@@ -132,9 +143,15 @@ func Components() []string {
 	return names
 }
 
-// containerComponents are those that running containers takes, which is all but the kubelet.
-func containerComponents() []string {
-	return slices.DeleteFunc(Components(), func(name string) bool { return name == KubeletBinary })
+// ContainerComponents are those that running containers takes: all but the kubelet and nerdctl.
+func ContainerComponents() []string {
+	var names []string
+	for _, c := range components {
+		if !c.extra {
+			names = append(names, c.name)
+		}
+	}
+	return names
 }
 
 // version reads the pinned version out of the nested module's go.mod, which is the only place it is

@@ -220,7 +220,7 @@ func tryTools() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range containerComponents() {
+	for _, name := range ContainerComponents() {
 		c, err := componentNamed(name)
 		if err != nil {
 			return err

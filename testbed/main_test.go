@@ -14,7 +14,9 @@ import (
 	"github.com/criproxy/criproxy/testbed"
 )
 
-func TestMain(m *testing.M) { testbed.Main(m, testbed.Components()...) }
+func TestMain(m *testing.M) {
+	testbed.Main(m, append(testbed.ContainerComponents(), testbed.KubeletBinary)...)
+}
 
 // versions are what each test that says something about any containerd runs on.
 var versions = []string{"1.7", "2.4"}

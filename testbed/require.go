@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Require returns the binaries that a test needs, named as for [BuildOnly], all but the kubelet when none are
+// Require returns the binaries that a test needs, named as for [BuildOnly], [ContainerComponents] when none are
 // named; what is missing is built, with progress on standard error. Where this machine cannot run
 // containers, or a kubelet for a test that names it, the test is skipped and says why. With CI=true in the
 // environment it fails instead, so that a CI that lost the ability cannot stay green. Tests that run with
@@ -30,7 +30,7 @@ func Require(t testing.TB, names ...string) Binaries {
 		t.Skip("left out: real runtimes cannot run here")
 	}
 	if len(names) == 0 {
-		names = containerComponents()
+		names = ContainerComponents()
 	}
 	// Not t.Context: a build that was begun is of use to the next test.
 	binaries, err := BuildOnly(context.Background(), os.Stderr, names...)
@@ -107,7 +107,7 @@ func NewKubelet(t testing.TB, config KubeletConfig) *Kubelet {
 }
 
 // Main is for TestMain of a package whose tests need the testbed. It says once, on standard error, what will
-// be left out or done differently on this machine and why, and builds what is named (all but the kubelet, when
+// be left out or done differently on this machine and why, and builds what is named ([ContainerComponents], when
 // nothing is) before the tests' clock starts, because the first build may take longer than a test's time-out:
 //
 //	func TestMain(m *testing.M) { testbed.Main(m) }
@@ -174,7 +174,7 @@ func prepare(names []string) {
 	}
 	// An error comes up again in Require, where a test can fail with it.
 	if len(names) == 0 {
-		names = containerComponents()
+		names = ContainerComponents()
 	}
 	BuildOnly(context.Background(), os.Stderr, names...)
 }

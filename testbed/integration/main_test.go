@@ -15,7 +15,9 @@ import (
 	"github.com/criproxy/criproxy/testbed"
 )
 
-func TestMain(m *testing.M) { testbed.Main(suite{m}) }
+func TestMain(m *testing.M) {
+	testbed.Main(suite{m}, append(testbed.ContainerComponents(), testbed.Nerdctl)...)
+}
 
 // suite is all tests, with what is done before the first and after the last.
 type suite struct{ m *testing.M }

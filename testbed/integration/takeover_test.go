@@ -66,13 +66,14 @@ func (o *takenOver) server() int {
 	return int(cred.Pid)
 }
 
-// Whatever uses containerd's socket goes on using it: kubelet's client, crictl and ctr, for pods from before and
+// Whatever uses containerd's socket goes on using it: kubelet's client, crictl, ctr and nerdctl, for what is from before and
 // after, and over restarts of containerd, which does not take its path back.
 func TestCriproxyStandsAtContainerdsOwnSocketAndLeavesIt(t *testing.T) {
 	program := criproxy(t)
 	reg := testbed.NewRegistry(t)
 	for _, version := range []string{"1.7", "2.4"} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel() // most of the time is waited
 			c := testbed.NewContainerd(t, reg, testbed.Config{Version: version})
 			dir, err := os.MkdirTemp("", "takeover-") // t.TempDir is too long for a socket
 			require.NoError(t, err)
@@ -89,6 +90,10 @@ func TestCriproxyStandsAtContainerdsOwnSocketAndLeavesIt(t *testing.T) {
 			theirs, err := os.ReadFile(filepath.Join(c.Dir, "config.toml"))
 			require.NoError(t, err)
 
+			n := newNerdctl(t, c, reg, dir)
+			// Without a log: who writes it for nerdctl ends with the connection to containerd, and so with any restart of it.
+			n.start("own", "--log-driver", "none")
+			own := n.pid("own")
 			ref := reg.Image("testbed/app:1")
 			runtime, images := kubelet(t, c.Socket())
 			run := func(name string) (pod, container string) {
@@ -117,7 +122,10 @@ func TestCriproxyStandsAtContainerdsOwnSocketAndLeavesIt(t *testing.T) {
 				require.Zero(t, r.code, r.stderr)
 				for _, id := range containers {
 					assert.Contains(t, r.stdout, id)
+					assert.Contains(t, n.do("ps", "-q", "--no-trunc"), id)
 				}
+				n.lives("own")
+				assert.Equal(t, own, n.pid("own"))
 			}
 			_, before := run("before")
 
@@ -127,6 +135,7 @@ func TestCriproxyStandsAtContainerdsOwnSocketAndLeavesIt(t *testing.T) {
 			works(before)
 			_, after := run("after")
 			works(before, after)
+			n.wholeLife()
 
 			// A container that ends is noticed: its shim still finds containerd.
 			status, err := runtime.ContainerStatus(t.Context(), before, true)
@@ -151,6 +160,7 @@ func TestCriproxyStandsAtContainerdsOwnSocketAndLeavesIt(t *testing.T) {
 			pid, _ := c.PID()
 			assert.Equal(t, pid, o.server())
 			works(after)
+			n.do("rm", "-f", "own")
 			now, err := os.ReadFile(filepath.Join(c.Dir, "config.toml"))
 			require.NoError(t, err)
 			assert.Equal(t, string(theirs), string(now))

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", "4")
 	}
 	klog.SetLogger(klog.Logger{}) // silence: containers may go while they are asked for
-	testbed.Main(reporting{m}, testbed.Components()...)
+	testbed.Main(reporting{m}, append(testbed.ContainerComponents(), testbed.KubeletBinary)...)
 }
 
 // seconds of an outage, or with -long more.

@@ -96,7 +96,7 @@ func build(ctx context.Context, args []string, out, progress io.Writer) error {
 		}
 	}
 	for _, b := range []struct{ name, path string }{
-		{"runc", bin.Runc}, {"noseccomp", bin.NoSeccomp}, {"cni", bin.CNI}, {"crictl", bin.Crictl}, {"app", bin.App}, {"kubelet", bin.Kubelet},
+		{"runc", bin.Runc}, {"noseccomp", bin.NoSeccomp}, {"cni", bin.CNI}, {"crictl", bin.Crictl}, {"app", bin.App}, {"kubelet", bin.Kubelet}, {"nerdctl", bin.Nerdctl},
 	} {
 		if b.path != "" {
 			fmt.Fprintf(out, "%s\t%s\n", b.name, b.path)

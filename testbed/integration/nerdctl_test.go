@@ -1,0 +1,105 @@
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// A nerdctl is the program of that name for one containerd. What it keeps on disk is keyed by the path of the socket, so that
+// it is told the same path all the time.
+type nerdctl struct {
+	testing.TB
+	*testbed.Containerd
+	program, socket string
+	dir, image      string
+}
+
+func newNerdctl(t testing.TB, c *testbed.Containerd, reg *testbed.Registry, dir string) *nerdctl {
+	t.Helper()
+	return &nerdctl{TB: t, Containerd: c, program: testbed.Require(t, testbed.Nerdctl).Nerdctl, dir: filepath.Join(dir, "nerdctl"), socket: c.Socket(), image: reg.Image("testbed/app:1")}
+}
+
+func (n *nerdctl) try(args ...string) result {
+	n.Helper()
+	return command(n, n.program, append([]string{
+		"--address", n.socket, "--namespace", "k8s.io", "--insecure-registry", "--snapshotter", n.Snapshotter, "--cgroup-manager", "cgroupfs",
+		"--data-root", n.dir, "--cni-path", n.Binaries.CNI, "--cni-netconfpath", filepath.Join(n.dir, "cni"),
+	}, args...)...)
+}
+
+// do returns what it printed; it must succeed.
+func (n *nerdctl) do(args ...string) string {
+	n.Helper()
+	r := n.try(args...)
+	require.Zero(n, r.code, "nerdctl %s: %s%s", strings.Join(args, " "), r.stdout, r.stderr)
+	return r.stdout
+}
+
+// run makes a container and runs the test program with args in it. It has no network: nerdctl's own takes iptables.
+func (n *nerdctl) run(flags, args []string) result {
+	n.Helper()
+	flags = append([]string{"run", "--net", "none", "--cgroup-parent", n.CgroupParent(), "--security-opt", "seccomp=unconfined"}, flags...)
+	return n.try(append(append(flags, n.image), args...)...)
+}
+
+// start makes a container that counts in its log, if it has one, until it is stopped.
+func (n *nerdctl) start(name string, flags ...string) {
+	n.Helper()
+	r := n.run(append([]string{"-d", "--name", name}, flags...), []string{"tick"})
+	require.Zero(n, r.code, r.stderr)
+}
+
+// pid is the process of a container.
+func (n *nerdctl) pid(name string) string {
+	n.Helper()
+	return strings.TrimSpace(n.do("inspect", "--format", "{{.State.Pid}}", name))
+}
+
+// lives is what people do with a container that runs.
+func (n *nerdctl) lives(name string) {
+	n.Helper()
+	assert.Contains(n, n.do("ps", "--format", "{{.Names}} {{.Status}}"), name+" Up")
+	assert.Equal(n, "here\n", n.do("exec", name, "app", "print", "here"))
+	assert.Contains(n, n.do("top", name), "/bin/app tick")
+}
+
+// says looks at the log of a container that runs.
+func (n *nerdctl) says(name string) {
+	n.Helper()
+	// It goes on counting, so that its log is still written.
+	said := strings.Count(n.do("logs", name), "tick ")
+	eventually(n, func() error {
+		if now := strings.Count(n.do("logs", name), "tick "); now <= said {
+			return fmt.Errorf("its log still has %d lines", now)
+		}
+		return nil
+	})
+}
+
+// wholeLife is what people do with a container from beginning to end, and with its image.
+func (n *nerdctl) wholeLife() {
+	n.Helper()
+	n.do("pull", "-q", n.image)
+	assert.Contains(n, n.do("images", "--format", "{{.Repository}}:{{.Tag}}"), n.image+"\n")
+	said := n.run([]string{"--rm"}, []string{"print", "hello", "then", "exit", "7"})
+	assert.Equal(n, "hello\n", said.stdout, said.stderr)
+	assert.Equal(n, 7, said.code)
+	n.start("guest")
+	n.lives("guest")
+	n.says("guest")
+	assert.NotZero(n, n.try("exec", "guest", "app", "exit", "7").code)
+	n.do("stop", "-t", "1", "guest")
+	n.do("start", "guest")
+	n.says("guest")
+	n.do("commit", "guest", "committed:1")
+	n.do("rmi", "committed:1")
+	n.do("rm", "-f", "guest")
+	assert.NotContains(n, n.do("ps", "-a", "--format", "{{.Names}}"), "guest\n")
+}
