@@ -59,19 +59,23 @@ func TestTheDaemonSetsContainerInstallsUpgradesAndChangesNothingTwice(t *testing
 	assert.Equal(t, pid, m.show("MainPID"))
 }
 
-func TestTheDaemonSetIsOne(t *testing.T) {
+// daemonSet reads the manifest.
+func daemonSet(t *testing.T) (namespace corev1.Namespace, configMap corev1.ConfigMap, set appsv1.DaemonSet) {
+	t.Helper()
 	source, err := testbed.SourceDir()
 	require.NoError(t, err)
 	data, err := os.ReadFile(filepath.Join(source, "../packaging/kubernetes/daemonset.yaml"))
 	require.NoError(t, err)
 	parts := strings.Split(string(data), "\n---\n")
 	require.Len(t, parts, 3)
-	var namespace corev1.Namespace
-	var configMap corev1.ConfigMap
-	var set appsv1.DaemonSet
 	for i, into := range []any{&namespace, &configMap, &set} {
 		require.NoError(t, yaml.UnmarshalStrict([]byte(parts[i]), into))
 	}
+	return namespace, configMap, set
+}
+
+func TestTheDaemonSetIsOne(t *testing.T) {
+	namespace, configMap, set := daemonSet(t)
 	assert.Equal(t, namespace.Name, configMap.Namespace)
 	assert.Equal(t, namespace.Name, set.Namespace)
 	assert.Equal(t, configMap.Name, set.Spec.Template.Spec.Volumes[0].ConfigMap.Name)

@@ -84,14 +84,19 @@ func makePackages(version, arch, dist string, targets ...string) error {
 	return nil
 }
 
-func TestMain(m *testing.M) {
-	code := m.Run()
+func TestMain(m *testing.M) { testbed.Main(suite{m}) }
+
+type suite struct{ m *testing.M }
+
+// Run runs all tests, and removes what they have built.
+func (s suite) Run() int {
+	code := s.m.Run()
 	for _, dir := range dirs {
 		if dir != "" {
 			os.RemoveAll(dir)
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // file is the one package with that ending of a version, 0 or 1.

@@ -1,0 +1,177 @@
+package packages
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// relay makes a socket at path that leads to another one, of which it hands on no credentials.
+func relay(t *testing.T, path, to string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	listener, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			go func() {
+				defer client.Close()
+				server, err := net.Dial("unix", to)
+				if err != nil {
+					return // the client sees it
+				}
+				go func() {
+					_, _ = io.Copy(server, client) // until one of them leaves
+					server.Close()
+				}()
+				_, _ = io.Copy(client, server)
+			}()
+		}
+	}()
+}
+
+// A caller lists pods all the time.
+type caller struct {
+	client internalapi.RuntimeService
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	calls  int
+	failed []error
+}
+
+func startCalling(t *testing.T, endpoint string) *caller {
+	t.Helper()
+	client, err := testbed.Runtime(t.Context(), endpoint)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	c := &caller{client: client, stop: stop}
+	c.done.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := client.ListPodSandbox(t.Context(), nil); err != nil {
+				c.failed = append(c.failed, err)
+			}
+			c.calls++
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		c.done.Wait()
+		client.Close(context.Background())
+	})
+	return c
+}
+
+// daemonSetsPod is the DaemonSet's pod as a node has it: with the image, and with the ConfigMap as a folder, which
+// kubelet makes of it where there is an API server.
+func daemonSetsPod(t *testing.T, m *machine, image, folder string) *corev1.Pod {
+	t.Helper()
+	_, configMap, set := daemonSet(t)
+	for name, text := range configMap.Data {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
+	}
+	pod := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: "criproxy", Namespace: set.Namespace, Labels: set.Spec.Template.Labels},
+		Spec:       set.Spec.Template.Spec,
+	}
+	pod.Spec.NodeSelector = nil // for the scheduler, which is not here
+	pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}}
+	c := &pod.Spec.Containers[0]
+	c.Image = image
+	c.Env = append(c.Env, corev1.EnvVar{Name: "NODE_PID", Value: strconv.Itoa(m.pid)}) // the first process of the node is not that of this machine
+	return pod
+}
+
+// A whole node: systemd, containerd and a kubelet that runs the DaemonSet's pod from the image of the Containerfile.
+func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
+	m := boot(t)
+	m.run("mount", "-t", "tmpfs", "tmpfs", "/usr/local/bin") // the rest of /usr is read-only here
+	reg := testbed.NewRegistry(t)
+	for i, version := range versions {
+		require.NoError(t, reg.Push("criproxy:"+strconv.Itoa(i), buildImage(t, version)))
+	}
+	c := testbed.NewContainerd(t, reg, testbed.Config{})
+	relay(t, m.at("/run/containerd/containerd.sock"), c.Socket())
+	k := testbed.NewKubelet(t, testbed.KubeletConfig{Endpoint: c.Endpoint()})
+	running := func(name string, wanted func(corev1.ContainerStatus) bool) corev1.ContainerStatus {
+		t.Helper()
+		pod, err := k.WaitPod(t.Context(), name, "to run as wanted", func(pod *corev1.Pod) bool {
+			return pod != nil && len(pod.Status.ContainerStatuses) == 1 && pod.Status.ContainerStatuses[0].State.Running != nil &&
+				wanted(pod.Status.ContainerStatuses[0])
+		})
+		require.NoError(t, err)
+		return pod.Status.ContainerStatuses[0]
+	}
+	anyhow := func(corev1.ContainerStatus) bool { return true }
+
+	// kubelet speaks to containerd, and learns of criproxy what it is told by its configuration.
+	folder := t.TempDir()
+	require.NoError(t, k.AddManifest(daemonSetsPod(t, m, reg.Image("criproxy:0"), folder)))
+	m.eventually("criproxy serves", func() bool { return m.show("ActiveState") == "active" })
+	assert.Contains(t, m.run("/usr/local/bin/criproxy", "version"), "criproxy "+versions[0])
+	assert.Equal(t, "enabled", m.run("systemctl", "is-enabled", "criproxy.service"), "it is there after a boot, before kubelet")
+	require.NoError(t, k.Terminate(t.Context()))
+	endpoint := "unix://" + m.at("/run/criproxy.sock")
+	config, err := os.ReadFile(filepath.Join(k.Dir, "config.yaml"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(k.Dir, "config.yaml"), []byte(strings.ReplaceAll(string(config), c.Endpoint(), endpoint)), 0o644))
+	require.NoError(t, k.Start(t.Context()))
+	require.NoError(t, k.AddManifest(testbed.StaticPod("app", reg.Image("testbed/app:1"), "tick")))
+	app := running("app", anyhow)
+	own := running("criproxy", anyhow)
+	socket, pid := m.socket(), m.show("MainPID")
+	calling := startCalling(t, endpoint)
+
+	// Its container ends. kubelet starts another one, through the proxy that it has brought.
+	require.NoError(t, calling.client.StopContainer(t.Context(), strings.TrimPrefix(own.ContainerID, "containerd://"), 0))
+	running("criproxy", func(s corev1.ContainerStatus) bool { return s.RestartCount == own.RestartCount+1 })
+	assert.Equal(t, pid, m.show("MainPID"))
+
+	// Another image: the program is another one, and the socket the same.
+	require.NoError(t, k.AddManifest(daemonSetsPod(t, m, reg.Image("criproxy:1"), folder)))
+	m.eventually("the new one serves", func() bool { return m.show("MainPID") != pid })
+	assert.Contains(t, m.run("/usr/local/bin/criproxy", "version"), "criproxy "+versions[1])
+	assert.Equal(t, socket, m.socket())
+	running("criproxy", anyhow)
+	pid = m.show("MainPID")
+
+	// The pod goes, and what it has brought stays.
+	require.NoError(t, k.RemoveManifest("criproxy"))
+	m.eventually("its containers are gone", func() bool {
+		left, err := calling.client.ListContainers(t.Context(), &runtimeapi.ContainerFilter{
+			LabelSelector: map[string]string{"io.kubernetes.pod.name": "criproxy-" + k.NodeName},
+		})
+		require.NoError(t, err)
+		return len(left) == 0
+	})
+	assert.Equal(t, pid, m.show("MainPID"))
+	assert.Equal(t, "0", m.show("NRestarts"))
+
+	calling.stop()
+	calling.done.Wait()
+	assert.Empty(t, calling.failed, "of %d calls", calling.calls)
+	assert.Greater(t, calling.calls, 100)
+	after := running("app", anyhow)
+	assert.Equal(t, app.ContainerID, after.ContainerID)
+	assert.Zero(t, after.RestartCount)
+}
