@@ -22,7 +22,8 @@ import (
 
 // diagnosis is what the doctor found. Its JSON is stable.
 type diagnosis struct {
-	Findings []doctor.Finding `json:"findings"` // the worst first
+	Findings []doctor.Finding `json:"findings"`          // the worst first
+	Kubelet  *doctor.Kubelet  `json:"kubelet,omitempty"` // that was looked at
 }
 
 // wellKnown are the sockets of runtimes that are looked at as long as there is no
@@ -47,7 +48,8 @@ func examineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 	d.configuration(f, cfg)
 	d.running(ctx, cfg)
 	node := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Version: kubeletVersion}
-	d.Findings = doctor.Sort(append(d.Findings, node.Examine()...))
+	found, kubelet := node.Examine()
+	d.Findings, d.Kubelet = doctor.Sort(append(d.Findings, found...)), kubelet
 	if *asJSON {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
@@ -217,6 +219,9 @@ func kubeletVersion(exe string) (string, error) {
 
 // print shows the diagnosis to people.
 func (d *diagnosis) print(out io.Writer) {
+	if k := d.Kubelet; k != nil {
+		fmt.Fprintf(out, "Looked at kubelet %s, process %d, which speaks to %s.\n\n", orDash(k.Version), k.Process, orDash(k.Endpoint))
+	}
 	bad := 0
 	for _, f := range d.Findings {
 		fmt.Fprintf(out, "%s  %s\n%s%s", strings.ToUpper(string(f.Level)), f.About, wrap(f.Text, 4, 100), wrap("-> "+f.Cure, 4, 100))

@@ -27,7 +27,7 @@ func (e *examination) clients() {
 			switch p.name {
 			case "criproxy":
 			case "kubelet":
-				if e.kubelet != nil && e.same(e.kubelet.endpoint, b.Address) {
+				if e.kubelet != nil && e.same(e.kubelet.Endpoint, b.Address) {
 					continue // said already
 				}
 				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: that is cAdvisor, which is built into it", who, b.Address, b.Name),

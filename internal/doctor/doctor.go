@@ -58,8 +58,9 @@ type Backend struct {
 	Driver  string // of cgroups: "systemd" or "cgroupfs"; empty if it does not tell
 }
 
-// Examine returns all that is found, the worst first.
-func (n *Node) Examine() []Finding {
+// Examine returns all that is found, the worst first, and the kubelet that was looked at, nil if
+// none runs.
+func (n *Node) Examine() ([]Finding, *Kubelet) {
 	e := &examination{Node: n}
 	if e.Connected == nil {
 		e.Connected = Connected
@@ -73,7 +74,7 @@ func (n *Node) Examine() []Finding {
 	e.sockets()
 	e.clients()
 	e.logs()
-	return Sort(e.found)
+	return Sort(e.found), e.kubelet
 }
 
 // Sort puts the worst first, changing all, and returns it.
@@ -88,7 +89,7 @@ func (l Level) rank() int { return slices.Index([]Level{Error, Warning, Note}, l
 type examination struct {
 	*Node
 	processes []process
-	kubelet   *kubelet // nil if there is none
+	kubelet   *Kubelet // nil if there is none
 	found     []Finding
 }
 

@@ -86,8 +86,42 @@ func (m *made) has(pid int, inode uint32) {
 	m.link(fmt.Sprintf("/proc/%d/fd/%d", pid, inode), fmt.Sprintf("socket:[%d]", inode))
 }
 
+// examine returns what is found.
+func (m *made) examine() []Finding {
+	found, _ := m.Examine()
+	return found
+}
+
 func TestNothingIsFoundOnAGoodNode(t *testing.T) {
-	assert.Empty(t, newMade(t).Examine())
+	found, kubelet := newMade(t).Examine()
+	assert.Empty(t, found)
+	require.NotNil(t, kubelet)
+	assert.Equal(t, Kubelet{Process: 10, Version: "v1.34.1", Endpoint: "/run/criproxy.sock", Driver: "systemd"},
+		Kubelet{Process: kubelet.Process, Version: kubelet.Version, Endpoint: kubelet.Endpoint, Images: kubelet.Images, Driver: kubelet.Driver})
+}
+
+func TestOfSeveralKubeletsOursIsLookedAt(t *testing.T) {
+	for name, test := range map[string]struct {
+		ours, text string
+	}{
+		"that which speaks to us":        {"/run/criproxy.sock", ""},
+		"that which speaks to a runtime": {"/run/kata.sock", "kubelet speaks to /run/kata.sock, past criproxy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMade(t)
+			m.process(10, "kubelet", "kubelet", "--container-runtime-endpoint=unix:///run/kind.sock")
+			m.process(11, "kubelet", "kubelet", "--cgroup-driver=systemd", "--container-runtime-endpoint=unix://"+test.ours)
+			m.process(12, "kubelet", "kubelet", "--container-runtime-endpoint=unix:///run/minikube.sock")
+			found, kubelet := m.Examine()
+			assert.Equal(t, 11, kubelet.Process)
+			if test.text == "" {
+				assert.Empty(t, found)
+				return
+			}
+			require.NotEmpty(t, found)
+			assert.Contains(t, found[0].Text, test.text)
+		})
+	}
 }
 
 func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
@@ -159,7 +193,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMade(t)
 			test.make(m)
-			found := m.Examine()
+			found := m.examine()
 			i := slices.IndexFunc(found, func(f Finding) bool { return strings.Contains(f.Text, test.text) })
 			require.GreaterOrEqual(t, i, 0, "%v", found)
 			assert.Equal(t, test.level, found[i].Level)
@@ -176,14 +210,14 @@ func TestOurOwnConnectionsAreNotBehindOurBack(t *testing.T) {
 	m := newMade(t)
 	m.has(20, 80)
 	m.connected["/run/kata.sock"] = []uint32{80}
-	assert.Empty(t, m.Examine())
+	assert.Empty(t, m.examine())
 }
 
 func TestThePathOfASocketMayLeadThroughVarRun(t *testing.T) {
 	m := newMade(t)
 	m.write("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///var/run/criproxy.sock\ncgroupDriver: systemd\n")
 	m.link("/var/run", filepath.Join(m.Root, "run"))
-	assert.Empty(t, m.Examine())
+	assert.Empty(t, m.examine())
 }
 
 func TestTheKernelTellsWhoIsConnected(t *testing.T) {

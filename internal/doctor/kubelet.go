@@ -4,52 +4,78 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// kubelet is how the kubelet of the node is set up.
-type kubelet struct {
+// Kubelet is how the kubelet of the node is set up. Its JSON is stable.
+type Kubelet struct {
+	Process  int    `json:"process"`
+	Version  string `json:"version,omitempty"`       // "v1.34.1"; empty if it is not known
+	Endpoint string `json:"endpoint,omitempty"`      // the path of the socket that it speaks to
+	Images   string `json:"images,omitempty"`        // the same for images; empty if it is the same
+	Driver   string `json:"cgroup_driver,omitempty"` // "systemd" or "cgroupfs", as configured; kubelet may go by what the runtime says
+
 	process
 	config string // its file; empty if it has none
+}
 
-	endpoint, images string // as paths; images is empty if it is the same
-	driver           string // "systemd" or "cgroupfs", as configured
-	version          string // "v1.34.1"; empty if not known
+// findKubelet returns the kubelet of the node, nil if none runs, and what is wrong with its
+// configuration. A machine may be several nodes, in containers or in tests: ours is the one
+// that speaks to criproxy, or else to one of the runtimes.
+func (e *examination) findKubelet() (*Kubelet, error) {
+	var best *Kubelet
+	var failed error
+	closest := -1
+	for _, p := range e.processes {
+		if p.name != "kubelet" {
+			continue
+		}
+		k := &Kubelet{Process: p.pid, process: p}
+		err := e.readKubelet(k)
+		closeness := 0
+		switch {
+		case k.Endpoint == "":
+		case e.same(k.Endpoint, e.Listen):
+			closeness = 2
+		case slices.ContainsFunc(e.Backends, func(b Backend) bool { return e.same(k.Endpoint, b.Address) }):
+			closeness = 1
+		}
+		if closeness > closest {
+			best, failed, closest = k, err, closeness
+		}
+	}
+	return best, failed
 }
 
 // kubelets finds kubelet, and looks at what it speaks to.
 func (e *examination) kubelets() {
-	for i := range e.processes {
-		if e.processes[i].name == "kubelet" {
-			e.kubelet = &kubelet{process: e.processes[i]}
-			break
-		}
-	}
-	if e.kubelet == nil {
+	k, err := e.findKubelet()
+	if k == nil {
 		e.add(Note, "kubelet", "kubelet does not run", "look again when it does: what it speaks to cannot be told before")
 		return
 	}
-	k := e.kubelet
-	if err := e.readKubelet(k); err != nil {
+	e.kubelet = k
+	if err != nil {
 		e.add(Warning, "kubelet", fmt.Sprintf("its configuration cannot be read: %v", err), "run this as root, on the node itself")
 	}
 	to := fmt.Sprintf("set containerRuntimeEndpoint: unix://%s in %s, and restart kubelet", e.Listen, k.config)
 	if k.config == "" || k.flag("container-runtime-endpoint") != "" {
 		to = fmt.Sprintf("start kubelet with --container-runtime-endpoint=unix://%s", e.Listen)
 	}
-	switch k.endpoint {
+	switch k.Endpoint {
 	case "":
 		e.add(Error, "kubelet", "kubelet is not told which runtime to speak to", to)
 	default:
-		if !e.same(k.endpoint, e.Listen) {
-			e.add(Error, "kubelet", fmt.Sprintf("kubelet speaks to %s, past criproxy at %s", k.endpoint, e.Listen), to)
+		if !e.same(k.Endpoint, e.Listen) {
+			e.add(Error, "kubelet", fmt.Sprintf("kubelet speaks to %s, past criproxy at %s", k.Endpoint, e.Listen), to)
 		}
 	}
-	if k.images != "" && !e.same(k.images, e.Listen) {
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet pulls images through %s, past criproxy: images with a prefix are not found", k.images),
+	if k.Images != "" && !e.same(k.Images, e.Listen) {
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet pulls images through %s, past criproxy: images with a prefix are not found", k.Images),
 			fmt.Sprintf("leave imageServiceEndpoint out, or set it to unix://%s", e.Listen))
 	}
 	if kind := k.flag("container-runtime"); kind != "" && kind != "remote" {
@@ -64,17 +90,17 @@ func (e *examination) kubeletVersion() {
 		return
 	}
 	var err error
-	if k.version, err = e.Version(e.file(fmt.Sprintf("/proc/%d/exe", k.pid))); err != nil {
+	if k.Version, err = e.Version(e.file(fmt.Sprintf("/proc/%d/exe", k.pid))); err != nil {
 		e.add(Note, "kubelet", fmt.Sprintf("its version cannot be told: %v", err), "run this as root, on the node itself")
 		return
 	}
-	minor := minorOf(k.version)
+	minor := minorOf(k.Version)
 	switch {
 	case minor == 0:
 	case minor < 6:
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet %s speaks a CRI from before v1alpha1 had its present form", k.version), "use kubelet 1.6 or newer")
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet %s speaks a CRI from before v1alpha1 had its present form", k.Version), "use kubelet 1.6 or newer")
 	case minor >= 37 && len(e.Backends) > 0 && e.Backends[0].Driver == "":
-		e.add(Warning, "kubelet", fmt.Sprintf("kubelet %s asks the primary for its cgroup driver, which it does not tell (RuntimeConfig); kubelet means to start no more without that", k.version),
+		e.add(Warning, "kubelet", fmt.Sprintf("kubelet %s asks the primary for its cgroup driver, which it does not tell (RuntimeConfig); kubelet means to start no more without that", k.Version),
 			"update the primary: containerd from 2.0, CRI-O from 1.28")
 	}
 }
@@ -90,7 +116,7 @@ func minorOf(version string) int {
 }
 
 // readKubelet fills in what command line and file say; the command line goes first.
-func (e *examination) readKubelet(k *kubelet) error {
+func (e *examination) readKubelet(k *Kubelet) error {
 	var file struct {
 		Endpoint string `yaml:"containerRuntimeEndpoint"`
 		Images   string `yaml:"imageServiceEndpoint"`
@@ -115,11 +141,11 @@ func (e *examination) readKubelet(k *kubelet) error {
 		}
 		return inFile
 	}
-	k.endpoint = strings.TrimPrefix(either("container-runtime-endpoint", file.Endpoint), "unix://")
-	k.images = strings.TrimPrefix(either("image-service-endpoint", file.Images), "unix://")
-	k.driver = either("cgroup-driver", file.Driver)
-	if k.driver == "" && failed == nil {
-		k.driver = "cgroupfs" // kubelet's default
+	k.Endpoint = strings.TrimPrefix(either("container-runtime-endpoint", file.Endpoint), "unix://")
+	k.Images = strings.TrimPrefix(either("image-service-endpoint", file.Images), "unix://")
+	k.Driver = either("cgroup-driver", file.Driver)
+	if k.Driver == "" && failed == nil {
+		k.Driver = "cgroupfs" // kubelet's default
 	}
 	return failed
 }
@@ -150,15 +176,15 @@ func (e *examination) drivers() {
 		}
 	}
 	k := e.kubelet
-	if k == nil || k.driver == "" {
+	if k == nil || k.Driver == "" {
 		return
 	}
 	for _, b := range e.Backends {
 		switch {
 		case b.Driver == "" && b == primary:
-			e.add(Note, "cgroups", fmt.Sprintf("the primary does not tell its cgroup driver; kubelet takes %s, as its own configuration says", k.driver), "make sure that the primary has the same, in its configuration")
-		case b.Driver != "" && primary.Driver == "" && b.Driver != k.driver:
-			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, kubelet %s", b.Name, b.Driver, k.driver), "set both to one driver: cgroupDriver in kubelet's configuration")
+			e.add(Note, "cgroups", fmt.Sprintf("the primary does not tell its cgroup driver; kubelet takes %s, as its own configuration says", k.Driver), "make sure that the primary has the same, in its configuration")
+		case b.Driver != "" && primary.Driver == "" && b.Driver != k.Driver:
+			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, kubelet %s", b.Name, b.Driver, k.Driver), "set both to one driver: cgroupDriver in kubelet's configuration")
 		}
 	}
 }

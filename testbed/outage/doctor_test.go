@@ -1,0 +1,142 @@
+package outage_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// A finding is one of criproxy doctor's.
+type finding struct{ Level, About, Text, Cure string }
+
+// A diagnosis is what criproxy doctor -json prints.
+type diagnosis struct {
+	Findings []finding
+	Kubelet  struct {
+		Process           int
+		Version, Endpoint string
+		Driver            string `json:"cgroup_driver"`
+	}
+	code int
+}
+
+// doctor has the real program look at this machine as the kubelet sees it, which has folders of its own, with the
+// configuration that criproxy runs with or another one.
+func (n *node) doctor(t *testing.T, config string) diagnosis {
+	t.Helper()
+	pid, alive := n.kubelet.PID()
+	require.True(t, alive)
+	if config == "" {
+		config = filepath.Join(n.proxy.Dir, "criproxy.yaml")
+	}
+	cmd := exec.CommandContext(t.Context(), "nsenter", "-t", strconv.Itoa(pid), "-m", "--",
+		n.proxy.Program, "doctor", "-json", "-config", config, "-listen", n.proxy.Socket(), "-state-dir", filepath.Join(n.proxy.Dir, "state"))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	d := diagnosis{code: cmd.ProcessState.ExitCode()}
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &d), "%s%s", &stdout, &stderr)
+	return d
+}
+
+// texts are what is found, by level.
+func (d diagnosis) texts(levels ...string) []string {
+	all := []string{}
+	for _, f := range d.Findings {
+		for _, level := range levels {
+			if f.Level == level {
+				all = append(all, f.Text)
+			}
+		}
+	}
+	return all
+}
+
+// containerd 1.7 has no RuntimeConfig, which is good to know and nothing to mend.
+const untold = "the primary does not tell its cgroup driver; kubelet takes cgroupfs, as its own configuration says"
+
+func TestDoctorFindsNothingOnAHealthyNodeAndNamesWhoGoesPastUs(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "doctor", variant{})
+	n.runAll(t) // so that there are log links, of both runtimes
+
+	healthy := n.doctor(t, "")
+	assert.Zero(t, healthy.code)
+	assert.Empty(t, healthy.texts("error", "warning"), "no false alarm")
+	assert.Equal(t, []string{untold}, healthy.texts("note"))
+	pid, _ := n.kubelet.PID()
+	assert.Equal(t, pid, healthy.Kubelet.Process, "of all kubelets on this machine")
+	assert.Equal(t, n.proxy.Socket(), healthy.Kubelet.Endpoint)
+	assert.Equal(t, "cgroupfs", healthy.Kubelet.Driver)
+	said, err := exec.CommandContext(t.Context(), n.kubelet.Binaries.Kubelet, "--version").Output()
+	require.NoError(t, err)
+	assert.Equal(t, "Kubernetes "+healthy.Kubelet.Version+"\n", string(said))
+
+	// Somebody listens to the events of the second runtime, past us.
+	ctr := exec.CommandContext(t.Context(), filepath.Join(n.two.Binaries.Containerd["2.4"], "ctr"), "-a", n.two.Socket(), "events")
+	require.NoError(t, ctr.Start())
+	behind := fmt.Sprintf("ctr (process %d) talks to backend %s behind criproxy's back, at %s", ctr.Process.Pid, two, n.two.Socket())
+	require.Eventually(t, func() bool { return len(n.doctor(t, "").texts("warning")) > 0 }, 20*time.Second, 100*time.Millisecond, "it is connected")
+	assert.Equal(t, []string{behind}, n.doctor(t, "").texts("error", "warning"))
+	require.NoError(t, ctr.Process.Kill())
+	require.Error(t, ctr.Wait())
+	assert.Empty(t, n.doctor(t, "").texts("error", "warning"))
+
+	// The second runtime is taken out of the configuration, and its pods are still there.
+	one := filepath.Join(n.kubelet.Dir, "one.yaml")
+	require.NoError(t, os.WriteFile(one, fmt.Appendf(nil, "backends: [{address: %s}]\n", n.one.Socket()), 0o600))
+	assert.Equal(t, []string{"there are links to logs of containers of " + two + ", which is no backend any more"}, n.doctor(t, one).texts("warning"))
+
+	require.NoError(t, n.two.Kill())
+	require.Eventually(t, func() bool { return len(n.doctor(t, "").texts("error")) == 2 }, 20*time.Second, 100*time.Millisecond)
+	away := n.doctor(t, "")
+	assert.Equal(t, 1, away.code)
+	assert.Contains(t, away.texts("error")[0], "backend "+two+" is down: ")
+	assert.Equal(t, fmt.Sprintf("nobody serves %s of backend %s any more: the file was left there", n.two.Socket(), two), away.texts("error")[1])
+	require.NoError(t, n.two.Start(t.Context()))
+	n.say("doctor has seen it well and ill")
+}
+
+func TestDoctorSeesAKubeletThatGoesPastUsAndCgroupDriversThatDiffer(t *testing.T) {
+	t.Parallel()
+	n := &node{lane: "past", began: time.Now(), ctx: t.Context()}
+	testbed.Require(t, testbed.KubeletBinary)
+	reg := testbed.NewRegistry(t)
+	n.one = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4"})
+	n.two = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4", Name: "by-systemd", ExtraTOML: `
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+SystemdCgroup = true
+`})
+	n.proxy = testbed.NewProxy(t, fmt.Sprintf("backends:\n- address: %s\n- name: %s\n  address: %s\n", n.one.Socket(), two, n.two.Socket()))
+	n.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{Endpoint: n.one.Endpoint()})
+
+	d := n.doctor(t, "")
+	assert.Equal(t, 1, d.code)
+	assert.Equal(t, n.one.Socket(), d.Kubelet.Endpoint)
+	assert.ElementsMatch(t, []string{
+		fmt.Sprintf("kubelet speaks to %s, past criproxy at %s", n.one.Socket(), n.proxy.Socket()),
+		fmt.Sprintf("backend %s uses the cgroup driver systemd, the primary cgroupfs: kubelet names the cgroups of all pods in the primary's way, so pods of %[1]s fail or escape their limits", two),
+	}, d.texts("error", "warning", "note"))
+	for _, f := range d.Findings {
+		if f.About == "kubelet" {
+			assert.Equal(t, fmt.Sprintf("set containerRuntimeEndpoint: unix://%s in %s, and restart kubelet", n.proxy.Socket(), filepath.Join(n.kubelet.Dir, "config.yaml")), f.Cure)
+		}
+	}
+	n.say("doctor has seen a kubelet that goes past us")
+}
