@@ -1,0 +1,251 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// A move is a node on its way from one containerd to another, as docs/migration.md describes it.
+type move struct {
+	testing.TB
+	old, new               *testbed.Containerd
+	proxy                  *proxy
+	program, config, admin string                     // of criproxy
+	runtime                internalapi.RuntimeService // kubelet's
+	images                 internalapi.ImageManagerService
+	running                map[string]*running // :: name → pod
+}
+
+// A running is a pod with a container.
+type running struct {
+	*testbed.Containerd // whose it is
+	config              *runtimeapi.PodSandboxConfig
+	sandbox, container  string
+}
+
+// write writes criproxy's file, and returns when it goes by it.
+func (m *move) write(text string) {
+	m.Helper()
+	reloads := func() int { return strings.Count(m.proxy.log(), `"Reloaded`) }
+	before := reloads()
+	require.NoError(m, os.WriteFile(m.config, []byte(text), 0o600))
+	eventually(m, func() error {
+		if reloads() == before {
+			return fmt.Errorf("it has not read %s again:\n%s", m.config, tail(m.proxy.log(), 5))
+		}
+		return nil
+	})
+}
+
+// status returns how many pods criproxy says each runtime has.
+func (m *move) status() map[string]int {
+	m.Helper()
+	r := command(m, m.program, "status", "-json", "-admin", m.admin)
+	require.Zero(m, r.code, r.stderr)
+	var status struct {
+		Backends []struct {
+			Name string
+			Pods int
+		}
+	}
+	require.NoError(m, json.Unmarshal([]byte(r.stdout), &status))
+	pods := map[string]int{}
+	for _, b := range status.Backends {
+		pods[b.Name] = b.Pods
+	}
+	return pods
+}
+
+// run does with a pod what kubelet does, and asserts whose it becomes. The image it pulls when it is not there.
+func (m *move) run(name, image, handler string, whose *testbed.Containerd) {
+	m.Helper()
+	config := whose.PodConfig(name)
+	config.Annotations["kubernetes.io/config.seen"] = time.Now().Format(time.RFC3339Nano)
+	sandbox, err := m.runtime.RunPodSandbox(m.Context(), config, handler)
+	require.NoError(m, err)
+	p := &running{Containerd: whose, config: config, sandbox: sandbox}
+	m.running[name] = p
+	m.restart(p, image)
+}
+
+// restart makes another container of a pod, or its first.
+func (m *move) restart(p *running, image string) {
+	m.Helper()
+	spec := &runtimeapi.ImageSpec{Image: image, Annotations: p.config.Annotations}
+	status, err := m.images.ImageStatus(m.Context(), spec, false)
+	require.NoError(m, err)
+	id := status.Image.GetId()
+	if status.Image == nil {
+		id, err = m.images.PullImage(m.Context(), spec, nil, p.config)
+		require.NoError(m, err)
+	}
+	if p.container != "" {
+		require.NoError(m, m.runtime.StopContainer(m.Context(), p.container, 0))
+		require.NoError(m, m.runtime.RemoveContainer(m.Context(), p.container))
+	}
+	p.container, err = m.runtime.CreateContainer(m.Context(), p.sandbox, testbed.ContainerConfig("app", id, "sleep"), p.config)
+	require.NoError(m, err)
+	require.NoError(m, m.runtime.StartContainer(m.Context(), p.container))
+}
+
+// remove removes a pod, as kubelet does it.
+func (m *move) remove(name string) {
+	m.Helper()
+	p := m.running[name]
+	require.NoError(m, m.runtime.StopContainer(m.Context(), p.container, 0))
+	require.NoError(m, m.runtime.StopPodSandbox(m.Context(), p.sandbox))
+	require.NoError(m, m.runtime.RemovePodSandbox(m.Context(), p.sandbox))
+	delete(m.running, name)
+}
+
+// sandboxes asks somebody for all sandboxes.
+func (m *move) sandboxes(of internalapi.RuntimeService) []string {
+	m.Helper()
+	all, err := of.ListPodSandbox(m.Context(), nil)
+	require.NoError(m, err)
+	return slices.Sorted(slices.Values(ids(all, (*runtimeapi.PodSandbox).GetId)))
+}
+
+// all is as it should be: each pod is on its runtime under the id that kubelet knows, in kubelet's lists, and works.
+func (m *move) all(runtimes ...*testbed.Containerd) {
+	m.Helper()
+	var front []string
+	for _, c := range runtimes {
+		var want []string
+		for _, p := range m.running {
+			if p.Containerd == c {
+				want = append(want, p.sandbox)
+			}
+		}
+		slices.Sort(want)
+		itself, err := c.Runtime(m.Context())
+		require.NoError(m, err)
+		assert.Equal(m, want, m.sandboxes(itself), "the pods of %s", c.Name)
+		require.NoError(m, itself.Close(m.Context()))
+		front = append(front, want...)
+	}
+	slices.Sort(front)
+	assert.Equal(m, front, m.sandboxes(m.runtime))
+	for name, p := range m.running {
+		out, _, err := m.runtime.ExecSync(m.Context(), p.container, []string{"app", "print", name}, 20*time.Second)
+		require.NoError(m, err, name)
+		assert.Equal(m, name+"\n", string(out))
+	}
+}
+
+// has asserts which runtimes have an image.
+func (m *move) has(image string, want ...*testbed.Containerd) {
+	m.Helper()
+	for _, c := range []*testbed.Containerd{m.old, m.new} {
+		images, err := c.Images(m.Context())
+		require.NoError(m, err)
+		status, err := images.ImageStatus(m.Context(), &runtimeapi.ImageSpec{Image: image}, false)
+		require.NoError(m, err)
+		assert.Equal(m, slices.Contains(want, c), status.Image != nil, "%s on %s", image, c.Name)
+		require.NoError(m, images.Close(m.Context()))
+	}
+}
+
+// docs/migration.md, "From one containerd to another, on the node as it is", step by step. The containerd that is taken
+// out is an old one, the one that stays a new one, and both are real.
+func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
+	const host = "registry.test" // an address with a port has no place behind new.example/
+	reg := testbed.NewRegistry(t)
+	mirrors := map[string]string{host: reg.Addr}
+	m := &move{TB: t, program: criproxy(t), running: map[string]*running{}}
+	m.old = testbed.NewContainerd(t, reg, testbed.Config{Version: "1.7", Mirrors: mirrors})
+	m.new = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4", Mirrors: mirrors})
+	app, app2, other := host+"/testbed/app:1", host+"/testbed/app:2", host+"/testbed/other:1"
+
+	// What is there before criproxy is.
+	m.runtime, m.images = kubelet(t, m.old.Socket())
+	m.run("before", app, "", m.old)
+
+	// Step 2: criproxy, with all pods still on the old one. kubelet is pointed at it.
+	dir := folder(t)
+	m.config, m.admin = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "a.sock")
+	both := fmt.Sprintf("admin: %s\nids: native\nbackends:\n- address: %s\n- name: new.example\n  address: %s\n  handlers: {runc: runc}\n", m.admin, m.old.Socket(), m.new.Socket())
+	require.NoError(t, os.WriteFile(m.config, []byte(both), 0o600))
+	m.proxy = startProxy(t, "-config", m.config)
+	require.NoError(t, m.proxy.waitForAll(t.Context()))
+	m.runtime, m.images = kubelet(t, m.proxy.socket)
+	m.run("early", app, "", m.old)
+	m.all(m.old, m.new)
+	m.has(app, m.old)
+
+	// Step 3.
+	m.write("newPodsTo: new.example\n" + both)
+	m.run("fresh", app2, "", m.new)
+	m.has(app2, m.new)
+	m.run("classy", app, "runc", m.new) // a handler that the new one takes over
+	m.has(app, m.old, m.new)
+	m.run("unmapped", app, "alt", m.old) // and one that nobody maps
+	m.restart(m.running["early"], other)
+	m.has(other, m.old)
+	m.all(m.old, m.new)
+	assert.Equal(t, map[string]int{"primary": 3, "new.example": 2}, m.status())
+	version, err := m.runtime.Version(t.Context(), "")
+	require.NoError(t, err)
+	assert.Contains(t, version.RuntimeVersion, "1.7.", "kubelet sees the primary until it goes")
+
+	// A pod whose sandbox has ended gets the next one on the new runtime. kubelet removes the old one.
+	again := m.running["before"]
+	m.remove("before")
+	config := proto.CloneOf(again.config)
+	config.Metadata.Attempt = 1
+	sandbox, err := m.runtime.RunPodSandbox(t.Context(), config, "")
+	require.NoError(t, err)
+	m.running["again"] = &running{Containerd: m.new, config: config, sandbox: sandbox}
+	m.restart(m.running["again"], app)
+	m.all(m.old, m.new)
+
+	// The way back, and forth again.
+	m.write(both)
+	m.run("back", app, "", m.old)
+	m.write("newPodsTo: new.example\n" + both)
+	m.all(m.old, m.new)
+
+	// Step 4.
+	for name, p := range maps.Clone(m.running) {
+		if p.Containerd == m.old {
+			m.remove(name)
+			m.run(name, app, "", m.new)
+		}
+	}
+	m.all(m.old, m.new)
+	assert.Equal(t, map[string]int{"primary": 0, "new.example": 6}, m.status())
+
+	// Step 5: what is left is the only backend, and the old one is stopped.
+	m.write(fmt.Sprintf("admin: %s\nids: native\nbackends:\n- address: %s\n", m.admin, m.new.Socket()))
+	require.NoError(t, m.old.Terminate(t.Context()))
+	m.all(m.new)
+	assert.Equal(t, map[string]int{"primary": 6}, m.status())
+	version, err = m.runtime.Version(t.Context(), "")
+	require.NoError(t, err)
+	assert.Contains(t, version.RuntimeVersion, "2.4.")
+	status, err := m.images.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: app2, Annotations: m.running["fresh"].config.Annotations}, false)
+	require.NoError(t, err)
+	assert.Equal(t, []string{app2}, status.Image.GetRepoTags(), "by the name in the pod, without a prefix")
+	m.restart(m.running["fresh"], app2)
+	m.run("last", other, "", m.new)
+	m.all(m.new)
+	for name := range maps.Clone(m.running) {
+		m.remove(name)
+	}
+	m.all(m.new)
+}
