@@ -43,7 +43,7 @@ type Classes struct {
 // The error names every rule that is no rule here, with what was probably
 // meant: a rule that silently matches nothing is an id that leaks.
 func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, error) {
-	all := Reachable(roots)
+	all := newMessages(Reachable(roots))
 	c := &Classes{
 		fields: map[protoreflect.FullName]Class{},
 		nodes:  map[protoreflect.FullName]*node{},
@@ -70,7 +70,7 @@ func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, e
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	c.compile(all)
+	c.compile(all.all)
 	return c, nil
 }
 
@@ -101,20 +101,16 @@ func rankOf(message, field string) int {
 	}
 }
 
-func (c *Classes) classify(all []protoreflect.MessageDescriptor, message, name string, rule Rule, by map[protoreflect.FullName]Rule) error {
+func (c *Classes) classify(all *messages, message, name string, rule Rule, by map[protoreflect.FullName]Rule) error {
 	exact := rankOf(message, name) == exactRank
-	matched, found, names := false, false, []string(nil)
-	for _, md := range all {
-		if md.IsMapEntry() || !isNamed(md, message) {
-			continue
-		}
-		found = true
-		for i := range md.Fields().Len() {
-			fd := md.Fields().Get(i)
-			names = append(names, string(fd.Name()))
-			if ok, err := path.Match(name, string(fd.Name())); err != nil {
-				return errors.New("is no pattern")
-			} else if !ok || !exact && !isString(fd) {
+	if _, err := path.Match(name, ""); err != nil {
+		return errors.New("is no pattern")
+	}
+	named := all.named(message)
+	matched := false
+	for _, md := range named {
+		for fd := range fieldsNamed(md, name) {
+			if !exact && !isString(fd) {
 				continue
 			}
 			if err := classifiable(fd); err != nil {
@@ -134,17 +130,23 @@ func (c *Classes) classify(all []protoreflect.MessageDescriptor, message, name s
 	switch {
 	case matched:
 		return nil
-	case !found:
-		names = nil
-		for _, md := range all {
+	case len(named) == 0:
+		var names []string
+		for _, md := range all.all {
 			names = append(names, string(md.Name()))
 		}
 		return fmt.Errorf("no such message%s", suggest.Nearest(message, names))
-	case exact:
-		return fmt.Errorf("no such field%s", suggest.Nearest(name, names))
-	default:
-		return fmt.Errorf("no message has a string field of that name%s", suggest.Nearest(name, names))
 	}
+	var names []string
+	for _, md := range named {
+		for fd := range fieldsNamed(md, "*") {
+			names = append(names, string(fd.Name()))
+		}
+	}
+	if exact {
+		return fmt.Errorf("no such field%s", suggest.Nearest(name, names))
+	}
+	return fmt.Errorf("no message has a string field of that name%s", suggest.Nearest(name, names))
 }
 
 // isString reports whether a field holds strings: one, a list, or a map to them.
@@ -164,24 +166,6 @@ func classifiable(fd protoreflect.FieldDescriptor) error {
 		return nil
 	default:
 		return fmt.Errorf("is a %s; only string, bytes and message fields can have a class", fd.Kind())
-	}
-}
-
-// isNamed reports whether md is called name, which may be a pattern, with or
-// without its package.
-func isNamed(md protoreflect.MessageDescriptor, name string) bool {
-	for full := string(md.FullName()); ; {
-		if full == name {
-			return true
-		}
-		if ok, _ := path.Match(name, full); ok {
-			return true
-		}
-		_, rest, ok := strings.Cut(full, ".")
-		if !ok {
-			return false
-		}
-		full = rest
 	}
 }
 
