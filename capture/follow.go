@@ -49,6 +49,7 @@ func (f *Follower) enter(c *chunk) {
 		f.chunk.release()
 	}
 	c.readers++
+	c.seen = true
 	f.chunk, f.off = c, 0
 }
 

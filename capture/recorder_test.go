@@ -139,3 +139,19 @@ func TestWhatIsHandedInMayBeChangedAtOnce(t *testing.T) {
 	assert.Equal(t, "abc", string(all[1].Payload))
 	assert.Zero(t, all[2].Code)
 }
+
+func TestWhatAFollowerReadStaysAsItWasHoweverMuchFollows(t *testing.T) {
+	const bytes = 64 << 10
+	rec := capture.NewRecorder(capture.Config{Bytes: bytes})
+	f := rec.Follow(true)
+	record(rec, codec.NewFrame([]byte("first")), codec.NewFrame(nil))
+	var held capture.Event
+	for held.Kind != capture.Request {
+		require.True(t, f.TryNext(&held))
+	}
+	later := codec.NewFrame([]byte(strings.Repeat("x", 100)))
+	for range 10 * bytes / 100 {
+		record(rec, later, later)
+	}
+	assert.Equal(t, "first", string(held.Payload))
+}

@@ -21,6 +21,7 @@ type ring struct {
 	oldest, newest *chunk
 	total          int
 	seq            uint64
+	spare          []byte        // of chunkSize, for the next chunk; nil if there is none
 	wake           chan struct{} // closed when there is something new; nil if nobody waits
 	closed         bool
 }
@@ -37,6 +38,7 @@ type chunk struct {
 	count   int    // of frames
 	held    int    // bytes in frames
 	readers int    // followers that look at it
+	seen    bool   // by a follower, whose events may share buf for as long as they like
 	next    *chunk // nil for the newest
 	gone    bool   // out of the ring: what follows is no longer known
 }
@@ -48,7 +50,7 @@ const (
 
 func newRing(size int) *ring {
 	r := &ring{max: size, chunkSize: max(size/chunks, 4<<10)}
-	r.link(make([]byte, r.chunkSize))
+	r.link(r.fresh())
 	return r
 }
 
@@ -72,7 +74,19 @@ func (r *ring) hold(n int) {
 		r.oldest, old.next, old.gone = old.next, nil, true // who still reads it holds no other
 		r.total -= len(old.buf) + old.held
 		old.release()
+		if !old.seen && len(old.buf) == r.chunkSize {
+			r.spare = old.buf
+		}
 	}
+}
+
+// fresh returns memory for a chunk. It need not be zeroed: nobody looks beyond what is used.
+func (r *ring) fresh() []byte {
+	if buf := r.spare; buf != nil {
+		r.spare = nil
+		return buf
+	}
+	return make([]byte, r.chunkSize)
 }
 
 // release gives the frames back when nobody can look at them any more.
@@ -107,7 +121,7 @@ func (r *ring) put(record []byte, frame *codec.Frame) {
 	case large:
 		r.link(record)
 	case int(c.used.Load())+len(record) > len(c.buf), frame != nil && (c.count == maxFrames || c.held > r.max/8):
-		r.link(make([]byte, r.chunkSize))
+		r.link(r.fresh())
 	}
 	c = r.newest
 	r.seq++
