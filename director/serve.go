@@ -23,7 +23,8 @@ import (
 //	grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
 func (d *Director) Handler() grpc.StreamHandler {
 	transparent := proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
-		return outgoing(ctx), early{d.front}, nil
+		in, _ := metadata.FromIncomingContext(ctx)
+		return outgoing(ctx, in), early{d.front}, nil
 	})
 	handle := func(name string, ss grpc.ServerStream) error {
 		switch m := d.describe(name); {
@@ -69,7 +70,7 @@ func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream
 	}
 	defer request.Free()
 	var header, trailer metadata.MD
-	err := conn.Invoke(outgoing(ss.Context()), name, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
+	err := conn.Invoke(outgoing(ss.Context(), sent(ss)), name, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
 	// Whether or not it failed: a header may come with a failure as well.
 	if saysMore(header) {
 		if err := ss.SetHeader(header); err != nil {
@@ -90,7 +91,7 @@ func serveStream(conn grpc.ClientConnInterface, name string, ss grpc.ServerStrea
 	if err := receive(ss, &request); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(outgoing(ss.Context()))
+	ctx, cancel := context.WithCancel(outgoing(ss.Context(), sent(ss)))
 	defer cancel()
 	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
 	if err != nil {
@@ -140,9 +141,19 @@ func receive(ss grpc.ServerStream, request *codec.Frame) error {
 	return err
 }
 
-// outgoing returns a context that sends on the metadata the client sent.
-func outgoing(ctx context.Context) context.Context {
-	in, _ := metadata.FromIncomingContext(ctx) // a copy of our own
+// sent returns the metadata that the client sent, a copy for who asks.
+func sent(ss grpc.ServerStream) metadata.MD {
+	if t, ok := ss.(*tracedServer); ok && t.sent != nil {
+		defer func() { t.sent = nil }()
+		return t.sent
+	}
+	md, _ := metadata.FromIncomingContext(ss.Context())
+	return md
+}
+
+// outgoing returns a context that sends on in, the metadata that the client sent,
+// which it takes over.
+func outgoing(ctx context.Context, in metadata.MD) context.Context {
 	for key := range in {
 		switch key {
 		case ":authority", "content-type", "user-agent", "grpc-accept-encoding":

@@ -22,9 +22,8 @@ import (
 type Tracer interface {
 	// Begin is told that a leg begins. The context it returns is that of the call
 	// from there on, by which the legs of one call find each other. The leg may be
-	// nil, which says that nobody wants to see it. What the caller sent with the call
-	// is in the context: incoming metadata on the client's leg, outgoing metadata on
-	// a backend's.
+	// nil, which says that nobody wants to see it. The metadata that is sent to a
+	// backend is in the context of its leg, as outgoing metadata.
 	Begin(ctx context.Context, info LegInfo) (context.Context, Leg)
 }
 
@@ -34,6 +33,9 @@ type LegInfo struct {
 	Backend string // of a backend's leg, its name; see Primary
 	Primary bool   // the backend is the primary
 	Client  bool   // it is the client's leg
+	// Metadata is what the client sent, on its leg. Who wants to keep it must copy it
+	// before Begin returns.
+	Metadata metadata.MD
 }
 
 // A Leg is one leg of a call. Frames are the call's: who wants to keep one must
@@ -103,11 +105,12 @@ func (d *Director) trace(name string, ss grpc.ServerStream) *tracedServer {
 	if d.tracer == nil {
 		return nil
 	}
-	ctx, leg := d.tracer.Begin(ss.Context(), LegInfo{Method: name, Client: true})
+	in, _ := metadata.FromIncomingContext(ss.Context())
+	ctx, leg := d.tracer.Begin(ss.Context(), LegInfo{Method: name, Client: true, Metadata: in})
 	if leg == nil {
 		return nil
 	}
-	return &tracedServer{ServerStream: ss, ctx: ctx, leg: leg}
+	return &tracedServer{ServerStream: ss, ctx: ctx, leg: leg, sent: in}
 }
 
 // tracedServer shows what passes on a stream of a client.
@@ -115,6 +118,7 @@ type tracedServer struct {
 	grpc.ServerStream
 	ctx     context.Context
 	leg     Leg
+	sent    metadata.MD // by the client; nil when it was taken, see there
 	trailer metadata.MD
 }
 

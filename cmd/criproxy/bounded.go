@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -18,40 +17,47 @@ type boundedConn struct {
 	calls    atomic.Int64
 }
 
-// begin counts a call of a client until the function that it returns is called.
-func (c *boundedConn) begin(ctx context.Context, method string) (func(), error) {
+// begin counts a call of a client, if there is room for it, until end is called. Our own
+// calls are not counted: without them nobody knows how the backend is.
+func (c *boundedConn) begin(ctx context.Context, method string) (counted bool, err error) {
 	if holdOf(ctx) == nil {
-		return func() {}, nil // our own: without them nobody knows how the backend is
+		return false, nil
 	}
 	if n := c.calls.Add(1); n > c.maxCalls {
 		c.calls.Add(-1)
-		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in backends",
+		return false, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in backends",
 			method, c.name, c.maxCalls)
 	}
-	return sync.OnceFunc(func() { c.calls.Add(-1) }), nil
+	return true, nil
+}
+
+func (c *boundedConn) end(counted bool) {
+	if counted {
+		c.calls.Add(-1)
+	}
 }
 
 // Invoke does a unary call.
 func (c *boundedConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	end, err := c.begin(ctx, method)
+	counted, err := c.begin(ctx, method)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer c.end(counted)
 	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 }
 
 // NewStream opens a streaming call.
 func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	end, err := c.begin(ctx, method)
+	counted, err := c.begin(ctx, method)
 	if err != nil {
 		return nil, err
 	}
 	cs, err := c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 	if err != nil {
-		end()
+		c.end(counted)
 		return nil, err
 	}
-	context.AfterFunc(ctx, end) // which ends with the call, whatever becomes of the stream
+	context.AfterFunc(ctx, func() { c.end(counted) }) // which ends with the call, whatever becomes of the stream
 	return cs, nil
 }

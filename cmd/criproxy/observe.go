@@ -15,42 +15,46 @@ type observers []director.Tracer
 
 // Begin is for the director.
 func (o observers) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
-	legs := make(observedLeg, 0, len(o))
+	legs := &observedLeg{}
+	legs.all = legs.room[:0]
 	for _, t := range o {
 		var leg director.Leg
 		if ctx, leg = t.Begin(ctx, info); leg != nil {
-			legs = append(legs, leg)
+			legs.all = append(legs.all, leg)
 		}
 	}
-	if len(legs) == 0 {
+	if len(legs.all) == 0 {
 		return ctx, nil
 	}
 	return ctx, legs
 }
 
 // observedLeg is a leg that several want to see.
-type observedLeg []director.Leg
+type observedLeg struct {
+	all  []director.Leg
+	room [5]director.Leg // for all, so that both are one allocation
+}
 
-func (l observedLeg) Request(f *codec.Frame) {
-	for _, one := range l {
+func (l *observedLeg) Request(f *codec.Frame) {
+	for _, one := range l.all {
 		one.Request(f)
 	}
 }
 
-func (l observedLeg) Header(md metadata.MD) {
-	for _, one := range l {
+func (l *observedLeg) Header(md metadata.MD) {
+	for _, one := range l.all {
 		one.Header(md)
 	}
 }
 
-func (l observedLeg) Reply(f *codec.Frame) {
-	for _, one := range l {
+func (l *observedLeg) Reply(f *codec.Frame) {
+	for _, one := range l.all {
 		one.Reply(f)
 	}
 }
 
-func (l observedLeg) End(err error, trailer metadata.MD) {
-	for _, one := range l {
+func (l *observedLeg) End(err error, trailer metadata.MD) {
+	for _, one := range l.all {
 		one.End(err, trailer)
 	}
 }

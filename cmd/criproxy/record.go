@@ -67,10 +67,8 @@ func (r *recording) open() error {
 type tracer struct{ rec *capture.Recorder }
 
 func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
-	of := capture.LegInfo{Method: info.Method, Client: info.Client}
-	if info.Client {
-		of.Metadata, _ = metadata.FromIncomingContext(ctx)
-	} else {
+	of := capture.LegInfo{Method: info.Method, Client: info.Client, Metadata: info.Metadata}
+	if !info.Client {
 		of.Backend = director.Backend{Name: info.Backend}.String()
 		of.Metadata, _ = metadata.FromOutgoingContext(ctx)
 	}

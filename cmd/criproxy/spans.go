@@ -96,8 +96,7 @@ func (s *spans) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 		trace.WithAttributes(attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service), attribute.String("rpc.method", method)),
 	}
 	if info.Client {
-		md, _ := metadata.FromIncomingContext(ctx)
-		ctx = propagation.TraceContext{}.Extract(ctx, carrier(md))
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier(info.Metadata))
 	} else {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
 			return ctx, nil // a question of our own: no client waits for it
