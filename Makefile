@@ -9,12 +9,15 @@ VERSION ?= $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' 2>/dev/
 # All times in packages are that of the commit, so that two builds of one commit are the same bytes.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PROXY := bin/criproxy
+# Without the pages of gRPC's own tracing, which nobody is shown: they draw in text/template, for which the linker
+# keeps every method of every type. A seventh of the program.
+TAGS := grpcnotrace
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(PROXY): FORCE
-	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
+	go build -tags $(TAGS) -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
 .PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench soak fuzz chaos lint testbed testbed-down clean
 
@@ -29,7 +32,7 @@ NFPM := go tool -modfile=.ci/nfpm/go.mod nfpm package -f packaging/nfpm.yaml -t 
 BINARIES := $(ARCHS:%=$(DIST)/linux-%/criproxy)
 
 $(DIST)/linux-%/criproxy: FORCE
-	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $@ ./cmd/criproxy
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -tags $(TAGS) -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $@ ./cmd/criproxy
 
 dist: $(BINARIES) ## static binaries for amd64 and arm64, and their checksums, in dist
 	cd $(DIST) && for a in $(ARCHS); do cp -p linux-$$a/criproxy criproxy-$(VERSION)-linux-$$a; done

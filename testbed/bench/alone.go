@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -14,8 +15,12 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// alone measures what nobody else is compared with.
-func (h *harness) alone(ctx context.Context, r *report) error {
+// alone measures what nobody else is compared with, those of which the names match only.
+func (h *harness) alone(ctx context.Context, r *report, only *regexp.Regexp) error {
+	starts, memory := only.MatchString("cold start"), only.MatchString("memory")
+	if !starts && !memory {
+		return nil
+	}
 	info, err := os.Stat(h.program)
 	if err != nil {
 		return err
@@ -32,9 +37,14 @@ func (h *harness) alone(ctx context.Context, r *report) error {
 	}
 	c := contenders[slices.IndexFunc(contenders, func(c contender) bool { return c.name == two })]
 	c.command = criproxy() // as it comes, flight recorder and all
-	fmt.Fprintln(h.progress, "cold starts")
-	if err := h.coldStart(ctx, r, c, backends); err != nil {
-		return err
+	if starts {
+		fmt.Fprintln(h.progress, "cold starts")
+		if err := h.coldStart(ctx, r, c, backends); err != nil {
+			return err
+		}
+	}
+	if !memory {
+		return nil
 	}
 	p, err := h.startContender(ctx, c, backends)
 	if err != nil {

@@ -57,12 +57,17 @@ func container(backend string, i int) *runtimeapi.Container {
 	}
 }
 
-// replies are what a backend answers, ready to be sent.
-func replies(backend string, containers int) (map[string][]byte, error) {
+// listOf is the containers of a backend.
+func listOf(backend string, containers int) *runtimeapi.ListContainersResponse {
 	list := &runtimeapi.ListContainersResponse{}
 	for i := range containers {
 		list.Containers = append(list.Containers, container(backend, i))
 	}
+	return list
+}
+
+// replies are what a backend answers, ready to be sent.
+func replies(backend string, list *runtimeapi.ListContainersResponse) (map[string][]byte, error) {
 	first := container(backend, 0)
 	all := map[string][]byte{}
 	for name, m := range map[string]proto.Message{
@@ -91,17 +96,19 @@ func replies(backend string, containers int) (map[string][]byte, error) {
 }
 
 // serveBackend is the process of a backend: a runtime that answers at once, from memory. With -events a stream of
-// events never waits.
+// events never waits; with -encode each list is encoded.
 func serveBackend(args []string) error {
 	fs := flag.NewFlagSet("backend", flag.ContinueOnError)
 	name := fs.String("name", "one", "whose ids are its own")
 	socket := fs.String("socket", "", "where to listen")
 	containers := fs.Int("containers", 100, "how many there are")
 	flood := fs.Bool("events", false, "send events as fast as they are taken")
+	encode := fs.Bool("encode", false, "encode lists, instead of sending what is ready")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	all, err := replies(*name, *containers)
+	list := listOf(*name, *containers)
+	all, err := replies(*name, list)
 	if err != nil {
 		return err
 	}
@@ -125,6 +132,12 @@ func serveBackend(args []string) error {
 				return err
 			}
 			switch reply, has := all[method]; {
+			case *encode && method == "ListContainers":
+				f, err := codec.FrameOf(list)
+				if err != nil {
+					return err
+				}
+				return ss.SendMsg(f)
 			case method == "GetContainerEvents":
 				return sendEvents(ss, event, *flood)
 			case has:

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -50,31 +50,34 @@ func (h *harness) all(ctx context.Context) (*report, error) {
 		}
 		present = append(present, c)
 	}
-	groups := map[int][]work{}
-	var order []int
+	groups := map[node][]work{}
+	var order []node
 	for _, w := range works() {
 		if only.MatchString(w.name) {
-			if groups[w.containers] == nil {
-				order = append(order, w.containers)
+			if groups[w.node] == nil {
+				order = append(order, w.node)
 			}
-			groups[w.containers] = append(groups[w.containers], w)
+			groups[w.node] = append(groups[w.node], w)
 		}
 	}
-	for _, containers := range order {
-		if err := h.group(ctx, r, containers, groups[containers], present); err != nil {
+	for _, n := range order {
+		if err := h.group(ctx, r, n, groups[n], present); err != nil {
 			return nil, err
 		}
 	}
 	if h.among != "" {
 		return r, nil
 	}
-	if only.MatchString("start and memory") {
-		if err := h.alone(ctx, r); err != nil {
+	if only.MatchString("merging") {
+		if err := h.merging(ctx, r); err != nil {
 			return nil, err
 		}
 	}
+	if err := h.alone(ctx, r, only); err != nil {
+		return nil, err
+	}
 	if only.MatchString("a real kubelet") {
-		if err := h.node(ctx, r); err != nil {
+		if err := h.kubelet(ctx, r); err != nil {
 			return nil, err
 		}
 	}
@@ -87,29 +90,24 @@ func (h *harness) findCriproxy(ctx context.Context) error {
 		return nil
 	}
 	fmt.Fprintln(h.progress, "building criproxy")
-	h.program = filepath.Join(h.dir, "criproxy")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", h.program, "./cmd/criproxy")
+	h.program = filepath.Join(h.dir, "linux-"+runtime.GOARCH, "criproxy")
+	build := exec.CommandContext(ctx, "make", "DIST="+h.dir, h.program)
 	build.Dir = ".."
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building criproxy (run this in the folder testbed, or say -criproxy): %w\n%s", err, out)
 	}
 	return nil
 }
 
-// group does works on nodes with a number of containers.
-func (h *harness) group(ctx context.Context, r *report, containers int, ws []work, contenders []contender) error {
-	var flags []string
-	if ws[0].stream {
-		flags = []string{"-events"}
-	}
+// group does works on nodes that are alike.
+func (h *harness) group(ctx context.Context, r *report, node node, ws []work, contenders []contender) error {
 	var backends [3]string // one with all, and two with half of them each
 	for i, name := range []string{"one", "left", "two"} {
-		n := containers
+		n := node.containers
 		if i > 0 {
-			n = containers - containers/2
+			n -= n / 2
 		}
-		b, err := h.startBackend(ctx, name, n, flags...)
+		b, err := h.startBackend(ctx, name, n, node.flags()...)
 		if err != nil {
 			return err
 		}

@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.IntVar(&o.rounds, "rounds", 7, "how often each contender gets its turn at each work")
 	fs.DurationVar(&o.time, "time", time.Second, "how long a turn is")
-	fs.StringVar(&o.only, "only", "", "leave out what does not match this `REGEXP`: works, \"start and memory\", \"a real kubelet\"")
+	fs.StringVar(&o.only, "only", "", "leave out what does not match this `REGEXP`: works, \"merging\", \"cold start\", \"memory\", \"a real kubelet\"")
 	fs.StringVar(&o.among, "among", "", "leave out the contenders that do not match this `REGEXP`")
 	fs.StringVar(&o.out, "out", "", "the Markdown file between whose marks the tables go; its plot goes beside it")
 	fs.StringVar(&o.json, "json", "", "a file for all figures, for programs")

@@ -17,9 +17,9 @@ const (
 	nodeWatch = time.Minute
 )
 
-// node measures what criproxy uses on a node with a real kubelet that looks after pods on a real containerd, when
+// kubelet measures what criproxy uses on a node with a real kubelet that looks after pods on a real containerd, when
 // nothing happens to them. It needs what the testbed needs.
-func (h *harness) node(ctx context.Context, r *report) (err error) {
+func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	if reasons := testbed.Requirements(); len(reasons) > 0 {
 		r.absent = append(r.absent, "a real kubelet ("+errors.Join(reasons...).Error()+")")
 		return nil

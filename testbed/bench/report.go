@@ -138,8 +138,11 @@ func (r *report) targets() []target {
 		all = append(all, atMost("list of 2 × 400, merged and rewritten: p50, by a direct list of 800", 1.15, r.ratio(*f, direct, p50)),
 			atMost("list of 2 × 400, merged and rewritten: CPU, by grpc-proxy's for a list of 800 unread", 0.4, r.ratio(*f, stock, cpuPerCall)))
 	}
+	if f := r.find("list of 800, encoded and decoded", two); f != nil {
+		all = append(all, atMost("the same, if runtimes encode it and the client decodes it, as real ones do: p50, by a direct one's", 1.15, r.ratio(*f, direct, p50)))
+	}
 	if lo, hi := r.costs(); hi > 0 {
-		all = append(all, atMost("cost of a container in a merged list of 100 to 10000: most by least", 1.2, hi/lo))
+		all = append(all, atMost("cost of a container in a merged list of 100 to 10000, call and all: most by least", 1.2, hi/lo))
 	}
 	return append(all, r.alone...)
 }

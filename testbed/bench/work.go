@@ -18,14 +18,28 @@ import (
 
 // A work is something that clients do again and again.
 type work struct {
-	name       string
-	clients    int // at the same time, on one connection, as kubelet's
-	containers int // of the node
-	method     string
+	name    string
+	clients int // at the same time, on one connection, as kubelet's
+	node    node
+	method  string
+	every   time.Duration // a client makes a call so often; zero: one after the other
 	// request is what to ask. A contender with two backends is asked about one of the second.
 	request func(c contender) proto.Message
 	stream  bool // a message is a call
 	bytes   int  // a reply has at least so many, or something is wrong
+}
+
+// A node is what the backends have.
+type node struct {
+	containers int
+	events     bool // there are always more
+	// encoded: each list is encoded by the backend and decoded by the client, as it is by real ones.
+	encoded bool
+}
+
+// flags are those of a backend.
+func (n node) flags() []string {
+	return []string{fmt.Sprintf("-events=%t", n.events), fmt.Sprintf("-encode=%t", n.encoded)}
 }
 
 func aboutOne(c contender) string {
@@ -44,17 +58,22 @@ func works() []work {
 	list := func(contender) proto.Message { return &runtimeapi.ListContainersRequest{} }
 	var all []work
 	for _, n := range []int{1, 16, 64} {
-		all = append(all, work{name: fmt.Sprintf("status, %d at once", n), clients: n, containers: 100,
+		all = append(all, work{name: fmt.Sprintf("status, %d at once", n), clients: n, node: node{containers: 100},
 			method: runtimeapi.RuntimeService_ContainerStatus_FullMethodName, request: status, bytes: 500})
 	}
-	all = append(all, work{name: "exec with 15 MiB of output", clients: 1, containers: 100,
+	// As often as a kubelet calls, and as far apart: nothing is in the caches any more.
+	all = append(all, work{name: "status, 20 a second", clients: 1, node: node{containers: 100}, every: 50 * time.Millisecond,
+		method: runtimeapi.RuntimeService_ContainerStatus_FullMethodName, request: status, bytes: 500})
+	all = append(all, work{name: "exec with 15 MiB of output", clients: 1, node: node{containers: 100},
 		method:  runtimeapi.RuntimeService_ExecSync_FullMethodName,
 		request: func(c contender) proto.Message { return &runtimeapi.ExecSyncRequest{ContainerId: aboutOne(c)} }, bytes: bigOutput})
 	for _, n := range []int{100, 800, 1000, 10000} {
-		all = append(all, work{name: fmt.Sprintf("list of %d", n), clients: 1, containers: n,
+		all = append(all, work{name: fmt.Sprintf("list of %d", n), clients: 1, node: node{containers: n},
 			method: runtimeapi.RuntimeService_ListContainers_FullMethodName, request: list, bytes: n * 800})
 	}
-	return append(all, work{name: "events", clients: 1, containers: 1, method: runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
+	all = append(all, work{name: "list of 800, encoded and decoded", clients: 1, node: node{containers: 800, encoded: true},
+		method: runtimeapi.RuntimeService_ListContainers_FullMethodName, request: list, bytes: 800 * 800})
+	return append(all, work{name: "events", clients: 1, node: node{containers: 1, events: true}, method: runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
 		request: func(contender) proto.Message { return &runtimeapi.GetEventsRequest{} }, stream: true, bytes: 500})
 }
 
@@ -107,6 +126,10 @@ func (h *harness) turn(ctx context.Context, w work, r *running, cc *grpc.ClientC
 				errs[i] = do()
 				now := time.Now()
 				took[i] = append(took[i], now.Sub(last))
+				if w.every > 0 {
+					time.Sleep(time.Until(last.Add(w.every)))
+					now = time.Now()
+				}
 				last = now
 			}
 		})
@@ -134,6 +157,11 @@ func unary(ctx context.Context, cc *grpc.ClientConn, w work, request []byte) fun
 			return err
 		}
 		defer reply.Free()
+		if w.node.encoded {
+			if err := proto.Unmarshal(reply.Bytes(), &runtimeapi.ListContainersResponse{}); err != nil {
+				return err
+			}
+		}
 		return w.check(&reply)
 	}
 }
