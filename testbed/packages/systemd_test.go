@@ -23,7 +23,8 @@ type machine struct {
 	pid int // of systemd
 }
 
-func boot(t testing.TB) *machine {
+// boot starts one; with may add files to its /usr and /etc before.
+func boot(t testing.TB, with ...func(dir string)) *machine {
 	t.Helper()
 	needs(t, "dpkg-deb", "unshare", "nsenter", "systemctl", "systemd-analyze")
 	deb := file(t, 1, "deb")
@@ -35,6 +36,9 @@ func boot(t testing.TB) *machine {
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.MkdirAll(filepath.Join(pkg, "usr/local/bin"), 0o755))
 	require.NoError(t, os.Symlink("/usr/bin/criproxy", filepath.Join(pkg, "usr/local/bin/criproxy"))) // where the predecessor's unit has it
+	for _, add := range with {
+		add(pkg)
+	}
 
 	cgroup := "/sys/fs/cgroup"
 	if _, err := os.Stat(cgroup + "/cgroup.procs"); err != nil {

@@ -1,0 +1,122 @@
+package packages
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// withKubelet puts on a machine what the packages of kubelet and kubeadm, and kubeadm join, leave there, our drop-in, and a
+// script for kubelet. The units in enabled are started when the machine boots.
+func withKubelet(t *testing.T, enabled ...string) func(dir string) {
+	source, err := testbed.SourceDir()
+	require.NoError(t, err)
+	return func(dir string) {
+		for to, from := range map[string]string{
+			"usr/bin/kubelet":                                       "testdata/kubelet/kubelet",
+			"etc/systemd/system/kubelet.service":                    "testdata/kubelet/kubelet.service",
+			"etc/systemd/system/kubelet.service.d/10-kubeadm.conf":  "testdata/kubelet/10-kubeadm.conf",
+			"etc/systemd/system/kubelet.service.d/20-criproxy.conf": filepath.Join(source, "../packaging/kubelet/20-criproxy.conf"),
+		} {
+			data, err := os.ReadFile(from)
+			require.NoError(t, err)
+			require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(to)), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, to), data, 0o755))
+		}
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "etc/default"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "etc/default/kubelet"), []byte("KUBELET_EXTRA_ARGS=\n"), 0o644))
+		wants := filepath.Join(dir, "etc/systemd/system/multi-user.target.wants")
+		require.NoError(t, os.MkdirAll(wants, 0o755))
+		for _, unit := range enabled {
+			at := "/usr/lib/systemd/system/"
+			if unit == "kubelet.service" {
+				at = "/etc/systemd/system/"
+			}
+			require.NoError(t, os.Symlink(at+unit, filepath.Join(wants, unit)))
+		}
+	}
+}
+
+// kubelet returns how kubelet was started, each time.
+func (m *machine) kubelet() (starts []string) {
+	data, _ := os.ReadFile(m.at("/run/kubelet.log")) // missing until it is started
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	for i := 0; i+1 < len(lines); i += 2 {
+		starts = append(starts, lines[i]+": "+lines[i+1])
+	}
+	return starts
+}
+
+func (m *machine) of(unit, property string) string {
+	m.Helper()
+	return m.run("systemctl", "show", "-p", property, "--value", unit)
+}
+
+func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
+	for _, enabled := range [][]string{
+		{"kubelet.service", "criproxy.service"},
+		{"kubelet.service", "criproxy.socket"},
+		{"kubelet.service"}, // which wants criproxy by our drop-in
+	} {
+		t.Run(strings.Join(enabled, " "), func(t *testing.T) {
+			m := boot(t, withKubelet(t, enabled...))
+			m.eventually("kubelet runs", func() bool { return len(m.kubelet()) == 1 })
+			const flags = "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf" +
+				" --config=/var/lib/kubelet/config.yaml --container-runtime-endpoint=unix:///run/criproxy.sock"
+			assert.Equal(t, []string{flags + ": criproxy serves"}, m.kubelet())
+			started := func(unit, property string) int {
+				at, err := strconv.Atoi(m.of(unit, property+"TimestampMonotonic"))
+				require.NoError(t, err)
+				return at
+			}
+			assert.Less(t, started("criproxy.service", "ActiveEnter"), started("kubelet.service", "ExecMainStart"))
+
+			pid := m.show("MainPID")
+			m.run("systemctl", "restart", "criproxy.service")
+			m.run("systemctl", "kill", "--kill-who=main", "-s", "USR2", "criproxy.service")
+			m.eventually("it has handed over", func() bool { return m.show("MainPID") != pid })
+			pid = m.show("MainPID")
+			m.run("kill", "-9", pid)
+			m.eventually("it is started again", func() bool { return m.show("MainPID") != pid && m.show("SubState") == "running" })
+			m.run("systemctl", "stop", "criproxy.service")
+			assert.Equal(t, "running", m.of("kubelet.service", "SubState"))
+			assert.Len(t, m.kubelet(), 1, "it was started again")
+
+			m.run("systemctl", "restart", "kubelet.service")
+			m.eventually("kubelet runs", func() bool { return len(m.kubelet()) == 2 })
+			assert.Equal(t, flags+": criproxy serves", m.kubelet()[1], "it brings criproxy with it")
+		})
+	}
+}
+
+// What kubeadm join and an administrator have written stays, and the endpoint is ours all the same.
+func TestKubeletsDropInLeavesOtherFlagsAndHasTheLastWord(t *testing.T) {
+	m := boot(t, withKubelet(t))
+	require.NoError(t, os.MkdirAll(m.at("/var/lib/kubelet"), 0o755))
+	require.NoError(t, os.WriteFile(m.at("/var/lib/kubelet/kubeadm-flags.env"),
+		[]byte(`KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --node-labels=a=b"`+"\n"), 0o644))
+	require.NoError(t, os.WriteFile(m.at("/etc/default/kubelet"), []byte("KUBELET_EXTRA_ARGS=--node-ip=192.0.2.1\n"), 0o644))
+	m.run("systemctl", "start", "kubelet.service")
+	m.eventually("kubelet runs", func() bool { return len(m.kubelet()) == 1 })
+	started := m.kubelet()[0]
+	assert.Contains(t, started, " --node-labels=a=b --node-ip=192.0.2.1 ")
+	endpoints := strings.Split(started, "--container-runtime-endpoint=")
+	assert.Equal(t, "unix:///run/criproxy.sock: criproxy serves", endpoints[len(endpoints)-1])
+}
+
+// A criproxy that cannot start, here for a mistake in its configuration, must not keep kubelet from starting, or
+// from starting again: what kubelet says of its runtime is how people learn of it.
+func TestKubeletStartsWithoutACriproxyThatCannot(t *testing.T) {
+	m := boot(t, withKubelet(t))
+	require.NoError(t, os.WriteFile(m.at("/etc/criproxy/config.yaml"), []byte("listne: /run/criproxy.sock\n"), 0o644))
+	m.run("systemctl", "start", "kubelet.service")
+	m.eventually("kubelet runs", func() bool { return len(m.kubelet()) == 1 })
+	assert.Contains(t, m.kubelet()[0], "criproxy does not serve")
+}
