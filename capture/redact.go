@@ -228,13 +228,14 @@ func (w *redactWalk) message(n *secretNode, b []byte, depth int) bool {
 				return w.cutOff(b)
 			}
 			body := b[k:]
-			if size > uint64(len(body)) {
+			whole := size <= uint64(len(body))
+			if !whole {
 				if !w.cut {
 					return false
 				}
 				size = uint64(len(body))
 			}
-			if !w.field(n, f, body[:size], depth) {
+			if !w.field(n, f, body[:size], whole, depth) {
 				return false
 			}
 			b = body[size:]
@@ -257,21 +258,22 @@ func (w *redactWalk) message(n *secretNode, b []byte, depth int) bool {
 	return true
 }
 
-// cutOff overwrites the rest of a message whose end is not there.
+// cutOff overwrites the rest of a message whose end is not there: what it was going to be
+// cannot be told.
 func (w *redactWalk) cutOff(b []byte) bool {
-	fill(b)
+	w.fill(b)
 	return w.cut
 }
 
-// field redacts the content of a length-delimited field.
-func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, depth int) bool {
+// field redacts the content of a length-delimited field, which is whole or has been cut off.
+func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, whole bool, depth int) bool {
 	switch {
 	case f == nil:
 		if n.all {
 			w.fill(body)
 		}
 	case f.entry != nil:
-		return w.mapEntry(f.entry, body, depth)
+		return w.mapEntry(f.entry, body, whole, depth)
 	case f.secret:
 		w.fill(body)
 	case f.into != nil:
@@ -280,10 +282,10 @@ func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, depth int
 	return true
 }
 
-func (w *redactWalk) mapEntry(m *secretMap, entry []byte, depth int) bool {
+func (w *redactWalk) mapEntry(m *secretMap, entry []byte, whole bool, depth int) bool {
 	f := m.some
 	if m.secret != nil {
-		if key, _, _ := codec.MapEntry(entry); m.secret(key) {
+		if key, _, _ := codec.MapEntry(entry); !whole || m.secret(key) { // the key may be what is missing
 			f = m.all
 		}
 	}
@@ -298,7 +300,7 @@ func (w *redactWalk) mapEntry(m *secretMap, entry []byte, depth int) bool {
 		}
 		if num == 2 && typ == protowire.BytesType {
 			value, _ := protowire.ConsumeBytes(b[tag:])
-			if !w.field(&secretNode{}, f, value, depth) {
+			if !w.field(&secretNode{}, f, value, true, depth) {
 				return false
 			}
 		} else if num == 2 && f.secret {
