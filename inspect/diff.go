@@ -90,9 +90,10 @@ func (p *Printer) PrintDiff(c *Call, order []string) {
 	var b []byte
 	diffs := p.Diff(c, order)
 	for _, d := range diffs {
+		d.Backend = Tame(d.Backend)
 		if d.Method[0] != "" {
 			b = fmt.Appendf(b, "    method, to %s\n", d.Backend)
-			b = p.change(b, strings.TrimPrefix(d.Method[0], "/"), strings.TrimPrefix(d.Method[1], "/"))
+			b = p.change(b, Tame(strings.TrimPrefix(d.Method[0], "/")), Tame(strings.TrimPrefix(d.Method[1], "/")))
 		}
 		for _, ch := range d.Request {
 			b = fmt.Appendf(b, "    > %s, to %s\n", ch.Path, d.Backend)

@@ -131,7 +131,7 @@ func (p *Printer) line(c *Call, streamed string) {
 	if n := c.Front().Replies.Count; c.stream && streamed == "" {
 		status += fmt.Sprintf(" after %d messages", n)
 	}
-	backends := strings.Join(c.Backends(), ",")
+	backends := Tame(strings.Join(c.Backends(), ","))
 	if backends == "" {
 		backends = "-"
 	}
@@ -179,7 +179,7 @@ func (p *Printer) leg(b []byte, c *Call, l *Leg) []byte {
 	if l.Number == 0 && c.Peer.PID != 0 {
 		name += fmt.Sprintf(" (process %d, user %d)", c.Peer.PID, c.Peer.UID)
 	} else if l.Number != 0 {
-		name = "backend " + l.Backend
+		name = "backend " + Tame(l.Backend)
 	}
 	b = fmt.Appendf(b, "  %s  %s\n", p.colour(bold, name), Tame(strings.TrimPrefix(l.Method, "/")))
 	if l.Timeout > 0 {

@@ -88,10 +88,10 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 			return err
 		}
 	} else {
-		r.print(out)
+		r.print(tame{out})
 		printChanges(out, r.Changes, r.ChangesUnknown)
 		if r.Drift != nil {
-			r.Drift.print(out)
+			r.Drift.print(tame{out})
 		}
 	}
 	if len(r.Errors) > 0 {

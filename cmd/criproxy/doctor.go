@@ -57,7 +57,7 @@ func examineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 			return err
 		}
 	} else {
-		d.print(out)
+		d.print(tame{out})
 	}
 	if len(d.Findings) > 0 && d.Findings[0].Level == doctor.Error {
 		return errReported

@@ -10,8 +10,8 @@ import (
 )
 
 // show is a subcommand that shows what a running criproxy has at the path of its name on
-// the admin socket: by print, or as it is, for programs.
-func show[T any](ctx context.Context, name, about string, args []string, out io.Writer, print func(*T)) error {
+// the admin socket: by print, to a terminal, or as it is, for programs.
+func show[T any](ctx context.Context, name, about string, args []string, out io.Writer, print func(io.Writer, *T)) error {
 	fs := flag.NewFlagSet("criproxy "+name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	path := fs.String("admin", DefaultAdmin, "")
@@ -38,6 +38,6 @@ func show[T any](ctx context.Context, name, about string, args []string, out io.
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		return fmt.Errorf("reading the answer of criproxy at %s: %w", *path, err)
 	}
-	print(&answer)
+	print(tame{out}, &answer)
 	return nil
 }

@@ -25,7 +25,7 @@ func (a *admin) serveHooks(plugins *hook.Plugins) {
 // showHooks is the subcommand that shows the plugins of a running criproxy.
 func showHooks(ctx context.Context, args []string, out, _ io.Writer) error {
 	about := "shows the plugins of a running criproxy: how they are, at which points\nthey are asked, what came of it, and their last errors."
-	return show(ctx, "hooks", about, args, out, func(state *hook.State) { printHooks(out, state) })
+	return show(ctx, "hooks", about, args, out, printHooks)
 }
 
 func printHooks(out io.Writer, s *hook.State) {

@@ -12,7 +12,7 @@ import (
 // showStatus is the subcommand that shows how a running criproxy is doing.
 func showStatus(ctx context.Context, args []string, out, _ io.Writer) error {
 	about := "shows how a running criproxy is doing: its sockets, the runtimes with what they\nhave, the plugins, the latest errors that clients got, and the configuration."
-	return show(ctx, "status", about, args, out, func(r *statusReport) { r.print(out, time.Now()) })
+	return show(ctx, "status", about, args, out, func(out io.Writer, r *statusReport) { r.print(out, time.Now()) })
 }
 
 // print shows the report to people, as of now.

@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -102,5 +106,22 @@ func TestStatusOfASingleRuntimeSaysWhyItCannotBeReached(t *testing.T) {
 	eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready })
 	assert.Equal(t, 0, *r.Backends[0].Pods)
 	assert.Empty(t, r.Backends[0].Error)
+	p.end()
+}
+
+// Errors are in the words of runtimes and clients, and who looks is root.
+func TestWhatIsShownDoesNotCommandTheTerminal(t *testing.T) {
+	p := newProcess(t)
+	p.runtimes[0].when(failing(status.Error(codes.NotFound, "no such\r\x1b[1A\u009b2Jcontainer"), "StartContainer"))
+	p.launch()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	_, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: "7f"})
+	require.ErrorContains(t, err, "container", "the client gets it as it is")
+	text, r := p.status()
+	require.NotEmpty(t, r.Errors)
+	require.Contains(t, r.Errors[0].Message, "\x1b[1A")
+	assert.Contains(t, text, "[1A 2Jcontainer")
+	bad := strings.IndexFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' })
+	assert.Negative(t, bad, "%q", text)
 	p.end()
 }
