@@ -32,7 +32,7 @@ func parseStreamURL(s string) (streamBase, error) {
 // complete is a [director.Edit].
 func (base streamBase) complete(dst, value []byte) ([]byte, error) {
 	u, err := url.Parse(string(value))
-	if err != nil || len(value) == 0 {
+	if err != nil || len(value) == 0 || u.Opaque != "" { // as "localhost:35000/exec" is
 		return append(dst, value...), nil // not ours to judge
 	}
 	wildcard := false
