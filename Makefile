@@ -19,7 +19,7 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -tags $(TAGS) -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench soak fuzz chaos lint testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench soak fuzz chaos mutants lint testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -79,7 +79,7 @@ FUZZTIME ?= 20s
 fuzz: ## each fuzz target for FUZZTIME
 	@for p in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$p || exit 1; \
 	  done; \
 	done
 
@@ -87,6 +87,9 @@ CHAOS_SEED ?= 1
 CHAOS_STEPS ?= 100
 chaos: ## inject faults, drawn by CHAOS_SEED, CHAOS_STEPS of them, and report to docs/chaos.md
 	go test ./cmd/criproxy -run '^(TestChaos|TestTheInvariantsOfChaos.*)$$' -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.report=$(CURDIR)/docs/chaos.md
+
+mutants: ## break the code on purpose, one thing after another, and see the tests notice: docs/robustness.md
+	go run ./internal/mutants -report docs/robustness.md
 
 lint: ## what CI asks for besides the tests
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }

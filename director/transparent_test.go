@@ -205,7 +205,11 @@ func TestTheDeadlineAndTheEndOfAClientReachTheBackends(t *testing.T) {
 				if how == "cancel" {
 					cancel()
 				}
-				<-ended
+				select {
+				case <-ended:
+				case <-time.After(30 * time.Second):
+					require.Fail(t, "the call goes on at the backend")
+				}
 				err = cs.RecvMsg(&codec.Frame{})
 				assert.Equal(t, map[string]codes.Code{"deadline": codes.DeadlineExceeded, "cancel": codes.Canceled}[how], status.Code(err))
 			})

@@ -312,9 +312,11 @@ func TestCallsUnderWayEndWithUnavailableWhenTheBackendGoesDown(t *testing.T) {
 			return hang(ctx, method)
 		}
 	})
-	go func() { errs <- w.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{}) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // rather than hang with it
+	defer cancel()
+	go func() { errs <- w.Invoke(ctx, muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{}) }()
 	go func() {
-		cs, err := w.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"))
+		cs, err := w.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"))
 		if err == nil {
 			_ = cs.SendMsg(&codec.Frame{})
 			err = cs.RecvMsg(&codec.Frame{})
@@ -326,6 +328,7 @@ func TestCallsUnderWayEndWithUnavailableWhenTheBackendGoesDown(t *testing.T) {
 		assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
 		assert.Contains(t, err.Error(), "backend beta.io is down since")
 	}
+	assert.NoError(t, ctx.Err(), "they have not just run into their deadlines")
 	assert.False(t, w.State().Up)
 	<-started
 }

@@ -661,35 +661,43 @@ func TestWhatIsKnownIsNeverOlderThanWhatAClientWasTold(t *testing.T) {
 // for newer than it is either.
 func TestALateAnswerUndoesNothing(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nil)
-	p := n.run(1, "db", 1)
-	n.known()
-	m := n.runtimes[1]
-	held, release := make(chan bool, 1), make(chan struct{})
-	m.FaultAfter(func(_ context.Context, _ string, request any) error {
-		if r, ok := request.(*runtimeapi.ListContainersRequest); ok && r.GetFilter().GetId() != "" {
-			held <- true
-			<-release
-		}
-		return nil
-	})
-	late := make(chan []proto.Message)
-	go func() {
-		got, err := listContainers(&runtimeapi.ContainerFilter{Id: p.containers[0]}).unary(n)
-		assert.NoError(t, err)
-		late <- got
-	}()
-	<-held // it says that the container runs
-	_, err := n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: p.containers[0]})
-	require.NoError(t, err)
-	n.known()
-	close(release)
-	require.Len(t, <-late, 1)
-	m.kill()
-	got, err := listContainers(nil).unary(n)
-	require.NoError(t, err)
-	require.Len(t, got, 1)
-	assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, got[0].(*runtimeapi.Container).GetState())
+	for name, filter := range map[string]func(p *pod) *runtimeapi.ContainerFilter{
+		"of one": func(p *pod) *runtimeapi.ContainerFilter { return &runtimeapi.ContainerFilter{Id: p.containers[0]} },
+		"of all": func(*pod) *runtimeapi.ContainerFilter { return &runtimeapi.ContainerFilter{} }, // our own requests have none
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, nil)
+			p := n.run(1, "db", 1)
+			n.known()
+			m := n.runtimes[1]
+			held, release := make(chan bool, 1), make(chan struct{})
+			m.FaultAfter(func(_ context.Context, _ string, request any) error {
+				if r, ok := request.(*runtimeapi.ListContainersRequest); ok && r.GetFilter() != nil {
+					held <- true
+					<-release
+				}
+				return nil
+			})
+			late := make(chan []proto.Message)
+			go func() {
+				got, err := listContainers(filter(p)).unary(n)
+				assert.NoError(t, err)
+				late <- got
+			}()
+			<-held // it says that the container runs
+			_, err := n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: p.containers[0]})
+			require.NoError(t, err)
+			n.known()
+			close(release)
+			require.Len(t, <-late, 1)
+			m.kill()
+			got, err := listContainers(nil).unary(n)
+			require.NoError(t, err)
+			require.Len(t, got, 1)
+			assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, got[0].(*runtimeapi.Container).GetState())
+		})
+	}
 }
 
 // cutName returns the runtime of an id in front, and its own name for it.

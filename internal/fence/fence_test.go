@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"internal/muxtest":    {"codec", "rewrite", "director"}, // for tests only
 	"internal/fence":      {},
 	"internal/doctor":     {},
+	"internal/mutants":    {}, // a command, for make mutants
 	"cmd/criproxy":        {"internal/doctor", "codec", "known", "director", "drift", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/contain", "internal/trust"},
 }
 

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// A mutant is one change of a source that breaks something that must hold. As a file it
+// is a txtar: one sentence that says what is broken, then
+//
+//	file: director/fanout.go      what is changed
+//	package: ./cmd/criproxy       whose tests are to notice; without it, that of the file
+//	tests: TestA TestB            each of which must fail
+//	run: TestC                    what is run besides
+//	-- old --                     lines that the file has once
+//	-- new --                     what they become
+//
+// The test TestMain is the package itself, which fails although all tests pass: it looks
+// for goroutines that they leave.
+type mutant struct {
+	name     string
+	broken   string
+	file     string
+	pkg      string
+	tests    []string
+	run      []string
+	old, new []byte
+}
+
+// read returns the mutants of a folder, in the order of their names. Its error names
+// every mistake.
+func read(dir fs.FS) ([]mutant, error) {
+	files, err := fs.Glob(dir, "*.txtar")
+	if err != nil {
+		return nil, err
+	}
+	var all []mutant
+	var errs []error
+	for _, file := range files {
+		data, err := fs.ReadFile(dir, file)
+		if err != nil {
+			return nil, err
+		}
+		m, err := parse(strings.TrimSuffix(file, ".txtar"), data)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", file, err))
+		}
+		all = append(all, m)
+	}
+	if len(all) == 0 {
+		errs = append(errs, errors.New("there are no mutants here; run this in the root of the repository"))
+	}
+	return all, errors.Join(errs...)
+}
+
+func parse(name string, data []byte) (mutant, error) {
+	m := mutant{name: name}
+	a := txtar.Parse(data)
+	for line := range strings.Lines(string(a.Comment)) {
+		key, value, isKey := strings.Cut(strings.TrimSpace(line), ": ")
+		switch {
+		case key == "":
+		case !isKey && m.broken == "":
+			m.broken = key
+		case key == "file":
+			m.file = value
+		case key == "package":
+			m.pkg = value
+		case key == "tests":
+			m.tests = strings.Fields(value)
+		case key == "run":
+			m.run = strings.Fields(value)
+		default:
+			return m, fmt.Errorf("%q is neither the one sentence nor file, package, tests or run", key)
+		}
+	}
+	for _, f := range a.Files {
+		switch f.Name {
+		case "old":
+			m.old = f.Data
+		case "new":
+			m.new = f.Data
+		default:
+			return m, fmt.Errorf("there is a part %q; want old and new", f.Name)
+		}
+	}
+	if m.broken == "" || m.file == "" || len(m.tests) == 0 || len(m.old) == 0 || bytes.Equal(m.old, m.new) {
+		return m, errors.New("want a sentence, file, tests, old and, different from it, new")
+	}
+	if m.pkg == "" {
+		m.pkg = "./" + path.Dir(m.file)
+	}
+	return m, nil
+}
+
+// apply returns the file as the mutant has it; root is where the repository is.
+func (m mutant) apply(root string) ([]byte, error) {
+	source, err := os.ReadFile(filepath.Join(root, m.file))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.name, err)
+	}
+	if n := bytes.Count(source, m.old); n != 1 {
+		return nil, fmt.Errorf("%s: %s has the old lines %d times, want once; change %s/%s.txtar as the source has changed", m.name, m.file, n, folder, m.name)
+	}
+	return bytes.Replace(source, m.old, m.new, 1), nil
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// make mutants runs them, which takes minutes. That each can still be made is looked at
+// with every change.
+func TestEachMutantCanBeMadeOfTheSourceAsItIs(t *testing.T) {
+	all, err := read(os.DirFS("testdata"))
+	require.NoError(t, err)
+	for _, m := range all {
+		_, err := m.apply(root)
+		assert.NoError(t, err)
+	}
+}
+
+func TestTheDocsHaveTheTableOfTheseMutants(t *testing.T) {
+	all, err := read(os.DirFS("testdata"))
+	require.NoError(t, err)
+	data, err := os.ReadFile(filepath.Join(root, "docs/robustness.md"))
+	require.NoError(t, err)
+	assert.Contains(t, string(data), tableBegin+table(all)+tableEnd, "make mutants")
+}
+
+// module writes a module with a function, which one test looks at and one does not.
+func module(t *testing.T) runner {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.com/double\n\ngo 1.24\n",
+		"double.go": `package double
+
+func Double(n int) int {
+	return 2 * n
+}
+`,
+		"double_test.go": `package double
+
+import "testing"
+
+func TestTwoBecomesFour(t *testing.T) {
+	if Double(2) != 4 {
+		t.Fail()
+	}
+}
+
+func TestItDoesNotPanic(*testing.T) { Double(2) }
+`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return runner(dir)
+}
+
+func made(t *testing.T, text string) []mutant {
+	all, err := read(fstest.MapFS{"it.txtar": {Data: []byte(text)}})
+	require.NoError(t, err)
+	return all
+}
+
+func TestAMutantIsNoticedOrItIsAnError(t *testing.T) {
+	const triple = "It triples.\nfile: double.go\n"
+	const change = "-- old --\n\treturn 2 * n\n-- new --\n"
+	for name, c := range map[string]struct{ text, want string }{
+		"noticed":             {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", ""},
+		"not noticed":         {triple + "tests: TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
+		"noticed by one":      {triple + "tests: TestTwoBecomesFour TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
+		"noticed by no other": {triple + "tests: TestMain\nrun: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", "not noticed by TestMain"},
+		"does not compile":    {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn three\n", "does not compile"},
+		"no such test":        {triple + "tests: TestIt\n" + change + "\treturn 3 * n\n", "no test TestIt"},
+		"no such lines":       {triple + "tests: TestTwoBecomesFour\n-- old --\n\treturn n + n\n-- new --\n", "has the old lines 0 times"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := module(t).run(made(t, c.text), io.Discard)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func TestMutantsThatCannotBeReadAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"It.\nfile: f.go\ntests: TestA\n-- old --\na\n-- new --\na\n":    "different from it",
+		"It.\ntests: TestA\n-- old --\na\n-- new --\n":                   "want a sentence, file",
+		"It.\nfile: f.go\nteets: TestA\n-- old --\na\n-- new --\n":       `"teets" is neither`,
+		"It.\nfile: f.go\ntests: TestA\n-- olde --\na\n-- new --\n":      `a part "olde"`,
+		"It.\nAnd it.\nfile: f.go\ntests: TestA\n-- old --\n-- new --\n": `"And it." is neither`,
+	} {
+		_, err := read(fstest.MapFS{"it.txtar": {Data: []byte(text)}})
+		assert.ErrorContains(t, err, want)
+	}
+	_, err := read(fstest.MapFS{})
+	assert.ErrorContains(t, err, "no mutants here")
+}
