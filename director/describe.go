@@ -92,21 +92,21 @@ func (t *table) translated(p *rewrite.Plan) []Translated {
 // neither gives a kind nor calls harmless, as "Message.field", each once. An id
 // among them would leak from one backend to another.
 func Unclassified(p *Profile, s *codec.Schema) ([]string, error) {
-	methods := described(p, s)
+	all := messages(described(p, s))
 	byName := map[string]rewrite.Class{}
 	for _, class := range p.Fields {
 		byName[class] = 1
 	}
-	known, err := classify(p, methods, byName)
+	known, err := classify(p, all, byName)
 	if err != nil {
 		return nil, err
 	}
-	harmless, err := classify(&Profile{Fields: p.harmless()}, methods, map[string]rewrite.Class{"": 1})
+	harmless, err := classify(&Profile{Fields: p.harmless()}, all, map[string]rewrite.Class{"": 1})
 	if err != nil {
 		return nil, err
 	}
 	var found []string
-	for _, md := range rewrite.Reachable(roots(methods)) {
+	for _, md := range all.All() {
 		if md.IsMapEntry() {
 			continue // a map is the field that holds it
 		}
@@ -149,7 +149,7 @@ func Kinds(p *Profile, s *codec.Schema) (func(protoreflect.FieldDescriptor) stri
 			names = append(names, kind)
 		}
 	}
-	classes, err := classify(p, described(p, s), byName)
+	classes, err := classify(p, messages(described(p, s)), byName)
 	if err != nil {
 		return nil, err
 	}
@@ -172,11 +172,11 @@ func Secrets(p *Profile, s *codec.Schema) (codec.Secrets, error) {
 			keys[field] = append(keys[field], key)
 		}
 	}
-	methods := described(p, s)
+	all := messages(described(p, s)).All()
 	whole := map[protoreflect.FullName]bool{}
 	for _, field := range sortedKeys(rules) {
 		found := false
-		for _, md := range rewrite.Reachable(roots(methods)) {
+		for _, md := range all {
 			dot := strings.LastIndexByte(field, '.')
 			if dot < 0 {
 				break
@@ -196,7 +196,7 @@ func Secrets(p *Profile, s *codec.Schema) (codec.Secrets, error) {
 	for _, field := range sortedKeys(keyed) {
 		found := false
 		message, name, _ := strings.Cut(field, ".")
-		for _, md := range rewrite.Reachable(roots(methods)) {
+		for _, md := range all {
 			fd := md.Fields().ByName(protoreflect.Name(name))
 			if fd == nil || !fd.IsMap() || fd.MapKey().Kind() != protoreflect.StringKind || message != "*" && message != string(md.Name()) {
 				continue

@@ -64,7 +64,7 @@ type fitting struct {
 }
 
 func (f *fitting) has(section, field string) bool {
-	if _, err := rewrite.Classify(roots(f.methods), []rewrite.Rule{{Field: field, Class: 1}}); err != nil {
+	if _, err := messages(f.methods).Classify([]rewrite.Rule{{Field: field, Class: 1}}); err != nil {
 		f.left = append(f.left, section+field)
 		return false
 	}

@@ -128,7 +128,7 @@ func (t *table) compileProfile(cfg Config) error {
 		t.backEdits = append(t.backEdits, t.backEdit(b))
 		t.frontEdits = append(t.frontEdits, t.frontEdit(b))
 	}
-	classes, err := classify(cfg.Profile, methods, byName)
+	classes, err := classify(cfg.Profile, messages(methods), byName)
 	if err != nil {
 		return err
 	}
@@ -228,16 +228,16 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 	return byName, errors.Join(errs...)
 }
 
-// roots are the messages that go in and out of methods.
-func roots(methods []*codec.Method) []protoreflect.MessageDescriptor {
+// messages are those that go in and out of methods, and what they are made of.
+func messages(methods []*codec.Method) *rewrite.Messages {
 	var roots []protoreflect.MessageDescriptor
 	for _, m := range methods {
 		roots = append(roots, m.Input, m.Output)
 	}
-	return roots
+	return rewrite.Reachable(roots)
 }
 
-func classify(p *Profile, methods []*codec.Method, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
+func classify(p *Profile, all *rewrite.Messages, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
 	var rules []rewrite.Rule
 	for _, field := range sortedKeys(p.Fields) {
 		rules = append(rules, rewrite.Rule{Field: field, Class: byName[p.Fields[field]]})
@@ -247,7 +247,7 @@ func classify(p *Profile, methods []*codec.Method, byName map[string]rewrite.Cla
 			rules = append(rules, rewrite.Rule{Field: message + "." + field})
 		}
 	}
-	classes, err := rewrite.Classify(roots(methods), rules)
+	classes, err := all.Classify(rules)
 	if err != nil {
 		return nil, p.ruleErrors(err)
 	}

@@ -45,11 +45,12 @@ type older struct {
 func compileVersions(p *Profile, methods []*codec.Method, code map[string]Conversion) (*versions, error) {
 	v := &versions{methods: map[string]*versioned{}, older: map[string]older{}}
 	newest := p.Versions[0].Package
+	api := messages(methods)
 	var errs []error
 	for i, version := range p.Versions {
 		v.packages = append(v.packages, version.Package)
 		v.probe = append(v.probe, "/"+version.Package+"."+p.Probe)
-		steps, err := conversions(version, methods, code)
+		steps, err := conversions(version, api, code)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("versions[%d]: %w", i, err))
 			continue
@@ -77,7 +78,7 @@ func compileVersions(p *Profile, methods []*codec.Method, code map[string]Conver
 
 // conversions returns a function that finds the conversions of a message of
 // one version.
-func conversions(version Version, methods []*codec.Method, code map[string]Conversion) (func(protoreflect.MessageDescriptor) []step, error) {
+func conversions(version Version, api *rewrite.Messages, code map[string]Conversion) (func(protoreflect.MessageDescriptor) []step, error) {
 	type compiled struct {
 		Conversion
 		classes *rewrite.Classes
@@ -92,7 +93,7 @@ func conversions(version Version, methods []*codec.Method, code map[string]Conve
 		for i, field := range c.Fields {
 			rules = append(rules, rewrite.Rule{Field: field, Class: rewrite.Class(i + 1)})
 		}
-		classes, err := rewrite.Classify(roots(methods), rules)
+		classes, err := api.Classify(rules)
 		if err != nil {
 			return nil, fmt.Errorf("convert: %s: %w", name, err)
 		}

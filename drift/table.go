@@ -60,7 +60,7 @@ func compile(cfg Config) (*table, error) {
 			roots = append(roots, m.Input, m.Output)
 		}
 	}
-	for _, md := range rewrite.Reachable(roots) {
+	for _, md := range rewrite.Reachable(roots).All() {
 		for i := range md.Fields().Len() {
 			fd := md.Fields().Get(i)
 			name := string(md.Name()) + "." + string(fd.Name())

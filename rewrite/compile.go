@@ -39,11 +39,15 @@ type Classes struct {
 	nodes  map[protoreflect.FullName]*node // :: message → what to do in it; only where there is something to do
 }
 
-// Classify resolves rules against all messages that can be reached from roots.
-// The error names every rule that is no rule here, with what was probably
-// meant: a rule that silently matches nothing is an id that leaks.
+// Classify is [Messages.Classify] on all messages that can be reached from roots.
 func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, error) {
-	all := newMessages(Reachable(roots))
+	return Reachable(roots).Classify(rules)
+}
+
+// Classify resolves rules against the messages. The error names every rule that is no
+// rule here, with what was probably meant: a rule that silently matches nothing is an id
+// that leaks.
+func (m *Messages) Classify(rules []Rule) (*Classes, error) {
 	c := &Classes{
 		fields: map[protoreflect.FullName]Class{},
 		nodes:  map[protoreflect.FullName]*node{},
@@ -62,7 +66,7 @@ func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, e
 			if rankOf(message, name) != rank {
 				continue
 			}
-			if err := c.classify(all, message, name, r, by); err != nil {
+			if err := c.classify(m, message, name, r, by); err != nil {
 				errs = append(errs, &RuleError{r.Field, err})
 			}
 		}
@@ -70,7 +74,7 @@ func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, e
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	c.compile(all.all)
+	c.compile(m.all)
 	return c, nil
 }
 
@@ -101,7 +105,7 @@ func rankOf(message, field string) int {
 	}
 }
 
-func (c *Classes) classify(all *messages, message, name string, rule Rule, by map[protoreflect.FullName]Rule) error {
+func (c *Classes) classify(all *Messages, message, name string, rule Rule, by map[protoreflect.FullName]Rule) error {
 	exact := rankOf(message, name) == exactRank
 	if _, err := path.Match(name, ""); err != nil {
 		return errors.New("is no pattern")
@@ -291,30 +295,6 @@ func (c *Classes) walk(paths []ClassifiedPath, md protoreflect.MessageDescriptor
 		}
 	}
 	return paths
-}
-
-// Reachable returns roots and every message that a field of theirs leads to,
-// map entries included, each once, in the order in which they are met.
-func Reachable(roots []protoreflect.MessageDescriptor) []protoreflect.MessageDescriptor {
-	var all []protoreflect.MessageDescriptor
-	seen := map[protoreflect.FullName]bool{}
-	var visit func(md protoreflect.MessageDescriptor)
-	visit = func(md protoreflect.MessageDescriptor) {
-		if seen[md.FullName()] {
-			return
-		}
-		seen[md.FullName()] = true
-		all = append(all, md)
-		for i := range md.Fields().Len() {
-			if sub := md.Fields().Get(i).Message(); sub != nil {
-				visit(sub)
-			}
-		}
-	}
-	for _, md := range roots {
-		visit(md)
-	}
-	return all
 }
 
 func cutLast(s, sep string) (before, after string, ok bool) {

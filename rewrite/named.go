@@ -8,17 +8,36 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// messages finds messages by name. Profiles have some hundred rules, which are looked
-// up several times when the process starts: most name a message or a field, and need no
-// comparison with each.
-type messages struct {
+// Messages are the messages of an API, which rules name. They are immutable.
+//
+// Profiles have some hundred rules, which are looked up several times when a process
+// starts: most name a message or a field, and need no comparison with each.
+type Messages struct {
 	all  []protoreflect.MessageDescriptor
 	with map[string][]protoreflect.MessageDescriptor // :: name, with any part of its package → messages
 }
 
-func newMessages(all []protoreflect.MessageDescriptor) *messages {
-	m := &messages{all: all, with: map[string][]protoreflect.MessageDescriptor{}}
-	for _, md := range all {
+// Reachable returns roots and every message that a field of theirs leads to.
+func Reachable(roots []protoreflect.MessageDescriptor) *Messages {
+	m := &Messages{with: map[string][]protoreflect.MessageDescriptor{}}
+	seen := map[protoreflect.FullName]bool{}
+	var visit func(md protoreflect.MessageDescriptor)
+	visit = func(md protoreflect.MessageDescriptor) {
+		if seen[md.FullName()] {
+			return
+		}
+		seen[md.FullName()] = true
+		m.all = append(m.all, md)
+		for i := range md.Fields().Len() {
+			if sub := md.Fields().Get(i).Message(); sub != nil {
+				visit(sub)
+			}
+		}
+	}
+	for _, md := range roots {
+		visit(md)
+	}
+	for _, md := range m.all {
 		if md.IsMapEntry() {
 			continue // the map is the field
 		}
@@ -29,9 +48,13 @@ func newMessages(all []protoreflect.MessageDescriptor) *messages {
 	return m
 }
 
+// All returns the messages, map entries included, each once, in the order in which they
+// are met. It is not to be changed.
+func (m *Messages) All() []protoreflect.MessageDescriptor { return m.all }
+
 // named returns the messages called name, which may be a pattern, with or without
 // their packages.
-func (m *messages) named(name string) []protoreflect.MessageDescriptor {
+func (m *Messages) named(name string) []protoreflect.MessageDescriptor {
 	if !isPattern(name) {
 		return m.with[name]
 	}
