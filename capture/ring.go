@@ -130,8 +130,9 @@ func (r *ring) put(record []byte, frame *codec.Frame) {
 		record[len(record)-1] = byte(c.count)
 		c.frames[c.count] = frame
 		c.count++
-		c.held += frame.Len()
-		r.hold(frame.Len())
+		held := frame.Held()
+		c.held += held
+		r.hold(held)
 	}
 	at := int(c.used.Load())
 	if !large {

@@ -52,6 +52,16 @@ func Concat(frames []*Frame) *Frame {
 // Len returns the number of bytes.
 func (f *Frame) Len() int { return f.bufs.Len() }
 
+// Held returns how much memory the bytes keep from being used for anything else: Len, and
+// what is left over of the buffers they are in.
+func (f *Frame) Held() int {
+	n := 0
+	for _, b := range f.bufs {
+		n += cap(b.ReadOnlyData())
+	}
+	return n
+}
+
 // Bytes returns the message in one piece. The bytes are the frame's: they must
 // not be changed, nor be kept beyond Free.
 //
