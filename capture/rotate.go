@@ -33,12 +33,20 @@ type FileConfig struct {
 // A Writer writes events to a file that only its owner can read, and begins a new
 // one when that is full. Each file can be read by itself: calls under way begin
 // again in it. A Writer must not be used by two goroutines at once.
+//
+// After an error, as of a full disk, the file ends with a whole event. The Writer can be
+// used again: once there is room it begins a new file, which says how many events are
+// missing, and keeps the one before even if MaxFiles is 1.
 type Writer struct {
 	cfg     FileConfig
 	enc     Encoder
-	file    *os.File
+	file    *os.File // nil after an error
 	out     *bufio.Writer
-	written int64
+	written int64 // to the file and the buffer
+	safe    int64 // of that, whole events that are in the file
+	pending int   // events since
+	missing uint64
+	told    uint64 // of these, by an event that may not be in the file yet
 	buf     []byte
 	live    map[legID]*Event // :: leg under way → its start
 	free    *Event           // of a leg that has ended, for the next one
@@ -58,21 +66,46 @@ func (w *Writer) open() error {
 	if err := trust.Folder(filepath.Dir(w.cfg.Path), trust.Sticky); err != nil {
 		return fmt.Errorf("creating a capture: %w; or choose another folder", err)
 	}
-	if err := rotate(w.cfg.Path, max(w.cfg.MaxFiles, 1)); err != nil {
+	files := max(w.cfg.MaxFiles, 1)
+	if w.missing > 0 {
+		if err := w.room(); err != nil {
+			return err
+		}
+		files = max(files, 2)
+	}
+	if err := rotate(w.cfg.Path, files); err != nil {
 		return fmt.Errorf("making room for a capture: %w", err)
 	}
 	file, err := createPrivate(w.cfg.Path)
 	if err != nil {
 		return fmt.Errorf("creating a capture: %w", err)
 	}
-	w.file, w.written = file, 0
+	header := w.cfg.Header()
+	begin := w.enc.Begin(w.buf[:0], &header)
+	if _, err := file.Write(begin); err != nil {
+		return errors.Join(fmt.Errorf("creating a capture: %w", err), file.Close(), os.Remove(w.cfg.Path))
+	}
+	w.file, w.written, w.safe, w.pending = file, int64(len(begin)), int64(len(begin)), 0
 	if w.out == nil {
 		w.out = bufio.NewWriterSize(file, 1<<16)
 	} else {
 		w.out.Reset(file)
 	}
-	header := w.cfg.Header()
-	return w.write(w.enc.Begin(w.buf[:0], &header))
+	return nil
+}
+
+// room returns an error unless there is room for more than a few events: each file that is
+// begun makes an older one go.
+func (w *Writer) room() error {
+	need := int64(1 << 20)
+	if w.cfg.MaxBytes > 0 {
+		need = min(need, w.cfg.MaxBytes)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(w.cfg.Path), &fs); err == nil && int64(fs.Bavail)*fs.Bsize < need {
+		return fmt.Errorf("creating a capture: there is no room for %d bytes in %s; make some, or choose another folder", need, filepath.Dir(w.cfg.Path))
+	}
+	return nil
 }
 
 // createPrivate creates a file that only its owner can read.
@@ -89,6 +122,9 @@ func rotate(path string, n int) error {
 		}
 		return fmt.Sprintf("%s.%d%s", strings.TrimSuffix(path, ending), i, ending)
 	}
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		return nil // it was done when the file could not be begun
+	}
 	if err := os.Remove(name(n - 1)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -100,26 +136,45 @@ func rotate(path string, n int) error {
 	return nil
 }
 
+// write writes an event.
 func (w *Writer) write(b []byte) error {
 	if cap(b) <= 1<<20 {
 		w.buf = b[:0]
 	}
+	if len(b) > w.out.Available() { // so that what is in the file are whole events
+		if err := w.Flush(); err != nil {
+			w.missing++ // this one
+			return err
+		}
+	}
+	w.pending++
 	n, err := w.out.Write(b)
 	w.written += int64(n)
 	if err != nil {
-		return fmt.Errorf("writing a capture: %w", err)
+		return w.giveUp(err)
 	}
 	return nil
 }
 
-// Write writes an event, which it does not keep.
+// giveUp closes the file because of err, without the part of an event at its end.
+func (w *Writer) giveUp(err error) error {
+	w.missing, w.told = w.missing+uint64(w.pending), 0
+	err = errors.Join(err, w.file.Truncate(w.safe), w.file.Close())
+	w.file, w.pending = nil, 0
+	return fmt.Errorf("writing a capture: %w", err)
+}
+
+// Write writes an event, which it does not keep. After an error the event is missing.
 func (w *Writer) Write(ev *Event) error {
-	if w.cfg.MaxBytes > 0 && w.written >= w.cfg.MaxBytes {
-		if err := w.next(); err != nil {
-			return err
-		}
+	var err error
+	if w.file == nil || w.cfg.MaxBytes > 0 && w.written >= w.cfg.MaxBytes {
+		err = w.next(ev)
 	}
 	w.track(ev)
+	if err != nil {
+		w.missing++
+		return err
+	}
 	return w.write(w.enc.Append(w.buf[:0], ev))
 }
 
@@ -145,8 +200,8 @@ func (w *Writer) track(ev *Event) {
 	}
 }
 
-// next begins the next file.
-func (w *Writer) next() error {
+// next begins the next file, of which ev is to be the first event.
+func (w *Writer) next(ev *Event) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
@@ -165,24 +220,40 @@ func (w *Writer) next() error {
 			return err
 		}
 	}
+	if w.missing > 0 {
+		missed := Event{Kind: Missed, Missed: w.missing, Seq: ev.Seq, Time: ev.Time, Mono: ev.Mono}
+		if err := w.write(w.enc.Append(w.buf[:0], &missed)); err != nil {
+			return err
+		}
+		w.told = w.missing
+	}
+	w.pending = 0 // these are no events
 	return nil
 }
 
 // Flush writes out what was gathered.
 func (w *Writer) Flush() error {
-	if err := w.out.Flush(); err != nil {
-		return fmt.Errorf("writing a capture: %w", err)
+	if w.file == nil {
+		return nil
 	}
+	if err := w.out.Flush(); err != nil {
+		return w.giveUp(err)
+	}
+	w.safe, w.pending = w.written, 0
+	w.missing, w.told = w.missing-w.told, 0
 	return nil
 }
 
 // Close writes out what was gathered and closes the file.
 func (w *Writer) Close() error {
-	err := w.Flush()
-	if closeErr := w.file.Close(); err == nil && closeErr != nil {
-		err = fmt.Errorf("closing a capture: %w", closeErr)
+	if err := w.Flush(); err != nil || w.file == nil {
+		return err
 	}
-	return err
+	err := w.file.Close()
+	if w.file = nil; err != nil {
+		return fmt.Errorf("closing a capture: %w", err)
+	}
+	return nil
 }
 
 // Run writes what a follower reads, until ctx ends or the recorder is closed; what

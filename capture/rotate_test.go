@@ -3,12 +3,15 @@ package capture_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
@@ -115,4 +118,90 @@ func TestAWriterWritesWhatIsThereWhenItIsStopped(t *testing.T) {
 	require.NoError(t, err)
 	_, events := decode(t, bytes.Clone(data))
 	assert.Len(t, events, 100*perCall)
+}
+
+// smallDisk returns a folder with room for so many KiB.
+func smallDisk(t *testing.T, kib int) string {
+	t.Helper()
+	dir := t.TempDir()
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dk,mode=0700", kib))
+	if errors.Is(err, unix.EPERM) {
+		require.Empty(t, os.Getenv("CI"), "only root can mount")
+		t.Skip("NOT TESTED: full disks; only root can mount one")
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return dir
+}
+
+func TestAFullDiskLosesEventsThatAreCountedAndNoFile(t *testing.T) {
+	for _, format := range capture.Formats {
+		t.Run(string(format), func(t *testing.T) {
+			dir := smallDisk(t, 8192)
+			path := filepath.Join(dir, "calls."+string(format))
+			ballast := filepath.Join(dir, "ballast")
+			require.NoError(t, os.WriteFile(ballast, make([]byte, 7936<<10), 0o600))
+			rec := capture.NewRecorder(capture.Config{Bytes: 64 << 20})
+			_, stream := rec.Begin(t.Context(), capture.LegInfo{Method: muxtest.Method("Chat"), Client: true, Peer: capture.Peer{PID: 7, Name: "kubelet"}})
+			for range 1500 {
+				record(rec, muxtest.Frame(t, "GetRequest", `book_id: "7f"`), muxtest.Frame(t, "Book", `id: "7f" title: "Tale"`))
+			}
+			stream.Reply(muxtest.Frame(t, "Page", `text: "still here"`))
+			stream.End(nil, nil)
+			all := recorded(t, rec)
+			w := create(t, path, 96<<10, 100)
+			failed := 0
+			for i := range all {
+				if failed == 500 {
+					require.NoError(t, os.RemoveAll(ballast))
+				}
+				if err := w.Write(&all[i]); err != nil {
+					require.ErrorContains(t, err, path[:len(dir)], "it says where")
+					failed++
+				}
+			}
+			require.NoError(t, w.Close())
+			assert.GreaterOrEqual(t, failed, 500)
+
+			names, err := filepath.Glob(filepath.Join(dir, "calls*"))
+			require.NoError(t, err)
+			require.Greater(t, len(names), 2)
+			kept, missing := 0, 0
+			for _, name := range names {
+				data, err := os.ReadFile(name)
+				require.NoError(t, err)
+				_, events := decode(t, data)
+				for _, ev := range events {
+					switch {
+					case ev.Kind == capture.Missed:
+						missing += int(ev.Missed)
+					case !ev.Again:
+						kept++
+					}
+				}
+			}
+			assert.Equal(t, len(all), kept+missing, "each event is there, or known to be missing")
+			assert.Greater(t, missing, failed, "those that were gathered, too")
+			assert.Less(t, missing, failed+1000)
+		})
+	}
+}
+
+func TestACaptureAfterAFullDiskKeepsTheFileBefore(t *testing.T) {
+	dir := smallDisk(t, 128)
+	path := filepath.Join(dir, "calls.jsonl")
+	ballast := filepath.Join(dir, "ballast")
+	require.NoError(t, os.WriteFile(ballast, make([]byte, 100<<10), 0o600))
+	w := create(t, path, 96<<10, 1)
+	ev := capture.Event{Kind: capture.Start, Method: muxtest.Method("Get"), Call: 1}
+	for w.Write(&ev) == nil && w.Flush() == nil {
+		ev.Call++
+	}
+	require.NoError(t, os.Remove(ballast))
+	require.NoError(t, w.Write(&ev))
+	require.NoError(t, w.Close())
+	old, err := os.ReadFile(filepath.Join(dir, "calls.1.jsonl"))
+	require.NoError(t, err)
+	_, events := decode(t, old)
+	assert.Len(t, events, int(ev.Call)-1)
 }

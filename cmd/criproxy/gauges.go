@@ -22,6 +22,8 @@ var described = []struct {
 	{"criproxy_ready", "1 if the primary is up, so that calls are answered.", nil},
 	{"criproxy_backend_up", "1 if a backend is up.", []string{"backend"}},
 	{"criproxy_backend_last_known_age_seconds", "How old what lists show of a backend is: 0 while it is up.", []string{"backend"}},
+	{"criproxy_listener_up", "1 if clients can connect to a socket; 0 if its file is gone and cannot be made anew.", []string{"listener"}},
+	{"criproxy_listener_lost_total", "How often a socket's file was gone, and had to be made anew.", []string{"listener"}},
 	{"criproxy_refused_calls_total", "Calls that the access list of a listener refused.", []string{"listener"}},
 	{"criproxy_config_last_reload_successful", "1 if the configuration in use is that of the file; 0 if the file has mistakes.", nil},
 	{"criproxy_config_last_reload_success_timestamp_seconds", "When the configuration in use was loaded.", nil},
@@ -29,6 +31,8 @@ var described = []struct {
 	{"criproxy_config_waiting_changes", "Changes of the configuration that wait for a restart.", nil},
 	{"criproxy_capture_events_total", "Events that were recorded.", nil},
 	{"criproxy_capture_missed_events_total", "Events that a reader of the recorder (file, log or tail) was too slow for.", nil},
+	{"criproxy_capture_up", "1 if the file of -capture is written; 0 while that fails.", nil},
+	{"criproxy_capture_failures_total", "How often the file of -capture could not be written any more.", nil},
 	{"criproxy_drift_total", "Messages, of those looked at, with something that the profile does not know, by kind: id, method or field.", []string{"kind", "where"}},
 	{"criproxy_hook_plugin_up", "1 if a plugin is ready.", []string{"plugin"}},
 	{"criproxy_hook_calls_total", "Questions to a plugin.", []string{"plugin", "point"}},
@@ -76,6 +80,9 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	for _, s := range *g.proxy.shown.Load() {
+		lost, err := s.fileState()
+		gauge("criproxy_listener_up", one(err == nil), s.path)
+		counter("criproxy_listener_lost_total", float64(lost), s.path)
 		counter("criproxy_refused_calls_total", float64(s.refused.Load()), s.path)
 	}
 	c := g.proxy.configState()
@@ -87,6 +94,10 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	if rec := g.proxy.record.rec; rec != nil {
 		counter("criproxy_capture_events_total", float64(rec.Recorded()))
 		counter("criproxy_capture_missed_events_total", float64(rec.Missed()))
+	}
+	if r := g.proxy.record; r.rec != nil && r.cfg.Capture.Path != "" {
+		gauge("criproxy_capture_up", one(!r.captureFails.Load()))
+		counter("criproxy_capture_failures_total", float64(r.captureFailures.Load()))
 	}
 	for _, f := range g.proxy.drift.Findings() {
 		counter("criproxy_drift_total", float64(f.Count), f.Kind, f.Where)

@@ -59,7 +59,7 @@ func (p *proxy) handOver(ctx context.Context) error {
 		}
 	}
 	for _, s := range p.listening() { // the files are the new process's now
-		if l, ok := s.listener.(*net.UnixListener); ok {
+		if l, ok := rawListener(s.listener).(*net.UnixListener); ok {
 			l.SetUnlinkOnClose(false)
 		}
 	}
@@ -99,7 +99,7 @@ func (p *proxy) startSuccessor(ctx context.Context, path string) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, os.Stderr
 	var paths []string
 	for _, s := range p.listening() {
-		l, ok := s.listener.(interface{ File() (*os.File, error) })
+		l, ok := rawListener(s.listener).(interface{ File() (*os.File, error) })
 		if !ok {
 			return fmt.Errorf("passing on %s: it is no socket", s.path)
 		}

@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ready reports whether calls are answered: we serve, and the primary is up. The other
-// backends are not asked: without them the node does what it can.
+// ready reports whether calls are answered: we serve, can be connected to, and the primary
+// is up. The other backends are not asked: without them the node does what it can.
 func (p *proxy) ready() bool {
 	state, _, _ := p.backends()[0].state()
-	return state == "up" && !p.draining.Load()
+	return state == "up" && !p.draining.Load() && p.unreachable() == nil
 }
 
 // serveMonitoring adds what monitoring asks for: metrics, and whether we are well.
@@ -31,6 +31,9 @@ func serveMonitoring(mux *http.ServeMux, p *proxy) {
 		}
 		if p.draining.Load() {
 			fmt.Fprintln(w, "stopping")
+		}
+		if err := p.unreachable(); err != nil {
+			fmt.Fprintln(w, err)
 		}
 		for _, b := range p.backends() {
 			state, _, err := b.state()

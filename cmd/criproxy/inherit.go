@@ -70,8 +70,8 @@ func (in *inheritance) add(f *os.File, path string) error {
 	if path == "" {
 		path = l.Addr().String()
 	}
-	if in.listeners[path] != nil {
-		return l.Close() // the same from a .socket unit and from the store
+	if unit := in.listeners[path]; unit != nil {
+		_ = unit.Close() // from a .socket unit: the same as that from the store, or one whose file was made anew since
 	}
 	in.listeners[path] = l
 	return nil

@@ -45,7 +45,7 @@ func storeSocket(l net.Listener, path string) {
 }
 
 func sendSocket(l net.Listener, path string) error {
-	unixListener, ok := l.(*net.UnixListener)
+	unixListener, ok := rawListener(l).(*net.UnixListener)
 	if !ok {
 		return nil
 	}

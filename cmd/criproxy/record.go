@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +34,9 @@ type recording struct {
 	// what was recorded; nil for CRI.
 	descriptors []byte
 	log         callLog
+
+	captureFailures atomic.Int64 // how often the capture could not be written any more
+	captureFails    atomic.Bool  // it cannot be now
 }
 
 // newRecording builds the flight recorder that cfg wants. Secrets of the profile are
@@ -110,6 +114,7 @@ func (r *recording) start() (stop func(), err error) {
 		return func() {}, nil
 	}
 	var wg sync.WaitGroup
+	stopping := make(chan struct{})
 	if path := r.cfg.Capture.Path; path != "" {
 		w, err := capture.Create(capture.FileConfig{
 			Path: path, Header: r.header, Schema: r.schema,
@@ -120,9 +125,7 @@ func (r *recording) start() (stop func(), err error) {
 		}
 		f := r.rec.Follow(true)
 		wg.Go(func() {
-			if err := contain.Do("writing a capture", func() error { return w.Run(context.Background(), f) }); err != nil {
-				klog.ErrorS(err, "Calls are no longer captured", "file", path)
-			}
+			r.writeAll(w, f, stopping)
 			if err := w.Close(); err != nil {
 				klog.ErrorS(err, "The end of a capture is lost", "file", path)
 			}
@@ -149,8 +152,48 @@ func (r *recording) start() (stop func(), err error) {
 		signal.Stop(asked)
 		close(asked)
 		r.rec.Close()
+		close(stopping)
 		wg.Wait()
 	}, nil
+}
+
+// captureRetry is how long the capture waits before it tries again to write.
+const captureRetry = time.Second
+
+// writeAll writes what f reads until the recorder is closed. While that fails, as with a
+// full disk, calls go on without.
+func (r *recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-chan struct{}) {
+	for {
+		err := contain.Do("writing a capture", func() error { return w.Run(context.Background(), f) })
+		if err == nil {
+			return
+		}
+		r.captureFailures.Add(1)
+		r.captureFails.Store(true)
+		klog.ErrorS(err, "Calls are not captured until that is mended", "file", r.cfg.Capture.Path)
+		for err != nil {
+			select {
+			case <-time.After(captureRetry):
+			case <-stopping:
+				return // there was no room a moment ago
+			}
+			err = contain.Do("writing a capture", func() error { return resume(w, f) })
+		}
+		r.captureFails.Store(false)
+		klog.InfoS("Calls are captured again; the file says how many events are missing", "file", r.cfg.Capture.Path)
+	}
+}
+
+// resume writes one event, so that it is known whether that works again.
+func resume(w *capture.Writer, f *capture.Follower) error {
+	var ev capture.Event
+	if err := f.Next(context.Background(), &ev); err != nil {
+		return nil // the recorder is closed, which Run finds out as well
+	}
+	if err := w.Write(&ev); err != nil {
+		return err
+	}
+	return w.Flush()
 }
 
 // dumps is how many dumps are kept.

@@ -56,6 +56,7 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	p.group.Go(func() {
 		contain.Keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
 	})
+	p.group.Go(func() { contain.Keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) }) })
 	for _, s := range p.sockets {
 		p.serve(s)
 	}

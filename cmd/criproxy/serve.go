@@ -75,13 +75,17 @@ func (p *proxy) openFor(cfg *Config, inherited *inheritance) error {
 	}
 	if cfg.Admin == "" {
 		klog.InfoS("There is no admin socket: criproxy's own commands cannot reach this process")
-	} else if p.admin.listener = inherited.take(cfg.Admin); p.admin.listener == nil {
-		l, err := listenAs(cfg.Admin, adminMode, "-admin")
-		if err != nil {
-			p.closeSockets()
-			return err
+	} else {
+		open := func() (net.Listener, error) { return listenAs(cfg.Admin, adminMode, "-admin") }
+		l := inherited.take(cfg.Admin)
+		if l == nil {
+			var err error
+			if l, err = open(); err != nil {
+				p.closeSockets()
+				return err
+			}
 		}
-		p.admin.listener = l
+		p.admin.listener = keepFile(cfg.Admin, l, open)
 	}
 	if p.admin.tcpAt = cfg.Metrics; cfg.Metrics != "" {
 		if p.admin.tcp = inherited.take(cfg.Metrics); p.admin.tcp == nil {

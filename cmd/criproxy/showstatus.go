@@ -20,6 +20,9 @@ func (r *statusReport) print(out io.Writer, now time.Time) {
 	ready := "ready"
 	if !r.Ready {
 		ready = "NOT READY: the primary is not up"
+		if len(r.Listeners) > 0 && r.Listeners[0].Error != "" {
+			ready = "NOT READY: nobody can connect"
+		}
 	}
 	fmt.Fprintf(out, "criproxy %s, process %d, for %s, %s\n", r.Version, r.PID, ago(now, r.Started), ready)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -31,6 +34,14 @@ func (r *statusReport) print(out io.Writer, now time.Time) {
 		fmt.Fprintf(w, "%s\t%04o\t\tcriproxy's own commands\n", r.Admin, adminMode)
 	}
 	_ = w.Flush() // to out, whose failures nobody could be told of
+	for _, l := range r.Listeners {
+		switch {
+		case l.Error != "":
+			fmt.Fprintf(out, "  %s\n", l.Error)
+		case l.Lost > 0:
+			fmt.Fprintf(out, "  the file %s was gone %d times, and has been made anew; see who deletes it\n", l.Path, l.Lost)
+		}
+	}
 	fmt.Fprintln(w, "\nBACKEND\tSTATE\tSINCE\tRUNTIME\tAPI\tPODS\tCONTAINERS\tIMAGES\tSOCKET")
 	for _, b := range r.Backends {
 		api := "-"

@@ -188,16 +188,27 @@ func peerGroups(fd uintptr) []uint32 {
 
 // open returns the socket of l: the one that was inherited, or a new one.
 func (c *Config) open(l ListenerConfig, inherited *inheritance) (*socket, error) {
-	if listener := inherited.take(l.Path); listener != nil {
-		return newSocket(listener, l), nil
+	listener := inherited.take(l.Path)
+	if l.isFile() {
+		if listener == nil {
+			var err error
+			if listener, err = c.listenAt(l); err != nil {
+				return nil, err
+			}
+		}
+		return newSocket(keepFile(l.Path, listener, func() (net.Listener, error) { return c.listenAt(l) }), l), nil
 	}
-	if !l.isFile() {
-		listener, err := listenNet(l.Path)
-		if err != nil {
+	if listener == nil {
+		var err error
+		if listener, err = listenNet(l.Path); err != nil {
 			return nil, fmt.Errorf("listeners: listening on %s: %w", l.Path, err)
 		}
-		return newSocket(listener, l), nil
 	}
+	return newSocket(listener, l), nil
+}
+
+// listenAt opens the socket file of l.
+func (c *Config) listenAt(l ListenerConfig) (net.Listener, error) {
 	mode, _ := l.mode()      // both were
 	uid, gid, _ := l.owner() // checked
 	if info, err := os.Stat(c.Backends[0].Address); err == nil {
@@ -223,5 +234,5 @@ func (c *Config) open(l ListenerConfig, inherited *inheritance) (*socket, error)
 		listener.Close()
 		return nil, err
 	}
-	return newSocket(listener, l), nil
+	return listener, nil
 }

@@ -27,7 +27,7 @@ type statusReport struct {
 	Version   string           `json:"version"`
 	PID       int              `json:"pid"`
 	Started   time.Time        `json:"started"`
-	Ready     bool             `json:"ready"` // the primary is up
+	Ready     bool             `json:"ready"` // the primary is up, and clients can connect
 	Listeners []listenerStatus `json:"listeners"`
 	Admin     string           `json:"admin,omitempty"`
 	Backends  []backendStatus  `json:"backends"` // the primary first
@@ -43,7 +43,9 @@ type listenerStatus struct {
 	Mode    string       `json:"mode,omitempty"`  // octal; none if the file is gone
 	Owner   string       `json:"owner,omitempty"` // USER:GROUP
 	Access  []AccessRule `json:"access,omitempty"`
-	Refused int64        `json:"refused"` // calls, by the access list
+	Refused int64        `json:"refused"`         // calls, by the access list
+	Lost    int64        `json:"lost"`            // how often the file was gone, and made anew
+	Error   string       `json:"error,omitempty"` // why nobody can connect
 }
 
 // backendStatus is a runtime. Its JSON is stable.
@@ -94,6 +96,10 @@ func (p *proxy) report(ctx context.Context) statusReport {
 // report says how the socket is.
 func (s *socket) report() listenerStatus {
 	r := listenerStatus{Path: s.path, Refused: s.refused.Load()}
+	var err error
+	if r.Lost, err = s.fileState(); err != nil {
+		r.Error = err.Error()
+	}
 	if rules := s.access.Load(); rules != nil {
 		r.Access = *rules
 	}

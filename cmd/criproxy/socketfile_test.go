@@ -1,0 +1,123 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Who cleans up /run must not cut the node off: who is connected goes on, and who comes
+// finds a socket again.
+func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	admin := besideListen(p.front)
+	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	list := func(c runtimeapi.RuntimeServiceClient) error {
+		_, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		return err
+	}
+	require.NoError(t, list(connected))
+	was, err := os.Stat(p.front)
+	require.NoError(t, err)
+	for range 3 {
+		for _, path := range []string{p.front, admin} {
+			require.NoError(t, os.Remove(path))
+		}
+		eventually(t, "the files are there again", func() bool {
+			_, err := os.Stat(p.front)
+			_, adminErr := os.Stat(admin)
+			return err == nil && adminErr == nil
+		})
+		require.NoError(t, list(connected), "who was connected is not cut off")
+		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
+		info, err := os.Stat(p.front)
+		require.NoError(t, err)
+		assert.Equal(t, was.Mode(), info.Mode())
+		assert.Equal(t, was.Sys().(*syscall.Stat_t).Uid, info.Sys().(*syscall.Stat_t).Uid)
+		info, err = os.Stat(admin)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(adminMode), info.Mode().Perm())
+	}
+	text, r := p.status()
+	assert.True(t, r.Ready)
+	assert.EqualValues(t, 3, r.Listeners[0].Lost)
+	assert.Contains(t, text, "was gone 3 times")
+	assert.Equal(t, 6, p.logged("A socket file was gone"), "of both, each time")
+
+	t.Run("it goes on after a handover", func(t *testing.T) {
+		old := p.serving()
+		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
+		eventually(t, "another process serves", func() bool { return p.serving() != old })
+		require.NoError(t, os.Remove(p.front))
+		eventually(t, "the file is there again", func() bool { _, err := os.Stat(p.front); return err == nil })
+		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
+	})
+	p.end()
+	assert.NoFileExists(t, p.front)
+}
+
+func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	_, err := connected.Version(t.Context(), &runtimeapi.VersionRequest{})
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(p.front, p.front+".away")) // so that its inode is not given to the next one
+	other, err := net.Listen("unix", p.front)
+	require.NoError(t, err)
+	const said = "cannot be made anew"
+	eventually(t, "it is said", func() bool { return p.logged(said) > 0 })
+	text, r := p.status()
+	assert.False(t, r.Ready)
+	assert.Contains(t, text, "NOT READY: nobody can connect")
+	assert.Contains(t, r.Listeners[0].Error, "serving it already", "it says who")
+	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
+	assert.NoError(t, err, "who is connected stays so")
+	time.Sleep(3 * lookInterval)
+	assert.Equal(t, 1, p.logged(said), "once, however often it was tried")
+
+	require.NoError(t, other.Close())
+	eventually(t, "it is made anew when the other one has gone", func() bool {
+		_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{})
+		return err == nil
+	})
+	_, r = p.status()
+	assert.True(t, r.Ready)
+
+	t.Run("nor removed in the end", func(t *testing.T) {
+		require.NoError(t, os.Rename(p.front, p.front+".away2"))
+		other, err := net.Listen("unix", p.front)
+		require.NoError(t, err)
+		defer other.Close()
+		pid := p.serving()
+		require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
+		eventually(t, "it has ended", func() bool { _, err := os.Stat(besideListen(p.front)); return err != nil })
+		assert.FileExists(t, p.front)
+	})
+}
+
+// Not even the folder need be there all the time.
+func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
+	p := newProcess(t)
+	run := filepath.Join(p.dir, "run")
+	require.NoError(t, os.Mkdir(run, 0o755))
+	p.front = filepath.Join(run, "front.sock")
+	p.write("")
+	p.launch()
+	require.NoError(t, os.RemoveAll(run))
+	eventually(t, "it is said", func() bool { return p.logged("does not exist; create it") > 0 })
+	require.NoError(t, os.Mkdir(run, 0o755))
+	eventually(t, "it can be connected to", func() bool {
+		_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{})
+		return err == nil
+	})
+	p.end()
+}
