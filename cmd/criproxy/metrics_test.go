@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -95,10 +94,7 @@ func TestMetricsCountCallsOnBothLegs(t *testing.T) {
 }
 
 func TestMonitoringOverTCPIsOnlyThereIfAskedForAndShowsNoCalls(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	at := free.Addr().String()
-	require.NoError(t, free.Close())
+	at := freeAddress(t)
 	p := newProcess(t)
 	p.write("metrics: " + at + "\n")
 	p.launch()
@@ -214,12 +210,7 @@ func TestDashboardAlertsAndDocsSpeakOfMetricsThatExist(t *testing.T) {
 }
 
 func TestPromtoolAcceptsTheAlerts(t *testing.T) {
-	if _, err := exec.LookPath("promtool"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("promtool is missing: it is in Debian's package prometheus")
-		}
-		t.Skip("NOT TESTED: there is no promtool here; it is in Debian's package prometheus")
-	}
+	needsPrometheus(t, "promtool")
 	rules := filepath.Join("..", "..", "packaging", "monitoring", "alerts.yaml")
 	out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", "--lint-fatal", rules).CombinedOutput()
 	assert.NoError(t, err, "%s", out)

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/hook/plugin"
+)
+
+// needsPrometheus leaves the test out where there is no such program of Prometheus.
+func needsPrometheus(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%s is missing: it is in Debian's package prometheus", program)
+		}
+		t.Skipf("NOT TESTED: there is no %s here; it is in Debian's package prometheus", program)
+	}
+}
+
+// freeAddress is one on which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	return free.Addr().String()
+}
+
+// A prometheusServer is a real one that scrapes a criproxy, and has its alerts.
+type prometheusServer struct {
+	testing.TB
+	address string
+}
+
+func startPrometheus(t *testing.T, target string) *prometheusServer {
+	t.Helper()
+	dir := t.TempDir()
+	alerts, err := filepath.Abs("../../packaging/monitoring/alerts.yaml")
+	require.NoError(t, err)
+	config := fmt.Sprintf(`
+global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
+rule_files: [%q]
+scrape_configs: [{job_name: criproxy, static_configs: [{targets: [%q]}]}]
+`, alerts, target)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
+	log, err := os.Create(filepath.Join(dir, "log"))
+	require.NoError(t, err)
+	defer log.Close() // the process has its own
+	p := &prometheusServer{t, freeAddress(t)}
+	cmd := exec.Command("prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data", "--web.listen-address="+p.address)
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it has nothing to save
+		_ = cmd.Wait()         // which says that it was killed
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name()) // as far as there is one
+			t.Logf("%s", text)
+		}
+	})
+	return p
+}
+
+// get asks, and fails the test where Prometheus says that the question is wrong.
+func (p *prometheusServer) get(path string, query url.Values, data any) {
+	p.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	eventually(p, "Prometheus answers", func() bool {
+		response, err := client.Get("http://" + p.address + "/api/v1/" + path + "?" + query.Encode())
+		if err != nil {
+			return false // it has not started
+		}
+		defer response.Body.Close() // it was only read
+		if response.StatusCode == http.StatusServiceUnavailable {
+			return false
+		}
+		var answer struct {
+			Status, Error string
+			Data          any
+		}
+		answer.Data = data
+		require.NoError(p, jsonDecode(response.Body, &answer))
+		require.Equal(p, "success", answer.Status, "%s %s: %s", path, query, answer.Error)
+		return true
+	})
+}
+
+// query returns the labels of what an expression gives, without what is no number.
+func (p *prometheusServer) query(expr string) (found []map[string]string) {
+	p.Helper()
+	var data struct {
+		Result []struct {
+			Metric map[string]string
+			Value  [2]any
+		}
+	}
+	p.get("query", url.Values{"query": {expr}}, &data)
+	for _, r := range data.Result {
+		if r.Value[1] != "NaN" {
+			found = append(found, r.Metric)
+		}
+	}
+	return found
+}
+
+// alerts returns those that are active or will be when they have been so for long enough, with what they say.
+func (p *prometheusServer) alerts() map[string]string {
+	p.Helper()
+	var data struct {
+		Alerts []struct{ Labels, Annotations map[string]string }
+	}
+	p.get("alerts", nil, &data)
+	all := map[string]string{}
+	for _, a := range data.Alerts {
+		all[a.Labels["alertname"]] = a.Annotations["summary"] + ": " + a.Annotations["description"]
+	}
+	return all
+}
+
+// dashboard is what is asked of Prometheus by Grafana.
+type dashboard struct {
+	Templating struct {
+		List []struct{ Name, Type, Query string }
+	}
+	Panels []struct {
+		Title   string
+		Targets []struct{ Expr, LegendFormat string }
+	}
+}
+
+// A real Prometheus scrapes a real criproxy: the panels of the dashboard show something, and the alerts are silent until
+// there is something to tell.
+func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
+	needsPrometheus(t, "prometheus")
+	p := newProcess(t)
+	metrics, ro, hooks := freeAddress(t), filepath.Join(p.dir, "ro.sock"), filepath.Join(p.dir, "hooks")
+	require.NoError(t, os.Mkdir(hooks, 0o700))
+	config := fmt.Sprintf("metrics: %s\nhooks: %s\nlisteners:\n- path: %s\n  access: [{methods: [read-only]}]\n", metrics, hooks, ro)
+	p.write(config)
+	p.launch()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- plugin.Plugin{Name: "tier", Folder: hooks, Socket: filepath.Join(p.dir, "tier.sock"),
+			PreRunPodSandbox: func(context.Context, *plugin.Pod) (*plugin.PodAnswer, error) { return nil, nil }}.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	monitor := runtimeapi.NewRuntimeServiceClient(p.connect(ro))
+	pods := 0
+	call := func() { // whatever becomes of it
+		pods++
+		_, _ = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podConfig(fmt.Sprint("web", pods))})
+		_, _ = client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		_, _ = client.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "unknown"})
+		_, _ = monitor.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "x"})
+	}
+	prometheus := startPrometheus(t, metrics)
+
+	file, err := os.Open("../../packaging/monitoring/dashboard.json")
+	require.NoError(t, err)
+	defer file.Close() // it was only read
+	var board dashboard
+	require.NoError(t, jsonDecode(file, &board))
+	require.Greater(t, len(board.Panels), 10)
+	values := []string{"$__rate_interval", "1m"} // of Grafana's variables, each behind its name
+	for _, v := range board.Templating.List {
+		if v.Type == "datasource" {
+			continue
+		}
+		// Grafana knows this function, and asks Prometheus so.
+		asked := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(strings.NewReplacer(values...).Replace(v.Query))
+		require.Len(t, asked, 3, v.Query)
+		var found []string
+		eventually(t, "there is a value for $"+v.Name, func() bool {
+			prometheus.get("label/"+asked[2]+"/values", url.Values{"match[]": {asked[1]}}, &found)
+			return len(found) == 1
+		})
+		values = append(values, "$"+v.Name, strings.ReplaceAll(regexp.QuoteMeta(found[0]), `\`, `\\`))
+	}
+	for _, panel := range board.Panels {
+		for _, target := range panel.Targets {
+			expr := strings.NewReplacer(values...).Replace(target.Expr)
+			var found []map[string]string
+			eventually(t, panel.Title+" shows something: "+expr, func() bool {
+				call()
+				found = prometheus.query(expr)
+				return len(found) > 0
+			})
+			for _, label := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(target.LegendFormat, -1) {
+				assert.Contains(t, found[0], label[1], "%s: the legend %q", panel.Title, target.LegendFormat)
+			}
+		}
+	}
+
+	active := prometheus.alerts()
+	delete(active, "CriproxyListsAreSlow") // a machine that tests may be
+	assert.Empty(t, active)
+	p.runtimes[1].kill()
+	p.write(config + "listBudgte: 3s\n")
+	p.runtimes[0].kill()
+	tells := []string{"CriproxyBackendDown", "CriproxyCallsFail", "CriproxyConfigNotReloaded", "CriproxyNotReady"}
+	eventually(t, "the alerts tell of it", func() bool {
+		call()
+		active = prometheus.alerts()
+		return !slices.ContainsFunc(tells, func(name string) bool { return active[name] == "" })
+	})
+	for _, name := range slices.Sorted(maps.Keys(active)) {
+		assert.Contains(t, active[name], metrics, "%s does not say which node", name)
+		assert.NotRegexp(t, "<no value>|error|%!|  ", active[name])
+	}
+	assert.Subset(t, append(tells, "CriproxyListsAreSlow"), slices.Sorted(maps.Keys(active)))
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Name, Health, LastError string }
+		}
+	}
+	prometheus.get("rules", nil, &rules)
+	require.NotEmpty(t, rules.Groups)
+	for _, r := range rules.Groups[0].Rules {
+		assert.Equal(t, "ok", r.Health, "%s: %s", r.Name, r.LastError)
+	}
+	p.end()
+}
