@@ -1,20 +1,13 @@
 package director
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/contain"
 	"github.com/criproxy/criproxy/internal/suggest"
-	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -38,13 +31,6 @@ type table struct {
 	frontEdits []rewrite.Edit // and back
 }
 
-// class is what the content of a field means: a kind of name, or work for an edit.
-type class struct {
-	name   string
-	naming *naming // nil for an edit
-	edits  []Edit  // by backend; nil for a name
-}
-
 // method is what becomes of the calls of one method.
 type method struct {
 	*codec.Method
@@ -62,16 +48,6 @@ type method struct {
 	skipMissing    bool          // a backend that lacks the method is left out
 	toBack         []bool        // by backend: whether its requests need editing
 	toFront        []bool        // by backend: whether its replies do
-}
-
-// chooser finds the backend by one value in the request, or in the metadata that
-// comes with it.
-type chooser struct {
-	kind  string
-	where string // as the profile has it
-	path  *rewrite.Path
-	key   string // of the metadata, if there is no path
-	owner func(ctx context.Context, value []byte) (backend int, v verdict)
 }
 
 func compile(cfg Config) (*table, error) {
@@ -178,100 +154,6 @@ func unmatchedKeys(p *Profile, methods []*codec.Method) error {
 	}
 	for _, key := range sortedKeys(p.Quiet) {
 		look("quiet", key)
-	}
-	return errors.Join(errs...)
-}
-
-func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
-	byName := map[string]rewrite.Class{}
-	add := func(c *class) {
-		byName[c.name] = rewrite.Class(len(t.classes))
-		t.classes = append(t.classes, c)
-	}
-	var errs []error
-	for _, kind := range sortedKeys(cfg.Profile.Names) {
-		form := cfg.Profile.Names[kind]
-		if form.Map != "" {
-			n, err := mapped(form.Map, cfg.Backends)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			add(&class{name: kind, naming: n})
-			continue
-		}
-		sep, err := separator(form.Front)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if cfg.NativeNames && form.Bare == "primary" {
-			add(&class{name: kind, naming: native(kind, cfg.Backends)})
-			continue
-		}
-		add(&class{name: kind, naming: prefixed(kind, sep, form.Bare == "primary", cfg.Backends)})
-	}
-	for _, name := range sortedKeys(cfg.Profile.Edits) {
-		make, ok := cfg.Edits[cfg.Profile.Edits[name].Replies]
-		if !ok {
-			errs = append(errs, fmt.Errorf("edits.%s.replies: there is no code called %q", name, cfg.Profile.Edits[name].Replies))
-			continue
-		}
-		c := &class{name: name}
-		for i, b := range cfg.Backends {
-			c.edits = append(c.edits, make(EditContext{b, len(cfg.Backends), func(dst []byte, kind string, name []byte) []byte {
-				return t.classes[byName[kind]].naming.toFront(dst, name, i)
-			}}))
-		}
-		add(c)
-	}
-	return byName, errors.Join(errs...)
-}
-
-// messages are those that go in and out of methods, and what they are made of.
-func messages(methods []*codec.Method) *rewrite.Messages {
-	var roots []protoreflect.MessageDescriptor
-	for _, m := range methods {
-		roots = append(roots, m.Input, m.Output)
-	}
-	return rewrite.Reachable(roots)
-}
-
-func classify(p *Profile, all *rewrite.Messages, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
-	var rules []rewrite.Rule
-	for _, field := range sortedKeys(p.Fields) {
-		rules = append(rules, rewrite.Rule{Field: field, Class: byName[p.Fields[field]]})
-	}
-	for _, message := range sortedKeys(p.Harmless) {
-		for _, field := range p.Harmless[message] {
-			rules = append(rules, rewrite.Rule{Field: message + "." + field})
-		}
-	}
-	classes, err := all.Classify(rules)
-	if err != nil {
-		return nil, p.ruleErrors(err)
-	}
-	return classes, nil
-}
-
-// ruleErrors returns the mistakes of rules with the sections they stand in.
-func (p *Profile) ruleErrors(err error) error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return err
-	}
-	var errs []error
-	for _, one := range joined.Unwrap() {
-		var rule *rewrite.RuleError
-		if !errors.As(one, &rule) {
-			errs = append(errs, one)
-			continue
-		}
-		section := "fields."
-		if _, named := p.Fields[rule.Field]; !named {
-			section = "harmless."
-		}
-		errs = append(errs, fmt.Errorf("%s%w", section, one))
 	}
 	return errors.Join(errs...)
 }
@@ -388,110 +270,6 @@ func (t *table) frontEdit(backend int) rewrite.Edit {
 		}
 		return append(dst, v...), nil
 	}
-}
-
-func (t *table) compileChooser(form ChooseForm, desc *codec.Method, byName map[string]rewrite.Class) (chooser, error) {
-	c := chooser{kind: form.Kind}
-	at := form.Path
-	if form.Kind == "known" {
-		item, request, ok := strings.Cut(form.Path, "=")
-		if !ok {
-			return c, fmt.Errorf("known: is %q, want \"List.path = path\"", form.Path)
-		}
-		at = strings.TrimSpace(request)
-		listed, path, _ := strings.Cut(strings.TrimSpace(item), ".")
-		var err error
-		if c.owner, err = t.ownerByMemory(listed, path); err != nil {
-			return c, fmt.Errorf("known: %w", err)
-		}
-	}
-	c.where = at
-	if quoted, ok := strings.CutPrefix(at, "metadata["); ok {
-		key, err := strconv.Unquote(strings.TrimSuffix(quoted, "]"))
-		if err != nil || key != strings.ToLower(key) {
-			return c, fmt.Errorf("%s: want metadata[\"key\"], the key in lower case", at)
-		}
-		c.key = key
-	} else {
-		var err error
-		if c.path, err = rewrite.ParsePath(desc.Input, at); err != nil {
-			return c, err
-		}
-		if !c.path.IsText() {
-			return c, fmt.Errorf("path %s does not lead to a string", at)
-		}
-	}
-	switch form.Kind {
-	case "known":
-	case "backend":
-		c.owner = t.ownerByName
-	default:
-		c.owner = t.classes[byName[form.Kind]].naming.owner
-	}
-	return c, nil
-}
-
-// ownerByMemory finds the first backend that is known to have an item in a list.
-// Before it is said that nobody has, those are asked where something has changed:
-// a client that has made a thing names it in its next call. Nobody is the owner
-// where nothing is remembered.
-func (t *table) ownerByMemory(listed, path string) (func(context.Context, []byte) (int, verdict), error) {
-	finders := make([]*known.Finder, len(t.backends))
-	for i, b := range t.backends {
-		if b.Known == nil {
-			continue
-		}
-		var err error
-		if finders[i], err = b.Known.Finder(listed, path); err != nil {
-			return nil, err
-		}
-	}
-	find := func(value []byte) (int, verdict) {
-		for i, f := range finders {
-			if f != nil && f.Has(value) {
-				return i, decided
-			}
-		}
-		return 0, silent
-	}
-	return func(ctx context.Context, value []byte) (int, verdict) {
-		if len(value) == 0 {
-			return 0, silent
-		}
-		// Who gets what is new goes first: a thing that was made anew there has left its
-		// remains where it was before.
-		if f := finders[t.newTo]; f != nil && t.newTo > 0 {
-			if !f.Has(value) {
-				_ = contain.Run("finding a name", func() { f.Renew(ctx) }) // told there; it is not found
-			}
-			if f.Has(value) {
-				return t.newTo, decided
-			}
-		}
-		i, v := find(value)
-		if v == decided {
-			return i, v
-		}
-		var all sync.WaitGroup
-		for _, f := range finders {
-			if f != nil {
-				all.Go(func() { _ = contain.Run("finding a name", func() { f.Renew(ctx) }) }) // told there; it is not found
-			}
-		}
-		all.Wait()
-		return find(value)
-	}, nil
-}
-
-// ownerByName is the owner of a value that is the name of a backend itself.
-func (t *table) ownerByName(_ context.Context, value []byte) (int, verdict) {
-	if len(value) == 0 {
-		return 0, silent
-	}
-	if i, ok := t.index[string(value)]; ok {
-		return i, decided
-	}
-	return 0, ownerless
 }
 
 // names lists the backends for error messages.

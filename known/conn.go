@@ -5,16 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/rewrite"
@@ -280,89 +275,6 @@ func (c *Conn) note(r role, answer *codec.Frame, err error) {
 	c.Check()
 }
 
-// call does f on the backend if it is up, and ends it if the backend goes down.
-func (c *Conn) call(ctx context.Context, f func(context.Context) error) error {
-	epoch, err := c.alive()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(epoch, cancel)()
-	err = f(ctx)
-	return c.judge(epoch, err)
-}
-
-// alive returns the context of the time the backend has been up, or an error if
-// it is down.
-func (c *Conn) alive() (context.Context, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.state.Up {
-		return nil, c.unavailable()
-	}
-	return c.epoch, nil
-}
-
-// unavailable is the error of a call to a backend that is down. c.mu is held.
-func (c *Conn) unavailable() error {
-	return status.Errorf(codes.Unavailable, "criproxy: backend %s is down since %s: %v",
-		c.cfg.Name, c.state.Since.Format(time.TimeOnly), c.state.Err)
-}
-
-// judge turns the error of a call that began in epoch into what the client gets,
-// and learns from it how the backend is doing.
-func (c *Conn) judge(epoch context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	if epoch.Err() != nil { // it ended because the backend went down
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !c.state.Up {
-			return c.unavailable()
-		}
-		return status.Errorf(codes.Unavailable, "criproxy: backend %s was down meanwhile: %v", c.cfg.Name, context.Cause(epoch))
-	}
-	if status.Code(err) == codes.Unavailable {
-		if unreachable(err) {
-			c.goDown(epoch, err)
-		} else {
-			c.Check() // it says so itself; lists will tell
-		}
-	}
-	return err
-}
-
-// unreachable reports whether err came about on this side, and not from the
-// backend.
-func unreachable(err error) bool {
-	var u interface{ Unreachable() bool }
-	return errors.As(err, &u) && u.Unreachable()
-}
-
-// goDown marks the backend down, if it is still in epoch.
-func (c *Conn) goDown(epoch context.Context, why error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.epoch != epoch || !c.state.Up {
-		return
-	}
-	c.state = State{Since: time.Now(), Seen: c.state.Seen, Err: c.reason(why)}
-	c.endEpoch(c.state.Err)
-	if c.cfg.Watch != nil {
-		c.cfg.Watch(c.state)
-	}
-	c.Check()
-}
-
-// reason is why a backend is down, without what every message about it says
-// anyway.
-func (c *Conn) reason(err error) error {
-	message := strings.TrimPrefix(status.Convert(err).Message(), "criproxy: backend "+c.cfg.Name+" ")
-	return errors.New(message)
-}
-
 // NewStream opens a streaming call.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	r, described := c.roles[name]
@@ -406,117 +318,9 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return err
 }
 
-// statusOf answers a status call: the backend does, or what is known of it.
-func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply any, opts []grpc.CallOption) error {
-	request, err := codec.FrameOf(args)
-	if err != nil {
-		return err
-	}
-	body := request.Bytes()
-	id, _, err := l.status.id.Lookup(body)
-	if err != nil {
-		return err
-	}
-	item := c.item(l, string(id))
-	answer := &codec.Frame{}
-	err = c.call(ctx, func(ctx context.Context) error { return c.next.Invoke(ctx, name, request, answer, opts...) })
-	if err == nil {
-		if l.asksStatus() && isOnlyID(body, id) {
-			c.keep(l, string(id), item, answer)
-		}
-		return codec.Deliver(reply, answer)
-	}
-	if c.cfg.Policy != LastKnown || ended(ctx) {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state.Up {
-		return err
-	}
-	if known, ok := c.statusFromMemory(l, string(id)); ok {
-		mark(opts, c.cfg.Name)
-		return codec.Deliver(reply, codec.NewFrame(known))
-	}
-	return c.unavailable()
-}
-
-// item returns an item as it was last listed, nil if it was not.
-func (c *Conn) item(l *list, id string) []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	l.settle()
-	return l.items[id]
-}
-
-// keep remembers the status of an item that was asked for when it was listed as
-// item. If it is listed otherwise by now, the status may be older than that.
-func (c *Conn) keep(l *list, id string, item []byte, answer *codec.Frame) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.bytes()+answer.Len() > c.cfg.MaxBytes {
-		return
-	}
-	l.settle()
-	if same(l.item, l.items[id], item) {
-		delete(l.stale, id)
-	}
-	if b := answer.Bytes(); !same(l.status.method.Output, l.statuses[id], b) {
-		l.statuses[id] = append([]byte{}, b...)
-		c.news = true
-	}
-}
-
-// statusFromMemory returns the reply to a status call, if it is known. A thing
-// whose status is its item in the list, and that is not listed, is not there: the
-// reply is empty. A status from before the item changed is not known: kubelet, which
-// asks when a list shows a change, would take it for what the change came to.
-// c.mu is held.
-func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
-	l.settle()
-	if l.status.wrap != 0 {
-		item, ok := l.byName(c.cfg.Equivalents(name))
-		if !ok {
-			return nil, l.complete || c.absent()
-		}
-		return protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(l.status.wrap), protowire.BytesType), item), true
-	}
-	id, _ := l.resolve(name)
-	s := l.statuses[id]
-	return s, len(s) > 0 && !l.stale[id]
-}
-
-// byName returns the item that has one of names, as its id or as another name.
-func (l *list) byName(names []string) ([]byte, bool) {
-	for _, name := range names {
-		if id, ok := l.resolve(name); ok {
-			return l.items[id], true
-		}
-	}
-	for _, id := range l.order {
-		for _, p := range l.names {
-			found := false
-			_ = p.All(l.items[id], func(v []byte) error {
-				found = found || slices.Contains(names, string(v))
-				return nil
-			})
-			if found {
-				return l.items[id], true
-			}
-		}
-	}
-	return nil, false
-}
-
 // absent reports whether the backend was never seen on this node, and need not
 // have been: it has nothing. c.mu is held.
 func (c *Conn) absent() bool { return !c.state.Seen && c.unsure == nil && !c.cfg.Required }
-
-// isOnlyID reports whether a request has nothing in it but id.
-func isOnlyID(request, id []byte) bool {
-	_, _, n := protowire.ConsumeField(request)
-	return n == len(request) && n <= len(id)+1+5
-}
 
 // bytes is the size of everything that is known. c.mu is held.
 func (c *Conn) bytes() int {
