@@ -85,8 +85,11 @@ fuzz: ## each fuzz target for FUZZTIME
 
 CHAOS_SEED ?= 1
 CHAOS_STEPS ?= 100
-chaos: ## inject faults, drawn by CHAOS_SEED, CHAOS_STEPS of them, and report to docs/chaos.md
-	go test ./cmd/criproxy -run '^(TestChaos|TestTheInvariantsOfChaos.*)$$' -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.report=$(CURDIR)/docs/chaos.md
+CHAOS_CLOCK ?=
+chaos: ## inject faults drawn by CHAOS_SEED, CHAOS_STEPS of them, in memory and on real parts: docs/chaos.md. CHAOS_CLOCK=1 sets the machine's clock, too
+	go test ./cmd/criproxy -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
+	  -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times $(if $(CHAOS_CLOCK),-chaos.clock) -chaos.report=$(CURDIR)/docs/chaos.md
+	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.report=$(CURDIR)/docs/chaos.md
 
 mutants: ## break the code on purpose, one thing after another, and see the tests notice: docs/robustness.md
 	go run ./internal/mutants -report docs/robustness.md

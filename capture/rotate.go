@@ -68,10 +68,10 @@ func (w *Writer) open() error {
 	}
 	files := max(w.cfg.MaxFiles, 1)
 	if w.missing > 0 {
-		if err := w.room(); err != nil {
+		files = max(files, 2)
+		if err := w.room(older(w.cfg.Path, files-1)); err != nil {
 			return err
 		}
-		files = max(files, 2)
 	}
 	if err := rotate(w.cfg.Path, files); err != nil {
 		return fmt.Errorf("making room for a capture: %w", err)
@@ -94,16 +94,19 @@ func (w *Writer) open() error {
 	return nil
 }
 
-// room returns an error unless there is room for more than a few events: each file that is
-// begun makes an older one go.
-func (w *Writer) room() error {
+// room returns an error unless there is room for more than a few events, without the file
+// that is to go: each that is begun makes one go.
+func (w *Writer) room(goes string) error {
 	need := int64(1 << 20)
 	if w.cfg.MaxBytes > 0 {
 		need = min(need, w.cfg.MaxBytes)
 	}
 	var fs unix.Statfs_t
+	if info, err := os.Stat(goes); err == nil {
+		need -= info.Size()
+	}
 	if err := unix.Statfs(filepath.Dir(w.cfg.Path), &fs); err == nil && int64(fs.Bavail)*fs.Bsize < need {
-		return fmt.Errorf("creating a capture: there is no room for %d bytes in %s; make some, or choose another folder", need, filepath.Dir(w.cfg.Path))
+		return fmt.Errorf("creating a capture: there is no room for %d more bytes in %s; make some, or choose another folder", need, filepath.Dir(w.cfg.Path))
 	}
 	return nil
 }
@@ -113,15 +116,18 @@ func createPrivate(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 }
 
+// older is the name of the i-th older file.
+func older(path string, i int) string {
+	if i == 0 {
+		return path
+	}
+	ending := filepath.Ext(path)
+	return fmt.Sprintf("%s.%d%s", strings.TrimSuffix(path, ending), i, ending)
+}
+
 // rotate moves PATH.jsonl to PATH.1.jsonl, and so on; the oldest of n goes.
 func rotate(path string, n int) error {
-	ending := filepath.Ext(path)
-	name := func(i int) string {
-		if i == 0 {
-			return path
-		}
-		return fmt.Sprintf("%s.%d%s", strings.TrimSuffix(path, ending), i, ending)
-	}
+	name := func(i int) string { return older(path, i) }
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return nil // it was done when the file could not be begun
 	}

@@ -92,8 +92,10 @@ func (w *Watch) Findings() []Finding {
 // turn says when a method is to be looked at again.
 type turn struct {
 	calls atomic.Int64
-	next  atomic.Int64 // Unix time in nanoseconds
+	next  atomic.Int64 // a time.Duration since began: a clock that is set back must not end the looking
 }
+
+var began = time.Now()
 
 func (w *Watch) due(method string) bool {
 	v, ok := w.methods.Load(method)
@@ -104,7 +106,7 @@ func (w *Watch) due(method string) bool {
 	if t.calls.Add(1) <= firstCalls {
 		return true
 	}
-	now, next := time.Now().UnixNano(), t.next.Load()
+	now, next := int64(time.Since(began)), t.next.Load()
 	return now >= next && t.next.CompareAndSwap(next, now+int64(pause))
 }
 

@@ -115,14 +115,19 @@ func (p *Proxy) at(name string) string { return filepath.Join(p.Dir, name) }
 
 // Start starts the process, the first time or again after Kill or Terminate, and returns when it answers.
 func (p *Proxy) Start(ctx context.Context) error {
+	if err := p.Launch(); err != nil {
+		return err
+	}
+	return WaitReady(ctx, p.process, p.Socket())
+}
+
+// Launch starts the process, and returns before it answers: without its primary it does not answer all.
+func (p *Proxy) Launch() error {
 	argv := append([]string{
 		p.Program, "-config", p.at(proxyConfigName), "-listen", p.Socket(), "-state-dir", p.at("state"), "-logtostderr", "-v", "4",
 	}, p.Flags...)
 	// A data race ends it, so that it cannot go unnoticed.
-	if err := p.process.Start(argv, append(cleanEnviron("GORACE"), "GORACE=halt_on_error=1")); err != nil {
-		return err
-	}
-	return WaitReady(ctx, p.process, p.Socket())
+	return p.process.Start(argv, append(cleanEnviron("GORACE"), "GORACE=halt_on_error=1"))
 }
 
 // Socket returns the path of the socket that it serves.

@@ -2,69 +2,63 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
-	"net"
 	"os"
-	"runtime"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 var (
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the faults of TestChaos are drawn by")
-	chaosSteps  = flag.Int("chaos.steps", 30, "how many there are, in each of the modes of ids")
+	chaosSteps  = flag.Int("chaos.steps", 20, "how many there are, in each of the modes of ids")
+	chaosTimes  = flag.Bool("chaos.times", false, "fail if calls to other runtimes take longer during a fault, which a machine that is busy with other things may be the reason of")
 	chaosReport = flag.String("chaos.report", "", "write what happened to `FILE`")
 )
 
 // chaos is a history with more faults, and with what must hold after each.
 type chaos struct {
 	*history
-	sent     int            // mutating calls, each with its number on it
+	probe    *probe
+	before   level
+	fillDisk func()         // of the capture
 	injected map[string]int // :: fault → how often
 	overrun  time.Duration  // the most that a call took longer than its deadline
-	excuse   time.Duration  // the most that a timer of this process did
+	excuse   time.Duration  // how much of that pauses of this process were late
+	most     level          // after any step
+	sent     int            // mutating calls, each with its number on it
+
+	mu      sync.Mutex
+	arrived map[string]int // :: number of a mutating call → how often the runtimes got it
 }
 
-// TestChaos injects faults and looks after each whether what must hold holds: no list
-// is short, no mutating call is sent twice, no call outlasts its deadline; and in the end
-// that nothing is left over.
+// TestChaos injects faults and looks after each whether what must hold holds: no list is
+// short, no mutating call is sent twice, no call outlasts its deadline, calls to other
+// runtimes take no longer, and nothing is left over.
 func TestChaos(t *testing.T) {
 	var report strings.Builder
-	fmt.Fprintf(&report, "| ids | fault | injected, and survived |\n|---|---|---|\n")
+	fmt.Fprintf(&report, "| ids | fault | injected, and survived | p99 of calls to other runtimes meanwhile |\n|---|---|---|---|\n")
 	inBothModesInTurn(t, func(t *testing.T, mode func(*Config)) {
-		n := newNode(t, mode, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io"}}, machineConfig{backend: BackendConfig{Name: "gamma.io"}})
-		for i := range n.runtimes {
-			n.isUp(i)
-		}
-		before := leftOver()
-		c := &chaos{history: newHistory(n, *chaosSeed), injected: map[string]int{}}
+		c := newChaos(t, mode)
 		c.playChaos(*chaosSteps)
-		for i := range n.runtimes {
-			if c.gone[i] != nil {
-				c.comeBack(i)
-			}
-		}
-		eventually(t, "goroutines and files are as before", func() bool { return leaked(before, leftOver()) == nil })
-		for _, fault := range slices.Sorted(maps.Keys(c.injected)) {
-			fmt.Fprintf(&report, "| %s | %s | %d |\n", n.cfg.IDs, fault, c.injected[fault])
-		}
-		fmt.Fprintf(&report, "| %s | mutating calls, each sent once at most | %d |\n", n.cfg.IDs, c.sent)
-		fmt.Fprintf(&report, "| %s | longest overrun of a deadline (a timer of the process: %s) | %s |\n", n.cfg.IDs, c.excuse.Round(100*time.Microsecond), c.overrun.Round(100*time.Microsecond))
+		c.report(&report)
 	})
 	t.Logf("\n%s", report.String())
 	if *chaosReport != "" && !t.Failed() {
-		text := fmt.Sprintf("# Faults injected and survived\n\n`make chaos CHAOS_SEED=%d CHAOS_STEPS=%d` made this.\n\n%s", *chaosSeed, *chaosSteps, report.String())
-		require.NoError(t, os.WriteFile(*chaosReport, []byte(text), 0o644))
+		command := fmt.Sprintf("make chaos CHAOS_SEED=%d CHAOS_STEPS=%d", *chaosSeed, *chaosSteps)
+		require.NoError(t, writeSection(*chaosReport, "Runtimes in memory", command, report.String()))
 	}
 }
 
@@ -74,123 +68,196 @@ func inBothModesInTurn(t *testing.T, test func(t *testing.T, mode func(*Config))
 	}
 }
 
+// newChaos starts three runtimes, a proxy that captures on a disk of its own, and the probe.
+func newChaos(t *testing.T, mode func(*Config)) *chaos {
+	disk, fill := smallDisk(t)
+	var machines []machineConfig
+	for _, name := range []string{"", "beta.io", "gamma.io"} {
+		// What the runtimes remember of calls would be memory that is not given back.
+		machines = append(machines, machineConfig{backend: BackendConfig{Name: name}, wire: &wire{}, Config: fakecri.Config{CallLog: -1}})
+	}
+	n := newNode(t, func(cfg *Config) {
+		mode(cfg)
+		cfg.FlightRecorder = 1 << 20 // it is full soon
+		cfg.Capture = CaptureConfig{Path: filepath.Join(disk, "c.jsonl"), MaxBytes: 64 << 10, MaxFiles: 2}
+	}, machines...)
+	for i := range n.runtimes {
+		n.isUp(i)
+	}
+	c := &chaos{history: newHistory(n, *chaosSeed), fillDisk: fill, injected: map[string]int{}}
+	c.count()
+	c.probe = newProbe(t, n)
+	c.calm() // also what is made with the first calls is there then
+	c.before = levelNow()
+	return c
+}
+
+// count has the runtimes count the mutating calls that reach them.
+func (c *chaos) count() {
+	c.arrived = map[string]int{}
+	var seen fakecri.Fault = func(ctx context.Context, method string, _ any) error {
+		if !strings.HasSuffix(method, "/UpdateContainerResources") {
+			return nil // which version the runtime speaks may be asked on behalf of a call
+		}
+		md, _ := metadata.FromIncomingContext(ctx)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, number := range md.Get("chaos") {
+			c.arrived[number]++
+		}
+		return nil
+	}
+	for _, m := range c.runtimes {
+		m.seen.Store(&seen)
+	}
+}
+
+// peaceEvery is after how many steps all runtimes are there again, so that it can be seen
+// how long calls take while nothing is wrong.
+const peaceEvery = 5
+
 func (c *chaos) playChaos(steps int) {
 	c.Helper()
-	for range steps {
+	var deck []fault // each comes once before any comes again
+	for step := range steps {
+		if len(deck) == 0 {
+			deck = c.faults()
+			c.rand.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
 		i := c.rand.IntN(len(c.runtimes))
-		switch c.rand.IntN(4) {
-		case 0:
-			c.clientFault()
-		case 1:
-			c.mutate(i)
-		default:
-			told := len(c.told)
-			if c.gone[i] == nil {
-				c.stepThere(i)
-			} else {
-				c.stepGone(i)
+		f := deck[0]
+		deck = deck[1:]
+		if f.of == anybody {
+			c.inject(-1, f)
+		} else {
+			if f.of == somebodyThere && c.gone[i] != nil {
+				c.comeBack(i)
 			}
-			for _, what := range c.told[told:] {
-				c.injected[faultOf(what)]++
-			}
+			c.inject(i, f)
 		}
 		c.look()
 		require.NoError(c, c.sentTwice(), "after:\n%s", c)
 		c.deadline(i)
 		require.NoError(c, late(c.overrun, c.excuse), "after:\n%s", c)
+		now := settled(c, c.before, c.String)
+		c.most = level{max(c.most.goroutines, now.goroutines), max(c.most.files, now.files), max(c.most.memory, now.memory)}
+		if step%peaceEvery == peaceEvery-1 {
+			c.calm()
+		}
+	}
+	c.calm()
+	settled(c, c.before, c.String)
+}
+
+// calm brings all runtimes back, and has the probe note how long calls take then.
+func (c *chaos) calm() {
+	c.Helper()
+	for i := range c.runtimes {
+		if c.gone[i] != nil {
+			c.comeBack(i)
+		}
+	}
+	require.NoError(c, c.probe.during(c.there(-1), func() string { return quiet }), "after:\n%s", c)
+}
+
+// there are the runtimes that are there, but for i.
+func (c *chaos) there(i int) []int {
+	var all []int
+	for j := range c.runtimes {
+		if j != i && c.gone[j] == nil {
+			all = append(all, j)
+		}
+	}
+	return all
+}
+
+// inject does f to runtime i, or to none if that is negative, while the probe calls the others.
+func (c *chaos) inject(i int, f fault) {
+	c.Helper()
+	if f.name != "" {
+		c.tell("%s (%d)", f.name, i)
+	}
+	err := c.probe.during(c.there(i), func() string {
+		name := f.name
+		if f.do(i); name == "" {
+			name = faultOf(c.told[len(c.told)-1])
+		}
+		c.injected[name]++
+		if name == restarted {
+			return "" // and meanwhile nobody is answered
+		}
+		return name
+	})
+	require.NoError(c, err, "after:\n%s", c)
+}
+
+const restarted = "restart the proxy"
+
+// randomStep is one of the history.
+func (c *chaos) randomStep(i int) {
+	c.Helper()
+	if c.gone[i] != nil {
+		c.stepGone(i)
+	} else {
+		c.stepThere(i)
 	}
 }
+
+var whom = regexp.MustCompile(` (p?\d+|\S*__\S+|[0-9a-f]{64})\b`)
 
 // faultOf is what was told without whom it was about.
 func faultOf(told string) string {
-	return strings.Join(slices.DeleteFunc(strings.Fields(told), func(w string) bool {
-		return strings.Trim(w, "0123456789") == "" || strings.ContainsAny(w, "_") || len(w) > 30 || strings.HasPrefix(w, "p") && strings.Trim(w[1:], "0123456789") == ""
-	}), " ")
-}
-
-// clientFault is a client that does not behave.
-func (c *chaos) clientFault() {
-	c.Helper()
-	what := []string{"vanish in the middle of calls", "half-closed connection", "reset streams", "garbage for HTTP/2"}[c.rand.IntN(4)]
-	c.tell("%s", what)
-	c.injected[what]++
-	switch what {
-	case "vanish in the middle of calls", "reset streams":
-		for range 20 {
-			ctx, cancel := context.WithCancel(c.Context())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_, _ = c.ListContainers(ctx, &runtimeapi.ListContainersRequest{}) // which is cut off
-			}()
-			if c.rand.IntN(2) == 0 {
-				runtime.Gosched()
-			}
-			cancel()
-			<-done
-		}
-	default:
-		conn, err := net.Dial("unix", c.cfg.Listen)
-		require.NoError(c, err)
-		defer conn.Close() // that is the fault
-		text := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-		if what == "garbage for HTTP/2" {
-			text += "\xff\xff\xff\x09\xff\x7f\xff\xff\xff and so on"
-		}
-		_, _ = conn.Write([]byte(text)) // it may be closed already
-		_ = conn.(*net.UnixConn).CloseWrite()
-	}
+	return strings.TrimSuffix(strings.TrimSpace(whom.ReplaceAllString(" "+told+" ", "")), " on")
 }
 
 // mutate makes a mutating call with a number on it, whatever becomes of it.
 func (c *chaos) mutate(i int) {
 	c.sent++
-	c.tell("update number %d at %d", c.sent, i)
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.Context(), "chaos", fmt.Sprint(c.sent)), patience)
 	defer cancel()
-	_, _ = c.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.front(i, "none")})
+	_, _ = c.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.probe.containers[i]})
 }
 
 // sentTwice returns an error if a mutating call has reached the runtimes twice.
 func (c *chaos) sentTwice() error {
-	seen := map[string]int{}
-	for _, m := range c.runtimes {
-		for _, call := range m.Calls("UpdateContainerResources") {
-			for _, number := range call.Metadata["chaos"] {
-				if seen[number]++; seen[number] > 1 {
-					return fmt.Errorf("the mutating call number %s was sent twice", number)
-				}
-			}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for number, times := range c.arrived {
+		if times > 1 {
+			return fmt.Errorf("the mutating call number %s was sent %d times", number, times)
 		}
 	}
 	return nil
 }
 
-// deadline makes a call that may hang with little time, and notes how much longer it took.
+// deadline makes a call that hangs, if the runtime is there, with little time, and notes how
+// much longer it took.
 func (c *chaos) deadline(i int) {
-	const little = 50 * time.Millisecond
-	own := make(chan time.Duration, 1)
-	began := time.Now()
-	time.AfterFunc(little, func() { own <- time.Since(began) - little })
+	const little, pause = 50 * time.Millisecond, time.Millisecond
 	ctx, cancel := context.WithTimeout(c.Context(), little)
 	defer cancel()
 	c.runtimes[i].when(hanging("ReopenContainerLog"))
 	defer c.runtimes[i].when(nil)
-	_, err := c.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: c.front(i, "none")})
+	began := time.Now()
+	_, err := c.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: c.probe.containers[i]})
 	require.Error(c, err)
 	// The client gives up by itself. It is the proxy's own call that has to have ended.
+	excuse := max(0, time.Since(began)-little)
 	for c.proxy.sockets[0].calls.Load() > 0 && time.Since(began) < patience {
-		time.Sleep(time.Millisecond)
+		slept := time.Now()
+		time.Sleep(pause)
+		excuse += time.Since(slept) - pause
 	}
-	c.overrun = max(c.overrun, time.Since(began)-little)
-	c.excuse = max(c.excuse, <-own)
+	if overrun := time.Since(began) - little; overrun-excuse > c.overrun-c.excuse {
+		c.overrun, c.excuse = overrun, excuse
+	}
 }
 
 // late returns an error if a call outlasted its deadline by more than 100ms, and by more
-// than this machine is late with its own timers.
+// than the pauses of whoever waited for it did.
 func late(overrun, excuse time.Duration) error {
-	if overrun > 100*time.Millisecond+2*excuse {
-		return fmt.Errorf("a call ended %s after its deadline, a timer %s", overrun, excuse)
+	if overrun > 100*time.Millisecond+excuse {
+		return fmt.Errorf("a call ended %s after its deadline, and pauses meanwhile %s late", overrun, excuse)
 	}
 	return nil
 }
@@ -206,93 +273,46 @@ func (c *chaos) comeBack(i int) {
 	c.gone[i] = nil
 }
 
-// left is what a process has open.
-type left struct{ goroutines, files int }
-
-func leftOver() left {
-	files, _ := os.ReadDir("/proc/self/fd")
-	return left{runtime.NumGoroutine(), len(files)}
-}
-
-// leaked returns an error if there is clearly more after than before: connections that
-// were idle before may be made of more goroutines for a moment.
-func leaked(before, after left) error {
-	if after.goroutines > before.goroutines+10 || after.files > before.files+5 {
-		return fmt.Errorf("before %+v, after %+v", before, after)
+// report tells what came of it, as rows of a table.
+func (c *chaos) report(to *strings.Builder) {
+	row := func(what string, is any, others string) {
+		fmt.Fprintf(to, "| %s | %s | %v | %s |\n", c.cfg.IDs, what, is, others)
 	}
-	return nil
+	others := func(phase string) string {
+		calls := c.probe.of(phase)
+		if len(calls) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%s of %d", round(p99(calls)), len(calls))
+	}
+	for _, fault := range slices.Sorted(maps.Keys(c.injected)) {
+		name := fault
+		if n := c.probe.of(fault); fault != restarted && len(n) == 0 {
+			name += " (no other was there)"
+		}
+		row(name, c.injected[fault], others(fault))
+	}
+	row("all of these", "", others(""))
+	row("nothing is wrong", "", others(quiet))
+	row("mutating calls, each sent once at most", c.sent, "")
+	row("longest overrun of a deadline", fmt.Sprintf("%s, of which pauses of the test were late %s", round(c.overrun), round(c.excuse)), "")
+	row("most that was open, after any step", fmt.Sprintf("%s; before: %s", c.most, c.before), "")
 }
 
-// What asserts the invariants is shown to fail when they are broken, one by one.
-func TestTheInvariantsOfChaosAreNoticedWhenTheyAreBroken(t *testing.T) {
-	t.Run("a merged list lacks what a dead runtime held", func(t *testing.T) {
-		n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", Policy: "skip"}})
-		n.isUp(1)
-		h := newHistory(n, 1)
-		n.run(1, "p1", 1)
-		h.look()
-		h.gone[1] = h.holds(1)
-		n.runtimes[1].kill()
-		n.isDown(1)
-		broken := &fatal{TB: t}
-		n.TB = broken
-		assert.True(t, broken.failed(h.look), "the list was short, and nobody said so")
-		n.TB = t
-	})
-	t.Run("a mutating call is made again", func(t *testing.T) {
-		n := newNode(t, nil)
-		n.isUp(1)
-		c := &chaos{history: newHistory(n, 1)}
-		c.mutate(0)
-		require.NoError(t, c.sentTwice())
-		c.sent--
-		c.mutate(0)
-		assert.Error(t, c.sentTwice())
-	})
-	t.Run("a goroutine and a file are forgotten", func(t *testing.T) {
-		before := leftOver()
-		stop := make(chan struct{})
-		for range 20 {
-			go func() { <-stop }()
-		}
-		assert.Error(t, leaked(before, leftOver()))
-		close(stop)
-		var files []*os.File
-		for range 20 {
-			f, err := os.Open(os.DevNull)
-			require.NoError(t, err)
-			files = append(files, f)
-		}
-		assert.Error(t, leaked(before, leftOver()))
-		for _, f := range files {
-			f.Close()
-		}
-	})
-	t.Run("a call outlasts its deadline", func(t *testing.T) {
-		assert.NoError(t, late(90*time.Millisecond, 0))
-		assert.Error(t, late(110*time.Millisecond, 0))
-	})
-}
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
-// fatal is a test whose failure is expected.
-type fatal struct {
-	testing.TB
-	err error
-}
-
-var errExpected = errors.New("expected")
-
-func (f *fatal) Errorf(format string, args ...any) { f.err = fmt.Errorf(format, args...) }
-func (f *fatal) FailNow()                          { panic(errExpected) }
-
-// failed reports whether do fails the test.
-func (f *fatal) failed(do func()) (failed bool) {
-	defer func() {
-		if v := recover(); v != nil && v != errExpected { //nolint:errorlint // it is this very one
-			panic(v)
-		}
-		failed = f.err != nil
-	}()
-	do()
-	return
+// writeSection replaces the section of a file of Markdown that has this title, or adds it.
+func writeSection(file, title, command, text string) error {
+	old, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	begin := "## " + title + "\n"
+	head, rest, _ := strings.Cut(string(old), begin)
+	_, after, more := strings.Cut(rest, "\n## ")
+	section := begin + "\n`" + command + "` made this.\n\n" + text
+	if more {
+		section += "\n## " + after
+	}
+	return os.WriteFile(file, []byte(strings.TrimRight(head, "\n")+"\n\n"+section), 0o644)
 }

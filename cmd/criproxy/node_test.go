@@ -54,6 +54,8 @@ type machine struct {
 	stop  func()
 	fault atomic.Pointer[fakecri.Fault]
 	ice   atomic.Pointer[chan struct{}]
+	wire  *wire                         // what it is connected by; nil is an ordinary socket
+	seen  atomic.Pointer[fakecri.Fault] // is told of each call, before anything goes wrong with it
 }
 
 // A machineConfig is a machine that a test wants.
@@ -61,6 +63,7 @@ type machineConfig struct {
 	fakecri.Config
 	backend BackendConfig // without the address
 	absent  bool          // it is not started
+	wire    *wire
 }
 
 // newNode starts machines and a proxy in front of them. Without a configuration
@@ -77,6 +80,7 @@ func newNode(t testing.TB, change func(*Config), machines ...machineConfig) *nod
 	for i, m := range machines {
 		path := filepath.Join(dir, fmt.Sprintf("%d.sock", i))
 		one := newMachine(t, m.backend.Name, path, m.Config)
+		one.wire = m.wire
 		n.runtimes = append(n.runtimes, one)
 		m.backend.Address = path
 		n.cfg.Backends = append(n.cfg.Backends, m.backend)
@@ -104,9 +108,11 @@ func (n *node) start() {
 	n.cfg.makeStateDir()
 	p, err := newProxy(n.cfg)
 	require.NoError(n, err)
-	// Not by listen: the umask that it sets is everybody's, and many tests run at once.
-	l, err := net.Listen("unix", n.cfg.Listen)
+	// Not by listenAs: the umask that it sets is everybody's, and many tests run at once.
+	listen := func() (net.Listener, error) { return net.Listen("unix", n.cfg.Listen) }
+	l, err := listen()
 	require.NoError(n, err)
+	l = keepFile(n.cfg.Listen, l, listen)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.run(ctx, l) }()
@@ -128,6 +134,9 @@ func newMachine(t testing.TB, name, path string, cfg fakecri.Config) *machine {
 func (m *machine) replace(cfg fakecri.Config) {
 	m.Runtime = fakecri.New(cfg)
 	m.Fault(func(ctx context.Context, method string, request any) error {
+		if seen := m.seen.Load(); seen != nil {
+			_ = (*seen)(ctx, method, request) // it only counts
+		}
 		if ice := m.ice.Load(); ice != nil {
 			select {
 			case <-*ice:
@@ -146,6 +155,9 @@ func (m *machine) start() {
 	m.Helper()
 	l, err := fakecri.Listen(m.path)
 	require.NoError(m, err)
+	if m.wire != nil {
+		l = m.wire.listen(l)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func(rt *fakecri.Runtime) { ended <- rt.ServeOn(ctx, l) }(m.Runtime)

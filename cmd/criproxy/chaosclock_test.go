@@ -1,0 +1,91 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+var chaosClock = flag.Bool("chaos.clock", false, "set the MACHINE'S clock hours ahead and back, for seconds at a time")
+
+// TestNothingDependsOnTheClockOfTheWall sets the machine's clock by hours, in both directions,
+// and looks at all that has to do with time: deadlines, what is known of a dead runtime, how
+// soon it is found again, the capture's files, and what must hold anyway.
+func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
+	if !*chaosClock {
+		t.Skip("NOT TESTED: jumps of the clock; they are everybody's on this machine (make chaos CHAOS_CLOCK=1)")
+	}
+	for _, by := range []time.Duration{5 * time.Hour, -5 * time.Hour} {
+		t.Run(fmt.Sprint(by), func(t *testing.T) {
+			c := newChaos(t, func(*Config) {})
+			c.run(1, "p1", 1)
+			c.look()
+			c.gone[2] = c.holds(2)
+			c.runtimes[2].kill()
+			c.isDown(2)
+			captured := func() os.FileInfo {
+				info, err := os.Stat(c.cfg.Capture.Path)
+				require.NoError(t, err)
+				return info
+			}
+			before := captured()
+			c.inject(-1, fault{name: "the clock jumps", do: func(int) {
+				jumped(t, by, func() {
+					c.look()
+					for i := range 2 {
+						c.deadline(i)
+					}
+					c.run(0, "p2", 1)
+					c.gone[1] = c.holds(1)
+					c.runtimes[1].freeze()
+					began := time.Now()
+					c.isDown(1) // by its budget of 2s
+					assert.Less(t, time.Since(began), 10*time.Second)
+					c.look()
+				})
+			}})
+			require.NoError(t, late(c.overrun, c.excuse))
+			for i := 1; i <= 2; i++ {
+				began := time.Now()
+				c.comeBack(i)
+				assert.Less(t, time.Since(began), 10*time.Second, "runtime %d is found again as soon as ever", i)
+			}
+			for range 200 {
+				_, err := c.ListContainers(c.ctx(), &runtimeapi.ListContainersRequest{})
+				require.NoError(t, err)
+			}
+			eventually(t, "the capture goes on in other files", func() bool { return !os.SameFile(before, captured()) })
+			c.look()
+			c.calm()
+			settled(t, c.before, c.String)
+			t.Logf("%s: the longest overrun of a deadline was %s; p99 of calls during the jump %s, else %s", by, c.overrun, p99(c.probe.of("the clock jumps")), p99(c.probe.of(quiet)))
+		})
+	}
+}
+
+// jumped sets the machine's clock while do runs, and sets it right again by the clock that
+// nobody sets.
+func jumped(t *testing.T, by time.Duration, do func()) {
+	t.Helper()
+	read := func(clock int32) time.Duration {
+		var ts unix.Timespec
+		require.NoError(t, unix.ClockGettime(clock, &ts))
+		return time.Duration(ts.Nano())
+	}
+	set := func(to time.Duration) error {
+		tv := unix.NsecToTimeval(int64(to))
+		return unix.Settimeofday(&tv)
+	}
+	wall, steady := read(unix.CLOCK_REALTIME), read(unix.CLOCK_MONOTONIC)
+	right := func() time.Duration { return wall + read(unix.CLOCK_MONOTONIC) - steady }
+	require.NoError(t, set(right()+by), "this takes CAP_SYS_TIME")
+	defer func() { require.NoError(t, set(right()), "THE CLOCK OF THIS MACHINE IS WRONG by %s", by) }()
+	do()
+}

@@ -1,0 +1,316 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+var (
+	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the faults are drawn by")
+	chaosSteps  = flag.Int("chaos.steps", 10, "how many there are; with 10 each once")
+	chaosReport = flag.String("chaos.report", "", "write what happened into a section of `FILE`")
+)
+
+// A fault is something that goes wrong at runtime i. All is well again when do returns, or soon after.
+type fault struct {
+	name string
+	do   func(w *world, i int)
+}
+
+var faults = []fault{
+	{"nothing but a pod that comes and one that goes", comeAndGo},
+	{"kill -9 of a runtime", func(w *world, i int) { w.away(i, w.runtimes[i].Kill, w.start(i)) }},
+	{"a runtime hangs (SIGSTOP)", hang},
+	{"restart of a runtime", func(w *world, i int) {
+		w.require(w.runtimes[i].Terminate(w.Context()))
+		w.require(w.runtimes[i].Start(w.Context()))
+	}},
+	{"kill -9 of criproxy", func(w *world, _ int) { w.restartProxy() }},
+	{"kill -9 of criproxy while a runtime is away", func(w *world, i int) {
+		w.away(i, w.runtimes[i].Kill, func() error { w.restartProxy(); w.isDown(i); return w.runtimes[i].Start(w.Context()) })
+	}},
+	{"the socket file of a runtime is deleted, and it is restarted", func(w *world, i int) {
+		w.require(os.Remove(w.runtimes[i].Socket()))
+		w.pause(time.Second)
+		w.require(w.runtimes[i].Terminate(w.Context()))
+		w.require(w.runtimes[i].Start(w.Context()))
+	}},
+	{"criproxy's own socket file is deleted", func(w *world, _ int) {
+		w.require(os.Remove(w.proxy.Socket()))
+		w.eventually("it is there again", func() error { _, err := os.Stat(w.proxy.Socket()); return err })
+	}},
+	{"clients vanish in the middle of calls", vanish},
+	{"kill -9 of a runtime in the middle of making a pod", killWhileRunning},
+}
+
+// TestChaosOnRealParts injects faults, and looks after each whether what must hold holds: no list was short at any time,
+// no mutating call has reached a runtime twice, no call has outlasted its deadline, what criproxy shows is what there is,
+// and its process has nothing open that it had not before.
+func TestChaosOnRealParts(t *testing.T) {
+	w := newWorld(t, *chaosSeed)
+	w.settle()
+	watching := w.watch()
+	w.overrun(0)
+	var before level
+	w.eventually("it can be asked", func() (err error) { before, err = w.levelNow(); return err })
+	injected, most := map[string]int{}, before
+	var overrun, excuse time.Duration
+	var deck []fault // each comes once before any comes again
+	began := time.Now()
+	for range *chaosSteps {
+		if len(deck) == 0 {
+			deck = slices.Clone(faults)
+			w.rand.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		f, i := deck[0], w.rand.IntN(2)
+		deck = deck[1:]
+		w.tell("%s (%d)", f.name, i)
+		injected[f.name]++
+		f.do(w, i)
+		for j := range w.runtimes {
+			w.isUp(j)
+		}
+		w.settle()
+		w.require(watching.shortest())
+		_, err := w.mutated()
+		w.require(err)
+		took, timers := w.overrun(i)
+		w.require(late(took, timers))
+		if took-timers > overrun-excuse {
+			overrun, excuse = took, timers
+		}
+		w.eventually("criproxy has nothing open that it had not before", func() error {
+			now, err := w.levelNow()
+			if err == nil {
+				err = leaked(before, now)
+			}
+			if err == nil {
+				most = level{max(most.files, now.files), max(most.goroutines, now.goroutines), max(most.live, now.live), max(most.resident, now.resident)}
+			}
+			return err
+		})
+		t.Logf("%5.1fs  %s (%d)", time.Since(began).Seconds(), f.name, i)
+	}
+	watching.stop()
+	w.require(watching.short)
+	require.Greater(t, watching.lists, 10**chaosSteps, "it was looked")
+	mutations, err := w.mutated()
+	w.require(err)
+	require.Greater(t, mutations, 4*4, "the runtimes' logs say so")
+
+	var report strings.Builder
+	fmt.Fprintf(&report, "| fault | injected, and survived |\n|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(injected)) {
+		fmt.Fprintf(&report, "| %s | %d |\n", name, injected[name])
+	}
+	fmt.Fprintf(&report, "\n%d pairs of lists of pods and containers were answered meanwhile, none of them short; the longest took %s, the longest time without one was %s.\n",
+		watching.lists, round(watching.longest), round(watching.unreachable))
+	fmt.Fprintf(&report, "%d mutating calls reached the runtimes, by their own logs, none of them twice. A call that hangs was over at most %s after its deadline; a timer of the test was %s late meanwhile.\n",
+		mutations, round(overrun), round(excuse))
+	fmt.Fprintf(&report, "criproxy's process had %s before, and at most %s after any step.\n", before, most)
+	t.Logf("\n%s", report.String())
+	w.breakIt()
+	if *chaosReport != "" && !t.Failed() {
+		command := fmt.Sprintf("make chaos CHAOS_SEED=%d CHAOS_STEPS=%d", *chaosSeed, *chaosSteps)
+		require.NoError(t, writeSection(*chaosReport, "Real parts", command, report.String()))
+	}
+}
+
+// breakIt throws away what criproxy knows of a runtime that is away, so that lists are short: it is noticed.
+func (w *world) breakIt() {
+	w.Helper()
+	w.require(w.runtimes[1].Kill())
+	w.require(w.proxy.Kill())
+	w.require(os.RemoveAll(filepath.Join(w.proxy.Dir, "state")))
+	w.require(w.proxy.Start(w.Context()))
+	watching := w.watch()
+	w.eventually("the list is short, and that is noticed", func() error {
+		if watching.shortest() == nil {
+			return errors.New("nobody said so")
+		}
+		return nil
+	})
+	watching.stop()
+	w.require(w.runtimes[1].Start(w.Context()))
+	w.isUp(1)
+	w.settle()
+}
+
+func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+// shortest returns the first list that was short, while the watcher goes on.
+func (w *watcher) shortest() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.short
+}
+
+// pause lets a fault last.
+func (w *world) pause(most time.Duration) { time.Sleep(time.Duration(w.rand.Int64N(int64(most)))) }
+
+// start returns what brings runtime i back after a while.
+func (w *world) start(i int) func() error {
+	return func() error { w.pause(2 * time.Second); return w.runtimes[i].Start(w.Context()) }
+}
+
+// away takes runtime i away, has the other one called, and brings it back.
+func (w *world) away(i int, take, bring func() error) {
+	w.Helper()
+	w.require(take())
+	w.isDown(i)
+	w.others(i)
+	w.require(bring())
+}
+
+// others makes calls to the other runtime, which must not fail.
+func (w *world) others(i int) {
+	w.Helper()
+	for range 20 {
+		ctx, cancel := context.WithTimeout(w.Context(), patience)
+		_, err := w.kubelet.ContainerStatus(ctx, w.pods[1-i][0].container, false)
+		cancel()
+		w.require(err)
+	}
+}
+
+// restartProxy kills criproxy and starts it again. The first list that it answers is looked at as any.
+func (w *world) restartProxy() {
+	w.Helper()
+	w.require(w.proxy.Kill())
+	w.require(w.proxy.Launch())
+	w.eventually("the kubelet's client is connected again", func() error {
+		_, err := w.kubelet.ListPodSandbox(w.Context(), nil)
+		return err
+	})
+}
+
+func comeAndGo(w *world, i int) {
+	w.require(w.run(i))
+	w.require(w.remove(i))
+}
+
+func hang(w *world, i int) {
+	w.require(w.runtimes[i].Freeze())
+	took, excuse := w.overrun(i)
+	w.require(late(took, excuse))
+	w.isDown(i)
+	w.others(i)
+	w.pause(2 * time.Second)
+	w.require(w.runtimes[i].Thaw())
+}
+
+// vanish has clients make calls of all kinds, and be gone.
+func vanish(w *world, i int) {
+	var mu sync.Mutex
+	var conns []net.Conn
+	var calls sync.WaitGroup
+	for range 3 {
+		cc, err := grpc.NewClient("unix:"+w.proxy.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				conn, err := (&net.Dialer{}).DialContext(ctx, "unix", w.proxy.Socket())
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					conns = append(conns, conn)
+				}
+				return conn, err
+			}))
+		w.require(err)
+		defer cc.Close() // nothing is left to be done
+		client := runtimeapi.NewRuntimeServiceClient(cc)
+		ctx, cancel := context.WithTimeout(w.Context(), patience)
+		defer cancel()
+		_, err = client.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		w.require(err)
+		w.made++
+		config := w.runtimes[i].PodConfig(fmt.Sprint("vanishing", w.made))
+		if i == 1 {
+			config.Annotations["kubernetes.io/target-runtime"] = two
+		}
+		container := w.pods[i][0].container
+		calls.Go(func() { _, _ = client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config}) }) // all of these may fail
+		calls.Go(func() {
+			_, _ = client.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: container, Cmd: []string{"app"}})
+		})
+		calls.Go(func() { _, _ = client.ListContainers(ctx, &runtimeapi.ListContainersRequest{}) })
+	}
+	w.pause(200 * time.Millisecond)
+	mu.Lock()
+	for _, conn := range conns {
+		conn.Close() // as the kernel does when a process ends
+	}
+	mu.Unlock()
+	calls.Wait()
+}
+
+// killWhileRunning kills runtime i at some point of making a pod. What became of the pod the runtime says.
+func killWhileRunning(w *world, i int) {
+	done := make(chan error, 1)
+	go func() { done <- w.run(i) }()
+	w.pause(600 * time.Millisecond)
+	w.require(w.runtimes[i].Kill())
+	if err := <-done; err != nil {
+		w.tell("which failed: %v", err)
+	}
+	w.isDown(i)
+	w.require(w.runtimes[i].Start(w.Context()))
+}
+
+// writeSection replaces the section of a file of Markdown that has this title, or adds it.
+func writeSection(file, title, command, text string) error {
+	old, err := os.ReadFile(filepath.Clean(file))
+	if err != nil {
+		return err
+	}
+	begin := "## " + title + "\n"
+	head, rest, _ := strings.Cut(string(old), begin)
+	_, after, more := strings.Cut(rest, "\n## ")
+	section := begin + "\n`" + command + "` made this.\n\n" + text
+	if more {
+		section += "\n## " + after
+	}
+	return os.WriteFile(file, []byte(strings.TrimRight(head, "\n")+"\n\n"+section), 0o644)
+}
+
+// What asserts the invariants is shown to fail when they are broken.
+func TestTheInvariantsOnRealPartsAreNoticedWhenTheyAreBroken(t *testing.T) {
+	before := map[string]bool{"a": true, "b": true}
+	require.NoError(t, short(map[string]bool{"a": true, "b": true, "c": true}, before, before))
+	require.Error(t, short(map[string]bool{"a": true}, before, before), "an item is left out")
+	require.NoError(t, short(map[string]bool{"a": true}, before, map[string]bool{"a": true}), "it went meanwhile")
+	require.NoError(t, sameWords([]string{"a", "b"}, []string{"b", "a"}))
+	require.Error(t, sameWords([]string{"a", "b"}, []string{"a"}), "shown less")
+	require.Error(t, sameWords([]string{"a"}, []string{"a", "a"}), "shown twice")
+	require.Error(t, sameWords([]string{"container a CONTAINER_RUNNING"}, []string{"container a CONTAINER_EXITED"}), "shown in another state")
+
+	arrived := `time="2026" level=info msg="StopPodSandbox for \"7f\""` + "\n"
+	of, err := mutations(arrived + `time="2026" level=info msg="StopPodSandbox for \"7f\" returns successfully"` + "\n" + strings.ReplaceAll(arrived, "7f", "8f"))
+	require.NoError(t, err)
+	require.Equal(t, 2, of)
+	_, err = mutations(arrived + arrived)
+	require.Error(t, err, "a call is made again")
+
+	require.NoError(t, late(90*time.Millisecond, 0))
+	require.Error(t, late(110*time.Millisecond, 0))
+	was := level{10, 100, 1 << 20, 30 << 20}
+	require.NoError(t, leaked(was, level{12, 105, 2 << 20, 40 << 20}))
+	for _, after := range []level{{20, 100, 1 << 20, 0}, {10, 200, 1 << 20, 0}, {10, 100, 10 << 20, 0}, {10, 100, 1 << 20, 130 << 20}} {
+		require.Error(t, leaked(was, after))
+	}
+}

@@ -1,0 +1,287 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// A watcher asks criproxy for lists all the time. They may fail, but none may be short.
+type watcher struct {
+	stop        func()
+	mu          sync.Mutex // guards what follows, until it has stopped
+	lists       int        // that were answered
+	failures    int
+	short       error         // the first that was
+	longest     time.Duration // that one took
+	unreachable time.Duration // the longest time without an answer
+}
+
+// watch starts one. Each list is compared with what was stable before and after it.
+func (w *world) watch() *watcher {
+	conn, err := testbed.Dial(w.proxy.Socket())
+	w.require(err)
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	ctx, cancel := context.WithCancel(context.Background())
+	watching := &watcher{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answered := time.Now()
+		for ctx.Err() == nil {
+			before := w.mustBeListed()
+			began := time.Now()
+			got, err := ids(ctx, client)
+			watching.mu.Lock()
+			if err != nil {
+				watching.failures++
+			} else {
+				watching.lists++
+				watching.longest = max(watching.longest, time.Since(began))
+				watching.unreachable = max(watching.unreachable, time.Since(answered))
+				answered = time.Now()
+				if err := short(got, before, w.mustBeListed()); err != nil && watching.short == nil {
+					watching.short = fmt.Errorf("%s: %w", time.Now().Format("15:04:05.000"), err)
+				}
+			}
+			watching.mu.Unlock()
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	watching.stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+		conn.Close() // nothing is left to be done
+	})
+	w.Cleanup(watching.stop)
+	return watching
+}
+
+// mustBeListed are the ids in front that every list has to have now.
+func (w *world) mustBeListed() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := map[string]bool{}
+	for id := range w.stable {
+		all[id] = true
+	}
+	return all
+}
+
+func ids(ctx context.Context, c runtimeapi.RuntimeServiceClient) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	all := map[string]bool{}
+	pods, err := c.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, err
+	}
+	containers, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pods.GetItems() {
+		all[p.GetId()] = true
+	}
+	for _, c := range containers.GetContainers() {
+		all[c.GetId()] = true
+	}
+	return all, nil
+}
+
+// short returns an error if something is not in got that had to be there before and after.
+func short(got, before, after map[string]bool) error {
+	for id := range before {
+		if after[id] && !got[id] {
+			return fmt.Errorf("a list of %d items lacks %s", len(got), id)
+		}
+	}
+	return nil
+}
+
+// settle waits until criproxy shows exactly what the runtimes, which are all there, say themselves.
+func (w *world) settle() {
+	w.Helper()
+	w.eventually("criproxy shows what there is", func() error {
+		var want []string
+		for i, c := range w.direct {
+			of, err := listed(w.Context(), c, func(id string) string { return front(i, id) })
+			if err != nil {
+				return err
+			}
+			want = append(want, of...)
+		}
+		got, err := listed(w.Context(), w.kubelet, func(id string) string { return id })
+		if err != nil {
+			return err
+		}
+		return sameWords(want, got)
+	})
+}
+
+func sameWords(want, got []string) error {
+	count := map[string]int{}
+	for _, word := range want {
+		count[word]++
+	}
+	for _, word := range got {
+		count[word]--
+	}
+	for word, n := range count {
+		if n != 0 {
+			return fmt.Errorf("%s: the runtimes have %d more of it than criproxy shows", word, n)
+		}
+	}
+	return nil
+}
+
+// mutation is a line of containerd's log that says that a call has arrived which changes something.
+var mutation = regexp.MustCompile(`msg="((?:RunPodSandbox|StopPodSandbox|RemovePodSandbox|CreateContainer|StartContainer|StopContainer|RemoveContainer) .*)"`)
+
+// mutations counts the calls that change something in the log of a runtime. No two that this test makes are the same.
+func mutations(log string) (all int, twice error) {
+	seen := map[string]int{}
+	for line := range strings.Lines(log) {
+		m := mutation.FindStringSubmatch(line)
+		if m == nil || strings.Contains(m[1], " returns ") || strings.Contains(m[1], " failed") {
+			continue
+		}
+		all++
+		if seen[m[1]]++; seen[m[1]] > 1 {
+			twice = fmt.Errorf("a runtime got this %d times: %s", seen[m[1]], m[1])
+		}
+	}
+	return all, twice
+}
+
+// mutated looks into the logs of both runtimes.
+func (w *world) mutated() (all int, err error) {
+	for _, rt := range w.runtimes {
+		data, readErr := os.ReadFile(rt.LogFile())
+		w.require(readErr)
+		n, twice := mutations(string(data))
+		all, err = all+n, errors.Join(err, twice)
+	}
+	return all, err
+}
+
+// overrun makes a call that does not end by itself with little time, and returns how much later than its deadline
+// the client had an answer, or criproxy, by its own log, was done with it; and how late the test's own timers were.
+func (w *world) overrun(i int) (took, excuse time.Duration) {
+	w.Helper()
+	const little, pause = 300 * time.Millisecond, time.Millisecond
+	conn, err := testbed.Dial(w.proxy.Socket())
+	w.require(err)
+	defer conn.Close() // nothing is left to be done
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	connecting, cancel := context.WithTimeout(w.Context(), patience)
+	_, _ = client.Version(connecting, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)) // the primary may be away
+	cancel()
+	_, from, err := w.proxy.LogLines(0)
+	w.require(err)
+	w.mu.Lock()
+	container := w.pods[i][0].container
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(w.Context(), little)
+	defer cancel()
+	late := make(chan time.Duration, 1)
+	go func() { // what a timer is worth on this machine now
+		var worst time.Duration
+		for ctx.Err() == nil {
+			slept := time.Now()
+			time.Sleep(pause)
+			worst = max(worst, time.Since(slept)-pause)
+		}
+		late <- worst
+	}()
+	began := time.Now()
+	_, err = client.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: container, Cmd: []string{"app"}})
+	took = time.Since(began) - little
+	require.Error(w, err)
+	w.eventually("criproxy is done with it", func() error {
+		lines, _, err := w.proxy.LogLines(from, `/ExecSync"`, "took=")
+		if err != nil || len(lines) == 0 {
+			return errors.Join(err, errors.New("it does not say so"))
+		}
+		_, text, _ := strings.Cut(lines[0], `took="`)
+		text, _, _ = strings.Cut(text, `"`)
+		in, err := time.ParseDuration(text)
+		took = max(took, in-little)
+		return err
+	})
+	return took, <-late
+}
+
+// late returns an error if a call outlasted its deadline by more than 100ms, and by more than timers were late: that of
+// the client, of criproxy and of the runtime, and who is woken by them.
+func late(overrun, excuse time.Duration) error {
+	if overrun > 100*time.Millisecond+4*excuse {
+		return fmt.Errorf("a call ended %s after its deadline; timers were %s late", overrun, excuse)
+	}
+	return nil
+}
+
+// level is what criproxy's process has open, and takes.
+type level struct {
+	files, goroutines int
+	live, resident    int64 // bytes: of what is in use, and of what the kernel has given
+}
+
+func (l level) String() string {
+	const mib = 1 << 20
+	return fmt.Sprintf("%d files, %d goroutines, %.1f MiB in use and %d MiB resident", l.files, l.goroutines, float64(l.live)/mib, l.resident/mib)
+}
+
+// What there may be more of, without it being forgotten: connections of clients that come and go, and memory that Go
+// has not given back yet, of which there is several times as much with the race detector.
+const (
+	moreFiles      = 5
+	moreGoroutines = 15
+	moreLive       = 8 << 20
+	moreResident   = 96 << 20
+)
+
+func leaked(before, after level) error {
+	if after.files > before.files+moreFiles || after.goroutines > before.goroutines+moreGoroutines ||
+		after.live > before.live+moreLive || after.resident > before.resident+moreResident {
+		return fmt.Errorf("before %s, after %s", before, after)
+	}
+	return nil
+}
+
+// levelNow asks the kernel and criproxy.
+func (w *world) levelNow() (l level, err error) {
+	pid, ok := w.proxy.PID()
+	if !ok {
+		return l, errors.New("criproxy does not run")
+	}
+	text, err := w.ask("/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		return l, err
+	}
+	first, _, _ := strings.Cut(text, "\n")
+	l.goroutines, err = strconv.Atoi(strings.TrimPrefix(first, "goroutine profile: total "))
+	if err != nil {
+		return l, err
+	}
+	if text, err = w.ask("/debug/pprof/heap?gc=1&debug=1"); err != nil {
+		return l, err
+	}
+	_, alloc, _ := strings.Cut(text, "\n# HeapAlloc = ")
+	alloc, _, _ = strings.Cut(alloc, "\n")
+	l.live, err = strconv.ParseInt(alloc, 10, 64)
+	l.files, l.resident = files(pid), resident(pid)
+	return l, err
+}

@@ -1,0 +1,244 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client tells of each failed call, and here most faults make one
+	testbed.Main(m)
+}
+
+// two is what the second runtime is called.
+const two = "two.test"
+
+// patience bounds all waiting. It is long: the machine may be busy.
+const patience = time.Minute
+
+// A world is two runtimes, criproxy in front of them, and a kubelet's client.
+type world struct {
+	testing.TB
+	rand     *rand.Rand
+	reg      *testbed.Registry
+	runtimes [2]*testbed.Containerd
+	direct   [2]internalapi.RuntimeService // past criproxy
+	proxy    *testbed.Proxy
+	kubelet  internalapi.RuntimeService
+	images   internalapi.ImageManagerService
+	admin    *http.Client
+	told     []string
+
+	mu     sync.Mutex
+	stable map[string]bool // ids in front of what must be in every list
+	pods   [2][]*pod
+	made   int
+}
+
+// A pod is one with a container that runs.
+type pod struct {
+	config        *runtimeapi.PodSandboxConfig
+	id, container string // in front
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{TB: t, rand: rand.New(rand.NewPCG(seed, 7)), stable: map[string]bool{}}
+	w.reg = testbed.NewRegistry(t)
+	for i, version := range []string{"1.7", "2.4"} {
+		w.runtimes[i] = testbed.NewContainerd(t, w.reg, testbed.Config{Version: version})
+	}
+	// With a flight recorder that is full before anything is compared with before.
+	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 65536\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
+	w.admin = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimSuffix(w.proxy.Socket(), ".sock")+".admin.sock")
+	}}}
+	var err error
+	for i, rt := range w.runtimes {
+		w.direct[i], err = rt.Runtime(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { w.direct[i].Close(context.Background()) })
+	}
+	w.kubelet, err = testbed.Runtime(t.Context(), w.proxy.Endpoint())
+	require.NoError(t, err)
+	t.Cleanup(func() { w.kubelet.Close(context.Background()) })
+	w.images, err = testbed.Images(t.Context(), w.proxy.Endpoint())
+	require.NoError(t, err)
+	t.Cleanup(func() { w.images.Close(context.Background()) })
+	for i := range w.runtimes {
+		w.isUp(i)
+		for range 2 {
+			require.NoError(t, w.run(i))
+		}
+	}
+	return w
+}
+
+// front is what a kubelet calls what runtime i calls id.
+func front(i int, id string) string {
+	if i == 0 {
+		return id
+	}
+	return two + "__" + id
+}
+
+func (w *world) tell(format string, args ...any) {
+	w.told = append(w.told, fmt.Sprintf("%s %s", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...)))
+}
+
+func (w *world) require(err error) {
+	w.Helper()
+	require.NoError(w, err, "after:\n%s", strings.Join(w.told, "\n"))
+}
+
+// eventually returns when done returns nil.
+func (w *world) eventually(what string, done func() error) {
+	w.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = done(); err == nil {
+			return
+		}
+	}
+	require.NoError(w, err, "it did not happen: %s, after:\n%s", what, strings.Join(w.told, "\n"))
+}
+
+// run makes a pod with a container on runtime i. Each call of it is made once, whatever becomes of it.
+func (w *world) run(i int) error {
+	w.made++
+	p := &pod{config: w.runtimes[i].PodConfig(fmt.Sprint("p", w.made))}
+	image := w.reg.Image("testbed/app:1")
+	if i == 1 {
+		p.config.Annotations["kubernetes.io/target-runtime"] = two
+		image = two + "/" + image
+	}
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	var err error
+	if p.id, err = w.kubelet.RunPodSandbox(ctx, p.config, ""); err != nil {
+		return err
+	}
+	if _, err = w.images.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, nil, p.config); err != nil {
+		return err
+	}
+	if p.container, err = w.kubelet.CreateContainer(ctx, p.id, testbed.ContainerConfig("app", image), p.config); err != nil {
+		return err
+	}
+	if err = w.kubelet.StartContainer(ctx, p.container); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods[i] = append(w.pods[i], p)
+	w.stable[p.id], w.stable[p.container] = true, true
+	return nil
+}
+
+// remove stops and removes a pod of runtime i, once.
+func (w *world) remove(i int) error {
+	w.mu.Lock()
+	p := w.pods[i][0]
+	w.pods[i] = w.pods[i][1:]
+	delete(w.stable, p.id)
+	delete(w.stable, p.container)
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	if err := w.kubelet.StopPodSandbox(ctx, p.id); err != nil {
+		return err
+	}
+	return w.kubelet.RemovePodSandbox(ctx, p.id)
+}
+
+// ask asks criproxy's admin socket.
+func (w *world) ask(path string) (string, error) {
+	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://criproxy"+path, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := w.admin.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close() // it was only read
+	data, err := io.ReadAll(response.Body)
+	return string(data), err
+}
+
+// isUp waits until criproxy takes runtime i for up, isDown for down.
+func (w *world) isUp(i int)   { w.Helper(); w.isAs(i, "up") }
+func (w *world) isDown(i int) { w.Helper(); w.isAs(i, "down") }
+
+func (w *world) isAs(i int, state string) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("runtime %d is %s", i, state), func() error {
+		text, err := w.ask("/status")
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Backends []struct{ State, Error string }
+		}
+		if err := json.Unmarshal([]byte(text), &status); err != nil {
+			return err
+		}
+		if b := status.Backends[i]; b.State != state {
+			return fmt.Errorf("it is %s: %s", b.State, b.Error)
+		}
+		return nil
+	})
+}
+
+// listed returns the ids of all pods and containers that a client gets listed, with their states, as words.
+func listed(ctx context.Context, c internalapi.RuntimeService, name func(string) string) ([]string, error) {
+	pods, err := c.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	containers, err := c.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, p := range pods {
+		all = append(all, fmt.Sprintf("pod %s %s", name(p.GetId()), p.GetState()))
+	}
+	for _, c := range containers {
+		all = append(all, fmt.Sprintf("container %s %s", name(c.GetId()), c.GetState()))
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// files is how many a process has open, resident its memory in bytes.
+func files(pid int) int {
+	all, _ := os.ReadDir(filepath.Join("/proc", fmt.Sprint(pid), "fd"))
+	return len(all)
+}
+
+func resident(pid int) int64 {
+	data, _ := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "statm"))
+	var size, rss int64
+	_, _ = fmt.Sscan(string(data), &size, &rss) // 0 if it has gone
+	return rss * int64(os.Getpagesize())
+}
