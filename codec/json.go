@@ -14,7 +14,8 @@ import (
 // AppendJSON appends the message src of type md to dst as a JSON object, and
 // returns dst. It is ProtoJSON with the names of the .proto file: 64-bit numbers
 // are strings, bytes are base64, enums are names. Fields that are not on the
-// wire are left out, and well-known types are messages like others.
+// wire are left out, and well-known types are messages like others. A key of a map that
+// is on the wire twice is a member twice, of which readers take the last, as protobuf does.
 //
 // It never fails: a field the schema does not know stands under its number with
 // a guess at its meaning, and a message that is broken has a last member "!"

@@ -113,6 +113,7 @@ type peerInfo struct {
 
 	once  sync.Once
 	bytes *semaphore.Weighted // its share of the memory for messages
+	debt  debt                // what it has not read, beyond that
 }
 
 // peerOf returns who made a call, nil if nobody knows.

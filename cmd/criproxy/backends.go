@@ -69,8 +69,11 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 	}
 	pkg := d.Profile.Versions[0].Package
 	bounded := &boundedConn{ClientConnInterface: b.conn, name: b.String(), maxCalls: int64(cmp.Or(b.cfg.MaxCalls, defaultMaxCalls))}
-	b.top, err = known.Bridge(bounded, d.Profile.Known.Lists, d.Schema, pkg)
 	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != idsNative
+	if !single {
+		bounded.whole = wholeLists(d.Profile.Known.Lists, d.Schema, pkg)
+	}
+	b.top, err = known.Bridge(bounded, d.Profile.Known.Lists, d.Schema, pkg)
 	if err != nil || single || len(d.Profile.Known.Lists)+len(d.Profile.Known.Replies) == 0 {
 		return b, err
 	}

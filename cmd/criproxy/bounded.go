@@ -2,19 +2,37 @@ package main
 
 import (
 	"context"
+	"path"
+	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/known"
 )
 
-// boundedConn is the connection to a backend with a bound on the calls of clients.
+// boundedConn is the connection to a backend with a bound on the calls of clients, and
+// on what the lists take that it streams.
 type boundedConn struct {
 	grpc.ClientConnInterface
 	name     string
 	maxCalls int64
+	whole    map[string]bool // :: streaming method whose answer is put together before it is passed on
 	calls    atomic.Int64
+}
+
+// wholeLists are the methods that stream lists, of which known makes one message.
+func wholeLists(lists []known.List, schema *codec.Schema, pkg string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range schema.Methods() {
+		if ok, _ := path.Match("/"+pkg+".*/*", m.Name); ok && m.ServerStreams {
+			all[m.Name] = slices.ContainsFunc(lists, func(l known.List) bool { return l.Stream == path.Base(m.Name) })
+		}
+	}
+	return all
 }
 
 // begin counts a call of a client, if there is room for it, until end is called. Our own
@@ -59,5 +77,30 @@ func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { c.end(counted) }) // which ends with the call, whatever becomes of the stream
+	if counted && c.whole[method] {
+		return &wholeStream{cs, holdOf(ctx)}, nil
+	}
 	return cs, nil
+}
+
+// wholeStream is a stream whose messages take memory as they come, until the call ends.
+type wholeStream struct {
+	grpc.ClientStream
+	hold *hold
+}
+
+// RecvMsg receives a message, if there is room for it.
+func (s *wholeStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	f, ok := m.(*codec.Frame)
+	if !ok {
+		return nil
+	}
+	if err := s.hold.keeps(int64(f.Len())); err != nil {
+		f.Free()
+		return err
+	}
+	return nil
 }

@@ -18,11 +18,10 @@ import (
 // heldStream is a client's stream whose messages take memory before they come.
 type heldStream struct {
 	grpc.ServerStream
-	ctx      context.Context
-	hold     *hold
-	last     int64 // taken for the request before
-	expected int64 // taken for replies
-	sent     int64 // of replies
+	ctx  context.Context
+	hold *hold
+	last int64 // taken for the request before
+	sent int64 // of replies
 }
 
 func (s *heldStream) Context() context.Context { return s.ctx }
@@ -114,7 +113,7 @@ func (s *heldStream) decompress(how string, bufs mem.BufferSlice) (mem.BufferSli
 func (s *heldStream) SendMsg(m any) error {
 	if f, ok := m.(*codec.Frame); ok {
 		n := int64(f.Len())
-		if s.sent += n; s.sent > s.expected {
+		if s.sent += n; !s.hold.covers(s.sent) {
 			s.hold.note(n)
 		}
 		if n >= smallMessage {

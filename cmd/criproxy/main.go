@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"k8s.io/klog/v2"
 )
@@ -48,8 +49,14 @@ func commands() []command {
 	}
 }
 
+// exitBound is how long a process takes to end that was told to, or has nothing more to
+// do. Calls under way have drainTime of it. What is left may be blocked for good: who logs
+// waits for who reads stderr. It is below TimeoutStopSec of the unit.
+const exitBound = 2 * drainTime
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, func() { time.AfterFunc(exitBound, func() { os.Exit(1) }) })
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	klog.Flush()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"runtime/debug"
 	"sync"
@@ -125,9 +126,12 @@ type hold struct {
 	peer   *peerInfo // who has it on their account
 	method string
 
-	mu     sync.Mutex
-	n      int64
-	shares int // who may need it: the call, and frames that are not on the wire yet
+	mu       sync.Mutex
+	n        int64
+	owed     int64 // what has come without room for it
+	promised int64 // of n, for replies: what was expected, and more as lists came
+	came     int64 // of lists that runtimes stream
+	shares   int   // who may need it: the call, and frames that are not on the wire yet
 }
 
 type holdKey struct{}
@@ -147,9 +151,7 @@ func (h *hold) take(ctx context.Context, n int64) error {
 		if ctx.Err() != nil {
 			return status.FromContextError(ctx.Err()).Err()
 		}
-		h.memory.refused.Add(1)
-		return status.Errorf(codes.ResourceExhausted, "criproxy: %s: no memory for a message of %d bytes came free within %s: the messages of all calls under way take %d of %d; read the replies, make fewer calls at once, or raise GOMEMLIMIT",
-			h.method, n, memoryWait, h.memory.taken.Load(), h.memory.total)
+		return h.refuse(fmt.Sprintf("no memory for a message of %d bytes came free within %s", n, memoryWait))
 	}
 	h.memory.taken.Add(n)
 	h.mu.Lock()
@@ -158,29 +160,75 @@ func (h *hold) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// note takes n bytes that are here already, if there is room for them.
+// refuse is the error of a call for which there is no room.
+func (h *hold) refuse(why string) error {
+	h.memory.refused.Add(1)
+	return status.Errorf(codes.ResourceExhausted, "criproxy: %s: %s: the messages of all calls under way take %d of %d; read the replies, make fewer calls at once, or raise GOMEMLIMIT",
+		h.method, why, h.memory.taken.Load(), h.memory.total)
+}
+
+// note takes n bytes that are here already. If there is no room for them they are owed.
 func (h *hold) note(n int64) {
-	if share := h.peer.share(h.memory); n >= smallMessage && share.TryAcquire(n) {
-		if !h.memory.free.TryAcquire(n) {
-			share.Release(n)
-			return
-		}
-		h.memory.taken.Add(n)
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.n += n
+	if n < smallMessage {
+		return
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.try(n) {
+		h.peer.debt.add(n)
+		h.owed += n
+		return
+	}
+	h.memory.taken.Add(n)
+	h.n += n
+}
+
+// keeps takes what more of a list has come, n bytes, than was expected. The whole list is
+// kept until its end has come. It does not wait: the time of a list is the runtime's.
+func (h *hold) keeps(n int64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.came += n
+	more := h.came - h.promised
+	if more <= 0 {
+		return nil
+	}
+	more = max(more, smallMessage)
+	if !h.try(more) {
+		return h.refuse(fmt.Sprintf("no memory for a list of more than %d bytes, which a runtime streams", h.came))
+	}
+	h.memory.taken.Add(more)
+	h.n += more
+	h.promised += more
+	return nil
+}
+
+// covers reports whether n bytes of replies have been taken already.
+func (h *hold) covers(n int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return n <= h.promised
+}
+
+// try takes n bytes of the client's share, and of the memory, if they are free.
+func (h *hold) try(n int64) bool {
+	share := h.peer.share(h.memory)
+	if !share.TryAcquire(n) {
+		return false
+	}
+	if !h.memory.free.TryAcquire(n) {
+		share.Release(n)
+		return false
+	}
+	return true
 }
 
 // wait waits for n bytes of the client's share, and of the memory.
 func (h *hold) wait(ctx context.Context, n int64) error {
-	share := h.peer.share(h.memory)
-	if share.TryAcquire(n) {
-		if h.memory.free.TryAcquire(n) {
-			return nil
-		}
-		share.Release(n)
+	if h.try(n) {
+		return nil
 	}
+	share := h.peer.share(h.memory)
 	ctx, cancel := context.WithTimeout(ctx, memoryWait)
 	defer cancel()
 	if err := share.Acquire(ctx, n); err != nil {
@@ -221,10 +269,15 @@ func (h *hold) share() func() {
 func (h *hold) done() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.shares--; h.shares == 0 && h.n > 0 {
+	if h.shares--; h.shares > 0 {
+		return
+	}
+	if h.n > 0 {
 		h.release(h.n)
 		h.n = 0
 	}
+	h.peer.debt.pay(h.owed)
+	h.owed = 0
 }
 
 // limit keeps the calls of a socket to their number, and their messages to the memory
@@ -242,13 +295,21 @@ func (m *memory) limit(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 			info.FullMethod, who.socket.path, max)
 	}
 	defer who.socket.calls.Add(-1)
+	if n := who.debt.wait(ss.Context()); n > 0 {
+		if err := ss.Context().Err(); err != nil {
+			return status.FromContextError(err).Err()
+		}
+		m.refused.Add(1)
+		return status.Errorf(codes.ResourceExhausted, "criproxy: %s: this connection has not read %d bytes of replies, for which there is no memory; read them, make fewer calls at once, or raise GOMEMLIMIT", info.FullMethod, n)
+	}
 	h := &hold{memory: m, peer: who, method: info.FullMethod, shares: 1}
 	defer h.done()
 	expected := m.expect(info.FullMethod)
 	if err := h.take(ss.Context(), expected); err != nil {
 		return err
 	}
-	s := &heldStream{ServerStream: ss, ctx: context.WithValue(ss.Context(), holdKey{}, h), hold: h, expected: expected}
+	h.promised = expected
+	s := &heldStream{ServerStream: ss, ctx: context.WithValue(ss.Context(), holdKey{}, h), hold: h}
 	err := handler(srv, s)
 	if err == nil {
 		m.learn(info.FullMethod, s.sent)

@@ -21,7 +21,10 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/known"
 )
 
 func openFiles(t testing.TB, pid int) int {
@@ -221,4 +224,93 @@ func TestTheMemoryForMessagesFollowsGOMEMLIMIT(t *testing.T) {
 	assert.EqualValues(t, (512-128-8)/4*mib, memoryFor(512*mib, 8*mib, 16*mib))
 	assert.EqualValues(t, 96*mib, memoryFor(512*mib, -1, 16*mib), "nothing is recorded")
 	assert.EqualValues(t, 64*mib, memoryFor(200*mib, 8*mib, 16*mib), "four messages must fit")
+}
+
+// What a runtime streams is kept until its end has come: it may be more than there is
+// memory for.
+func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(c *Config) { c.ListBudget = patience }) // the machine may be busy
+	n.isUp(1)
+	n.runtimes[1].Fill(1000) // about 1 MB
+	_, err := listContainers(nil).streamed(n)
+	require.NoError(t, err)
+	m := n.proxy.memory
+	for _, size := range m.sizes {
+		size.Store(0) // nothing is expected: all is taken as it comes
+	}
+	_, err = listContainers(nil).streamed(n)
+	require.NoError(t, err)
+	eventually(t, "all is given back", func() bool { runtime.GC(); return m.taken.Load() == 0 })
+	for _, size := range m.sizes {
+		size.Store(0)
+	}
+	const left = 256 << 10
+	require.True(t, m.free.TryAcquire(m.total-left))
+	_, err = listContainers(nil).streamed(n)
+	assertCode(t, codes.ResourceExhausted, err)
+	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
+	assert.True(t, n.proxy.backends()[1].known.State().Up, "it is none of the runtime's doing")
+	m.free.Release(m.total - left)
+	_, err = listContainers(nil).streamed(n)
+	require.NoError(t, err)
+}
+
+// How long a reply will be nobody knows. One for which there is no room is sent; but who
+// does not read such replies gets no more of them.
+func TestAConnectionThatDoesNotReadItsRepliesMakesNoNewCalls(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	const much = 3 << 20
+	p := n.run(0, "web", 0)
+	made, err := n.CreateContainer(n.ctx(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.sandbox, SandboxConfig: p.config, Config: &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "busybox"},
+		Annotations: map[string]string{"much": strings.Repeat("x", much)},
+	}})
+	require.NoError(t, err)
+	request, err := codec.FrameOf(&runtimeapi.ContainerStatusRequest{ContainerId: made.GetContainerId()})
+	require.NoError(t, err)
+	m := n.proxy.memory
+	require.True(t, m.free.TryAcquire(m.total))
+	defer m.free.Release(m.total)
+	deaf := dialed(t, n.cfg.Listen)
+	cs, err := deaf.NewStream(n.ctx(), &grpc.StreamDesc{ServerStreams: true}, runtimeapi.RuntimeService_ContainerStatus_FullMethodName, grpc.ForceCodecV2(codec.Raw))
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(request))
+	require.NoError(t, cs.CloseSend())
+	_, err = cs.Header() // it has answered, and more than fits into gRPC's window
+	require.NoError(t, err)
+	_, err = runtimeapi.NewRuntimeServiceClient(deaf).Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assertCode(t, codes.ResourceExhausted, err)
+	assert.ErrorContains(t, err, "this connection has not read")
+	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assert.NoError(t, err, "others go on")
+	var reply codec.Frame
+	require.NoError(t, cs.RecvMsg(&reply), "it gets its reply")
+	assert.Greater(t, reply.Len(), much)
+	require.Error(t, cs.RecvMsg(&codec.Frame{}))
+	_, err = runtimeapi.NewRuntimeServiceClient(deaf).Version(n.ctx(), &runtimeapi.VersionRequest{})
+	assert.NoError(t, err)
+}
+
+func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
+	data, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	const mib = 1 << 20
+	for _, text := range []string{
+		fmt.Sprintf("(GOMEMLIMIT - %d MiB - flight recorder) / %d        at least %d messages of the largest size", baseMemory/mib, copies, leastMessages),
+		fmt.Sprintf("set `GOMEMLIMIT` to %d MiB + %d·N·S", (baseMemory+capture.DefaultBytes)/mib, copies),
+		fmt.Sprintf("With 512 MiB that is %d MiB of messages", memoryFor(512*mib, capture.DefaultBytes, 16*mib)/mib),
+		fmt.Sprintf("follows `GOMEMLIMIT`, below; %d GiB without it", defaultMemory>>30),
+		fmt.Sprintf("waits for up to %s, then fails", memoryWait),
+		fmt.Sprintf("`maxCalls` of the listener, %d", defaultMaxCalls),
+		fmt.Sprintf("`maxCalls` of the backend, %d", defaultMaxCalls),
+		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
+		fmt.Sprintf("`-flight-recorder`, %d MiB", capture.DefaultBytes/mib),
+		fmt.Sprintf("what is remembered of a runtime | %d MiB", known.DefaultMaxBytes/mib),
+		fmt.Sprintf("Messages below %d KiB are not counted", smallMessage>>10),
+	} {
+		assert.Contains(t, strings.Join(strings.Fields(string(data)), " "), strings.Join(strings.Fields(text), " "))
+	}
+	assert.EqualValues(t, 94*mib, memoryFor(512*mib, capture.DefaultBytes, 16*mib), "the example")
 }
