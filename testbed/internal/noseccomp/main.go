@@ -1,6 +1,8 @@
 // Command noseccomp stands in for runc on behalf of containerd: it takes the seccomp profile out of the
 // specification of a container that is to be created, and then becomes the runc in PATH, which was built
 // without libseccomp and would refuse it. kubelet asks for a profile for each and every sandbox.
+//
+// It also takes out an OOM score below our own, which takes CAP_SYS_RESOURCE: containerd can be told to, Docker not.
 package main
 
 import (
@@ -10,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -34,13 +38,13 @@ func run(args []string) error {
 	return syscall.Exec(runc, args, os.Environ())
 }
 
-// drop removes linux.seccomp from a specification, and leaves the rest as it is.
+// drop removes linux.seccomp from a specification, and process.oomScoreAdj where it is too low, and leaves the rest as it is.
 func drop(file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	var spec, linux map[string]json.RawMessage
+	var spec, linux, process map[string]json.RawMessage
 	if err := json.Unmarshal(data, &spec); err != nil {
 		return err
 	}
@@ -51,8 +55,31 @@ func drop(file string) error {
 	if spec["linux"], err = json.Marshal(linux); err != nil {
 		return err
 	}
+	if err := json.Unmarshal(spec["process"], &process); err != nil {
+		return err
+	}
+	if tooLow(process["oomScoreAdj"]) {
+		delete(process, "oomScoreAdj")
+		if spec["process"], err = json.Marshal(process); err != nil {
+			return err
+		}
+	}
 	if data, err = json.Marshal(spec); err != nil {
 		return err
 	}
 	return os.WriteFile(file, data, 0o644)
+}
+
+// tooLow reports whether an OOM score is below our own.
+func tooLow(score json.RawMessage) bool {
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil || score == nil {
+		return false
+	}
+	have, err := strconv.Atoi(strings.TrimSpace(string(own)))
+	if err != nil {
+		return false
+	}
+	want, err := strconv.Atoi(string(score))
+	return err == nil && want < have
 }

@@ -1,0 +1,168 @@
+package outage_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// A docker is a dockerd and the cri-dockerd in front of it.
+type docker struct {
+	dir         string
+	daemon, cri testbed.Process
+}
+
+func (d *docker) socket() string { return filepath.Join(d.dir, "cri-dockerd.sock") }
+
+// startDocker starts both, with the containerd and runc of the testbed, and the network that one of its runtimes has.
+func startDocker(t *testing.T, reg *testbed.Registry, network *testbed.Containerd) *docker {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dock-") // t.TempDir is too long for a socket
+	require.NoError(t, err)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	d := &docker{
+		dir:    dir,
+		daemon: testbed.Process{Name: "dockerd", PidFile: at("dockerd.pid"), LogFile: at("dockerd.log")},
+		cri:    testbed.Process{Name: "cri-dockerd", PidFile: at("cri-dockerd.pid"), LogFile: at("cri-dockerd.log")},
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s\n%s", d.daemon.LogTail(20), d.cri.LogTail(20))
+		}
+		assert.NoError(t, d.cri.Kill())
+		assert.NoError(t, d.daemon.Terminate(context.Background())) // t's context has ended
+		assert.NoError(t, os.RemoveAll(dir))
+		_ = os.Remove("/run/docker/plugins") // dockerd makes it wherever its other folders are; others may use it
+		_ = os.Remove("/run/docker")
+	})
+	bin := network.Binaries
+	path := "PATH=" + bin.Containerd["1.7"] + ":" + filepath.Dir(bin.Runc) + ":" + os.Getenv("PATH")
+	dockerd, err := exec.LookPath("dockerd")
+	require.NoError(t, err)
+	require.NoError(t, d.daemon.Start([]string{
+		dockerd, "--data-root", at("root"), "--exec-root", at("exec"), "--pidfile", at("docker.pid"), "--host", "unix://" + at("docker.sock"),
+		"--bridge", "none", "--userland-proxy=false", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--exec-opt", "native.cgroupdriver=cgroupfs",
+		"--add-runtime", "noseccomp=" + bin.NoSeccomp, "--default-runtime", "noseccomp",
+	}, append(os.Environ(), path)))
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(at("docker.sock"))
+		_, alive := d.daemon.PID()
+		return err == nil || !alive
+	}, time.Minute, 50*time.Millisecond, "dockerd listens")
+	criDockerd, err := exec.LookPath("cri-dockerd")
+	require.NoError(t, err)
+	require.NoError(t, d.cri.Start([]string{
+		criDockerd, "--container-runtime-endpoint", "unix://" + d.socket(), "--docker-endpoint", "unix://" + at("docker.sock"),
+		"--cri-dockerd-root-directory", at("state"), "--network-plugin", "cni", "--cni-bin-dir", bin.CNI,
+		"--cni-conf-dir", filepath.Join(network.Dir, "cni", "net.d"), "--cni-cache-dir", at("cni"),
+		"--pod-infra-container-image", reg.Image("testbed/pause:1"), "--streaming-bind-addr", "127.0.0.1:0",
+	}, append(os.Environ(), path)))
+	require.NoError(t, testbed.WaitReady(t.Context(), d.cri, d.socket()))
+	return d
+}
+
+// has returns the names of the pods that it has, whatever kubelet thinks.
+func (d *docker) has(t *testing.T) []string {
+	t.Helper()
+	client, err := testbed.Runtime(t.Context(), "unix://"+d.socket())
+	require.NoError(t, err)
+	defer client.Close(t.Context())
+	return podsOf(t, client)
+}
+
+func podsOf(t *testing.T, client internalapi.RuntimeService) []string {
+	t.Helper()
+	all, err := client.ListPodSandbox(t.Context(), &runtimeapi.PodSandboxFilter{State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}})
+	require.NoError(t, err)
+	names := []string{}
+	for _, p := range all {
+		names = append(names, p.Labels["io.kubernetes.pod.name"])
+	}
+	return names
+}
+
+// docs/migration.md, "From dockershim": Docker, behind cri-dockerd, is the primary, and containerd takes over pod by pod.
+func TestDockersPodsGoOnWhileContainerdTakesOver(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"dockerd", "cri-dockerd"} {
+		if _, err := exec.LookPath(program); err != nil {
+			fmt.Fprintf(os.Stderr, "outage: left out: Docker's pods, because %s is not in PATH; testbed/README.md tells how to build it\n", program)
+			t.Skip("left out: no " + program)
+		}
+	}
+	n := &node{lane: "docker", began: time.Now(), ctx: t.Context()}
+	testbed.Require(t, testbed.KubeletBinary)
+	reg := testbed.NewRegistry(t)
+	n.two = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4", Mirrors: map[string]string{registry: reg.Addr}})
+	d := startDocker(t, reg, n.two)
+	config := fmt.Sprintf("backends:\n- address: %s\n- name: %s\n  address: %s\n", d.socket(), two, n.two.Socket())
+	n.proxy = testbed.NewProxy(t, config)
+	n.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{Endpoint: n.proxy.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"})
+	full := func(name string) string { return name + "-" + n.kubelet.NodeName }
+	onContainerd := func() []string { return podsOf(t, n.client(t, n.two)) }
+
+	said := n.doctor(t, "")
+	assert.Empty(t, said.texts("error", "warning", "note"), "cri-dockerd tells its cgroup driver")
+
+	old := testbed.StaticPod("old", reg.Image("testbed/app:1"), "tick")
+	n.run(t, old, plainPod())
+	assert.Equal(t, []string{full("old")}, d.has(t))
+	assert.Equal(t, []string{full("plain")}, onContainerd())
+	works := func(pod string) {
+		t.Helper()
+		out, code, err := n.kubelet.Exec(t.Context(), pod, "app", "app", "print", "here")
+		if assert.NoError(t, err) {
+			assert.Equal(t, "here\n", out)
+			assert.Zero(t, code)
+		}
+		log, err := n.kubelet.ContainerLog(t.Context(), pod, "app")
+		if assert.NoError(t, err) {
+			assert.Contains(t, log, "tick 1\n")
+		}
+	}
+	works("old")
+	works("plain")
+
+	// The file is read again at once; new pods go to containerd.
+	at := n.mark(t)
+	require.NoError(t, os.WriteFile(filepath.Join(n.proxy.Dir, "criproxy.yaml"), []byte("newPodsTo: "+two+"\n"+config), 0o600))
+	n.awaitProxy(t, at, 10*time.Second, "Reloaded the configuration")
+	n.run(t, testbed.StaticPod("new", image, "tick"))
+	assert.Equal(t, []string{full("old")}, d.has(t))
+	assert.ElementsMatch(t, []string{full("plain"), full("new")}, onContainerd())
+	works("old")
+	works("new")
+
+	// A container of Docker's that ends is restarted where it was.
+	client, err := testbed.Runtime(t.Context(), "unix://"+d.socket())
+	require.NoError(t, err)
+	defer client.Close(t.Context())
+	all, err := client.ListContainers(t.Context(), nil)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.NoError(t, client.StopContainer(t.Context(), all[0].Id, 0))
+	_, err = n.kubelet.WaitPod(t.Context(), "old", "to be restarted", func(pod *corev1.Pod) bool {
+		return pod != nil && len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].RestartCount == 1 && pod.Status.ContainerStatuses[0].Ready
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{full("old")}, d.has(t))
+	works("old")
+
+	// It is drained.
+	n.remove(t, "old")
+	require.Eventually(t, func() bool { return len(d.has(t)) == 0 }, time.Minute, 100*time.Millisecond, "Docker's last pod ends")
+	works("new")
+	n.say("Docker is drained")
+}
