@@ -191,7 +191,7 @@ func (c *chaos) inject(i int, f fault) {
 	require.NoError(c, err, "after:\n%s", c)
 }
 
-const restarted = "restart the proxy"
+const restarted = "restart the proxy" // as the history tells it
 
 // randomStep is one of the history.
 func (c *chaos) randomStep(i int) {
@@ -203,11 +203,22 @@ func (c *chaos) randomStep(i int) {
 	}
 }
 
-var whom = regexp.MustCompile(` (p?\d+|\S*__\S+|[0-9a-f]{64})\b`)
+var whom = regexp.MustCompile(`( of| on)? (p?\d+|\S*__\S+|[0-9a-f]{64})\b`)
+
+// steps are what the history tells, in more words.
+var steps = map[string]string{
+	"run": "a pod is made", "stop": "a pod is stopped", "remove": "a pod is removed",
+	"stop in vain": "a pod is stopped, in vain, whose runtime is gone", "is back": "a runtime is back",
+	"kill": "a runtime is killed", "freeze": "a runtime hangs", "a container exits unseen": "a container exits that nobody sees",
+}
 
 // faultOf is what was told without whom it was about.
 func faultOf(told string) string {
-	return strings.TrimSuffix(strings.TrimSpace(whom.ReplaceAllString(" "+told+" ", "")), " on")
+	of := strings.TrimSpace(whom.ReplaceAllString(" "+told+" ", ""))
+	if name, ok := steps[of]; ok {
+		return name
+	}
+	return of
 }
 
 // mutate makes a mutating call with a number on it, whatever becomes of it.
