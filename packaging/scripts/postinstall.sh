@@ -16,7 +16,8 @@ if [ -z "$before" ]; then
 criproxy is installed, and changes nothing yet:
   1. say in /etc/criproxy/config.yaml which runtimes there are, and try it: criproxy check -config /etc/criproxy/config.yaml
   2. systemctl enable --now criproxy.service
-  3. start kubelet with --container-runtime-endpoint=unix:///run/criproxy.sock
+  3. start kubelet with --container-runtime-endpoint=unix:///run/criproxy.sock, or let criproxy stand at containerd's path:
+     /usr/share/doc/criproxy/docs/migration.md has both, and the ways back
 TEXT
 fi
 

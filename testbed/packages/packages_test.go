@@ -17,6 +17,8 @@ var installed = []string{
 	"/usr/share/doc/criproxy/examples/20-criproxy.conf",
 	"/usr/share/doc/criproxy/examples/alerts.yaml",
 	"/usr/share/doc/criproxy/examples/dashboard.json",
+	"/usr/share/doc/criproxy/docs/migration.md",
+	"/usr/share/doc/criproxy/docs/profiles/csi.yaml",
 }
 
 // A manager is a package manager in a root folder.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"strings"
 	"text/template"
 
 	"github.com/criproxy/criproxy/testbed"
@@ -126,11 +127,15 @@ func (p place) welcome(out io.Writer, proxy bool) error {
 	if err != nil {
 		return fmt.Errorf("testbed: reading the registry's address: %w", err)
 	}
+	self := os.Args[0]
+	if source, err := testbed.SourceDir(); err == nil && strings.Contains(self, "/go-build") {
+		self = "cd " + source + " && go run ./cmd/testbed" // which has made this program, and removes it
+	}
 	screen := struct {
 		Dir, Default, Registry, Self string
 		Proxy                        bool
 		Runtimes                     []daemon
-	}{Dir: p.dir, Default: defaultDir, Registry: string(registry), Self: os.Args[0], Proxy: proxy}
+	}{Dir: p.dir, Default: defaultDir, Registry: string(registry), Self: self, Proxy: proxy}
 	if proxy {
 		screen.Runtimes = append(screen.Runtimes, daemon{
 			"criproxy", "in front of both", "unix://" + p.proxySocket(), p.daemon("criproxy").LogFile,
