@@ -32,6 +32,9 @@ func Folder(path string, s Sharing) error {
 	if err != nil {
 		return err
 	}
+	if err := links(abs); err != nil {
+		return err
+	}
 	real, err := filepath.EvalSymlinks(abs)
 	for errors.Is(err, fs.ErrNotExist) && abs != "/" { // somebody else could make it
 		abs = filepath.Dir(abs)
@@ -62,6 +65,32 @@ func Folder(path string, s Sharing) error {
 	}
 }
 
+// links returns why somebody could make one of the symbolic links in a path lead elsewhere.
+func links(path string) error {
+	for ; path != "/"; path = filepath.Dir(path) {
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			continue // what is not there is judged by the folder in which it would be
+		}
+		if uid, theirs := ofSomebodyElse(info); theirs {
+			return fmt.Errorf("the symbolic link %s belongs to uid %d, who could let it lead elsewhere; write out where it leads to", path, uid)
+		}
+		if err := Folder(filepath.Dir(path), Sticky); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofSomebodyElse returns whose a file is, and whether that is neither root nor us.
+func ofSomebodyElse(info fs.FileInfo) (uid uint32, theirs bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return st.Uid, st.Uid != 0 && int(st.Uid) != os.Geteuid()
+}
+
 // File returns why others could change a file that is there, nil if they cannot. It does
 // not look at the folder.
 func File(path string) error {
@@ -74,8 +103,8 @@ func File(path string) error {
 
 func check(path string, info fs.FileInfo, s Sharing) error {
 	mode := info.Mode()
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to uid %d, who could change what is there; make it root's, as with chown root %s", path, st.Uid, path)
+	if uid, theirs := ofSomebodyElse(info); theirs {
+		return fmt.Errorf("%s belongs to uid %d, who could change what is there; make it root's, as with chown root %s", path, uid, path)
 	}
 	if mode.Perm()&0o002 != 0 && (s != Sticky || mode&fs.ModeSticky == 0) {
 		return fmt.Errorf("%s can be written to by everybody (mode %04o); take that away, as with chmod o-w %s", path, mode.Perm(), path)
