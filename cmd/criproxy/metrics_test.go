@@ -25,6 +25,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 // scrape returns the metrics of p, as `name{labels}` → value.
@@ -223,5 +224,34 @@ func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 	check.Stdin = response.Body
 	out, err = check.CombinedOutput()
 	assert.NoError(t, err, "%s", out)
+	p.end()
+}
+
+// Metrics go to systems that keep them for years, and TCP shows them to everybody.
+func TestMetricsHaveNoNamesOfPodsNorIDsNorSecrets(t *testing.T) {
+	p := newProcess(t)
+	p.runtimes[0].kill()
+	p.runtimes[0].replace(fakecri.Config{StreamURL: "http://harmless/" + planted})
+	p.runtimes[0].start()
+	p.launch()
+	cc := p.connect(p.front)
+	plant(t, cc, "pod-of-mine")
+	client := runtimeapi.NewRuntimeServiceClient(cc)
+	pod, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("another-pod")})
+	require.NoError(t, err)
+	_, err = client.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "beta.io__12345678"})
+	require.Error(t, err)
+	_, err = client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: "id-of-nobody"})
+	require.NoError(t, err)
+	all := p.scrape()
+	require.Greater(t, len(all), 50)
+	for name := range all {
+		for _, word := range []string{"pod-of-mine", "another-pod", pod.GetPodSandboxId(), "12345678", "id-of-nobody", planted, "nginx", "default", "harmless"} {
+			assert.NotContains(t, name, word)
+		}
+		for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(name, -1) {
+			assert.Contains(t, []string{"backend", "code", "format", "le", "listener", "method", "plugin", "point", "result", "revision", "version", "goversion", "quantile", "reason", "state", "policy", "goos", "goarch"}, label[1], name)
+		}
+	}
 	p.end()
 }

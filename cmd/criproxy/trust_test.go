@@ -1,14 +1,18 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/capture"
 )
 
 // open makes a folder that everybody can write to.
@@ -35,6 +39,82 @@ func TestNothingIsReadFromOrMadeWhereOthersCanWrite(t *testing.T) {
 	cfg := &Config{StateDir: dir, Backends: make([]BackendConfig, 2)}
 	cfg.makeStateDir()
 	assert.Empty(t, cfg.StateDir, "what lists say would be in others' hands")
+	_, err = capture.Create(capture.FileConfig{Path: filepath.Join(dir, "c.jsonl"), Header: func() capture.FileHeader { return capture.FileHeader{} }})
+	assert.ErrorContains(t, err, "chmod o-w "+dir)
+
+	ours := &Config{StateDir: filepath.Join(t.TempDir(), "a", "state"), Backends: make([]BackendConfig, 2)}
+	ours.makeStateDir()
+	info, err := os.Stat(ours.StateDir)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+}
+
+// Who may use the runtime may use us, unless the configuration says otherwise.
+func TestASocketHasOwnerAndModeOfThePrimarysOwn(t *testing.T) {
+	if os.Getuid() != 0 {
+		require.Empty(t, os.Getenv("CI"), "only root can give a socket away")
+		t.Skip("NOT TESTED: owners of sockets; only root can give one away")
+	}
+	dir, err := os.MkdirTemp("", "own")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	cfg := &Config{Backends: []BackendConfig{{Address: filepath.Join(dir, "runtime.sock")}}}
+	theirs, err := net.Listen("unix", cfg.Backends[0].Address)
+	require.NoError(t, err)
+	defer theirs.Close()
+	require.NoError(t, os.Chmod(cfg.Backends[0].Address, 0o640))
+	require.NoError(t, os.Chown(cfg.Backends[0].Address, 12, 34))
+	for path, want := range map[string]struct {
+		cfg ListenerConfig
+		own string
+	}{
+		filepath.Join(dir, "as.sock"):    {ListenerConfig{}, "12:34 0640"},
+		filepath.Join(dir, "mode.sock"):  {ListenerConfig{Mode: "0666"}, "12:34 0666"},
+		filepath.Join(dir, "owner.sock"): {ListenerConfig{Owner: "0:56", Mode: "0660"}, "0:56 0660"},
+	} {
+		want.cfg.Path = path
+		s, err := cfg.open(want.cfg, nil)
+		require.NoError(t, err)
+		info, err := os.Lstat(path)
+		require.NoError(t, err)
+		st := info.Sys().(*syscall.Stat_t)
+		assert.Equal(t, want.own, fmt.Sprintf("%d:%d %04o", st.Uid, st.Gid, info.Mode().Perm()))
+		require.NoError(t, s.Close())
+	}
+}
+
+func TestOfManyThatStartAtOnceOneGetsTheSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "race")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	path := filepath.Join(dir, "s.sock")
+	for range 20 {
+		left, err := net.Listen("unix", path) // by a process that was killed
+		require.NoError(t, err)
+		left.(*net.UnixListener).SetUnlinkOnClose(false)
+		require.NoError(t, left.Close())
+		var got []net.Listener
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				l, err := listenAs(path, 0o600, "-listen")
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					got = append(got, l)
+					return
+				}
+				assert.ErrorContains(t, err, "is serving it already")
+			})
+		}
+		wg.Wait()
+		require.Len(t, got, 1)
+		conn, err := net.Dial("unix", path)
+		require.NoError(t, err, "who got it has it")
+		conn.Close()
+		require.NoError(t, got[0].Close())
+	}
 }
 
 // A symbolic link where the socket is to be: whoever made it wants root to make, or to

@@ -4,6 +4,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -30,6 +32,29 @@ func TestTheDocsHaveTheTableOfTheseMutants(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "docs/robustness.md"))
 	require.NoError(t, err)
 	assert.Contains(t, string(data), tableBegin+table(all)+tableEnd, "make mutants")
+}
+
+// What the docs say is held by a test is held by one that there is.
+func TestTheDocsNameTestsThatThereAre(t *testing.T) {
+	var sources strings.Builder
+	require.NoError(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			sources.Write(data)
+		}
+		return err
+	}))
+	all := sources.String()
+	for _, doc := range []string{"security.md", "robustness.md"} {
+		data, err := os.ReadFile(filepath.Join(root, "docs", doc))
+		require.NoError(t, err)
+		names := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w{5,}`).FindAllString(string(data), -1)
+		require.NotEmpty(t, names)
+		for _, name := range names {
+			assert.Contains(t, all, "func "+name, "%s", doc) // or one that begins so, as in -run
+		}
+	}
 }
 
 // module writes a module with a function, which one test looks at and one does not.
