@@ -121,3 +121,31 @@ func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
 	})
 	p.end()
 }
+
+// systemd passes the sockets of a .socket unit first, and then those that were stored: if the
+// file was made anew meanwhile, the stored one is the one that it leads to.
+func TestOfTwoSocketsFromSystemdForOnePathTheStoredOneIsServed(t *testing.T) {
+	dir, err := os.MkdirTemp("", "two") // t.TempDir is too long for a socket
+	require.NoError(t, err)
+	defer os.RemoveAll(dir) // nothing is left to be done
+	path := filepath.Join(dir, "s.sock")
+	in := &inheritance{listeners: map[string]net.Listener{}}
+	for range 2 {
+		_ = os.Remove(path) // the first time it is not there
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		require.NoError(t, err)
+		l.SetUnlinkOnClose(false)
+		f, err := l.File()
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		require.NoError(t, in.add(f, ""))
+	}
+	l := in.take(path)
+	defer l.Close() // nothing is left to be done
+	conn, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer conn.Close() // nothing was sent
+	accepted, err := l.Accept()
+	require.NoError(t, err)
+	require.NoError(t, accepted.Close())
+}
