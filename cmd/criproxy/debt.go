@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // debt is what replies to one connection take over the memory that there is: nobody knows
@@ -26,7 +29,7 @@ func (d *debt) add(n int64) {
 func (d *debt) pay(n int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.n -= n; d.n == 0 && n > 0 {
+	if d.n -= n; d.n == 0 {
 		close(d.paid)
 	}
 }
@@ -39,6 +42,7 @@ func (d *debt) wait(ctx context.Context) int64 {
 	if n == 0 {
 		return 0
 	}
+	reclaim()
 	ctx, cancel := context.WithTimeout(ctx, memoryWait)
 	defer cancel()
 	select {
@@ -46,5 +50,18 @@ func (d *debt) wait(ctx context.Context) int64 {
 		return 0
 	case <-ctx.Done():
 		return n
+	}
+}
+
+// reclaimed is the second in which reclaim last did something.
+var reclaimed atomic.Int64
+
+// reclaim reclaims memory, once a second at most. What a client has left unread is not
+// freed by gRPC: it is given back when it is reclaimed, for which a process that does
+// nothing else has two minutes.
+func reclaim() {
+	now := time.Now().Unix()
+	if last := reclaimed.Load(); now != last && reclaimed.CompareAndSwap(last, now) {
+		runtime.GC()
 	}
 }

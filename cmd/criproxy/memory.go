@@ -276,8 +276,10 @@ func (h *hold) done() {
 		h.release(h.n)
 		h.n = 0
 	}
-	h.peer.debt.pay(h.owed)
-	h.owed = 0
+	if h.owed > 0 {
+		h.peer.debt.pay(h.owed)
+		h.owed = 0
+	}
 }
 
 // limit keeps the calls of a socket to their number, and their messages to the memory

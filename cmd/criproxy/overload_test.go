@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -274,13 +275,22 @@ func TestAConnectionThatDoesNotReadItsRepliesMakesNoNewCalls(t *testing.T) {
 	require.True(t, m.free.TryAcquire(m.total))
 	defer m.free.Release(m.total)
 	deaf := dialed(t, n.cfg.Listen)
-	cs, err := deaf.NewStream(n.ctx(), &grpc.StreamDesc{ServerStreams: true}, runtimeapi.RuntimeService_ContainerStatus_FullMethodName, grpc.ForceCodecV2(codec.Raw))
-	require.NoError(t, err)
-	require.NoError(t, cs.SendMsg(request))
-	require.NoError(t, cs.CloseSend())
-	_, err = cs.Header() // it has answered, and more than fits into gRPC's window
-	require.NoError(t, err)
-	_, err = runtimeapi.NewRuntimeServiceClient(deaf).Version(n.ctx(), &runtimeapi.VersionRequest{})
+	version := func() error {
+		_, err := runtimeapi.NewRuntimeServiceClient(deaf).Version(n.ctx(), &runtimeapi.VersionRequest{})
+		return err
+	}
+	ask := func(ctx context.Context) grpc.ClientStream {
+		t.Helper()
+		cs, err := deaf.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, runtimeapi.RuntimeService_ContainerStatus_FullMethodName, grpc.ForceCodecV2(codec.Raw))
+		require.NoError(t, err)
+		require.NoError(t, cs.SendMsg(request))
+		require.NoError(t, cs.CloseSend())
+		_, err = cs.Header() // it has answered, and more than fits into gRPC's window
+		require.NoError(t, err)
+		return cs
+	}
+	cs := ask(n.ctx())
+	err = version()
 	assertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "this connection has not read")
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
@@ -289,8 +299,21 @@ func TestAConnectionThatDoesNotReadItsRepliesMakesNoNewCalls(t *testing.T) {
 	require.NoError(t, cs.RecvMsg(&reply), "it gets its reply")
 	assert.Greater(t, reply.Len(), much)
 	require.Error(t, cs.RecvMsg(&codec.Frame{}))
-	_, err = runtimeapi.NewRuntimeServiceClient(deaf).Version(n.ctx(), &runtimeapi.VersionRequest{})
-	assert.NoError(t, err)
+	assert.NoError(t, version())
+
+	gone, leave := context.WithCancel(n.ctx())
+	ask(gone)
+	leave()
+	eventually(t, "who does not want its reply has nothing to read", func() bool { return version() == nil })
+}
+
+// What was to be sent on a call that has ended gRPC does not free.
+func TestADebtIsPaidByWhatIsReclaimed(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // nobody else does it
+	var d debt
+	d.add(1)
+	codec.NewFrame(make([]byte, 1<<20)).OnFree(func() { d.pay(1) })
+	eventually(t, "it is paid", func() bool { return d.wait(t.Context()) == 0 })
 }
 
 func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
