@@ -23,19 +23,33 @@ put() {
 	echo "criproxy: $2 is new"
 }
 
+# A configuration with mistakes is not put there. A criproxy that runs would go on with the one before, but one that is started, as
+# after a boot, could not, and without it kubelet does not start this pod either, which would bring a better one.
+configure() {
+	cmp -s "$config" "$root/etc/criproxy/config.yaml" && return
+	put "$config" /etc/criproxy/config.yaml.new 644 || true
+	# What can be used makes a report, also while its runtimes are not there.
+	if ! on_node "$program" check -json -config /etc/criproxy/config.yaml.new > /tmp/report && [ ! -s /tmp/report ]; then
+		rm -f "$root/etc/criproxy/config.yaml.new"
+		echo "criproxy: the node keeps the configuration that it has: this one has mistakes" >&2
+		exit 1
+	fi
+	mv "$root/etc/criproxy/config.yaml.new" "$root/etc/criproxy/config.yaml"
+}
+
 new=
 sed "s|^ExecStart=/usr/bin/criproxy|ExecStart=$program|" "$from/usr/lib/systemd/system/criproxy.service" > /tmp/criproxy.service
-put "$config" /etc/criproxy/config.yaml 644 || true
 put "$from/usr/bin/criproxy" "$program" 755 && new=yes
 put /tmp/criproxy.service /etc/systemd/system/criproxy.service 644 && on_node systemctl daemon-reload
 
-if ! on_node systemctl is-active --quiet criproxy.service; then
-	on_node systemctl enable --now criproxy.service
-elif [ "$new" ]; then # upgraded: no call is lost
-	on_node systemctl kill --kill-who=main -s USR2 criproxy.service
-fi
+active=
+on_node systemctl is-active --quiet criproxy.service && active=yes
+# Upgraded: no call is lost.
+[ "$active$new" != yesyes ] || on_node systemctl kill --kill-who=main -s USR2 criproxy.service
+configure
+[ "$active" ] || on_node systemctl enable --now criproxy.service
 on_node "$program" status || true
 
 [ "${ONCE:-}" ] || while sleep 10; do
-	put "$config" /etc/criproxy/config.yaml 644 || true # the service reads it again by itself
+	configure # the service reads it again by itself
 done

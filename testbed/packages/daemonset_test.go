@@ -28,12 +28,16 @@ func TestTheDaemonSetsContainerInstallsUpgradesAndChangesNothingTwice(t *testing
 	config := filepath.Join(image, "etc/criproxy/config.yaml")
 	source, err := testbed.SourceDir()
 	require.NoError(t, err)
-	put := func() string {
+	try := func() (string, error) {
 		cmd := exec.Command("sh", filepath.Join(source, "../packaging/container/on-node.sh"))
 		cmd.Env = append(os.Environ(), "NODE_PID="+strconv.Itoa(m.pid), "FROM="+image, "CONFIG="+config, "PROGRAM=/opt/criproxy", "ONCE=yes")
 		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		return string(out)
+		return string(out), err
+	}
+	put := func() string {
+		out, err := try()
+		require.NoError(t, err, out)
+		return out
 	}
 	unpack(0)
 	assert.Contains(t, put(), "/opt/criproxy is new")
@@ -57,6 +61,17 @@ func TestTheDaemonSetsContainerInstallsUpgradesAndChangesNothingTwice(t *testing
 	put()
 	m.eventually("it is read again", func() bool { return strings.Contains(m.run("/opt/criproxy", "status", "-json"), `"reloads":1`) })
 	assert.Equal(t, pid, m.show("MainPID"))
+
+	// What has mistakes never gets to the node, where a criproxy that is started could not live with it.
+	require.NoError(t, os.WriteFile(config, append(text, "\nlistBudgte: 3s\n"...), 0o644))
+	out, err := try()
+	require.Error(t, err)
+	assert.Contains(t, out, `listBudgte: unknown key (did you mean "listBudget"?)`)
+	kept, err := os.ReadFile(m.at("/etc/criproxy/config.yaml"))
+	require.NoError(t, err)
+	assert.Equal(t, string(text)+"\nlistBudget: 3s\n", string(kept))
+	assert.NoFileExists(t, m.at("/etc/criproxy/config.yaml.new"))
+	m.run("systemctl", "restart", "criproxy.service")
 }
 
 // daemonSet reads the manifest.
