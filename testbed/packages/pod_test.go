@@ -157,8 +157,9 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 
 	// The pod goes, and what it has brought stays.
 	require.NoError(t, k.RemoveManifest("criproxy"))
-	m.eventually("its containers are gone", func() bool {
+	m.eventually("its containers have ended", func() bool {
 		left, err := calling.client.ListContainers(t.Context(), &runtimeapi.ContainerFilter{
+			State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 			LabelSelector: map[string]string{"io.kubernetes.pod.name": "criproxy-" + k.NodeName},
 		})
 		require.NoError(t, err)
