@@ -41,6 +41,11 @@ type node struct {
 	proxy    *proxy     // nil while it is stopped
 	stop     func()     // stops it
 	cc       *grpc.ClientConn
+	calls    struct {
+		sync.Mutex
+		ctx  context.Context
+		made time.Time
+	}
 	runtimeapi.RuntimeServiceClient
 	runtimeapi.ImageServiceClient
 }
@@ -339,11 +344,17 @@ func (n *node) run(i int, name string, containers int) *pod {
 	return p
 }
 
-// ctx is for one call: none may hang for ever.
+// ctx is for one call: none may hang for ever. Calls of the same second share one, since
+// each keeps memory until its time is over.
 func (n *node) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(n.Context(), 2*patience)
-	context.AfterFunc(n.Context(), cancel)
-	return ctx
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	if time.Since(n.calls.made) > time.Second {
+		ctx, cancel := context.WithTimeout(n.Context(), 2*patience)
+		context.AfterFunc(n.Context(), cancel)
+		n.calls.ctx, n.calls.made = ctx, time.Now()
+	}
+	return n.calls.ctx
 }
 
 // A listing is a list in both of its forms. The filter is a message of the type
