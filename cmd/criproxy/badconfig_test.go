@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,4 +128,20 @@ func TestEveryCommandIsRunByAScript(t *testing.T) {
 		}
 		assert.True(t, regexp.MustCompile(`criproxy `+regexp.QuoteMeta(c.name)+`\b`).MatchString(all.String()), c.name)
 	}
+}
+
+func TestAFileThatChangesWhileTheProcessStartsIsReadAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write("backends: [{address: /run/a.sock}]\n")
+	fs, f := newFlags()
+	require.NoError(t, f.parse(fs, []string{"-config", file}, io.Discard))
+	_, err := f.readConfig()
+	require.NoError(t, err)
+	write("backends: [{address: /run/b.sock}]\n")
+	r := newReloader(f, nil) // which is made when the sockets are there
+	assert.True(t, r.changed())
+	_, err = f.readConfig()
+	require.NoError(t, err)
+	assert.False(t, r.changed())
 }

@@ -19,6 +19,7 @@ import (
 // flags are the command line of serve and check, as it was typed.
 type flags struct {
 	config     string
+	content    string // of config, when readConfig last read it
 	fallback   string // in place of config, if nothing is said
 	connect    string
 	listen     string
@@ -292,6 +293,7 @@ func (f *flags) readConfig() (*Config, error) {
 	}
 	if f.config != "" {
 		data, err := os.ReadFile(f.config)
+		f.content = string(data)
 		if err == nil {
 			err = trust.File(f.config)
 		}

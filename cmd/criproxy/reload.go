@@ -22,8 +22,7 @@ type reloader struct {
 	flags *flags
 	proxy *proxy
 
-	mu    sync.Mutex
-	data  string // of the file, when it was last read
+	mu    sync.Mutex // guards what flags last read
 	state atomic.Pointer[configState]
 }
 
@@ -41,13 +40,7 @@ type configState struct {
 func newReloader(f *flags, p *proxy) *reloader {
 	r := &reloader{flags: f, proxy: p}
 	r.state.Store(&configState{File: f.config, Loaded: time.Now()})
-	r.data = r.read()
 	return r
-}
-
-func (r *reloader) read() string {
-	data, _ := os.ReadFile(r.flags.config) // missing is as good as empty: a change
-	return string(data)
 }
 
 // current returns how the configuration is doing. It does not wait for a reload.
@@ -60,7 +53,6 @@ func (r *reloader) reload() error {
 	defer r.mu.Unlock()
 	notifyReloading()
 	defer func() { notifyReady(r.proxy.now.Load().cfg) }()
-	r.data = r.read()
 	state := r.current()
 	defer func() { r.state.Store(&state) }()
 	var waits []string
@@ -88,11 +80,13 @@ func (r *reloader) reload() error {
 	return nil
 }
 
-// changed reports whether the file is another than when it was last read.
+// changed reports whether the file is another than the one that was last read, be it
+// before anybody watched it.
 func (r *reloader) changed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.data != r.read()
+	data, _ := os.ReadFile(r.flags.config) // missing is as good as empty: a change
+	return r.flags.content != string(data)
 }
 
 // watch reloads the configuration when its file changes, and on each value from hup,
