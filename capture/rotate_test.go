@@ -3,7 +3,6 @@ package capture_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/mounttest"
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
@@ -123,15 +122,7 @@ func TestAWriterWritesWhatIsThereWhenItIsStopped(t *testing.T) {
 // smallDisk returns a folder with room for so many KiB.
 func smallDisk(t *testing.T, kib int) string {
 	t.Helper()
-	dir := t.TempDir()
-	err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dk,mode=0700", kib))
-	if errors.Is(err, unix.EPERM) {
-		require.Empty(t, os.Getenv("CI"), "only root can mount")
-		t.Skip("NOT TESTED: full disks; only root can mount one")
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	return dir
+	return mounttest.Tmpfs(t, "full disks", fmt.Sprintf("size=%dk,mode=0700", kib))
 }
 
 func TestAFullDiskLosesEventsThatAreCountedAndNoFile(t *testing.T) {

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/rewrite"
-	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // class is what the content of a field means: a kind of name, or work for an edit.

@@ -16,7 +16,8 @@ import (
 // version of an API is right for an older one, and for a newer one that has dropped
 // something.
 func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
-	f := &fitting{p: p, methods: described(p, s)}
+	methods := described(p, s)
+	f := &fitting{p: p, methods: methods, messages: messages(methods)}
 	fit := *p
 	fit.Fields = map[string]string{}
 	for _, field := range sortedKeys(p.Fields) {
@@ -58,13 +59,14 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 
 // fitting collects what of a profile does not fit the methods there are.
 type fitting struct {
-	p       *Profile
-	methods []*codec.Method
-	left    []string
+	p        *Profile
+	methods  []*codec.Method
+	messages *rewrite.Messages
+	left     []string
 }
 
 func (f *fitting) has(section, field string) bool {
-	if _, err := messages(f.methods).Classify([]rewrite.Rule{{Field: field, Class: 1}}); err != nil {
+	if _, err := f.messages.Classify([]rewrite.Rule{{Field: field, Class: 1}}); err != nil {
 		f.left = append(f.left, section+field)
 		return false
 	}

@@ -141,10 +141,10 @@ func receive(ss grpc.ServerStream, request *codec.Frame) error {
 	return err
 }
 
-// sent returns the metadata that the client sent, a copy for who asks.
+// sent returns the metadata that the client sent, a copy that is the caller's. It is asked
+// once a call.
 func sent(ss grpc.ServerStream) metadata.MD {
-	if t, ok := ss.(*tracedServer); ok && t.sent != nil {
-		defer func() { t.sent = nil }()
+	if t, ok := ss.(*tracedServer); ok {
 		return t.sent
 	}
 	md, _ := metadata.FromIncomingContext(ss.Context())

@@ -118,7 +118,7 @@ type tracedServer struct {
 	grpc.ServerStream
 	ctx     context.Context
 	leg     Leg
-	sent    metadata.MD // by the client; nil when it was taken, see there
+	sent    metadata.MD // by the client; see sent
 	trailer metadata.MD
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
@@ -50,16 +49,6 @@ func (p *Printer) Header() {
 func (p *Printer) columns(b []byte, when, client, method, backend, about, took, status string) []byte {
 	b = fmt.Appendf(b, "%s  %s %s %s %s %s  %s", when, cell(client, clientWidth), cell(method, methodWidth), cell(backend, backendWidth), cell(about, aboutWidth), took, status)
 	return append([]byte(strings.TrimRight(string(b), " ")), '\n')
-}
-
-// Tame keeps what a terminal would obey out of a text that others chose.
-func Tame(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
 }
 
 // cell fills s up with spaces.

@@ -133,6 +133,12 @@ func (p *Proxy) Launch() error {
 // Socket returns the path of the socket that it serves.
 func (p *Proxy) Socket() string { return p.at(proxySocketName) }
 
+// Admin is where its admin socket is.
+func (p *Proxy) Admin() string { return AdminOf(p.Socket()) }
+
+// AdminOf is where a criproxy that listens at a path, NAME.sock, has its admin socket unless it is told otherwise.
+func AdminOf(socket string) string { return strings.TrimSuffix(socket, ".sock") + ".admin.sock" }
+
 // Endpoint returns the socket as kubelet and crictl want it: unix:///...
 func (p *Proxy) Endpoint() string { return "unix://" + p.Socket() }
 

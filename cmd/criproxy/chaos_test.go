@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/markdown"
 )
 
 var (
@@ -58,7 +58,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("\n%s", report.String())
 	if *chaosReport != "" && !t.Failed() {
 		command := fmt.Sprintf("make chaos CHAOS_SEED=%d CHAOS_STEPS=%d", *chaosSeed, *chaosSteps)
-		require.NoError(t, writeSection(*chaosReport, "Runtimes in memory", command, report.String()))
+		require.NoError(t, markdown.Section(*chaosReport, "Runtimes in memory", command, report.String()))
 	}
 }
 
@@ -311,19 +311,3 @@ func (c *chaos) report(to *strings.Builder) {
 }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
-
-// writeSection replaces the section of a file of Markdown that has this title, or adds it.
-func writeSection(file, title, command, text string) error {
-	old, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	begin := "## " + title + "\n"
-	head, rest, _ := strings.Cut(string(old), begin)
-	_, after, more := strings.Cut(rest, "\n## ")
-	section := begin + "\n`" + command + "` made this.\n\n" + text
-	if more {
-		section += "\n## " + after
-	}
-	return os.WriteFile(file, []byte(strings.TrimRight(head, "\n")+"\n\n"+section), 0o644)
-}

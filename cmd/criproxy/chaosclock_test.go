@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/drift"
+	"github.com/criproxy/criproxy/internal/markdown"
 )
 
 var chaosClock = flag.Bool("chaos.clock", false, "set the MACHINE'S clock hours ahead and back, for seconds at a time")
@@ -87,7 +88,7 @@ func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 	}
 	t.Logf("\n%s", report.String())
 	if *chaosReport != "" && !t.Failed() {
-		require.NoError(t, writeSection(*chaosReport, "Jumps of the machine's clock", "make chaos CHAOS_CLOCK=1", report.String()))
+		require.NoError(t, markdown.Section(*chaosReport, "Jumps of the machine's clock", "make chaos CHAOS_CLOCK=1", report.String()))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/inspect"
 )
 
 // checkTimeout bounds how long check waits for a backend.
@@ -88,10 +89,10 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 			return err
 		}
 	} else {
-		r.print(tame{out})
+		r.print(inspect.Terminal{Writer: out})
 		printChanges(out, r.Changes, r.ChangesUnknown)
 		if r.Drift != nil {
-			r.Drift.print(tame{out})
+			r.Drift.print(inspect.Terminal{Writer: out})
 		}
 	}
 	if len(r.Errors) > 0 {

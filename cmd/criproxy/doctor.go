@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/inspect"
 	"github.com/criproxy/criproxy/internal/doctor"
 )
 
@@ -57,7 +58,7 @@ func examineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 			return err
 		}
 	} else {
-		d.print(tame{out})
+		d.print(inspect.Terminal{Writer: out})
 	}
 	if len(d.Findings) > 0 && d.Findings[0].Level == doctor.Error {
 		return errReported

@@ -2,30 +2,21 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/mounttest"
 )
 
 // smallDisk returns a folder with room for 256 KiB, and what fills it up.
 func smallDisk(t testing.TB) (dir string, fill func()) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "disk")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
-	err = unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=0700")
-	if errors.Is(err, unix.EPERM) {
-		require.Empty(t, os.Getenv("CI"), "only root can mount")
-		t.Skip("NOT TESTED: full disks; only root can mount one")
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	dir = mounttest.Tmpfs(t, "full disks", "size=256k,mode=0700")
 	return dir, func() {
 		f, err := os.Create(filepath.Join(dir, "ballast"))
 		require.NoError(t, err)

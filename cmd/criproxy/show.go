@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+
+	"github.com/criproxy/criproxy/inspect"
 )
 
 // show is a subcommand that shows what a running criproxy has at the path of its name on
@@ -38,6 +40,6 @@ func show[T any](ctx context.Context, name, about string, args []string, out io.
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		return fmt.Errorf("reading the answer of criproxy at %s: %w", *path, err)
 	}
-	print(tame{out}, &answer)
+	print(inspect.Terminal{Writer: out}, &answer)
 	return nil
 }

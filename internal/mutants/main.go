@@ -13,6 +13,8 @@ import (
 	"os"
 	"regexp"
 	"slices"
+
+	"github.com/criproxy/criproxy/internal/markdown"
 )
 
 func main() {
@@ -47,5 +49,5 @@ func run() error {
 	if *report == "" {
 		return nil
 	}
-	return writeTable(*report, chosen)
+	return markdown.Between(*report, tableBegin, tableEnd, table(chosen))
 }

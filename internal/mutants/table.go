@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -24,18 +23,4 @@ func table(all []mutant) string {
 		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", strings.TrimSuffix(m.broken, "."), m.file, by)
 	}
 	return b.String()
-}
-
-// writeTable writes the table into a file that has a place for it.
-func writeTable(path string, all []mutant) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := strings.Cut(string(data), tableBegin)
-	_, after, ok2 := strings.Cut(rest, tableEnd)
-	if !ok || !ok2 {
-		return fmt.Errorf("%s has no lines %q and %q, between which the table is to be", path, strings.TrimSpace(tableBegin), strings.TrimSpace(tableEnd))
-	}
-	return os.WriteFile(path, []byte(before+tableBegin+table(all)+tableEnd+after), 0o644)
 }

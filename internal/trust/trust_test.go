@@ -1,7 +1,6 @@
 package trust_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/criproxy/criproxy/internal/mounttest"
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
@@ -80,16 +80,7 @@ func TestAFileThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 
 // So does the kubelet mount a ConfigMap: everybody may write, says the mode, and nobody can.
 func TestAReadOnlyMountIsTrustedWhateverItsMode(t *testing.T) {
-	dir, err := os.MkdirTemp("", "trust")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
-	err = unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0777")
-	if errors.Is(err, unix.EPERM) {
-		require.Empty(t, os.Getenv("CI"), "only root can mount")
-		t.Skip("NOT TESTED: read-only mounts; only root can mount")
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	dir := mounttest.Tmpfs(t, "read-only mounts", "mode=0777")
 	assert.ErrorContains(t, trust.Folder(dir, trust.Alone), "can be written to by everybody")
 	require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "mode=0777"))
 	assert.NoError(t, trust.Folder(dir, trust.Alone))

@@ -75,8 +75,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	if !up {
 		return fmt.Errorf("criproxy has ended: see %s", proxy.LogFile())
 	}
-	admin := strings.TrimSuffix(proxy.Socket(), ".sock") + ".admin.sock"
-	counted, err := metrics(admin)
+	counted, err := metrics(proxy.Admin())
 	if err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	now, err := metrics(admin)
+	now, err := metrics(proxy.Admin())
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
 )
 
 const (
@@ -348,7 +350,7 @@ func (s *soak) sample(p *running, at time.Duration) error {
 	r.rss, _, _ = memoryOf(pid)
 	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	r.files = len(files)
-	all, err := metrics(strings.TrimSuffix(p.socket, ".sock") + ".admin.sock")
+	all, err := metrics(testbed.AdminOf(p.socket))
 	if err != nil {
 		return err
 	}

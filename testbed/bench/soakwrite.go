@@ -11,6 +11,8 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+
+	"github.com/criproxy/criproxy/internal/markdown"
 )
 
 // write prints what was seen, and puts it into the file that was asked for.
@@ -20,7 +22,7 @@ func (s *soak) write(out io.Writer) error {
 	if _, err := out.Write(text.Bytes()); err != nil || s.out == "" {
 		return err
 	}
-	if err := between(s.out, text.Bytes()); err != nil {
+	if err := markdown.Between(s.out, beginMark, endMark, text.String()); err != nil {
 		return err
 	}
 	return s.plot(strings.TrimSuffix(s.out, ".md") + ".svg")

@@ -11,6 +11,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/criproxy/criproxy/internal/markdown"
 )
 
 // write prints the report, and puts it into the files that were asked for.
@@ -32,7 +34,7 @@ func (r *report) write(o options, out io.Writer) error {
 	if o.out == "" {
 		return nil
 	}
-	if err := between(o.out, text.Bytes()); err != nil {
+	if err := markdown.Between(o.out, beginMark, endMark, text.String()); err != nil {
 		return err
 	}
 	return r.plot(strings.TrimSuffix(o.out, ".md") + ".svg")
@@ -42,20 +44,6 @@ const (
 	beginMark = "<!-- measured: begin -->\n"
 	endMark   = "<!-- measured: end -->\n"
 )
-
-// between replaces what is between the marks of a file.
-func between(path string, text []byte) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := bytes.Cut(data, []byte(beginMark))
-	_, after, ok2 := bytes.Cut(rest, []byte(endMark))
-	if !ok || !ok2 {
-		return fmt.Errorf("%s has no lines %q and %q to write between", path, strings.TrimSpace(beginMark), strings.TrimSpace(endMark))
-	}
-	return os.WriteFile(path, bytes.Join([][]byte{before, []byte(beginMark), text, []byte(endMark), after}, nil), 0o644)
-}
 
 func (r *report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "Measured on %s: %s, %d CPUs, %s%s.\n", time.Now().Format(time.DateOnly), processor(), runtime.NumCPU(), runtime.Version(), versions())

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/markdown"
 )
 
 var (
@@ -128,7 +130,7 @@ func TestChaosOnRealParts(t *testing.T) {
 	w.breakIt()
 	if *chaosReport != "" && !t.Failed() {
 		command := fmt.Sprintf("make chaos CHAOS_SEED=%d CHAOS_STEPS=%d", *chaosSeed, *chaosSteps)
-		require.NoError(t, writeSection(*chaosReport, "Real parts", command, report.String()))
+		require.NoError(t, markdown.Section(*chaosReport, "Real parts", command, report.String()))
 	}
 }
 
@@ -270,22 +272,6 @@ func killWhileRunning(w *world, i int) {
 	}
 	w.isDown(i)
 	w.require(w.runtimes[i].Start(w.Context()))
-}
-
-// writeSection replaces the section of a file of Markdown that has this title, or adds it.
-func writeSection(file, title, command, text string) error {
-	old, err := os.ReadFile(filepath.Clean(file))
-	if err != nil {
-		return err
-	}
-	begin := "## " + title + "\n"
-	head, rest, _ := strings.Cut(string(old), begin)
-	_, after, more := strings.Cut(rest, "\n## ")
-	section := begin + "\n`" + command + "` made this.\n\n" + text
-	if more {
-		section += "\n## " + after
-	}
-	return os.WriteFile(file, []byte(strings.TrimRight(head, "\n")+"\n\n"+section), 0o644)
 }
 
 // What asserts the invariants is shown to fail when they are broken.

@@ -69,7 +69,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	// With a flight recorder that is full before anything is compared with before.
 	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 65536\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
 	w.admin = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimSuffix(w.proxy.Socket(), ".sock")+".admin.sock")
+		return (&net.Dialer{}).DialContext(ctx, "unix", w.proxy.Admin())
 	}}}
 	var err error
 	for i, rt := range w.runtimes {

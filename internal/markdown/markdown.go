@@ -1,0 +1,39 @@
+// Package markdown puts what programs measured into the documents that people wrote.
+package markdown
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Between replaces what stands between two marks of a file, which has to have both.
+func Between(path, begin, end, text string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(data), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no lines %q and %q to write between", path, strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644)
+}
+
+// Section replaces the section of a file that has this title, or adds it. The section says
+// which command made it.
+func Section(path, title, command, text string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	begin := "## " + title + "\n"
+	head, rest, _ := strings.Cut(string(data), begin)
+	_, after, more := strings.Cut(rest, "\n## ")
+	section := begin + "\n`" + command + "` made this.\n\n" + text
+	if more {
+		section += "\n## " + after
+	}
+	return os.WriteFile(path, []byte(strings.TrimRight(head, "\n")+"\n\n"+section), 0o644)
+}
