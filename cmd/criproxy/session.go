@@ -163,6 +163,15 @@ func (s *session) remove(ctx context.Context, pods []*demoPod) error {
 		}
 		s.say("RemoveImage", p.image, "ok")
 	}
+	for gone := 0; gone < 2*len(pods); { // the sandbox and the container of each: who records this has all events
+		e, err := s.events.Recv()
+		if err != nil {
+			return err
+		}
+		if e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
+			gone++
+		}
+	}
 	list, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return err
