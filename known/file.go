@@ -67,11 +67,11 @@ func (c *Conn) load() error {
 		if !ok {
 			continue
 		}
-		items, order, size, err := l.parse(f.Reply)
+		items, err := l.parse(f.Reply)
 		if err != nil {
 			return fmt.Errorf("%s is broken (%s: %w); remove it", c.cfg.File, l.spec.List, err)
 		}
-		l.items, l.order, l.size, l.complete, l.at = items, order, size, true, content.Saved
+		l.items, l.complete, l.at = *items, true, content.Saved
 		if f.Statuses != nil {
 			l.statuses = f.Statuses
 		}

@@ -19,7 +19,7 @@ func (l *list) matcher(request []byte) (func(id string, item []byte) bool, error
 		if of := f.of; of != nil {
 			own := test
 			test = func(id string, _ []byte) bool {
-				other, ok := of.items[id]
+				other, ok := of.items.get(id)
 				return ok && own(id, other)
 			}
 		}

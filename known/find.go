@@ -97,7 +97,7 @@ func (f *Finder) Renew(ctx context.Context) {
 }
 
 func (l *list) any(p *rewrite.Path, value []byte) bool {
-	for _, item := range l.items {
+	for _, item := range l.items.bodies {
 		got, ok, err := p.Lookup(item)
 		if err == nil && ok && string(got) == string(value) {
 			return true

@@ -2,7 +2,6 @@ package known
 
 import (
 	"bytes"
-	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -12,10 +11,9 @@ import (
 
 // memory is what is known of one list. Conn.mu guards it.
 type memory struct {
-	complete bool              // some complete answer was seen
-	items    map[string][]byte // :: id → item
-	order    []string          // ids as they were listed
-	size     int               // bytes of all items
+	complete bool // some complete answer was seen
+	items    items
+	seen     []bool // of unchanged
 
 	// A complete answer that nobody has needed to look into yet.
 	pending *codec.Frame
@@ -74,58 +72,32 @@ func (l *list) settle() (news bool) {
 	answer := l.pending
 	l.pending = nil
 	defer answer.Free()
-	items, order, size, err := l.parse(bytes.Clone(answer.Bytes()))
+	if l.unchanged(answer.Bytes()) {
+		return false
+	}
+	items, err := l.parse(bytes.Clone(answer.Bytes()))
 	if err != nil {
 		return false
 	}
-	news = len(items) != len(l.items)
-	for _, id := range order {
-		if old, ok := l.items[id]; !ok || !same(l.item, old, items[id]) {
+	news = len(items.ids) != len(l.items.ids)
+	for id, body := range items.all() {
+		if old, ok := l.items.get(id); !ok || !same(l.item, old, body) {
 			l.stale[id] = l.asksStatus()
 			news = true
 		}
 	}
 	for id := range l.statuses {
-		if _, ok := items[id]; !ok {
+		if _, ok := items.get(id); !ok {
 			delete(l.statuses, id)
 		}
 	}
 	for id := range l.stale {
-		if _, ok := items[id]; !ok {
+		if _, ok := items.get(id); !ok {
 			delete(l.stale, id)
 		}
 	}
-	l.items, l.order, l.size = items, order, size
+	l.items = *items
 	return news
-}
-
-// parse splits a reply into its items, which are parts of it.
-func (l *list) parse(reply []byte) (items map[string][]byte, order []string, size int, err error) {
-	items = make(map[string][]byte, len(l.items))
-	for len(reply) > 0 {
-		num, typ, n := protowire.ConsumeTag(reply)
-		if n < 0 {
-			return nil, nil, 0, protowire.ParseError(n)
-		}
-		m := protowire.ConsumeFieldValue(num, typ, reply[n:])
-		if m < 0 {
-			return nil, nil, 0, protowire.ParseError(m)
-		}
-		if num == protowire.Number(l.number) && typ == protowire.BytesType {
-			item, _ := protowire.ConsumeBytes(reply[n : n+m])
-			id, _, err := l.id.Lookup(item)
-			if err != nil {
-				return nil, nil, 0, fmt.Errorf("item %d: %w", len(order), err)
-			}
-			if _, twice := items[string(id)]; !twice {
-				order = append(order, string(id))
-			}
-			items[string(id)] = item
-			size += len(item)
-		}
-		reply = reply[n+m:]
-	}
-	return items, order, size, nil
 }
 
 // merge takes note of items that the answer to a request with a filter showed: it
@@ -138,31 +110,23 @@ func (l *list) merge(request, answer []byte) (lacks bool) {
 		}
 	}
 	l.settle()
-	items, order, _, err := l.parse(bytes.Clone(answer))
+	items, err := l.parse(bytes.Clone(answer))
 	if err != nil {
 		return false
 	}
 	if matches, err := l.matcher(request); err == nil {
-		for id, item := range l.items {
-			if _, ok := items[id]; !ok && matches(id, item) {
+		for id, item := range l.items.all() {
+			if _, ok := items.get(id); !ok && matches(id, item) {
 				lacks = true
 				break
 			}
 		}
 	}
-	if l.items == nil {
-		l.items = map[string][]byte{}
-	}
-	for _, id := range order {
-		old, ok := l.items[id]
-		if ok && same(l.item, old, items[id]) {
+	for id, item := range items.all() {
+		if old, ok := l.items.get(id); ok && same(l.item, old, item) {
 			continue
 		}
-		if !ok {
-			l.order = append(l.order, id)
-		}
-		l.size += len(items[id]) - len(old)
-		l.items[id] = items[id]
+		l.items.put(id, item)
 		l.stale[id] = l.asksStatus()
 		l.touch() // the rest may have changed as well
 	}
@@ -172,8 +136,8 @@ func (l *list) merge(request, answer []byte) (lacks bool) {
 // reply returns all items that match, as the reply to a list.
 func (l *list) reply(matches func(id string, item []byte) bool) []byte {
 	var b []byte
-	for _, id := range l.order {
-		if item := l.items[id]; matches(id, item) {
+	for id, item := range l.items.all() {
+		if matches(id, item) {
 			b = protowire.AppendTag(b, protowire.Number(l.number), protowire.BytesType)
 			b = protowire.AppendBytes(b, item)
 		}
@@ -184,18 +148,18 @@ func (l *list) reply(matches func(id string, item []byte) bool) []byte {
 // holds counts the ids that begin with name; an exact match counts alone.
 func (l *list) holds(name []byte) int {
 	l.settle()
-	_, listed := l.items[string(name)]
+	_, listed := l.items.get(string(name))
 	if _, created := l.fresh[string(name)]; listed || created {
 		return 1
 	}
 	n := 0
-	for id := range l.items {
+	for _, id := range l.items.ids {
 		if len(id) > len(name) && id[:len(name)] == string(name) {
 			n++
 		}
 	}
 	for id := range l.fresh {
-		if _, listed := l.items[id]; !listed && len(id) > len(name) && id[:len(name)] == string(name) {
+		if _, listed := l.items.get(id); !listed && len(id) > len(name) && id[:len(name)] == string(name) {
 			n++
 		}
 	}
@@ -204,11 +168,11 @@ func (l *list) holds(name []byte) int {
 
 // resolve returns the id that name is, or is the only beginning of.
 func (l *list) resolve(name string) (string, bool) {
-	if _, ok := l.items[name]; ok {
+	if _, ok := l.items.get(name); ok {
 		return name, true
 	}
 	found, n := "", 0
-	for id := range l.items {
+	for _, id := range l.items.ids {
 		if name != "" && len(id) > len(name) && id[:len(name)] == name {
 			found, n = id, n+1
 		}
@@ -218,7 +182,7 @@ func (l *list) resolve(name string) (string, bool) {
 
 // bytes is what the memory of this list takes.
 func (l *list) bytes() int {
-	n := l.size
+	n := l.items.size
 	for _, s := range l.statuses {
 		n += len(s)
 	}

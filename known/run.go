@@ -187,7 +187,9 @@ const followers = 4
 
 // follow asks for the status of items that are new or have changed. All of them
 // together have the budget of one list: the lists, by which it is noticed that a
-// backend hangs, come round again. What was not answered is asked for then.
+// backend hangs, come round again. What was not answered is asked for then. After a
+// call there is a pause of the same length, for clients: when a process starts, there
+// are as many calls as there are containers, and a kubelet that waits.
 func (c *Conn) follow(ctx context.Context, l *list) {
 	changed := c.unfollowed(l)
 	if len(changed) == 0 {
@@ -200,7 +202,9 @@ func (c *Conn) follow(ctx context.Context, l *list) {
 	for range min(followers, len(changed)) {
 		wg.Go(func() {
 			for id := range ids {
+				began := time.Now()
 				_ = contain.Run(l.status.method.Name, func() { c.askStatus(ctx, l, id) }) // told there; it is asked for again
+				sleep(ctx, time.Since(began), nil)
 			}
 		})
 	}
@@ -222,7 +226,7 @@ func (c *Conn) unfollowed(l *list) []string {
 	}
 	var changed []string
 	if l.asksStatus() && c.bytes() < c.cfg.MaxBytes {
-		for id := range l.items { // in no order: one that never answers keeps back nobody for ever
+		for id := range l.items.place { // in no order: one that never answers keeps back nobody for ever
 			if l.stale[id] || l.statuses[id] == nil {
 				changed = append(changed, id)
 			}
@@ -264,6 +268,6 @@ func (c *Conn) bound() {
 	for i := len(c.lists) - 1; i >= 0 && c.bytes() > c.cfg.MaxBytes; i-- {
 		l := c.lists[i]
 		l.settle()
-		l.items, l.order, l.size, l.complete = nil, nil, 0, false
+		l.items, l.complete = items{}, false
 	}
 }

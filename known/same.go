@@ -10,38 +10,64 @@ import (
 
 // same reports whether two messages say the same. Bytes alone do not tell: the
 // entries of a map come in another order each time, from whoever is written in Go.
+// Messages whose fields come in another order are not the same, nor are those that are
+// malformed, unless they are the same bytes.
 func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
-	if bytes.Equal(a, b) {
-		return true
+	if len(a) != len(b) || bytes.Equal(a, b) {
+		return len(a) == len(b)
 	}
-	return len(a) == len(b) && bytes.Equal(ordered(md, a), ordered(md, b))
-}
-
-// ordered returns a message with the entries of its maps in order, behind
-// everything else. It is for comparing only; what is malformed stays as it is.
-func ordered(md protoreflect.MessageDescriptor, b []byte) []byte {
-	out := make([]byte, 0, len(b))
-	var entries [][]byte
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeField(b)
-		if n < 0 {
-			return append(out, b...)
+	for len(a) > 0 && len(b) > 0 {
+		fieldA, fieldB := next(a), next(b)
+		if fieldA == nil || fieldB == nil {
+			return false
 		}
-		field := b[:n]
-		b = b[n:]
+		num, typ, tag := protowire.ConsumeTag(fieldA)
 		fd := md.Fields().ByNumber(num)
 		switch {
-		case fd == nil || typ != protowire.BytesType || fd.Message() == nil:
-			out = append(out, field...)
+		case bytes.Equal(fieldA, fieldB):
+			a, b = a[len(fieldA):], b[len(fieldB):]
+		case fd == nil || fd.Message() == nil || typ != protowire.BytesType || !bytes.Equal(fieldA[:tag], fieldB[:tag]):
+			return false
 		case fd.IsMap():
-			entries = append(entries, field)
+			var roomA, roomB [16][]byte
+			entriesA, restA := entries(roomA[:0], a, fieldA[:tag])
+			entriesB, restB := entries(roomB[:0], b, fieldB[:tag])
+			slices.SortFunc(entriesA, bytes.Compare)
+			slices.SortFunc(entriesB, bytes.Compare)
+			if !slices.EqualFunc(entriesA, entriesB, bytes.Equal) {
+				return false
+			}
+			a, b = restA, restB
 		default:
-			_, _, tag := protowire.ConsumeTag(field)
-			inner, _ := protowire.ConsumeBytes(field[tag:])
-			out = append(out, field[:n-len(inner)]...)
-			out = append(out, ordered(fd.Message(), inner)...)
+			innerA, _ := protowire.ConsumeBytes(fieldA[tag:])
+			innerB, _ := protowire.ConsumeBytes(fieldB[tag:])
+			if !same(fd.Message(), innerA, innerB) {
+				return false
+			}
+			a, b = a[len(fieldA):], b[len(fieldB):]
 		}
 	}
-	slices.SortFunc(entries, bytes.Compare)
-	return append(out, bytes.Join(entries, nil)...)
+	return len(a) == len(b)
+}
+
+// next returns the first field of a message, nil if there is none or it is malformed.
+func next(b []byte) []byte {
+	_, _, n := protowire.ConsumeField(b)
+	if n < 0 {
+		return nil
+	}
+	return b[:n:n]
+}
+
+// entries appends the fields to all that b begins with and that have this tag, and returns
+// what comes behind them.
+func entries(all [][]byte, b, tag []byte) ([][]byte, []byte) {
+	for {
+		field := next(b)
+		if !bytes.HasPrefix(field, tag) {
+			return all, b
+		}
+		all = append(all, field)
+		b = b[len(field):]
+	}
 }

@@ -49,7 +49,8 @@ func (c *Conn) item(l *list, id string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.settle()
-	return l.items[id]
+	body, _ := l.items.get(id)
+	return body
 }
 
 // keep remembers the status of an item that was asked for when it was listed as
@@ -61,7 +62,7 @@ func (c *Conn) keep(l *list, id string, item []byte, answer *codec.Frame) {
 		return
 	}
 	l.settle()
-	if same(l.item, l.items[id], item) {
+	if now, _ := l.items.get(id); same(l.item, now, item) {
 		delete(l.stale, id)
 	}
 	if b := answer.Bytes(); !same(l.status.method.Output, l.statuses[id], b) {
@@ -93,18 +94,18 @@ func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 func (l *list) byName(names []string) ([]byte, bool) {
 	for _, name := range names {
 		if id, ok := l.resolve(name); ok {
-			return l.items[id], true
+			return l.items.get(id)
 		}
 	}
-	for _, id := range l.order {
+	for _, item := range l.items.bodies {
 		for _, p := range l.names {
 			found := false
-			_ = p.All(l.items[id], func(v []byte) error {
+			_ = p.All(item, func(v []byte) error {
 				found = found || slices.Contains(names, string(v))
 				return nil
 			})
 			if found {
-				return l.items[id], true
+				return item, true
 			}
 		}
 	}
