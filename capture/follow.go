@@ -106,7 +106,8 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 			decode(record, f.names, ev)
 			held := record[recordFlags]&flagFrame != 0
 			if held {
-				ev.Payload = f.chunk.frames[record[n-1]].AppendTo(make([]byte, 0, ev.Size), ev.Size)
+				kept := min(ev.Size, f.ring.maxPayload)
+				ev.Payload = f.chunk.frames[record[n-1]].AppendTo(make([]byte, 0, kept), kept)
 			}
 			f.redact.event(ev, held)
 			return true, nil

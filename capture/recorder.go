@@ -39,12 +39,11 @@ type Config struct {
 // followers. It never makes a call wait for any of them: who is too slow misses
 // events, and is told how many. It is safe for concurrent use.
 type Recorder struct {
-	ring       *ring
-	redact     *Redactor
-	raw        bool
-	maxPayload int
-	began      time.Time
-	calls      atomic.Uint64
+	ring   *ring
+	redact *Redactor
+	raw    bool
+	began  time.Time
+	calls  atomic.Uint64
 }
 
 // NewRecorder returns a recorder.
@@ -53,7 +52,7 @@ func NewRecorder(cfg Config) *Recorder {
 	if size == 0 {
 		size = DefaultBytes
 	}
-	r := &Recorder{ring: newRing(size), redact: cfg.Redact, raw: cfg.UnsafeRaw, maxPayload: size / 4, began: time.Now()}
+	r := &Recorder{ring: newRing(size), redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
 	if r.raw {
 		r.redact = nil
 	}
@@ -146,20 +145,25 @@ func (l *Leg) message(kind Kind, f *codec.Frame) {
 	buf := getBuffer()
 	b := appendHead((*buf)[:0], kind, l, now, mono)
 	b = binary.AppendUvarint(b, uint64(size))
-	if size >= maxCopied && size <= l.rec.maxPayload {
-		b[recordFlags] |= flagFrame
-		b = append(b, 0) // where the ring says which
-		l.rec.put(buf, b, f.Ref())
-		return
-	}
-	if size > l.rec.maxPayload {
+	kept := min(size, l.rec.ring.maxPayload)
+	if kept < size {
 		b[recordFlags] |= flagTruncated
-		record := append(make([]byte, 0, len(b)+l.rec.maxPayload), b...)
-		l.rec.recycle(buf, b)
-		l.rec.ring.put(f.AppendTo(record, l.rec.maxPayload), nil)
+	}
+	if kept < maxCopied {
+		l.rec.put(buf, f.AppendTo(b, kept), nil)
 		return
 	}
-	l.rec.put(buf, f.AppendTo(b, size), nil)
+	head := f.Head(kept)
+	if head.Held() > 2*kept {
+		head.Free()
+		record := append(make([]byte, 0, len(b)+kept), b...)
+		l.rec.recycle(buf, b)
+		l.rec.ring.put(f.AppendTo(record, kept), nil)
+		return
+	}
+	b[recordFlags] |= flagFrame
+	b = append(b, 0) // where the ring says which
+	l.rec.put(buf, b, head)
 }
 
 // Header records the header of the answer.
@@ -200,7 +204,8 @@ func statusOf(err error) (code uint32, message string, details []byte) {
 	return uint32(s.Code()), s.Message(), details
 }
 
-// maxCopied is the size from which the ring holds the message itself, not a copy.
+// maxCopied is the size from which the ring holds the message itself, not a copy, unless it
+// would hold far more of it than it shows.
 const maxCopied = 32 << 10
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}

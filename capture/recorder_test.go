@@ -1,6 +1,7 @@
 package capture_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -122,6 +123,41 @@ func TestAMessageThatIsTooLongIsCutAndSaysSo(t *testing.T) {
 	assert.Len(t, all[1].Payload, 16<<10)
 	assert.False(t, all[2].Truncated)
 }
+
+func TestOfAMessageThatIsTooLongOnlyThePiecesThatAreShownAreHeld(t *testing.T) {
+	pool := &counting{}
+	const pieces, each = 64, 16 << 10
+	var all []*codec.Frame
+	for i := range pieces {
+		b := bytes.Repeat([]byte{byte(i)}, each)
+		all = append(all, codec.NewPooledFrame(&b, pool))
+	}
+	message := codec.Concat(all)
+	rec := capture.NewRecorder(capture.Config{Bytes: 640 << 10})
+	record(rec, codec.NewFrame(nil), message)
+	message.Free()
+	assert.Equal(t, pieces-10, pool.back, "160 KiB are in ten")
+	reply := recorded(t, rec)[2]
+	assert.True(t, reply.Truncated)
+	assert.Equal(t, pieces*each, reply.Size)
+	assert.Len(t, reply.Payload, 160<<10)
+	assert.Equal(t, byte(9), reply.Payload[160<<10-1])
+
+	// In one piece it would be held whole: what is shown is copied.
+	rec = capture.NewRecorder(capture.Config{Bytes: 640 << 10})
+	whole := make([]byte, pieces*each)
+	message = codec.NewPooledFrame(&whole, pool)
+	record(rec, codec.NewFrame(nil), message)
+	message.Free()
+	assert.Equal(t, pieces-10+1, pool.back)
+	assert.Len(t, recorded(t, rec)[2].Payload, 160<<10)
+}
+
+// counting is a pool that counts what comes back.
+type counting struct{ back int }
+
+func (p *counting) Get(n int) *[]byte { b := make([]byte, n); return &b }
+func (p *counting) Put(*[]byte)       { p.back++ }
 
 func TestWhatIsHandedInMayBeChangedAtOnce(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{})

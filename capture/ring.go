@@ -12,8 +12,9 @@ import (
 // reader of a chunk needs no lock up to where it is used; a full chunk never
 // changes again.
 type ring struct {
-	max       int // bytes of all chunks
-	chunkSize int
+	max        int // bytes of all chunks
+	maxPayload int // bytes of one message that are kept
+	chunkSize  int
 
 	missed atomic.Uint64 // records that followers did not get
 
@@ -49,7 +50,7 @@ const (
 )
 
 func newRing(size int) *ring {
-	r := &ring{max: size, chunkSize: max(size/chunks, 4<<10)}
+	r := &ring{max: size, maxPayload: size / 4, chunkSize: max(size/chunks, 4<<10)}
 	r.link(r.fresh())
 	return r
 }

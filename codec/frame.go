@@ -100,6 +100,21 @@ func (f *Frame) Ref() *Frame {
 	return &Frame{bufs: f.bufs}
 }
 
+// Head returns a frame of the pieces that the first n bytes of the message are in, to be freed
+// on its own. It may have more than n bytes, since it copies none.
+func (f *Frame) Head(n int) *Frame {
+	head := &Frame{}
+	for _, b := range f.bufs {
+		if n <= 0 {
+			break
+		}
+		b.Ref()
+		head.bufs = append(head.bufs, b)
+		n -= b.Len()
+	}
+	return head
+}
+
 // Free gives the bytes back. The frame is empty afterwards.
 func (f *Frame) Free() {
 	f.bufs.Free()

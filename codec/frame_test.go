@@ -139,6 +139,22 @@ func TestBytesJoinsThePiecesOnce(t *testing.T) {
 	other.Free()
 }
 
+func TestTheHeadOfAFrameIsItsFirstPieces(t *testing.T) {
+	p := newPool(t)
+	f := codec.Concat([]*codec.Frame{p.frame('a', large), p.frame('b', large), p.frame('c', large)})
+	for n, want := range map[int]int{-1: 0, 0: 0, 1: large, large: large, large + 1: 2 * large, 9 * large: 3 * large} {
+		head := f.Head(n)
+		assert.Equal(t, want, head.Len(), n)
+		head.Free()
+	}
+	head := f.Head(large)
+	f.Free()
+	assert.Equal(t, 1, p.Out(), "the rest has gone back")
+	assert.Equal(t, bytes.Repeat([]byte("a"), large), head.Bytes())
+	head.Free()
+	assert.Zero(t, p.Out())
+}
+
 func TestDeliverTakesTheFrameOverWhateverComesOfIt(t *testing.T) {
 	p := newPool(t)
 	require.NoError(t, codec.Deliver(&emptypb.Empty{}, p.frame(0xff, large)), "it looks at nothing")
