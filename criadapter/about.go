@@ -27,11 +27,11 @@ const maxNames = 10_000
 
 // NewNames returns names for a profile and its schema, which know where ids stand.
 func NewNames(p *director.Profile, s *codec.Schema) (*Names, error) {
-	kind, err := director.Kinds(p, s)
+	fields, err := director.FieldsOf(p, s)
 	if err != nil {
 		return nil, err
 	}
-	return &Names{kind: kind, now: map[string]inspect.About{}}, nil
+	return &Names{kind: fields.Kind, now: map[string]inspect.About{}}, nil
 }
 
 // Labels that kubelet gives to containers.

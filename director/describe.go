@@ -88,47 +88,50 @@ func (t *table) translated(p *rewrite.Plan) []Translated {
 	return fields
 }
 
-// Unclassified lists the string and bytes fields of an API that its profile
-// neither gives a kind nor calls harmless, as "Message.field", each once. An id
-// among them would leak from one backend to another.
-func Unclassified(p *Profile, s *codec.Schema) ([]string, error) {
-	all := messages(described(p, s))
+// Fields are what a profile says of the fields of an API. They are immutable.
+type Fields struct {
+	kinds   []string // :: class → kind
+	all     *rewrite.Messages
+	classes *rewrite.Classes
+}
+
+// FieldsOf returns what p says of the fields of s. Its error is a mistake of the profile.
+func FieldsOf(p *Profile, s *codec.Schema) (*Fields, error) {
+	f := &Fields{kinds: []string{""}, all: messages(described(p, s))}
 	byName := map[string]rewrite.Class{}
-	for _, class := range p.Fields {
-		byName[class] = 1
+	for _, field := range sortedKeys(p.Fields) {
+		if kind := p.Fields[field]; byName[kind] == 0 {
+			byName[kind] = rewrite.Class(len(f.kinds))
+			f.kinds = append(f.kinds, kind)
+		}
 	}
-	known, err := classify(p, all, byName)
-	if err != nil {
+	var err error
+	if f.classes, err = classify(p, f.all, byName); err != nil {
 		return nil, err
 	}
-	harmless, err := classify(&Profile{Fields: p.harmless()}, all, map[string]rewrite.Class{"": 1})
-	if err != nil {
-		return nil, err
-	}
+	return f, nil
+}
+
+// Kind returns the kind of names that stand in a field, or its class of edits; of all
+// other fields it is empty.
+func (f *Fields) Kind(fd protoreflect.FieldDescriptor) string { return f.kinds[f.classes.Of(fd)] }
+
+// Unclassified lists the string and bytes fields that the profile neither gives a kind
+// nor calls harmless, as "Message.field", each once. An id among them would leak from
+// one backend to another.
+func (f *Fields) Unclassified() []string {
 	var found []string
-	for _, md := range all.All() {
+	for _, md := range f.all.All() {
 		if md.IsMapEntry() {
 			continue // a map is the field that holds it
 		}
 		for i := range md.Fields().Len() {
-			fd := md.Fields().Get(i)
-			if holdsText(fd) && known.Of(fd) == 0 && harmless.Of(fd) == 0 {
+			if fd := md.Fields().Get(i); holdsText(fd) && !f.classes.Named(fd) {
 				found = append(found, fmt.Sprintf("%s.%s", md.Name(), fd.Name()))
 			}
 		}
 	}
-	return found, nil
-}
-
-// harmless returns the harmless fields in the form of rules.
-func (p *Profile) harmless() map[string]string {
-	rules := map[string]string{}
-	for message, fields := range p.Harmless {
-		for _, field := range fields {
-			rules[message+"."+field] = ""
-		}
-	}
-	return rules
+	return found
 }
 
 func holdsText(fd protoreflect.FieldDescriptor) bool {
@@ -136,24 +139,6 @@ func holdsText(fd protoreflect.FieldDescriptor) bool {
 		return holdsText(fd.MapKey()) || holdsText(fd.MapValue())
 	}
 	return fd.Kind() == protoreflect.StringKind || fd.Kind() == protoreflect.BytesKind
-}
-
-// Kinds returns what tells the kind of names that stand in a field, or its class of
-// edits; of all other fields it is empty.
-func Kinds(p *Profile, s *codec.Schema) (func(protoreflect.FieldDescriptor) string, error) {
-	names := []string{""}
-	byName := map[string]rewrite.Class{}
-	for _, field := range sortedKeys(p.Fields) {
-		if kind := p.Fields[field]; byName[kind] == 0 {
-			byName[kind] = rewrite.Class(len(names))
-			names = append(names, kind)
-		}
-	}
-	classes, err := classify(p, messages(described(p, s)), byName)
-	if err != nil {
-		return nil, err
-	}
-	return func(fd protoreflect.FieldDescriptor) string { return names[classes.Of(fd)] }, nil
 }
 
 // Secrets returns the fields whose content a profile wants hidden.

@@ -99,9 +99,9 @@ methods:
 	assert.Contains(t, goes["List"], "to all")
 	assert.Contains(t, goes["Stream"], "to the primary", "one of the names of a key has another rule now")
 	assert.Contains(t, goes["Get"], "by backend lender_id")
-	unknown, err := director.Unclassified(more, muxtest.Library)
+	fields, err := director.FieldsOf(more, muxtest.Library)
 	require.NoError(t, err)
-	assert.Empty(t, unknown)
+	assert.Empty(t, fields.Unclassified())
 
 	_, err = base.Extend(&director.Profile{Probe: "x"})
 	assert.EqualError(t, err, "versions: rules are added to a profile, and cannot change what it is about")

@@ -54,16 +54,12 @@ func holdsStrings(fd protoreflect.FieldDescriptor) bool {
 // Uncovered lists the fields that look like ids by their name, and that the profile
 // neither gives a kind nor calls harmless.
 func Uncovered(p *director.Profile, s *codec.Schema) ([]Finding, error) {
-	fields, err := director.Unclassified(p, s)
-	if err != nil {
-		return nil, err
-	}
 	t, err := compile(Config{Profile: p, Schema: s})
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
-	for _, where := range fields {
+	for _, where := range t.fields.Unclassified() {
 		for _, f := range t.byName[where] {
 			if looksLikeID(f) {
 				found = append(found, Finding{Kind: ID, Where: where, Suggest: t.ruleFor(f)})
@@ -93,7 +89,7 @@ func (t *table) guess(fd protoreflect.FieldDescriptor) string {
 	}
 	fields := fd.ContainingMessage().Fields()
 	for i := range fields.Len() {
-		if kind := t.kindOf(fields.Get(i)); kind != "" {
+		if kind := t.fields.Kind(fields.Get(i)); kind != "" {
 			return kind
 		}
 	}

@@ -16,7 +16,7 @@ type table struct {
 	packages []string // of the API, each with a slash before and a dot after it
 	schema   *codec.Schema
 	kinds    []string
-	kindOf   func(protoreflect.FieldDescriptor) string
+	fields   *director.Fields
 	byName   map[string][]protoreflect.FieldDescriptor // :: "Message.field"
 	open     map[protoreflect.FullName]bool            // fields of text that no rule covers
 	prefixes []string                                  // of front names
@@ -43,15 +43,11 @@ func compile(cfg Config) (*table, error) {
 		}
 	}
 	var err error
-	if t.kindOf, err = director.Kinds(cfg.Profile, cfg.Schema); err != nil {
-		return nil, err
-	}
-	open, err := director.Unclassified(cfg.Profile, cfg.Schema)
-	if err != nil {
+	if t.fields, err = director.FieldsOf(cfg.Profile, cfg.Schema); err != nil {
 		return nil, err
 	}
 	unclassified := map[string]bool{}
-	for _, where := range open {
+	for _, where := range t.fields.Unclassified() {
 		unclassified[where] = true
 	}
 	var roots []protoreflect.MessageDescriptor
@@ -103,7 +99,7 @@ func (t *table) scan(md protoreflect.MessageDescriptor, b []byte, depth int, fou
 		}
 		if fd := md.Fields().ByNumber(num); fd == nil {
 			found(t.unknown(md, num, value))
-		} else if t.kindOf(fd) == "" {
+		} else if t.fields.Kind(fd) == "" {
 			t.field(fd, value, depth, found)
 		}
 		b = b[n+m:]

@@ -190,7 +190,7 @@ func (l *leg) look(n *atomic.Int32, md protoreflect.MessageDescriptor, f *codec.
 		return
 	}
 	seen := map[[2]string]bool{} // once a message
-	l.table.scan(md, f.AppendTo(nil, maxBytes), 0, func(f Finding) {
+	l.table.scan(md, f.AppendTo(make([]byte, 0, min(f.Len(), maxBytes)), maxBytes), 0, func(f Finding) {
 		if key := [2]string{f.Kind, f.Where}; !seen[key] {
 			seen[key] = true
 			l.watch.add(l.name, f)

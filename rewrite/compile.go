@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -35,9 +36,12 @@ type Rule struct {
 // Classes are rules resolved against the messages of an API. They are
 // immutable.
 type Classes struct {
-	fields map[protoreflect.FullName]Class // :: field → class
-	nodes  map[protoreflect.FullName]*node // :: message → what to do in it; only where there is something to do
+	fields map[protoreflect.FullName]Class // :: field → class, of all that rules name
+	nodes  func() nodes                    // for plans; who only asks for classes needs none
 }
+
+// nodes are what to do in messages, by name; only where there is something to do.
+type nodes map[protoreflect.FullName]*node
 
 // Classify is [Messages.Classify] on all messages that can be reached from roots.
 func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, error) {
@@ -48,10 +52,7 @@ func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, e
 // rule here, with what was probably meant: a rule that silently matches nothing is an id
 // that leaks.
 func (m *Messages) Classify(rules []Rule) (*Classes, error) {
-	c := &Classes{
-		fields: map[protoreflect.FullName]Class{},
-		nodes:  map[protoreflect.FullName]*node{},
-	}
+	c := &Classes{fields: map[protoreflect.FullName]Class{}}
 	var errs []error
 	for rank := patternRank; rank >= exactRank; rank-- { // the strongest last, so that they win
 		by := map[protoreflect.FullName]Rule{} // :: field → the rule of this rank
@@ -74,7 +75,7 @@ func (m *Messages) Classify(rules []Rule) (*Classes, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	c.compile(m.all)
+	c.nodes = sync.OnceValue(func() nodes { return c.compile(m.all) })
 	return c, nil
 }
 
@@ -175,10 +176,10 @@ func classifiable(fd protoreflect.FieldDescriptor) error {
 
 // compile builds the nodes: first one a message, then without those that lead
 // to no class.
-func (c *Classes) compile(all []protoreflect.MessageDescriptor) {
-	nodes := map[protoreflect.FullName]*node{}
+func (c *Classes) compile(all []protoreflect.MessageDescriptor) nodes {
+	every, needed := nodes{}, nodes{}
 	for _, md := range all {
-		nodes[md.FullName()] = &node{name: md.FullName()}
+		every[md.FullName()] = &node{name: md.FullName()}
 	}
 	live := map[protoreflect.FullName]bool{}
 	for again := true; again; { // messages may be recursive: repeat until nothing new is live
@@ -200,8 +201,8 @@ func (c *Classes) compile(all []protoreflect.MessageDescriptor) {
 		if !live[md.FullName()] {
 			continue
 		}
-		n := nodes[md.FullName()]
-		c.nodes[n.name] = n
+		n := every[md.FullName()]
+		needed[n.name] = n
 		for i := range md.Fields().Len() {
 			fd := md.Fields().Get(i)
 			class := c.fields[fd.FullName()]
@@ -214,7 +215,7 @@ func (c *Classes) compile(all []protoreflect.MessageDescriptor) {
 			case class != 0:
 				n.set(fd.Number(), step{class: class})
 			case fd.Message() != nil && live[fd.Message().FullName()]:
-				into := nodes[fd.Message().FullName()]
+				into := every[fd.Message().FullName()]
 				if fd.Kind() == protoreflect.GroupKind {
 					n.set(fd.Number(), step{group: into})
 				} else {
@@ -223,6 +224,7 @@ func (c *Classes) compile(all []protoreflect.MessageDescriptor) {
 			}
 		}
 	}
+	return needed
 }
 
 func (n *node) set(num protowire.Number, s step) {
@@ -242,10 +244,16 @@ func (n *node) set(num protowire.Number, s step) {
 // Of returns the class of fd, zero if it has none.
 func (c *Classes) Of(fd protoreflect.FieldDescriptor) Class { return c.fields[fd.FullName()] }
 
+// Named reports whether a rule names fd, be it to say that it has no class.
+func (c *Classes) Named(fd protoreflect.FieldDescriptor) bool {
+	_, named := c.fields[fd.FullName()]
+	return named
+}
+
 // Plan returns the plan for messages of type md, nil if nothing in them has a
 // class.
 func (c *Classes) Plan(md protoreflect.MessageDescriptor) *Plan {
-	n := c.nodes[md.FullName()]
+	n := c.nodes()[md.FullName()]
 	if n == nil {
 		return nil
 	}
@@ -270,7 +278,7 @@ func (p *Plan) Paths() []ClassifiedPath {
 }
 
 func (c *Classes) walk(paths []ClassifiedPath, md protoreflect.MessageDescriptor, prefix string, above []protoreflect.FullName) []ClassifiedPath {
-	if c.nodes[md.FullName()] == nil || slices.Contains(above, md.FullName()) {
+	if c.nodes()[md.FullName()] == nil || slices.Contains(above, md.FullName()) {
 		return paths
 	}
 	above = append(above, md.FullName())
