@@ -72,6 +72,7 @@ func (p *process) launch() *exec.Cmd {
 	cmd := exec.Command("criproxy", append([]string{"-config", p.config, "-logtostderr"}, p.args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, p.env
 	require.NoError(p, cmd.Start())
+	p.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
 	eventually(p, "it serves", func() bool {
 		conn, err := net.Dial("unix", besideListen(p.front)) // which comes last
 		if err == nil {

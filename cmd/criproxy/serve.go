@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime"
 	"sync"
 	"syscall"
 
@@ -39,6 +38,7 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 	defer signal.Stop(hup)
 	defer signal.Stop(usr2)
 	useFewCPUs()
+	letTimersBeLate()
 	cfg.makeStateDir()
 	inherited, err := inherit()
 	if err != nil {
@@ -104,15 +104,3 @@ func (p *proxy) openFor(cfg *Config, inherited *inheritance) error {
 	}
 	return nil
 }
-
-// useFewCPUs leaves most of the machine to others, unless GOMAXPROCS says how many CPUs
-// are to be used. A call is handed from goroutine to goroutine, and waking another CPU
-// for each of them costs more than the work that it is woken for.
-func useFewCPUs() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(min(max(runtime.GOMAXPROCS(0)/2, 1), maxCPUs))
-	}
-}
-
-// maxCPUs is more than a kubelet can keep busy.
-const maxCPUs = 4

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// useFewCPUs leaves most of the machine to others, unless GOMAXPROCS says how many CPUs
+// are to be used. A call is handed from goroutine to goroutine, and waking another CPU
+// for each of them costs more than the work that it is woken for.
+func useFewCPUs() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(min(max(runtime.GOMAXPROCS(0)/2, 1), maxCPUs))
+	}
+}
+
+// maxCPUs is more than a kubelet can keep busy.
+const maxCPUs = 4
+
+// timerSlack is how late, in nanoseconds, the kernel may wake a thread that sleeps for some
+// time, prctl(2), PR_SET_TIMERSLACK. After each call Go's scheduler naps for 20 microseconds,
+// again and again, to see whether there is more to do: with the kernel's 50 microseconds that
+// was half of all wake-ups, and a fifth of the CPU time of calls that are far apart.
+const timerSlack = "2000000"
+
+// letTimersBeLate gives all threads timerSlack; new ones are as those that start them. It
+// needs the capability SYS_NICE. A unit of systemd, which leaves it away, says
+// TimerSlackNSec instead.
+func letTimersBeLate() {
+	for again, rounds := true, 0; again && rounds < 10; rounds++ { // threads start threads meanwhile
+		again = false
+		threads, _ := filepath.Glob("/proc/self/task/*") // the pattern is one
+		for _, t := range threads {
+			file := "/proc/" + filepath.Base(t) + "/timerslack_ns"
+			if is, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(is)) == timerSlack {
+				continue // or the thread has ended
+			}
+			if err := os.WriteFile(file, []byte(timerSlack), 0); os.IsPermission(err) {
+				return
+			}
+			again = true
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("NOT TESTED: only root may say how late threads are woken")
+	}
+	p := newProcess(t)
+	p.launch()
+	defer p.end()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", p.serving()))
+	require.NoError(t, err)
+	require.Greater(t, len(threads), 2)
+	for _, thread := range threads {
+		slack, err := os.ReadFile("/proc/" + filepath.Base(thread) + "/timerslack_ns")
+		if os.IsNotExist(err) {
+			continue // the thread has ended
+		}
+		require.NoError(t, err)
+		assert.Equal(t, timerSlack, strings.TrimSpace(string(slack)), "%s", thread)
+	}
+}
