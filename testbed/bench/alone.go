@@ -74,7 +74,7 @@ func (h *harness) alone(ctx context.Context, r *report, only *regexp.Regexp) err
 
 func mebibytes(what string, limit float64, got int64) target {
 	n := float64(got) / (1 << 20)
-	return target{what, fmt.Sprintf("≤ %g MiB", limit), fmt.Sprintf("%.1f MiB", n), n <= limit}
+	return target{What: what, Want: fmt.Sprintf("≤ %g MiB", limit), Got: fmt.Sprintf("%.1f MiB", n), Met: n <= limit}
 }
 
 // coldStart measures how long it takes from the start of the process to the first reply.
@@ -99,7 +99,7 @@ func (h *harness) coldStart(ctx context.Context, r *report, c contender, backend
 		}
 	}
 	got := median(took)
-	r.alone = append(r.alone, target{"cold start to first reply, runtimes being up", "≤ 50 ms", fmt.Sprintf("%.0f ms", got), got <= 50})
+	r.alone = append(r.alone, target{What: "cold start to first reply, runtimes being up", Want: "≤ 50 ms", Got: fmt.Sprintf("%.0f ms", got), Met: got <= 50})
 	return nil
 }
 

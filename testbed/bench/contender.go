@@ -27,6 +27,7 @@ type contender struct {
 const (
 	direct  = "direct"
 	stock   = "grpc-proxy"
+	limit   = "HAProxy" // it only moves bytes
 	ours    = "criproxy"
 	bare    = "criproxy, no recorder"
 	two     = "criproxy, 2 runtimes"
@@ -41,7 +42,7 @@ var contenders = []contender{
 		return exec.Command(os.Args[0], "stock", "-socket", socket, "-connect", backends[0]), nil
 	}},
 	{name: "nginx", program: "nginx", command: nginx},
-	{name: "HAProxy", program: "haproxy", command: haproxy},
+	{name: limit, program: "haproxy", command: haproxy},
 	{name: ours, command: criproxy()},
 	{name: bare, command: criproxy("-flight-recorder", "-1")},
 	{name: "criproxy, capture", command: criproxy("-capture", "DIR/calls.jsonl")},

@@ -52,9 +52,15 @@ func (r *report) markdown(w io.Writer) {
 		fmt.Fprintf(w, "Not installed, and left out: %s.\n", strings.Join(r.absent, ", "))
 	}
 	if targets := r.targets(); len(targets) > 0 {
-		fmt.Fprint(w, "\n| target | want | measured | |\n| --- | --- | --- | --- |\n")
+		fmt.Fprintf(w, "\n| target | want | measured | | %s |\n| --- | --- | --- | --- | --- |\n", limit)
 		for _, t := range targets {
-			fmt.Fprintf(w, "| %s | %s | %s | %s |\n", t.What, t.Want, t.Got, map[bool]string{true: "met", false: "**missed**"}[t.Met])
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", t.What, t.Want, t.Got, map[bool]string{true: "met", false: "**missed**"}[t.Met], t.Limit)
+		}
+	}
+	if len(r.node) > 0 {
+		fmt.Fprintf(w, "\n| between a real kubelet with %d pods and containerd, for %s each | part of a core | memory |\n| --- | --: | --: |\n", nodePods, nodeWatch)
+		for _, l := range r.node {
+			fmt.Fprintf(w, "| %s | %.2f%% | %.1f MiB |\n", l.contender, 100*l.part, float64(l.memory)/(1<<20))
 		}
 	}
 	if len(r.mix) > 0 {
