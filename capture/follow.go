@@ -18,6 +18,7 @@ type Follower struct {
 	chunk  *chunk
 	off    int
 	next   uint64 // number of the record expected
+	since  uint64 // number of the latest record when it began
 	names  map[string]string
 }
 
@@ -31,6 +32,7 @@ func (r *Recorder) Follow(everything bool) *Follower {
 	f := &Follower{ring: r.ring, redact: r.redact, linger: Linger, names: map[string]string{}}
 	r.ring.mu.Lock()
 	defer r.ring.mu.Unlock()
+	f.since = r.ring.seq
 	if everything {
 		f.next = r.ring.oldest.first
 		f.enter(r.ring.oldest)
@@ -44,11 +46,6 @@ func (r *Recorder) Follow(everything bool) *Follower {
 
 // enter begins to read a chunk that is in the ring, whose lock is held.
 func (f *Follower) enter(c *chunk) {
-	if f.chunk != nil {
-		f.chunk.readers--
-		f.chunk.release()
-	}
-	c.readers++
 	c.seen = true
 	f.chunk, f.off = c, 0
 }
@@ -88,6 +85,22 @@ func (f *Follower) TryNext(ev *Event) bool {
 	return got
 }
 
+// payload copies the message of ev from its frame, if that is still held: large messages are
+// forgotten before the events that they came with.
+func (f *Follower) payload(ev *Event, place byte) {
+	frame := f.ring.frame(f.chunk, place)
+	if frame == nil {
+		ev.Payload, ev.Truncated = nil, true
+		if ev.Seq > f.since { // it was there when f began to read
+			f.ring.missed.Add(1)
+		}
+		return
+	}
+	defer frame.Free()
+	kept := min(ev.Size, f.ring.maxPayload)
+	ev.Payload = frame.AppendTo(make([]byte, 0, kept), kept)
+}
+
 // try reads an event. If there is none it returns what is closed when there is
 // one, nil if there will never be one.
 func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
@@ -106,8 +119,7 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 			decode(record, f.names, ev)
 			held := record[recordFlags]&flagFrame != 0
 			if held {
-				kept := min(ev.Size, f.ring.maxPayload)
-				ev.Payload = f.chunk.frames[record[n-1]].AppendTo(make([]byte, 0, kept), kept)
+				f.payload(ev, record[n-1])
 			}
 			f.redact.event(ev, held)
 			return true, nil

@@ -36,7 +36,8 @@ type Config struct {
 }
 
 // A Recorder keeps the latest events of all calls in memory, and hands them to
-// followers. It never makes a call wait for any of them: who is too slow misses
+// followers. Large messages, of which most are lists, are forgotten first: their events are
+// truncated then. It never makes a call wait for any of them: who is too slow misses
 // events, and is told how many. It is safe for concurrent use.
 type Recorder struct {
 	ring   *ring
@@ -72,7 +73,8 @@ func (r *Recorder) Recorded() uint64 {
 	return r.ring.seq
 }
 
-// Missed returns how many events followers were too slow for, all of them together.
+// Missed returns how many events, or their large messages, followers were too slow for, all of
+// them together.
 func (r *Recorder) Missed() uint64 { return r.ring.missed.Load() }
 
 // LegInfo is what is known of a leg when it begins.

@@ -153,6 +153,48 @@ func TestOfAMessageThatIsTooLongOnlyThePiecesThatAreShownAreHeld(t *testing.T) {
 	assert.Len(t, recorded(t, rec)[2].Payload, 160<<10)
 }
 
+func TestLargeMessagesAreForgottenBeforeWhatIsSmall(t *testing.T) {
+	const bytes, length, n = 1 << 20, 40 << 10, 1000
+	pool := &counting{}
+	rec := capture.NewRecorder(capture.Config{Bytes: bytes})
+	late := rec.Follow(true)
+	for i := range n {
+		list := make([]byte, length)
+		f := codec.NewPooledFrame(&list, pool)
+		list[0] = byte(i)
+		record(rec, codec.NewFrame([]byte("request")), f)
+		f.Free()
+	}
+	assert.LessOrEqual(t, (n-pool.back)*length, bytes)
+	all := recorded(t, rec)
+	require.Greater(t, len(all), 300*perCall, "far more than there is memory for messages")
+	whole := 0
+	for i := range all {
+		if ev := &all[len(all)-1-i]; ev.Kind == capture.Reply {
+			require.Equal(t, length, ev.Size)
+			require.Equal(t, len(ev.Payload) == 0, ev.Truncated)
+			if !ev.Truncated {
+				require.Equal(t, byte(n-1-whole), ev.Payload[0], "the latest, in their order")
+				whole++
+			}
+		}
+	}
+	assert.Equal(t, n-pool.back, whole)
+	assert.Greater(t, whole*length, bytes/3)
+
+	missed, truncated := uint64(0), uint64(0)
+	for _, ev := range drain(t, late) {
+		switch {
+		case ev.Kind == capture.Missed:
+			missed += ev.Missed
+		case ev.Truncated:
+			truncated++
+		}
+	}
+	assert.Positive(t, truncated)
+	assert.Equal(t, missed+truncated, rec.Missed(), "it was too slow for both; who begins now is not")
+}
+
 // counting is a pool that counts what comes back.
 type counting struct{ back int }
 

@@ -20,7 +20,9 @@ type ring struct {
 
 	mu             sync.Mutex // guards what follows, for as long as it takes to copy a small record
 	oldest, newest *chunk
-	total          int
+	holding        *chunk // the oldest that may hold frames
+	total          int    // bytes of chunks, and of frames
+	held           int    // of frames
 	seq            uint64
 	spare          []byte        // of chunkSize, for the next chunk; nil if there is none
 	wake           chan struct{} // closed when there is something new; nil if nobody waits
@@ -30,24 +32,26 @@ type ring struct {
 // A chunk holds records in their order. Of a large message it holds the frame, not a
 // copy: what is copied needs new memory each time.
 type chunk struct {
-	buf    []byte // of fixed length
-	frames [maxFrames]*codec.Frame
-	used   atomic.Int64 // publishes what is before it in buf, and the frames that it needs
-	first  uint64       // number of its first record
+	buf   []byte       // of fixed length
+	used  atomic.Int64 // publishes what is before it in buf
+	first uint64       // number of its first record
 
 	// Guarded by the ring's mu.
-	count   int    // of frames
-	held    int    // bytes in frames
-	readers int    // followers that look at it
-	seen    bool   // by a follower, whose events may share buf for as long as they like
-	next    *chunk // nil for the newest
-	gone    bool   // out of the ring: what follows is no longer known
+	frames    []*codec.Frame // the latest of those that its records have; the earlier ones are
+	forgotten int            // no longer there
+	seen      bool           // by a follower, whose events may share buf for as long as they like
+	next      *chunk         // nil for the newest
+	gone      bool           // out of the ring: what follows is no longer known
 }
 
 const (
 	chunks    = 128 // in a ring, if all are of equal size and hold no frames
-	maxFrames = 64  // in a chunk
+	maxFrames = 256 // in a chunk: their place takes a byte
 )
+
+// holdable is how much of the memory may be in large messages. Most are lists, which come every
+// second: what else happens is small, and is remembered for longer.
+func (r *ring) holdable() int { return r.max / 2 }
 
 func newRing(size int) *ring {
 	r := &ring{max: size, maxPayload: size / 4, chunkSize: max(size/chunks, 4<<10)}
@@ -59,26 +63,68 @@ func newRing(size int) *ring {
 func (r *ring) link(buf []byte) {
 	c := &chunk{buf: buf, first: r.seq + 1}
 	if r.newest == nil {
-		r.oldest = c
+		r.oldest, r.holding = c, c
 	} else {
 		r.newest.next = c
 	}
 	r.newest = c
-	r.hold(len(buf))
+	r.count(len(buf))
 }
 
-// hold counts bytes, and forgets what is oldest if they are too many.
-func (r *ring) hold(n int) {
-	r.total += n
-	for r.total > r.max && r.oldest != r.newest {
+// count adds bytes to the total, and forgets what is oldest if they are too many.
+func (r *ring) count(n int) {
+	for r.total += n; r.total > r.max && r.oldest != r.newest; {
 		old := r.oldest
+		for len(old.frames) > 0 {
+			r.forget(old)
+		}
+		if r.holding == old {
+			r.holding = old.next
+		}
 		r.oldest, old.next, old.gone = old.next, nil, true // who still reads it holds no other
-		r.total -= len(old.buf) + old.held
-		old.release()
+		r.total -= len(old.buf)
 		if !old.seen && len(old.buf) == r.chunkSize {
 			r.spare = old.buf
 		}
 	}
+}
+
+// hold adds a frame to the newest chunk, and forgets the oldest frames if they are too many. It
+// returns the frame's place.
+func (r *ring) hold(frame *codec.Frame) byte {
+	c := r.newest
+	c.frames = append(c.frames, frame)
+	place := byte(c.forgotten + len(c.frames) - 1)
+	held := frame.Held()
+	for r.held += held; r.held > r.holdable() && (r.holding != c || len(c.frames) > 1); {
+		if len(r.holding.frames) > 0 {
+			r.forget(r.holding)
+		} else {
+			r.holding = r.holding.next
+		}
+	}
+	r.count(held)
+	return place
+}
+
+// forget gives the oldest frame of a chunk back.
+func (r *ring) forget(c *chunk) {
+	n := c.frames[0].Held()
+	r.held -= n
+	r.total -= n
+	c.frames[0].Free()
+	c.frames = c.frames[1:]
+	c.forgotten++
+}
+
+// frame returns a reference to a frame of c, nil if it is no longer held.
+func (r *ring) frame(c *chunk, place byte) *codec.Frame {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := int(place) - c.forgotten; i >= 0 {
+		return c.frames[i].Ref()
+	}
+	return nil
 }
 
 // fresh returns memory for a chunk. It need not be zeroed: nobody looks beyond what is used.
@@ -88,16 +134,6 @@ func (r *ring) fresh() []byte {
 		return buf
 	}
 	return make([]byte, r.chunkSize)
-}
-
-// release gives the frames back when nobody can look at them any more.
-func (c *chunk) release() {
-	if !c.gone || c.readers > 0 {
-		return
-	}
-	for _, f := range c.frames[:c.count] {
-		f.Free()
-	}
 }
 
 // isLarge reports whether a record of n bytes is taken over, not copied.
@@ -121,19 +157,14 @@ func (r *ring) put(record []byte, frame *codec.Frame) {
 	switch {
 	case large:
 		r.link(record)
-	case int(c.used.Load())+len(record) > len(c.buf), frame != nil && (c.count == maxFrames || c.held > r.max/8):
+	case int(c.used.Load())+len(record) > len(c.buf), frame != nil && c.forgotten+len(c.frames) == maxFrames:
 		r.link(r.fresh())
 	}
 	c = r.newest
 	r.seq++
 	binary.LittleEndian.PutUint64(record[recordSeq:], r.seq)
 	if frame != nil {
-		record[len(record)-1] = byte(c.count)
-		c.frames[c.count] = frame
-		c.count++
-		held := frame.Held()
-		c.held += held
-		r.hold(held)
+		record[len(record)-1] = r.hold(frame)
 	}
 	at := int(c.used.Load())
 	if !large {
