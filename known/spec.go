@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -269,7 +270,7 @@ func textPath(md protoreflect.MessageDescriptor, text string) (*rewrite.Path, er
 // findMethod finds a method of a package, in whichever service, by its short name.
 func findMethod(schema *codec.Schema, pkg, name string) *codec.Method {
 	for _, m := range schema.Methods() {
-		if ok, _ := path.Match("/"+pkg+".*/"+name, m.Name); ok {
+		if strings.HasPrefix(m.Name, "/"+pkg+".") && strings.HasSuffix(m.Name, "/"+name) {
 			return m
 		}
 	}
