@@ -63,7 +63,7 @@ type Event struct {
 	// Payload is the message of Request and Reply, and Size its whole length.
 	Payload   []byte
 	Size      int
-	Truncated bool // the end of Payload was not kept
+	Truncated bool // the end of Payload was not kept, or nothing of it
 	Redacted  bool // some of Payload or Metadata was overwritten, in equal length
 
 	Code    codes.Code // of End

@@ -91,7 +91,7 @@ func (f *Follower) payload(ev *Event, place byte) {
 	frame := f.ring.frame(f.chunk, place)
 	if frame == nil {
 		ev.Payload, ev.Truncated = nil, true
-		if ev.Seq > f.since { // it was there when f began to read
+		if ev.Seq > f.since { // what is older may have been forgotten before f began
 			f.ring.missed.Add(1)
 		}
 		return

@@ -9,10 +9,10 @@ import (
 )
 
 // ring holds the latest records, in chunks that are only ever appended to. A
-// reader of a chunk needs no lock up to where it is used; a full chunk never
-// changes again.
+// reader of a chunk needs no lock up to where it is used, but for frames; a full
+// chunk never changes again.
 type ring struct {
-	max        int // bytes of all chunks
+	max        int // bytes of all chunks and frames
 	maxPayload int // bytes of one message that are kept
 	chunkSize  int
 

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// items are what a list has, in the order in which they were listed. The zero items are
-// none.
+// items are what a list has, in the order in which they were listed when something was new.
+// The zero items are none.
 type items struct {
 	ids    []string
 	bodies [][]byte

@@ -110,7 +110,7 @@ func (l *list) merge(request, answer []byte) (lacks bool) {
 		}
 	}
 	l.settle()
-	items, err := l.parse(bytes.Clone(answer))
+	items, err := l.parse(answer)
 	if err != nil {
 		return false
 	}
@@ -126,7 +126,7 @@ func (l *list) merge(request, answer []byte) (lacks bool) {
 		if old, ok := l.items.get(id); ok && same(l.item, old, item) {
 			continue
 		}
-		l.items.put(id, item)
+		l.items.put(id, bytes.Clone(item))
 		l.stale[id] = l.asksStatus()
 		l.touch() // the rest may have changed as well
 	}

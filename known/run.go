@@ -188,8 +188,8 @@ const followers = 4
 // follow asks for the status of items that are new or have changed. All of them
 // together have the budget of one list: the lists, by which it is noticed that a
 // backend hangs, come round again. What was not answered is asked for then. After a
-// call there is a pause of the same length, for clients: when a process starts, there
-// are as many calls as there are containers, and a kubelet that waits.
+// call there is a pause of the same length, but for slow ones, for clients: when a process
+// starts, there are as many calls as there are containers, and a kubelet that waits.
 func (c *Conn) follow(ctx context.Context, l *list) {
 	changed := c.unfollowed(l)
 	if len(changed) == 0 {
@@ -204,7 +204,7 @@ func (c *Conn) follow(ctx context.Context, l *list) {
 			for id := range ids {
 				began := time.Now()
 				_ = contain.Run(l.status.method.Name, func() { c.askStatus(ctx, l, id) }) // told there; it is asked for again
-				sleep(ctx, time.Since(began), nil)
+				sleep(ctx, min(time.Since(began), breath), nil)
 			}
 		})
 	}
@@ -248,7 +248,7 @@ func (c *Conn) askStatus(ctx context.Context, l *list, id string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if isTheCallsOwn(err) {
+	if _, listed := l.items.get(id); listed && isTheCallsOwn(err) {
 		l.statuses[id] = []byte{} // it has none; it is asked for again when the item changes
 		delete(l.stale, id)
 	}

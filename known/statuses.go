@@ -54,7 +54,8 @@ func (c *Conn) item(l *list, id string) []byte {
 }
 
 // keep remembers the status of an item that was asked for when it was listed as
-// item. If it is listed otherwise by now, the status may be older than that.
+// item. If it is listed otherwise by now, the status may be older than that. Of what is
+// not listed nothing is remembered.
 func (c *Conn) keep(l *list, id string, item []byte, answer *codec.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +63,11 @@ func (c *Conn) keep(l *list, id string, item []byte, answer *codec.Frame) {
 		return
 	}
 	l.settle()
-	if now, _ := l.items.get(id); same(l.item, now, item) {
+	now, listed := l.items.get(id)
+	if !listed {
+		return
+	}
+	if same(l.item, now, item) {
 		delete(l.stale, id)
 	}
 	if b := answer.Bytes(); !same(l.status.method.Output, l.statuses[id], b) {
@@ -85,9 +90,9 @@ func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 		}
 		return protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(l.status.wrap), protowire.BytesType), item), true
 	}
-	id, _ := l.resolve(name)
+	id, ok := l.resolve(name)
 	s := l.statuses[id]
-	return s, len(s) > 0 && !l.stale[id]
+	return s, ok && len(s) > 0 && !l.stale[id]
 }
 
 // byName returns the item that has one of names, as its id or as another name.

@@ -22,12 +22,13 @@ const maxCPUs = 4
 // timerSlack is how late, in nanoseconds, the kernel may wake a thread that sleeps for some
 // time, prctl(2), PR_SET_TIMERSLACK. After each call Go's scheduler naps for 20 microseconds,
 // again and again, to see whether there is more to do: with the kernel's 50 microseconds that
-// was half of all wake-ups, and a fifth of the CPU time of calls that are far apart.
+// was half of all wake-ups, and a fifth of the CPU time of calls that are far apart. The
+// price is that a thread that is stuck in a system call is relieved that much later.
 const timerSlack = "2000000"
 
-// letTimersBeLate gives all threads timerSlack; new ones are as those that start them. It
-// needs the capability SYS_NICE. A unit of systemd, which leaves it away, says
-// TimerSlackNSec instead.
+// letTimersBeLate gives all threads timerSlack; new ones are as those that start them. For
+// all but its own that takes the capability SYS_NICE. The unit of systemd, which leaves it
+// out, says TimerSlackNSec instead.
 func letTimersBeLate() {
 	for again, rounds := true, 0; again && rounds < 10; rounds++ { // threads start threads meanwhile
 		again = false
@@ -37,10 +38,7 @@ func letTimersBeLate() {
 			if is, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(is)) == timerSlack {
 				continue // or the thread has ended
 			}
-			if err := os.WriteFile(file, []byte(timerSlack), 0); os.IsPermission(err) {
-				return
-			}
-			again = true
+			again = os.WriteFile(file, []byte(timerSlack), 0) == nil || again
 		}
 	}
 }
