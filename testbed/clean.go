@@ -36,9 +36,7 @@ func Clean(dir string) error {
 		t.unmount(ctx),
 		removeBridges(dir),
 	}
-	for _, name := range cgroups {
-		errs = append(errs, removeCgroup(ctx, name))
-	}
+	errs = append(errs, removeCgroups(ctx, cgroups))
 	for _, file := range t.outside() {
 		if err := os.RemoveAll(file); err != nil {
 			errs = append(errs, fmt.Errorf("testbed: removing %s: %w", file, err))
@@ -51,10 +49,26 @@ func Clean(dir string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if left := Leftovers(dir); len(left) > 0 {
+	left := Leftovers(dir)
+	for end := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(end); left = Leftovers(dir) {
+		// A runtime that is making a container for a kubelet that has just died makes its cgroups again.
+		time.Sleep(100 * time.Millisecond)
+		if err := removeCgroups(ctx, cgroups); err != nil {
+			return err
+		}
+	}
+	if len(left) > 0 {
 		return fmt.Errorf("testbed: cleaning %s left:\n  %s", dir, strings.Join(left, "\n  "))
 	}
 	return nil
+}
+
+func removeCgroups(ctx context.Context, names []string) error {
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, removeCgroup(ctx, name))
+	}
+	return errors.Join(errs...)
 }
 
 // removeShared removes, if they are empty, the folders that several instances use. One that is just
