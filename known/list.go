@@ -290,11 +290,11 @@ func (l *list) split(answer *codec.Frame) ([]*codec.Frame, error) {
 	body := answer.Bytes()
 	var parts []*codec.Frame
 	for begin, i := 0, 0; i < len(body); {
-		n := consumeField(body[i:])
-		if n < 0 {
+		field := next(body[i:])
+		if field == nil {
 			return nil, fmt.Errorf("splitting a list: malformed at byte %d", i)
 		}
-		i += n
+		i += len(field)
 		if i-begin >= batch || i == len(body) {
 			parts = append(parts, codec.NewFrame(body[begin:i]))
 			begin = i

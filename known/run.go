@@ -7,16 +7,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/contain"
 )
-
-func consumeField(b []byte) int {
-	_, _, n := protowire.ConsumeField(b)
-	return n
-}
 
 const (
 	// firstWait and lastWait are the pauses between attempts to find a backend

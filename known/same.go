@@ -13,19 +13,24 @@ import (
 // Messages whose fields come in another order are not the same, nor are those that are
 // malformed, unless they are the same bytes.
 func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
-	if len(a) != len(b) || bytes.Equal(a, b) {
-		return len(a) == len(b)
+	if len(a) != len(b) {
+		return false
+	}
+	if bytes.Equal(a, b) {
+		return true
 	}
 	for len(a) > 0 && len(b) > 0 {
 		fieldA, fieldB := next(a), next(b)
 		if fieldA == nil || fieldB == nil {
 			return false
 		}
+		if bytes.Equal(fieldA, fieldB) {
+			a, b = a[len(fieldA):], b[len(fieldB):]
+			continue
+		}
 		num, typ, tag := protowire.ConsumeTag(fieldA)
 		fd := md.Fields().ByNumber(num)
 		switch {
-		case bytes.Equal(fieldA, fieldB):
-			a, b = a[len(fieldA):], b[len(fieldB):]
 		case fd == nil || fd.Message() == nil || typ != protowire.BytesType || !bytes.Equal(fieldA[:tag], fieldB[:tag]):
 			return false
 		case fd.IsMap():

@@ -35,8 +35,8 @@ func Clean(dir string) error {
 		t.kill(ctx),
 		t.unmount(ctx),
 		removeBridges(dir),
+		removeCgroups(ctx, cgroups),
 	}
-	errs = append(errs, removeCgroups(ctx, cgroups))
 	for _, file := range t.outside() {
 		if err := os.RemoveAll(file); err != nil {
 			errs = append(errs, fmt.Errorf("testbed: removing %s: %w", file, err))

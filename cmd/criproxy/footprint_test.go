@@ -12,9 +12,7 @@ import (
 )
 
 func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("NOT TESTED: only root may say how late threads are woken")
-	}
+	needRoot(t, "how late threads may be woken")
 	p := newProcess(t)
 	p.launch()
 	defer p.end()

@@ -250,6 +250,15 @@ func (n *node) image(i int, name string) string {
 	return n.cfg.Backends[i].Name + "/" + name
 }
 
+// needRoot leaves a test of what out that only root can make, and says so; in CI it fails.
+func needRoot(t testing.TB, what string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		require.Empty(t, os.Getenv("CI"), "%s: the tests have to run as root", what)
+		t.Skipf("NOT TESTED: %s; that takes root", what)
+	}
+}
+
 // eventually waits until a condition holds. The condition is tried in the test's
 // own goroutine.
 func eventually(t testing.TB, what string, holds func() bool) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +34,7 @@ func (h *harness) alone(ctx context.Context, r *report, only *regexp.Regexp) err
 		defer b.stop()
 		backends = append(backends, b.socket)
 	}
-	c := contenders[slices.IndexFunc(contenders, func(c contender) bool { return c.name == two })]
+	c := called(two)
 	c.command = criproxy() // as it comes, flight recorder and all
 	if starts {
 		fmt.Fprintln(h.progress, "cold starts")
@@ -46,7 +45,7 @@ func (h *harness) alone(ctx context.Context, r *report, only *regexp.Regexp) err
 	if !memory {
 		return nil
 	}
-	p, err := h.startContender(ctx, c, backends)
+	p, err := h.startContender(ctx, c, "", backends)
 	if err != nil {
 		return err
 	}
@@ -82,7 +81,7 @@ func (h *harness) coldStart(ctx context.Context, r *report, c contender, backend
 	var took []float64
 	for range 20 {
 		begin := time.Now()
-		p, err := h.startContender(ctx, c, backends)
+		p, err := h.startContender(ctx, c, "", backends)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -159,8 +160,22 @@ func (r *running) stop() {
 	}
 }
 
-// startContender runs c in front of backends.
-func (h *harness) startContender(ctx context.Context, c contender, backends []string) (*running, error) {
+// called returns the contender of a name.
+func called(name string) contender {
+	return contenders[slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })]
+}
+
+// installed reports whether the program that c is can be run here.
+func (c contender) installed() bool {
+	if c.program == "" {
+		return true
+	}
+	_, err := exec.LookPath(c.program)
+	return err == nil
+}
+
+// startContender runs c in front of backends, on a socket of its own if none is given.
+func (h *harness) startContender(ctx context.Context, c contender, socket string, backends []string) (*running, error) {
 	if c.command == nil {
 		return &running{contender: c, socket: backends[0]}, nil
 	}
@@ -171,7 +186,9 @@ func (h *harness) startContender(ctx context.Context, c contender, backends []st
 			return nil, err
 		}
 	}
-	socket := filepath.Join(dir, "s")
+	if socket == "" {
+		socket = filepath.Join(dir, "s")
+	}
 	cmd, err := c.command(h, dir, socket, backends)
 	if err != nil {
 		return nil, err

@@ -42,11 +42,9 @@ func (h *harness) all(ctx context.Context) (*report, error) {
 		if !among.MatchString(c.name) {
 			continue
 		}
-		if c.program != "" {
-			if _, err := exec.LookPath(c.program); err != nil {
-				r.absent = append(r.absent, c.name)
-				continue
-			}
+		if !c.installed() {
+			r.absent = append(r.absent, c.name)
+			continue
 		}
 		present = append(present, c)
 	}
@@ -124,7 +122,7 @@ func (h *harness) group(ctx context.Context, r *report, node node, ws []work, co
 		if c.two {
 			behind = backends[1:]
 		}
-		p, err := h.startContender(ctx, c, behind)
+		p, err := h.startContender(ctx, c, "", behind)
 		if err != nil {
 			return err
 		}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -106,11 +104,9 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	}
 	// The same kubelet and the same pods, with others in its place.
 	for _, name := range []string{limit, stock} {
-		c := contenders[slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })]
-		if c.program != "" {
-			if _, err := exec.LookPath(c.program); err != nil {
-				continue // said already
-			}
+		c := called(name)
+		if !c.installed() {
+			continue // said already
 		}
 		used, err := h.inPlaceOf(ctx, c, proxy.Socket(), rt.Socket())
 		if err != nil {
@@ -128,25 +124,15 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 // inPlaceOf measures what c uses where criproxy was until now.
 func (h *harness) inPlaceOf(ctx context.Context, c contender, socket, backend string) (load, error) {
 	fmt.Fprintf(h.progress, "watching %s in its place for %s\n", c.name, nodeWatch)
-	dir, err := os.MkdirTemp(h.dir, "node")
-	if err != nil {
-		return load{}, err
-	}
-	cmd, err := c.command(h, dir, socket, []string{backend})
-	if err != nil {
-		return load{}, err
-	}
-	p, err := start(ctx, c, cmd, socket)
+	p, err := h.startContender(ctx, c, socket, []string{backend})
 	if err != nil {
 		return load{}, err
 	}
 	defer p.stop()
-	select {
-	case <-ctx.Done():
-		return load{}, ctx.Err()
-	case <-time.After(nodeSettles):
+	if err := pause(ctx, nodeSettles); err != nil {
+		return load{}, err
 	}
-	return watch(ctx, c.name, cmd.Process.Pid)
+	return watch(ctx, c.name, p.cmd.Process.Pid)
 }
 
 // watch returns what a process uses from now on.
@@ -155,10 +141,8 @@ func watch(ctx context.Context, name string, pid int) (load, error) {
 	if err != nil {
 		return load{}, err
 	}
-	select {
-	case <-ctx.Done():
-		return load{}, ctx.Err()
-	case <-time.After(nodeWatch):
+	if err := pause(ctx, nodeWatch); err != nil {
+		return load{}, err
 	}
 	after, err := usageOf(pid)
 	if err != nil {
@@ -166,4 +150,14 @@ func watch(ctx context.Context, name string, pid int) (load, error) {
 	}
 	memory, _, err := memoryOf(pid)
 	return load{name, after.minus(before).cpu.Seconds() / nodeWatch.Seconds(), memory}, err
+}
+
+// pause waits for d, or returns why ctx has ended before.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
