@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -336,68 +335,4 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 		out:          func(f *codec.Frame) (*codec.Frame, error) { return down(m.request[version], f) },
 		in:           func(f *codec.Frame) (*codec.Frame, error) { return up(m.reply[version], f) },
 	}, nil
-}
-
-// traced returns options that keep header and trailer of a call, by which explain
-// tells whether its error came from the backend.
-func traced(opts []grpc.CallOption) []grpc.CallOption {
-	header, trailer := codec.MetadataOf(opts)
-	if header == nil {
-		opts = append(opts, grpc.Header(new(metadata.MD)))
-	}
-	if trailer == nil {
-		opts = append(opts, grpc.Trailer(new(metadata.MD)))
-	}
-	return opts
-}
-
-// explain adds which backend it was to the errors that gRPC made up on this side
-// because it could not reach it. What the backend itself said passes as it is.
-func (c *Conn) explain(err error, opts []grpc.CallOption) error {
-	switch status.Code(err) {
-	case codes.Unavailable:
-		header, trailer := codec.MetadataOf(opts)
-		if header != nil && len(*header) > 0 || trailer != nil && len(*trailer) > 0 {
-			return err // something came from the backend
-		}
-		why := status.Convert(err).Message()
-		if e := c.dialError.Load(); e != nil && *e != nil {
-			why = (*e).Error() // what gRPC wraps twice
-		}
-		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, why)}
-	case codes.Unimplemented:
-		if strings.Contains(err.Error(), "unknown service") {
-			c.spoken.Store(nil) // it came back as another version, faster than Run could see
-		}
-	case codes.ResourceExhausted:
-		if msg := status.Convert(err).Message(); strings.HasPrefix(msg, "grpc: received message larger than max") {
-			return status.Errorf(codes.ResourceExhausted, "criproxy: a message of backend %s is over the limit of %d bytes: %s", c, c.maxMessage, msg)
-		}
-	}
-	return err
-}
-
-// unreachableError is the status of a call that the backend did not answer
-// because it is gone. Unreachable tells it from the same code said by the
-// backend itself.
-type unreachableError struct{ *status.Status }
-
-func (e *unreachableError) Error() string              { return e.Err().Error() }
-func (e *unreachableError) GRPCStatus() *status.Status { return e.Status }
-func (e *unreachableError) Unreachable() bool          { return true }
-
-// explainedStream is explain for the errors of a stream.
-type explainedStream struct {
-	grpc.ClientStream
-	conn *Conn
-}
-
-func (s *explainedStream) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if err == nil || errors.Is(err, context.Canceled) || status.Code(err) != codes.Unavailable {
-		return err
-	}
-	header, _ := s.Header()
-	trailer := s.Trailer()
-	return s.conn.explain(err, []grpc.CallOption{grpc.Header(&header), grpc.Trailer(&trailer)})
 }
