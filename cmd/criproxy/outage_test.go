@@ -779,13 +779,13 @@ func TestAMutationIsFollowedByALook(t *testing.T) {
 		n := newNode(t, mode)
 		p := n.run(1, "db", 1)
 		n.known()
+		n.runtimes[1].ForgetCalls()
 		_, err := n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: p.containers[0]})
 		require.NoError(t, err)
-		// It comes at once, and brings the status with it. What cannot be told from
-		// outside is how soon: wait for the question, then for its answer.
-		n.runtimes[1].ForgetCalls()
+		// It comes at once, maybe before that reply, and brings the status with it.
 		eventually(t, "the status is asked for", func() bool { return len(n.runtimes[1].Calls("ContainerStatus")) > 0 })
-		time.Sleep(100 * time.Millisecond)
+		n.runtimes[1].ForgetCalls()
+		eventually(t, "its answer is kept: the next round has begun", func() bool { return len(n.runtimes[1].Calls("ListPodSandbox")) > 0 })
 		n.runtimes[1].kill()
 		n.isDown(1)
 		got, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
