@@ -16,8 +16,7 @@ import (
 
 // callLog logs calls: those that fail at level 2, and with their messages those that
 // change something at level 3, those that ask for the status of something at level 4,
-// and lists at level 5. It follows the recorder, so that a log that nobody reads makes
-// no call wait.
+// and lists at level 5. It follows the recorder, so that no call waits for it.
 type callLog struct {
 	schema  *codec.Schema
 	profile *director.Profile

@@ -96,7 +96,7 @@ func (p *proxy) startSuccessor(ctx context.Context, path string) error {
 	defer writer.Close()
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, os.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
 	var paths []string
 	for _, s := range p.listening() {
 		l, ok := rawListener(s.listener).(interface{ File() (*os.File, error) })

@@ -50,17 +50,18 @@ func commands() []command {
 }
 
 // exitBound is how long a process takes to end that was told to, or has nothing more to
-// do. Calls under way have drainTime of it. What is left may be blocked for good: who logs
-// waits for who reads stderr. It is below TimeoutStopSec of the unit.
+// do. Calls under way have drainTime of it. What is left may be blocked for good, as who
+// prints is by who does not read. It is below TimeoutStopSec of the unit.
 const exitBound = 2 * drainTime
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() { time.AfterFunc(exitBound, func() { os.Exit(1) }) })
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	errOut := os.Stderr // which serve replaces for its log
+	err := run(ctx, os.Args[1:], os.Stdout, errOut)
 	stop()
 	klog.Flush()
-	os.Exit(exitCode(err, os.Stderr))
+	os.Exit(exitCode(err, errOut))
 }
 
 // run is main without the process: what tests call.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -46,6 +47,7 @@ type proxy struct {
 	handedOver chan struct{} // closed when another process serves
 	failed     chan error    // a socket could not be served; has room for one
 	onServing  func()        // is called when clients can connect
+	stderr     io.Writer     // of who takes over; nil: nothing
 
 	reloading sync.Mutex      // one reload or handover at a time; guards what follows
 	running   context.Context // of the backends; nil until run

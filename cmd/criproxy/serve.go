@@ -16,7 +16,7 @@ import (
 )
 
 // serve is the subcommand that stands between kubelet and the runtimes.
-func serve(ctx context.Context, args []string, out, _ io.Writer) error {
+func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs, f := newFlags()
 	if err := f.parse(fs, args, out); err != nil {
 		return err
@@ -25,6 +25,12 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
+	unread, err := newUnreadLog(errOut)
+	if err != nil {
+		return err
+	}
+	defer unread.close()
+	unread.take()
 	for _, w := range cfg.warnings() {
 		klog.Warning(w)
 	}
@@ -48,6 +54,7 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
+	p.stderr = errOut
 	if err := p.openFor(cfg, inherited); err != nil {
 		p.close()
 		return err

@@ -1,24 +1,29 @@
 package main
 
 import (
-	"errors"
+	"bufio"
+	"context"
 	"fmt"
-	"net"
+	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // fill writes to a pipe until nothing more fits in.
-func fill(t *testing.T, pipe int) {
+func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
 	// Opened anew: who else has the pipe still blocks.
-	fd, err := syscall.Open(fmt.Sprintf("/proc/self/fd/%d", pipe), syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	fd, err := syscall.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer syscall.Close(fd)
 	for _, size := range []int{4096, 1} {
@@ -29,45 +34,83 @@ func fill(t *testing.T, pipe int) {
 	}
 }
 
-func TestAProcessWhoseLogNobodyReadsEndsWhenItIsTold(t *testing.T) {
+// A log that nobody reads holds up neither a start nor calls, nor what is noticed of
+// runtimes, nor the end.
+func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			p := newProcess(t)
-			var ends [2]int
-			require.NoError(t, syscall.Pipe2(ends[:], syscall.O_CLOEXEC))
-			defer syscall.Close(ends[0])
-			stderr := os.NewFile(uintptr(ends[1]), "stderr")
+			r, stderr, err := os.Pipe()
+			require.NoError(t, err)
+			defer r.Close()
+			fill(t, stderr)
 			cmd := exec.Command("criproxy", "-config", p.config, "-logtostderr")
 			cmd.Stderr = stderr
 			require.NoError(t, cmd.Start())
-			eventually(t, "it serves", func() bool {
-				conn, err := net.Dial("unix", besideListen(p.front))
-				if err == nil {
-					conn.Close()
-				}
-				return err == nil
-			})
-			client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-			fill(t, ends[1])
-			for range 10 {
-				_, err := client.Version(t.Context(), &runtimeapi.VersionRequest{})
-				require.NoError(t, err, "it serves whether or not somebody reads")
-			}
-			require.NoError(t, cmd.Process.Signal(signal))
+			require.NoError(t, stderr.Close())
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			eventually(t, "it ends", func() bool {
-				select {
-				case err := <-ended:
-					var code *exec.ExitError
-					assert.True(t, errors.As(err, &code) && code.ExitCode() == 1, "%v", err)
-					return true
-				default:
-					return false
-				}
-			})
-			require.NoError(t, stderr.Close())
+			t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
+			client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+			version := func() codes.Code {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				_, err := client.Version(ctx, &runtimeapi.VersionRequest{})
+				return status.Code(err)
+			}
+			works := func() bool { return version() == codes.OK }
+			eventually(t, "it serves", works)
+			for range 3 {
+				p.runtimes[0].kill()
+				eventually(t, "the end of the primary is noticed", func() bool { return version() == codes.Unavailable })
+				p.runtimes[0].start()
+				eventually(t, "its return is noticed", works)
+			}
+			require.NoError(t, cmd.Process.Signal(signal))
+			select {
+			case err := <-ended:
+				assert.NoError(t, err)
+			case <-time.After(patience):
+				require.Fail(t, "it does not end")
+			}
 		})
 	}
+}
+
+// What has been lost is said where it would have been.
+func TestWhatIsMissingInTheLogIsSaidInItsPlace(t *testing.T) {
+	t.Parallel()
+	r, w := io.Pipe()
+	l, err := newUnreadLog(w)
+	require.NoError(t, err)
+	line := func(i int) string { return fmt.Sprintf("%d %s\n", i, strings.Repeat("x", i%9*20_000)) } // some longer than a pipe
+	const lines = 400
+	for i := range lines {
+		_, err := io.WriteString(l.in, line(i))
+		require.NoError(t, err)
+	}
+	read := bufio.NewReader(r)
+	missing := 0
+	for next := 0; next < lines; {
+		got, err := read.ReadString('\n')
+		require.NoError(t, err)
+		var lost int
+		if _, err := fmt.Sscanf(got, "criproxy: %d lines of the log are missing here: nobody read it\n", &lost); err == nil {
+			next, missing = next+lost, missing+lost
+			continue
+		}
+		require.True(t, got == line(next), "line %d is %.20q", next, got)
+		next++
+	}
+	assert.Positive(t, missing)
+	assert.Less(t, missing, lines)
+	_, err = io.WriteString(l.in, "the last one\nwithout an end")
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() { defer close(ended); l.close(); w.Close() }()
+	rest, err := io.ReadAll(read)
+	require.NoError(t, err)
+	assert.Equal(t, "the last one\nwithout an end", string(rest))
+	<-ended
 }
