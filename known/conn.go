@@ -96,8 +96,8 @@ type Conn struct {
 	check chan struct{}   // asks Run to look now
 	seen  chan struct{}   // closed when the backend has been seen
 
+	unsaved  bool       // the file could not be written, and that was told; Run's
 	saving   sync.Mutex // guards the file, and what follows
-	unsaved  bool       // the file could not be written, and that was told
 	released bool       // the file is somebody else's now
 
 	mu       sync.Mutex // guards what follows, and the memory of all lists
@@ -105,7 +105,7 @@ type Conn struct {
 	epoch    context.Context // ends when the backend goes down
 	endEpoch context.CancelCauseFunc
 	unsure   error // why the file could not be read, until the backend is seen
-	news     bool  // since the file was written
+	news     bool  // all else that the file is to say is not what it says
 }
 
 // role is what a method means here.

@@ -98,15 +98,10 @@ func decodeFile(data []byte) (*fileContent, error) {
 	return &content, nil
 }
 
-// saveNews writes the file if something in it would be different. A failure is
-// tried again next time, and told once until it succeeds.
+// saveNews is Save for Run: a failure is tried again next time, and told once until it
+// succeeds.
 func (c *Conn) saveNews() {
-	c.saving.Lock()
-	defer c.saving.Unlock()
-	if !c.hasNews() || c.released {
-		return
-	}
-	err := c.save()
+	err := c.Save()
 	told := c.unsaved
 	c.unsaved = err != nil
 	if err != nil && !told && c.cfg.Watch != nil {
@@ -116,26 +111,26 @@ func (c *Conn) saveNews() {
 	}
 }
 
-// hasNews reports whether there is something to be written.
-func (c *Conn) hasNews() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, l := range c.lists {
-		if l.settle() {
-			c.news = true
-		}
-	}
-	return c.news && c.state.Seen
-}
-
-// Save writes the file now, for whoever is about to read it.
+// Save writes the file, if there is anything new, for whoever is about to read it.
 func (c *Conn) Save() error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
-	if c.released {
+	if c.released || !c.hasNews() {
 		return nil
 	}
 	return c.save()
+}
+
+// hasNews reports whether the file should say something else than it does.
+func (c *Conn) hasNews() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	news := c.news
+	for _, l := range c.lists {
+		l.settle()
+		news = news || l.news
+	}
+	return news && c.state.Seen
 }
 
 // Release leaves the file to somebody else, who has read it: from here on it is
@@ -150,7 +145,7 @@ func (c *Conn) Release() {
 // one and nothing between. It need not survive a crash of the machine: nothing
 // that it tells of would.
 func (c *Conn) save() error {
-	if c.cfg.File == "" || !c.State().Seen {
+	if c.cfg.File == "" {
 		return nil
 	}
 	content := c.content()
@@ -171,6 +166,7 @@ func (c *Conn) content() *fileContent {
 	c.news = false
 	for _, l := range c.lists {
 		l.settle()
+		l.news = false
 		if l.complete {
 			statuses := make(map[string][]byte, len(l.statuses))
 			for id, s := range l.statuses {

@@ -535,6 +535,30 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 	})
 }
 
+// A change that a client looks into before Run does is in the file, too.
+func TestWhatAClientHasLookedIntoIsInTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "beta.io.known")
+	l := newLibrary(t, "a1", "a2-that-goes")
+	w := watch(t, l, func(c *known.Config) { c.File, c.Interval = file, time.Second })
+	settled(t, w, l)
+	says := func(name string) bool {
+		saved, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(saved), name)
+	}
+	require.Eventually(t, func() bool { return says("a2-that-goes") }, 20*time.Second, 10*time.Millisecond)
+	l.with(func() { delete(l.books, "a2-that-goes") })
+	_, err := w.list(t, "")
+	require.NoError(t, err)
+	_, err = w.get(t, "a1")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return !says("a2-that-goes") }, 20*time.Second, 10*time.Millisecond)
+
+	// Where there is nothing new it is not written again, not even in the end.
+	require.NoError(t, os.WriteFile(file, []byte("as it was"), 0o600))
+	w.stop()
+	assert.True(t, says("as it was"))
+}
+
 func TestThePoliciesFailAndSkip(t *testing.T) {
 	for policy, check := range map[known.Policy]func(got string, err error){
 		known.Skip: func(got string, err error) {

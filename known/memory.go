@@ -14,6 +14,7 @@ type memory struct {
 	complete bool // some complete answer was seen
 	items    items
 	seen     []bool // of unchanged
+	news     bool   // items or statuses are not what the file says
 
 	// A complete answer that nobody has needed to look into yet.
 	pending *codec.Frame
@@ -63,27 +64,26 @@ func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
 	}
 }
 
-// settle reads a pending answer. It reports whether anything in it is new. A
-// broken answer is forgotten: what was known stays known.
-func (l *list) settle() (news bool) {
+// settle reads a pending answer. A broken one is forgotten: what was known stays known.
+func (l *list) settle() {
 	if l.pending == nil {
-		return false
+		return
 	}
 	answer := l.pending
 	l.pending = nil
 	defer answer.Free()
 	if l.unchanged(answer.Bytes()) {
-		return false
+		return
 	}
 	items, err := l.parse(bytes.Clone(answer.Bytes()))
 	if err != nil {
-		return false
+		return
 	}
-	news = len(items.ids) != len(l.items.ids)
+	l.news = l.news || len(items.ids) != len(l.items.ids)
 	for id, body := range items.all() {
 		if old, ok := l.items.get(id); !ok || !same(l.item, old, body) {
 			l.stale[id] = l.asksStatus()
-			news = true
+			l.news = true
 		}
 	}
 	for id := range l.statuses {
@@ -97,7 +97,6 @@ func (l *list) settle() (news bool) {
 		}
 	}
 	l.items = *items
-	return news
 }
 
 // merge takes note of items that the answer to a request with a filter showed: it
@@ -128,6 +127,7 @@ func (l *list) merge(request, answer []byte) (lacks bool) {
 		}
 		l.items.put(id, bytes.Clone(item))
 		l.stale[id] = l.asksStatus()
+		l.news = true
 		l.touch() // the rest may have changed as well
 	}
 	return lacks

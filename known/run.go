@@ -215,9 +215,7 @@ func (c *Conn) follow(ctx context.Context, l *list) {
 func (c *Conn) unfollowed(l *list) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l.settle() {
-		c.news = true
-	}
+	l.settle()
 	var changed []string
 	if l.asksStatus() && c.bytes() < c.cfg.MaxBytes {
 		for id := range l.items.place { // in no order: one that never answers keeps back nobody for ever
@@ -262,6 +260,6 @@ func (c *Conn) bound() {
 	for i := len(c.lists) - 1; i >= 0 && c.bytes() > c.cfg.MaxBytes; i-- {
 		l := c.lists[i]
 		l.settle()
-		l.items, l.complete = items{}, false
+		l.items, l.complete, l.news = items{}, false, true
 	}
 }

@@ -68,11 +68,12 @@ func (c *Conn) keep(l *list, id string, item []byte, answer *codec.Frame) {
 		return
 	}
 	if same(l.item, now, item) {
+		l.news = l.news || l.stale[id]
 		delete(l.stale, id)
 	}
 	if b := answer.Bytes(); !same(l.status.method.Output, l.statuses[id], b) {
 		l.statuses[id] = append([]byte{}, b...)
-		c.news = true
+		l.news = true
 	}
 }
 
