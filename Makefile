@@ -28,7 +28,8 @@ run: build ## build it, and see it work: two runtimes in memory, a client, and t
 
 ARCHS ?= amd64 arm64
 DIST ?= dist
-NFPM := go tool -modfile=.ci/nfpm/go.mod nfpm package -f packaging/nfpm.yaml -t $(DIST)/
+NFPM := go tool -modfile=.ci/nfpm/go.mod nfpm
+PACKAGE := $(NFPM) package -f packaging/nfpm.yaml -t $(DIST)/
 BINARIES := $(ARCHS:%=$(DIST)/linux-%/criproxy)
 
 $(DIST)/linux-%/criproxy: FORCE
@@ -39,10 +40,10 @@ dist: $(BINARIES) ## static binaries for amd64 and arm64, and their checksums, i
 	cd $(DIST) && sha256sum $(ARCHS:%=criproxy-$(VERSION)-linux-%) > criproxy-$(VERSION).sha256
 
 deb: $(BINARIES) ## Debian packages, in dist
-	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(NFPM) -p deb || exit 1; done
+	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(PACKAGE) -p deb || exit 1; done
 
 rpm: $(BINARIES) ## RPM packages, in dist
-	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(NFPM) -p rpm || exit 1; done
+	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(PACKAGE) -p rpm || exit 1; done
 
 man: ## write the manual page anew, after a change of flags or commands
 	go test ./cmd/criproxy -run '^TestManualPageIsCurrent$$' -update-man

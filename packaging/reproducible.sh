@@ -10,9 +10,10 @@ trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
 mkdir "$tmp/one" "$tmp/another-name"
 git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C "$tmp/one"
 cp -a "$tmp/one/." "$tmp/another-name"
+nfpm=$(go tool -modfile=.ci/nfpm/go.mod -n nfpm) # built once: it is not in what is released
 for copy in one another-name; do
 	[ $copy = one ] || export GOCACHE="$tmp/cache"
-	make -s -C "$tmp/$copy" VERSION="$version" dist deb rpm
+	make -s -C "$tmp/$copy" VERSION="$version" NFPM="$nfpm" dist deb rpm
 	(cd "$tmp/$copy/dist" && find . -type f | LC_ALL=C sort | xargs sha256sum) > "$tmp/$copy.sums"
 done
 diff "$tmp/one.sums" "$tmp/another-name.sums"
