@@ -6,7 +6,9 @@ import (
 	"io"
 	"log"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/grpclog"
@@ -46,8 +48,10 @@ func newUnreadLog(to io.Writer) (*unreadLog, error) {
 	return l, nil
 }
 
-// take makes it what this process logs to, at its start: nobody may be logging.
+// take makes it what this process logs to, at its start: nobody may be logging. That the
+// reader has gone ends the process no longer, as Go has it for stderr (os/signal, SIGPIPE).
 func (l *unreadLog) take() {
+	signal.Ignore(syscall.SIGPIPE)
 	os.Stderr = l.in    // klog
 	log.SetOutput(l.in) // net/http
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {

@@ -37,14 +37,26 @@ func fill(t *testing.T, pipe *os.File) {
 // A log that nobody reads holds up neither a start nor calls, nor what is noticed of
 // runtimes, nor the end.
 func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		t.Run(signal.String(), func(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		signal os.Signal
+		gone   bool // who would read
+	}{
+		{"interrupt", os.Interrupt, false},
+		{"terminated", syscall.SIGTERM, false},
+		{"its reader has gone", syscall.SIGTERM, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := newProcess(t)
 			r, stderr, err := os.Pipe()
 			require.NoError(t, err)
-			defer r.Close()
-			fill(t, stderr)
+			t.Cleanup(func() { r.Close() }) // it may be closed already
+			if test.gone {
+				require.NoError(t, r.Close())
+			} else {
+				fill(t, stderr)
+			}
 			cmd := exec.Command("criproxy", "-config", p.config, "-logtostderr")
 			cmd.Stderr = stderr
 			require.NoError(t, cmd.Start())
@@ -67,7 +79,7 @@ func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 				p.runtimes[0].start()
 				eventually(t, "its return is noticed", works)
 			}
-			require.NoError(t, cmd.Process.Signal(signal))
+			require.NoError(t, cmd.Process.Signal(test.signal))
 			select {
 			case err := <-ended:
 				assert.NoError(t, err)
