@@ -111,14 +111,22 @@ func (c *Conn) saveNews() {
 	}
 }
 
-// Save writes the file, if there is anything new, for whoever is about to read it.
+// Save writes the file, if there is anything new, for whoever is about to read it: who
+// reads it finds the old one or the new one and nothing between. It need not survive a
+// crash of the machine: nothing that it tells of would.
 func (c *Conn) Save() error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
-	if c.released || !c.hasNews() {
+	if c.cfg.File == "" || c.released || !c.hasNews() {
 		return nil
 	}
-	return c.save()
+	if err := writeFile(c.cfg.File, c.content()); err != nil {
+		c.mu.Lock()
+		c.news = true
+		c.mu.Unlock()
+		return fmt.Errorf("writing what is known: %w", err)
+	}
+	return nil
 }
 
 // hasNews reports whether the file should say something else than it does.
@@ -139,23 +147,6 @@ func (c *Conn) Release() {
 	c.saving.Lock()
 	defer c.saving.Unlock()
 	c.released = true
-}
-
-// save writes the file, so that whoever reads it finds the old one or the new
-// one and nothing between. It need not survive a crash of the machine: nothing
-// that it tells of would.
-func (c *Conn) save() error {
-	if c.cfg.File == "" {
-		return nil
-	}
-	content := c.content()
-	if err := writeFile(c.cfg.File, content); err != nil {
-		c.mu.Lock()
-		c.news = true
-		c.mu.Unlock()
-		return fmt.Errorf("writing what is known: %w", err)
-	}
-	return nil
 }
 
 // content is what the file is to say.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,6 +88,29 @@ func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 				require.Fail(t, "it does not end")
 			}
 		})
+	}
+}
+
+// What is printed when the log has ended does wait, but not for ever.
+func TestAProcessWhoseErrorNobodyReadsEnds(t *testing.T) {
+	t.Parallel()
+	r, stderr, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	fill(t, stderr)
+	cmd := exec.Command("criproxy", "-connect", "not a path")
+	cmd.Stderr = stderr
+	require.NoError(t, cmd.Start())
+	require.NoError(t, stderr.Close())
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		var code *exec.ExitError
+		assert.True(t, errors.As(err, &code) && code.ExitCode() == 1, "%v", err)
+	case <-time.After(patience):
+		require.Fail(t, "it does not end")
 	}
 }
 
