@@ -146,6 +146,11 @@ func FuzzConversions(f *testing.F) {
 		got, err := base.complete(nil, []byte(address))
 		require.NoError(t, err)
 		if u, err := url.Parse(address); err == nil && address != "" && u.Opaque == "" && (u.Host == "" || u.Scheme == "") {
+			if string(got) == address {
+				_, err := url.Parse("http:" + address)
+				assert.Error(t, err, "%q can be completed", address)
+				return
+			}
 			whole, err := url.Parse(string(got))
 			require.NoError(t, err, "%q became %q", address, got)
 			assert.NotEmpty(t, whole.Host, "%q became %q", address, got)

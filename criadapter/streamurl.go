@@ -50,7 +50,11 @@ func (base streamBase) complete(dst, value []byte) ([]byte, error) {
 	if u.Scheme == "" {
 		u.Scheme = base.Scheme
 	}
-	return append(dst, u.String()...), nil
+	whole := u.String()
+	if _, err := url.Parse(whole); err != nil { // of "//:]:35" no scheme makes a URL
+		return append(dst, value...), nil
+	}
+	return append(dst, whole...), nil
 }
 
 // NodeAddress is the first address of this machine that others can reach, and

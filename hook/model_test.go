@@ -180,7 +180,9 @@ func modelEnvs(was []*runtimeapi.KeyValue, answer map[string]string) (is []*runt
 		case !wanted && known:
 			changed = true
 		case wanted && (!known || has != want):
-			is, changed = append(is, &runtimeapi.KeyValue{Key: kv.Key, Value: []byte(want)}), true
+			kv = proto.CloneOf(kv) // with what it holds that no schema has
+			kv.Value = []byte(want)
+			is, changed = append(is, kv), true
 		default:
 			is = append(is, kv)
 		}
