@@ -98,6 +98,21 @@ func TestAFileThatIsNoneIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "version 2")
 }
 
+func TestAnEventThatNoRecorderWritesIsRefused(t *testing.T) {
+	refused := func(file []byte) {
+		t.Helper()
+		r, err := capture.NewReader(bytes.NewReader(file))
+		require.NoError(t, err)
+		assert.ErrorContains(t, r.Next(&capture.Event{}), "event 7 of the capture")
+	}
+	for _, format := range capture.Formats {
+		refused(encode(t, format, []capture.Event{{Kind: capture.Start, Seq: 7, Call: 1, Leg: 1 << 16, Method: "/a/b"}}))
+	}
+	head := encode(t, capture.JSONL, nil)
+	refused(append(head, `{"kind":"start","seq":7,"mono_ns":-1}`+"\n"...))
+	refused(append(head, `{"kind":"reply","seq":7,"size":-1}`+"\n"...))
+}
+
 func TestAFileThatIsCutOffIsReadUpToThere(t *testing.T) {
 	all := events(t)
 	for _, f := range capture.Formats {

@@ -119,9 +119,6 @@ func (j *jsonEvent) event() (Event, error) {
 	if ev.Kind == 0 {
 		return ev, fmt.Errorf("kind is %q, want one of %s", j.Kind, strings.Join(kindNames[1:], ", "))
 	}
-	if ev.Leg < 0 || ev.Leg > maxLeg {
-		return ev, fmt.Errorf("leg is %d, want a number from 0 to %d", ev.Leg, maxLeg)
-	}
 	if ev.Kind == End {
 		code, err := codeOf(j.Code)
 		if err != nil {
@@ -145,9 +142,6 @@ func (j *jsonEvent) event() (Event, error) {
 	}
 	return ev, nil
 }
-
-// maxLeg bounds the number of a leg on file.
-const maxLeg = 1<<16 - 1
 
 // codeOf returns the code that is called name.
 func codeOf(name string) (codes.Code, error) {

@@ -257,12 +257,8 @@ func number(s string) uint64 {
 // event makes an event of a comment and what came on the flow.
 func (d *pcapDecoder) event(c map[string]string, f *flow, when time.Time, ev *Event) error {
 	has := func(flag string) bool { _, ok := c[flag]; return ok }
-	leg := number(c["leg"])
-	if leg > maxLeg {
-		return fmt.Errorf("a packet is of leg %d: %w", leg, errOther)
-	}
 	*ev = Event{
-		Kind: kindOf(c["kind"]), Seq: number(c["seq"]), Call: number(c["call"]), Leg: int(leg), Mono: time.Duration(number(c["mono"])),
+		Kind: kindOf(c["kind"]), Seq: number(c["seq"]), Call: number(c["call"]), Leg: int(number(c["leg"])), Mono: time.Duration(number(c["mono"])),
 		Time: when, Backend: c["backend"], Own: has("own"), Again: has("again"), Truncated: has("truncated"), Redacted: has("redacted"),
 		Timeout: time.Duration(number(c["timeout"])), Size: int(number(c["size"])),
 		Peer: Peer{PID: int(number(c["pid"])), UID: int(number(c["uid"])), Name: c["name"]},

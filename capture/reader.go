@@ -26,6 +26,9 @@ type decoder interface {
 // decoded.
 const maxRecord = 256 << 20
 
+// maxLeg bounds the number of a leg on file.
+const maxLeg = 1<<16 - 1
+
 // NewReader returns a reader of r.
 func NewReader(r io.Reader) (*Reader, error) {
 	br := bufio.NewReaderSize(r, 1<<16)
@@ -78,7 +81,16 @@ func (r *Reader) Header() *FileHeader { return &r.header }
 // Next reads the next event. Its error is io.EOF at the end, and
 // io.ErrUnexpectedEOF where the file ends in the middle of an event, as it does
 // while somebody writes it.
-func (r *Reader) Next(ev *Event) error { return r.dec.next(ev) }
+func (r *Reader) Next(ev *Event) error {
+	if err := r.dec.next(ev); err != nil {
+		return err
+	}
+	if ev.Leg < 0 || ev.Leg > maxLeg || ev.Size < 0 || ev.Mono < 0 {
+		return fmt.Errorf("event %d of the capture is of leg %d, %d bytes and %v after its recorder began; want a leg from 0 to %d, and the others not below 0",
+			ev.Seq, ev.Leg, ev.Size, ev.Mono, maxLeg)
+	}
+	return nil
+}
 
 // Close closes the file, if Open opened one.
 func (r *Reader) Close() error { return r.close() }
