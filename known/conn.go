@@ -96,9 +96,10 @@ type Conn struct {
 	check chan struct{}   // asks Run to look now
 	seen  chan struct{}   // closed when the backend has been seen
 
-	unsaved  bool       // the file could not be written, and that was told; Run's
-	saving   sync.Mutex // guards the file, and what follows
-	released bool       // the file is somebody else's now
+	unsaved  bool                             // the file could not be written, and that was told; the writer's
+	saving   sync.Mutex                       // guards the file, and what follows
+	write    func(string, *fileContent) error // writeFile
+	released bool                             // the file is somebody else's now
 
 	mu       sync.Mutex // guards what follows, and the memory of all lists
 	state    State
@@ -146,7 +147,7 @@ func New(cfg Config) (*Conn, error) {
 	c := &Conn{
 		cfg: cfg, next: cfg.Conn, lists: lists, kept: replies, roles: map[string]role{},
 		check: make(chan struct{}, 1), seen: make(chan struct{}),
-		state: State{Up: true, Since: time.Now()},
+		state: State{Up: true, Since: time.Now()}, write: writeFile,
 	}
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
 	for _, l := range lists {

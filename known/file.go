@@ -98,7 +98,7 @@ func decodeFile(data []byte) (*fileContent, error) {
 	return &content, nil
 }
 
-// saveNews is Save for Run: a failure is tried again next time, and told once until it
+// saveNews is Save for after a round: a failure is tried again next time, and told once until it
 // succeeds.
 func (c *Conn) saveNews() {
 	err := c.Save()
@@ -120,7 +120,7 @@ func (c *Conn) Save() error {
 	if c.cfg.File == "" || c.released || !c.hasNews() {
 		return nil
 	}
-	if err := writeFile(c.cfg.File, c.content()); err != nil {
+	if err := c.write(c.cfg.File, c.content()); err != nil {
 		c.mu.Lock()
 		c.news = true
 		c.mu.Unlock()

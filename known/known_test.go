@@ -128,7 +128,7 @@ type watched struct {
 }
 
 // watch runs a known.Conn in front of l until the test ends or stop is called.
-func watch(t *testing.T, l *library, change func(*known.Config)) *watched {
+func watch(t *testing.T, l *library, change func(*known.Config), before ...func(*known.Conn)) *watched {
 	t.Helper()
 	conn, err := director.NewConn(director.ConnConfig{Name: "beta.io", Address: l.path})
 	require.NoError(t, err)
@@ -145,6 +145,9 @@ func watch(t *testing.T, l *library, change func(*known.Config)) *watched {
 	}
 	w.Conn, err = known.New(cfg)
 	require.NoError(t, err)
+	for _, f := range before {
+		f(w.Conn)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -210,6 +213,27 @@ func (w *watched) get(t *testing.T, id string) (string, error) {
 func hang(ctx context.Context, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+func TestADiskThatHangsKeepsNoBackendFromBeingFoundBack(t *testing.T) {
+	l := newLibrary(t, "a")
+	moves := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(moves) })
+	file := filepath.Join(t.TempDir(), "known")
+	w := watch(t, l, func(cfg *known.Config) { cfg.File = file }, func(c *known.Conn) { c.HoldUpWrites(moves) })
+	t.Cleanup(goOn)
+	settled(t, w, l)
+	l.stop()
+	w.until(t, false)
+	l.with(func() { l.books["b"] = "" })
+	l.start(t)
+	w.until(t, true)
+	assert.NoFileExists(t, file)
+	goOn()
+	require.Eventually(t, func() bool {
+		data, _ := os.ReadFile(file) // it is not there at once
+		return strings.Contains(string(data), "\x01b")
+	}, 10*time.Second, 10*time.Millisecond, "what was found meanwhile is written")
 }
 
 func TestTheItemsOfABackendThatIsGoneStayInItsLists(t *testing.T) {

@@ -26,6 +26,13 @@ const (
 // for, finds out when the backend is gone or back, and keeps the file. It returns
 // when all it started has ended.
 func (c *Conn) Run(ctx context.Context) error {
+	rounds := make(chan struct{}, 1)
+	var writer sync.WaitGroup
+	writer.Go(func() { // beside the rounds: a disk that hangs must not keep a backend from being found back
+		for range rounds {
+			_ = contain.Run("keeping what is known of backend "+c.cfg.Name, c.saveNews) // told there; it is tried after the next round
+		}
+	})
 	wait := firstWait
 	for {
 		next := c.cfg.Interval
@@ -36,9 +43,14 @@ func (c *Conn) Run(ctx context.Context) error {
 			} else if !c.comeUp(ctx) {
 				next, wait = wait, min(wait*2, lastWait)
 			}
-			c.saveNews()
 		})
+		select {
+		case rounds <- struct{}{}:
+		default: // it is behind, and will see what this round has found as well
+		}
 		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
+			close(rounds)
+			writer.Wait()
 			return c.Save()
 		}
 	}
