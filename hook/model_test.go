@@ -147,11 +147,11 @@ func modelResources(in, told *runtimeapi.LinuxContainerResources, a *hookapi.Lin
 	}
 	var limits []*runtimeapi.HugepageLimit
 	for _, l := range a.HugepageLimits {
-		limits = append(limits, &runtimeapi.HugepageLimit{PageSize: l.PageSize, Limit: l.Limit})
+		limit := &runtimeapi.HugepageLimit{PageSize: l.PageSize, Limit: l.Limit}
+		limit.ProtoReflect().SetUnknown(l.ProtoReflect().GetUnknown()) // what a newer CRI may have
+		limits = append(limits, limit)
 	}
-	if len(limits) > 0 && !slices.EqualFunc(limits, told.GetHugepageLimits(), func(a, b *runtimeapi.HugepageLimit) bool {
-		return a.PageSize == b.PageSize && a.Limit == b.Limit
-	}) {
+	if len(limits) > 0 && !slices.EqualFunc(limits, told.GetHugepageLimits(), func(a, b *runtimeapi.HugepageLimit) bool { return proto.Equal(a, b) }) {
 		out.HugepageLimits, changed = limits, true
 	}
 	if changed {

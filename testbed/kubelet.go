@@ -102,6 +102,9 @@ func (k *Kubelet) Start(ctx context.Context) error {
 		"--hostname-override", k.NodeName,
 		"--v", strconv.Itoa(k.Verbosity),
 	}
+	if k.DropIn != "" {
+		argv = append(argv, "--config-dir", k.at("conf.d"))
+	}
 	err := inMountNamespace(func() error {
 		if err := k.seclude(); err != nil {
 			return err

@@ -36,6 +36,9 @@ type KubeletConfig struct {
 	//	featureGates: {EventedPLEG: true}
 	//	crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 	ExtraYAML string
+	// DropIn is a file of its --config-dir, whose lines go before those of the configuration file. Empty means
+	// that there is none.
+	DropIn string
 }
 
 // ports are where a kubelet listens, all on 127.0.0.1.
@@ -150,6 +153,12 @@ func (k *Kubelet) writeConfig() error {
 	data, err := json.MarshalIndent(config, "", "  ")
 	if err == nil {
 		err = os.WriteFile(k.at("config.yaml"), data, 0o644)
+	}
+	if err == nil && k.DropIn != "" {
+		if err = os.MkdirAll(k.at("conf.d"), 0o755); err == nil {
+			head := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+			err = os.WriteFile(k.at("conf.d/10-drop-in.conf"), []byte(head+k.DropIn), 0o644)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("testbed: writing kubelet's configuration: %w", err)

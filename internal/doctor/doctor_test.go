@@ -100,6 +100,13 @@ func TestNothingIsFoundOnAGoodNode(t *testing.T) {
 		Kubelet{Process: kubelet.Process, Version: kubelet.Version, Endpoint: kubelet.Endpoint, Images: kubelet.Images, Driver: kubelet.Driver})
 }
 
+func TestAKubeletIsToldByDropInsAlone(t *testing.T) {
+	m := newMade(t)
+	m.process(10, "kubelet", "kubelet", "--config-dir=etc/conf.d") // as RKE2 starts it
+	m.write("/proc/10/cwd/etc/conf.d/00-defaults.conf", "containerRuntimeEndpoint: unix:///run/criproxy.sock\ncgroupDriver: systemd\n")
+	assert.Empty(t, m.examine())
+}
+
 func TestOfSeveralKubeletsOursIsLookedAt(t *testing.T) {
 	for name, test := range map[string]struct {
 		ours, text string
@@ -133,6 +140,16 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"kubelet past us": {func(m *made) {
 			m.write("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\ncgroupDriver: systemd\n")
 		}, Error, "kubelet speaks to /run/containerd/containerd.sock, past criproxy at /run/criproxy.sock", "set containerRuntimeEndpoint: unix:///run/criproxy.sock in /var/lib/kubelet/config.yaml"},
+		"kubelet past us by a drop-in": {func(m *made) {
+			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--config-dir", "/etc/kubelet.d")
+			m.write("/etc/kubelet.d/10-a.conf", "containerRuntimeEndpoint: unix:///run/a.sock\n")
+			m.write("/etc/kubelet.d/20-b/b.conf", "containerRuntimeEndpoint: unix:///run/b.sock\n")
+			m.write("/etc/kubelet.d/30-c.yaml", "containerRuntimeEndpoint: unix:///run/c.sock\n")
+			m.write("/etc/kubelet.d/30-d.conf", "port: 1\n")
+		}, Error, "kubelet speaks to /run/b.sock, past criproxy", "in /etc/kubelet.d/20-b/b.conf, and restart"},
+		"kubelet inside another program": {func(m *made) {
+			m.process(10, "k3s-server", "/usr/local/bin/k3s server")
+		}, Note, "kubelet runs inside k3s-server (process 10)", "container-runtime-endpoint in /etc/rancher/k3s/config.yaml tells it: unix:///run/criproxy.sock"},
 		"kubelet past us by a flag": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--container-runtime-endpoint", "unix:///run/x.sock")
 		}, Error, "kubelet speaks to /run/x.sock", "start kubelet with --container-runtime-endpoint=unix:///run/criproxy.sock"},

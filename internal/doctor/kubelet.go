@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +22,7 @@ type Kubelet struct {
 	Driver   string `json:"cgroup_driver,omitempty"` // "systemd" or "cgroupfs", as configured; kubelet may go by what the runtime says
 
 	process
-	config string // its file; empty if it has none
+	config string // the file that says what it speaks to, or the first; empty if it has none
 }
 
 // findKubelet returns the kubelet of the node, nil if none runs, and what is wrong with its
@@ -51,10 +53,26 @@ func (e *examination) findKubelet() (*Kubelet, error) {
 	return best, failed
 }
 
+// kubeletInside are programs that have a kubelet in them, and where that is told which
+// runtime to speak to: https://docs.k3s.io/cli/agent and
+// https://microk8s.io/docs/configuring-services.
+var kubeletInside = map[string]string{
+	"k3s-server": "container-runtime-endpoint in /etc/rancher/k3s/config.yaml",
+	"k3s-agent":  "container-runtime-endpoint in /etc/rancher/k3s/config.yaml",
+	"kubelite":   "--container-runtime-endpoint in /var/snap/microk8s/current/args/kubelet",
+}
+
 // kubelets finds kubelet, and looks at what it speaks to.
 func (e *examination) kubelets() {
 	k, err := e.findKubelet()
 	if k == nil {
+		for _, p := range e.processes {
+			if where, ok := kubeletInside[p.name]; ok {
+				e.add(Note, "kubelet", fmt.Sprintf("kubelet runs inside %s (process %d), which does not show what it speaks to", p.name, p.pid),
+					fmt.Sprintf("%s tells it: unix://%s; criproxy tail shows whether it calls", where, e.Listen))
+				return
+			}
+		}
 		e.add(Note, "kubelet", "kubelet does not run", "look again when it does: what it speaks to cannot be told before")
 		return
 	}
@@ -115,25 +133,43 @@ func minorOf(version string) int {
 	return minor
 }
 
-// readKubelet fills in what command line and file say; the command line goes first.
+// readKubelet fills in what command line and files say. The command line goes first, then
+// the last of the files of --config-dir, in the order of their names, then that of --config:
+// https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/
 func (e *examination) readKubelet(k *Kubelet) error {
 	var file struct {
 		Endpoint string `yaml:"containerRuntimeEndpoint"`
 		Images   string `yaml:"imageServiceEndpoint"`
 		Driver   string `yaml:"cgroupDriver"`
 	}
-	k.config = k.flag("config")
-	var failed error
-	if k.config != "" {
-		path := k.config
+	at := func(path string) string {
 		if !filepath.IsAbs(path) { // it is below kubelet's working folder
 			path = filepath.Join("/proc", strconv.Itoa(k.pid), "cwd", path)
 		}
-		data, err := os.ReadFile(e.file(path))
+		return e.file(path)
+	}
+	var failed error
+	read := func(path string) {
+		was := file.Endpoint
+		data, err := os.ReadFile(path)
 		if err == nil {
 			err = yaml.Unmarshal(data, &file)
 		}
-		failed = err
+		failed = errors.Join(failed, err)
+		if k.config == "" || file.Endpoint != was {
+			k.config = strings.TrimPrefix(path, strings.TrimSuffix(e.Root, "/"))
+		}
+	}
+	if path := k.flag("config"); path != "" {
+		read(at(path))
+	}
+	if dir := k.flag("config-dir"); dir != "" {
+		failed = errors.Join(failed, filepath.WalkDir(at(dir), func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && filepath.Ext(path) == ".conf" {
+				read(path)
+			}
+			return err
+		}))
 	}
 	either := func(flag, inFile string) string {
 		if v := k.flag(flag); v != "" {

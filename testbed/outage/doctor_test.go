@@ -124,7 +124,7 @@ func TestDoctorSeesAKubeletThatGoesPastUsAndCgroupDriversThatDiffer(t *testing.T
 SystemdCgroup = true
 `})
 	n.proxy = testbed.NewProxy(t, fmt.Sprintf("backends:\n- address: %s\n- name: %s\n  address: %s\n", n.one.Socket(), two, n.two.Socket()))
-	n.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{Endpoint: n.one.Endpoint()})
+	n.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{Endpoint: n.proxy.Endpoint(), DropIn: "containerRuntimeEndpoint: " + n.one.Endpoint() + "\n"})
 
 	d := n.doctor(t, "")
 	assert.Equal(t, 1, d.code)
@@ -135,7 +135,7 @@ SystemdCgroup = true
 	}, d.texts("error", "warning", "note"))
 	for _, f := range d.Findings {
 		if f.About == "kubelet" {
-			assert.Equal(t, fmt.Sprintf("set containerRuntimeEndpoint: unix://%s in %s, and restart kubelet", n.proxy.Socket(), filepath.Join(n.kubelet.Dir, "config.yaml")), f.Cure)
+			assert.Equal(t, fmt.Sprintf("set containerRuntimeEndpoint: unix://%s in %s, and restart kubelet", n.proxy.Socket(), filepath.Join(n.kubelet.Dir, "conf.d/10-drop-in.conf")), f.Cure)
 		}
 	}
 	n.say("doctor has seen a kubelet that goes past us")
