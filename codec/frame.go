@@ -156,7 +156,7 @@ func Deliver(v any, f *Frame) error {
 	case *emptypb.Empty:
 		m.ProtoReflect().SetUnknown(f.bufs.Materialize())
 	case proto.Message:
-		if err := proto.Unmarshal(f.Bytes(), m); err != nil {
+		if err := Decode(f.Bytes(), m); err != nil {
 			return fmt.Errorf("decoding a %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
 		}
 	default:

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
@@ -127,7 +128,7 @@ func typeOf(md protoreflect.MessageDescriptor) protoreflect.MessageType {
 // decode reads a message that came from a plugin or from our own memory.
 func decode(t protoreflect.MessageType, data []byte) (protoreflect.Message, error) {
 	m := t.New()
-	if err := proto.Unmarshal(data, m.Interface()); err != nil {
+	if err := codec.Decode(data, m.Interface()); err != nil {
 		return nil, fmt.Errorf("decoding a %s: %w", t.Descriptor().FullName(), err)
 	}
 	return m, nil

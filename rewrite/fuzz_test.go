@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -71,7 +72,7 @@ func FuzzApply(f *testing.F) {
 			t.Skip("larger inputs find nothing new, slowly")
 		}
 		reference := dynamicpb.NewMessage(md)
-		decodeErr := proto.Unmarshal(in, reference)
+		decodeErr := codec.Decode(in, reference)
 
 		same, err := plan.Apply(nil, in, identity)
 		if err != nil {
@@ -97,7 +98,7 @@ func FuzzApply(f *testing.F) {
 			return // broken where no rule looks: copied as it is
 		}
 		edited := dynamicpb.NewMessage(md)
-		if err := proto.Unmarshal(got, edited); err != nil {
+		if err := codec.Decode(got, edited); err != nil {
 			t.Fatalf("made %x of %x: %v", got, in, err)
 		}
 		n := editReference(reference, classes, prefix)
