@@ -65,6 +65,9 @@ func (a *Assembler) Add(ev *capture.Event) (*Call, What) {
 		return nil, Nothing
 	}
 	c := a.calls[ev.Call]
+	if ev.Kind == capture.Start && ev.Leg == 0 && !ev.Again {
+		c = nil // or it is of another recording, joined to one that ended in the middle of a call
+	}
 	if c == nil {
 		if len(a.calls) >= maxCalls {
 			clear(a.calls)

@@ -68,6 +68,17 @@ func TestNoMoreIsKeptThanAsked(t *testing.T) {
 	}
 }
 
+func TestACallOfAnotherRecordingIsAnotherCall(t *testing.T) {
+	a := inspect.NewAssembler(nil, nil)
+	for range 2 { // the first was cut off in the middle of its call
+		a.Add(&capture.Event{Kind: capture.Start, Call: 1, Method: "/a/B"})
+		a.Add(&capture.Event{Kind: capture.Request, Call: 1, Method: "/a/B"})
+	}
+	c, what := a.Add(&capture.Event{Kind: capture.End, Call: 1, Method: "/a/B"})
+	require.Equal(t, inspect.Done, what)
+	assert.Equal(t, 1, c.Front().Requests.Count)
+}
+
 func TestEndsThatNeverComeDoNotFillTheMemory(t *testing.T) {
 	a := inspect.NewAssembler(nil, nil)
 	for i := range 50_000 {

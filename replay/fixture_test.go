@@ -25,7 +25,7 @@ func TestAFixtureAnswersTheSameSessionAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var told []replay.Played
 			f := replay.NewFixture(replay.FixtureConfig{
-				Calls: load(t, rec, false), Schema: muxtest.Library, Changes: changes,
+				Calls: load(t, false, rec), Schema: muxtest.Library, Changes: changes,
 				Tell: func(p replay.Played) { told = append(told, p) },
 			})
 			nobody := capture.NewRecorder(capture.Config{})
@@ -41,7 +41,7 @@ func TestAFixtureAnswersTheSameSessionAgain(t *testing.T) {
 func TestAFixtureTellsHowThingsAreNowHoweverOftenItIsAsked(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{})
 	session(t, serve(t, newLibrary("old").handle), rec)
-	f := replay.NewFixture(replay.FixtureConfig{Calls: load(t, rec, false), Schema: muxtest.Library, Changes: changesBooks})
+	f := replay.NewFixture(replay.FixtureConfig{Calls: load(t, false, rec), Schema: muxtest.Library, Changes: changesBooks})
 	cc := recordedConn{muxtest.Connect(t, serve(t, fixtureHandler(f))), capture.NewRecorder(capture.Config{})}
 	books := func() int {
 		reply, err := cc.call(t, "List", muxtest.Frame(t, "ListRequest", `labels {key: "b" value: "2"} labels {key: "a" value: "1"}`))
@@ -78,7 +78,7 @@ func TestAFixtureFindsRequestsWhoseSecretsItDoesNotHave(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{Redact: redact})
 	session(t, serve(t, newLibrary("old").handle), rec)
 	var told []replay.Played
-	f := replay.NewFixture(replay.FixtureConfig{Calls: load(t, rec, true), Schema: muxtest.Library, Redact: redact, Changes: changesBooks,
+	f := replay.NewFixture(replay.FixtureConfig{Calls: load(t, true, rec), Schema: muxtest.Library, Redact: redact, Changes: changesBooks,
 		Tell: func(p replay.Played) { told = append(told, p) }})
 	cc := recordedConn{muxtest.Connect(t, serve(t, fixtureHandler(f))), capture.NewRecorder(capture.Config{})}
 	reply, err := cc.call(t, "Put", muxtest.Frame(t, "PutRequest", `book {title: "Tale 7"}`))

@@ -32,6 +32,8 @@ type Call struct {
 	Requests []Message
 	Replies  []Message
 	Redacted bool // secrets of a request were overwritten
+
+	latest time.Duration // when its latest event was
 }
 
 // A Message is one message of a recorded call.
@@ -42,8 +44,8 @@ type Message struct {
 }
 
 // Load reads the legs of clients or, if backend is not empty, those of that backend, in
-// the order in which they began. A file that ends in the middle of an event is read up
-// to there.
+// the order in which they began. Of recordings that were joined the second begins when the
+// first has ended. A file that ends in the middle of an event is read up to there.
 func Load(r *capture.Reader, backend string) ([]*Call, error) {
 	type leg struct {
 		call uint64
@@ -51,6 +53,7 @@ func Load(r *capture.Reader, backend string) ([]*Call, error) {
 	}
 	calls := map[leg]*Call{}
 	var order []*Call
+	var latest, shift time.Duration
 	for {
 		var ev capture.Event
 		err := r.Next(&ev)
@@ -65,6 +68,12 @@ func Load(r *capture.Reader, backend string) ([]*Call, error) {
 		}
 		id := leg{ev.Call, ev.Leg}
 		c := calls[id]
+		if c != nil && ev.Kind == capture.Start && !ev.Again { // another recording, behind the first, counts from 1 as well
+			clear(calls)
+			c, shift = nil, latest
+		}
+		ev.Mono += shift
+		latest = max(latest, ev.Mono)
 		if c == nil {
 			if ev.Kind != capture.Start {
 				continue // its beginning is not in the file
@@ -73,7 +82,8 @@ func Load(r *capture.Reader, backend string) ([]*Call, error) {
 			calls[id] = c
 			order = append(order, c)
 		}
-		m := Message{ev.Payload, ev.Mono, ev.Truncated}
+		c.latest = max(c.latest, ev.Mono) // or a request would wait for a reply that comes after it
+		m := Message{ev.Payload, c.latest, ev.Truncated}
 		switch ev.Kind {
 		case capture.Request:
 			c.Requests = append(c.Requests, m)
@@ -83,7 +93,7 @@ func Load(r *capture.Reader, backend string) ([]*Call, error) {
 		case capture.Reply:
 			c.Replies = append(c.Replies, m)
 		case capture.End:
-			c.Ended, c.Finished, c.Code, c.Message, c.Details, c.Trailer = true, ev.Mono, ev.Code, ev.Message, ev.Details, ev.Metadata
+			c.Ended, c.Finished, c.Code, c.Message, c.Details, c.Trailer = true, c.latest, ev.Code, ev.Message, ev.Details, ev.Metadata
 		}
 	}
 	if len(order) == 0 {

@@ -210,14 +210,16 @@ func serve(t testing.TB, h muxtest.Handler) string {
 	return muxtest.Serve(t, filepath.Join(muxtest.Dir(t), "s"), h).Path
 }
 
-// load writes what was recorded to a file and reads its calls.
-func load(t testing.TB, rec *capture.Recorder, redact bool) []*replay.Call {
+// load writes what was recorded to a file, one recording behind the other, and reads its calls.
+func load(t testing.TB, redact bool, recs ...*capture.Recorder) []*replay.Call {
 	t.Helper()
-	rec.Close()
-	f := rec.Follow(true)
 	var file bytes.Buffer
-	require.NoError(t, capture.WriteTo(&file, capture.JSONL, &capture.FileHeader{Version: capture.Version}, muxtest.Library,
-		func(ev *capture.Event) error { return f.Next(context.Background(), ev) }))
+	for _, rec := range recs {
+		rec.Close()
+		f := rec.Follow(true)
+		require.NoError(t, capture.WriteTo(&file, capture.JSONL, &capture.FileHeader{Version: capture.Version}, muxtest.Library,
+			func(ev *capture.Event) error { return f.Next(context.Background(), ev) }))
+	}
 	assert.Equal(t, redact, bytes.Contains(file.Bytes(), []byte(`"redacted":true`)))
 	r, err := capture.NewReader(&file)
 	require.NoError(t, err)

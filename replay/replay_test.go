@@ -23,7 +23,7 @@ import (
 func TestReplayOnAnotherServerDiffersInNothingButNames(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{})
 	session(t, serve(t, newLibrary("old").handle), rec)
-	calls := load(t, rec, false)
+	calls := load(t, false, rec)
 	require.Len(t, calls, 12)
 
 	other := newLibrary("another")
@@ -38,7 +38,7 @@ func TestReplayOnAnotherServerDiffersInNothingButNames(t *testing.T) {
 func TestReplayShowsEachFieldThatDiffers(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{})
 	session(t, serve(t, newLibrary("old").handle), rec)
-	calls := load(t, rec, false)
+	calls := load(t, false, rec)
 
 	other := newLibrary("another")
 	other.title = func(s string) string { return strings.Replace(s, "Tale 1", "Story 1", 1) }
@@ -54,6 +54,21 @@ func TestReplayShowsEachFieldThatDiffers(t *testing.T) {
 		func(context.Context, string, *codec.Frame) (*codec.Frame, error) { return &codec.Frame{}, nil })))})
 	assert.Contains(t, changes, `Get status: NotFound: no book "nobody's" -> OK`)
 	assert.Contains(t, changes, `Put title: removed "Tale 0"`)
+}
+
+func TestRecordingsThatWereJoinedAreReplayedOneAfterTheOther(t *testing.T) {
+	one, two := capture.NewRecorder(capture.Config{}), capture.NewRecorder(capture.Config{})
+	session(t, serve(t, newLibrary("old").handle), one)
+	session(t, serve(t, newLibrary("other").handle), two)
+	calls := load(t, false, one, two)
+	require.Len(t, calls, 24)
+	for i, c := range calls[:12] {
+		again := calls[12+i]
+		assert.Equal(t, c.Method, again.Method)
+		assert.Len(t, again.Requests, len(c.Requests))
+		assert.Len(t, again.Replies, len(c.Replies))
+		assert.LessOrEqual(t, c.Finished, calls[12].Began)
+	}
 }
 
 // call is a recorded call that took from one time to another.
@@ -103,6 +118,25 @@ func TestReplayKeepsTheOrderAndWhatWentOnAtOnce(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
 }
 
+func TestTimesThatGoBackHoldUpNothing(t *testing.T) {
+	method := muxtest.Method("Put")
+	head := fmt.Sprintf(`{"kind":"file","v":%d,"created":"2026-01-01T00:00:00Z"}`+"\n", capture.Version)
+	event := func(kind string, call int, when time.Duration, rest string) string {
+		return fmt.Sprintf(`{"kind":%q,"call":%d,"mono_ns":%d,"time":"2026-01-01T00:00:00Z","method":%q%s}`+"\n", kind, call, when, method, rest)
+	}
+	var file strings.Builder
+	file.WriteString(head)
+	for i, at := range []time.Duration{5, 1, 9} {
+		file.WriteString(event("start", i+1, at, "") + event("request", i+1, at, "") + event("reply", i+1, at-1, "") + event("end", i+1, 0, `,"code":"OK"`))
+	}
+	r, err := capture.NewReader(strings.NewReader(file.String()))
+	require.NoError(t, err)
+	calls, err := replay.Load(r, "")
+	require.NoError(t, err)
+	sum, _ := play(t, replay.Config{Calls: calls, Conn: muxtest.Connect(t, serve(t, newLibrary("").handle))})
+	assert.Equal(t, 3, sum.Same+sum.Different)
+}
+
 func TestReplayTellsWhatItCannotSend(t *testing.T) {
 	partial, cut := call("Put", 1, 0, 1), call("Put", 2, 2, 3)
 	partial.Partial, cut.Requests[0].Truncated = true, true
@@ -147,7 +181,7 @@ func TestSecretsAreSentAsStarsAndComparedAsSuch(t *testing.T) {
 	redact := capture.NewRedactor(muxtest.Library, secrets)
 	rec := capture.NewRecorder(capture.Config{Redact: redact})
 	session(t, serve(t, newLibrary("old").handle), rec)
-	calls := load(t, rec, true)
+	calls := load(t, true, rec)
 	other := newLibrary("another")
 	sum, changes := play(t, replay.Config{Calls: calls, Conn: muxtest.Connect(t, serve(t, other.handle)), Redact: redact, Text: secrets.Text()})
 	assert.Empty(t, changes)
@@ -158,7 +192,7 @@ func TestSecretsAreSentAsStarsAndComparedAsSuch(t *testing.T) {
 func TestAStreamWithoutAnEndEndsWithTheRest(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{})
 	session(t, serve(t, newLibrary("old").handle), rec)
-	calls := load(t, rec, false)
+	calls := load(t, false, rec)
 	silent := newLibrary("another")
 	h := func(method string, s grpc.ServerStream) error { // its events never come
 		if method == muxtest.Method("Stream") {

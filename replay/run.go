@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -85,37 +84,38 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	if r.Tell == nil {
 		r.Tell = func(Result) {}
 	}
-	done := map[*Call]chan struct{}{}
-	var ended []*Call // in the order in which they did
-	for _, c := range cfg.Calls {
-		done[c] = make(chan struct{})
-		if !c.open() {
-			ended = append(ended, c)
-		}
+	type begun struct {
+		*Call
+		over chan struct{}
 	}
-	slices.SortStableFunc(ended, func(a, b *Call) int { return cmp.Compare(a.Finished, b.Finished) })
+	var before []begun // that no call has waited for yet
 	var bounded, open sync.WaitGroup
 	began := time.Now()
 	for _, c := range cfg.Calls {
-		for len(ended) > 0 && ended[0].Finished < c.Began {
+		before = slices.DeleteFunc(before, func(b begun) bool {
+			if b.Finished >= c.Began {
+				return false
+			}
 			select {
-			case <-done[ended[0]]:
+			case <-b.over:
 			case <-ctx.Done():
 			}
-			ended = ended[1:]
-		}
+			return true
+		})
 		if cfg.Speed > 0 {
 			sleep(ctx, time.Until(began.Add(time.Duration(float64(c.Began-cfg.Calls[0].Began)/cfg.Speed))))
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		group := &bounded
+		group, over := &bounded, make(chan struct{})
 		if c.open() {
 			group = &open
+		} else {
+			before = append(before, begun{c, over})
 		}
 		group.Go(func() {
-			defer close(done[c])
+			defer close(over)
 			r.play(ctx, c)
 		})
 		if c.open() {
