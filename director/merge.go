@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -44,6 +45,13 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		ended:    make(chan struct{}),
 		headered: make(chan struct{}),
 	}
+	opts = slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool { // several would write to one place
+		switch o.(type) {
+		case grpc.HeaderCallOption, grpc.TrailerCallOption:
+			return true
+		}
+		return false
+	})
 	for i, b := range t.backends {
 		cs, err := b.Conn.NewStream(ctx, desc, m.Name, opts...)
 		if err != nil {

@@ -19,6 +19,7 @@ const (
 	decided                  // it is the backend's
 	primarys                 // it is the primary's, being bare
 	ownerless                // nobody's
+	untold                   // perhaps that of a backend that is down
 	ambiguous                // several backends', which have names that begin so
 )
 
@@ -167,6 +168,9 @@ func native(kind string, backends []Backend) *naming {
 				}
 				wg.Wait()
 				b, v = holder(kind, name, backends)
+			}
+			if v == ownerless && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
+				return 0, untold
 			}
 			return b, v
 		},

@@ -59,6 +59,8 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 		switch {
 		case v == ownerless:
 			return t.mismatch(m, &routeError{codes.NotFound, fmt.Sprintf("%s %q: %s", n.kind, f.Value, t.nowhere())})
+		case v == untold:
+			return destination{}, &routeError{codes.Unavailable, fmt.Sprintf("%s %q: a backend that may have it is down, and nobody knows what it has; criproxy status shows which", n.kind, f.Value)}
 		case v == ambiguous:
 			return destination{}, &routeError{codes.InvalidArgument, fmt.Sprintf("%s %q: several begin so; use more of the id", n.kind, f.Value)}
 		case v == primarys && bare == nil:

@@ -291,6 +291,7 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(epoch, cancel)
+	context.AfterFunc(ctx, func() { stop() }) // also of a stream that nobody reads to its end
 	cs, err := c.next.NewStream(ctx, desc, name, opts...)
 	if err != nil {
 		stop()

@@ -79,7 +79,7 @@ func (c *Conn) load() error {
 	for _, k := range c.kept {
 		k.reply, k.known = content.Replies[k.spec.Method]
 	}
-	c.seeLocked()
+	c.setSeen() // it is written only of one that has been seen
 	return nil
 }
 

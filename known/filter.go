@@ -3,6 +3,9 @@ package known
 import (
 	"bytes"
 	"maps"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // matcher returns what decides whether an item is in the answer to request.
@@ -41,6 +44,27 @@ func (l *list) unfiltered(request []byte) bool {
 		if test, err := f.test(request); err != nil || test != nil {
 			return false
 		}
+	}
+	// Nor is there any other, which a backend may know though we do not.
+	if l.unary != nil {
+		return isEmpty(l.unary.Input, request)
+	}
+	return isEmpty(l.stream.Input, request)
+}
+
+// isEmpty reports whether there is nothing in a message but empty strings and such messages.
+func isEmpty(md protoreflect.MessageDescriptor, b []byte) bool {
+	for len(b) > 0 {
+		num, typ, tag := protowire.ConsumeTag(b)
+		field := next(b)
+		if field == nil || typ != protowire.BytesType {
+			return false
+		}
+		body, _ := protowire.ConsumeBytes(field[tag:])
+		if fd := md.Fields().ByNumber(num); len(body) > 0 && (fd == nil || fd.Message() == nil || !isEmpty(fd.Message(), body)) {
+			return false
+		}
+		b = b[len(field):]
 	}
 	return true
 }

@@ -22,6 +22,22 @@ func (c *Conn) Holds(kind string, name []byte) int {
 	return n
 }
 
+// MayHold reports whether the backend is down and may have items of a kind that nobody
+// knows of.
+func (c *Conn) MayHold(kind string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Up || c.absent() {
+		return false
+	}
+	for _, l := range c.lists {
+		if l.spec.Kind == kind && !l.complete {
+			return true
+		}
+	}
+	return false
+}
+
 // Refresh asks for the lists of a kind, so that [Conn.Holds] is as fresh as can
 // be. It returns when they are known, or cannot be.
 func (c *Conn) Refresh(ctx context.Context, kind string) {

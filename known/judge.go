@@ -54,12 +54,8 @@ func (c *Conn) judge(epoch context.Context, err error) error {
 		}
 		return status.Errorf(codes.Unavailable, "criproxy: backend %s was down meanwhile: %v", c.cfg.Name, context.Cause(epoch))
 	}
-	if status.Code(err) == codes.Unavailable {
-		if unreachable(err) {
-			c.goDown(epoch, err)
-		} else {
-			c.Check() // it says so itself; lists will tell
-		}
+	if status.Code(err) == codes.Unavailable && unreachable(err) {
+		c.goDown(epoch, err) // who says so itself is looked at with the next lists
 	}
 	return err
 }

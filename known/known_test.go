@@ -618,7 +618,7 @@ func TestErrorsOfARequestTakeNoBackendDown(t *testing.T) {
 	l := newLibrary(t, "a1")
 	w := watch(t, l, func(c *known.Config) { c.Interval = time.Hour })
 	settled(t, w, l)
-	for _, code := range []codes.Code{codes.InvalidArgument, codes.NotFound, codes.Unimplemented, codes.ResourceExhausted} {
+	for _, code := range []codes.Code{codes.InvalidArgument, codes.NotFound, codes.ResourceExhausted} {
 		l.with(func() {
 			l.fault = func(context.Context, string) error { return status.Error(code, "no") }
 		})

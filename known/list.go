@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,7 +27,7 @@ func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Fr
 		return answer, nil
 	}
 	c.mu.Lock()
-	asIs := ended(ctx) || isTheCallsOwn(err) || c.state.Up && (c.cfg.Policy != LastKnown || !l.complete)
+	asIs := ended(ctx) || isTheCallsOwn(err) && c.state.Up || c.state.Up && (c.cfg.Policy != LastKnown || !l.complete)
 	c.mu.Unlock()
 	if asIs {
 		return nil, err
@@ -63,8 +64,6 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 			err = status.Errorf(codes.Unavailable, "criproxy: backend %s did not answer %s within %s", c.cfg.Name, name, c.cfg.Budget)
 			if l.spec.Gate {
 				c.goDown(epoch, err)
-			} else {
-				c.Check()
 			}
 			return nil, err
 		case epoch.Err() != nil:
@@ -72,7 +71,7 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 				return nil, errCameBack
 			}
 			return nil, c.judge(epoch, err)
-		case isTheCallsOwn(err):
+		case isTheCallsOwn(err) && !(noService(err) && all):
 			return nil, err
 		case l.spec.Gate:
 			c.goDown(epoch, err)
@@ -88,8 +87,9 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 		case c.epoch != epoch: // older than what has been seen since
 		case all:
 			l.observe(seq, at, answer)
+			c.seeLocked() // what a client was told must stay, from the first answer on
 		case seq > l.answered:
-			lacks = l.merge(request.Bytes(), answer.Bytes())
+			lacks = l.merge(seq, request.Bytes(), answer.Bytes())
 		}
 		return lacks
 	}
@@ -123,6 +123,11 @@ func ended(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
+
+// noService reports whether a backend has no such method. Of a list without a filter that
+// is not the request's fault: its service is not there, as that of a containerd whose CRI
+// plugin does not load.
+func noService(err error) bool { return status.Code(err) == codes.Unimplemented }
 
 // isTheCallsOwn reports whether an error says something about the request, and
 // not about how the backend is doing.
@@ -183,7 +188,7 @@ func (c *Conn) remembered(ctx context.Context, l *list, request *codec.Frame, er
 		l.settle()
 	}
 	if !l.complete && l.spec.Gate {
-		return nil, status.Errorf(codes.Unavailable, "criproxy: backend %s is down, and has more items than fit in the %d bytes of memory it may take: %v", c.cfg.Name, c.cfg.MaxBytes, c.state.Err)
+		return nil, status.Errorf(codes.Unavailable, "criproxy: backend %s is down, and what it has is not known: it had not answered yet, or has more items than fit in the %d bytes of memory it may take: %v", c.cfg.Name, c.cfg.MaxBytes, c.state.Err)
 	}
 	matches, err := l.matcher(request.Bytes())
 	if err != nil {
@@ -259,7 +264,7 @@ func (s *listStream) ask() {
 		s.request = &codec.Frame{}
 	}
 	defer s.request.Free()
-	answer, err := s.conn.list(s.ctx, s.list, s.name, s.request, append(s.opts, grpc.Header(&s.header)))
+	answer, err := s.conn.list(s.ctx, s.list, s.name, s.request, append(slices.Clip(s.opts), grpc.Header(&s.header)))
 	if err != nil {
 		s.err = err
 		return

@@ -23,6 +23,7 @@ type memory struct {
 	// newer one.
 	asked    uint64    // the latest request
 	answered uint64    // the request whose answer is known
+	shown    uint64    // the latest request with a filter, the answer to which showed something new
 	changed  uint64    // the latest request that was made before something changed
 	at       time.Time // when the answered request was made
 
@@ -47,10 +48,10 @@ func (l *list) touch() { l.changed = l.asked }
 // dirty reports whether the known answer may be older than a change.
 func (l *list) dirty() bool { return l.changed >= l.answered }
 
-// observe takes note of the complete answer to request seq, unless that of a
-// later request is known. It keeps a reference to the answer, not a copy.
+// observe takes note of the complete answer to request seq, unless a later one has
+// shown more. It keeps a reference to the answer, not a copy.
 func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
-	if seq < l.answered {
+	if seq < l.answered || seq < l.shown {
 		return
 	}
 	if l.pending != nil {
@@ -102,7 +103,7 @@ func (l *list) settle() {
 // merge takes note of items that the answer to a request with a filter showed: it
 // need not be complete, but what is in it is true. It reports whether the answer
 // lacks items that, as they are known, it should have.
-func (l *list) merge(request, answer []byte) (lacks bool) {
+func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 	for _, f := range l.filters { // a filter may look into another list
 		if f.of != nil {
 			f.of.settle()
@@ -126,6 +127,7 @@ func (l *list) merge(request, answer []byte) (lacks bool) {
 			continue
 		}
 		l.items.put(id, bytes.Clone(item))
+		l.shown = max(l.shown, seq)
 		l.stale[id] = l.asksStatus()
 		l.news = true
 		l.touch() // the rest may have changed as well

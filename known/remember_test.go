@@ -18,7 +18,7 @@ func TestOfAFilteredListOnlyWhatIsNewIsKept(t *testing.T) {
 	l.settle()
 	clear(l.stale)
 	answer := bytes.Replace(shuffled(100).Bytes(), []byte("io.kubernetes.container.label03"), []byte("io.kubernetes.container.label33"), 1)
-	assert.False(t, l.merge(nil, answer))
+	assert.False(t, l.merge(l.begin(), nil, answer))
 	shared, changed := 0, 0
 	for id := range l.stale {
 		body, ok := l.items.get(id)
@@ -34,6 +34,25 @@ func TestOfAFilteredListOnlyWhatIsNewIsKept(t *testing.T) {
 	}
 	assert.Equal(t, 1, changed)
 	assert.Zero(t, shared, "of what the caller has")
+}
+
+func TestAnOlderListTakesNothingAwayThatAClientWasTold(t *testing.T) {
+	l := shopList(t)
+	l.memory = nothing()
+	older, filtered := l.begin(), l.begin()
+	l.merge(filtered, nil, shuffled(1).Bytes())
+	l.observe(older, time.Now(), &codec.Frame{})
+	l.settle()
+	assert.Len(t, l.items.ids, 1)
+	l.observe(l.begin(), time.Now(), &codec.Frame{})
+	l.settle()
+	assert.Empty(t, l.items.ids, "a newer one does")
+}
+
+func TestATimeToComeIsLongAgo(t *testing.T) {
+	assert.True(t, older(time.Now().Add(time.Hour), time.Minute), "the clock was set back")
+	assert.True(t, older(time.Now().Add(-time.Hour), time.Minute))
+	assert.False(t, older(time.Now(), time.Minute))
 }
 
 func TestAStatusOfWhatIsNotListedIsNotKept(t *testing.T) {

@@ -73,7 +73,7 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 func (c *Conn) refresh(ctx context.Context) {
 	for _, l := range c.lists {
 		c.mu.Lock()
-		due := l.spec.Every > 0 && (!l.complete || l.dirty() || time.Since(l.at) >= l.spec.Every)
+		due := l.spec.Every > 0 && (!l.complete || l.dirty() || older(l.at, l.spec.Every))
 		c.mu.Unlock()
 		if due {
 			if answer, err := c.ask(ctx, l, l.anyMethod(), &codec.Frame{}, nil); err == nil {
@@ -98,6 +98,12 @@ func (c *Conn) refresh(ctx context.Context) {
 		}
 	}
 	c.bound()
+}
+
+// older reports whether a time is longer ago than d, or is to come: the clock was set back.
+func older(at time.Time, d time.Duration) bool {
+	since := time.Since(at)
+	return since < 0 || since >= d
 }
 
 // answered is what a list was answered with.
@@ -175,14 +181,27 @@ func (c *Conn) sawIt() {
 	c.seeLocked()
 }
 
+// seeLocked is sawIt, c.mu being held. One gate that is known is enough: those that are not
+// are Unavailable while the backend is down, and not empty.
 func (c *Conn) seeLocked() {
+	gates := 0
+	for _, l := range c.lists {
+		if l.spec.Gate {
+			gates++
+		}
+		if l.spec.Gate && l.complete {
+			c.setSeen()
+		}
+	}
+	if gates == 0 {
+		c.setSeen()
+	}
+}
+
+// setSeen takes note, once, that the backend has been seen. c.mu is held.
+func (c *Conn) setSeen() {
 	if c.state.Seen {
 		return
-	}
-	for _, l := range c.lists {
-		if l.spec.Gate && !l.complete {
-			return
-		}
 	}
 	c.state.Seen, c.unsure, c.news = true, nil, true
 	close(c.seen)

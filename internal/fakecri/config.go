@@ -68,6 +68,9 @@ type Config struct {
 	// are one image, in every runtime. Names are full ones, as in
 	// "docker.io/library/busybox:latest". Nil means that each has its own.
 	Content func(name string) string
+	// LooksUpImages makes ListImages answer with the one image that its filter
+	// names, as CRI-O does. Otherwise it ignores the filter, as containerd.
+	LooksUpImages bool
 	// BatchSize is how many items a Stream* call sends at once. Zero means 5000.
 	BatchSize int
 	// NoStreams takes the six Stream* methods away, as before CRI 1.36. NoPodStats

@@ -62,8 +62,15 @@ func (s runtimeService) StreamContainers(r *runtimeapi.StreamContainersRequest, 
 	})
 }
 
-// ListImages ignores the filter.
-func (s imageService) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+// ListImages ignores the filter, unless it is to look up what that names.
+func (s imageService) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+	if name := r.GetFilter().GetImage().GetImage(); name != "" && s.cfg.LooksUpImages {
+		one, err := s.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+		if err != nil || one.GetImage() == nil {
+			return &runtimeapi.ListImagesResponse{}, err
+		}
+		return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{one.GetImage()}}, nil
+	}
 	return &runtimeapi.ListImagesResponse{Images: s.listImages()}, nil
 }
 
