@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // takeover is criproxy at the path of a containerd's own socket, so that whatever uses
@@ -177,14 +178,10 @@ func readIfThere(path string) (string, error) {
 	return string(data), err
 }
 
-// replaceFile gives a file its content all at once, and keeps its mode.
+// replaceFile gives a file its content all at once, and keeps its owner, group and mode.
 func replaceFile(path, text string) error {
 	if text == "" {
 		return os.Remove(path)
-	}
-	mode := os.FileMode(0o644)
-	if info, err := os.Stat(path); err == nil {
-		mode = info.Mode().Perm()
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -193,10 +190,45 @@ func replaceFile(path, text string) error {
 		path = real // a link stays one
 	}
 	next := path + ".criproxy-new"
-	if err := os.WriteFile(next, []byte(text), mode); err != nil {
+	os.Remove(next) // what an install that was killed has left
+	err := writeLike(path, next, text)
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		os.Remove(next) // the error is the one before
+	}
+	return err
+}
+
+// writeLike makes a file with owner, group and mode of another one, if that is there.
+func writeLike(model, path, text string) error {
+	info, err := os.Stat(model)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return os.Rename(next, path)
+	mode := os.FileMode(0o644)
+	if info != nil {
+		mode = 0o600 // nobody reads it who may not read the other one
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // a second time, mostly
+	if info != nil {
+		owner := info.Sys().(*syscall.Stat_t)
+		if err := f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
+			return fmt.Errorf("giving it owner and group of %s: %w; try as root", model, err)
+		}
+		if err := f.Chmod(info.Mode()); err != nil { // which the umask does not change
+			return err
+		}
+	}
+	if _, err := f.WriteString(text); err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // printDifference prints the lines that only one of two texts has.

@@ -15,7 +15,15 @@ import (
 const (
 	takenOut = "#criproxy install# "
 	putIn    = " # criproxy install"
+	unended  = "# The line above had no end." + putIn + "\n" // the last line, where that is so
 )
+
+// made begins a file that install makes where there is none. Without what install puts in, it
+// is one that a person could have written, and remains that when a person adds to it.
+const made = "# Made by criproxy install; criproxy uninstall removes it, unless more is in it.\n"
+
+// onlyMade is such a file to which nothing has been added.
+var onlyMade = regexp.MustCompile("^" + regexp.QuoteMeta(made) + `(?:version = 2|backends:\n- address: .*)\n$`)
 
 // undoLines is text without what install has done to it.
 func undoLines(text string) string {
@@ -27,7 +35,40 @@ func undoLines(text string) string {
 			b.WriteString(line)
 		}
 	}
-	return b.String()
+	before := b.String()
+	if strings.HasSuffix(text, "\n"+unended) { // still the last: nobody has added a line
+		before = strings.TrimSuffix(before, "\n")
+	}
+	if onlyMade.MatchString(before) {
+		return ""
+	}
+	return before
+}
+
+// splitLines are the lines of text, with their ends, which the last one gets as well.
+func splitLines(text string) []string {
+	if !strings.HasSuffix(text, "\n") {
+		text += "\n" + unended
+	}
+	return strings.SplitAfter(text, "\n")
+}
+
+// top is where lines are put in that could stand anywhere: not above the comment of a file
+// that install has made, and inside a YAML document that begins with ---.
+func top(lines []string) int {
+	at := 0
+	if lines[0] == made {
+		at = 1
+	}
+	for i, line := range lines {
+		switch code := strings.TrimSpace(line); {
+		case strings.HasPrefix(line, "---"):
+			return i + 1
+		case code != "" && code[0] != '#' && code[0] != '%':
+			return at
+		}
+	}
+	return at
 }
 
 // replaceLines takes n lines out, from the i-th on, and puts one in.
@@ -44,33 +85,34 @@ func replaceLines(lines []string, i, n int, line string) []string {
 var (
 	tomlTable   = regexp.MustCompile(`^\s*\[`)
 	tomlVersion = regexp.MustCompile(`^\s*version\s*=\s*(\d+)`)
-	tomlImports = regexp.MustCompile(`^\s*imports\s*=`)
+	tomlImports = regexp.MustCompile(`^\s*["']?imports["']?\s*=`)
 	tomlAddress = regexp.MustCompile(`^\s*address\s*=\s*["']([^"']*)["']`)
-	tomlString  = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'`)
 )
 
 // containerdFiles returns containerd's configuration with an import, and what is
 // imported: only the address changes. Where running containers report to must not.
 func (t *takeover) containerdFiles(main string) (imports, imported string, err error) {
-	lines := strings.SplitAfter(main, "\n")
-	if main != "" && !strings.HasSuffix(main, "\n") {
-		return "", "", errors.New("the last line does not end; put a newline there")
-	}
 	if main == "" {
-		lines = []string{"version = 2" + putIn + "\n"}
+		main = made + "version = 2\n"
 	}
-	version, at, n := 0, -1, 0
-	for i, line := range lines {
-		if tomlTable.MatchString(line) {
+	lines := splitLines(main)
+	statements, err := tomlStatements(strings.Join(lines, ""))
+	if err != nil {
+		return "", "", err
+	}
+	var paths []string
+	version, at, n := 0, top(lines), 0
+	for _, s := range statements {
+		if tomlTable.MatchString(s.text) {
 			break
 		}
-		if m := tomlVersion.FindStringSubmatch(line); m != nil {
+		if m := tomlVersion.FindStringSubmatch(s.text); m != nil {
 			version, _ = strconv.Atoi(m[1]) // digits
 		}
-		if tomlImports.MatchString(line) {
-			at, n = i, 1
-			for text := line; !strings.Contains(text, "]") && i+n < len(lines); n++ {
-				text = lines[i+n]
+		if key := tomlImports.FindString(s.text); key != "" {
+			at, n = s.line, s.lines
+			if paths, err = tomlStrings(s.text[len(key):]); err != nil {
+				return "", "", fmt.Errorf("line %d: imports: %w", s.line+1, err)
 			}
 		}
 	}
@@ -81,17 +123,8 @@ func (t *takeover) containerdFiles(main string) (imports, imported string, err e
 	if version >= 4 {
 		grpc, ttrpc = `[plugins."io.containerd.server.v1.grpc"]`, `[plugins."io.containerd.server.v1.ttrpc"]`
 	}
-	if address := addressIn(lines, grpc, "[plugins.'io.containerd.server.v1.grpc']"); address != "" && address != t.path {
+	if address := addressIn(statements, grpc, "[plugins.'io.containerd.server.v1.grpc']"); address != "" && address != t.path {
 		return "", "", fmt.Errorf("containerd listens at %s, not at %s; use -takeover %s", address, t.path, address)
-	}
-	var paths []string
-	if at >= 0 {
-		for _, line := range lines[at : at+n] {
-			code, _, _ := strings.Cut(line, "#")
-			paths = append(paths, tomlString.FindAllString(code, -1)...)
-		}
-	} else {
-		at = 0
 	}
 	paths = append(paths, strconv.Quote(filepath.Base(t.imported())))
 	imports = strings.Join(replaceLines(lines, at, n, "imports = ["+strings.Join(paths, ", ")+"]"), "")
@@ -102,22 +135,22 @@ version = %d
 %s
   address = %q
 `, t.path, version, grpc, t.runtimeSocket())
-	if addressIn(lines, ttrpc, "[plugins.'io.containerd.server.v1.ttrpc']") == "" {
+	if addressIn(statements, ttrpc, "[plugins.'io.containerd.server.v1.ttrpc']") == "" {
 		imported += fmt.Sprintf("\n# Containers that run know this one, and report here.\n%s\n  address = %q\n", ttrpc, t.path+".ttrpc")
 	}
 	return imports, imported, nil
 }
 
 // addressIn is the address in a table of containerd's configuration.
-func addressIn(lines []string, tables ...string) string {
+func addressIn(statements []tomlStatement, tables ...string) string {
 	in := false
-	for _, line := range lines {
-		if tomlTable.MatchString(line) {
+	for _, s := range statements {
+		if tomlTable.MatchString(s.text) {
 			in = false
 			for _, table := range tables {
-				in = in || strings.HasPrefix(strings.TrimSpace(line), table)
+				in = in || strings.HasPrefix(strings.TrimSpace(s.text), table)
 			}
-		} else if m := tomlAddress.FindStringSubmatch(line); in && m != nil {
+		} else if m := tomlAddress.FindStringSubmatch(s.text); in && m != nil {
 			return m[1]
 		}
 	}
@@ -128,9 +161,9 @@ func addressIn(lines []string, tables ...string) string {
 // containerd where that will listen.
 func (t *takeover) criproxyFile(text string) (string, error) {
 	if text == "" {
-		text = "backends:" + putIn + "\n- address: " + t.path + putIn + "\n"
+		text = made + "backends:\n- address: " + t.path + "\n"
 	}
-	lines := strings.SplitAfter(text, "\n")
+	lines := splitLines(text)
 	listen, admin := false, false
 	address := regexp.MustCompile(`(address:\s*["']?(?:unix://)?)` + regexp.QuoteMeta(t.path) + `(["']?\s*(?:[,}#]|$))`)
 	for i := 0; i < len(lines); i++ {
@@ -143,20 +176,17 @@ func (t *takeover) criproxyFile(text string) (string, error) {
 		case strings.HasPrefix(line, "admin:"):
 			admin = true
 		case address.MatchString(line) && !strings.HasPrefix(strings.TrimSpace(line), "#"):
-			moved := strings.TrimSuffix(address.ReplaceAllString(line, "${1}"+strings.ReplaceAll(t.runtimeSocket(), "$", "$$")+"${2}"), putIn)
-			if strings.HasSuffix(line, putIn) {
-				lines[i] = moved + putIn + "\n" // install's own
-				continue
-			}
+			moved := address.ReplaceAllString(line, "${1}"+strings.ReplaceAll(t.runtimeSocket(), "$", "$$")+"${2}")
 			lines = replaceLines(lines, i, 1, moved)
 			i++
 		}
 	}
+	at := top(lines)
 	if !admin { // criproxy's own commands look for it there
-		lines = replaceLines(lines, 0, 0, "admin: "+DefaultAdmin)
+		lines = replaceLines(lines, at, 0, "admin: "+DefaultAdmin)
 	}
 	if !listen {
-		lines = replaceLines(lines, 0, 0, "listen: "+t.path)
+		lines = replaceLines(lines, at, 0, "listen: "+t.path)
 	}
 	next := strings.Join(lines, "")
 	var c Config
