@@ -219,7 +219,7 @@ func (c *Conn) speaks(ctx context.Context) ([]int, error) {
 		}
 	}
 	if len(has) == 0 {
-		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s speaks none of %s", c, strings.Join(c.versions.packages, ", "))
+		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s speaks none of %s: its service is disabled or has not loaded, of which its log tells", c, strings.Join(c.versions.packages, ", "))
 	}
 	c.spoken.Store(&has)
 	return has, nil
