@@ -84,7 +84,11 @@ func modelUpdate(in *runtimeapi.UpdateContainerResourcesRequest, made *runtimeap
 		told.HugepageLimits = nil // a list is taken as a whole
 	}
 	proto.Merge(told, over)
-	modelResources(in.GetLinux(), told, a.GetContainerResources(), func(r *runtimeapi.LinuxContainerResources) { out.Linux = r })
+	modelResources(in.GetLinux(), told, a.GetContainerResources(), func(r *runtimeapi.LinuxContainerResources) {
+		if in.Linux != nil || proto.Size(r) > 0 { // what is emptied that was not there is not there
+			out.Linux = r
+		}
+	})
 	annotations := maps.Clone(made.GetAnnotations())
 	maps.Copy(annotations, in.GetAnnotations())
 	for k, v := range a.GetContainerAnnotations() {
