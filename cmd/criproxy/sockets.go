@@ -26,7 +26,9 @@ type socket struct {
 	path   string
 	access atomic.Pointer[[]AccessRule]   // nil when the socket is no longer in the configuration
 	tls    atomic.Pointer[tlsCredentials] // nil if connections are not secured
-	closed chan struct{}
+
+	closing sync.Once
+	closed  chan struct{}
 
 	refused  atomic.Int64 // calls, by the access list
 	calls    atomic.Int64 // under way
@@ -76,14 +78,10 @@ func (s *socket) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// Close is for gRPC.
+// Close is for gRPC, and for a reload that takes the socket out: both may come at once.
 func (s *socket) Close() error {
 	err := s.Listener.Close()
-	select {
-	case <-s.closed:
-	default:
-		close(s.closed)
-	}
+	s.closing.Do(func() { close(s.closed) })
 	return err
 }
 
