@@ -67,13 +67,15 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	p.onServing()
 	select {
 	case err := <-p.failed:
+		p.pause()
+		p.endSilent()
 		p.server.Stop()
 		return err
 	case <-p.handedOver:
 		stopAdmin() // it is the other process that is asked from now on
-		p.drain(ctx, handoverDrain)
+		p.drain(ctx, handoverDrain, handoverGreet)
 	case <-ctx.Done():
-		p.drain(ctx, drainTime)
+		p.drain(ctx, drainTime, greetTime)
 	}
 	return nil
 }
@@ -92,24 +94,39 @@ func (p *proxy) serve(s *socket) {
 	})
 }
 
-// drain lets calls under way finish, for a time that is shorter when ctx has ended,
-// and tells clients to connect anew.
-func (p *proxy) drain(ctx context.Context, bound time.Duration) {
+// drain lets calls under way finish, and those who have just connected begin, for times
+// that are shorter when ctx has ended, and tells clients to connect anew.
+func (p *proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
 	p.draining.Store(true)
+	p.pause()
+	p.calls.stop("criproxy: this process stops; open the stream again")
+	hurry := time.AfterFunc(bound, p.server.Stop)
+	defer hurry.Stop()
+	silence := time.AfterFunc(greet, p.endSilent)
+	defer silence.Stop()
+	if ctx.Err() == nil {
+		defer context.AfterFunc(ctx, func() { hurry.Reset(drainTime); silence.Reset(greetTime) })()
+	}
+	p.server.GracefulStop()
+}
+
+// pause lets nobody in any more. From then on the proxy has the same sockets for good.
+func (p *proxy) pause() {
 	p.reloading.Lock()
 	p.stopped = true
 	p.reloading.Unlock()
 	for _, s := range p.sockets {
 		s.pause()
 	}
-	p.calls.stop("criproxy: this process stops; open the stream again")
-	hurry := time.AfterFunc(bound, p.server.Stop)
-	defer hurry.Stop()
-	if ctx.Err() == nil {
-		defer context.AfterFunc(ctx, func() { hurry.Reset(drainTime) })()
+}
+
+// endSilent ends the connections of those who do not say what they want. It is for a proxy
+// that pauses.
+func (p *proxy) endSilent() {
+	for _, s := range p.sockets {
+		s.endSilent()
 	}
-	p.server.GracefulStop()
 }
 
 // openAll opens the sockets of the configuration, taking those that were inherited.
@@ -161,6 +178,7 @@ func (p *proxy) replaceSockets(cfg *Config, opened []*socket) {
 		if i < 0 {
 			s.access.Store(nil)
 			_ = s.Close() // what is connected stays
+			s.endSilent()
 			unstoreSocket(s.path)
 			continue
 		}

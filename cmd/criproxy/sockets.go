@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -37,12 +36,13 @@ type socket struct {
 	mu      sync.Mutex
 	paused  bool
 	greeted sync.Cond
-	waiting int // connections that gRPC has been given and not begun with
+	waiting int                        // connections that gRPC has been given and not begun with
+	early   map[*acceptedConn]struct{} // those, and those whose handshakes have not ended
 }
 
 // newSocket returns the socket whose listener is l.
 func newSocket(l net.Listener, cfg ListenerConfig) *socket {
-	s := &socket{Listener: l, path: cfg.Path, closed: make(chan struct{})}
+	s := &socket{Listener: l, path: cfg.Path, closed: make(chan struct{}), early: map[*acceptedConn]struct{}{}}
 	s.greeted.L = &s.mu
 	s.configure(cfg)
 	return s
@@ -66,8 +66,10 @@ func (s *socket) Accept() (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
+		a := &acceptedConn{Conn: conn, socket: s}
 		s.waiting++
-		return &acceptedConn{conn, s}, nil
+		s.early[a] = struct{}{}
+		return a, nil
 	}
 	if s.paused && !errors.Is(err, net.ErrClosed) {
 		s.mu.Unlock()
@@ -85,29 +87,6 @@ func (s *socket) Close() error {
 	return err
 }
 
-// pause stops accepting connections, which wait in the kernel for whoever else has
-// the socket, and returns when gRPC has begun with those that were accepted: those
-// with which it has not begun when it stops are closed unheard.
-func (s *socket) pause() {
-	s.mu.Lock()
-	s.paused = true
-	s.mu.Unlock()
-	if l, ok := s.Listener.(interface{ SetDeadline(time.Time) error }); ok {
-		_ = l.SetDeadline(time.Unix(1, 0)) // fails when it is closed, which is as good
-	}
-	s.mu.Lock()
-	for s.waiting > 0 {
-		s.greeted.Wait()
-	}
-	s.mu.Unlock()
-}
-
-// acceptedConn is a connection with which gRPC has not begun.
-type acceptedConn struct {
-	net.Conn
-	socket *socket
-}
-
 // peerCredentials tell gRPC who is at the other end of a connection, and on which
 // socket it came in.
 type peerCredentials struct {
@@ -120,10 +99,7 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	if !ok {
 		return conn, nil, nil
 	}
-	a.socket.mu.Lock()
-	a.socket.waiting--
-	a.socket.greeted.Broadcast()
-	a.socket.mu.Unlock()
+	a.begin()
 	who := &peerInfo{socket: a.socket}
 	err := contain.Run("asking who connects", func() { who = whoIs(a.Conn, a.socket) })
 	secured := a.socket.tls.Load()

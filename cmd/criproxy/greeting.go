@@ -1,0 +1,87 @@
+package main
+
+import (
+	"net"
+	"time"
+)
+
+// greetTime is how long those who have just connected may take, when we stop, until they
+// have said what a connection begins with: TLS, if it is to be, and what HTTP/2 wants to
+// hear first. Clients do so as they connect. gRPC would wait for 10s, and could end nothing
+// meanwhile, for anybody who connects and says nothing.
+const greetTime = 250 * time.Millisecond
+
+// handoverGreet is the same after a handover, when nobody waits for this process and no
+// call may fail, however busy the machine is.
+const handoverGreet = 2 * time.Second
+
+// acceptedConn is a connection until gRPC's handshakes with it have ended.
+type acceptedConn struct {
+	net.Conn
+	socket *socket
+	begun  bool // gRPC has begun with it; socket.mu guards it
+}
+
+// begin is called when gRPC begins with the connection.
+func (a *acceptedConn) begin() {
+	a.socket.mu.Lock()
+	defer a.socket.mu.Unlock()
+	a.beginLocked()
+}
+
+func (a *acceptedConn) beginLocked() {
+	if !a.begun {
+		a.begun = true
+		a.socket.waiting--
+		a.socket.greeted.Broadcast()
+	}
+}
+
+// leave is called when the handshakes have ended, or will never begin.
+func (a *acceptedConn) leave() {
+	a.socket.mu.Lock()
+	defer a.socket.mu.Unlock()
+	a.beginLocked()
+	delete(a.socket.early, a)
+}
+
+// SetDeadline is for gRPC, which bounds the handshakes by it, and takes the bound away when
+// they have ended.
+func (a *acceptedConn) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		a.leave()
+	}
+	return a.Conn.SetDeadline(t)
+}
+
+// Close is for gRPC, when the handshakes have failed or it stops.
+func (a *acceptedConn) Close() error {
+	a.leave()
+	return a.Conn.Close()
+}
+
+// pause stops accepting connections, which wait in the kernel for whoever else has
+// the socket, and returns when gRPC has begun with those that were accepted: those
+// with which it has not begun when it stops are closed unheard.
+func (s *socket) pause() {
+	s.mu.Lock()
+	s.paused = true
+	s.mu.Unlock()
+	if l, ok := s.Listener.(interface{ SetDeadline(time.Time) error }); ok {
+		_ = l.SetDeadline(time.Unix(1, 0)) // fails when it is closed, which is as good
+	}
+	s.mu.Lock()
+	for s.waiting > 0 {
+		s.greeted.Wait()
+	}
+	s.mu.Unlock()
+}
+
+// endSilent closes the connections whose handshakes have not ended.
+func (s *socket) endSilent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range s.early {
+		_ = a.Conn.Close() // which gRPC notices, and leaves
+	}
+}
