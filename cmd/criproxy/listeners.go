@@ -22,12 +22,15 @@ type ListenerConfig struct {
 	// TLS is how connections are secured. Optional for sockets and vsock.
 	TLS *TLSConfig `yaml:"tls"`
 
-	// Owner of the socket's file, as USER, USER:GROUP or :GROUP, names or numbers.
-	// Optional: as the primary runtime's own socket.
+	// Owner of the socket's file, as USER, USER:GROUP or :GROUP, names or numbers. A reload
+	// changes it; who is connected stays so. Optional: as the primary runtime's own socket is
+	// when the file is made; one that systemd made, or the process before, stays as it is.
 	Owner string `yaml:"owner"`
 
-	// Mode of the socket's file, in octal digits such as "0660". Optional: as the
-	// primary runtime's own socket; "0660" if that is not there yet.
+	// Mode of the socket's file, in octal digits such as "0660". A reload changes it; who is
+	// connected stays so. Optional: as the primary runtime's own socket is when the file is
+	// made, "0660" if that is not there yet; one that systemd made, with its SocketMode=, or
+	// the process before, stays as it is.
 	Mode string `yaml:"mode"`
 
 	// Access says who may call what: a call that no rule allows is PermissionDenied.

@@ -168,9 +168,8 @@ func (p *proxy) openNew(cfg *Config) ([]*socket, error) {
 	return opened, nil
 }
 
-// replaceSockets serves those that were opened, takes over the access lists of the
-// others, and closes those that cfg has no more. Who is connected there is told so with
-// the next call.
+// replaceSockets serves those that were opened, has the others work by cfg, and closes
+// those that cfg has no more. Who is connected there is told so with the next call.
 func (p *proxy) replaceSockets(cfg *Config, opened []*socket) {
 	var sockets []*socket
 	for _, s := range append(p.sockets, opened...) {
@@ -182,7 +181,12 @@ func (p *proxy) replaceSockets(cfg *Config, opened []*socket) {
 			unstoreSocket(s.path)
 			continue
 		}
-		s.configure(cfg.allSockets()[i])
+		l := cfg.allSockets()[i]
+		if err := cfg.changeFile(s, l); err != nil {
+			klog.ErrorS(err, "A socket's file keeps the mode and owner that it has; change them by hand, or restart criproxy as root", "socket", s.path)
+			l.Mode, l.Owner = s.cfg.Mode, s.cfg.Owner // the next reload tries again
+		}
+		s.configure(l)
 		sockets = append(sockets, s)
 	}
 	p.sockets = sockets

@@ -17,13 +17,13 @@ import (
 // again, so the file is made anew. As a net.Listener it outlives its file.
 type socketFile struct {
 	path string
-	make func() (net.Listener, error)
 	now  atomic.Pointer[net.Listener] // a *net.UnixListener
 
 	lost    atomic.Int64          // how often the file was not there
 	trouble atomic.Pointer[error] // why it is not there; nil while it is
 
-	mu    sync.Mutex  // guards what follows
+	mu    sync.Mutex // guards what follows
+	make  func() (net.Listener, error)
 	file  os.FileInfo // that of now; nil if it was never there
 	ended bool        // no file is to be made any more
 }

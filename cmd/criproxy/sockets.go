@@ -23,6 +23,7 @@ import (
 type socket struct {
 	net.Listener
 	path   string
+	cfg    ListenerConfig                 // what it was last; who reloads reads it
 	access atomic.Pointer[[]AccessRule]   // nil when the socket is no longer in the configuration
 	tls    atomic.Pointer[tlsCredentials] // nil if connections are not secured
 
@@ -48,8 +49,9 @@ func newSocket(l net.Listener, cfg ListenerConfig) *socket {
 	return s
 }
 
-// configure takes over the access list.
+// configure takes over what is about connections and calls.
 func (s *socket) configure(cfg ListenerConfig) {
+	s.cfg = cfg
 	rules := cfg.Access
 	s.access.Store(&rules)
 	var secured *tlsCredentials
@@ -164,13 +166,7 @@ func peerGroups(fd uintptr) []uint32 {
 func (c *Config) open(l ListenerConfig, inherited *inheritance) (*socket, error) {
 	listener := inherited.take(l.Path)
 	if l.isFile() {
-		if listener == nil {
-			var err error
-			if listener, err = c.listenAt(l); err != nil {
-				return nil, err
-			}
-		}
-		return newSocket(keepFile(l.Path, listener, func() (net.Listener, error) { return c.listenAt(l) }), l), nil
+		return c.openFile(l, listener)
 	}
 	if listener == nil {
 		var err error
@@ -179,34 +175,4 @@ func (c *Config) open(l ListenerConfig, inherited *inheritance) (*socket, error)
 		}
 	}
 	return newSocket(listener, l), nil
-}
-
-// listenAt opens the socket file of l.
-func (c *Config) listenAt(l ListenerConfig) (net.Listener, error) {
-	mode, _ := l.mode()      // both were
-	uid, gid, _ := l.owner() // checked
-	if info, err := os.Stat(c.Backends[0].Address); err == nil {
-		if mode == 0 { // connecting takes the right to write
-			mode = info.Mode().Perm()
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && l.Owner == "" && os.Getuid() == 0 {
-			uid, gid = int(st.Uid), int(st.Gid)
-		}
-	}
-	if mode == 0 {
-		mode = defaultMode
-	}
-	flag := "listeners in the configuration"
-	if l.Path == c.Listen {
-		flag = "-listen"
-	}
-	listener, err := listenAs(l.Path, mode, flag)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Lchown(l.Path, uid, gid); err != nil {
-		listener.Close()
-		return nil, err
-	}
-	return listener, nil
 }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// rights are the mode and the owner of a socket's file.
+type rights struct {
+	mode     os.FileMode // 0 leaves what it has
+	uid, gid int         // so does -1
+}
+
+// rights returns those of a file that is made for l now.
+func (c *Config) rights(l ListenerConfig) rights {
+	var r rights
+	r.mode, _ = l.mode()        // both were
+	r.uid, r.gid, _ = l.owner() // checked
+	if info, err := os.Stat(c.Backends[0].Address); err == nil {
+		if r.mode == 0 { // connecting takes the right to write
+			r.mode = info.Mode().Perm()
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && l.Owner == "" && os.Getuid() == 0 {
+			r.uid, r.gid = int(st.Uid), int(st.Gid)
+		}
+	}
+	if r.mode == 0 {
+		r.mode = defaultMode
+	}
+	return r
+}
+
+// newRights returns what a file that is there has to get when l takes the place of was:
+// what is said anew. Of a file that was there before us nothing was said.
+func (c *Config) newRights(was, l ListenerConfig) rights {
+	r := c.rights(l)
+	if l.Mode == was.Mode {
+		r.mode = 0
+	}
+	if l.Owner == was.Owner {
+		r.uid, r.gid = -1, -1
+		return r
+	}
+	if r.uid < 0 { // as if it were made now
+		r.uid = os.Geteuid()
+	}
+	if r.gid < 0 {
+		r.gid = os.Getegid()
+	}
+	return r
+}
+
+// openFile returns the socket of l, which has a file, at a listener that was inherited, or
+// a new one if that is nil.
+func (c *Config) openFile(l ListenerConfig, inherited net.Listener) (*socket, error) {
+	listen := func() (net.Listener, error) { return c.listenAt(l) }
+	if inherited == nil {
+		listener, err := listen()
+		if err != nil {
+			return nil, err
+		}
+		return newSocket(keepFile(l.Path, listener, listen), l), nil
+	}
+	f := keepFile(l.Path, inherited, listen)
+	if err := f.permit(c.newRights(ListenerConfig{}, l)); err != nil {
+		f.Close() // nobody was served
+		return nil, fmt.Errorf("the socket %s was open before: %w; run as root, or have its .socket unit say so: SocketMode=, SocketUser=, SocketGroup=", l.Path, err)
+	}
+	return newSocket(f, l), nil
+}
+
+// changeFile makes the file of s what c says of it. Who is connected stays so.
+func (c *Config) changeFile(s *socket, l ListenerConfig) error {
+	f, ok := s.Listener.(*socketFile)
+	if !ok {
+		return nil
+	}
+	f.renew(func() (net.Listener, error) { return c.listenAt(l) })
+	return f.permit(c.newRights(s.cfg, l))
+}
+
+// listenAt opens the socket file of l.
+func (c *Config) listenAt(l ListenerConfig) (net.Listener, error) {
+	r := c.rights(l)
+	flag := "listeners in the configuration"
+	if l.Path == c.Listen {
+		flag = "-listen"
+	}
+	listener, err := listenAs(l.Path, r.mode, flag)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Lchown(l.Path, r.uid, r.gid); err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return listener, nil
+}
+
+// renew has the file made by another function from now on.
+func (s *socketFile) renew(make func() (net.Listener, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.make = make
+}
+
+// permit gives the file other rights, if it still is the one that was made: if it is not,
+// that is for look.
+func (s *socketFile) permit(r rights) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// What is looked at is what is changed, whatever becomes of the path meanwhile.
+	fd, err := unix.Open(s.path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking at its file: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), s.path)
+	defer f.Close() // it was only looked at
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("looking at its file: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || s.file == nil || !os.SameFile(info, s.file) || info.Mode().Type() != os.ModeSocket {
+		return nil
+	}
+	return r.give(fmt.Sprintf("/proc/self/fd/%d", fd), rights{info.Mode().Perm(), int(st.Uid), int(st.Gid)})
+}
+
+// give gives the file at path, which has the rights now, those of r. In between nobody can
+// connect who may neither before nor after.
+func (r rights) give(path string, now rights) error {
+	if r.mode == 0 {
+		r.mode = now.mode
+	}
+	if r.uid < 0 {
+		r.uid = now.uid
+	}
+	if r.gid < 0 {
+		r.gid = now.gid
+	}
+	chmod := func(mode os.FileMode) error {
+		if mode == now.mode {
+			return nil
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			return fmt.Errorf("making its mode %04o, from %04o: %w", mode, now.mode, errors.Unwrap(err))
+		}
+		now.mode = mode
+		return nil
+	}
+	if r.uid != now.uid || r.gid != now.gid {
+		if err := chmod(now.mode & r.mode); err != nil {
+			return err
+		}
+		if err := os.Chown(path, r.uid, r.gid); err != nil {
+			return fmt.Errorf("making its owner %d:%d, from %d:%d: %w", r.uid, r.gid, now.uid, now.gid, errors.Unwrap(err))
+		}
+	}
+	return chmod(r.mode)
+}
