@@ -171,25 +171,26 @@ func (p *proxy) openNew(cfg *Config) ([]*socket, error) {
 // replaceSockets serves those that were opened, has the others work by cfg, and closes
 // those that cfg has no more. Who is connected there is told so with the next call.
 func (p *proxy) replaceSockets(cfg *Config, opened []*socket) {
-	var sockets []*socket
-	for _, s := range append(p.sockets, opened...) {
-		i := slices.IndexFunc(cfg.allSockets(), func(l ListenerConfig) bool { return l.Path == s.path })
-		if i < 0 {
-			s.access.Store(nil)
-			_ = s.Close() // what is connected stays
-			s.endSilent()
-			unstoreSocket(s.path)
-			continue
-		}
-		l := cfg.allSockets()[i]
+	there := append(p.sockets, opened...)
+	p.sockets = nil
+	for _, l := range cfg.allSockets() { // in this order: the main one first
+		i := slices.IndexFunc(there, func(s *socket) bool { return s.path == l.Path })
+		s := there[i] // openNew has seen to that
 		if err := cfg.changeFile(s, l); err != nil {
 			klog.ErrorS(err, "A socket's file keeps the mode and owner that it has; change them by hand, or restart criproxy as root", "socket", s.path)
 			l.Mode, l.Owner = s.cfg.Mode, s.cfg.Owner // the next reload tries again
 		}
 		s.configure(l)
-		sockets = append(sockets, s)
+		p.sockets = append(p.sockets, s)
 	}
-	p.sockets = sockets
+	for _, s := range there {
+		if !slices.Contains(p.sockets, s) {
+			s.access.Store(nil)
+			_ = s.Close() // what is connected stays
+			s.endSilent()
+			unstoreSocket(s.path)
+		}
+	}
 	p.show()
 	for _, s := range opened {
 		p.serve(s)

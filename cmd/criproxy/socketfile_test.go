@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -120,6 +121,36 @@ func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
 		return err == nil
 	})
 	p.end()
+}
+
+// When the main socket moves with a reload, what is said of it is about the new one: it is
+// there that kubelet is to connect.
+func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
+	p := newProcess(t)
+	was, second, run := p.front, filepath.Join(p.dir, "second.sock"), filepath.Join(p.dir, "run")
+	more := fmt.Sprintf("admin: %s\nlisteners: [{path: %s}]\n", besideListen(was), second)
+	p.write(more)
+	cmd := p.launch()
+	require.NoError(t, os.Mkdir(run, 0o755))
+	moved := filepath.Join(run, "moved.sock")
+	p.front = moved
+	p.write(more)
+	p.front = was // where the admin socket stays
+	eventually(t, "it is reloaded", func() bool { _, r := p.status(); return r.Config.Reloads > 0 })
+	_, r := p.status()
+	var paths []string
+	for _, l := range r.Listeners {
+		paths = append(paths, l.Path)
+	}
+	assert.Equal(t, []string{moved, second}, paths)
+	ready := func() bool { _, r := p.status(); return r.Ready }
+	require.True(t, ready())
+	require.NoError(t, os.RemoveAll(run))
+	eventually(t, "it is noticed that nobody can connect there", func() bool { return !ready() })
+	require.NoError(t, os.Mkdir(run, 0o755))
+	eventually(t, "it is made anew", ready)
+	p.end()
+	assert.NoError(t, cmd.Wait())
 }
 
 // systemd passes the sockets of a .socket unit first, and then those that were stored: if the
