@@ -87,11 +87,13 @@ func (in *inheritance) take(path string) net.Listener {
 	return l
 }
 
-// closeRest closes the sockets that nobody took.
+// closeRest closes the sockets that nobody took. systemd has to let go of them, too: while it
+// keeps one, who connects there waits for an answer for good.
 func (in *inheritance) closeRest() {
 	for path, l := range in.listeners {
 		klog.InfoS("A socket that was passed in is closed: no listener of the configuration has this path; ListenStream= of the .socket unit and listen should be the same", "socket", path)
 		_ = l.Close() // nobody has connected
+		unstoreSocket(path)
 	}
 }
 

@@ -180,3 +180,20 @@ func TestOfTwoSocketsFromSystemdForOnePathTheStoredOneIsServed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, accepted.Close())
 }
+
+// After a restart with another path of listen, systemd gives us the socket of the old one. While
+// it kept that, clients of the old path would connect, and wait for an answer for good.
+func TestASocketThatNobodyWantsAnyMoreLeavesTheStoreOfSystemd(t *testing.T) {
+	dir := socketDir(t)
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	require.NoError(t, err)
+	defer systemd.Close() // nothing is left to be read
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "notify"))
+	path := filepath.Join(dir, "old.sock")
+	inheritedAt(t, path, 0o600).closeRest()
+	require.NoError(t, systemd.SetReadDeadline(time.Now().Add(patience)))
+	text := make([]byte, 4096)
+	n, err := systemd.Read(text)
+	require.NoError(t, err, "systemd is told nothing")
+	assert.Equal(t, "FDSTOREREMOVE=1\nFDNAME="+storeName(path), string(text[:n]))
+}
