@@ -36,8 +36,8 @@ func program() (string, error) {
 func (p *proxy) handOver(ctx context.Context) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
-	if p.stopped {
-		return errStopped
+	if err := p.changeable(); err != nil {
+		return err
 	}
 	for _, b := range p.backends() {
 		if b.known != nil {

@@ -219,8 +219,8 @@ func (p *proxy) backends() []*backend { return p.now.Load().backends }
 func (p *proxy) reload(cfg *Config) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
-	if p.stopped {
-		return errStopped
+	if err := p.changeable(); err != nil {
+		return err
 	}
 	old := p.now.Load()
 	for _, b := range old.backends {
@@ -293,8 +293,23 @@ func (p *proxy) replaceBackends(old, s *setup) {
 	})
 }
 
-// errStopped is the error of what is asked of a proxy that ends.
-var errStopped = errors.New("this process is stopping")
+// What is asked too late, or too early, of a proxy.
+var (
+	errStopped   = errors.New("this process is stopping")
+	errNotServes = errors.New("this process does not serve yet; try again when it does")
+)
+
+// changeable returns why nothing can be reloaded or handed over, nil if it can.
+// p.reloading is held.
+func (p *proxy) changeable() error {
+	switch {
+	case p.stopped:
+		return errStopped
+	case p.running == nil:
+		return errNotServes
+	}
+	return nil
+}
 
 // retireTime bounds how long a runtime that is no longer in the configuration is
 // kept for calls that began before.

@@ -65,12 +65,14 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	defer stop()
 	r := newReloader(f, p)
 	p.reloader.Store(r)
-	watchers.Go(func() { contain.Keep(watching, "reloading", func() { r.watch(watching, hup) }) })
-	watchers.Go(func() { contain.Keep(watching, "handing over", func() { p.watchHandover(watching, usr2) }) })
 	klog.InfoS("Serving", "socket", cfg.Listen, "admin", cfg.Admin, "backends", len(cfg.Backends), "version", version)
 	p.onServing = func() {
 		notifyReady(cfg)
 		inherited.serving()
+		// Not before: there would be nothing to reload or to hand over. Signals wait, and so
+		// does a file that has changed.
+		watchers.Go(func() { contain.Keep(watching, "reloading", func() { r.watch(watching, hup) }) })
+		watchers.Go(func() { contain.Keep(watching, "handing over", func() { p.watchHandover(watching, usr2) }) })
 	}
 	return p.run(ctx, nil)
 }
