@@ -120,7 +120,8 @@ func (m *memory) learn(method string, n int64) {
 	}
 }
 
-// hold is what one call has taken. It is given back when nobody shares it any more.
+// hold is what one call has taken. It is given back once, when nobody shares it any more.
+// grpc-proxy's goroutines outlive the call: what they take after that is given back at once.
 type hold struct {
 	memory *memory
 	peer   *peerInfo // who has it on their account
@@ -132,6 +133,7 @@ type hold struct {
 	promised int64 // of n, for replies: what was expected, and more as lists came
 	came     int64 // of lists that runtimes stream
 	shares   int   // who may need it: the call, and frames that are not on the wire yet
+	over     bool  // all was given back, and n and owed stay zero
 }
 
 type holdKey struct{}
@@ -156,8 +158,17 @@ func (h *hold) take(ctx context.Context, n int64) error {
 	h.memory.taken.Add(n)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.over {
+		h.release(n)
+		return h.ended()
+	}
 	h.n += n
 	return nil
+}
+
+// ended is the error of who asks for memory when the call is over.
+func (h *hold) ended() error {
+	return status.Errorf(codes.Canceled, "criproxy: %s: the call has ended", h.method)
 }
 
 // refuse is the error of a call for which there is no room.
@@ -174,6 +185,9 @@ func (h *hold) note(n int64) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.over {
+		return // nobody gets it
+	}
 	if !h.try(n) {
 		h.peer.debt.add(n)
 		h.owed += n
@@ -188,6 +202,9 @@ func (h *hold) note(n int64) {
 func (h *hold) keeps(n int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.over {
+		return h.ended()
+	}
 	h.came += n
 	more := h.came - h.promised
 	if more <= 0 {
@@ -247,8 +264,11 @@ func (h *hold) give(n int64) {
 		return
 	}
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
+		return // with all the rest
+	}
 	h.n -= n
-	h.mu.Unlock()
 	h.release(n)
 }
 
@@ -272,6 +292,7 @@ func (h *hold) done() {
 	if h.shares--; h.shares > 0 {
 		return
 	}
+	h.over = true
 	if h.n > 0 {
 		h.release(h.n)
 		h.n = 0
