@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
@@ -17,17 +18,31 @@ type Difference struct {
 	Method  [2]string      `json:"-"` // client's and backend's, if they are not the same
 	Request []codec.Change `json:"-"`
 	Reply   []codec.Change `json:"-"`
+	Status  [2]string      `json:"-"` // backend's and client's, if they are not the same
+	Gaps    []Gap          `json:"-"` // what may be different, too
 }
 
+// A Gap says why messages could not be compared, and how they can be.
+type Gap struct {
+	Way string // "request" or "reply"; empty: all of the call
+	Why string
+}
+
+const enlarge = "record with a larger -flight-recorder"
+
 // Diff compares the legs of a call: each backend's request with the client's, and
-// the client's replies with those of the backends. order is that of the backends in a
-// merged reply.
+// the client's replies and status with those of the backends. order is that of the
+// backends in a merged reply.
 func (p *Printer) Diff(c *Call, order []string) []Difference {
 	client := c.Client()
 	if client == nil {
 		return nil
 	}
+	if c.Partial {
+		return []Difference{{Gaps: []Gap{{Why: "the beginning of the call was not kept; " + enlarge}}}}
+	}
 	var all []Difference
+	told := false // by the status
 	legs := slices.Clone(c.Legs[1:])
 	slices.SortStableFunc(legs, func(a, b *Leg) int { return slices.Index(order, a.Backend) - slices.Index(order, b.Backend) })
 	in, out := messageOf(p.Schema, client.Method, true), messageOf(p.Schema, client.Method, false)
@@ -36,52 +51,135 @@ func (p *Printer) Diff(c *Call, order []string) []Difference {
 		if l.Method != client.Method {
 			d.Method = [2]string{client.Method, l.Method}
 		}
-		for i := range min(len(client.Requests.Kept), len(l.Requests.Kept)) {
-			d.Request = append(d.Request, p.compare(in, client.Requests.Kept[i], l.Requests.Kept[i])...)
+		if was, is := l.status(), client.status(); was != is && l.answered(client) {
+			d.Status = [2]string{was, is}
+			told = told || client.Code != codes.OK && client.Replies.Count == 0
 		}
+		request := comparison{p: p, md: in}
+		request.inPairs(client.Requests, l.Requests)
+		d.Request, d.Gaps = request.changes, request.gaps("request")
 		all = append(all, d)
 	}
-	reply := p.diffReplies(out, client, legs)
+	reply := comparison{p: p, md: out}
+	if !told {
+		reply.replies(client, legs)
+	}
 	if len(legs) == 1 {
-		all[0].Reply = reply
-	} else if len(reply) > 0 {
-		all = append(all, Difference{Reply: reply})
+		all[0].Reply, all[0].Gaps = reply.changes, append(all[0].Gaps, reply.gaps("reply")...)
+	} else {
+		all = append(all, Difference{Reply: reply.changes, Gaps: reply.gaps("reply")})
 	}
 	return slices.DeleteFunc(all, func(d Difference) bool {
-		return d.Method[0] == "" && len(d.Request) == 0 && len(d.Reply) == 0
+		return d.Method[0] == "" && d.Status[1] == "" && len(d.Request)+len(d.Reply)+len(d.Gaps) == 0
 	})
 }
 
-// diffReplies compares message by message if there was one backend, and otherwise
-// all of the backends' together, as a merged list is.
-func (p *Printer) diffReplies(md protoreflect.MessageDescriptor, client *Leg, legs []*Leg) []codec.Change {
-	if len(legs) == 0 {
-		return nil
+// answered reports whether how a backend's leg ended is told to the client. When the client
+// has gone, nobody waits for the end; and of what was asked besides, as lists are for events,
+// it counts that it failed.
+func (l *Leg) answered(client *Leg) bool {
+	if !client.Ended || !l.Ended && client.Code == codes.Canceled {
+		return false
 	}
-	if len(legs) == 1 {
-		var changes []codec.Change
-		for i := range min(len(legs[0].Replies.Kept), len(client.Replies.Kept)) {
-			changes = append(changes, p.compare(md, legs[0].Replies.Kept[i], client.Replies.Kept[i])...)
-		}
-		return changes
+	return ShortMethod(l.Method) == ShortMethod(client.Method) || !l.Ended || l.Code != codes.OK
+}
+
+// status is how a leg ended, in words.
+func (l *Leg) status() string {
+	switch {
+	case !l.Ended:
+		return "under way"
+	case l.Message == "":
+		return l.Code.String()
 	}
-	join := func(legs ...*Leg) (whole Message) {
-		for _, l := range legs {
-			for _, m := range l.Replies.Kept {
-				whole.Payload = append(whole.Payload, m.Payload...)
-				whole.Truncated = whole.Truncated || m.Truncated
+	return l.Code.String() + ": " + l.Message
+}
+
+// A comparison is one of messages as they came with messages as they went on.
+type comparison struct {
+	p       *Printer
+	md      protoreflect.MessageDescriptor
+	changes []codec.Change
+	why     []string // something could not be compared
+}
+
+func (c *comparison) gaps(way string) (all []Gap) {
+	for _, why := range c.why {
+		all = append(all, Gap{way, why})
+	}
+	return all
+}
+
+func (c *comparison) cannot(why string) {
+	if !slices.Contains(c.why, why) {
+		c.why = append(c.why, why)
+	}
+}
+
+// whole reports whether all messages are there, and notes if they are not.
+func (c *comparison) whole(ms Messages) bool {
+	if len(ms.Kept) < ms.Count {
+		c.cannot(fmt.Sprintf("of %d messages only the first %d are looked at", ms.Count, len(ms.Kept)))
+		return false
+	}
+	return true
+}
+
+// replies compares message by message if as many went on as came, and otherwise all of them
+// together, as lists are merged.
+func (c *comparison) replies(client *Leg, legs []*Leg) {
+	var came Messages // of all backends
+	for _, l := range legs {
+		came.Kept = append(came.Kept, l.Replies.Kept...)
+		came.Count += l.Replies.Count
+	}
+	went := client.Replies
+	switch {
+	case len(legs) == 0:
+	case len(legs) == 1 && (came.Count == went.Count || came.Count != 1 && went.Count != 1):
+		c.inPairs(came, went)
+	case c.whole(came) && c.whole(went):
+		c.add(came.Kept, went.Kept)
+	}
+}
+
+func (c *comparison) inPairs(came, went Messages) {
+	if came.Count != went.Count {
+		c.cannot(fmt.Sprintf("%d messages came, and %d went on", came.Count, went.Count))
+	} else {
+		c.whole(came)
+	}
+	for i := range min(len(came.Kept), len(went.Kept)) {
+		c.add(came.Kept[i:i+1], went.Kept[i:i+1])
+	}
+}
+
+// add compares what some messages have together. Of what was not recorded nobody knows
+// whether it is the same.
+func (c *comparison) add(came, went []Message) {
+	comparable := true
+	join := func(ms []Message) (whole []byte) {
+		for _, m := range ms {
+			if m.Truncated {
+				comparable = false
+				c.cannot(m.lost())
 			}
+			whole = append(whole, m.Payload...)
 		}
 		return whole
 	}
-	return p.compare(md, join(legs...), join(client))
+	before, after := join(came), join(went)
+	if comparable && !bytes.Equal(before, after) {
+		c.changes = append(c.changes, c.p.Text.Diff(c.md, before, after)...)
+	}
 }
 
-func (p *Printer) compare(md protoreflect.MessageDescriptor, before, after Message) []codec.Change {
-	if bytes.Equal(before.Payload, after.Payload) || before.Truncated || after.Truncated {
-		return nil
+// lost says why not all of a message was recorded.
+func (m Message) lost() string {
+	if m.Redacted && len(m.Payload) == 0 {
+		return "a message that cannot be read was left out, for it may hold secrets; record with -unsafe-raw"
 	}
-	return p.Text.Diff(md, before.Payload, after.Payload)
+	return "not all of a message was kept; " + enlarge
 }
 
 // PrintDiff prints a call and what the proxy changed on its way.
@@ -106,6 +204,13 @@ func (p *Printer) PrintDiff(c *Call, order []string) {
 			}
 			b = p.change(append(b, '\n'), ch.Before, ch.After)
 		}
+		if d.Status[1] != "" {
+			b = fmt.Appendf(b, "    < status, from %s\n", d.Backend)
+			b = p.change(b, Tame(d.Status[0]), Tame(d.Status[1]))
+		}
+		for _, g := range d.Gaps {
+			b = fmt.Appendf(b, "    %s\n", p.colour(dim, g.text(d.Backend)))
+		}
 	}
 	if len(diffs) == 0 {
 		why := "passed as it is"
@@ -118,6 +223,21 @@ func (p *Printer) PrintDiff(c *Call, order []string) {
 		b = fmt.Appendf(b, "    %s\n", p.colour(dim, why))
 	}
 	p.write(b)
+}
+
+// text is a gap on one line.
+func (g Gap) text(backend string) string {
+	what := "not compared"
+	switch g.Way {
+	case "request":
+		what = "> " + what + ", to " + backend
+	case "reply":
+		what = "< " + what
+		if backend != "" {
+			what += ", from " + backend
+		}
+	}
+	return what + ": " + g.Why
 }
 
 func (p *Printer) change(b []byte, before, after string) []byte {

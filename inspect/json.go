@@ -28,6 +28,7 @@ type callJSON struct {
 	Requests []json.RawMessage `json:"requests,omitempty"`
 	Replies  []json.RawMessage `json:"replies,omitempty"`
 	Changes  []changeJSON      `json:"changes,omitempty"`
+	Gaps     []gapJSON         `json:"not_compared,omitempty"`
 }
 
 type clientJSON struct {
@@ -38,10 +39,16 @@ type clientJSON struct {
 
 type changeJSON struct {
 	Backend string `json:"backend,omitempty"`
-	Way     string `json:"way"` // "request" or "reply"
+	Way     string `json:"way"` // "request", "reply", "method" or "status"
 	Path    string `json:"path"`
 	Before  string `json:"before,omitempty"`
 	After   string `json:"after,omitempty"`
+}
+
+type gapJSON struct {
+	Backend string `json:"backend,omitempty"`
+	Way     string `json:"way,omitempty"` // "request" or "reply"
+	Why     string `json:"why"`
 }
 
 // JSON prints a call as one line of JSON; with full, its messages as well, decoded.
@@ -72,6 +79,12 @@ func (p *Printer) JSONDiff(c *Call, order []string) {
 		}
 		add("request", d.Request)
 		add("reply", d.Reply)
+		if d.Status[1] != "" {
+			j.Changes = append(j.Changes, changeJSON{d.Backend, "status", "", d.Status[0], d.Status[1]})
+		}
+		for _, g := range d.Gaps {
+			j.Gaps = append(j.Gaps, gapJSON{d.Backend, g.Way, g.Why})
+		}
 	}
 	p.json(j)
 }
