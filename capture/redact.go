@@ -20,9 +20,10 @@ type methodPlan struct{ request, reply *secretNode }
 
 // secretNode is what is secret in one type of message. Nil is: nothing.
 type secretNode struct {
-	fields map[protowire.Number]*secretField
-	low    []*secretField // the same, for numbers that are small
-	all    bool           // all of it is secret, known to the schema or not
+	fields  map[protowire.Number]*secretField
+	low     []*secretField // the same, for numbers that are small
+	all     bool           // all of it is secret, known to the schema or not
+	unknown bool           // what the schema does not know is: a field beside it is a secret
 }
 
 type secretField struct {
@@ -148,7 +149,7 @@ func (c *redactCompiler) node(md protoreflect.MessageDescriptor, all bool) *secr
 	if n := c.nodes[key]; n != nil {
 		return n
 	}
-	n := &secretNode{fields: map[protowire.Number]*secretField{}, all: all}
+	n := &secretNode{fields: map[protowire.Number]*secretField{}, all: all, unknown: all || c.secrets.Text().HidesUnknown(md)}
 	c.nodes[key] = n // messages may contain themselves
 	for i := range md.Fields().Len() {
 		fd := md.Fields().Get(i)
@@ -250,7 +251,7 @@ func (w *redactWalk) message(n *secretNode, b []byte, depth int) bool {
 			if !w.message(f.into, body, depth+1) {
 				return false
 			}
-		} else if f == nil && n.all || f != nil && (f.secret || f.into != nil && f.into.all) {
+		} else if f == nil && n.unknown || f != nil && (f.secret || f.into != nil && f.into.all) {
 			w.number(num, typ, b[:m])
 		}
 		b = b[m:]
@@ -269,7 +270,7 @@ func (w *redactWalk) cutOff(b []byte) bool {
 func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, whole bool, depth int) bool {
 	switch {
 	case f == nil:
-		if n.all {
+		if n.unknown {
 			w.fill(body)
 		}
 	case f.entry != nil:

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/capture"
@@ -47,6 +48,27 @@ func TestSecretsAreOverwrittenInEqualLength(t *testing.T) {
 		assert.NotContains(t, string(b), "planted")
 		assert.Equal(t, c.want, string(codec.Text{Unsafe: true}.Append(nil, muxtest.Message(c.message), b)))
 	}
+}
+
+// A newer version of a message with secrets may have more of them. What else a newer API
+// brings is what somebody wants to see.
+func TestWhatNobodyKnowsIsSecretBesideSecretsAlone(t *testing.T) {
+	newer := func(text, inside string) []byte {
+		book := append(muxtest.Frame(t, "Book", `id: "7f"`).Bytes(), "\xba\x06\x07"+inside+"\xc0\x06\x2a"...) // fields 103 and 104
+		b := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), book)
+		return protowire.AppendString(protowire.AppendTag(b, 77, protowire.BytesType), text)
+	}
+	b := newer("new-one", "planted")
+	assert.NotContains(t, string(secrets.Text().Append(nil, muxtest.Message("PutRequest"), b)), "planted", "as it is printed")
+	_, ok := redactor.Request(muxtest.Method("Put"), b)
+	require.True(t, ok)
+	want := bytes.Replace(newer("new-one", "*******"), []byte{0xc0, 6, 42}, []byte{0xc0, 6, 0}, 1)
+	assert.Equal(t, want, b)
+
+	b = []byte("\x0a\x07new-one")
+	_, ok = redactor.Request("/library.v1.Library/NewOne", b)
+	require.True(t, ok)
+	assert.Equal(t, "\x0a\x07new-one", string(b), "a method that nobody knows")
 }
 
 func TestARecordingHasNoSecretsUnlessAskedFor(t *testing.T) {

@@ -61,6 +61,11 @@ func (t Text) message(dst []byte, md protoreflect.MessageDescriptor, src []byte,
 		if md != nil {
 			fd = md.Fields().ByNumber(num)
 		}
+		if fd == nil && t.HidesUnknown(md) {
+			dst = append(strconv.AppendInt(dst, int64(num), 10), ": "+Redacted...)
+			src = src[n+m:]
+			continue
+		}
 		dst = t.field(dst, fd, num, typ, src[n:n+m], depth)
 		src = src[n+m:]
 	}
@@ -84,6 +89,20 @@ func (t Text) field(dst []byte, fd protoreflect.FieldDescriptor, num protowire.N
 // isSecret reports whether the content of fd must not be shown.
 func (t Text) isSecret(fd protoreflect.FieldDescriptor) bool {
 	return !t.Unsafe && (MarkedSecret(fd) || t.Secret != nil && t.Secret(fd))
+}
+
+// HidesUnknown reports whether fields of md that the schema does not know must not be shown:
+// where a field is secret, as in a message with credentials, a newer one most likely is.
+func (t Text) HidesUnknown(md protoreflect.MessageDescriptor) bool {
+	if md == nil || t.Unsafe {
+		return false
+	}
+	for i := range md.Fields().Len() {
+		if fd := md.Fields().Get(i); !fd.IsMap() && t.isSecret(fd) {
+			return true
+		}
+	}
+	return false
 }
 
 // MarkedSecret reports whether the schema marks fd with debug_redact. Go's

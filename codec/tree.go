@@ -46,8 +46,11 @@ func (t Text) node(nodes []*Node, md protoreflect.MessageDescriptor, f *rawField
 	fd := known(md, f.num, f.typ)
 	if fd == nil {
 		if md != nil {
-			if named := md.Fields().ByNumber(f.num); named != nil && t.isSecret(named) {
+			switch named := md.Fields().ByNumber(f.num); {
+			case named != nil && t.isSecret(named):
 				return append(nodes, &Node{Name: string(named.Name()), Field: named, Text: Redacted})
+			case named == nil && t.HidesUnknown(md):
+				return append(nodes, &Node{Name: strconv.Itoa(int(f.num)), List: true, Text: Redacted})
 			}
 		}
 		return append(nodes, t.unknownNode(f, depth))

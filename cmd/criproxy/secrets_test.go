@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
@@ -42,10 +43,9 @@ func plant(t *testing.T, cc grpc.ClientConnInterface, name string) {
 	rt, img := runtimeapi.NewRuntimeServiceClient(cc), runtimeapi.NewImageServiceClient(cc)
 	annotations := map[string]string{"kubectl.kubernetes.io/last-applied-configuration": planted, "harmless": "harmless-annotation"}
 	pod := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name}, Annotations: annotations}
-	_, err := img.PullImage(ctx, &runtimeapi.PullImageRequest{
-		Image: &runtimeapi.ImageSpec{Image: "nginx:1", Annotations: annotations}, SandboxConfig: pod,
-		Auth: &runtimeapi.AuthConfig{Username: planted, Password: planted, Auth: planted, IdentityToken: planted, RegistryToken: planted, ServerAddress: "https://harmless"},
-	})
+	auth := &runtimeapi.AuthConfig{Username: planted, Password: planted, Auth: planted, IdentityToken: planted, RegistryToken: planted, ServerAddress: "https://harmless"}
+	auth.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 77, protowire.BytesType), planted)) // as a newer kubelet may have
+	_, err := img.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "nginx:1", Annotations: annotations}, SandboxConfig: pod, Auth: auth})
 	require.NoError(t, err)
 	sandbox, err := rt.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod})
 	require.NoError(t, err)
