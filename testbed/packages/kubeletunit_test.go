@@ -78,8 +78,8 @@ func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
 			}
 			assert.Less(t, started("criproxy.service", "ActiveEnter"), started("kubelet.service", "ExecMainStart"))
 
-			pid := m.show("MainPID")
 			m.run("systemctl", "restart", "criproxy.service")
+			pid := m.show("MainPID")
 			m.run("systemctl", "kill", "--kill-who=main", "-s", "USR2", "criproxy.service")
 			m.eventually("it has handed over", func() bool { return m.show("MainPID") != pid })
 			pid = m.show("MainPID")
