@@ -65,7 +65,8 @@ func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
 	}
 }
 
-// settle reads a pending answer. A broken one is forgotten: what was known stays known.
+// settle reads a pending answer. A broken one is forgotten: what was known stays known, and
+// where that was nothing the list is not known to be empty.
 func (l *list) settle() {
 	if l.pending == nil {
 		return
@@ -78,6 +79,7 @@ func (l *list) settle() {
 	}
 	items, err := l.parse(bytes.Clone(answer.Bytes()))
 	if err != nil {
+		l.complete = len(l.items.ids) > 0
 		return
 	}
 	l.news = l.news || len(items.ids) != len(l.items.ids)

@@ -49,6 +49,22 @@ func TestAnOlderListTakesNothingAwayThatAClientWasTold(t *testing.T) {
 	assert.Empty(t, l.items.ids, "a newer one does")
 }
 
+func TestABrokenListIsNotAnEmptyOne(t *testing.T) {
+	l := shopList(t)
+	l.memory = nothing()
+	broken := func() {
+		l.observe(l.begin(), time.Now(), codec.NewFrame([]byte("\x0a\x7f")))
+		l.settle()
+	}
+	broken()
+	assert.False(t, l.complete)
+	l.observe(l.begin(), time.Now(), shuffled(1))
+	l.settle()
+	broken()
+	assert.True(t, l.complete, "what was known stays known")
+	assert.Len(t, l.items.ids, 1)
+}
+
 func TestATimeToComeIsLongAgo(t *testing.T) {
 	assert.True(t, older(time.Now().Add(time.Hour), time.Minute), "the clock was set back")
 	assert.True(t, older(time.Now().Add(-time.Hour), time.Minute))
