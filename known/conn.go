@@ -291,14 +291,13 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(epoch, cancel)
-	context.AfterFunc(ctx, func() { stop() }) // also of a stream that nobody reads to its end
+	context.AfterFunc(ctx, func() { stop() }) // however it ends; nobody need read it to its end
 	cs, err := c.next.NewStream(ctx, desc, name, opts...)
 	if err != nil {
-		stop()
 		cancel()
 		return nil, c.judge(epoch, err)
 	}
-	return &guardedStream{ClientStream: cs, conn: c, epoch: epoch, end: func() { stop(); cancel() }}, nil
+	return &guardedStream{ClientStream: cs, conn: c, epoch: epoch, end: cancel}, nil
 }
 
 // guardedStream is a stream that ends when its backend goes down.

@@ -46,10 +46,7 @@ func (l *list) unfiltered(request []byte) bool {
 		}
 	}
 	// Nor is there any other, which a backend may know though we do not.
-	if l.unary != nil {
-		return isEmpty(l.unary.Input, request)
-	}
-	return isEmpty(l.stream.Input, request)
+	return isEmpty(l.anyMethod().Input, request)
 }
 
 // isEmpty reports whether there is nothing in a message but empty strings and such messages.

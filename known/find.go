@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -42,11 +41,8 @@ func (c *Conn) MayHold(kind string) bool {
 // be. It returns when they are known, or cannot be.
 func (c *Conn) Refresh(ctx context.Context, kind string) {
 	for _, l := range c.lists {
-		if l.spec.Kind != kind {
-			continue
-		}
-		if answer, err := c.ask(ctx, l, l.anyMethod(), &codec.Frame{}, nil); err == nil {
-			answer.Free()
+		if l.spec.Kind == kind {
+			c.renew(ctx, l)
 		}
 	}
 }
@@ -104,11 +100,8 @@ func (f *Finder) Renew(ctx context.Context) {
 	f.conn.mu.Lock()
 	due := f.conn.state.Up && f.list.dirty()
 	f.conn.mu.Unlock()
-	if !due {
-		return
-	}
-	if answer, err := f.conn.ask(ctx, f.list, f.list.anyMethod(), &codec.Frame{}, nil); err == nil {
-		answer.Free()
+	if due {
+		f.conn.renew(ctx, f.list)
 	}
 }
 

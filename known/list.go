@@ -27,7 +27,7 @@ func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Fr
 		return answer, nil
 	}
 	c.mu.Lock()
-	asIs := ended(ctx) || isTheCallsOwn(err) && c.state.Up || c.state.Up && (c.cfg.Policy != LastKnown || !l.complete)
+	asIs := ended(ctx) || c.state.Up && (isTheCallsOwn(err) || c.cfg.Policy != LastKnown || !l.complete)
 	c.mu.Unlock()
 	if asIs {
 		return nil, err
@@ -106,6 +106,13 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 	return answer, nil
 }
 
+// renew asks the backend for all of a list, for what is known of it.
+func (c *Conn) renew(ctx context.Context, l *list) {
+	if answer, err := c.ask(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil); err == nil {
+		answer.Free()
+	}
+}
+
 // withBudget returns a context that ends when a list has taken too long. The
 // backend does not see it as a deadline, so that it is not the one who says so.
 func (c *Conn) withBudget(ctx context.Context) (context.Context, context.CancelCauseFunc) {
@@ -167,7 +174,7 @@ func (c *Conn) remembered(ctx context.Context, l *list, request *codec.Frame, er
 		defer timeout.Stop()
 		select {
 		case <-c.seen:
-			return c.list(ctx, l, l.anyMethod(), request, opts)
+			return c.list(ctx, l, l.anyMethod().Name, request, opts)
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
 		case <-timeout.C:
@@ -208,11 +215,11 @@ func (c *Conn) mustBeSeen() time.Duration {
 	return 0
 }
 
-func (l *list) anyMethod() string {
+func (l *list) anyMethod() *codec.Method {
 	if l.unary != nil {
-		return l.unary.Name
+		return l.unary
 	}
-	return l.stream.Name
+	return l.stream
 }
 
 // listStream is a list that a client wants in several messages. It is received

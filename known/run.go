@@ -76,9 +76,7 @@ func (c *Conn) refresh(ctx context.Context) {
 		due := l.spec.Every > 0 && (!l.complete || l.dirty() || older(l.at, l.spec.Every))
 		c.mu.Unlock()
 		if due {
-			if answer, err := c.ask(ctx, l, l.anyMethod(), &codec.Frame{}, nil); err == nil {
-				answer.Free()
-			}
+			c.renew(ctx, l)
 		}
 		if !c.State().Up || ctx.Err() != nil {
 			return
@@ -126,7 +124,7 @@ func (c *Conn) comeUp(ctx context.Context) bool {
 		seq, at := l.begin(), time.Now()
 		c.mu.Unlock()
 		within, cancel := c.withBudget(ctx)
-		answer, err := c.fetch(within, l, l.anyMethod(), &codec.Frame{}, nil)
+		answer, err := c.fetch(within, l, l.anyMethod().Name, &codec.Frame{}, nil)
 		cancel(nil)
 		if err != nil {
 			c.stillDown(err)
@@ -184,16 +182,12 @@ func (c *Conn) sawIt() {
 // seeLocked is sawIt, c.mu being held. One gate that is known is enough: those that are not
 // are Unavailable while the backend is down, and not empty.
 func (c *Conn) seeLocked() {
-	gates := 0
+	gated, known := false, false
 	for _, l := range c.lists {
-		if l.spec.Gate {
-			gates++
-		}
-		if l.spec.Gate && l.complete {
-			c.setSeen()
-		}
+		gated = gated || l.spec.Gate
+		known = known || l.spec.Gate && l.complete
 	}
-	if gates == 0 {
+	if known || !gated {
 		c.setSeen()
 	}
 }
