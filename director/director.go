@@ -71,7 +71,7 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 	case one:
 		answer, err = t.unicast(ctx, m, to.backend, request, opts)
 	case all:
-		answer, err = t.fanout(ctx, m, request, opts)
+		answer, err = t.fanout(ctx, m, to.among, request, opts)
 	case firstOf:
 		answer, err = t.firstOf(ctx, m, request, opts)
 	case nobody:

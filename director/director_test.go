@@ -3,6 +3,7 @@ package director_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -152,6 +153,30 @@ func TestAListMergesInBackendOrder(t *testing.T) {
 		books {id: "gamma.io__9" quotes {id: "gamma.io__8"}}`, got)
 }
 
+// asked asserts that a list is asked for as want says; an empty field is none.
+func asked(t *testing.T, want string, h muxtest.Handler) muxtest.Handler {
+	return func(method string, stream grpc.ServerStream) error {
+		return h(method, &asking{stream, func(request *codec.Frame) {
+			assert.Equal(t, want, strings.TrimSpace(strings.ReplaceAll(muxtest.Text("ListRequest", request), `book_id: ""`, "")))
+		}})
+	}
+}
+
+// asking shows each request of a stream.
+type asking struct {
+	grpc.ServerStream
+	show func(*codec.Frame)
+}
+
+func (s *asking) RecvMsg(m any) error {
+	f := &codec.Frame{}
+	if err := s.ServerStream.RecvMsg(f); err != nil {
+		return err
+	}
+	s.show(f)
+	return codec.Deliver(m, f)
+}
+
 func TestAFilterNarrowsAListToItsOwner(t *testing.T) {
 	one := shelf(`books {id: "1"}`)
 	never := muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
@@ -164,9 +189,13 @@ func TestAFilterNarrowsAListToItsOwner(t *testing.T) {
 	}{
 		{`book_id: "1"`, `books {id: "1"}`, one, never},
 		{`book_id: "beta.io__1"`, `books {id: "beta.io__1"}`, never, one},
-		{`book_id: "omega.io__1"`, ``, never, never},
+		{`book_id: "omega.io__1"`, `books {id: "omega.io__1"}`, shelf(`books {id: "omega.io__1"}`), never}, // it may be a multiplexer itself
 		{`book_id: "beta.io__1" lender_id: "1"`, ``, never, never},
 		{`book_id: ""`, `books {id: "1"} books {id: "beta.io__1"}`, one, one},
+		{`book_id: "beta.io__"`, `books {id: "beta.io__1"}`, never, one},
+		{`book_id: "beta.i"`, `books {id: "1"} books {id: "beta.io__1"}`, asked(t, `book_id: "beta.i"`, one), asked(t, ``, one)},
+		{`book_id: "beta.io_" lender_id: "beta.io__7"`, `books {id: "beta.io__1"}`, never, asked(t, `lender_id: "7"`, one)},
+		{`book_id: "beta.i" lender_id: "1"`, `books {id: "1"}`, one, never},
 	} {
 		cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, c.primary, c.secondry)
 		got, err := call(t, cc, "List", "ListRequest", c.request)

@@ -19,16 +19,17 @@ import (
 
 // part is what one backend answered to a call that went to all.
 type part struct {
+	backend         int
 	reply           *codec.Frame
 	header, trailer metadata.MD
 	err             error
 }
 
-// fanout does a call on all backends at once, under the caller's deadline, and
+// fanout does a call on some backends at once, under the caller's deadline, and
 // joins what they answer in the order of the backends. If one fails the call
 // fails, with that backend's status: a list that is short of a backend's items
 // makes kubelet kill them.
-func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (t *table) fanout(ctx context.Context, m *method, among []int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	if m.pages != nil {
 		return t.page(ctx, m, request, opts)
 	}
@@ -36,11 +37,12 @@ func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opt
 	defer cancel()
 	request.Bytes() // in one piece before several goroutines read it
 
-	parts := make([]part, len(t.backends))
+	parts := make([]part, len(among))
 	ask := func(i int) {
 		p := &parts[i]
+		p.backend = among[i]
 		p.err = contain.Do(m.Name, func() (err error) {
-			p.reply, err = t.unicast(ctx, m, i, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
+			p.reply, err = t.unicast(ctx, m, p.backend, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
 			return err
 		})
 		if p.err != nil && m.merge == nil && !m.left(p.err) {
@@ -65,7 +67,7 @@ func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opt
 func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
 	all := make([]Part, len(parts))
 	for i, p := range parts {
-		all[i] = Part{Backend: t.backends[i], Reply: p.reply, Remembered: len(p.header[known.HeaderKey]) > 0, Err: p.err}
+		all[i] = Part{Backend: t.backends[p.backend], Reply: p.reply, Remembered: len(p.header[known.HeaderKey]) > 0, Err: p.err}
 	}
 	header, trailer := codec.MetadataOf(opts)
 	store(header, parts[0].header)
@@ -111,7 +113,7 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 		p := &parts[i]
 		switch {
 		case p.err == nil:
-			reply, err := m.settle(i, p.reply, taken)
+			reply, err := m.settle(p.backend, p.reply, taken)
 			if err != nil {
 				return nil, err
 			}

@@ -37,8 +37,8 @@ type merged struct {
 	left   int // backends that lack the method, where that is no failure
 }
 
-// merge opens the call on all backends.
-func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, request *codec.Frame, opts []grpc.CallOption) (source, error) {
+// merge opens the call on some backends.
+func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, among []int, request *codec.Frame, opts []grpc.CallOption) (source, error) {
 	s := &merged{
 		ctx:      ctx,
 		frames:   make(chan *codec.Frame),
@@ -52,8 +52,8 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		}
 		return false
 	})
-	for i, b := range t.backends {
-		cs, err := b.Conn.NewStream(ctx, desc, m.Name, opts...)
+	for _, i := range among {
+		cs, err := t.backends[i].Conn.NewStream(ctx, desc, m.Name, opts...)
 		if err != nil {
 			return nil, err // the caller's cancel ends those that are open
 		}

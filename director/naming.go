@@ -28,6 +28,9 @@ type naming struct {
 	kind    string
 	decides bool // such a name in a request decides where it goes
 	owner   func(ctx context.Context, front []byte) (backend int, v verdict)
+	// among is owner for a list: the backends that have what the name asks for, and with
+	// begins what begins so. Nil: it does not say.
+	among func(front []byte, begins bool) []int
 	// toBack and toFront append the translation of a name of the backend. They
 	// leave the empty name empty.
 	toBack  func(dst, front []byte, backend int) []byte
@@ -61,26 +64,49 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend) *naming
 		}
 	}
 	separator := []byte(sep)
+	read := func(front []byte) (int, verdict) {
+		at := bytes.Index(front, separator)
+		if at >= 0 {
+			if i, ok := index[string(front[:at])]; ok {
+				return i, decided
+			}
+		}
+		switch {
+		case !bareIsPrimarys || len(front) == 0:
+			return 0, silent
+		case at >= 0:
+			return 0, ownerless
+		default:
+			return 0, primarys
+		}
+	}
 	return &naming{
 		kind:    kind,
 		decides: true,
 		changes: changes,
-		owner: func(_ context.Context, front []byte) (int, verdict) {
-			if at := bytes.Index(front, separator); at >= 0 {
-				if i, ok := index[string(front[:at])]; ok {
-					return i, decided
-				}
-				if bareIsPrimarys {
-					return 0, ownerless
+		owner:   func(_ context.Context, front []byte) (int, verdict) { return read(front) },
+		among: func(front []byte, begins bool) []int {
+			i, v := read(front)
+			switch v {
+			case silent:
+				return nil
+			case decided:
+				return []int{i}
+			}
+			some := []int{0} // the primary says that it has none
+			for i, prefix := range prefixes {
+				if i > 0 && begins && strings.HasPrefix(prefix, string(front)) {
+					some = append(some, i)
 				}
 			}
-			if bareIsPrimarys && len(front) > 0 {
-				return 0, primarys
-			}
-			return 0, silent
+			return some
 		},
 		toBack: func(dst, front []byte, backend int) []byte {
-			return append(dst, bytes.TrimPrefix(front, []byte(prefixes[backend]))...)
+			prefix := prefixes[backend]
+			if bareIsPrimarys && len(front) < len(prefix) && strings.HasPrefix(prefix, string(front)) {
+				return dst // all names of the backend begin so
+			}
+			return append(dst, bytes.TrimPrefix(front, []byte(prefix))...)
 		},
 		toFront: func(dst, back []byte, backend int) []byte {
 			if len(back) == 0 {
@@ -137,6 +163,7 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 			}
 			return 0, silent
 		},
+		among: func([]byte, bool) []int { return nil },
 		toBack: func(dst, front []byte, backend int) []byte {
 			return translate(dst, front, toBack[backend])
 		},
@@ -173,6 +200,12 @@ func native(kind string, backends []Backend) *naming {
 				return 0, untold
 			}
 			return b, v
+		},
+		among: func(name []byte, _ bool) []int {
+			if b, v := holder(kind, name, backends); v == decided {
+				return []int{b}
+			}
+			return nil // each backend answers with what it has
 		},
 	}
 }

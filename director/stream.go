@@ -61,7 +61,7 @@ func (s *stream) connect(first *codec.Frame) (source, error) {
 	}
 	switch to.who {
 	case all:
-		return s.table.merge(s.ctx, s.cancel, s.method, s.desc, first, s.opts)
+		return s.table.merge(s.ctx, s.cancel, s.method, s.desc, to.among, first, s.opts)
 	case nobody:
 		return empty{}, nil
 	default:

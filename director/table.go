@@ -8,6 +8,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -20,9 +21,10 @@ type table struct {
 	classes    []*class           // :: rewrite.Class → what it is; 0 is none
 	versions   *versions
 	index      map[string]int // :: backend's name → its place
+	native     bool           // names say nothing about their backend
+	everyone   []int          // the places of all backends
 	maxMessage int
-	native     bool // names say nothing about their backend
-	newTo      int  // the backend of what is new and nobody's
+	newTo      int // the backend of what is new and nobody's
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of methods that are not the primary's alone
@@ -38,6 +40,7 @@ type method struct {
 	withhold       []withhold
 	choosers       []chooser
 	all            bool          // without an owner: every backend
+	begins         bool          // a name in its request asks for all that begin so
 	merge          Merge         // what makes one of their replies; nil: they are joined
 	winners        []winner      // of fields that joining would lose
 	pages          *pages        // without an owner: page by page through all
@@ -66,6 +69,7 @@ func compile(cfg Config) (*table, error) {
 		t.maxMessage = DefaultMaxMessage
 	}
 	for i, b := range cfg.Backends {
+		t.everyone = append(t.everyone, i)
 		if b.Name != "" {
 			t.index[b.Name] = i
 		}
@@ -192,6 +196,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		all:         form.All != "",
 		skipMissing: form.Missing == "skip",
 		notFound:    form.Mismatch == "not-found",
+		begins:      filtersByBeginning(cfg.Profile, desc),
 	}
 	for _, c := range form.Choose {
 		chooser, err := t.compileChooser(c, desc, byName)
@@ -250,6 +255,18 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 	}
 	return m, nil
 }
+
+// filtersByBeginning reports whether names in the request of a list may be cut short.
+func filtersByBeginning(p *Profile, desc *codec.Method) bool {
+	return slices.ContainsFunc(p.Known.Lists, func(l known.List) bool {
+		name := shortName(desc.Name)
+		return (name == l.List || name == l.Stream) && slices.ContainsFunc(l.Filters, func(f known.Filter) bool { return f.Match == byBeginning })
+	})
+}
+
+// byBeginning is how a filter of a list compares where it may be cut short, in the words of
+// [known.Filter].
+const byBeginning = "prefix"
 
 func (t *table) backEdit(backend int) rewrite.Edit {
 	return func(dst []byte, c rewrite.Class, v []byte) ([]byte, error) {
