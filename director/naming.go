@@ -19,7 +19,7 @@ const (
 	decided                  // it is the backend's
 	primarys                 // it is the primary's, being bare
 	ownerless                // nobody's
-	untold                   // perhaps that of a backend that is down
+	untold                   // perhaps that of a backend that cannot be asked
 	ambiguous                // several backends', which have names that begin so
 )
 
@@ -173,8 +173,9 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 	}, nil
 }
 
-// native is the naming that changes nothing: whose a name is, is looked up in
-// what is known of the backends, and asked for if it is not known.
+// native is the naming that changes nothing: whose a name is, is looked up. Where nobody
+// has it, it says nothing: the primary answers for it as it would alone, and tells a
+// client that stops what is gone that all is well.
 func native(kind string, backends []Backend) *naming {
 	same := func(dst, name []byte, _ int) []byte { return append(dst, name...) }
 	return &naming{
@@ -188,15 +189,16 @@ func native(kind string, backends []Backend) *naming {
 				return 0, silent
 			}
 			b, v := holder(kind, name, backends)
-			if v == ownerless {
-				var wg sync.WaitGroup
-				for _, one := range backends {
-					wg.Go(func() { _ = contain.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // told there; it is not found
-				}
-				wg.Wait()
-				b, v = holder(kind, name, backends)
+			if v != silent {
+				return b, v
 			}
-			if v == ownerless && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
+			var wg sync.WaitGroup
+			for _, one := range backends {
+				wg.Go(func() { _ = contain.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // told there; it is not found
+			}
+			wg.Wait()
+			b, v = holder(kind, name, backends)
+			if v == silent && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
 				return 0, untold
 			}
 			return b, v
@@ -220,7 +222,7 @@ func holder(kind string, name []byte, backends []Backend) (int, verdict) {
 	}
 	switch n {
 	case 0:
-		return 0, ownerless
+		return 0, silent
 	case 1:
 		return at, decided
 	default:

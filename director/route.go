@@ -63,9 +63,9 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 		b, v := n.owner(ctx, f.Value)
 		switch {
 		case v == ownerless:
-			return destination{}, &routeError{codes.NotFound, fmt.Sprintf("%s %q: %s", n.kind, f.Value, t.nowhere())}
+			return destination{}, &routeError{codes.NotFound, fmt.Sprintf("%s %q: nothing is known here by that prefix; there is %s", n.kind, f.Value, t.names())}
 		case v == untold:
-			return destination{}, &routeError{codes.Unavailable, fmt.Sprintf("%s %q: a backend that may have it is down, and nobody knows what it has; criproxy status shows which", n.kind, f.Value)}
+			return destination{}, &routeError{codes.Unavailable, fmt.Sprintf("%s %q: a backend that may have it cannot be asked, and nobody knows what it has; criproxy status shows which", n.kind, f.Value)}
 		case v == ambiguous:
 			return destination{}, &routeError{codes.InvalidArgument, fmt.Sprintf("%s %q: several begin so; use more of the id", n.kind, f.Value)}
 		case v == primarys && bare == nil:
@@ -112,14 +112,6 @@ func (t *table) newcomer(m *method, body []byte) (destination, error) {
 		}
 	}
 	return destination{who: one, backend: t.newTo}, nil
-}
-
-// nowhere says why a name is nobody's.
-func (t *table) nowhere() string {
-	if t.native {
-		return "no backend has it"
-	}
-	return "nothing is known here by that prefix; there is " + t.names()
 }
 
 // unclaimed is where a call goes in which nothing says whose it is.

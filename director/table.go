@@ -21,7 +21,6 @@ type table struct {
 	classes    []*class           // :: rewrite.Class → what it is; 0 is none
 	versions   *versions
 	index      map[string]int // :: backend's name → its place
-	native     bool           // names say nothing about their backend
 	everyone   []int          // the places of all backends
 	maxMessage int
 	newTo      int // the backend of what is new and nobody's
@@ -63,7 +62,6 @@ func compile(cfg Config) (*table, error) {
 		classes:    []*class{nil},
 		index:      map[string]int{},
 		maxMessage: cfg.MaxMessage,
-		native:     cfg.NativeNames,
 	}
 	if t.maxMessage == 0 {
 		t.maxMessage = DefaultMaxMessage

@@ -21,12 +21,12 @@ func (c *Conn) Holds(kind string, name []byte) int {
 	return n
 }
 
-// MayHold reports whether the backend is down and may have items of a kind that nobody
-// knows of.
+// MayHold reports whether the backend may have items of a kind that nobody knows of:
+// it has not told what it has.
 func (c *Conn) MayHold(kind string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state.Up || c.absent() {
+	if c.absent() {
 		return false
 	}
 	for _, l := range c.lists {
