@@ -25,7 +25,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // echo answers Get and Put with a book that says what arrived, and counts.
 func echo(calls *atomic.Int32) muxtest.Handler {
 	return muxtest.Unary(func(_ context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
-		calls.Add(1)
+		if method != muxtest.Method("List") { // by which it is asked whose a name is
+			calls.Add(1)
+		}
 		switch method {
 		case muxtest.Method("Get"):
 			return muxtest.Bytes("Book", fmt.Sprintf("id: '7f' title: %q", muxtest.Text("GetRequest", request))), nil

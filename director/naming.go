@@ -52,8 +52,8 @@ func separator(form string) (string, error) {
 }
 
 // prefixed is the naming by prefix: a name of every backend but the first
-// carries the backend's.
-func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend) *naming {
+// carries the backend's. The primary is asked for names with a prefix that is nobody's.
+func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *asker) *naming {
 	prefixes := make([]string, len(backends))
 	changes := make([]bool, len(backends))
 	index := map[string]int{} // :: backend's name → its place
@@ -64,6 +64,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend) *naming
 		}
 	}
 	separator := []byte(sep)
+	// read is owner without asking anybody.
 	read := func(front []byte) (int, verdict) {
 		at := bytes.Index(front, separator)
 		if at >= 0 {
@@ -84,7 +85,21 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend) *naming
 		kind:    kind,
 		decides: true,
 		changes: changes,
-		owner:   func(_ context.Context, front []byte) (int, verdict) { return read(front) },
+		owner: func(ctx context.Context, front []byte) (int, verdict) {
+			i, v := read(front)
+			if v != ownerless {
+				return i, v
+			}
+			// A primary that is a multiplexer itself has names with prefixes, which are bare here.
+			switch found, err := ask.has(ctx, backends[0].Conn, front); {
+			case err != nil:
+				return 0, untold
+			case found:
+				return 0, primarys
+			default:
+				return 0, ownerless
+			}
+		},
 		among: func(front []byte, begins bool) []int {
 			i, v := read(front)
 			switch v {

@@ -262,10 +262,6 @@ func filtersByBeginning(p *Profile, desc *codec.Method) bool {
 	})
 }
 
-// byBeginning is how a filter of a list compares where it may be cut short, in the words of
-// [known.Filter].
-const byBeginning = "prefix"
-
 func (t *table) backEdit(backend int) rewrite.Edit {
 	return func(dst []byte, c rewrite.Class, v []byte) ([]byte, error) {
 		if n := t.classes[c].naming; n != nil {

@@ -219,7 +219,10 @@ func TestTheDeadlineAndTheEndOfAClientReachTheBackends(t *testing.T) {
 
 func TestAStreamWithAChoiceGoesToItsOwner(t *testing.T) {
 	chat := func(name string) muxtest.Handler {
-		return func(_ string, stream grpc.ServerStream) error {
+		return func(method string, stream grpc.ServerStream) error {
+			if method == muxtest.Method("List") { // by which it is asked whose a name is
+				return shelf("")(method, stream)
+			}
 			for {
 				page := &codec.Frame{}
 				if err := stream.RecvMsg(page); err != nil {
