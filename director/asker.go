@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/known"
@@ -34,22 +35,34 @@ func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 		if l.Kind != kind || i < 0 {
 			continue
 		}
-		for _, m := range described(p, s) {
-			if shortName(m.Name) != l.List || m.Output.Fields().Len() == 0 {
-				continue
-			}
-			list := m.Output.Fields().Get(0)
-			filter, err := rewrite.ParsePath(m.Input, l.Filters[i].Request)
-			if err != nil || !list.IsList() || list.Message() == nil {
-				continue
-			}
-			items, _ := rewrite.ParsePath(m.Output, string(list.Name())) // it has that field
-			if id, err := rewrite.ParsePath(list.Message(), l.ID); err == nil {
-				return &asker{m.Name, filter, items, id}
-			}
+		m, list := findList(l.List, p, s)
+		if m == nil {
+			continue
+		}
+		filter, err := rewrite.ParsePath(m.Input, l.Filters[i].Request)
+		if err != nil {
+			continue
+		}
+		items, _ := rewrite.ParsePath(m.Output, string(list.Name())) // it has that field
+		if id, err := rewrite.ParsePath(list.Message(), l.ID); err == nil {
+			return &asker{m.Name, filter, items, id}
 		}
 	}
 	return nil
+}
+
+// findList returns a method by its short name, and the list in its reply; nil if there is no
+// such method.
+func findList(name string, p *Profile, s *codec.Schema) (*codec.Method, protoreflect.FieldDescriptor) {
+	for _, m := range described(p, s) {
+		if shortName(m.Name) != name || m.Output.Fields().Len() == 0 {
+			continue
+		}
+		if fd := m.Output.Fields().Get(0); fd.IsList() && fd.Message() != nil {
+			return m, fd
+		}
+	}
+	return nil, nil
 }
 
 // has asks a backend whether it has a name, or one that begins so.

@@ -15,6 +15,7 @@ type Director struct {
 	table  atomic.Pointer[table]
 	front  grpc.ClientConnInterface // what clients reach: the versions in front of the director
 	tracer Tracer
+	told   told
 }
 
 // New returns a director for cfg. Its error names every mistake in the profile
@@ -25,7 +26,7 @@ func New(cfg Config) (*Director, error) {
 		return nil, err
 	}
 	d := &Director{tracer: cfg.Tracer}
-	d.table.Store(t)
+	d.use(t)
 	var inner grpc.ClientConnInterface = d
 	if cfg.Around != nil {
 		inner = cfg.Around(d)
@@ -43,8 +44,13 @@ func (d *Director) Reload(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	d.table.Store(t)
+	d.use(t)
 	return nil
+}
+
+func (d *Director) use(t *table) {
+	t.told = &d.told
+	d.table.Store(t)
 }
 
 // Invoke does a unary call: on one backend, or on all and merges their replies.

@@ -350,7 +350,7 @@ methods:
 `))
 	assert.EqualError(t, err, `line 7: edits.a: is a kind of name already
 line 9: fields.A.b: "c" is neither under names nor under edits (did you mean "a"?)
-line 11: methods.[.choose: "d" is neither "backend", "known" nor under names
+line 11: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
 line 11: methods.[.missing: is "ignore", want "fail" or "skip"
 line 11: methods.[: "[" is no pattern
 line 4: names.a.bare: is "nobody", want "primary" or "anyone"

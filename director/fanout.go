@@ -76,9 +76,10 @@ func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec
 }
 
 // firstOf asks one backend after another until a reply has what the method looks
-// for. That nobody has it can only be said if everybody has been asked.
+// for. That nobody has it can only be said if everybody has been asked, unless the
+// client can do with less.
 func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	var none *codec.Frame
+	var none *codec.Frame // the primary's reply
 	var failure error
 	for b := range t.backends {
 		reply, err := t.unicast(ctx, m, b, request, opts)
@@ -89,14 +90,19 @@ func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, op
 		if _, has, err := m.first.Lookup(reply.Bytes()); has || err != nil {
 			return reply, err
 		}
-		if none == nil {
+		if b == 0 {
 			none = reply
 		}
 	}
-	if failure != nil {
-		return nil, failure
+	if failure == nil {
+		return none, nil
 	}
-	return none, nil
+	if m.unsure != nil && none != nil {
+		if value, _, err := m.unsure.Lookup(request.Bytes()); err != nil || len(value) > 0 {
+			return none, err
+		}
+	}
+	return nil, failure
 }
 
 // left reports whether a backend that answered err is left out of the merge.

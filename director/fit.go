@@ -121,12 +121,16 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 		path := c.Path
 		if c.Kind == "known" {
 			_, path, _ = strings.Cut(path, "=")
+			path, _, _ = strings.Cut(path, " without ")
 		}
 		path = strings.TrimSpace(path)
 		return !strings.HasPrefix(path, "metadata[") && !leads(path, input)
 	})
 	if form.First != "" && !leads(form.First, func(m *codec.Method) protoreflect.MessageDescriptor { return m.Output }) {
-		form.First = ""
+		form.First, form.Unsure = "", ""
+	}
+	if form.Unsure != "" && !leads(form.Unsure, input) {
+		form.Unsure = ""
 	}
 	if form.New != nil && form.New.Unless != "" && !leads(form.New.Unless, input) {
 		form.New = nil // rather none than one that should not be
@@ -138,6 +142,13 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 		}
 	}
 	form.Withhold = withhold
+	tells := map[string]string{}
+	for value, name := range form.Tells {
+		if leads(value, input) && leads(name, input) {
+			tells[value] = name
+		}
+	}
+	form.Tells = tells
 	return form
 }
 

@@ -2,6 +2,8 @@ package director_test
 
 import (
 	"context"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -111,4 +113,32 @@ methods:
 	assert.EqualError(t, err, `line 2: fields.Book.title: "boook" is neither under names nor under edits (did you mean "book"?)`)
 	_, err = director.ParseRules([]byte("felds: {}"))
 	assert.EqualError(t, err, `line 1: felds: unknown key (did you mean "fields"?)`)
+}
+
+func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
+	library, err := os.ReadFile("../internal/muxtest/library.yaml")
+	require.NoError(t, err)
+	for put, want := range map[string]string{
+		`choose: [told: labels]`:                            `methods.Put.choose: path labels does not lead to a string`,
+		`choose: [told: titel]`:                             `methods.Put.choose: path titel: library.v1.PutRequest has no field "titel"`,
+		`choose: [known: book.id]`:                          `methods.Put.choose: known: is "book.id", want "List.path = path"`,
+		`choose: [known: List = book]`:                      `methods.Put.choose: known: path book does not lead to a string; without is for maps`,
+		`choose: [known: 'List.id = book.id without "a"']`:  `methods.Put.choose: known: path book.id does not lead to a string; without is for maps`,
+		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: a is no key in quotes`,
+		`choose: [known: List.id = labels]`:                 `methods.Put.choose: known: path id leads to no map`,
+		`choose: [known: Lost.labels = labels]`:             `methods.Put.choose: known: no method is a list and called "Lost"`,
+		`tells: {labels: book.id}`:                          `methods.Put.tells: path labels does not lead to a string`,
+		`tells: {shelf: book.title}`:                        `methods.Put.tells: book.title is no name`,
+		`unsure: shelf`:                                     `methods.Put.unsure: is for first`,
+		`{first: title, unsure: labels}`:                    `methods.Put.unsure: path labels does not lead to a string`,
+	} {
+		if !strings.HasPrefix(put, "{") {
+			put = "{" + put + "}"
+		}
+		p, err := director.ParseProfile([]byte(strings.Replace(string(library), "  Put:\n    choose:\n      - shelf: shelf\n      - backend: labels[\"backend\"]\n", "  Put: "+put+"\n", 1)))
+		if err == nil {
+			_, err = director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: p})
+		}
+		assert.ErrorContains(t, err, want, put)
+	}
 }

@@ -109,6 +109,10 @@ type MethodForm struct {
 	// Choose lists ways to find the backend, the first that says one decides.
 	Choose []ChooseForm `yaml:"choose"`
 
+	// Tells says what a request tells, for choosers of the kind "told": the value at a path
+	// goes with the backend that the name at another path belongs to.
+	Tells map[string]string `yaml:"tells"`
+
 	// All sends the call to all backends. "concat" joins their replies, the
 	// primary's first; of a stream it joins the streams. "pages" goes through them
 	// page by page, the primary's first. Any other word names code in
@@ -126,6 +130,11 @@ type MethodForm struct {
 	// First asks one backend after another, the primary first, until a reply has
 	// this field. If none has, the reply is the primary's.
 	First string `yaml:"first"`
+
+	// Unsure is a path in the request, for first: a call that has a value there ends well if
+	// the primary does not have what is asked for, and others cannot be asked. Any other
+	// call fails then. Optional.
+	Unsure string `yaml:"unsure"`
 
 	// New says that the method makes something that belongs to nobody yet: where
 	// nothing else says whose the call is, it goes to [Config.NewTo]. Optional.
@@ -165,13 +174,16 @@ type PageForm struct {
 // A ChooseForm is one way to choose a backend: the kind of name and the path in
 // the request where it stands. The kind "backend" is the name of a backend
 // itself. The kind "known" is no name: the backend is the first that is known to
-// have an item that agrees with the request.
+// have an item that agrees with the request. Nor is "told": the backend is the one that an
+// earlier request told, see Tells. Both go before all others.
 //
 //	handler: runtime_handler
 //	backend: config.annotations["kubernetes.io/target-runtime"]
 //	namespace: metadata["containerd-namespace"]
 //	known: ListPodSandbox.metadata.uid = sandbox_config.metadata.uid
 //	known: ListImages = image.image   # by id, or any other name of an item
+//	known: ListPodSandbox.annotations = image.annotations without "a/b" # a whole map, if one backend alone has it
+//	told: image.annotations["a/b"]
 type ChooseForm struct {
 	Kind string
 	Path string
@@ -220,7 +232,7 @@ func (p *Profile) check() error {
 	}
 	for kind, form := range p.Names {
 		switch {
-		case kind == "backend" || kind == "known":
+		case kind == "backend" || kind == "known" || kind == "told":
 			fail("names.%s: this kind is built in, choose another name", kind)
 		case form.Map != "" && form.Front != "":
 			fail("names.%s: has both front and map, want one", kind)
@@ -269,6 +281,9 @@ func (p *Profile) check() error {
 				fail("methods.%s.winners.%s: is %q, want %s", pattern, field, winner, strings.Join(winners, ", "))
 			}
 		}
+		if form.Unsure != "" && form.First == "" {
+			fail("methods.%s.unsure: is for first", pattern)
+		}
 		if form.All != "" && form.First != "" {
 			fail("methods.%s: has both all and first, want one", pattern)
 		}
@@ -279,8 +294,8 @@ func (p *Profile) check() error {
 			fail("methods.%s.mismatch: is %q, want \"invalid\" or \"not-found\"", pattern, form.Mismatch)
 		}
 		for _, c := range form.Choose {
-			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" && c.Kind != "known" {
-				fail("methods.%s.choose: %q is neither \"backend\", \"known\" nor under names", pattern, c.Kind)
+			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" && c.Kind != "known" && c.Kind != "told" {
+				fail("methods.%s.choose: %q is neither \"backend\", \"known\", \"told\" nor under names", pattern, c.Kind)
 			}
 		}
 	}

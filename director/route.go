@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/rewrite"
@@ -45,6 +44,9 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 		return t.unclaimed(m), nil // nothing in the message can matter: do not even join its pieces
 	}
 	body := request.Bytes()
+	if err := t.listen(ctx, m, body); err != nil {
+		return destination{}, err
+	}
 	var few [8]rewrite.Found
 	names, err := m.request.Find(few[:0], body)
 	if err != nil {
@@ -126,39 +128,6 @@ func (t *table) unclaimed(m *method) destination {
 	default:
 		return destination{who: one}
 	}
-}
-
-// choose asks the choosers of a method; a negative backend means that none knew.
-func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error) {
-	for _, c := range m.choosers {
-		value, found, err := c.value(ctx, body)
-		if err != nil {
-			return -1, err
-		}
-		if !found {
-			continue
-		}
-		switch b, v := c.owner(ctx, value); v {
-		case decided:
-			return b, nil
-		case ownerless:
-			return -1, &routeError{codes.InvalidArgument, fmt.Sprintf(
-				"%s is %q, which is no backend; there is %s", c.where, value, t.names())}
-		}
-	}
-	return -1, nil
-}
-
-// value returns what a chooser chooses by.
-func (c *chooser) value(ctx context.Context, body []byte) ([]byte, bool, error) {
-	if c.path != nil {
-		return c.path.Lookup(body)
-	}
-	md, _ := metadata.FromOutgoingContext(ctx)
-	if v := md[c.key]; len(v) > 0 {
-		return []byte(v[0]), true, nil
-	}
-	return nil, false, nil
 }
 
 func (t *table) conflict(a, b rewrite.Found) error {

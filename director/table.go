@@ -22,6 +22,7 @@ type table struct {
 	versions   *versions
 	index      map[string]int // :: backend's name → its place
 	everyone   []int          // the places of all backends
+	told       *told          // the director's
 	maxMessage int
 	newTo      int // the backend of what is new and nobody's
 
@@ -38,12 +39,14 @@ type method struct {
 	request, reply *rewrite.Plan
 	withhold       []withhold
 	choosers       []chooser
+	tells          []tell
 	all            bool          // without an owner: every backend
 	begins         bool          // a name in its request asks for all that begin so
 	merge          Merge         // what makes one of their replies; nil: they are joined
 	winners        []winner      // of fields that joining would lose
 	pages          *pages        // without an owner: page by page through all
 	first          *rewrite.Path // without an owner: one after another, until a reply has this
+	unsure         *rewrite.Path // a call with a value here need not know that nobody has it; nil: each does
 	isNew          bool          // without an owner: the backend for what is new
 	unlessNew      *rewrite.Path // but for calls that have a value here; nil: for all
 	notFound       bool          // names of different backends are NotFound, not invalid
@@ -197,7 +200,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		begins:      filtersByBeginning(cfg.Profile, desc),
 	}
 	for _, c := range form.Choose {
-		chooser, err := t.compileChooser(c, desc, byName)
+		chooser, err := t.compileChooser(cfg, c, desc, byName)
 		if err != nil {
 			return nil, wrong("choose", err)
 		}
@@ -208,19 +211,24 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			return nil, wrong("first", err)
 		}
 	}
+	if form.Unsure != "" {
+		if m.unsure, err = textPath(desc.Input, form.Unsure); err != nil {
+			return nil, wrong("unsure", err)
+		}
+	}
 	if form.New != nil {
 		m.isNew = true
 		if form.New.Unless != "" {
-			if m.unlessNew, err = rewrite.ParsePath(desc.Input, form.New.Unless); err != nil {
+			if m.unlessNew, err = textPath(desc.Input, form.New.Unless); err != nil {
 				return nil, wrong("new.unless", err)
-			}
-			if !m.unlessNew.IsText() {
-				return nil, wrong("new.unless", fmt.Errorf("path %s does not lead to a string", form.New.Unless))
 			}
 		}
 		if m.all || m.first != nil {
 			return nil, wrong("new", errors.New("is for methods of one backend, without all and first"))
 		}
+	}
+	if m.tells, err = t.compileTells(form.Tells, desc, classes); err != nil {
+		return nil, wrong("tells", err)
 	}
 	if m.withhold, err = t.compileWithhold(cfg, form.Withhold, desc, classes); err != nil {
 		return nil, wrong("withhold", err)

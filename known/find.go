@@ -3,6 +3,7 @@ package known
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/criproxy/criproxy/rewrite"
 )
@@ -91,6 +92,14 @@ func (f *Finder) Has(value []byte) bool {
 	}
 	_, ok := f.list.byName(f.conn.cfg.Equivalents(string(value)))
 	return ok
+}
+
+// Any reports whether an item is known of which is says so. It must return soon.
+func (f *Finder) Any(is func(item []byte) bool) bool {
+	f.conn.mu.Lock()
+	defer f.conn.mu.Unlock()
+	f.list.settle()
+	return slices.ContainsFunc(f.list.items.bodies, is)
 }
 
 // Renew asks the backend for the list if that may have changed since it was last

@@ -14,7 +14,7 @@ import (
 )
 
 // forget removes an image from both runtimes, past the proxy at socket, so that a pull of it is one. The proxy learns
-// of it: a pull without a prefix goes to the runtime that is known to hold the image.
+// of it.
 func (b *bench) forget(t testing.TB, socket, image string) {
 	t.Helper()
 	for _, s := range b.sides() {
@@ -172,7 +172,7 @@ func TestRemovingAnImageLeavesTheOthers(t *testing.T) {
 		}
 		for by, name := range names {
 			b.forget(t, b.proxy.socket, "testbed/other:1")
-			for _, one := range b.sides() { // the primary first: without a prefix it is where nobody has it
+			for _, one := range b.sides() {
 				_, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: one.image(ref)}})
 				require.NoError(t, err)
 			}
