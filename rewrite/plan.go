@@ -38,9 +38,16 @@ type Plan struct {
 
 // node is what a plan knows about one message type.
 type node struct {
-	name protoreflect.FullName
-	low  []step                     // :: field number → step; the zero step is "copy"
-	high map[protowire.Number]*step // numbers too large for low
+	name   protoreflect.FullName
+	low    []step                     // :: field number → step; the zero step is "copy"
+	high   map[protowire.Number]*step // numbers too large for low
+	absent []absentField
+}
+
+// absentField is a field that is edited where it is not there, too.
+type absentField struct {
+	num   protowire.Number
+	class Class
 }
 
 // step is what happens to one field: a class is edited, a message descended
@@ -94,6 +101,7 @@ type walker struct {
 	run   int
 	edit  Edit
 	found []Found
+	room  []byte // for what may be added
 }
 
 func (w *walker) flush(to int) {
@@ -109,6 +117,7 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 		return 0, malformed(i, "nested too deep")
 	}
 	src := w.src[:end]
+	begin := i
 	for i < end {
 		f, ok := short(src, i)
 		if !ok {
@@ -148,7 +157,7 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 			if group == 0 || f.num != group {
 				return 0, malformed(i, fmt.Sprintf("end of group %d, which was not open", f.num))
 			}
-			return i, nil
+			return i, w.add(n, begin, i)
 		default:
 			i = f.end
 		}
@@ -156,7 +165,40 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 	if group != 0 {
 		return 0, malformed(end, fmt.Sprintf("group %d is not closed", group))
 	}
-	return end, nil
+	return end, w.add(n, begin, end)
+}
+
+// add adds to the message in src[begin:end], which is well formed, those of its absent
+// fields for which the edit has something.
+func (w *walker) add(n *node, begin, end int) error {
+	for _, a := range n.absent {
+		if w.edit == nil || has(w.src[:end], begin, a.num) {
+			continue
+		}
+		v, err := w.edit(w.room[:0], a.class, nil)
+		if err == ErrDrop || err == nil && len(v) == 0 {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		w.room = v
+		w.flush(end)
+		w.dst = protowire.AppendBytes(protowire.AppendTag(w.dst, a.num, protowire.BytesType), v)
+	}
+	return nil
+}
+
+// has reports whether the message src[i:], which is well formed, has a field.
+func has(src []byte, i int, num protowire.Number) bool {
+	for i < len(src) {
+		f, after, err := whole(src, i)
+		if err != nil || f.num == num {
+			return err == nil
+		}
+		i = after
+	}
+	return false
 }
 
 // field edits, or descends into, the length-delimited field f that starts at
