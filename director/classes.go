@@ -3,6 +3,7 @@ package director
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -77,6 +78,11 @@ func classify(p *Profile, all *rewrite.Messages, byName map[string]rewrite.Class
 	for _, field := range sortedKeys(p.Fields) {
 		rules = append(rules, rewrite.Rule{Field: field, Class: byName[p.Fields[field]]})
 	}
+	for _, kind := range sortedKeys(p.Names) {
+		for _, field := range p.Names[kind].Empty {
+			rules = append(rules, rewrite.Rule{Field: field, Class: byName[kind], Absent: true})
+		}
+	}
 	for _, message := range sortedKeys(p.Harmless) {
 		for _, field := range p.Harmless[message] {
 			rules = append(rules, rewrite.Rule{Field: message + "." + field})
@@ -102,11 +108,20 @@ func (p *Profile) ruleErrors(err error) error {
 			errs = append(errs, one)
 			continue
 		}
-		section := "fields."
-		if _, named := p.Fields[rule.Field]; !named {
-			section = "harmless."
-		}
-		errs = append(errs, fmt.Errorf("%s%w", section, one))
+		errs = append(errs, fmt.Errorf("%s%w", p.section(rule.Field), one))
 	}
 	return errors.Join(errs...)
+}
+
+// section returns where the rule for a field stands.
+func (p *Profile) section(field string) string {
+	if _, named := p.Fields[field]; named {
+		return "fields."
+	}
+	for kind, form := range p.Names {
+		if slices.Contains(form.Empty, field) {
+			return "names." + kind + ".empty: "
+		}
+	}
+	return "harmless."
 }

@@ -25,6 +25,12 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 			fit.Fields[field] = p.Fields[field]
 		}
 	}
+	fit.Names = map[string]NameForm{}
+	for _, kind := range sortedKeys(p.Names) {
+		form := p.Names[kind]
+		form.Empty = slices.DeleteFunc(slices.Clone(form.Empty), func(field string) bool { return !f.has("names."+kind+".empty: ", field) })
+		fit.Names[kind] = form
+	}
 	fit.Harmless = map[string][]string{}
 	for _, message := range sortedKeys(p.Harmless) {
 		for _, field := range p.Harmless[message] {

@@ -32,7 +32,7 @@ type naming struct {
 	// begins what begins so. Nil: it does not say.
 	among func(front []byte, begins bool) []int
 	// toBack and toFront append the translation of a name of the backend. They
-	// leave the empty name empty.
+	// leave the empty name empty, unless a table has it.
 	toBack  func(dst, front []byte, backend int) []byte
 	toFront func(dst, back []byte, backend int) []byte
 	changes []bool // by backend: whether a name of it is ever different in front
@@ -154,16 +154,13 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 			}
 			owners[front] = i
 			back := toBack[i][front]
-			if _, ok := toFront[i][back]; !ok {
+			if _, ok := toFront[i][back]; !ok && (i > 0 || back != "") { // what has no name on the primary has none in front
 				toFront[i][back] = front
 			}
 			changes[i] = changes[i] || front != back
 		}
 	}
 	translate := func(dst, name []byte, table map[string]string) []byte {
-		if len(name) == 0 {
-			return dst
-		}
 		if to, ok := table[string(name)]; ok {
 			return append(dst, to...)
 		}

@@ -97,6 +97,11 @@ type NameForm struct {
 	// place of Front. Such names decide nothing but where a method chooses by
 	// them.
 	Map string `yaml:"map"`
+
+	// Empty are fields, as "Message.field", in which no name is one as well: that of a
+	// default. A table that maps a name to it applies there too, to replies of other
+	// backends than the primary. It is for Map.
+	Empty []string `yaml:"empty"`
 }
 
 // An EditForm names the code, in [Config.Edits], for a class of fields.
@@ -236,6 +241,8 @@ func (p *Profile) check() error {
 			fail("names.%s: this kind is built in, choose another name", kind)
 		case form.Map != "" && form.Front != "":
 			fail("names.%s: has both front and map, want one", kind)
+		case form.Map == "" && len(form.Empty) > 0:
+			fail("names.%s.empty: is for map", kind)
 		case form.Map == "":
 			if _, err := separator(form.Front); err != nil {
 				fail("names.%s.front: %w", kind, err)
