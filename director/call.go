@@ -59,6 +59,12 @@ func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Fra
 			return nil, err
 		}
 	}
+	if key := t.notes.keys[backend]; m.noted != nil && key != "" {
+		var err error
+		if request, err = m.noted.write(backend, key, request); err != nil {
+			return nil, err
+		}
+	}
 	if !m.toBack[backend] {
 		return request, nil
 	}
@@ -67,6 +73,10 @@ func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Fra
 
 // toFront returns the reply with front names, and frees the one it was given.
 func (t *table) toFront(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) {
+	reply, err := t.readNotes(m, backend, reply)
+	if err != nil {
+		return nil, fmt.Errorf("reply of backend %s: %w", t.backends[backend], err)
+	}
 	if !m.toFront[backend] {
 		return reply, nil
 	}

@@ -45,6 +45,7 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 			fit.Methods[rest] = f.method(rest, p.Methods[key])
 		}
 	}
+	fit.Written = f.written(p.Written)
 	fit.Quiet = map[string]int{}
 	for _, key := range sortedKeys(p.Quiet) {
 		if rest := f.key("quiet.", key); rest != "" {
@@ -156,6 +157,45 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 	}
 	form.Tells = tells
 	return form
+}
+
+// written returns what is noted without the messages and paths that there are not.
+func (f *fitting) written(form WrittenForm) WrittenForm {
+	fit := WrittenForm{map[string]NotedForm{}, map[string]NotedForm{}}
+	put := func(to map[string]NotedForm, section, key string, md protoreflect.MessageDescriptor, n NotedForm) {
+		if md == nil {
+			f.left = append(f.left, section+key)
+			return
+		}
+		lacks := func(path string) bool {
+			_, err := rewrite.ParsePath(md, path)
+			if err != nil {
+				f.left = append(f.left, section+key+": "+path)
+			}
+			return err != nil
+		}
+		n.Names = slices.DeleteFunc(slices.Clone(n.Names), lacks)
+		if !lacks(n.Note) {
+			to[key] = n
+		}
+	}
+	for _, name := range sortedKeys(form.Requests) {
+		var md protoreflect.MessageDescriptor
+		if m := f.matching(name); len(m) > 0 {
+			md = m[0].Input
+		}
+		put(fit.Requests, "written.requests.", name, md, form.Requests[name])
+	}
+	for _, message := range sortedKeys(form.Replies) {
+		var md protoreflect.MessageDescriptor
+		for _, one := range f.messages.All() {
+			if string(one.Name()) == message {
+				md = one
+			}
+		}
+		put(fit.Replies, "written.replies.", message, md, form.Replies[message])
+	}
+	return fit
 }
 
 // known returns what is remembered without the methods that there are not.

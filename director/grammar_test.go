@@ -142,3 +142,17 @@ func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
 		assert.ErrorContains(t, err, want, put)
 	}
 }
+
+func TestMistakesInWhatIsWrittenAreNamed(t *testing.T) {
+	for written, want := range map[string]string{
+		`requests: {Putt: {names: [book.id], note: labels}}`:   `written.requests.Putt: no method is called so`,
+		`requests: {Put: {names: [book.id], note: shelf}}`:     `written.requests.Put: path shelf leads to no map of strings`,
+		`requests: {Put: {names: [book.title], note: labels}}`: `written.requests.Put: book.title is no name`,
+		`replies: {Bok: {names: [id], note: labels}}`:          `written.replies.Bok: no reply has such a message`,
+		`replies: {Book: {names: [id], note: label}}`:          `written.replies.Book: path label: library.v1.Book has no field "label" (did you mean "labels"?)`,
+	} {
+		_, err := director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1),
+			Profile: muxtest.LibraryProfile(t, "\nmethods:\n", "\nwritten: {"+written+"}\nmethods:\n")})
+		assert.ErrorContains(t, err, want, written)
+	}
+}

@@ -50,6 +50,10 @@ type Profile struct {
 	// "List*|ImageFsInfo". A name goes before a pattern.
 	Methods map[string]MethodForm `yaml:"methods"`
 
+	// Written says which names come back with the prefix of their backend if they were
+	// written with it, and without it if not. Optional.
+	Written WrittenForm `yaml:"written"`
+
 	// Unimplemented are patterns of the names of methods of this API that are answered
 	// with Unimplemented when the schema does not have them and there is more than one
 	// backend: "List*", of which the primary alone has but a part. All others that the
@@ -107,6 +111,25 @@ type NameForm struct {
 // An EditForm names the code, in [Config.Edits], for a class of fields.
 type EditForm struct {
 	Replies string `yaml:"replies"` // for replies of a backend on their way to the client
+}
+
+// A WrittenForm says how a backend keeps for us that a client wrote a name with the
+// backend's prefix: in a note, an entry of a map that belongs to the thing so named.
+type WrittenForm struct {
+	// Requests are those that get such a note, by method: if the first of the names that
+	// is there has the prefix.
+	Requests map[string]NotedForm `yaml:"requests"`
+
+	// Replies are messages in which the note comes back, by their name. It is taken out of
+	// there, and the names get the prefix; their fields have to be of an edit that
+	// leaves names alone.
+	Replies map[string]NotedForm `yaml:"replies"`
+}
+
+// A NotedForm is paths in a message.
+type NotedForm struct {
+	Names []string `yaml:"names"`
+	Note  string   `yaml:"note"` // the map
 }
 
 // A MethodForm is what the profile says of a method.

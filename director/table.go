@@ -23,6 +23,7 @@ type table struct {
 	index      map[string]int // :: backend's name → its place
 	everyone   []int          // the places of all backends
 	told       *told          // the director's
+	notes      *notes
 	maxMessage int
 	newTo      int // the backend of what is new and nobody's
 
@@ -40,6 +41,8 @@ type method struct {
 	withhold       []withhold
 	choosers       []chooser
 	tells          []tell
+	noted          *noted        // what is noted in its requests; nil: nothing
+	notes          *rewrite.Plan // finds messages with notes in its replies
 	all            bool          // without an owner: every backend
 	begins         bool          // a name in its request asks for all that begin so
 	merge          Merge         // what makes one of their replies; nil: they are joined
@@ -109,8 +112,12 @@ func (t *table) compileProfile(cfg Config) error {
 		t.backEdits = append(t.backEdits, t.backEdit(b))
 		t.frontEdits = append(t.frontEdits, t.frontEdit(b))
 	}
-	classes, err := classify(cfg.Profile, messages(methods), byName)
+	all := messages(methods)
+	classes, err := classify(cfg.Profile, all, byName)
 	if err != nil {
+		return err
+	}
+	if err := t.compileNotes(cfg.Profile, all, classes); err != nil {
 		return err
 	}
 	var errs []error
@@ -122,6 +129,11 @@ func (t *table) compileProfile(cfg Config) error {
 		}
 		t.methods[m.Name] = compiled
 		t.ordered = append(t.ordered, compiled)
+	}
+	for _, name := range sortedKeys(cfg.Profile.Written.Requests) {
+		if !slices.ContainsFunc(methods, func(m *codec.Method) bool { return shortName(m.Name) == name }) {
+			errs = append(errs, fmt.Errorf("written.requests.%s: no method is called so", name))
+		}
 	}
 	if err := unmatchedKeys(cfg.Profile, methods); err != nil {
 		errs = append(errs, err)
@@ -198,6 +210,12 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		skipMissing: form.Missing == "skip",
 		notFound:    form.Mismatch == "not-found",
 		begins:      filtersByBeginning(cfg.Profile, desc),
+		notes:       t.notes.classes.Plan(desc.Output),
+	}
+	if written, ok := cfg.Profile.Written.Requests[shortName(desc.Name)]; ok {
+		if m.noted, err = t.compileNoted(desc.Input, written, classes); err != nil {
+			return nil, fmt.Errorf("written.requests.%s: %w", shortName(desc.Name), err)
+		}
 	}
 	for _, c := range form.Choose {
 		chooser, err := t.compileChooser(cfg, c, desc, byName)

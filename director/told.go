@@ -68,7 +68,7 @@ func (t *table) compileTells(form map[string]string, desc *codec.Method, classes
 		if err != nil {
 			return nil, err
 		}
-		name, naming, err := t.namePath(desc, form[at], classes)
+		name, naming, err := t.namePath(desc.Input, form[at], classes)
 		if err != nil {
 			return nil, err
 		}

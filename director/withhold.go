@@ -27,7 +27,7 @@ func (t *table) compileWithhold(cfg Config, fields map[string]string, desc *code
 		if err != nil {
 			return nil, err
 		}
-		path, naming, err := t.namePath(desc, fields[field], classes)
+		path, naming, err := t.namePath(desc.Input, fields[field], classes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", field, err)
 		}
@@ -36,9 +36,9 @@ func (t *table) compileWithhold(cfg Config, fields map[string]string, desc *code
 	return all, nil
 }
 
-// namePath returns a path to a name in the requests of a method, and what kind of name it is.
-func (t *table) namePath(desc *codec.Method, text string, classes *rewrite.Classes) (*rewrite.Path, *naming, error) {
-	path, err := rewrite.ParsePath(desc.Input, text)
+// namePath returns a path to a name in a message, and what kind of name it is.
+func (t *table) namePath(md protoreflect.MessageDescriptor, text string, classes *rewrite.Classes) (*rewrite.Path, *naming, error) {
+	path, err := rewrite.ParsePath(md, text)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -96,6 +96,12 @@ func TestWhatACriproxyBehindAnotherListsCanBeReached(t *testing.T) {
 					require.NoError(t, err)
 					images, err := outer.ListImages(outer.ctx(), &runtimeapi.ListImagesRequest{})
 					require.NoError(t, err)
+					prefix, _, _ := strings.Cut(is.GetStatus().GetImageId(), "sha256:")
+					assert.Equal(t, "docker.io/library/"+p.config.GetMetadata().GetName()+":1", is.GetStatus().GetImage().GetImage())
+					marked, err := outer.ContainerStatus(outer.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: outer.add(p, prefix+"marked:1")})
+					require.NoError(t, err)
+					assert.Equal(t, prefix+"docker.io/library/marked:1", marked.GetStatus().GetImage().GetImage())
+					assert.Len(t, marked.GetStatus().GetAnnotations(), 1, "the notes have been read")
 					assert.True(t, slices.ContainsFunc(images.GetImages(), func(i *runtimeapi.Image) bool { return i.GetId() == is.GetStatus().GetImageId() }))
 
 					_, err = outer.StopPodSandbox(outer.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
@@ -104,8 +110,10 @@ func TestWhatACriproxyBehindAnotherListsCanBeReached(t *testing.T) {
 					require.NoError(t, err)
 					_, err = outer.RemovePodSandbox(outer.ctx(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.sandbox})
 					require.NoError(t, err)
-					_, err = outer.RemoveImage(outer.ctx(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: is.GetStatus().GetImageId()}})
-					require.NoError(t, err)
+					for _, id := range []string{is.GetStatus().GetImageId(), marked.GetStatus().GetImageId()} {
+						_, err = outer.RemoveImage(outer.ctx(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: id}})
+						require.NoError(t, err)
+					}
 				}
 				for i := range 2 {
 					assert.Empty(t, inner.runtimes[i].Pods(), "all has been done where it was meant")

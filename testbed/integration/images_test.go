@@ -146,6 +146,18 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		assert.Equal(t, imageID, status.Status.ImageId)
 		assert.Equal(t, ref, status.Status.Image.Image)
 		assert.Equal(t, image.Image.RepoDigests[0], status.Status.ImageRef)
+		assert.Empty(t, status.Status.Annotations, "as it was made")
+
+		// A pod that names the image without the prefix, because a RuntimeClass sends it there, sees it so.
+		bare := p.container()
+		bare.Metadata.Name += "-bare"
+		bare.Image = &runtimeapi.ImageSpec{Image: id, UserSpecifiedImage: s.app()}
+		other, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.id, Config: bare, SandboxConfig: p.config})
+		require.NoError(t, err)
+		status, err = c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: other.ContainerId})
+		require.NoError(t, err)
+		assert.Equal(t, s.app(), status.Status.Image.Image)
+		assert.Equal(t, imageID, status.Status.ImageId)
 
 		// The runtime knows none of this.
 		direct := p.status(t, created.ContainerId)
