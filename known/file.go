@@ -1,22 +1,25 @@
 package known
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
 
-// A file is a line that says what it is, the SHA-256 of the rest, and the rest:
-// a gob of fileContent. It is for the process that comes after this one, of this
-// or a later version, and for nobody else.
-const fileMagic = "criproxy known 1\n"
+// A file is a line that says what it is, the SHA-256 of the rest, and the rest: gobs of a
+// fileContent without its lists, and of filePieces, which are its lists. It is for the process
+// that comes after this one, of this or a later version, and for nobody else.
+const fileMagic = "criproxy known 2\n"
 
 // bootIDFile changes with each boot of the machine, random(4).
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
@@ -33,6 +36,18 @@ type fileList struct {
 	Reply    []byte
 	Statuses map[string][]byte
 }
+
+// filePiece is a status, or a part of a reply: gob copies what it writes, so that it is
+// given little at once.
+type filePiece struct {
+	List   string // method
+	Status bool   // Data is the status of ID, and not the next part of the reply
+	ID     string
+	Data   []byte
+}
+
+// pieceSize is the length of the parts of a reply.
+const pieceSize = 64 << 10
 
 func bootID() string {
 	id, _ := os.ReadFile(bootIDFile)
@@ -91,11 +106,32 @@ func decodeFile(data []byte) (*fileContent, error) {
 	if sum := sha256.Sum256(rest[sha256.Size:]); !bytes.Equal(sum[:], rest[:sha256.Size]) {
 		return nil, errors.New("its checksum is wrong")
 	}
+	d := gob.NewDecoder(bytes.NewReader(rest[sha256.Size:]))
 	var content fileContent
-	if err := gob.NewDecoder(bytes.NewReader(rest[sha256.Size:])).Decode(&content); err != nil {
+	if err := d.Decode(&content); err != nil {
 		return nil, err
 	}
-	return &content, nil
+	for {
+		var p filePiece
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return &content, nil
+		} else if err != nil {
+			return nil, err
+		}
+		l, ok := content.Lists[p.List]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("it has a part of the list %q, which it does not name", p.List)
+		case !p.Status:
+			l.Reply = append(l.Reply, p.Data...)
+		case l.Statuses == nil:
+			l.Statuses = map[string][]byte{}
+			fallthrough
+		default:
+			l.Statuses[p.ID] = append([]byte{}, p.Data...) // not nil: it is known to be none
+		}
+		content.Lists[p.List] = l
+	}
 }
 
 // saveNews is Save for after a round: a failure is tried again next time, and told once until it
@@ -177,24 +213,55 @@ func (c *Conn) content() *fileContent {
 }
 
 func writeFile(path string, content *fileContent) error {
-	var body bytes.Buffer
-	if err := gob.NewEncoder(&body).Encode(content); err != nil {
-		return err
-	}
-	sum := sha256.Sum256(body.Bytes())
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return err
 	}
 	defer os.Remove(tmp.Name()) // fails when it has been renamed
-	for _, part := range [][]byte{[]byte(fileMagic), sum[:], body.Bytes()} {
-		if _, err := tmp.Write(part); err != nil {
-			tmp.Close()
-			return err
-		}
-	}
-	if err := tmp.Close(); err != nil {
+	if err := errors.Join(content.writeTo(tmp), tmp.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), path)
+}
+
+// writeTo writes all of a file. The checksum comes last, in its place: what it is of is
+// written as it is made.
+func (c *fileContent) writeTo(f io.WriteSeeker) error {
+	sum := sha256.New()
+	if _, err := io.WriteString(f, fileMagic+strings.Repeat("\x00", sum.Size())); err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(io.MultiWriter(f, sum), pieceSize)
+	if err := errors.Join(c.encode(gob.NewEncoder(w)), w.Flush()); err != nil {
+		return err
+	}
+	if _, err := f.Seek(int64(len(fileMagic)), io.SeekStart); err != nil {
+		return err
+	}
+	_, err := f.Write(sum.Sum(nil))
+	return err
+}
+
+func (c *fileContent) encode(e *gob.Encoder) error {
+	head := *c
+	head.Lists = make(map[string]fileList, len(c.Lists))
+	for method := range c.Lists {
+		head.Lists[method] = fileList{}
+	}
+	if err := e.Encode(head); err != nil {
+		return err
+	}
+	for method, l := range c.Lists {
+		for part := range slices.Chunk(l.Reply, pieceSize) {
+			if err := e.Encode(filePiece{List: method, Data: part}); err != nil {
+				return err
+			}
+		}
+		for id, s := range l.Statuses {
+			if err := e.Encode(filePiece{method, true, id, s}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -139,12 +139,19 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 
 // reply returns all items that match, as the reply to a list.
 func (l *list) reply(matches func(id string, item []byte) bool) []byte {
-	var b []byte
+	number := protowire.Number(l.number)
+	var bodies [][]byte
+	size := 0 // the reply may be long: it is made at once, and not longer and longer
 	for id, item := range l.items.all() {
 		if matches(id, item) {
-			b = protowire.AppendTag(b, protowire.Number(l.number), protowire.BytesType)
-			b = protowire.AppendBytes(b, item)
+			bodies = append(bodies, item)
+			size += protowire.SizeTag(number) + protowire.SizeBytes(len(item))
 		}
+	}
+	b := make([]byte, 0, size)
+	for _, item := range bodies {
+		b = protowire.AppendTag(b, number, protowire.BytesType)
+		b = protowire.AppendBytes(b, item)
 	}
 	return b
 }
