@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -112,8 +111,8 @@ type peerInfo struct {
 	certificate string // the subject of its certificate, if it has shown one
 
 	once  sync.Once
-	bytes *semaphore.Weighted // its share of the memory for messages
-	debt  debt                // what it has not read, beyond that
+	parts shares // of the memory for messages
+	debt  debt   // what it has not read, beyond that
 }
 
 // peerOf returns who made a call, nil if nobody knows.
@@ -124,13 +123,6 @@ func peerOf(ctx context.Context) *peerInfo {
 	}
 	who, _ := p.AuthInfo.(*peerInfo)
 	return who
-}
-
-// share is what the messages of one connection may take: half of the memory, so that
-// who reads nothing leaves something to the others.
-func (p *peerInfo) share(m *memory) *semaphore.Weighted {
-	p.once.Do(func() { p.bytes = semaphore.NewWeighted(m.total / 2) })
-	return p.bytes
 }
 
 // AuthType is for gRPC.

@@ -68,7 +68,7 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 		return nil, err
 	}
 	pkg := d.Profile.Versions[0].Package
-	bounded := &boundedConn{ClientConnInterface: b.conn, name: b.String(), maxCalls: int64(cmp.Or(b.cfg.MaxCalls, defaultMaxCalls))}
+	bounded := newBoundedConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, defaultMaxCalls))
 	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != idsNative
 	if !single {
 		bounded.whole = wholeLists(d.Profile.Known.Lists, d.Schema, pkg)

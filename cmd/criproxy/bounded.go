@@ -18,10 +18,48 @@ import (
 // on what the lists take that it streams.
 type boundedConn struct {
 	grpc.ClientConnInterface
-	name     string
-	maxCalls int64
-	whole    map[string]bool // :: streaming method whose answer is put together before it is passed on
-	calls    atomic.Int64
+	name  string
+	whole map[string]bool // :: streaming method whose answer is put together before it is passed on
+	calls bound           // of all sockets
+	side  bound           // of them, those of all sockets but the main one
+}
+
+// newBoundedConn bounds the calls of clients to a backend. Half of them are for the main
+// socket alone: whoever may connect to the others cannot take what kubelet needs.
+func newBoundedConn(conn grpc.ClientConnInterface, name string, maxCalls int) *boundedConn {
+	c := &boundedConn{ClientConnInterface: conn, name: name, calls: bound{max: int64(maxCalls)}}
+	c.side = bound{within: &c.calls, max: max(1, c.calls.max/2)}
+	return c
+}
+
+// A bound is how many there may be of something at once, and how many there are. It may be
+// a part of another bound, for some of those.
+type bound struct {
+	within *bound // nil if it is a part of nothing
+	max    int64
+	n      atomic.Int64
+}
+
+// take counts one more, and returns which bound is full if there is no room for it.
+func (b *bound) take() (full *bound) {
+	if b.n.Add(1) > b.max {
+		b.n.Add(-1)
+		return b
+	}
+	if b.within == nil {
+		return nil
+	}
+	if full = b.within.take(); full != nil {
+		b.n.Add(-1)
+	}
+	return full
+}
+
+// give counts one less.
+func (b *bound) give() {
+	for ; b != nil; b = b.within {
+		b.n.Add(-1)
+	}
 }
 
 // wholeLists are the methods that stream lists, of which known makes one message.
@@ -35,23 +73,26 @@ func wholeLists(lists []known.List, schema *codec.Schema, pkg string) map[string
 	return all
 }
 
-// begin counts a call of a client, if there is room for it, until end is called. Our own
-// calls are not counted: without them nobody knows how the backend is.
-func (c *boundedConn) begin(ctx context.Context, method string) (counted bool, err error) {
-	if holdOf(ctx) == nil {
-		return false, nil
+// begin counts a call of a client, if there is room for it, until it is given back. Our own
+// calls are not counted, for which it returns nil: without them nobody knows how the backend is.
+func (c *boundedConn) begin(ctx context.Context, method string) (*bound, error) {
+	h := holdOf(ctx)
+	if h == nil {
+		return nil, nil
 	}
-	if n := c.calls.Add(1); n > c.maxCalls {
-		c.calls.Add(-1)
-		return false, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in backends",
-			method, c.name, c.maxCalls)
+	counted := &c.calls
+	if !h.peer.socket.main.Load() {
+		counted = &c.side
 	}
-	return true, nil
-}
-
-func (c *boundedConn) end(counted bool) {
-	if counted {
-		c.calls.Add(-1)
+	switch counted.take() {
+	case nil:
+		return counted, nil
+	case &c.side:
+		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls of other sockets than the main one under way, which is their limit; make fewer at once, or raise maxCalls in backends, of which that is half",
+			method, c.name, c.side.max)
+	default:
+		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in backends",
+			method, c.name, c.calls.max)
 	}
 }
 
@@ -61,7 +102,7 @@ func (c *boundedConn) Invoke(ctx context.Context, method string, args, reply any
 	if err != nil {
 		return err
 	}
-	defer c.end(counted)
+	defer counted.give()
 	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 }
 
@@ -73,11 +114,11 @@ func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	}
 	cs, err := c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 	if err != nil {
-		c.end(counted)
+		counted.give()
 		return nil, err
 	}
-	context.AfterFunc(ctx, func() { c.end(counted) }) // which ends with the call, whatever becomes of the stream
-	if counted && c.whole[method] {
+	context.AfterFunc(ctx, counted.give) // which ends with the call, whatever becomes of the stream
+	if counted != nil && c.whole[method] {
 		return &wholeStream{cs, holdOf(ctx)}, nil
 	}
 	return cs, nil

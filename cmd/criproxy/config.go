@@ -195,7 +195,8 @@ type BackendConfig struct {
 	Credentials bool `yaml:"credentials"`
 
 	// MaxCalls is how many calls of clients may be under way at once, streams of events
-	// among them. One more is ResourceExhausted. Optional: 4096.
+	// among them. One more is ResourceExhausted. Half of them are for clients of the main
+	// socket alone, however many others there are. Optional: 4096.
 	MaxCalls int `yaml:"maxCalls"`
 }
 

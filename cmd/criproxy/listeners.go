@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -38,12 +39,20 @@ type ListenerConfig struct {
 	Access []AccessRule `yaml:"access"`
 
 	// MaxCalls is how many calls may be under way at once, streams of events among them.
-	// One more is ResourceExhausted. Optional: 4096.
+	// One more is ResourceExhausted. Optional: 4096 at the main socket, 1024 at another one.
 	MaxCalls int `yaml:"maxCalls"`
+
+	main bool // it is the socket of listen
 }
 
-// defaultMaxCalls is how many calls a socket takes at once, and a backend gets.
-const defaultMaxCalls = 4096
+const (
+	// defaultMaxCalls is how many calls the main socket takes at once, and a backend gets.
+	defaultMaxCalls = 4096
+
+	// defaultSideCalls is how many another socket takes: half of what a backend has for
+	// these sockets together, so that one alone leaves room for the next.
+	defaultSideCalls = defaultMaxCalls / 4
+)
 
 // AccessRule allows calls.
 type AccessRule struct {
@@ -70,9 +79,12 @@ func (c *Config) allSockets() []ListenerConfig {
 		if l.Path == c.Listen {
 			all[0] = l
 		} else {
+			l.MaxCalls = cmp.Or(l.MaxCalls, defaultSideCalls)
 			all = append(all, l)
 		}
 	}
+	all[0].main = true
+	all[0].MaxCalls = cmp.Or(all[0].MaxCalls, defaultMaxCalls)
 	return all
 }
 

@@ -26,6 +26,7 @@ type memory struct {
 	total      int64
 	maxMessage int
 	free       *semaphore.Weighted
+	side       *semaphore.Weighted // of it, for all sockets but the main one
 	taken      atomic.Int64
 	refused    atomic.Int64             // calls for which there was no room
 	sizes      map[string]*atomic.Int64 // :: method that lists → about how long its replies are
@@ -65,7 +66,7 @@ func memoryFor(limit int64, recorder, maxMessage int) int64 {
 // as a rule short, and calls that take their time must not keep memory for nothing.
 func newMemory(cfg *Config, schema *codec.Schema) *memory {
 	n := memoryFor(debug.SetMemoryLimit(-1), cfg.FlightRecorder, cfg.MaxMessageBytes)
-	m := &memory{total: n, maxMessage: cfg.MaxMessageBytes, free: semaphore.NewWeighted(n), sizes: map[string]*atomic.Int64{}}
+	m := &memory{total: n, maxMessage: cfg.MaxMessageBytes, free: semaphore.NewWeighted(n), side: semaphore.NewWeighted(n / 2), sizes: map[string]*atomic.Int64{}}
 	for _, method := range schema.Methods() {
 		if endless(method.Name) {
 			continue
@@ -228,34 +229,16 @@ func (h *hold) covers(n int64) bool {
 }
 
 // try takes n bytes of the client's share, and of the memory, if they are free.
-func (h *hold) try(n int64) bool {
-	share := h.peer.share(h.memory)
-	if !share.TryAcquire(n) {
-		return false
-	}
-	if !h.memory.free.TryAcquire(n) {
-		share.Release(n)
-		return false
-	}
-	return true
-}
+func (h *hold) try(n int64) bool { return h.peer.shares(h.memory).try(n) }
 
 // wait waits for n bytes of the client's share, and of the memory.
 func (h *hold) wait(ctx context.Context, n int64) error {
 	if h.try(n) {
 		return nil
 	}
-	share := h.peer.share(h.memory)
 	ctx, cancel := context.WithTimeout(ctx, memoryWait)
 	defer cancel()
-	if err := share.Acquire(ctx, n); err != nil {
-		return err
-	}
-	if err := h.memory.free.Acquire(ctx, n); err != nil {
-		share.Release(n)
-		return err
-	}
-	return nil
+	return h.peer.shares(h.memory).take(ctx, n)
 }
 
 // give gives n bytes back before the call ends.
@@ -274,8 +257,7 @@ func (h *hold) give(n int64) {
 
 func (h *hold) release(n int64) {
 	h.memory.taken.Add(-n)
-	h.peer.share(h.memory).Release(n)
-	h.memory.free.Release(n)
+	h.peer.shares(h.memory).release(n)
 }
 
 // share keeps what was taken until the function that it returns has been called.

@@ -326,7 +326,7 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 		fmt.Sprintf("With 512 MiB that is %d MiB of messages", memoryFor(512*mib, capture.DefaultBytes, 16*mib)/mib),
 		fmt.Sprintf("follows `GOMEMLIMIT`, below; %d GiB without it", defaultMemory>>30),
 		fmt.Sprintf("waits for up to %s, then fails", memoryWait),
-		fmt.Sprintf("`maxCalls` of the listener, %d", defaultMaxCalls),
+		fmt.Sprintf("`maxCalls` of the listener: %d on the main one, %d on each other one", defaultMaxCalls, defaultSideCalls),
 		fmt.Sprintf("`maxCalls` of the backend, %d", defaultMaxCalls),
 		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
 		fmt.Sprintf("`-flight-recorder`, %d MiB", capture.DefaultBytes/mib),

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 
@@ -33,6 +33,10 @@ type socket struct {
 	refused  atomic.Int64 // calls, by the access list
 	calls    atomic.Int64 // under way
 	maxCalls atomic.Int64
+	main     atomic.Bool // it is the one that kubelet connects to
+
+	once  sync.Once
+	bytes *semaphore.Weighted // of the memory for messages, if it is not the main one; see shares
 
 	mu      sync.Mutex
 	paused  bool
@@ -59,7 +63,8 @@ func (s *socket) configure(cfg ListenerConfig) {
 		secured = &tlsCredentials{keys: newKeyring(*cfg.TLS)}
 	}
 	s.tls.Store(secured)
-	s.maxCalls.Store(int64(cmp.Or(cfg.MaxCalls, defaultMaxCalls)))
+	s.main.Store(cfg.main)
+	s.maxCalls.Store(int64(cfg.MaxCalls))
 }
 
 // Accept is for gRPC. While the socket is paused it returns nothing.
