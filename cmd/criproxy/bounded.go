@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 	"path"
 	"slices"
 	"sync/atomic"
@@ -103,7 +105,48 @@ func (c *boundedConn) Invoke(ctx context.Context, method string, args, reply any
 		return err
 	}
 	defer counted.give()
+	if h := holdOf(ctx); h != nil && h.mayBeLong() {
+		return c.invokeInRoom(ctx, h, method, args, reply, opts)
+	}
 	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+}
+
+// invokeInRoom does a unary call as a stream, which tells that the backend has begun to
+// answer before it reads what that is. Until then the call takes no memory, however long
+// the backend thinks.
+func (c *boundedConn) invokeInRoom(ctx context.Context, h *hold, method string, args, reply any, opts []grpc.CallOption) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cs, err := c.ClientConnInterface.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method, opts...)
+	if err != nil {
+		return err
+	}
+	if err := cs.SendMsg(args); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := cs.CloseSend(); err != nil {
+		return err
+	}
+	_, _ = cs.Header() // RecvMsg tells what went wrong
+	if err := h.room(ctx); err != nil {
+		return err
+	}
+	f := &codec.Frame{}
+	err = cs.RecvMsg(f)
+	h.arrived(int64(f.Len()))
+	if err == nil {
+		err = cs.RecvMsg(&codec.Frame{})
+		if err == nil {
+			err = status.Errorf(codes.Internal, "criproxy: %s: backend %s sent two replies", method, c.name)
+		}
+	} else if errors.Is(err, io.EOF) {
+		err = status.Errorf(codes.Internal, "criproxy: %s: backend %s ended the call well, and sent no reply", method, c.name)
+	}
+	if !errors.Is(err, io.EOF) {
+		f.Free()
+		return err
+	}
+	return codec.Deliver(reply, f)
 }
 
 // NewStream opens a streaming call.
@@ -119,7 +162,7 @@ func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	}
 	context.AfterFunc(ctx, counted.give) // which ends with the call, whatever becomes of the stream
 	if counted != nil && c.whole[method] {
-		return &wholeStream{cs, holdOf(ctx)}, nil
+		return &wholeStream{ClientStream: cs, ctx: ctx, hold: holdOf(ctx)}, nil
 	}
 	return cs, nil
 }
@@ -127,11 +170,21 @@ func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 // wholeStream is a stream whose messages take memory as they come, until the call ends.
 type wholeStream struct {
 	grpc.ClientStream
-	hold *hold
+	ctx   context.Context
+	hold  *hold
+	begun bool
 }
 
 // RecvMsg receives a message, if there is room for it.
 func (s *wholeStream) RecvMsg(m any) error {
+	if !s.begun {
+		s.begun = true
+		_, _ = s.Header() // RecvMsg tells what went wrong
+		if err := s.hold.room(s.ctx); err != nil {
+			return err
+		}
+		defer s.hold.arrived(0)
+	}
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -31,6 +32,13 @@ func newHolder() holder {
 
 func (m holder) call() *hold {
 	return &hold{memory: m.memory, peer: m.who, method: "/a.B/C", shares: 1}
+}
+
+// lists has the method of the calls list, and its replies be expected to take n bytes.
+func (m holder) lists(n int64) {
+	var size atomic.Int64
+	size.Store(n)
+	m.sizes = map[string]*atomic.Int64{m.call().method: &size}
 }
 
 // isFree asserts that all was given back, and nothing twice.
@@ -96,8 +104,8 @@ func TestNothingIsTakenOnceACallHasEnded(t *testing.T) {
 	h.done()
 	assertCode(t, codes.Canceled, h.take(t.Context(), large))
 	assertCode(t, codes.Canceled, h.keeps(large))
-	h.note(large)
-	h.note(4 * large) // which would be owed
+	h.sends(large)
+	h.sends(4 * large) // which would be owed
 	h.share()()
 	m.isFree(t)
 }

@@ -331,6 +331,9 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
 		fmt.Sprintf("`-flight-recorder`, %d MiB", capture.DefaultBytes/mib),
 		fmt.Sprintf("what is remembered of a runtime | %d MiB", known.DefaultMaxBytes/mib),
+		fmt.Sprintf("If nothing comes for %s", lullTime),
+		fmt.Sprintf("within %s (half of `listBudget`, %s at most)", known.DefaultBudget/2, memoryWait),
+		fmt.Sprintf("but for %d MiB, which the runtime may send unasked", director.StreamWindow/mib),
 		fmt.Sprintf("Messages below %d KiB are not counted", smallMessage>>10),
 	} {
 		assert.Contains(t, strings.Join(strings.Fields(string(data)), " "), strings.Join(strings.Fields(text), " "))

@@ -252,6 +252,7 @@ func (p *proxy) reload(cfg *Config) error {
 	}
 	// From here on nothing can fail.
 	p.now.Store(s)
+	p.memory.configure(cfg)
 	p.metrics.know(d)
 	if err := p.drift.Update(cfg.drift(d)); err != nil { // the director has taken the same profile
 		klog.ErrorS(err, "What clients and backends send is still compared with the old profile")
