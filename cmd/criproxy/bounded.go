@@ -117,7 +117,8 @@ func (c *boundedConn) Invoke(ctx context.Context, method string, args, reply any
 func (c *boundedConn) invokeInRoom(ctx context.Context, h *hold, method string, args, reply any, opts []grpc.CallOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cs, err := c.ClientConnInterface.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method, opts...)
+	// Without the options: gRPC would store to them when the stream ends, which may be after this returns.
+	cs, err := c.ClientConnInterface.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	if err != nil {
 		return err
 	}
@@ -127,20 +128,27 @@ func (c *boundedConn) invokeInRoom(ctx context.Context, h *hold, method string, 
 	if err := cs.CloseSend(); err != nil {
 		return err
 	}
-	_, _ = cs.Header() // RecvMsg tells what went wrong
+	header, trailer := codec.MetadataOf(opts)
+	md, _ := cs.Header() // RecvMsg tells what went wrong
+	if header != nil {
+		*header = md
+	}
 	if err := h.room(ctx); err != nil {
 		return err
 	}
 	f := &codec.Frame{}
 	err = cs.RecvMsg(f)
 	h.arrived(int64(f.Len()))
-	if err == nil {
-		err = cs.RecvMsg(&codec.Frame{})
-		if err == nil {
-			err = status.Errorf(codes.Internal, "criproxy: %s: backend %s sent two replies", method, c.name)
+	if errors.Is(err, io.EOF) {
+		err = status.Errorf(codes.Internal, "criproxy: %s: backend %s ended the call with success and without a reply; see its log", method, c.name)
+	} else if err == nil {
+		if err = cs.RecvMsg(&codec.Frame{}); err == nil {
+			f.Free()
+			return status.Errorf(codes.Internal, "criproxy: %s: backend %s sent two replies to a call that has one; see its log", method, c.name)
 		}
-	} else if errors.Is(err, io.EOF) {
-		err = status.Errorf(codes.Internal, "criproxy: %s: backend %s ended the call well, and sent no reply", method, c.name)
+	}
+	if trailer != nil {
+		*trailer = cs.Trailer()
 	}
 	if !errors.Is(err, io.EOF) {
 		f.Free()
