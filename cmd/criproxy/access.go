@@ -128,6 +128,14 @@ func peerOf(ctx context.Context) *peerInfo {
 // AuthType is for gRPC.
 func (*peerInfo) AuthType() string { return "unix" }
 
+// program is String with the name of the process.
+func (p *peerInfo) program() string {
+	if p.name == "" {
+		return p.String()
+	}
+	return p.name + ", " + p.String()
+}
+
 func (p *peerInfo) String() string {
 	switch {
 	case p.certificate != "":

@@ -30,13 +30,14 @@ import (
 // events. A single runtime has the first two: there is nobody for whom it would
 // have to be kept alive.
 type backend struct {
-	cfg   BackendConfig
-	key   string // of what it was built from; see stackKey
-	cri   bool   // it is a container runtime
-	conn  *director.Conn
-	known *known.Conn // nil for a single runtime
-	top   grpc.ClientConnInterface
-	stop  context.CancelFunc // nil until it runs; the proxy's own
+	cfg     BackendConfig
+	key     string // of what it was built from; see stackKey
+	cri     bool   // it is a container runtime
+	conn    *director.Conn
+	bounded *boundedConn
+	known   *known.Conn // nil for a single runtime
+	top     grpc.ClientConnInterface
+	stop    context.CancelFunc // nil until it runs; the proxy's own
 
 	mu     sync.Mutex
 	driver *runtimeapi.CgroupDriver // nil until it is known
@@ -68,12 +69,12 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 		return nil, err
 	}
 	pkg := d.Profile.Versions[0].Package
-	bounded := newBoundedConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, defaultMaxCalls))
+	b.bounded = newBoundedConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, defaultMaxCalls))
 	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != idsNative
 	if !single {
-		bounded.whole = wholeLists(d.Profile.Known.Lists, d.Schema, pkg)
+		b.bounded.whole = wholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
-	b.top, err = known.Bridge(bounded, d.Profile.Known.Lists, d.Schema, pkg)
+	b.top, err = known.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
 	if err != nil || single || len(d.Profile.Known.Lists)+len(d.Profile.Known.Replies) == 0 {
 		return b, err
 	}
@@ -133,11 +134,16 @@ func (b *backend) director(cfg BackendConfig) director.Backend {
 }
 
 // run keeps the connection, and what is known, until ctx ends.
-func (b *backend) run(ctx context.Context) {
+func (b *backend) run(ctx context.Context, parts *parts) {
 	var wg sync.WaitGroup
-	wg.Go(func() { contain.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) }) })
+	do := func(what string, f func()) {
+		wg.Go(func() { parts.do(what+" "+b.String(), f) })
+	}
+	do("keeping a connection to", func() {
+		contain.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
+	})
 	if b.known != nil {
-		wg.Go(func() {
+		do("keeping what is known of", func() {
 			if err := b.known.Run(ctx); err != nil {
 				klog.ErrorS(err, "What is known of a backend could not be kept", "backend", b)
 			}

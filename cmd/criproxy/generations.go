@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,6 +18,7 @@ import (
 type generations struct {
 	mu       sync.Mutex
 	now      *generation
+	calls    map[*callUnderWay]struct{}
 	stopping error // of streams that never end by themselves, from when the process stops
 }
 
@@ -31,7 +33,9 @@ type generation struct {
 	endEvents context.CancelCauseFunc
 }
 
-func newGenerations() *generations { return &generations{now: newGeneration(false)} }
+func newGenerations() *generations {
+	return &generations{now: newGeneration(false), calls: map[*callUnderWay]struct{}{}}
+}
 
 func newGeneration(waiting bool) *generation {
 	g := &generation{calls: 1, waiting: waiting, ended: make(chan struct{})}
@@ -75,14 +79,16 @@ func (g *generation) leave() {
 }
 
 // begin counts a call, until the function that it returns is called.
-func (gs *generations) begin() (*generation, func()) {
+func (gs *generations) begin(call *callUnderWay) (*generation, func()) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	g := gs.now
 	g.calls++
+	gs.calls[call] = struct{}{}
 	return g, func() {
 		gs.mu.Lock()
 		defer gs.mu.Unlock()
+		delete(gs.calls, call)
 		g.leave()
 	}
 }
@@ -94,7 +100,7 @@ func endless(method string) bool {
 
 // intercept counts each call.
 func (gs *generations) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	g, end := gs.begin()
+	g, end := gs.begin(&callUnderWay{info.FullMethod, peerOf(ss.Context()), time.Now()})
 	defer end()
 	if !endless(info.FullMethod) {
 		return handler(srv, ss)

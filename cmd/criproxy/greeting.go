@@ -15,11 +15,12 @@ const greetTime = 250 * time.Millisecond
 // call may fail, however busy the machine is.
 const handoverGreet = 2 * time.Second
 
-// acceptedConn is a connection until gRPC's handshakes with it have ended.
+// acceptedConn is a connection that a client has made.
 type acceptedConn struct {
 	net.Conn
 	socket *socket
-	begun  bool // gRPC has begun with it; socket.mu guards it
+	who    *peerInfo // nil before gRPC begins with it; socket.mu guards it, and what follows
+	begun  bool      // gRPC has begun with it
 }
 
 // begin is called when gRPC begins with the connection.
@@ -27,6 +28,13 @@ func (a *acceptedConn) begin() {
 	a.socket.mu.Lock()
 	defer a.socket.mu.Unlock()
 	a.beginLocked()
+}
+
+// is says who has made the connection.
+func (a *acceptedConn) is(who *peerInfo) {
+	a.socket.mu.Lock()
+	defer a.socket.mu.Unlock()
+	a.who = who
 }
 
 func (a *acceptedConn) beginLocked() {
@@ -54,10 +62,28 @@ func (a *acceptedConn) SetDeadline(t time.Time) error {
 	return a.Conn.SetDeadline(t)
 }
 
-// Close is for gRPC, when the handshakes have failed or it stops.
+// Close is for gRPC.
 func (a *acceptedConn) Close() error {
 	a.leave()
+	a.socket.mu.Lock()
+	delete(a.socket.open, a)
+	a.socket.mu.Unlock()
 	return a.Conn.Close()
+}
+
+// connected returns who is connected, and how often.
+func (s *socket) connected() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]int{}
+	for a := range s.open {
+		who := "somebody who has said nothing yet"
+		if a.who != nil {
+			who = a.who.program()
+		}
+		all[who]++
+	}
+	return all
 }
 
 // pause stops accepting connections, which wait in the kernel for whoever else has

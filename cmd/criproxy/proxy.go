@@ -26,26 +26,29 @@ import (
 
 // proxy is a director with its backends and its server.
 type proxy struct {
-	director *director.Director
-	server   *grpc.Server
-	admin    *admin
-	hooks    *hook.Plugins // nil if there are to be none
-	calls    *generations
-	record   *recording
-	drift    *drift.Watch
-	memory   *memory // for messages
-	errors   lastErrors
-	metrics  *metrics
-	spans    spans
-	began    *Config                  // with what it was built
-	draining atomic.Bool              // no new calls are taken
-	reloader atomic.Pointer[reloader] // nil if there is none
-	now      atomic.Pointer[setup]
+	director     *director.Director
+	server       *grpc.Server
+	admin        *admin
+	hooks        *hook.Plugins // nil if there are to be none
+	calls        *generations
+	record       *recording
+	drift        *drift.Watch
+	memory       *memory // for messages
+	errors       lastErrors
+	metrics      *metrics
+	spans        spans
+	began        *Config                  // with what it was built
+	draining     atomic.Bool              // no new calls are taken
+	disconnected atomic.Bool              // nor are there any: what is left are its own parts
+	reloader     atomic.Pointer[reloader] // nil if there is none
+	now          atomic.Pointer[setup]
 
 	shown atomic.Pointer[[]*socket] // the sockets, for who only looks
 
 	handedOver chan struct{} // closed when another process serves
 	failed     chan error    // a socket could not be served; has room for one
+	failing    chan struct{} // closed when that ends the process
+	parts      parts         // what the end waits for
 	onServing  func()        // is called when clients can connect
 	stderr     io.Writer     // of who takes over; nil: nothing
 
@@ -65,7 +68,7 @@ type setup struct {
 
 // newProxy builds all of it, and starts nothing.
 func newProxy(cfg *Config) (*proxy, error) {
-	p := &proxy{began: cfg, metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
+	p := &proxy{began: cfg, metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}), onServing: func() {}}
 	p.show()
 	contain.Notify(logPanic)
 	a, err := cfg.api()
@@ -282,7 +285,7 @@ func (p *proxy) replaceBackends(old, s *setup) {
 	}
 	// A stream of events would go on without those of a new backend.
 	before := p.calls.next("criproxy: the runtimes have changed; open the stream again")
-	p.group.Go(func() {
+	p.goDo("keeping runtimes that are no longer in the configuration", func() {
 		select {
 		case <-before:
 		case <-time.After(retireTime):
@@ -323,7 +326,7 @@ func (p *proxy) start(b *backend) {
 	}
 	ctx, cancel := context.WithCancel(p.running)
 	b.stop = cancel
-	p.group.Go(func() { b.run(ctx) })
+	p.group.Go(func() { b.run(ctx, &p.parts) })
 }
 
 // logWithheld returns what logs, once for each backend, that credentials did not

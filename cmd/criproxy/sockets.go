@@ -43,11 +43,12 @@ type socket struct {
 	greeted sync.Cond
 	waiting int                        // connections that gRPC has been given and not begun with
 	early   map[*acceptedConn]struct{} // those, and those whose handshakes have not ended
+	open    map[*acceptedConn]struct{} // all that are not closed
 }
 
 // newSocket returns the socket whose listener is l.
 func newSocket(l net.Listener, cfg ListenerConfig) *socket {
-	s := &socket{Listener: l, path: cfg.Path, closed: make(chan struct{}), early: map[*acceptedConn]struct{}{}}
+	s := &socket{Listener: l, path: cfg.Path, closed: make(chan struct{}), early: map[*acceptedConn]struct{}{}, open: map[*acceptedConn]struct{}{}}
 	s.greeted.L = &s.mu
 	s.configure(cfg)
 	return s
@@ -75,7 +76,7 @@ func (s *socket) Accept() (net.Conn, error) {
 	if err == nil {
 		a := &acceptedConn{Conn: conn, socket: s}
 		s.waiting++
-		s.early[a] = struct{}{}
+		s.early[a], s.open[a] = struct{}{}, struct{}{}
 		return a, nil
 	}
 	if s.paused && !errors.Is(err, net.ErrClosed) {
@@ -109,11 +110,12 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	a.begin()
 	who := &peerInfo{socket: a.socket}
 	err := contain.Run("asking who connects", func() { who = whoIs(a.Conn, a.socket) })
+	a.is(who)
 	secured := a.socket.tls.Load()
 	if err != nil || secured == nil {
-		return a.Conn, who, err
+		return a, who, err
 	}
-	secret, info, err := secured.ServerHandshake(a.Conn)
+	secret, info, err := secured.ServerHandshake(a)
 	if tls, ok := info.(credentials.TLSInfo); ok && len(tls.State.PeerCertificates) > 0 {
 		who.certificate = tls.State.PeerCertificates[0].Subject.String()
 	}
