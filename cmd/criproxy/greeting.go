@@ -1,7 +1,9 @@
 package main
 
 import (
+	"maps"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -62,13 +64,30 @@ func (a *acceptedConn) SetDeadline(t time.Time) error {
 	return a.Conn.SetDeadline(t)
 }
 
-// Close is for gRPC.
+// Close is for gRPC, when the handshakes have failed or it stops.
 func (a *acceptedConn) Close() error {
 	a.leave()
-	a.socket.mu.Lock()
-	delete(a.socket.open, a)
-	a.socket.mu.Unlock()
 	return a.Conn.Close()
+}
+
+// isOpen asks the connection itself: when the handshakes have ended gRPC closes it without a word,
+// since it reads from a net.UnixConn with less memory than from one of our own type.
+func (a *acceptedConn) isOpen() bool {
+	c, ok := a.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	return err == nil && raw.Control(func(uintptr) {}) == nil
+}
+
+// opensLocked takes note of a connection. Those that are closed are forgotten when there are many.
+func (s *socket) opensLocked(a *acceptedConn) {
+	s.open[a] = struct{}{}
+	if len(s.open) > s.many {
+		maps.DeleteFunc(s.open, func(a *acceptedConn, _ struct{}) bool { return !a.isOpen() })
+		s.many = 2*len(s.open) + 16
+	}
 }
 
 // connected returns who is connected, and how often.
@@ -77,6 +96,9 @@ func (s *socket) connected() map[string]int {
 	defer s.mu.Unlock()
 	all := map[string]int{}
 	for a := range s.open {
+		if !a.isOpen() {
+			continue
+		}
 		who := "somebody who has said nothing yet"
 		if a.who != nil {
 			who = a.who.program()

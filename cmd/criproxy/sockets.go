@@ -43,7 +43,8 @@ type socket struct {
 	greeted sync.Cond
 	waiting int                        // connections that gRPC has been given and not begun with
 	early   map[*acceptedConn]struct{} // those, and those whose handshakes have not ended
-	open    map[*acceptedConn]struct{} // all that are not closed
+	open    map[*acceptedConn]struct{} // all that are not closed, and some that are
+	many    int                        // so many that some of them may be
 }
 
 // newSocket returns the socket whose listener is l.
@@ -76,7 +77,8 @@ func (s *socket) Accept() (net.Conn, error) {
 	if err == nil {
 		a := &acceptedConn{Conn: conn, socket: s}
 		s.waiting++
-		s.early[a], s.open[a] = struct{}{}, struct{}{}
+		s.early[a] = struct{}{}
+		s.opensLocked(a)
 		return a, nil
 	}
 	if s.paused && !errors.Is(err, net.ErrClosed) {
@@ -113,9 +115,9 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	a.is(who)
 	secured := a.socket.tls.Load()
 	if err != nil || secured == nil {
-		return a, who, err
+		return a.Conn, who, err
 	}
-	secret, info, err := secured.ServerHandshake(a)
+	secret, info, err := secured.ServerHandshake(a.Conn)
 	if tls, ok := info.(credentials.TLSInfo); ok && len(tls.State.PeerCertificates) > 0 {
 		who.certificate = tls.State.PeerCertificates[0].Subject.String()
 	}
