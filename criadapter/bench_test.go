@@ -103,3 +103,19 @@ func BenchmarkRewriteList(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkCheckList is the cost of looking whether a list of 1000 containers is one that
+// a decoder takes, which is done where it becomes a part of another one.
+func BenchmarkCheckList(b *testing.B) {
+	list := containers(1000)
+	in, err := proto.Marshal(list)
+	require.NoError(b, err)
+	shape := rewrite.NewShape(list.ProtoReflect().Descriptor())
+	b.SetBytes(int64(len(in)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if utf8, err := shape.Check(in); !utf8 || err != nil {
+			b.Fatal(utf8, err)
+		}
+	}
+}

@@ -47,9 +47,10 @@ type node struct {
 // into; a step with neither is copied. A field that comes as another wire type
 // than the schema says is unknown to a decoder, and copied as well.
 type step struct {
-	class Class
-	into  *node // of a length-delimited message
-	group *node // of a message that is encoded as a group
+	class  Class
+	packed packing // of a list of numbers; only a [Shape] looks at it
+	into   *node   // of a length-delimited message
+	group  *node   // of a message that is encoded as a group
 }
 
 // maxLow is the largest field number for which a node spends a slice entry.
@@ -84,8 +85,8 @@ func (p *Plan) Apply(dst, src []byte, edit Edit) ([]byte, error) {
 	return w.dst, nil
 }
 
-// walker passes over src, and edits it into dst, or, without an edit, collects
-// what it finds. Bytes src[run:] up to the place looked at are still to be
+// walker passes over src, and edits it into dst, or, without an edit, checks it or
+// collects what it finds. Bytes src[run:] up to the place looked at are still to be
 // copied: a run grows until something has to change, so that a message in which
 // nothing changes is copied in one piece.
 type walker struct {
@@ -94,6 +95,9 @@ type walker struct {
 	run   int
 	edit  Edit
 	found []Found
+
+	shape   *Shape // not nil: src is only checked
+	badText bool   // and some text is no UTF-8
 }
 
 func (w *walker) flush(to int) {
@@ -116,11 +120,14 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 			if f, err = next(src, i); err != nil {
 				return 0, err
 			}
+			if w.shape != nil && f.num > protowire.MaxValidNumber {
+				return 0, malformed(i, fmt.Sprintf("field number %d", f.num))
+			}
 		}
 		s := n.step(f.num)
 		switch f.typ {
 		case protowire.BytesType:
-			if s != nil && (s.class != 0 || s.into != nil) {
+			if s != nil && (s.class != 0 || s.into != nil || s.packed != 0) {
 				if err := w.field(s, i, f, depth); err != nil {
 					return 0, err
 				}
@@ -172,6 +179,10 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 		if w.run == run {
 			return nil // nothing changed inside
 		}
+	case w.shape != nil:
+		return w.check(s, f)
+	case s.class == 0: // a list of numbers
+		return nil
 	case w.edit == nil:
 		w.found = append(w.found, Found{s.class, w.src[f.body:f.end]})
 		return nil
