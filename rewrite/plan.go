@@ -3,6 +3,7 @@ package rewrite
 import (
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -127,7 +128,11 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 		s := n.step(f.num)
 		switch f.typ {
 		case protowire.BytesType:
-			if s != nil && (s.class != 0 || s.into != nil || s.packed != 0) {
+			switch {
+			case s == nil:
+			case s.class != 0 && w.shape != nil: // a string
+				w.badText = w.badText || !utf8.Valid(src[f.body:f.end])
+			case s.class != 0 || s.into != nil || s.packed != 0:
 				if err := w.field(s, i, f, depth); err != nil {
 					return 0, err
 				}
@@ -179,10 +184,11 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 		if w.run == run {
 			return nil // nothing changed inside
 		}
-	case w.shape != nil:
-		return w.check(s, f)
-	case s.class == 0: // a list of numbers
-		return nil
+	case s.packed != 0:
+		if w.shape == nil {
+			return nil
+		}
+		return s.packed.check(w.src[:f.end], f.body)
 	case w.edit == nil:
 		w.found = append(w.found, Found{s.class, w.src[f.body:f.end]})
 		return nil

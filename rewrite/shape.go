@@ -117,25 +117,20 @@ func appendValid(dst, v []byte) []byte {
 	return dst
 }
 
-// check looks at the content of the field f, which is no message.
-func (w *walker) check(s *step, f field) error {
-	content := w.src[f.body:f.end]
-	switch s.packed {
-	case 0:
-		w.badText = w.badText || !utf8.Valid(content)
-		return nil
-	case packedFixed32, packedFixed64:
-		if size := 4 << (s.packed - packedFixed32); len(content)%size != 0 {
-			return malformed(f.body, fmt.Sprintf("a list of numbers of %d bytes each is %d bytes long", size, len(content)))
+// check looks at the numbers that stand in src[i:].
+func (p packing) check(src []byte, i int) error {
+	if p == packedVarint {
+		for i < len(src) {
+			after := skipVarint(src, i)
+			if after < 0 {
+				return malformed(i, "bad varint in a list of numbers")
+			}
+			i = after
 		}
 		return nil
 	}
-	for i := f.body; i < f.end; {
-		after := skipVarint(w.src[:f.end], i)
-		if after < 0 {
-			return malformed(i, "bad varint in a list of numbers")
-		}
-		i = after
+	if size := 4 << (p - packedFixed32); (len(src)-i)%size != 0 {
+		return malformed(i, fmt.Sprintf("a list of numbers of %d bytes each is %d bytes long", size, len(src)-i))
 	}
 	return nil
 }
