@@ -54,6 +54,11 @@ type Config struct {
 	// the name it was meant for. It must return at once. Optional.
 	Withheld func(b Backend, method, name string)
 
+	// Mended is told when text of a backend that is no UTF-8 was replaced, for it to become
+	// a part of a reply: the method, and the field as "package.Message.field". It must
+	// return at once. Optional.
+	Mended func(b Backend, method, field string)
+
 	// Around returns a connection that stands between clients and the director, and
 	// passes calls on to it. It gets the methods of the newest version, as
 	// *codec.Frame, with front names, and may answer, change or refuse them. Optional.

@@ -40,7 +40,7 @@ func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opt
 	ask := func(i int) {
 		p := &parts[i]
 		p.err = contain.Do(m.Name, func() (err error) {
-			p.reply, err = t.unicast(ctx, m, i, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
+			p.reply, err = t.ask(ctx, m, i, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
 			return err
 		})
 		if p.err != nil && m.merge == nil && !m.left(p.err) {

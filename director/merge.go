@@ -57,7 +57,7 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		if err != nil {
 			return nil, err // the caller's cancel ends those that are open
 		}
-		s.streams = append(s.streams, &single{ClientStream: cs, table: t, method: m, backend: i})
+		s.streams = append(s.streams, &single{ClientStream: cs, table: t, method: m, backend: i, translate: t.toPart})
 	}
 	request.Bytes() // in one piece, for all
 	var wg sync.WaitGroup

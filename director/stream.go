@@ -69,7 +69,7 @@ func (s *stream) connect(first *codec.Frame) (source, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &single{ClientStream: cs, table: s.table, method: s.method, backend: to.backend}, nil
+		return &single{ClientStream: cs, table: s.table, method: s.method, backend: to.backend, translate: s.table.toFront}, nil
 	}
 }
 
@@ -155,6 +155,8 @@ type single struct {
 	table   *table
 	method  *method
 	backend int
+
+	translate func(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) // toFront, or toPart
 }
 
 func (s *single) send(f *codec.Frame) error {
@@ -170,7 +172,7 @@ func (s *single) recv() (*codec.Frame, error) {
 	if err := s.RecvMsg(f); err != nil {
 		return nil, err
 	}
-	return s.table.toFront(s.method, s.backend, f)
+	return s.translate(s.method, s.backend, f)
 }
 
 // empty is the stream of a list that nothing can match.

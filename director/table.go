@@ -23,6 +23,7 @@ type table struct {
 	maxMessage int
 	native     bool // names say nothing about their backend
 	newTo      int  // the backend of what is new and nobody's
+	mended     func(b Backend, method, field string)
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of methods that are not the primary's alone
@@ -37,17 +38,18 @@ type method struct {
 	request, reply *rewrite.Plan
 	withhold       []withhold
 	choosers       []chooser
-	all            bool          // without an owner: every backend
-	merge          Merge         // what makes one of their replies; nil: they are joined
-	winners        []winner      // of fields that joining would lose
-	pages          *pages        // without an owner: page by page through all
-	first          *rewrite.Path // without an owner: one after another, until a reply has this
-	isNew          bool          // without an owner: the backend for what is new
-	unlessNew      *rewrite.Path // but for calls that have a value here; nil: for all
-	notFound       bool          // names of different backends are NotFound, not invalid
-	skipMissing    bool          // a backend that lacks the method is left out
-	toBack         []bool        // by backend: whether its requests need editing
-	toFront        []bool        // by backend: whether its replies do
+	all            bool           // without an owner: every backend
+	merge          Merge          // what makes one of their replies; nil: they are joined
+	winners        []winner       // of fields that joining would lose
+	shape          *rewrite.Shape // of replies that are merged; nil: they are not
+	pages          *pages         // without an owner: page by page through all
+	first          *rewrite.Path  // without an owner: one after another, until a reply has this
+	isNew          bool           // without an owner: the backend for what is new
+	unlessNew      *rewrite.Path  // but for calls that have a value here; nil: for all
+	notFound       bool           // names of different backends are NotFound, not invalid
+	skipMissing    bool           // a backend that lacks the method is left out
+	toBack         []bool         // by backend: whether its requests need editing
+	toFront        []bool         // by backend: whether its replies do
 }
 
 func compile(cfg Config) (*table, error) {
@@ -61,6 +63,7 @@ func compile(cfg Config) (*table, error) {
 		index:      map[string]int{},
 		maxMessage: cfg.MaxMessage,
 		native:     cfg.NativeNames,
+		mended:     cfg.Mended,
 	}
 	if t.maxMessage == 0 {
 		t.maxMessage = DefaultMaxMessage
@@ -223,6 +226,9 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		return nil, wrong("withhold", err)
 	}
 	if m.all {
+		if len(t.backends) > 1 {
+			m.shape = rewrite.NewShape(desc.Output)
+		}
 		if desc.ClientStreams {
 			return nil, wrong("all", errors.New("the client sends a stream, which can go to one backend only"))
 		}

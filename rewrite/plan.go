@@ -3,7 +3,6 @@ package rewrite
 import (
 	"errors"
 	"fmt"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -131,7 +130,7 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 			switch {
 			case s == nil:
 			case s.class != 0 && w.shape != nil: // a string
-				w.badText = w.badText || !utf8.Valid(src[f.body:f.end])
+				w.badText = w.badText || !isUTF8(src[f.body:f.end])
 			case s.class != 0 || s.into != nil || s.packed != 0:
 				if err := w.field(s, i, f, depth); err != nil {
 					return 0, err

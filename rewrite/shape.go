@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"unicode/utf8"
@@ -133,4 +134,21 @@ func (p packing) check(src []byte, i int) error {
 		return malformed(i, fmt.Sprintf("a list of numbers of %d bytes each is %d bytes long", size, len(src)-i))
 	}
 	return nil
+}
+
+// isUTF8 is [utf8.Valid], faster for short text that is ASCII, as nearly all is.
+func isUTF8(v []byte) bool {
+	const high = 0x8080808080808080
+	if len(v) < 8 {
+		var all byte
+		for _, b := range v {
+			all |= b
+		}
+		return all < utf8.RuneSelf || utf8.Valid(v)
+	}
+	all := binary.NativeEndian.Uint64(v[len(v)-8:])
+	for rest := v; len(rest) >= 8; rest = rest[8:] {
+		all |= binary.NativeEndian.Uint64(rest)
+	}
+	return all&high == 0 || utf8.Valid(v)
 }

@@ -149,6 +149,7 @@ func build(cfg *Config, a api, old *setup, tracer director.Tracer) (*setup, dire
 	d.NativeNames = cfg.IDs == idsNative
 	d.NewTo = cfg.NewPodsTo
 	d.Withheld = logWithheld()
+	d.Mended = logMended()
 	d.Tracer = tracer
 	for i := range cfg.Backends {
 		b := old.reuse(cfg, i)
