@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -97,25 +98,8 @@ func (s *Shape) Mend(dst, src []byte, mended func(protoreflect.FieldDescriptor))
 			return append(dst, value...), nil
 		}
 		mended(s.text[c])
-		return appendValid(dst, value), nil
+		return append(dst, bytes.ToValidUTF8(value, []byte("\uFFFD"))...), nil
 	})
-}
-
-// appendValid appends v with one U+FFFD in place of each run of bytes that is no UTF-8.
-func appendValid(dst, v []byte) []byte {
-	bad := false
-	for len(v) > 0 {
-		r, n := utf8.DecodeRune(v)
-		if invalid := r == utf8.RuneError && n == 1; !invalid {
-			dst = append(dst, v[:n]...)
-			bad = false
-		} else if !bad {
-			dst = utf8.AppendRune(dst, utf8.RuneError)
-			bad = true
-		}
-		v = v[n:]
-	}
-	return dst
 }
 
 // check looks at the numbers that stand in src[i:].
