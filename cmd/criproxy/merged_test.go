@@ -85,3 +85,56 @@ func TestKubeletDecodesAListWithTextThatIsNoUTF8(t *testing.T) {
 	}
 	assert.Len(t, logLines("no UTF-8", `"backend"="utf8.test"`, `"field"="runtime.v1.PodSandbox.LabelsEntry.value"`), 1, "once")
 }
+
+// seenByKubelet is what kubelet reads out of ImageFsInfo: of each list the first entry, and
+// whether it takes them for two filesystems (pkg/kubelet/stats/cadvisor_stats_provider.go,
+// and IsContainerFsSeparateFromImageFs of its eviction manager before).
+func seenByKubelet(info *runtimeapi.ImageFsInfoResponse) (image, container string, split bool) {
+	first := func(list []*runtimeapi.FilesystemUsage) string {
+		if len(list) == 0 {
+			return "none"
+		}
+		return list[0].GetFsId().GetMountpoint()
+	}
+	image, container = first(info.GetImageFilesystems()), first(info.GetContainerFilesystems())
+	return image, container, image != "none" && container != "none" && image != container
+}
+
+func TestKubeletReadsThePrimarysFilesystems(t *testing.T) {
+	usage := func(mountpoints ...string) (all []*runtimeapi.FilesystemUsage) {
+		for _, m := range mountpoints {
+			all = append(all, &runtimeapi.FilesystemUsage{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: m}})
+		}
+		return all
+	}
+	containerd := &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containerd")}
+	second := &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/two")}
+	crio := &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containers"), ContainerFilesystems: usage("/var/lib/containers")}
+	divided := &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/images"), ContainerFilesystems: usage("/var/lib/containers")}
+	for name, c := range map[string]struct{ primary, second, want *runtimeapi.ImageFsInfoResponse }{
+		"neither has container filesystems": {containerd, second, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containerd", "/var/lib/two")}},
+		"the second has":                    {containerd, crio, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containerd", "/var/lib/containers")}},
+		"the second has, divided":           {containerd, divided, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containerd", "/images")}},
+		"the primary has":                   {crio, containerd, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containers", "/var/lib/containerd"), ContainerFilesystems: usage("/var/lib/containers")}},
+		"the primary has, divided":          {divided, containerd, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/images", "/var/lib/containerd"), ContainerFilesystems: usage("/var/lib/containers")}},
+		"both have":                         {divided, crio, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/images", "/var/lib/containers"), ContainerFilesystems: usage("/var/lib/containers", "/var/lib/containers")}},
+		"the primary has none at all":       {&runtimeapi.ImageFsInfoResponse{}, crio, &runtimeapi.ImageFsInfoResponse{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := merged(t, nil, replies{"ImageFsInfo": encode(t, c.primary)}, replies{"ImageFsInfo": encode(t, c.second)})
+			got, err := n.ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{})
+			require.NoError(t, err)
+			assertProto(t, c.want, got)
+			image, container, split := seenByKubelet(c.primary)
+			i, d, s := seenByKubelet(got)
+			assert.Equal(t, []any{image, container, split}, []any{i, d, s}, "kubelet reads what it would read on the primary alone")
+		})
+	}
+}
+
+func encode(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	require.NoError(t, err)
+	return b
+}
