@@ -56,6 +56,9 @@ func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 		if err := proto.Unmarshal(p.Reply.Bytes(), &theirs); err != nil {
 			return nil, fmt.Errorf("metric descriptors of backend %s: %w", p.Backend, err)
 		}
+		if p.Backend.Name == parts[0].Backend.Name { // what a newer CRI has besides is the primary's
+			merged.ProtoReflect().SetUnknown(theirs.ProtoReflect().GetUnknown())
+		}
 		m.learn(p.Backend.Name, string(p.Reply.Bytes()), &theirs)
 		for _, d := range theirs.GetDescriptors() {
 			if byName[d.GetName()] == nil {

@@ -31,6 +31,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		Unimplemented: append(slices.Clone(p.Unimplemented), rules.Unimplemented...),
 
 		places: joined(p.places, rules.places),
+		fitted: p.fitted,
 	}
 	for message, fields := range p.Harmless {
 		for _, field := range fields {

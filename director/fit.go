@@ -14,11 +14,13 @@ import (
 // Fit returns the profile without what it says of fields and methods that the
 // schema does not have, and what that was: a profile that was written for one
 // version of an API is right for an older one, and for a newer one that has dropped
-// something.
+// something. What a newer one has brought it cannot know: a field that joined replies would
+// lose is the primary's then, see [Director.Assumptions].
 func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	methods := described(p, s)
 	f := &fitting{p: p, methods: methods, messages: messages(methods)}
 	fit := *p
+	fit.fitted = true
 	fit.Fields = map[string]string{}
 	for _, field := range sortedKeys(p.Fields) {
 		if f.has("fields.", field) {

@@ -35,6 +35,32 @@ func TestWinnersAreTakenWhereJoinedRepliesWouldLoseAField(t *testing.T) {
 	assert.Equal(t, `id: "1" quotes {id: "beta.io__3"}`, muxtest.Text("Book", reply))
 }
 
+func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
+	profile := muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Get: {all: concat, missing: skip, winners: {id: first}}")
+	cfg := director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}}
+	_, err := director.New(cfg)
+	assert.ErrorContains(t, err, "joined replies have one title, colour", "of its own schema a profile has to say all")
+
+	cfg.Profile, _ = profile.Fit(muxtest.Library)
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	require.Len(t, d.Assumptions(), 1)
+	assert.Equal(t, "Get: joined replies have one title, colour, and nothing says whose: it is the primary's; to say otherwise use rules: "+
+		"{methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}}", d.Assumptions()[0])
+
+	rules, err := director.ParseRules([]byte("methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}"))
+	require.NoError(t, err)
+	cfg.Profile, err = cfg.Profile.Extend(rules)
+	require.NoError(t, err)
+	require.NoError(t, d.Reload(cfg))
+	assert.Empty(t, d.Assumptions(), "the rule that is recommended is one")
+
+	cfg.Profile, _ = profile.Fit(muxtest.Library)
+	cfg.Backends = cfg.Backends[:1]
+	require.NoError(t, d.Reload(cfg))
+	assert.Empty(t, d.Assumptions(), "of one backend nothing is joined")
+}
+
 func fates(t *testing.T, p *director.Profile) map[string]string {
 	t.Helper()
 	d, err := director.New(director.Config{Profile: p, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})

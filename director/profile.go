@@ -71,6 +71,7 @@ type Profile struct {
 	Quiet map[string]int `yaml:"quiet"`
 
 	places map[string]string // :: path of a key → where it was read from
+	fitted bool              // it was written for another version of the API
 }
 
 // A Version is one package of the API.

@@ -27,6 +27,7 @@ type table struct {
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of methods that are not the primary's alone
+	assumptions   []string // what the profile should have said
 
 	backEdits  []rewrite.Edit // by backend: what turns front names into its own
 	frontEdits []rewrite.Edit // and back
@@ -240,7 +241,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
 				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"pages\" or, for a method with one reply, code of that name", form.All))
 			}
-		} else if m.winners, err = compileWinners(form.Winners, desc); err != nil {
+		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.fitted); err != nil {
 			return nil, wrong("winners", err)
 		}
 	}

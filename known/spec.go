@@ -163,7 +163,7 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
 		}
 		field := repeatedField(desc.Output)
 		if field == nil {
-			return nil, fmt.Errorf("%s: want a reply with one field, a list of messages", m.name)
+			return nil, fmt.Errorf("%s: want a reply with a list of messages", m.name)
 		}
 		if l.item != nil && (field.Number() != l.number || field.Message() != l.item) {
 			return nil, fmt.Errorf("%s and %s do not list the same in the same way", spec.List, spec.Stream)
@@ -277,14 +277,14 @@ func findMethod(schema *codec.Schema, pkg, name string) *codec.Method {
 	return nil
 }
 
-// repeatedField returns the one field of md if it is a list of messages.
-func repeatedField(md protoreflect.MessageDescriptor) protoreflect.FieldDescriptor {
-	if md.Fields().Len() != 1 {
-		return nil
+// repeatedField returns the list of messages that md has, of several the one with the lowest
+// number: what a newer version of an API adds is about the list.
+func repeatedField(md protoreflect.MessageDescriptor) (list protoreflect.FieldDescriptor) {
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		if fd.IsList() && fd.Message() != nil && (list == nil || fd.Number() < list.Number()) {
+			list = fd
+		}
 	}
-	fd := md.Fields().Get(0)
-	if !fd.IsList() || fd.Message() == nil {
-		return nil
-	}
-	return fd
+	return list
 }

@@ -111,7 +111,9 @@ func TestKubeletReadsThePrimarysFilesystems(t *testing.T) {
 	second := &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/two")}
 	crio := &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containers"), ContainerFilesystems: usage("/var/lib/containers")}
 	divided := &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/images"), ContainerFilesystems: usage("/var/lib/containers")}
-	for name, c := range map[string]struct{ primary, second, want *runtimeapi.ImageFsInfoResponse }{
+	for name, c := range map[string]struct {
+		primary, second, want *runtimeapi.ImageFsInfoResponse
+	}{
 		"neither has container filesystems": {containerd, second, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containerd", "/var/lib/two")}},
 		"the second has":                    {containerd, crio, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containerd", "/var/lib/containers")}},
 		"the second has, divided":           {containerd, divided, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage("/var/lib/containerd", "/images")}},

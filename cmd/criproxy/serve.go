@@ -54,6 +54,9 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
+	for _, w := range p.director.Assumptions() {
+		klog.Warning(w)
+	}
 	p.stderr = errOut
 	if err := p.openFor(cfg, inherited); err != nil {
 		p.close()
