@@ -54,7 +54,7 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 		}
 		c := &class{name: name}
 		for i, b := range cfg.Backends {
-			c.edits = append(c.edits, make(EditContext{b, len(cfg.Backends), func(dst []byte, kind string, name []byte) []byte {
+			c.edits = append(c.edits, make(EditContext{b, cfg.Backends, func(dst []byte, kind string, name []byte) []byte {
 				return t.classes[byName[kind]].naming.toFront(dst, name, i)
 			}}))
 		}

@@ -106,7 +106,7 @@ type Edit func(dst, value []byte) ([]byte, error)
 // An EditContext is what an edit may know when it is made.
 type EditContext struct {
 	Backend  Backend
-	Backends int // how many there are
+	Backends []Backend // all there are, the primary first
 	// Front appends what a name of the backend looks like in front.
 	Front func(dst []byte, kind string, name []byte) []byte
 }
