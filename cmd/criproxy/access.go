@@ -58,12 +58,17 @@ func allows(rules []AccessRule, method string, who *peerInfo) bool {
 		if len(r.Methods) > 0 && !slices.ContainsFunc(r.Methods, func(p string) bool { return matchMethod(p, method) }) {
 			return false
 		}
-		if len(r.UIDs)+len(r.GIDs) == 0 {
-			return true
-		}
-		return who.known && (slices.Contains(r.UIDs, who.uid) ||
-			slices.ContainsFunc(who.gids, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
+		return r.isFor(who)
 	})
+}
+
+// isFor reports whether the rule is about the peer.
+func (r *AccessRule) isFor(who *peerInfo) bool {
+	if len(r.UIDs)+len(r.GIDs) == 0 {
+		return true
+	}
+	return who.known && (slices.Contains(r.UIDs, who.uid) ||
+		slices.ContainsFunc(who.gids, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
 }
 
 // authorize returns the error of a call that the socket's access list does not allow.

@@ -48,10 +48,11 @@ const defaultMaxCalls = 4096
 // AccessRule allows calls.
 type AccessRule struct {
 	// Methods are patterns such as "List*", for methods of CRI, or with the whole name
-	// "/runtime.v1.ImageService/*". "read-only" stands for all that only looks,
-	// but not verbosely: that shows the environment of containers, with secrets in it. A
-	// status that is named besides may be verbose: [read-only, ContainerStatus].
-	// Optional: all methods, and those of other services.
+	// "/runtime.v1.ImageService/*". "read-only" stands for all that only looks. Who may do
+	// nothing else is not shown what the profile calls secret: verbose information, which has
+	// environments of containers, and the annotation with the last applied configuration, in
+	// lists, statuses and events. A method that is named, without a star, shows all:
+	// [read-only, ContainerStatus]. Optional: all methods, and those of other services.
 	Methods []string `yaml:"methods" json:"methods,omitempty"`
 
 	// UIDs and GIDs are who may: a process with one of the user ids, or in one of the

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/drift"
@@ -41,6 +42,7 @@ type proxy struct {
 	draining atomic.Bool              // no new calls are taken
 	reloader atomic.Pointer[reloader] // nil if there is none
 	now      atomic.Pointer[setup]
+	hider    atomic.Pointer[capture.Redactor] // of secrets, from who may only read
 
 	shown atomic.Pointer[[]*socket] // the sockets, for who only looks
 
@@ -75,6 +77,11 @@ func newProxy(cfg *Config) (*proxy, error) {
 	if p.record, err = newRecording(cfg, a); err != nil {
 		return nil, err
 	}
+	hider, err := newHider(cfg, a)
+	if err != nil {
+		return nil, err
+	}
+	p.hider.Store(hider)
 	p.memory = newMemory(cfg, p.record.schema)
 	p.memory.register(p.metrics.registry)
 	if p.drift, err = drift.New(cfg.drift(a.Config)); err != nil {
@@ -104,7 +111,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 		grpc.Creds(peerCredentials{insecure.NewCredentials()}),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.ChainUnaryInterceptor(containUnary, authorizeUnary),
-		grpc.ChainStreamInterceptor(containStream, authorizeStream, p.memory.limit, p.calls.intercept, discreetStream),
+		grpc.ChainStreamInterceptor(containStream, authorizeStream, p.memory.limit, p.calls.intercept, p.hideSecrets),
 		// Goroutines that have done a call have the stack for the next one.
 		grpc.NumStreamWorkers(streamWorkers),
 		// Static windows: the estimate that would be made otherwise costs a ping for
@@ -235,6 +242,10 @@ func (p *proxy) reload(cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	hider, err := newHider(cfg, a)
+	if err != nil {
+		return err
+	}
 	opened, err := p.openNew(cfg)
 	if err != nil {
 		return err
@@ -252,6 +263,9 @@ func (p *proxy) reload(cfg *Config) error {
 		return err
 	}
 	// From here on nothing can fail.
+	if hider != nil { // or sockets that go have the old one as long as somebody is connected
+		p.hider.Store(hider) // before a socket has rules that need it
+	}
 	p.now.Store(s)
 	p.metrics.know(d)
 	if err := p.drift.Update(cfg.drift(d)); err != nil { // the director has taken the same profile
