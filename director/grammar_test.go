@@ -45,7 +45,7 @@ func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
 	d, err := director.New(cfg)
 	require.NoError(t, err)
 	require.Len(t, d.Assumptions(), 1)
-	assert.Equal(t, "Get: joined replies have one title, colour, and nothing says whose: it is the primary's; to say otherwise use rules: "+
+	assert.Equal(t, "Get: joined replies have one title, colour, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: "+
 		"{methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}}", d.Assumptions()[0])
 
 	rules, err := director.ParseRules([]byte("methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}"))

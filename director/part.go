@@ -15,8 +15,8 @@ import (
 // is no UTF-8 Go's decoder takes nothing. So each part is looked at, the primary's too:
 //
 //   - One that is malformed is a [BrokenReplyError] of its backend.
-//   - Text that is no UTF-8 becomes U+FFFD, in that part alone. A name that was changed so
-//     is one that its backend does not have: what is asked about it is NotFound there.
+//   - Text that is not valid UTF-8 becomes U+FFFD, in that part alone. An id that was
+//     changed so is not the backend's own: the backend finds nothing by it.
 //
 // The reply of a single backend passes as it is, also where there are several.
 

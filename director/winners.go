@@ -69,7 +69,7 @@ func assumed(form MethodForm, desc *codec.Method, lost []string) string {
 	for _, field := range lost {
 		winners = append(winners, field+": first")
 	}
-	return fmt.Sprintf("%s: joined replies have one %s, and nothing says whose: it is the primary's; to say otherwise use rules: {methods: {%s: {%s, winners: {%s}}}}",
+	return fmt.Sprintf("%s: joined replies have one %s, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: {methods: {%s: {%s, winners: {%s}}}}",
 		name, strings.Join(lost, ", "), name, rule, strings.Join(winners, ", "))
 }
 

@@ -15,7 +15,7 @@ func logMended() func(director.Backend, string, string) {
 	var told sync.Map // of places: as many as the schema has
 	return func(b director.Backend, method, field string) {
 		if _, twice := told.LoadOrStore(place{b.Name, method, field}, true); !twice {
-			klog.InfoS("A runtime sends text that is no UTF-8. Merged replies have U+FFFD in its place, or kubelet could decode nothing of them; what is named so cannot be addressed. Mend it where the runtime has it from",
+			klog.InfoS("A runtime sends text that is not valid UTF-8. In merged replies criproxy puts U+FFFD in its place, because kubelet could decode nothing of them otherwise; look where the runtime got that text from",
 				"backend", b, "method", method, "field", field)
 		}
 	}

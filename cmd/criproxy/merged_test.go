@@ -83,7 +83,7 @@ func TestKubeletDecodesAListWithTextThatIsNoUTF8(t *testing.T) {
 		assert.Equal(t, "all�", list.GetItems()[1].GetLabels()["reason"])
 		assert.Equal(t, "utf8.test__2", list.GetItems()[1].GetId())
 	}
-	assert.Len(t, logLines("no UTF-8", `"backend"="utf8.test"`, `"field"="runtime.v1.PodSandbox.LabelsEntry.value"`), 1, "once")
+	assert.Len(t, logLines("not valid UTF-8", `"backend"="utf8.test"`, `"field"="runtime.v1.PodSandbox.LabelsEntry.value"`), 1, "once")
 }
 
 // seenByKubelet is what kubelet reads out of ImageFsInfo: of each list the first entry, and
