@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -42,6 +43,14 @@ type Config struct {
 	// backends, besides "concat".
 	Merges map[string]Merge
 
+	// Recaps is the code that the profile names under recap, where a stream does not end
+	// by itself. It is called once for each client and backend.
+	Recaps map[string]func() Recap
+
+	// LookInterval is how often a Recap looks at a backend whose stream is not open. Zero
+	// means [DefaultLookInterval].
+	LookInterval time.Duration
+
 	// NativeNames leaves names of kinds whose bare form is the primary's as they
 	// are on both sides. Whose they are is then looked up in what is known of the
 	// backends, all of which must have Known.
@@ -74,6 +83,7 @@ type Backend struct {
 
 	// Conn is the way to it. It gets the methods of the newest version, and
 	// *codec.Frame messages; a [Conn] translates for servers that speak an older one.
+	// Two are compared by a reload: it is a pointer, or whatever else can be.
 	Conn grpc.ClientConnInterface
 
 	// Trusted backends get what the profile withholds from others.

@@ -62,6 +62,7 @@ type Conn struct {
 	probing       chan struct{}          // holds a token: one probe at a time
 	dials         atomic.Uint64          // connections made so far: see spoken
 	spoken        atomic.Pointer[spoken] // nil: nobody has asked the backend yet
+	endless       map[string]bool        // :: full method, in any version → it does not end by itself
 	maxMessage    int
 	watch         func(error)
 	tracer        Tracer
@@ -90,6 +91,14 @@ func NewConn(cfg ConnConfig) (*Conn, error) {
 		}
 		if len(v.packages) > 1 {
 			c.versions = v
+		}
+		c.endless = map[string]bool{}
+		for newest, m := range v.methods {
+			if cfg.Profile.Endless(newest) {
+				for _, name := range m.names {
+					c.endless[name] = true
+				}
+			}
 		}
 	}
 	target, opts, err := targetOf(cfg)
@@ -205,7 +214,7 @@ func (c *Conn) trace(ctx context.Context, name string) (context.Context, Leg) {
 	if c.tracer == nil {
 		return ctx, nil
 	}
-	return c.tracer.Begin(ctx, LegInfo{Method: name, Backend: c.name, Primary: c.primary})
+	return c.tracer.Begin(ctx, LegInfo{Method: name, Backend: c.name, Primary: c.primary, Endless: c.endless[name]})
 }
 
 // invoke is a unary call on the connection, shown to the tracer. The options are

@@ -35,7 +35,8 @@ func New(cfg Config) (*Director, error) {
 }
 
 // Reload makes the director work as if it had been made with cfg, from the next
-// call on. Calls under way finish as they began, on the backends they began with.
+// call on. Calls under way finish as they began, on the backends they began with, but for
+// streams that do not end by themselves, which go on with the new ones.
 // If cfg has mistakes nothing changes. [Config.Around] and [Config.Tracer] stay
 // those given to [New].
 func (d *Director) Reload(cfg Config) error {
@@ -43,8 +44,17 @@ func (d *Director) Reload(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	d.table.Store(t)
+	old := d.table.Swap(t)
+	old.next = t
+	close(old.replaced)
 	return nil
+}
+
+// Endless reports whether the calls of a method, in whichever version, do not end by
+// themselves, and follow reloads.
+func (d *Director) Endless(name string) bool {
+	m := d.method(name)
+	return m != nil && m.endless
 }
 
 // Invoke does a unary call: on one backend, or on all and merges their replies.

@@ -293,6 +293,8 @@ line 21: methods.Put.choose: path shef: library.v1.PutRequest has no field "shef
 line 24: methods.List|Steam: no method is called "Steam" (did you mean "Stream"?)`},
 		{"a stream to all", director.Config{Profile: muxtest.LibraryProfile(t, "Tidy:", "Upload:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"line 26: methods.Upload.all: the client sends a stream, which can go to one backend only"},
+		{"endless", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: endless}\n  Stream: {all: endless, recap: gossip}"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
+			"line 24: methods.List.all: is \"endless\", which is for streams\nline 25: methods.Stream.recap: there is no code called \"gossip\""},
 		{"another package", director.Config{Profile: muxtest.LibraryProfile(t, "library.v1", "library.v2"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"line 2: versions[0].package: the schema has no service in package library.v2; it has library.v1"},
 	} {
@@ -315,12 +317,13 @@ edits:
 fields:
   A.b: c
 methods:
-  "[": {all: first, missing: ignore, choose: [d: path]}
+  "[": {all: first, missing: ignore, choose: [d: path], recap: x}
 `))
 	assert.EqualError(t, err, `line 7: edits.a: is a kind of name already
 line 9: fields.A.b: "c" is neither under names nor under edits (did you mean "a"?)
 line 11: methods.[.choose: "d" is neither "backend", "known" nor under names
 line 11: methods.[.missing: is "ignore", want "fail" or "skip"
+line 11: methods.[.recap: is for all: endless
 line 11: methods.[: "[" is no pattern
 line 4: names.a.bare: is "nobody", want "primary" or "anyone"
 line 4: names.a.front: is "{name}", want "{backend}", a separator and "{name}"

@@ -45,13 +45,7 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		ended:    make(chan struct{}),
 		headered: make(chan struct{}),
 	}
-	opts = slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool { // several would write to one place
-		switch o.(type) {
-		case grpc.HeaderCallOption, grpc.TrailerCallOption:
-			return true
-		}
-		return false
-	})
+	opts = withoutMetadata(opts)
 	for i, b := range t.backends {
 		cs, err := b.Conn.NewStream(ctx, desc, m.Name, opts...)
 		if err != nil {
@@ -77,6 +71,17 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		close(s.ended)
 	}()
 	return s, nil
+}
+
+// withoutMetadata returns the options without those into which several backends would write.
+func withoutMetadata(opts []grpc.CallOption) []grpc.CallOption {
+	return slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool {
+		switch o.(type) {
+		case grpc.HeaderCallOption, grpc.TrailerCallOption:
+			return true
+		}
+		return false
+	})
 }
 
 // pump hands over what one backend sends until it ends. A nil error is its good

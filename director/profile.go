@@ -111,9 +111,14 @@ type MethodForm struct {
 
 	// All sends the call to all backends. "concat" joins their replies, the
 	// primary's first; of a stream it joins the streams. "pages" goes through them
-	// page by page, the primary's first. Any other word names code in
-	// [Config.Merges], for methods with one reply.
+	// page by page, the primary's first. "endless" joins streams that do not end by
+	// themselves: each goes on whatever becomes of the others, and is opened again when
+	// it ends. Any other word names code in [Config.Merges], for methods with one reply.
 	All string `yaml:"all"`
+
+	// Recap names, for all: endless, the code in [Config.Recaps] that tells what a stream
+	// missed. Optional: without it that is lost.
+	Recap string `yaml:"recap"`
 
 	// Winners say, for all: concat, whose value is taken of a field that is no list:
 	// field → "primary", of the primary alone; "first", of the first backend that has
@@ -145,6 +150,13 @@ type MethodForm struct {
 	// Missing says what a backend that does not implement the method means for a
 	// call to all of them: "fail" (the default), or "skip" it unless none has it.
 	Missing string `yaml:"missing"`
+}
+
+// Endless reports whether the calls of a method, in whichever version, do not end by
+// themselves.
+func (p *Profile) Endless(method string) bool {
+	form, _, err := p.method(method)
+	return err == nil && form.All == "endless"
 }
 
 // A NewForm says which calls make something that any backend can have.
@@ -268,6 +280,9 @@ func (p *Profile) check() error {
 			if !slices.Contains(winners, winner) {
 				fail("methods.%s.winners.%s: is %q, want %s", pattern, field, winner, strings.Join(winners, ", "))
 			}
+		}
+		if form.Recap != "" && form.All != "endless" {
+			fail("methods.%s.recap: is for all: endless", pattern)
 		}
 		if form.All != "" && form.First != "" {
 			fail("methods.%s: has both all and first, want one", pattern)

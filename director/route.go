@@ -120,7 +120,7 @@ func (t *table) nowhere() string {
 // unclaimed is where a call goes in which nothing says whose it is.
 func (t *table) unclaimed(m *method) destination {
 	switch {
-	case len(t.backends) == 1:
+	case len(t.backends) == 1 && !m.endless: // there may be more before it ends
 		return destination{one, 0}
 	case m.all:
 		return destination{who: all}

@@ -61,6 +61,9 @@ func (s *stream) connect(first *codec.Frame) (source, error) {
 	}
 	switch to.who {
 	case all:
+		if s.method.endless {
+			return s.table.endless(s.ctx, s.cancel, s.method, s.desc, first, s.opts), nil
+		}
 		return s.table.merge(s.ctx, s.cancel, s.method, s.desc, first, s.opts)
 	case nobody:
 		return empty{}, nil

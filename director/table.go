@@ -1,10 +1,12 @@
 package director
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/suggest"
@@ -29,6 +31,10 @@ type table struct {
 
 	backEdits  []rewrite.Edit // by backend: what turns front names into its own
 	frontEdits []rewrite.Edit // and back
+
+	lookInterval time.Duration
+	replaced     chan struct{} // closed when there is a next table
+	next         *table
 }
 
 // method is what becomes of the calls of one method.
@@ -38,6 +44,8 @@ type method struct {
 	withhold       []withhold
 	choosers       []chooser
 	all            bool          // without an owner: every backend
+	endless        bool          // of every backend, a stream that does not end by itself
+	recap          func() Recap  // tells what it missed; nil: nobody knows
 	merge          Merge         // what makes one of their replies; nil: they are joined
 	winners        []winner      // of fields that joining would lose
 	pages          *pages        // without an owner: page by page through all
@@ -61,6 +69,9 @@ func compile(cfg Config) (*table, error) {
 		index:      map[string]int{},
 		maxMessage: cfg.MaxMessage,
 		native:     cfg.NativeNames,
+
+		lookInterval: cmp.Or(cfg.LookInterval, DefaultLookInterval),
+		replaced:     make(chan struct{}),
 	}
 	if t.maxMessage == 0 {
 		t.maxMessage = DefaultMaxMessage
@@ -226,13 +237,20 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		if desc.ClientStreams {
 			return nil, wrong("all", errors.New("the client sends a stream, which can go to one backend only"))
 		}
-		if form.All == "pages" {
+		if m.endless = form.All == "endless"; m.endless {
+			if desc.Unary() {
+				return nil, wrong("all", errors.New("is \"endless\", which is for streams"))
+			}
+			if m.recap = cfg.Recaps[form.Recap]; m.recap == nil && form.Recap != "" {
+				return nil, wrong("recap", fmt.Errorf("there is no code called %q", form.Recap))
+			}
+		} else if form.All == "pages" {
 			if m.pages, err = compilePages(form.Pages, desc); err != nil {
 				return nil, wrong("pages", err)
 			}
 		} else if form.All != "concat" {
 			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
-				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"pages\" or, for a method with one reply, code of that name", form.All))
+				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"pages\", \"endless\" or, for a method with one reply, code of that name", form.All))
 			}
 		} else if m.winners, err = compileWinners(form.Winners, desc); err != nil {
 			return nil, wrong("winners", err)

@@ -117,13 +117,13 @@ func anything(_ string, stream grpc.ServerStream) error {
 func TestACallThroughTheDirectorIsAsOneToTheBackend(t *testing.T) {
 	dir := muxtest.Dir(t)
 	backend := muxtest.Serve(t, dir+"/backend.sock", anything)
-	for _, profile := range []*director.Profile{nil, muxtest.LibraryProfile(t)} {
+	for i, profile := range []*director.Profile{nil, muxtest.LibraryProfile(t), endlessProfile(t)} {
 		conn, err := director.NewConn(director.ConnConfig{Address: backend.Path})
 		require.NoError(t, err)
 		defer conn.Close()
 		d, err := director.New(director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
 		require.NoError(t, err)
-		front := muxtest.Connect(t, muxtest.ServeDirector(t, fmt.Sprintf("%s/mux%t.sock", dir, profile == nil), d), grpc.WithAuthority("localhost"))
+		front := muxtest.Connect(t, muxtest.ServeDirector(t, fmt.Sprintf("%s/mux%d.sock", dir, i), d), grpc.WithAuthority("localhost"))
 		direct := muxtest.Connect(t, backend.Path, grpc.WithAuthority("localhost"))
 
 		for _, kind := range kinds {
