@@ -26,9 +26,8 @@ import (
 )
 
 // backend is one runtime, as a stack of connections: the socket, what makes up for
-// the list methods it lacks, what is known of it, and what makes up for missing
-// events. A single runtime has the first two: there is nobody for whom it would
-// have to be kept alive.
+// the list methods it lacks, and what is known of it. A single runtime has the first
+// two: there is nobody for whom it would have to be kept alive.
 type backend struct {
 	cfg   BackendConfig
 	key   string // of what it was built from; see stackKey
@@ -98,9 +97,6 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 		klog.ErrorS(err, "What was known of a backend cannot be read; lists fail until the backend is back", "backend", b)
 	}
 	b.top = b.known
-	if b.cri {
-		b.top = criadapter.MakeUpEvents(b.known, cfg.EventInterval)
-	}
 	return b, nil
 }
 
@@ -109,7 +105,7 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 func (c *Config) stackKey(i int) string {
 	b := c.Backends[i]
 	b.Handlers, b.Maps, b.Credentials = nil, nil, false // what the director does, not the stack
-	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.EventInterval, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.sources, c.Rules})
+	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.sources, c.Rules})
 	if err != nil {
 		panic(err) // strings, numbers and booleans
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/contain"
 )
 
@@ -63,11 +64,11 @@ func memoryFor(limit int64, recorder, maxMessage int) int64 {
 // taken to be as long as the longest were lately, the first one to be as long as any may
 // be. All else is counted when it is there: the output of commands, which may be long, is
 // as a rule short, and calls that take their time must not keep memory for nothing.
-func newMemory(cfg *Config, schema *codec.Schema) *memory {
+func newMemory(cfg *Config, profile *director.Profile, schema *codec.Schema) *memory {
 	n := memoryFor(debug.SetMemoryLimit(-1), cfg.FlightRecorder, cfg.MaxMessageBytes)
 	m := &memory{total: n, maxMessage: cfg.MaxMessageBytes, free: semaphore.NewWeighted(n), sizes: map[string]*atomic.Int64{}}
 	for _, method := range schema.Methods() {
-		if endless(method.Name) {
+		if profile.Endless(method.Name) {
 			continue
 		}
 		fields := method.Output.Fields()

@@ -75,7 +75,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 	if p.record, err = newRecording(cfg, a); err != nil {
 		return nil, err
 	}
-	p.memory = newMemory(cfg, p.record.schema)
+	p.memory = newMemory(cfg, a.Profile, p.record.schema)
 	p.memory.register(p.metrics.registry)
 	if p.drift, err = drift.New(cfg.drift(a.Config)); err != nil {
 		return nil, err
@@ -97,6 +97,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 		p.close()
 		return nil, err
 	}
+	p.calls.endless = p.director.Endless
 	p.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(codec.Raw),
 		grpc.UnknownServiceHandler(p.director.Handler()),
@@ -148,6 +149,7 @@ func build(cfg *Config, a api, old *setup, tracer director.Tracer) (*setup, dire
 	d.MaxMessage = cfg.MaxMessageBytes
 	d.NativeNames = cfg.IDs == idsNative
 	d.NewTo = cfg.NewPodsTo
+	d.LookInterval = cfg.EventInterval
 	d.Withheld = logWithheld()
 	d.Tracer = tracer
 	for i := range cfg.Backends {
@@ -279,8 +281,7 @@ func (p *proxy) replaceBackends(old, s *setup) {
 	if slices.Equal(old.backends, s.backends) {
 		return
 	}
-	// A stream of events would go on without those of a new backend.
-	before := p.calls.next("criproxy: the runtimes have changed; open the stream again")
+	before := p.calls.next()
 	p.group.Go(func() {
 		select {
 		case <-before:

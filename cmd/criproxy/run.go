@@ -100,7 +100,7 @@ func (p *proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
 	p.draining.Store(true)
 	p.pause()
-	p.calls.stop("criproxy: this process stops; open the stream again")
+	p.calls.endStreams("criproxy: this process stops; open the stream again")
 	hurry := time.AfterFunc(bound, p.server.Stop)
 	defer hurry.Stop()
 	silence := time.AfterFunc(greet, p.endSilent)
