@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -274,6 +275,37 @@ func TestEventsOfTheOnlyRuntimeEndAsItEndsThem(t *testing.T) {
 		}
 	}
 	assert.Empty(t, n.runtimes[0].Calls("ListPodSandbox"), "nobody asks it anything else")
+}
+
+// Kubelet opens the stream again at once. On the connection of a process that stops it
+// would fail again and again, five times in no time, until gRPC tells clients to connect
+// anew, which waits for who connects and says nothing.
+func TestEventsEndOnceWhenTheProcessStops(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.isUp(1)
+	events := follow(t, t.Context(), n)
+	n.subscribed(0, 1)
+	silent, err := net.Dial("unix", n.cfg.Listen)
+	require.NoError(t, err)
+	defer silent.Close()
+	eventually(t, "gRPC waits for it", func() bool { return n.proxy.sockets[0].greeting() == 1 })
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		n.stop()
+	}()
+	err = <-events.ended
+	assertCode(t, codes.Unavailable, err)
+	assert.ErrorContains(t, err, "this process stops; open the stream again")
+	for range 20 {
+		stream, err := n.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		assert.NotContains(t, err.Error(), "this process stops", "it comes to the connection that ends")
+	}
+	<-stopped
 }
 
 // Each end is one of the five that kubelet takes in its life.

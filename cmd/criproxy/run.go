@@ -19,6 +19,10 @@ import (
 // connect meanwhile wait for who comes after us, and kubelet waits for 5s.
 const drainTime = 4 * time.Second
 
+// farewellTime is how long streams that do not end by themselves go on when all who connect
+// have been heard and gRPC tells clients that it stops.
+const farewellTime = 100 * time.Millisecond
+
 // run serves l, or if that is nil the sockets that the proxy has, until ctx ends or
 // another process has taken over, lets the calls under way finish for a while, and
 // returns when all it started has ended.
@@ -100,13 +104,22 @@ func (p *proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
 	p.draining.Store(true)
 	p.pause()
-	p.calls.endStreams("criproxy: this process stops; open the stream again")
+	// Not before clients have been told, by GOAWAY, to connect anew: they open the stream
+	// again at once, and kubelet does so five times in its life.
+	farewell := time.AfterFunc(greet+farewellTime, func() {
+		p.calls.endStreams("criproxy: this process stops; open the stream again")
+	})
+	defer farewell.Stop()
 	hurry := time.AfterFunc(bound, p.server.Stop)
 	defer hurry.Stop()
 	silence := time.AfterFunc(greet, p.endSilent)
 	defer silence.Stop()
 	if ctx.Err() == nil {
-		defer context.AfterFunc(ctx, func() { hurry.Reset(drainTime); silence.Reset(greetTime) })()
+		defer context.AfterFunc(ctx, func() {
+			hurry.Reset(drainTime)
+			silence.Reset(greetTime)
+			farewell.Reset(greetTime + farewellTime)
+		})()
 	}
 	p.server.GracefulStop()
 }
