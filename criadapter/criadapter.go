@@ -85,7 +85,7 @@ func Config(o Options) (director.Config, error) {
 			"metric-descriptors": m.descriptors,
 			"image-fs-info":      mergeImageFsInfo,
 		},
-		Recaps: map[string]func() director.Recap{"container-events": newEvents},
+		Recaps: map[string]func() director.Recap{"container-events": newEvents()},
 		Conversions: map[string]director.Conversion{
 			"v1alpha1": v1alpha1,
 			"seccomp":  seccomp,

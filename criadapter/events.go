@@ -21,17 +21,22 @@ import (
 // in its life for good. So one runtime that has no events, or goes away and comes back,
 // must not end the stream of all.
 type events struct {
-	told *snapshot
+	looks *looks
+	told  *snapshot
 }
 
-func newEvents() director.Recap { return &events{newSnapshot()} }
+// newEvents returns what makes the recaps of all clients.
+func newEvents() func() director.Recap {
+	l := newLooks()
+	return func() director.Recap { return &events{l, newSnapshot()} }
+}
 
 // errRemembered is a list from memory, which is older than the latest event.
 var errRemembered = errors.New("the runtime did not answer, and what is known of it is no news")
 
 // Begin is for the director.
 func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error {
-	now, _, err := lookAt(ctx, conn)
+	now, _, err := e.looks.list(ctx, conn)
 	if err == nil {
 		e.told = now
 	}
@@ -40,7 +45,7 @@ func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error
 
 // Look is for the director.
 func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*codec.Frame, error) {
-	now, remembered, err := lookAt(ctx, conn)
+	now, remembered, err := e.looks.list(ctx, conn)
 	if err == nil && remembered {
 		err = errRemembered
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -209,6 +210,44 @@ func TestWhatIsRememberedIsNoNews(t *testing.T) {
 	assert.ErrorContains(t, err, "no news")
 	w.old = false
 	assert.Equal(t, "before pod deleted 0", w.look())
+}
+
+// The list that is under way is too old for who comes meanwhile, the next one is for all.
+func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
+	w := newWitness(t)
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	newRecap := cfg.Recaps["container-events"]
+	come, ice := make(chan struct{}, 1000), make(chan struct{})
+	w.FaultAfter(func(_ context.Context, method string, _ any) error {
+		if strings.HasSuffix(method, "/ListPodSandbox") {
+			come <- struct{}{}
+			<-ice
+		}
+		return nil
+	})
+	var clients sync.WaitGroup
+	look := func(want int) {
+		clients.Go(func() {
+			events, err := newRecap().Look(t.Context(), w)
+			assert.NoError(t, err)
+			assert.Len(t, events, want)
+		})
+	}
+	look(0)
+	<-come
+	w.run("late")
+	for range 100 {
+		look(2)
+	}
+	hurried, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = newRecap().Look(hurried, w)
+	assert.ErrorIs(t, err, context.Canceled)
+	time.Sleep(50 * time.Millisecond) // until they wait; those that come later need more lists
+	close(ice)
+	clients.Wait()
+	assert.Less(t, len(w.Calls("ListPodSandbox")), 20)
 }
 
 // Kubelet takes the containers that an event shows for all that the pod has.

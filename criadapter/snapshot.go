@@ -20,8 +20,11 @@ import (
 type snapshot struct {
 	pods       map[string]pod
 	containers map[string]container
-	order      struct{ pods, containers []string } // in which they were listed, if they were
+	order      order
 }
+
+// order is that in which they were listed, if they were. It is immutable.
+type order struct{ pods, containers []string }
 
 type pod struct {
 	state  uint64
