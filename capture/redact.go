@@ -24,6 +24,7 @@ type secretNode struct {
 	low     []*secretField // the same, for numbers that are small
 	all     bool           // all of it is secret, known to the schema or not
 	unknown bool           // what the schema does not know is: a field beside it is a secret
+	live    bool           // something in it is, however deep
 }
 
 type secretField struct {
@@ -37,12 +38,18 @@ type secretMap struct {
 	secret func(key []byte) bool // whether all of the value is
 	all    *secretField          // if it is
 	some   *secretField          // if it is not
+	entry  *secretNode           // an entry whose value is some
 }
 
 // NewRedactor returns a redactor for the methods of a schema.
 func NewRedactor(schema *codec.Schema, secrets codec.Secrets) *Redactor {
 	r := &Redactor{methods: map[string]*methodPlan{}}
 	c := redactCompiler{secrets: secrets, nodes: map[nodeKey]*secretNode{}}
+	for _, m := range schema.Methods() {
+		c.node(m.Input, false)
+		c.node(m.Output, false)
+	}
+	c.settle()
 	for _, m := range schema.Methods() {
 		p := &methodPlan{request: c.live(m.Input), reply: c.live(m.Output)}
 		if p.request != nil || p.reply != nil {
@@ -116,32 +123,40 @@ type redactCompiler struct {
 	nodes   map[nodeKey]*secretNode
 }
 
-// live returns the node of md, nil if nothing secret can be reached from it.
-func (c *redactCompiler) live(md protoreflect.MessageDescriptor) *secretNode {
-	n := c.node(md, false)
-	if !hasSecret(n, map[*secretNode]bool{}) {
-		return nil
+// settle finds the nodes from which something secret can be reached.
+func (c *redactCompiler) settle() {
+	for again := true; again; { // messages may contain themselves: repeat until nothing new is live
+		again = false
+		for _, n := range c.nodes {
+			if !n.live && n.hasSecret() {
+				n.live, again = true, true
+			}
+		}
 	}
-	return n
 }
 
-func hasSecret(n *secretNode, seen map[*secretNode]bool) bool {
-	if n == nil || seen[n] {
-		return false
-	}
-	seen[n] = true
+// hasSecret reports whether n, or a message that n leads to, has a secret field.
+func (n *secretNode) hasSecret() bool {
 	if n.all {
 		return true
 	}
 	for _, f := range n.fields {
-		if f.secret || hasSecret(f.into, seen) {
+		if f.secret || f.into.isLive() {
 			return true
 		}
-		if m := f.entry; m != nil && (m.secret != nil || m.some.secret || hasSecret(m.some.into, seen)) {
+		if m := f.entry; m != nil && (m.secret != nil || m.some.secret || m.some.into.isLive()) {
 			return true
 		}
 	}
 	return false
+}
+
+// live returns the node of md, nil if nothing secret can be reached from it.
+func (c *redactCompiler) live(md protoreflect.MessageDescriptor) *secretNode {
+	if n := c.node(md, false); n.live {
+		return n
+	}
+	return nil
 }
 
 func (c *redactCompiler) node(md protoreflect.MessageDescriptor, all bool) *secretNode {
@@ -163,6 +178,7 @@ func (c *redactCompiler) node(md protoreflect.MessageDescriptor, all bool) *secr
 			case c.secrets.Keys != nil && len(c.secrets.Keys(fd)) > 0:
 				m.secret = func(key []byte) bool { return c.secrets.HasKey(fd, key) }
 			}
+			m.entry = &secretNode{fields: map[protowire.Number]*secretField{2: m.some}}
 			f = &secretField{entry: m}
 		} else {
 			f = c.content(fd, secret)

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"fmt"
+	"iter"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -77,6 +78,18 @@ func (f *Frame) Bytes() []byte {
 	f.bufs.Free()
 	f.bufs = mem.BufferSlice{whole}
 	return whole.ReadOnlyData()
+}
+
+// Pieces yields the message in the pieces that it came in. Like AppendTo it leaves them as
+// they are. A piece is the frame's: it must not be changed, nor be kept beyond Free.
+func (f *Frame) Pieces() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for _, b := range f.bufs {
+			if !yield(b.ReadOnlyData()) {
+				return
+			}
+		}
+	}
 }
 
 // AppendTo appends at most limit bytes of the message to dst and returns dst.

@@ -1,15 +1,20 @@
 package criadapter_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -102,4 +107,54 @@ func BenchmarkRewriteList(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkCheckList is the cost of looking whether a list of 1000 containers is one that
+// a decoder takes, which is done where it becomes a part of another one.
+func BenchmarkCheckList(b *testing.B) {
+	list := containers(1000)
+	in, err := proto.Marshal(list)
+	require.NoError(b, err)
+	shape := rewrite.NewShape(list.ProtoReflect().Descriptor())
+	b.SetBytes(int64(len(in)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if utf8, err := shape.Check(in); !utf8 || err != nil {
+			b.Fatal(utf8, err)
+		}
+	}
+}
+
+// always is a runtime that gives the same answer to all.
+type always struct {
+	grpc.ClientConnInterface
+	answer []byte
+}
+
+func (a always) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
+	return codec.Deliver(reply, codec.NewFrame(a.answer))
+}
+
+// BenchmarkMergeLists is the cost of making one list of two, without sockets.
+func BenchmarkMergeLists(b *testing.B) {
+	for _, n := range []int{5, 500} {
+		b.Run(fmt.Sprintf("%d+%d containers", n, n), func(b *testing.B) {
+			in, err := proto.Marshal(containers(n))
+			require.NoError(b, err)
+			cfg, err := criadapter.Config(criadapter.Options{})
+			require.NoError(b, err)
+			cfg.Backends = []director.Backend{{Conn: always{answer: in}}, {Name: "two.test", Conn: always{answer: in}}}
+			d, err := director.New(cfg)
+			require.NoError(b, err)
+			b.SetBytes(int64(2 * len(in)))
+			b.ReportAllocs()
+			for b.Loop() {
+				reply := &codec.Frame{}
+				if err := d.Invoke(b.Context(), runtimeapi.RuntimeService_ListContainers_FullMethodName, &codec.Frame{}, reply); err != nil {
+					b.Fatal(err)
+				}
+				reply.Free()
+			}
+		})
+	}
 }

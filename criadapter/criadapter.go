@@ -72,6 +72,10 @@ func Config(o Options) (director.Config, error) {
 	if err != nil {
 		return director.Config{}, err
 	}
+	image, err := asWritten(p, schema)
+	if err != nil {
+		return director.Config{}, err
+	}
 	m := newMetrics()
 	return director.Config{
 		Profile: p,
@@ -79,12 +83,14 @@ func Config(o Options) (director.Config, error) {
 		Edits: map[string]func(director.EditContext) director.Edit{
 			"stream-url":    func(director.EditContext) director.Edit { return base.complete },
 			"metric-labels": m.edit,
+			"as-written":    image,
 		},
 		Merges: map[string]director.Merge{
 			"runtime-status":     mergeStatus,
 			"metric-descriptors": m.descriptors,
 			"image-fs-info":      mergeImageFsInfo,
 		},
+		Recaps: map[string]func() director.Recap{"container-events": newEvents()},
 		Conversions: map[string]director.Conversion{
 			"v1alpha1": v1alpha1,
 			"seccomp":  seccomp,

@@ -50,7 +50,8 @@ func (*keeper) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Call
 }
 
 // FuzzIDsAndImages holds that a container and an image of a second runtime are found
-// there by the name by which they are listed, and nowhere else.
+// there by the name by which they are listed, and nowhere else. One that is no UTF-8 is
+// listed as kubelet can read it, and asked for by that.
 func FuzzIDsAndImages(f *testing.F) {
 	f.Add("7f", "docker.io/library/busybox:latest")
 	f.Add("beta.io__7f", "beta.io/busybox")
@@ -97,7 +98,7 @@ func FuzzIDsAndImages(f *testing.F) {
 			{runtimeapi.ImageService_ListImages_FullMethodName, runtimeapi.ImageService_RemoveImage_FullMethodName, image, true},
 		} {
 			front := second(c.list)
-			ask, want := field(front), field(c.back)
+			ask, want := field(front), field(strings.ToValidUTF8(c.back, "\uFFFD"))
 			if c.wrap {
 				ask, want = field(string(ask)), field(string(want))
 			}

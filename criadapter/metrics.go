@@ -15,38 +15,57 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// metrics makes the samples of all runtimes fit one set of descriptors. The
-// values of a sample's labels stand in the order of its descriptor's keys, and
-// runtimes differ in that order for metrics of the same name: kubelet, which keeps
-// one descriptor a name, would swap them without a word.
+// metrics makes the samples of all runtimes fit one set of descriptors. The values of a
+// sample's labels stand in the order of its descriptor's keys, and runtimes differ in that
+// order, and in which labels there are, for metrics of the same name. kubelet asks for the
+// descriptors when it starts, and never again: values in another order it would take for
+// others without a word, and a sample with another number of values it drops.
 //
-// It learns the descriptors from what is known of the backends.
+// So the descriptor of a metric is that of the first runtime, by their order, which has it:
+//
+//   - The primary's are told, and its samples passed on, as they are, whatever others have,
+//     and whenever they come.
+//   - The samples of another runtime get the values of the labels that are told, in that
+//     order, empty where it has none. A label that is not told is left out if it has no
+//     value, or if that is "total", which says that the sample is the whole. Any other
+//     sample with such a label is a part, one of several that could not be told from each
+//     other any more: it is left out.
+//   - So is one whose own descriptor is not known.
+//
+// The descriptors follow from what known remembers of the backends, so that clients need
+// not be remembered, over reloads and restarts. The descriptor of a metric that the primary
+// lacks may change when a runtime comes that stands before the one that had it.
 type metrics struct {
-	mu      sync.Mutex
-	merged  map[string][]string            // :: metric → label keys, in the order told to clients
-	backend map[string]map[string][]string // :: backend → metric → its own label keys
-	raw     map[string]string              // :: backend → the reply that is in backend
+	mu    sync.Mutex
+	known map[string]*descriptors // :: backend → what it said last
 }
 
-func newMetrics() *metrics {
-	return &metrics{merged: map[string][]string{}, backend: map[string]map[string][]string{}, raw: map[string]string{}}
+// descriptors are what one backend says.
+type descriptors struct {
+	reply []byte              // as it came
+	keys  map[string][]string // :: metric → label keys
 }
 
-const descriptorsMethod = "ListMetricDescriptors"
+func newMetrics() *metrics { return &metrics{known: map[string]*descriptors{}} }
+
+const (
+	descriptorsMethod = "ListMetricDescriptors"
+	wholeValue        = "total" // cAdvisor's word, as in cpu="total"
+)
 
 // descriptors is the merge of ListMetricDescriptors: each name once, as the first
-// runtime has it, with the label keys that only others have behind its own.
+// runtime has it.
 func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 	merged := &runtimeapi.ListMetricDescriptorsResponse{}
-	byName := map[string]*runtimeapi.MetricDescriptor{}
+	named := map[string]bool{}
 	var failure error
 	answered := false
-	for _, p := range parts {
+	for i, p := range parts {
 		if p.Err != nil {
 			if failure == nil {
 				failure = p.Err
 			}
-			if p.Backend.Name == parts[0].Backend.Name && !isUnimplemented(p.Err) {
+			if i == 0 && !isUnimplemented(p.Err) {
 				return nil, p.Err
 			}
 			continue
@@ -56,21 +75,21 @@ func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 		if err := proto.Unmarshal(p.Reply.Bytes(), &theirs); err != nil {
 			return nil, fmt.Errorf("metric descriptors of backend %s: %w", p.Backend, err)
 		}
-		m.learn(p.Backend.Name, string(p.Reply.Bytes()), &theirs)
+		if i == 0 { // what a newer CRI has besides is the primary's
+			merged.ProtoReflect().SetUnknown(theirs.ProtoReflect().GetUnknown())
+		}
+		if p.Backend.Known == nil {
+			m.learn(p.Backend.Name, bytes.Clone(p.Reply.Bytes()), &theirs)
+		}
 		for _, d := range theirs.GetDescriptors() {
-			if byName[d.GetName()] == nil {
-				byName[d.GetName()] = d
+			if !named[d.GetName()] {
+				named[d.GetName()] = true
 				merged.Descriptors = append(merged.Descriptors, d)
 			}
 		}
 	}
 	if !answered {
 		return nil, failure
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, d := range merged.GetDescriptors() {
-		d.LabelKeys = slices.Clone(m.merged[d.GetName()])
 	}
 	b, err := proto.Marshal(merged)
 	if err != nil {
@@ -79,46 +98,51 @@ func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 	return codec.NewFrame(b), nil
 }
 
-// learn takes note of a backend's descriptors. Keys that clients have been told of
-// keep their places.
-func (m *metrics) learn(backend, raw string, list *runtimeapi.ListMetricDescriptorsResponse) {
+// learn takes note of a backend's descriptors.
+func (m *metrics) learn(backend string, reply []byte, list *runtimeapi.ListMetricDescriptorsResponse) *descriptors {
+	d := &descriptors{reply, map[string][]string{}}
+	for _, one := range list.GetDescriptors() {
+		d.keys[one.GetName()] = append([]string{}, one.GetLabelKeys()...) // never nil
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	keys := map[string][]string{}
-	for _, d := range list.GetDescriptors() {
-		keys[d.GetName()] = d.GetLabelKeys()
-		for _, k := range d.GetLabelKeys() {
-			if !slices.Contains(m.merged[d.GetName()], k) {
-				m.merged[d.GetName()] = append(m.merged[d.GetName()], k)
-			}
-		}
-	}
-	m.backend[backend], m.raw[backend] = keys, raw
+	m.known[backend] = d
+	return d
 }
 
-// keys returns the label keys of a metric, the backend's own and the merged ones,
-// nil if its descriptor is not known.
-func (m *metrics) keys(b director.Backend, metric string) (own, merged []string) {
+// keys returns the label keys of a metric as the backend has them, nil if it is not
+// known to have it.
+func (m *metrics) keys(b director.Backend, metric string) []string {
+	m.mu.Lock()
+	d := m.known[b.Name]
+	m.mu.Unlock()
 	if b.Known != nil {
-		if reply, ok := b.Known.Reply(descriptorsMethod); ok {
-			m.mu.Lock()
-			same := m.raw[b.Name] == string(reply)
-			m.mu.Unlock()
+		if reply, ok := b.Known.Reply(descriptorsMethod); ok && (d == nil || !bytes.Equal(d.reply, reply)) {
 			var list runtimeapi.ListMetricDescriptorsResponse
-			if !same && proto.Unmarshal(reply, &list) == nil {
-				m.learn(b.Name, string(reply), &list)
+			if proto.Unmarshal(reply, &list) == nil {
+				d = m.learn(b.Name, reply, &list)
 			}
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.backend[b.Name][metric], m.merged[metric]
+	if d == nil {
+		return nil
+	}
+	return d.keys[metric]
 }
 
-// edit is the edit of one sample of a backend; of a single one there is nothing
-// to do.
+// told returns the label keys of a metric as clients are told them.
+func (m *metrics) told(all []director.Backend, metric string) []string {
+	for _, b := range all {
+		if keys := m.keys(b, metric); keys != nil {
+			return keys
+		}
+	}
+	return nil
+}
+
+// edit is the edit of one sample of a backend; of the primary's there is nothing to do.
 func (m *metrics) edit(c director.EditContext) director.Edit {
-	if c.Backends == 1 {
+	if c.Backend.Name == c.Backends[0].Name {
 		return nil
 	}
 	return func(dst, sample []byte) ([]byte, error) {
@@ -126,22 +150,28 @@ func (m *metrics) edit(c director.EditContext) director.Edit {
 		if err != nil {
 			return dst, err
 		}
-		own, merged := m.keys(c.Backend, name)
+		own := m.keys(c.Backend, name)
 		if own == nil || len(own) != len(values) {
 			return dst, rewrite.ErrDrop // nobody can tell what its values are of
 		}
-		permuted := make([][]byte, len(merged))
+		told := m.told(c.Backends, name)
+		fitting := make([][]byte, len(told))
 		for i, key := range own {
 			v := values[i]
+			at := slices.Index(told, key)
 			switch {
+			case at < 0 && len(v) > 0 && string(v) != wholeValue:
+				return dst, rewrite.ErrDrop
+			case at < 0:
+				continue
 			case key == "id" && !bytes.HasPrefix(v, []byte("/")): // some have a cgroup there
 				v = c.Front(nil, "container", v)
 			case key == "image":
 				v = c.Front(nil, "image", v)
 			}
-			permuted[slices.Index(merged, key)] = v
+			fitting[at] = v
 		}
-		return joinSample(dst, sample, permuted), nil
+		return joinSample(dst, sample, fitting), nil
 	}
 }
 

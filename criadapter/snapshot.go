@@ -6,21 +6,29 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// snapshot is what the lists of a runtime said: enough to see what has happened
-// since.
+// snapshot is which pods and containers a runtime has, and in which state.
 type snapshot struct {
-	pods       map[string]uint64    // :: sandbox → its state
-	containers map[string]container // :: container → ...
-	statuses   map[string][]byte    // :: sandbox → its latest PodSandboxStatus, for when it is gone
+	pods       map[string]pod
+	containers map[string]container
+	order      order
+}
+
+// order is that in which they were listed, if they were. It is immutable.
+type order struct{ pods, containers []string }
+
+type pod struct {
+	state  uint64
+	status []byte // a PodSandboxStatus, for events when the pod is gone
 }
 
 type container struct {
@@ -29,10 +37,18 @@ type container struct {
 }
 
 func newSnapshot() *snapshot {
-	return &snapshot{pods: map[string]uint64{}, containers: map[string]container{}, statuses: map[string][]byte{}}
+	return &snapshot{pods: map[string]pod{}, containers: map[string]container{}}
 }
 
-// Paths into the lists and what is made of them.
+// The states that events tell of.
+const (
+	podReady    = uint64(runtimeapi.PodSandboxState_SANDBOX_READY)
+	podNotReady = uint64(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
+	running     = uint64(runtimeapi.ContainerState_CONTAINER_RUNNING)
+	exited      = uint64(runtimeapi.ContainerState_CONTAINER_EXITED)
+)
+
+// Paths into the lists.
 var (
 	podID          = mustPath(&runtimeapi.PodSandbox{}, "id")
 	podState       = mustPath(&runtimeapi.PodSandbox{}, "state")
@@ -41,11 +57,6 @@ var (
 	containerState = mustPath(&runtimeapi.Container{}, "state")
 	listedPods     = mustPath(&runtimeapi.ListPodSandboxResponse{}, "items")
 	listedOnes     = mustPath(&runtimeapi.ListContainersResponse{}, "containers")
-	podAsked       = mustPath(&runtimeapi.PodSandboxStatusRequest{}, "pod_sandbox_id")
-	podAnswered    = mustPath(&runtimeapi.PodSandboxStatusResponse{}, "status")
-	oneAsked       = mustPath(&runtimeapi.ContainerStatusRequest{}, "container_id")
-	oneAnswered    = mustPath(&runtimeapi.ContainerStatusResponse{}, "status")
-	eventFields    = (&runtimeapi.ContainerEventResponse{}).ProtoReflect().Descriptor().Fields()
 )
 
 func mustPath(m proto.Message, text string) *rewrite.Path {
@@ -56,180 +67,87 @@ func mustPath(m proto.Message, text string) *rewrite.Path {
 	return p
 }
 
-// look reads the lists again, and returns what happened since the last look as
-// events if tell is set.
-func (s *snapshot) look(ctx context.Context, conn grpc.ClientConnInterface, tell bool) ([]*codec.Frame, error) {
-	now := newSnapshot()
-	var pods, ones codec.Frame
-	if err := conn.Invoke(ctx, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &codec.Frame{}, &pods); err != nil {
-		return nil, err
+// lookTime bounds how long a runtime may take for one answer to a question of ours: no
+// client's deadline does.
+const lookTime = 10 * time.Second
+
+// ask makes a unary call, and reports whether the answer came from memory.
+func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, request []byte) (reply []byte, remembered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	var header metadata.MD
+	var answer codec.Frame
+	if err := conn.Invoke(ctx, method, codec.NewFrame(request), &answer, grpc.Header(&header)); err != nil {
+		return nil, false, err
 	}
-	if err := conn.Invoke(ctx, runtimeapi.RuntimeService_ListContainers_FullMethodName, &codec.Frame{}, &ones); err != nil {
-		return nil, err
+	return answer.Bytes(), len(header[known.HeaderKey]) > 0, nil
+}
+
+// lookAt asks a runtime what it has, and reports whether some of the answer came from memory.
+func lookAt(ctx context.Context, conn grpc.ClientConnInterface) (s *snapshot, remembered bool, err error) {
+	pods, oldPods, err := ask(ctx, conn, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, nil)
+	if err != nil {
+		return nil, false, err
 	}
-	var order, podOrder []string
-	err := listedPods.All(pods.Bytes(), func(item []byte) error {
-		id, _, err := podID.Lookup(item)
-		if err != nil {
-			return err
-		}
-		podOrder = append(podOrder, string(id))
-		now.pods[string(id)], _, err = podState.LookupVarint(item)
+	containers, oldContainers, err := ask(ctx, conn, runtimeapi.RuntimeService_ListContainers_FullMethodName, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	s = newSnapshot()
+	if err := listedPods.All(pods, s.addPod); err != nil {
+		return nil, false, fmt.Errorf("reading a list of pods: %w", err)
+	}
+	if err := listedOnes.All(containers, s.addContainer); err != nil {
+		return nil, false, fmt.Errorf("reading a list of containers: %w", err)
+	}
+	return s, oldPods || oldContainers, nil
+}
+
+func (s *snapshot) addPod(item []byte) error {
+	id, _, err := podID.Lookup(item)
+	if err != nil {
 		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading a list of pods: %w", err)
 	}
-	err = listedOnes.All(ones.Bytes(), func(item []byte) error {
-		id, _, err := containerID.Lookup(item)
-		if err != nil {
-			return err
-		}
-		pod, _, err := containerPod.Lookup(item)
-		if err != nil {
-			return err
-		}
-		state, _, err := containerState.LookupVarint(item)
-		order = append(order, string(id))
-		now.containers[string(id)] = container{string(pod), state}
+	state, _, err := podState.LookupVarint(item)
+	if err != nil {
 		return err
-	})
+	}
+	s.pods[string(id)] = pod{state, statusOf(item)}
+	s.order.pods = append(s.order.pods, string(id))
+	return nil
+}
+
+func (s *snapshot) addContainer(item []byte) error {
+	id, _, err := containerID.Lookup(item)
 	if err != nil {
-		return nil, fmt.Errorf("reading a list of containers: %w", err)
+		return err
 	}
-	var events []*codec.Frame
-	if tell {
-		e := &teller{ctx: ctx, conn: conn, old: s, now: now, order: order, told: map[string][]byte{}}
-		events = e.tell(podOrder)
-	}
-	for pod := range now.pods {
-		if b := s.statuses[pod]; now.statuses[pod] == nil && b != nil {
-			now.statuses[pod] = b
-		}
-	}
-	*s = *now
-	return events, nil
-}
-
-// teller makes events of the difference between two snapshots.
-type teller struct {
-	ctx      context.Context
-	conn     grpc.ClientConnInterface
-	old, now *snapshot
-	order    []string          // containers, as they were listed
-	told     map[string][]byte // :: sandbox → the statuses in all events about it
-	events   []*codec.Frame
-}
-
-const (
-	created = runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT
-	started = runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
-	stopped = runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
-	deleted = runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
-)
-
-// tell goes in the order in which a runtime does things: pods come before their
-// containers, and go after them.
-func (t *teller) tell(pods []string) []*codec.Frame {
-	var ended []string
-	for _, pod := range pods {
-		old, was := t.old.pods[pod]
-		if !was {
-			t.event(pod, created, pod)
-			t.event(pod, started, pod)
-			old = uint64(runtimeapi.PodSandboxState_SANDBOX_READY)
-		}
-		if now := t.now.pods[pod]; now != old && now == uint64(runtimeapi.PodSandboxState_SANDBOX_NOTREADY) {
-			ended = append(ended, pod)
-		}
-	}
-	for _, id := range t.order {
-		one := t.now.containers[id]
-		old, was := t.old.containers[id]
-		if !was {
-			t.event(id, created, one.pod)
-		}
-		if old.state == one.state && was {
-			continue
-		}
-		running, exited := uint64(runtimeapi.ContainerState_CONTAINER_RUNNING), uint64(runtimeapi.ContainerState_CONTAINER_EXITED)
-		if one.state == running || one.state == exited && old.state != running {
-			t.event(id, started, one.pod)
-		}
-		if one.state == exited {
-			t.event(id, stopped, one.pod)
-		}
-	}
-	for _, pod := range ended {
-		t.event(pod, stopped, pod)
-	}
-	for id, one := range t.old.containers {
-		if _, is := t.now.containers[id]; !is {
-			t.event(id, deleted, one.pod)
-		}
-	}
-	for pod := range t.old.pods {
-		if _, is := t.now.pods[pod]; !is {
-			t.event(pod, deleted, pod)
-		}
-	}
-	return t.events
-}
-
-// event appends one event. It shows the pod as it is now, which is what kubelet
-// takes from an event.
-func (t *teller) event(id string, what runtimeapi.ContainerEventType, pod string) {
-	number := func(field string) protoreflect.FieldNumber {
-		return eventFields.ByName(protoreflect.Name(field)).Number()
-	}
-	b := protowire.AppendString(protowire.AppendTag(nil, number("container_id"), protowire.BytesType), id)
-	if what != 0 {
-		b = protowire.AppendVarint(protowire.AppendTag(b, number("container_event_type"), protowire.VarintType), uint64(what))
-	}
-	b = protowire.AppendVarint(protowire.AppendTag(b, number("created_at"), protowire.VarintType), uint64(time.Now().UnixNano()))
-	statuses, ok := t.told[pod]
-	if !ok {
-		statuses = t.statuses(pod, number("pod_sandbox_status"), number("containers_statuses"))
-		t.told[pod] = statuses
-	}
-	t.events = append(t.events, codec.NewFrame(append(b, statuses...)))
-}
-
-// statuses returns the fields of an event that show a pod.
-func (t *teller) statuses(pod string, podField, containerField protoreflect.FieldNumber) []byte {
-	var b []byte
-	if _, there := t.now.pods[pod]; there {
-		if s := t.ask(runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, podAsked, pod, podAnswered); s != nil {
-			t.now.statuses[pod] = s
-		}
-	}
-	s := t.now.statuses[pod]
-	if s == nil {
-		s = t.old.statuses[pod]
-	}
-	if s != nil {
-		b = protowire.AppendBytes(protowire.AppendTag(b, podField, protowire.BytesType), s)
-	}
-	for _, id := range t.order {
-		if t.now.containers[id].pod != pod {
-			continue
-		}
-		if s := t.ask(runtimeapi.RuntimeService_ContainerStatus_FullMethodName, oneAsked, id, oneAnswered); s != nil {
-			b = protowire.AppendBytes(protowire.AppendTag(b, containerField, protowire.BytesType), s)
-		}
-	}
-	return b
-}
-
-// ask returns a status, nil if there is none.
-func (t *teller) ask(method string, asked *rewrite.Path, id string, answered *rewrite.Path) []byte {
-	var reply codec.Frame
-	if err := t.conn.Invoke(t.ctx, method, codec.NewFrame(asked.Append(nil, []byte(id))), &reply); err != nil {
-		return nil
-	}
-	s, _, err := answered.Lookup(reply.Bytes())
+	pod, _, err := containerPod.Lookup(item)
 	if err != nil {
-		return nil
+		return err
 	}
-	return s
+	state, _, err := containerState.LookupVarint(item)
+	if err != nil {
+		return err
+	}
+	s.containers[string(id)] = container{string(pod), state}
+	s.order.containers = append(s.order.containers, string(id))
+	return nil
+}
+
+// statusOf makes a PodSandboxStatus of the PodSandbox of a list: the fields that both have
+// under one number, which are id, metadata, state and created_at.
+func statusOf(item []byte) []byte {
+	var status []byte
+	for len(item) > 0 {
+		number, _, n := protowire.ConsumeField(item)
+		if n < 0 {
+			return nil // without a status, as if nothing were known of the pod
+		}
+		if number <= 4 {
+			status = append(status, item[:n]...)
+		}
+		item = item[n:]
+	}
+	return status
 }

@@ -3,7 +3,6 @@ package director
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -39,6 +38,15 @@ func internal(name string, err error) error {
 
 // unicast does a call on one backend.
 func (t *table) unicast(ctx context.Context, m *method, backend int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	reply, err := t.invoke(ctx, m, backend, request, opts)
+	if err != nil {
+		return nil, err
+	}
+	return t.toFront(m, backend, reply)
+}
+
+// invoke returns what one backend answers, with its own names.
+func (t *table) invoke(ctx context.Context, m *method, backend int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	request, err := t.toBack(m, backend, request)
 	if err != nil {
 		return nil, err
@@ -47,7 +55,7 @@ func (t *table) unicast(ctx context.Context, m *method, backend int, request *co
 	if err := t.backends[backend].Conn.Invoke(ctx, m.Name, request, reply, opts...); err != nil {
 		return nil, err
 	}
-	return t.toFront(m, backend, reply)
+	return reply, nil
 }
 
 // toBack returns the request with the names that the backend knows. It does not
@@ -59,6 +67,12 @@ func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Fra
 			return nil, err
 		}
 	}
+	if key := t.notes.keys[backend]; m.noted != nil && key != "" {
+		var err error
+		if request, err = m.noted.write(backend, key, request); err != nil {
+			return nil, err
+		}
+	}
 	if !m.toBack[backend] {
 		return request, nil
 	}
@@ -67,13 +81,17 @@ func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Fra
 
 // toFront returns the reply with front names, and frees the one it was given.
 func (t *table) toFront(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) {
+	reply, err := t.readNotes(m, backend, reply)
+	if err != nil {
+		return nil, t.broken(backend, err)
+	}
 	if !m.toFront[backend] {
 		return reply, nil
 	}
 	edited, err := apply(m.reply, reply, t.frontEdits[backend])
 	reply.Free()
 	if err != nil {
-		return nil, fmt.Errorf("reply of backend %s: %w", t.backends[backend], err)
+		return nil, t.broken(backend, err)
 	}
 	return edited, nil
 }

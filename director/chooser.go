@@ -5,57 +5,52 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/contain"
-	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// chooser finds the backend by one value in the request, or in the metadata that
-// comes with it.
+// chooser finds the backend by what a request, or the metadata that comes with it, says.
 type chooser struct {
 	kind  string
 	where string // as the profile has it
 	path  *rewrite.Path
 	key   string // of the metadata, if there is no path
 	owner func(ctx context.Context, value []byte) (backend int, v verdict)
+	// recall is for those that look into what is remembered: the backend, negative if
+	// nobody is found. Else it is nil.
+	recall func(ctx context.Context, body []byte, said int) (backend int, err error)
 }
 
-func (t *table) compileChooser(form ChooseForm, desc *codec.Method, byName map[string]rewrite.Class) (chooser, error) {
-	c := chooser{kind: form.Kind}
-	at := form.Path
+func (t *table) compileChooser(cfg Config, form ChooseForm, desc *codec.Method, byName map[string]rewrite.Class) (chooser, error) {
+	c := chooser{kind: form.Kind, where: form.Path}
 	if form.Kind == "known" {
-		item, request, ok := strings.Cut(form.Path, "=")
-		if !ok {
-			return c, fmt.Errorf("known: is %q, want \"List.path = path\"", form.Path)
-		}
-		at = strings.TrimSpace(request)
-		listed, path, _ := strings.Cut(strings.TrimSpace(item), ".")
-		var err error
-		if c.owner, err = t.ownerByMemory(listed, path); err != nil {
+		k, err := t.compileKnown(cfg, form.Path, desc)
+		if err != nil {
 			return c, fmt.Errorf("known: %w", err)
 		}
+		c.where, c.recall = k.path.String(), k.recall
+		return c, nil
 	}
-	c.where = at
-	if quoted, ok := strings.CutPrefix(at, "metadata["); ok {
+	if quoted, ok := strings.CutPrefix(form.Path, "metadata["); ok && form.Kind != "told" {
 		key, err := strconv.Unquote(strings.TrimSuffix(quoted, "]"))
 		if err != nil || key != strings.ToLower(key) {
-			return c, fmt.Errorf("%s: want metadata[\"key\"], the key in lower case", at)
+			return c, fmt.Errorf("%s: want metadata[\"key\"], the key in lower case", form.Path)
 		}
 		c.key = key
 	} else {
 		var err error
-		if c.path, err = rewrite.ParsePath(desc.Input, at); err != nil {
+		if c.path, err = textPath(desc.Input, form.Path); err != nil {
 			return c, err
-		}
-		if !c.path.IsText() {
-			return c, fmt.Errorf("path %s does not lead to a string", at)
 		}
 	}
 	switch form.Kind {
-	case "known":
+	case "told":
+		c.recall = t.recallTold(c.path)
 	case "backend":
 		c.owner = t.ownerByName
 	default:
@@ -64,56 +59,13 @@ func (t *table) compileChooser(form ChooseForm, desc *codec.Method, byName map[s
 	return c, nil
 }
 
-// ownerByMemory finds the first backend that is known to have an item in a list.
-// Before it is said that nobody has, those are asked where something has changed:
-// a client that has made a thing names it in its next call. Nobody is the owner
-// where nothing is remembered.
-func (t *table) ownerByMemory(listed, path string) (func(context.Context, []byte) (int, verdict), error) {
-	finders := make([]*known.Finder, len(t.backends))
-	for i, b := range t.backends {
-		if b.Known == nil {
-			continue
-		}
-		var err error
-		if finders[i], err = b.Known.Finder(listed, path); err != nil {
-			return nil, err
-		}
+// textPath is [rewrite.ParsePath] for a path to a string.
+func textPath(md protoreflect.MessageDescriptor, text string) (*rewrite.Path, error) {
+	p, err := rewrite.ParsePath(md, text)
+	if err == nil && !p.IsText() {
+		err = fmt.Errorf("path %s does not lead to a string", text)
 	}
-	find := func(value []byte) (int, verdict) {
-		for i, f := range finders {
-			if f != nil && f.Has(value) {
-				return i, decided
-			}
-		}
-		return 0, silent
-	}
-	return func(ctx context.Context, value []byte) (int, verdict) {
-		if len(value) == 0 {
-			return 0, silent
-		}
-		// Who gets what is new goes first: a thing that was made anew there has left its
-		// remains where it was before.
-		if f := finders[t.newTo]; f != nil && t.newTo > 0 {
-			if !f.Has(value) {
-				_ = contain.Run("finding a name", func() { f.Renew(ctx) }) // told there; it is not found
-			}
-			if f.Has(value) {
-				return t.newTo, decided
-			}
-		}
-		i, v := find(value)
-		if v == decided {
-			return i, v
-		}
-		var all sync.WaitGroup
-		for _, f := range finders {
-			if f != nil {
-				all.Go(func() { _ = contain.Run("finding a name", func() { f.Renew(ctx) }) }) // told there; it is not found
-			}
-		}
-		all.Wait()
-		return find(value)
-	}, nil
+	return p, err
 }
 
 // ownerByName is the owner of a value that is the name of a backend itself.
@@ -125,4 +77,55 @@ func (t *table) ownerByName(_ context.Context, value []byte) (int, verdict) {
 		return i, decided
 	}
 	return 0, ownerless
+}
+
+// choose asks the choosers of a method; a negative backend means that none knew. Where a
+// thing is known to be goes before where the request says that it should be.
+func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error) {
+	said, saidErr := t.said(ctx, m, body)
+	for _, c := range m.choosers {
+		if c.recall == nil {
+			continue
+		}
+		if b, err := c.recall(ctx, body, said); err != nil || b >= 0 {
+			return b, err
+		}
+	}
+	return said, saidErr
+}
+
+// said is what the request says, which the first of the choosers that understands it decides.
+func (t *table) said(ctx context.Context, m *method, body []byte) (int, error) {
+	for _, c := range m.choosers {
+		if c.recall != nil {
+			continue
+		}
+		value, found, err := c.value(ctx, body)
+		if err != nil {
+			return -1, err
+		}
+		if !found {
+			continue
+		}
+		switch b, v := c.owner(ctx, value); v {
+		case decided:
+			return b, nil
+		case ownerless:
+			return -1, &routeError{codes.InvalidArgument, fmt.Sprintf(
+				"%s is %q, which is no backend; there is %s", c.where, value, t.names())}
+		}
+	}
+	return -1, nil
+}
+
+// value returns what a chooser chooses by.
+func (c *chooser) value(ctx context.Context, body []byte) ([]byte, bool, error) {
+	if c.path != nil {
+		return c.path.Lookup(body)
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if v := md[c.key]; len(v) > 0 {
+		return []byte(v[0]), true, nil
+	}
+	return nil, false, nil
 }

@@ -3,6 +3,7 @@ package director
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -44,7 +45,7 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 			add(&class{name: kind, naming: native(kind, cfg.Backends)})
 			continue
 		}
-		add(&class{name: kind, naming: prefixed(kind, sep, form.Bare == "primary", cfg.Backends)})
+		add(&class{name: kind, naming: prefixed(kind, sep, form.Bare == "primary", cfg.Backends, compileAsker(kind, cfg.Profile, cfg.Schema))})
 	}
 	for _, name := range sortedKeys(cfg.Profile.Edits) {
 		make, ok := cfg.Edits[cfg.Profile.Edits[name].Replies]
@@ -54,7 +55,7 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 		}
 		c := &class{name: name}
 		for i, b := range cfg.Backends {
-			c.edits = append(c.edits, make(EditContext{b, len(cfg.Backends), func(dst []byte, kind string, name []byte) []byte {
+			c.edits = append(c.edits, make(EditContext{b, cfg.Backends, i == 0, func(dst []byte, kind string, name []byte) []byte {
 				return t.classes[byName[kind]].naming.toFront(dst, name, i)
 			}}))
 		}
@@ -76,6 +77,11 @@ func classify(p *Profile, all *rewrite.Messages, byName map[string]rewrite.Class
 	var rules []rewrite.Rule
 	for _, field := range sortedKeys(p.Fields) {
 		rules = append(rules, rewrite.Rule{Field: field, Class: byName[p.Fields[field]]})
+	}
+	for _, kind := range sortedKeys(p.Names) {
+		for _, field := range p.Names[kind].Empty {
+			rules = append(rules, rewrite.Rule{Field: field, Class: byName[kind], Absent: true})
+		}
 	}
 	for _, message := range sortedKeys(p.Harmless) {
 		for _, field := range p.Harmless[message] {
@@ -102,11 +108,20 @@ func (p *Profile) ruleErrors(err error) error {
 			errs = append(errs, one)
 			continue
 		}
-		section := "fields."
-		if _, named := p.Fields[rule.Field]; !named {
-			section = "harmless."
-		}
-		errs = append(errs, fmt.Errorf("%s%w", section, one))
+		errs = append(errs, fmt.Errorf("%s%w", p.section(rule.Field), one))
 	}
 	return errors.Join(errs...)
+}
+
+// section returns where the rule for a field stands.
+func (p *Profile) section(field string) string {
+	if _, named := p.Fields[field]; named {
+		return "fields."
+	}
+	for kind, form := range p.Names {
+		if slices.Contains(form.Empty, field) {
+			return "names." + kind + ".empty: "
+		}
+	}
+	return "harmless."
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -42,6 +43,14 @@ type Config struct {
 	// backends, besides "concat".
 	Merges map[string]Merge
 
+	// Recaps is the code that the profile names under recap, where a stream does not end
+	// by itself. It is called once for each client and backend.
+	Recaps map[string]func() Recap
+
+	// LookInterval is how often a Recap looks at a backend whose stream is not open. Zero
+	// means [DefaultLookInterval].
+	LookInterval time.Duration
+
 	// NativeNames leaves names of kinds whose bare form is the primary's as they
 	// are on both sides. Whose they are is then looked up in what is known of the
 	// backends, all of which must have Known.
@@ -53,6 +62,11 @@ type Config struct {
 	// Withheld is told when something was withheld from a backend: the method, and
 	// the name it was meant for. It must return at once. Optional.
 	Withheld func(b Backend, method, name string)
+
+	// Mended is told when text of a backend that is no UTF-8 was replaced, for it to become
+	// a part of a reply: the method, and the field as "package.Message.field". It must
+	// return at once. Optional.
+	Mended func(b Backend, method, field string)
 
 	// Around returns a connection that stands between clients and the director, and
 	// passes calls on to it. It gets the methods of the newest version, as
@@ -74,6 +88,7 @@ type Backend struct {
 
 	// Conn is the way to it. It gets the methods of the newest version, and
 	// *codec.Frame messages; a [Conn] translates for servers that speak an older one.
+	// Two are compared by a reload: it is a pointer, or whatever else can be.
 	Conn grpc.ClientConnInterface
 
 	// Trusted backends get what the profile withholds from others.
@@ -101,7 +116,8 @@ type Edit func(dst, value []byte) ([]byte, error)
 // An EditContext is what an edit may know when it is made.
 type EditContext struct {
 	Backend  Backend
-	Backends int // how many there are
+	Backends []Backend // all there are, the primary first
+	Primary  bool      // the backend is the first
 	// Front appends what a name of the backend looks like in front.
 	Front func(dst []byte, kind string, name []byte) []byte
 }

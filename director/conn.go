@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 )
@@ -60,10 +60,13 @@ type ConnConfig struct {
 // It is safe for concurrent use.
 type Conn struct {
 	name, address string
+	addresses     []string // address, and those of further servers
 	cc            *grpc.ClientConn
 	versions      *versions
-	probing       chan struct{}         // holds a token: one probe at a time
-	spoken        atomic.Pointer[[]int] // versions the backend has, newest first; nil: to be found out
+	probing       chan struct{}          // holds a token: one probe at a time
+	dials         atomic.Uint64          // connections made so far: see spoken
+	spoken        atomic.Pointer[spoken] // nil: nobody has asked the backend yet
+	endless       map[string]bool        // :: full method, in any version → it does not end by itself
 	maxMessage    int
 	watch         func(error)
 	tracer        Tracer
@@ -81,7 +84,7 @@ const (
 
 // NewConn returns a connection. It does nothing before its first call or Run.
 func NewConn(cfg ConnConfig) (*Conn, error) {
-	c := &Conn{name: cfg.Name, address: cfg.Address, probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage, watch: cfg.Watch, tracer: cfg.Tracer, primary: cfg.Primary}
+	c := &Conn{name: cfg.Name, address: cfg.Address, addresses: append([]string{cfg.Address}, cfg.More...), probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage, watch: cfg.Watch, tracer: cfg.Tracer, primary: cfg.Primary}
 	if c.maxMessage == 0 {
 		c.maxMessage = DefaultMaxMessage
 	}
@@ -92,6 +95,14 @@ func NewConn(cfg ConnConfig) (*Conn, error) {
 		}
 		if len(v.packages) > 1 {
 			c.versions = v
+		}
+		c.endless = map[string]bool{}
+		for newest, m := range v.methods {
+			if cfg.Profile.Endless(newest) {
+				for _, name := range m.names {
+					c.endless[name] = true
+				}
+			}
 		}
 	}
 	target, opts, err := targetOf(cfg)
@@ -135,8 +146,35 @@ func (c *Conn) String() string {
 func (c *Conn) dial(ctx context.Context, address string) (net.Conn, error) {
 	nc, err := dialAddress(ctx, address)
 	c.dialError.Store(&err)
+	if err == nil {
+		c.dials.Add(1) // before anything is sent on it
+	}
 	return nc, err
 }
+
+// Absent reports whether nobody listens at any address of the backend, now: there is no
+// file, or it is refused. Whatever else keeps it from being reached is no evidence of that.
+func (c *Conn) Absent(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, absentTime)
+	defer cancel()
+	for _, address := range c.addresses {
+		if strings.HasPrefix(address, dnsScheme) {
+			return false
+		}
+		nc, err := dialAddress(ctx, address)
+		if err == nil {
+			_ = nc.Close() // nothing was sent
+			return false
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+			return false
+		}
+	}
+	return true
+}
+
+// absentTime bounds how long an address may take to refuse.
+const absentTime = time.Second
 
 // Run keeps the connection up, until ctx ends, when it closes it.
 func (c *Conn) Run(ctx context.Context) error {
@@ -160,9 +198,6 @@ func (c *Conn) Run(ctx context.Context) error {
 			}
 			tell(state, err)
 		}
-		if state != connectivity.Ready {
-			c.spoken.Store(nil) // who comes back may be another version
-		}
 		if state == connectivity.Idle {
 			c.cc.Connect()
 		}
@@ -175,99 +210,29 @@ func (c *Conn) Run(ctx context.Context) error {
 // Close closes a connection that is not run.
 func (c *Conn) Close() error { return c.cc.Close() }
 
-// Versions returns the packages that the backend speaks, newest first, and asks
-// it if that is not known yet. It is empty for an API that has but one.
-func (c *Conn) Versions(ctx context.Context) ([]string, error) {
-	spoken, err := c.speaks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var packages []string
-	for _, v := range spoken {
-		packages = append(packages, c.versions.packages[v])
-	}
-	return packages, nil
-}
-
-// speaks returns the versions that the backend has.
-func (c *Conn) speaks(ctx context.Context) ([]int, error) {
-	if c.versions == nil {
-		return nil, nil
-	}
-	if known := c.spoken.Load(); known != nil {
-		return *known, nil
-	}
-	select {
-	case c.probing <- struct{}{}:
-		defer func() { <-c.probing }()
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
-	if known := c.spoken.Load(); known != nil { // another call was faster
-		return *known, nil
-	}
-	var has []int
-	for v, method := range c.versions.probe {
-		opts := traced(nil)
-		err := c.cc.Invoke(ctx, method, &codec.Frame{}, &codec.Frame{}, opts...)
-		switch status.Code(err) {
-		case codes.OK:
-			has = append(has, v)
-		case codes.Unimplemented:
-		default:
-			return nil, c.explain(err, opts)
-		}
-	}
-	if len(has) == 0 {
-		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s speaks none of %s: its service is disabled or has not loaded, of which its log tells", c, strings.Join(c.versions.packages, ", "))
-	}
-	c.spoken.Store(&has)
-	return has, nil
-}
-
-// method finds how to call a method: its name and conversions in the version
-// the backend speaks. A nil *versioned means that it needs no translation.
-func (c *Conn) method(ctx context.Context, name string) (string, *versioned, int, error) {
-	if c.versions == nil {
-		return name, nil, 0, nil
-	}
-	m := c.versions.methods[name]
-	if m == nil {
-		return name, nil, 0, nil
-	}
-	spoken, err := c.speaks(ctx)
-	if err != nil {
-		return "", nil, 0, err
-	}
-	if v := spoken[0]; v > 0 {
-		return m.names[v], m, v, nil
-	}
-	return name, nil, 0, nil
-}
-
 // Invoke does a unary call.
 func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
-	name, m, version, err := c.method(ctx, name)
+	w, err := c.wording(ctx, name)
 	if err != nil {
 		return err
 	}
 	opts = traced(opts)
-	if m == nil {
-		return c.explain(c.invoke(ctx, name, args, reply, opts), opts)
+	if w.method == nil {
+		return c.explain(w, c.invoke(ctx, w.name, args, reply, opts), opts)
 	}
 	request, err := codec.FrameOf(args)
 	if err != nil {
 		return err
 	}
-	if request, err = down(m.request[version], request); err != nil {
-		return internal(name, err)
+	if request, err = w.down(request); err != nil {
+		return err
 	}
 	answer := &codec.Frame{}
-	if err := c.invoke(ctx, name, request, answer, opts); err != nil {
-		return c.explain(err, opts)
+	if err := c.invoke(ctx, w.name, request, answer, opts); err != nil {
+		return c.explain(w, err, opts)
 	}
-	if answer, err = up(m.reply[version], answer); err != nil {
-		return internal(name, err)
+	if answer, err = w.up(answer); err != nil {
+		return err
 	}
 	return codec.Deliver(reply, answer)
 }
@@ -277,7 +242,7 @@ func (c *Conn) trace(ctx context.Context, name string) (context.Context, Leg) {
 	if c.tracer == nil {
 		return ctx, nil
 	}
-	return c.tracer.Begin(ctx, LegInfo{Method: name, Backend: c.name, Primary: c.primary})
+	return c.tracer.Begin(ctx, LegInfo{Method: name, Backend: c.name, Primary: c.primary, Endless: c.endless[name]})
 }
 
 // invoke is a unary call on the connection, shown to the tracer. The options are
@@ -310,29 +275,24 @@ func (c *Conn) invoke(ctx context.Context, name string, args, reply any, opts []
 
 // NewStream opens a streaming call.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	name, m, version, err := c.method(ctx, name)
+	w, err := c.wording(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	ctx, leg := c.trace(ctx, name)
-	cs, err := c.cc.NewStream(ctx, desc, name, opts...)
+	ctx, leg := c.trace(ctx, w.name)
+	cs, err := c.cc.NewStream(ctx, desc, w.name, opts...)
 	if err != nil {
 		if leg != nil {
 			leg.End(err, nil)
 		}
-		return nil, c.explain(err, nil)
+		return nil, c.explain(w, err, nil)
 	}
 	if leg != nil {
 		cs = traceStream(ctx, cs, leg)
 	}
-	cs = &explainedStream{cs, c}
-	if m == nil {
+	cs = &explainedStream{cs, c, w}
+	if w.method == nil {
 		return cs, nil
 	}
-	return &convertedStream{
-		ClientStream: cs,
-		name:         name,
-		out:          func(f *codec.Frame) (*codec.Frame, error) { return down(m.request[version], f) },
-		in:           func(f *codec.Frame) (*codec.Frame, error) { return up(m.reply[version], f) },
-	}, nil
+	return &convertedStream{ClientStream: cs, name: w.name, out: w.down, in: w.up}, nil
 }

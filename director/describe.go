@@ -3,6 +3,7 @@ package director
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,6 +44,10 @@ func (d *Director) Fates() []Fate {
 	}
 	return fates
 }
+
+// Assumptions are what a profile that was written for another version of the API should
+// have said, and what is assumed in its place, each with the rule that says otherwise.
+func (d *Director) Assumptions() []string { return slices.Clone(d.table.Load().assumptions) }
 
 func (t *table) goes(m *method) string {
 	var ways []string

@@ -15,6 +15,7 @@ type Director struct {
 	table  atomic.Pointer[table]
 	front  grpc.ClientConnInterface // what clients reach: the versions in front of the director
 	tracer Tracer
+	told   told
 }
 
 // New returns a director for cfg. Its error names every mistake in the profile
@@ -25,7 +26,7 @@ func New(cfg Config) (*Director, error) {
 		return nil, err
 	}
 	d := &Director{tracer: cfg.Tracer}
-	d.table.Store(t)
+	d.use(t)
 	var inner grpc.ClientConnInterface = d
 	if cfg.Around != nil {
 		inner = cfg.Around(d)
@@ -35,7 +36,8 @@ func New(cfg Config) (*Director, error) {
 }
 
 // Reload makes the director work as if it had been made with cfg, from the next
-// call on. Calls under way finish as they began, on the backends they began with.
+// call on. Calls under way finish as they began, on the backends they began with, but for
+// streams that do not end by themselves, which go on with the new ones.
 // If cfg has mistakes nothing changes. [Config.Around] and [Config.Tracer] stay
 // those given to [New].
 func (d *Director) Reload(cfg Config) error {
@@ -43,8 +45,24 @@ func (d *Director) Reload(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	d.table.Store(t)
+	d.use(t)
 	return nil
+}
+
+// use makes t the table of calls from now on. Streams without an end follow.
+func (d *Director) use(t *table) {
+	t.told = &d.told
+	if old := d.table.Swap(t); old != nil {
+		old.next = t
+		close(old.replaced)
+	}
+}
+
+// Endless reports whether the calls of a method, in whichever version, do not end by
+// themselves, and follow reloads.
+func (d *Director) Endless(name string) bool {
+	m := d.method(name)
+	return m != nil && m.endless
 }
 
 // Invoke does a unary call: on one backend, or on all and merges their replies.
@@ -71,7 +89,7 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 	case one:
 		answer, err = t.unicast(ctx, m, to.backend, request, opts)
 	case all:
-		answer, err = t.fanout(ctx, m, request, opts)
+		answer, err = t.fanout(ctx, m, to.among, request, opts)
 	case firstOf:
 		answer, err = t.firstOf(ctx, m, request, opts)
 	case nobody:

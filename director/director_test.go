@@ -3,6 +3,7 @@ package director_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,7 +25,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // echo answers Get and Put with a book that says what arrived, and counts.
 func echo(calls *atomic.Int32) muxtest.Handler {
 	return muxtest.Unary(func(_ context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
-		calls.Add(1)
+		if method != muxtest.Method("List") { // by which it is asked whose a name is
+			calls.Add(1)
+		}
 		switch method {
 		case muxtest.Method("Get"):
 			return muxtest.Bytes("Book", fmt.Sprintf("id: '7f' title: %q", muxtest.Text("GetRequest", request))), nil
@@ -152,6 +155,30 @@ func TestAListMergesInBackendOrder(t *testing.T) {
 		books {id: "gamma.io__9" quotes {id: "gamma.io__8"}}`, got)
 }
 
+// asked asserts that a list is asked for as want says; an empty field is none.
+func asked(t *testing.T, want string, h muxtest.Handler) muxtest.Handler {
+	return func(method string, stream grpc.ServerStream) error {
+		return h(method, &asking{stream, func(request *codec.Frame) {
+			assert.Equal(t, want, strings.TrimSpace(strings.ReplaceAll(muxtest.Text("ListRequest", request), `book_id: ""`, "")))
+		}})
+	}
+}
+
+// asking shows each request of a stream.
+type asking struct {
+	grpc.ServerStream
+	show func(*codec.Frame)
+}
+
+func (s *asking) RecvMsg(m any) error {
+	f := &codec.Frame{}
+	if err := s.ServerStream.RecvMsg(f); err != nil {
+		return err
+	}
+	s.show(f)
+	return codec.Deliver(m, f)
+}
+
 func TestAFilterNarrowsAListToItsOwner(t *testing.T) {
 	one := shelf(`books {id: "1"}`)
 	never := muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
@@ -164,9 +191,13 @@ func TestAFilterNarrowsAListToItsOwner(t *testing.T) {
 	}{
 		{`book_id: "1"`, `books {id: "1"}`, one, never},
 		{`book_id: "beta.io__1"`, `books {id: "beta.io__1"}`, never, one},
-		{`book_id: "omega.io__1"`, ``, never, never},
+		{`book_id: "omega.io__1"`, `books {id: "omega.io__1"}`, shelf(`books {id: "omega.io__1"}`), never}, // it may be a multiplexer itself
 		{`book_id: "beta.io__1" lender_id: "1"`, ``, never, never},
 		{`book_id: ""`, `books {id: "1"} books {id: "beta.io__1"}`, one, one},
+		{`book_id: "beta.io__"`, `books {id: "beta.io__1"}`, never, one},
+		{`book_id: "beta.i"`, `books {id: "1"} books {id: "beta.io__1"}`, asked(t, `book_id: "beta.i"`, one), asked(t, ``, one)},
+		{`book_id: "beta.io_" lender_id: "beta.io__7"`, `books {id: "beta.io__1"}`, never, asked(t, `lender_id: "7"`, one)},
+		{`book_id: "beta.i" lender_id: "1"`, `books {id: "1"}`, one, never},
 	} {
 		cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, c.primary, c.secondry)
 		got, err := call(t, cc, "List", "ListRequest", c.request)
@@ -293,6 +324,8 @@ line 21: methods.Put.choose: path shef: library.v1.PutRequest has no field "shef
 line 24: methods.List|Steam: no method is called "Steam" (did you mean "Stream"?)`},
 		{"a stream to all", director.Config{Profile: muxtest.LibraryProfile(t, "Tidy:", "Upload:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"line 26: methods.Upload.all: the client sends a stream, which can go to one backend only"},
+		{"endless", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: endless}\n  Stream: {all: endless, recap: gossip}"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
+			"line 24: methods.List.all: is \"endless\", which is for streams\nline 25: methods.Stream.recap: there is no code called \"gossip\""},
 		{"another package", director.Config{Profile: muxtest.LibraryProfile(t, "library.v1", "library.v2"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"line 2: versions[0].package: the schema has no service in package library.v2; it has library.v1"},
 	} {
@@ -315,12 +348,13 @@ edits:
 fields:
   A.b: c
 methods:
-  "[": {all: first, missing: ignore, choose: [d: path]}
+  "[": {all: first, missing: ignore, choose: [d: path], recap: x}
 `))
 	assert.EqualError(t, err, `line 7: edits.a: is a kind of name already
 line 9: fields.A.b: "c" is neither under names nor under edits (did you mean "a"?)
-line 11: methods.[.choose: "d" is neither "backend", "known" nor under names
+line 11: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
 line 11: methods.[.missing: is "ignore", want "fail" or "skip"
+line 11: methods.[.recap: is for all: endless
 line 11: methods.[: "[" is no pattern
 line 4: names.a.bare: is "nobody", want "primary" or "anyone"
 line 4: names.a.front: is "{name}", want "{backend}", a separator and "{name}"

@@ -19,9 +19,10 @@
 // The first backend is the primary. For a method that the profile describes:
 //
 //  1. A name in the request that says whose it is decides: "beta.io__7f". If two
-//     such names disagree the call is refused, or, if it is a list, is empty.
-//  2. Else the method's own choosers are asked, in order: a runtime handler, an
-//     annotation.
+//     such names disagree the call is refused, or, if it is a list, is empty. A list
+//     goes to all backends that may have what the names in it ask for.
+//  2. Else the method's own choosers are asked, in order: first those that know where a
+//     thing is, then a runtime handler, an annotation.
 //  3. Else a bare name of a kind that has none elsewhere is the primary's: "7f".
 //  4. Else the call goes to all backends if it is a list, to [Config.NewTo] if it makes something
 //     new, and to the primary if not.

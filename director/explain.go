@@ -3,6 +3,7 @@ package director
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -27,8 +28,9 @@ func traced(opts []grpc.CallOption) []grpc.CallOption {
 }
 
 // explain adds which backend it was to the errors that gRPC made up on this side
-// because it could not reach it. What the backend itself said passes as it is.
-func (c *Conn) explain(err error, opts []grpc.CallOption) error {
+// because it could not reach it, and says when an Unimplemented is about a version that
+// the backend no longer speaks. All else that the backend said passes as it is.
+func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 	switch status.Code(err) {
 	case codes.Unavailable:
 		header, trailer := codec.MetadataOf(opts)
@@ -41,8 +43,9 @@ func (c *Conn) explain(err error, opts []grpc.CallOption) error {
 		}
 		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, why)}
 	case codes.Unimplemented:
-		if strings.Contains(err.Error(), "unknown service") {
-			c.spoken.Store(nil) // it came back as another version, faster than Run could see
+		// Clients take it for the last word: kubelet never streams a list again.
+		if w.spoken != nil && w.spoken.dials != c.dials.Load() {
+			return status.Errorf(codes.Unavailable, "criproxy: backend %s came back during the call, maybe as another version; try again", c)
 		}
 	case codes.ResourceExhausted:
 		if msg := status.Convert(err).Message(); strings.HasPrefix(msg, "grpc: received message larger than max") {
@@ -64,15 +67,16 @@ func (e *unreachableError) Unreachable() bool          { return true }
 // explainedStream is explain for the errors of a stream.
 type explainedStream struct {
 	grpc.ClientStream
-	conn *Conn
+	conn    *Conn
+	wording wording
 }
 
 func (s *explainedStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if err == nil || errors.Is(err, context.Canceled) || status.Code(err) != codes.Unavailable {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	header, _ := s.Header()
 	trailer := s.Trailer()
-	return s.conn.explain(err, []grpc.CallOption{grpc.Header(&header), grpc.Trailer(&trailer)})
+	return s.conn.explain(s.wording, err, []grpc.CallOption{grpc.Header(&header), grpc.Trailer(&trailer)})
 }

@@ -27,10 +27,15 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		Known:    known.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
 		Secret:   append(slices.Clone(p.Secret), rules.Secret...),
 		Quiet:    joined(p.Quiet, rules.Quiet),
+		Written: WrittenForm{
+			Requests: joined(p.Written.Requests, rules.Written.Requests),
+			Replies:  joined(p.Written.Replies, rules.Written.Replies),
+		},
 
 		Unimplemented: append(slices.Clone(p.Unimplemented), rules.Unimplemented...),
 
 		places: joined(p.places, rules.places),
+		fitted: p.fitted,
 	}
 	for message, fields := range p.Harmless {
 		for _, field := range fields {

@@ -19,16 +19,17 @@ import (
 
 // part is what one backend answered to a call that went to all.
 type part struct {
+	backend         int
 	reply           *codec.Frame
 	header, trailer metadata.MD
 	err             error
 }
 
-// fanout does a call on all backends at once, under the caller's deadline, and
+// fanout does a call on some backends at once, under the caller's deadline, and
 // joins what they answer in the order of the backends. If one fails the call
 // fails, with that backend's status: a list that is short of a backend's items
 // makes kubelet kill them.
-func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (t *table) fanout(ctx context.Context, m *method, among []int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	if m.pages != nil {
 		return t.page(ctx, m, request, opts)
 	}
@@ -36,14 +37,15 @@ func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opt
 	defer cancel()
 	request.Bytes() // in one piece before several goroutines read it
 
-	parts := make([]part, len(t.backends))
+	parts := make([]part, len(among))
 	ask := func(i int) {
 		p := &parts[i]
+		p.backend = among[i]
 		p.err = contain.Do(m.Name, func() (err error) {
-			p.reply, err = t.unicast(ctx, m, i, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
+			p.reply, err = t.ask(ctx, m, p.backend, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
 			return err
 		})
-		if p.err != nil && m.merge == nil && !m.left(p.err) {
+		if p.err != nil && m.merge == nil && !m.left(p.backend, p.err) {
 			cancel() // the call has failed: the other backends need not go on
 		}
 	}
@@ -65,18 +67,24 @@ func (t *table) fanout(ctx context.Context, m *method, request *codec.Frame, opt
 func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
 	all := make([]Part, len(parts))
 	for i, p := range parts {
-		all[i] = Part{Backend: t.backends[i], Reply: p.reply, Remembered: len(p.header[known.HeaderKey]) > 0, Err: p.err}
+		all[i] = Part{Backend: t.backends[p.backend], Reply: p.reply, Remembered: len(p.header[known.HeaderKey]) > 0, Err: p.err}
 	}
 	header, trailer := codec.MetadataOf(opts)
 	store(header, parts[0].header)
 	store(trailer, parts[0].trailer)
+	for _, p := range parts[1:] {
+		if names := p.header[known.HeaderKey]; len(names) > 0 {
+			store(header, metadata.MD{known.HeaderKey: names}) // part of the answer is from memory
+		}
+	}
 	return m.merge(all)
 }
 
 // firstOf asks one backend after another until a reply has what the method looks
-// for. That nobody has it can only be said if everybody has been asked.
+// for. That nobody has it can only be said if everybody has been asked, unless the
+// client can do with less.
 func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	var none *codec.Frame
+	var none *codec.Frame // the primary's reply
 	var failure error
 	for b := range t.backends {
 		reply, err := t.unicast(ctx, m, b, request, opts)
@@ -87,43 +95,54 @@ func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, op
 		if _, has, err := m.first.Lookup(reply.Bytes()); has || err != nil {
 			return reply, err
 		}
-		if none == nil {
+		if b == 0 {
 			none = reply
 		}
 	}
-	if failure != nil {
-		return nil, failure
+	if failure == nil {
+		return none, nil
 	}
-	return none, nil
+	if m.unsure != nil && none != nil {
+		if value, _, err := m.unsure.Lookup(request.Bytes()); err != nil || len(value) > 0 {
+			return none, err
+		}
+	}
+	return nil, failure
 }
 
-// left reports whether a backend that answered err is left out of the merge.
-func (m *method) left(err error) bool {
-	return m.skipMissing && status.Code(err) == codes.Unimplemented
+// left reports whether the i-th backend, which answered err, is left out of the merge: one
+// that has no such method has nothing to add. What the primary lacks, the whole lacks,
+// unless the profile says otherwise.
+func (m *method) left(i int, err error) bool {
+	return (i > 0 || m.skipMissing) && status.Code(err) == codes.Unimplemented
 }
 
 func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
 	header, trailer := codec.MetadataOf(opts)
 	var replies []*codec.Frame
-	var failure *part
+	var failure, missing *part
 	taken := map[protoreflect.FieldNumber]bool{}
 	for i := range parts {
 		p := &parts[i]
 		switch {
 		case p.err == nil:
-			reply, err := m.settle(i, p.reply, taken)
+			reply, err := m.settle(p.backend, p.reply, taken)
 			if err != nil {
 				return nil, err
 			}
 			replies = append(replies, reply)
 			store(header, p.header)
 			store(trailer, p.trailer)
-		case failure == nil, m.left(failure.err) && !m.left(p.err),
-			status.Code(failure.err) == codes.Canceled && status.Code(p.err) != codes.Canceled:
+		case m.left(p.backend, p.err):
+			missing = cmp.Or(missing, p)
+		case failure == nil, status.Code(failure.err) == codes.Canceled && status.Code(p.err) != codes.Canceled:
 			failure = p // what failed by itself tells more than what was cancelled because of it
 		}
 	}
-	if failure != nil && (!m.left(failure.err) || len(replies) == 0) {
+	if len(replies) == 0 {
+		failure = cmp.Or(failure, missing)
+	}
+	if failure != nil {
 		for _, r := range replies {
 			r.Free()
 		}

@@ -14,16 +14,24 @@ import (
 // Fit returns the profile without what it says of fields and methods that the
 // schema does not have, and what that was: a profile that was written for one
 // version of an API is right for an older one, and for a newer one that has dropped
-// something.
+// something. What a newer one has brought it cannot know: a field that joined replies would
+// lose is the primary's then, see [Director.Assumptions].
 func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	methods := described(p, s)
 	f := &fitting{p: p, methods: methods, messages: messages(methods)}
 	fit := *p
+	fit.fitted = true
 	fit.Fields = map[string]string{}
 	for _, field := range sortedKeys(p.Fields) {
 		if f.has("fields.", field) {
 			fit.Fields[field] = p.Fields[field]
 		}
+	}
+	fit.Names = map[string]NameForm{}
+	for _, kind := range sortedKeys(p.Names) {
+		form := p.Names[kind]
+		form.Empty = slices.DeleteFunc(slices.Clone(form.Empty), func(field string) bool { return !f.has("names."+kind+".empty: ", field) })
+		fit.Names[kind] = form
 	}
 	fit.Harmless = map[string][]string{}
 	for _, message := range sortedKeys(p.Harmless) {
@@ -39,6 +47,7 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 			fit.Methods[rest] = f.method(rest, p.Methods[key])
 		}
 	}
+	fit.Written = f.written(p.Written)
 	fit.Quiet = map[string]int{}
 	for _, key := range sortedKeys(p.Quiet) {
 		if rest := f.key("quiet.", key); rest != "" {
@@ -121,12 +130,16 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 		path := c.Path
 		if c.Kind == "known" {
 			_, path, _ = strings.Cut(path, "=")
+			path, _, _ = strings.Cut(path, " without ")
 		}
 		path = strings.TrimSpace(path)
 		return !strings.HasPrefix(path, "metadata[") && !leads(path, input)
 	})
 	if form.First != "" && !leads(form.First, func(m *codec.Method) protoreflect.MessageDescriptor { return m.Output }) {
-		form.First = ""
+		form.First, form.Unsure = "", ""
+	}
+	if form.Unsure != "" && !leads(form.Unsure, input) {
+		form.Unsure = ""
 	}
 	if form.New != nil && form.New.Unless != "" && !leads(form.New.Unless, input) {
 		form.New = nil // rather none than one that should not be
@@ -138,7 +151,53 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 		}
 	}
 	form.Withhold = withhold
+	tells := map[string]string{}
+	for value, name := range form.Tells {
+		if leads(value, input) && leads(name, input) {
+			tells[value] = name
+		}
+	}
+	form.Tells = tells
 	return form
+}
+
+// written returns what is noted without the messages and paths that there are not.
+func (f *fitting) written(form WrittenForm) WrittenForm {
+	fit := WrittenForm{map[string]NotedForm{}, map[string]NotedForm{}}
+	put := func(to map[string]NotedForm, section, key string, md protoreflect.MessageDescriptor, n NotedForm) {
+		if md == nil {
+			f.left = append(f.left, section+key)
+			return
+		}
+		lacks := func(path string) bool {
+			_, err := rewrite.ParsePath(md, path)
+			if err != nil {
+				f.left = append(f.left, section+key+": "+path)
+			}
+			return err != nil
+		}
+		n.Names = slices.DeleteFunc(slices.Clone(n.Names), lacks)
+		if !lacks(n.Note) {
+			to[key] = n
+		}
+	}
+	for _, name := range sortedKeys(form.Requests) {
+		var md protoreflect.MessageDescriptor
+		if m := f.matching(name); len(m) > 0 {
+			md = m[0].Input
+		}
+		put(fit.Requests, "written.requests.", name, md, form.Requests[name])
+	}
+	for _, message := range sortedKeys(form.Replies) {
+		var md protoreflect.MessageDescriptor
+		for _, one := range f.messages.All() {
+			if string(one.Name()) == message {
+				md = one
+			}
+		}
+		put(fit.Replies, "written.replies.", message, md, form.Replies[message])
+	}
+	return fit
 }
 
 // known returns what is remembered without the methods that there are not.

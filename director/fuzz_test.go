@@ -43,7 +43,7 @@ func FuzzNames(f *testing.F) {
 		}
 		backends := []Backend{{}, {Name: name}, {Name: name + ".other"}}
 		for _, sep := range []string{"__", "/"} {
-			n := prefixed("kind", sep, sep == "__", backends)
+			n := prefixed("kind", sep, sep == "__", backends, nil)
 			for i := range backends {
 				front := n.toFront(nil, back, i)
 				if i > 0 {

@@ -2,6 +2,8 @@ package director_test
 
 import (
 	"context"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,6 +35,32 @@ func TestWinnersAreTakenWhereJoinedRepliesWouldLoseAField(t *testing.T) {
 		says(`id: "1"`), says(`id: "2" title: "b" colour: BLUE quotes {id: "3"}`))
 	require.NoError(t, conn.Invoke(t.Context(), muxtest.Method("Get"), muxtest.Frame(t, "GetRequest", ""), reply))
 	assert.Equal(t, `id: "1" quotes {id: "beta.io__3"}`, muxtest.Text("Book", reply))
+}
+
+func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
+	profile := muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Get: {all: concat, missing: skip, winners: {id: first}}")
+	cfg := director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}}
+	_, err := director.New(cfg)
+	assert.ErrorContains(t, err, "joined replies have one title, colour", "of its own schema a profile has to say all")
+
+	cfg.Profile, _ = profile.Fit(muxtest.Library)
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	require.Len(t, d.Assumptions(), 1)
+	assert.Equal(t, "Get: joined replies have one title, colour, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: "+
+		"{methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}}", d.Assumptions()[0])
+
+	rules, err := director.ParseRules([]byte("methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}"))
+	require.NoError(t, err)
+	cfg.Profile, err = cfg.Profile.Extend(rules)
+	require.NoError(t, err)
+	require.NoError(t, d.Reload(cfg))
+	assert.Empty(t, d.Assumptions(), "the rule that is recommended is one")
+
+	cfg.Profile, _ = profile.Fit(muxtest.Library)
+	cfg.Backends = cfg.Backends[:1]
+	require.NoError(t, d.Reload(cfg))
+	assert.Empty(t, d.Assumptions(), "of one backend nothing is joined")
 }
 
 func fates(t *testing.T, p *director.Profile) map[string]string {
@@ -111,4 +139,46 @@ methods:
 	assert.EqualError(t, err, `line 2: fields.Book.title: "boook" is neither under names nor under edits (did you mean "book"?)`)
 	_, err = director.ParseRules([]byte("felds: {}"))
 	assert.EqualError(t, err, `line 1: felds: unknown key (did you mean "fields"?)`)
+}
+
+func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
+	library, err := os.ReadFile("../internal/muxtest/library.yaml")
+	require.NoError(t, err)
+	for put, want := range map[string]string{
+		`choose: [told: labels]`:                            `methods.Put.choose: path labels does not lead to a string`,
+		`choose: [told: titel]`:                             `methods.Put.choose: path titel: library.v1.PutRequest has no field "titel"`,
+		`choose: [known: book.id]`:                          `methods.Put.choose: known: is "book.id", want "List.path = path"`,
+		`choose: [known: List = book]`:                      `methods.Put.choose: known: path book does not lead to a string; without is for maps`,
+		`choose: [known: 'List.id = book.id without "a"']`:  `methods.Put.choose: known: path book.id does not lead to a string; without is for maps`,
+		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: a is no key in quotes`,
+		`choose: [known: List.id = labels]`:                 `methods.Put.choose: known: path id leads to no map`,
+		`choose: [known: Lost.labels = labels]`:             `methods.Put.choose: known: no method is a list and called "Lost"`,
+		`tells: {labels: book.id}`:                          `methods.Put.tells: path labels does not lead to a string`,
+		`tells: {shelf: book.title}`:                        `methods.Put.tells: book.title is no name`,
+		`unsure: shelf`:                                     `methods.Put.unsure: is for first`,
+		`{first: title, unsure: labels}`:                    `methods.Put.unsure: path labels does not lead to a string`,
+	} {
+		if !strings.HasPrefix(put, "{") {
+			put = "{" + put + "}"
+		}
+		p, err := director.ParseProfile([]byte(strings.Replace(string(library), "  Put:\n    choose:\n      - shelf: shelf\n      - backend: labels[\"backend\"]\n", "  Put: "+put+"\n", 1)))
+		if err == nil {
+			_, err = director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: p})
+		}
+		assert.ErrorContains(t, err, want, put)
+	}
+}
+
+func TestMistakesInWhatIsWrittenAreNamed(t *testing.T) {
+	for written, want := range map[string]string{
+		`requests: {Putt: {names: [book.id], note: labels}}`:   `written.requests.Putt: no method is called so`,
+		`requests: {Put: {names: [book.id], note: shelf}}`:     `written.requests.Put: path shelf leads to no map of strings`,
+		`requests: {Put: {names: [book.title], note: labels}}`: `written.requests.Put: book.title is no name`,
+		`replies: {Bok: {names: [id], note: labels}}`:          `written.replies.Bok: no reply has such a message`,
+		`replies: {Book: {names: [id], note: label}}`:          `written.replies.Book: path label: library.v1.Book has no field "label" (did you mean "labels"?)`,
+	} {
+		_, err := director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1),
+			Profile: muxtest.LibraryProfile(t, "\nmethods:\n", "\nwritten: {"+written+"}\nmethods:\n")})
+		assert.ErrorContains(t, err, want, written)
+	}
 }

@@ -37,27 +37,21 @@ type merged struct {
 	left   int // backends that lack the method, where that is no failure
 }
 
-// merge opens the call on all backends.
-func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, request *codec.Frame, opts []grpc.CallOption) (source, error) {
+// merge opens the call on some backends.
+func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, among []int, request *codec.Frame, opts []grpc.CallOption) (source, error) {
 	s := &merged{
 		ctx:      ctx,
 		frames:   make(chan *codec.Frame),
 		ended:    make(chan struct{}),
 		headered: make(chan struct{}),
 	}
-	opts = slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool { // several would write to one place
-		switch o.(type) {
-		case grpc.HeaderCallOption, grpc.TrailerCallOption:
-			return true
-		}
-		return false
-	})
-	for i, b := range t.backends {
-		cs, err := b.Conn.NewStream(ctx, desc, m.Name, opts...)
+	opts = withoutMetadata(opts)
+	for _, i := range among {
+		cs, err := t.backends[i].Conn.NewStream(ctx, desc, m.Name, opts...)
 		if err != nil {
 			return nil, err // the caller's cancel ends those that are open
 		}
-		s.streams = append(s.streams, &single{ClientStream: cs, table: t, method: m, backend: i})
+		s.streams = append(s.streams, &single{ClientStream: cs, table: t, method: m, backend: i, translate: t.toPart})
 	}
 	request.Bytes() // in one piece, for all
 	var wg sync.WaitGroup
@@ -77,6 +71,17 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		close(s.ended)
 	}()
 	return s, nil
+}
+
+// withoutMetadata returns the options without those into which several backends would write.
+func withoutMetadata(opts []grpc.CallOption) []grpc.CallOption {
+	return slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool {
+		switch o.(type) {
+		case grpc.HeaderCallOption, grpc.TrailerCallOption:
+			return true
+		}
+		return false
+	})
 }
 
 // pump hands over what one backend sends until it ends. A nil error is its good
@@ -112,7 +117,7 @@ func (s *merged) pump(one *single) error {
 func (s *merged) fail(one *single, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one.method.left(err) {
+	if one.method.left(one.backend, err) {
 		if s.left++; s.left < len(s.streams) {
 			return false
 		}

@@ -19,7 +19,7 @@ const (
 	decided                  // it is the backend's
 	primarys                 // it is the primary's, being bare
 	ownerless                // nobody's
-	untold                   // perhaps that of a backend that is down
+	untold                   // perhaps that of a backend that cannot be asked
 	ambiguous                // several backends', which have names that begin so
 )
 
@@ -28,8 +28,11 @@ type naming struct {
 	kind    string
 	decides bool // such a name in a request decides where it goes
 	owner   func(ctx context.Context, front []byte) (backend int, v verdict)
+	// among is owner for a list: the backends that have what the name asks for, and with
+	// begins what begins so. Nil: it does not say.
+	among func(front []byte, begins bool) []int
 	// toBack and toFront append the translation of a name of the backend. They
-	// leave the empty name empty.
+	// leave the empty name empty, unless a table has it.
 	toBack  func(dst, front []byte, backend int) []byte
 	toFront func(dst, back []byte, backend int) []byte
 	changes []bool // by backend: whether a name of it is ever different in front
@@ -49,8 +52,8 @@ func separator(form string) (string, error) {
 }
 
 // prefixed is the naming by prefix: a name of every backend but the first
-// carries the backend's.
-func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend) *naming {
+// carries the backend's. The primary is asked for names with a prefix that is nobody's.
+func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *asker) *naming {
 	prefixes := make([]string, len(backends))
 	changes := make([]bool, len(backends))
 	index := map[string]int{} // :: backend's name → its place
@@ -61,26 +64,64 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend) *naming
 		}
 	}
 	separator := []byte(sep)
+	// read is owner without asking anybody.
+	read := func(front []byte) (int, verdict) {
+		at := bytes.Index(front, separator)
+		if at >= 0 {
+			if i, ok := index[string(front[:at])]; ok {
+				return i, decided
+			}
+		}
+		switch {
+		case !bareIsPrimarys || len(front) == 0:
+			return 0, silent
+		case at >= 0:
+			return 0, ownerless
+		default:
+			return 0, primarys
+		}
+	}
 	return &naming{
 		kind:    kind,
 		decides: true,
 		changes: changes,
-		owner: func(_ context.Context, front []byte) (int, verdict) {
-			if at := bytes.Index(front, separator); at >= 0 {
-				if i, ok := index[string(front[:at])]; ok {
-					return i, decided
-				}
-				if bareIsPrimarys {
-					return 0, ownerless
-				}
+		owner: func(ctx context.Context, front []byte) (int, verdict) {
+			i, v := read(front)
+			if v != ownerless {
+				return i, v
 			}
-			if bareIsPrimarys && len(front) > 0 {
+			// A primary that is a multiplexer itself has names with prefixes, which are bare here.
+			switch found, err := ask.has(ctx, backends[0].Conn, front); {
+			case err != nil:
+				return 0, untold
+			case found:
 				return 0, primarys
+			default:
+				return 0, ownerless
 			}
-			return 0, silent
+		},
+		among: func(front []byte, begins bool) []int {
+			i, v := read(front)
+			switch v {
+			case silent:
+				return nil
+			case decided:
+				return []int{i}
+			}
+			some := []int{0} // the primary says that it has none
+			for i, prefix := range prefixes {
+				if i > 0 && begins && strings.HasPrefix(prefix, string(front)) {
+					some = append(some, i)
+				}
+			}
+			return some
 		},
 		toBack: func(dst, front []byte, backend int) []byte {
-			return append(dst, bytes.TrimPrefix(front, []byte(prefixes[backend]))...)
+			prefix := prefixes[backend]
+			if bareIsPrimarys && len(front) < len(prefix) && strings.HasPrefix(prefix, string(front)) {
+				return dst // all names of the backend begin so
+			}
+			return append(dst, bytes.TrimPrefix(front, []byte(prefix))...)
 		},
 		toFront: func(dst, back []byte, backend int) []byte {
 			if len(back) == 0 {
@@ -113,16 +154,13 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 			}
 			owners[front] = i
 			back := toBack[i][front]
-			if _, ok := toFront[i][back]; !ok {
+			if _, ok := toFront[i][back]; !ok && (i > 0 || back != "") { // what has no name on the primary has none in front
 				toFront[i][back] = front
 			}
 			changes[i] = changes[i] || front != back
 		}
 	}
 	translate := func(dst, name []byte, table map[string]string) []byte {
-		if len(name) == 0 {
-			return dst
-		}
 		if to, ok := table[string(name)]; ok {
 			return append(dst, to...)
 		}
@@ -137,6 +175,7 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 			}
 			return 0, silent
 		},
+		among: func([]byte, bool) []int { return nil },
 		toBack: func(dst, front []byte, backend int) []byte {
 			return translate(dst, front, toBack[backend])
 		},
@@ -146,8 +185,9 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 	}, nil
 }
 
-// native is the naming that changes nothing: whose a name is, is looked up in
-// what is known of the backends, and asked for if it is not known.
+// native is the naming that changes nothing: whose a name is, is looked up. Where nobody
+// has it, it says nothing: the primary answers for it as it would alone, and tells a
+// client that stops what is gone that all is well.
 func native(kind string, backends []Backend) *naming {
 	same := func(dst, name []byte, _ int) []byte { return append(dst, name...) }
 	return &naming{
@@ -161,18 +201,25 @@ func native(kind string, backends []Backend) *naming {
 				return 0, silent
 			}
 			b, v := holder(kind, name, backends)
-			if v == ownerless {
-				var wg sync.WaitGroup
-				for _, one := range backends {
-					wg.Go(func() { _ = contain.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // told there; it is not found
-				}
-				wg.Wait()
-				b, v = holder(kind, name, backends)
+			if v != silent {
+				return b, v
 			}
-			if v == ownerless && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
+			var wg sync.WaitGroup
+			for _, one := range backends {
+				wg.Go(func() { _ = contain.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // told there; it is not found
+			}
+			wg.Wait()
+			b, v = holder(kind, name, backends)
+			if v == silent && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
 				return 0, untold
 			}
 			return b, v
+		},
+		among: func(name []byte, _ bool) []int {
+			if b, v := holder(kind, name, backends); v == decided {
+				return []int{b}
+			}
+			return nil // each backend answers with what it has
 		},
 	}
 }
@@ -187,7 +234,7 @@ func holder(kind string, name []byte, backends []Backend) (int, verdict) {
 	}
 	switch n {
 	case 0:
-		return 0, ownerless
+		return 0, silent
 	case 1:
 		return at, decided
 	default:

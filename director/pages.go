@@ -76,7 +76,7 @@ func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts 
 		if size > 0 {
 			ask = p.size.AppendVarint(ask, left)
 		}
-		reply, err := t.unicast(ctx, m, b, codec.NewFrame(ask), opts)
+		reply, err := t.ask(ctx, m, b, codec.NewFrame(ask), opts)
 		if err != nil {
 			return nil, err
 		}

@@ -50,6 +50,10 @@ type Profile struct {
 	// "List*|ImageFsInfo". A name goes before a pattern.
 	Methods map[string]MethodForm `yaml:"methods"`
 
+	// Written says which names come back with the prefix of their backend if they were
+	// written with it, and without it if not. Optional.
+	Written WrittenForm `yaml:"written"`
+
 	// Unimplemented are patterns of the names of methods of this API that are answered
 	// with Unimplemented when the schema does not have them and there is more than one
 	// backend: "List*", of which the primary alone has but a part. All others that the
@@ -71,6 +75,7 @@ type Profile struct {
 	Quiet map[string]int `yaml:"quiet"`
 
 	places map[string]string // :: path of a key → where it was read from
+	fitted bool              // it was written for another version of the API
 }
 
 // A Version is one package of the API.
@@ -97,6 +102,11 @@ type NameForm struct {
 	// place of Front. Such names decide nothing but where a method chooses by
 	// them.
 	Map string `yaml:"map"`
+
+	// Empty are fields, as "Message.field", in which no name is one as well: that of a
+	// default. A table that maps a name to it applies there too, to replies of other
+	// backends than the primary. It is for Map.
+	Empty []string `yaml:"empty"`
 }
 
 // An EditForm names the code, in [Config.Edits], for a class of fields.
@@ -104,16 +114,44 @@ type EditForm struct {
 	Replies string `yaml:"replies"` // for replies of a backend on their way to the client
 }
 
+// A WrittenForm says how a backend keeps for us that a client wrote a name with the
+// backend's prefix: in a note, an entry of a map that belongs to the thing so named.
+type WrittenForm struct {
+	// Requests are those that get such a note, by method: if the first of the names that
+	// is there has the prefix.
+	Requests map[string]NotedForm `yaml:"requests"`
+
+	// Replies are messages in which the note comes back, by their name. It is taken out of
+	// there, and the names get the prefix; their fields have to be of an edit that
+	// leaves names alone.
+	Replies map[string]NotedForm `yaml:"replies"`
+}
+
+// A NotedForm is paths in a message.
+type NotedForm struct {
+	Names []string `yaml:"names"`
+	Note  string   `yaml:"note"` // the map
+}
+
 // A MethodForm is what the profile says of a method.
 type MethodForm struct {
 	// Choose lists ways to find the backend, the first that says one decides.
 	Choose []ChooseForm `yaml:"choose"`
 
+	// Tells says what a request tells, for choosers of the kind "told": the value at a path
+	// goes with the backend that the name at another path belongs to.
+	Tells map[string]string `yaml:"tells"`
+
 	// All sends the call to all backends. "concat" joins their replies, the
 	// primary's first; of a stream it joins the streams. "pages" goes through them
-	// page by page, the primary's first. Any other word names code in
-	// [Config.Merges], for methods with one reply.
+	// page by page, the primary's first. "endless" joins streams that do not end by
+	// themselves: each goes on whatever becomes of the others, and is opened again when
+	// it ends. Any other word names code in [Config.Merges], for methods with one reply.
 	All string `yaml:"all"`
+
+	// Recap names, for all: endless, the code in [Config.Recaps] that tells what a stream
+	// missed. Optional: without it that is lost.
+	Recap string `yaml:"recap"`
 
 	// Winners say, for all: concat, whose value is taken of a field that is no list:
 	// field → "primary", of the primary alone; "first", of the first backend that has
@@ -126,6 +164,11 @@ type MethodForm struct {
 	// First asks one backend after another, the primary first, until a reply has
 	// this field. If none has, the reply is the primary's.
 	First string `yaml:"first"`
+
+	// Unsure is a path in the request, for first: a call that has a value there ends well if
+	// the primary does not have what is asked for, and others cannot be asked. Any other
+	// call fails then. Optional.
+	Unsure string `yaml:"unsure"`
 
 	// New says that the method makes something that belongs to nobody yet: where
 	// nothing else says whose the call is, it goes to [Config.NewTo]. Optional.
@@ -147,6 +190,13 @@ type MethodForm struct {
 	Missing string `yaml:"missing"`
 }
 
+// Endless reports whether the calls of a method, in whichever version, do not end by
+// themselves.
+func (p *Profile) Endless(method string) bool {
+	form, _, err := p.method(method)
+	return err == nil && form.All == "endless"
+}
+
 // A NewForm says which calls make something that any backend can have.
 type NewForm struct {
 	// Unless is a path in the request: a call that has a value there wants a certain
@@ -165,13 +215,16 @@ type PageForm struct {
 // A ChooseForm is one way to choose a backend: the kind of name and the path in
 // the request where it stands. The kind "backend" is the name of a backend
 // itself. The kind "known" is no name: the backend is the first that is known to
-// have an item that agrees with the request.
+// have an item that agrees with the request. Nor is "told": the backend is the one that an
+// earlier request told, see Tells. Both go before all others.
 //
 //	handler: runtime_handler
 //	backend: config.annotations["kubernetes.io/target-runtime"]
 //	namespace: metadata["containerd-namespace"]
 //	known: ListPodSandbox.metadata.uid = sandbox_config.metadata.uid
 //	known: ListImages = image.image   # by id, or any other name of an item
+//	known: ListPodSandbox.annotations = image.annotations without "a/b" # a whole map, if one backend alone has it
+//	told: image.annotations["a/b"]
 type ChooseForm struct {
 	Kind string
 	Path string
@@ -220,10 +273,12 @@ func (p *Profile) check() error {
 	}
 	for kind, form := range p.Names {
 		switch {
-		case kind == "backend" || kind == "known":
+		case kind == "backend" || kind == "known" || kind == "told":
 			fail("names.%s: this kind is built in, choose another name", kind)
 		case form.Map != "" && form.Front != "":
 			fail("names.%s: has both front and map, want one", kind)
+		case form.Map == "" && len(form.Empty) > 0:
+			fail("names.%s.empty: is for map", kind)
 		case form.Map == "":
 			if _, err := separator(form.Front); err != nil {
 				fail("names.%s.front: %w", kind, err)
@@ -269,6 +324,12 @@ func (p *Profile) check() error {
 				fail("methods.%s.winners.%s: is %q, want %s", pattern, field, winner, strings.Join(winners, ", "))
 			}
 		}
+		if form.Unsure != "" && form.First == "" {
+			fail("methods.%s.unsure: is for first", pattern)
+		}
+		if form.Recap != "" && form.All != "endless" {
+			fail("methods.%s.recap: is for all: endless", pattern)
+		}
 		if form.All != "" && form.First != "" {
 			fail("methods.%s: has both all and first, want one", pattern)
 		}
@@ -279,8 +340,8 @@ func (p *Profile) check() error {
 			fail("methods.%s.mismatch: is %q, want \"invalid\" or \"not-found\"", pattern, form.Mismatch)
 		}
 		for _, c := range form.Choose {
-			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" && c.Kind != "known" {
-				fail("methods.%s.choose: %q is neither \"backend\", \"known\" nor under names", pattern, c.Kind)
+			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" && c.Kind != "known" && c.Kind != "told" {
+				fail("methods.%s.choose: %q is neither \"backend\", \"known\", \"told\" nor under names", pattern, c.Kind)
 			}
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
@@ -110,4 +112,82 @@ func TestReloadUnderLoadFailsNoCall(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
+}
+
+// Of every kind, on a backend that is there no longer.
+func TestCallsUnderWayFinishOnTheirTable(t *testing.T) {
+	dir := muxtest.Dir(t)
+	began, release := make(chan string, 10), make(chan struct{})
+	backend := func(name string) director.Backend {
+		s := muxtest.Serve(t, filepath.Join(dir, "old"+name), func(method string, stream grpc.ServerStream) error {
+			if err := stream.RecvMsg(&codec.Frame{}); err != nil {
+				return err
+			}
+			began <- name
+			<-release
+			for stream.RecvMsg(&codec.Frame{}) == nil { // to its end
+			}
+			switch filepath.Base(method) {
+			case "Get", "Upload":
+				return stream.SendMsg(muxtest.Bytes("Book", "id: '1'"))
+			case "Chat":
+				return stream.SendMsg(muxtest.Bytes("Page", "book_id: '1'"))
+			case "List", "Stream":
+				return stream.SendMsg(muxtest.Bytes("ListResponse", "books {id: '1'}"))
+			default:
+				return stream.SendMsg(muxtest.Bytes("Page", "text: 'unknown'"))
+			}
+		})
+		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		return director.Backend{Name: name, Conn: conn}
+	}
+	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, Backends: []director.Backend{backend(""), backend("beta.io")}}
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	cc := muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d))
+
+	beta := func(message string) string { return string(muxtest.Bytes(message, `book_id: "beta.io__1"`).Bytes()) }
+	both := grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	calls := []struct {
+		name     string
+		method   string
+		desc     grpc.StreamDesc
+		requests []string
+		backends int
+		want     []string
+	}{
+		{"unary", muxtest.Method("Get"), grpc.StreamDesc{}, []string{beta("GetRequest")}, 1, []string{"\n\x0abeta.io__1"}},
+		{"a stream from the server", muxtest.Method("Stream"), grpc.StreamDesc{ServerStreams: true}, []string{beta("ListRequest")}, 1, []string{"\n\x0c\n\x0abeta.io__1"}},
+		{"a stream from the client", muxtest.Method("Upload"), grpc.StreamDesc{ClientStreams: true}, []string{beta("Page"), beta("Page")}, 1, []string{"\n\x0abeta.io__1"}},
+		{"streams both ways", muxtest.Method("Chat"), both, []string{beta("Page"), beta("Page")}, 1, []string{"\n\x0abeta.io__1"}},
+		{"a list of all", muxtest.Method("List"), grpc.StreamDesc{}, []string{""}, 2, []string{"\n\x03\n\x011\n\x0c\n\x0abeta.io__1"}},
+		{"a streamed list of all", muxtest.Method("Stream"), grpc.StreamDesc{ServerStreams: true}, []string{""}, 2, []string{"\n\x03\n\x011", "\n\x0c\n\x0abeta.io__1"}},
+		{"an unknown method", "/other.Service/Unknown", both, []string{"\n\x011"}, 1, []string{"\x12\x07unknown"}},
+	}
+	results := make([]outcome, len(calls))
+	var wg sync.WaitGroup
+	for i, c := range calls {
+		wg.Go(func() { results[i] = do(t, cc, c.method, c.desc, c.requests...) })
+		for range c.backends {
+			<-began
+		}
+	}
+	other := muxtest.Serve(t, filepath.Join(dir, "new"), func(string, grpc.ServerStream) error {
+		return status.Error(codes.DataLoss, "a call of before came to a new backend")
+	})
+	conn, err := director.NewConn(director.ConnConfig{Address: other.Path})
+	require.NoError(t, err)
+	defer conn.Close()
+	cfg.Backends = []director.Backend{{Conn: conn}}
+	require.NoError(t, d.Reload(cfg))
+	close(release)
+	wg.Wait()
+	for i, c := range calls {
+		assert.Empty(t, results[i].err, c.name)
+		assert.ElementsMatch(t, c.want, results[i].replies, c.name)
+	}
+	_, err = call(t, cc, "Get", "GetRequest", "book_id: '1'")
+	assert.Equal(t, codes.DataLoss, status.Code(err), "the next call goes there")
 }

@@ -26,8 +26,8 @@ func (d *Director) Handler() grpc.StreamHandler {
 		in, _ := metadata.FromIncomingContext(ctx)
 		return outgoing(ctx, in), early{d.front}, nil
 	})
-	handle := func(name string, ss grpc.ServerStream) error {
-		switch m := d.describe(name); {
+	handle := func(m *method, name string, ss grpc.ServerStream) error {
+		switch {
 		case m == nil || m.ClientStreams:
 			return transparent(nil, &headerOnce{ServerStream: ss})
 		case m.ServerStreams:
@@ -42,24 +42,22 @@ func (d *Director) Handler() grpc.StreamHandler {
 			return status.Error(codes.Internal, "criproxy: a call without a method; is this a grpc-go server?")
 		}
 		defer contain.To(&err, name)
-		traced := d.trace(name, ss)
+		m := d.method(name)
+		traced := d.trace(m, name, ss)
 		if traced == nil {
-			return handle(name, ss)
+			return handle(m, name, ss)
 		}
-		err = contain.Do(name, func() error { return handle(name, traced) })
+		err = contain.Do(name, func() error { return handle(m, name, traced) })
 		traced.leg.End(err, traced.trailer)
 		return err
 	}
 }
 
-// describe returns what is known of the method that a client calls name, in
-// whichever version.
-func (d *Director) describe(name string) *codec.Method {
+// method returns what becomes of the method that a client calls name, in whichever
+// version, nil if nothing is known of it.
+func (d *Director) method(name string) *method {
 	t := d.table.Load()
-	if m := t.methods[t.versions.newest(name)]; m != nil {
-		return m.Method
-	}
-	return nil
+	return t.methods[t.versions.newest(name)]
 }
 
 // serveUnary reads, invokes and answers in the goroutine it is called in.

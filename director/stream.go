@@ -61,7 +61,10 @@ func (s *stream) connect(first *codec.Frame) (source, error) {
 	}
 	switch to.who {
 	case all:
-		return s.table.merge(s.ctx, s.cancel, s.method, s.desc, first, s.opts)
+		if s.method.endless {
+			return s.table.endless(s.ctx, s.cancel, s.method, s.desc, first, s.opts), nil
+		}
+		return s.table.merge(s.ctx, s.cancel, s.method, s.desc, to.among, first, s.opts)
 	case nobody:
 		return empty{}, nil
 	default:
@@ -69,7 +72,7 @@ func (s *stream) connect(first *codec.Frame) (source, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &single{ClientStream: cs, table: s.table, method: s.method, backend: to.backend}, nil
+		return &single{ClientStream: cs, table: s.table, method: s.method, backend: to.backend, translate: s.table.toFront}, nil
 	}
 }
 
@@ -155,6 +158,8 @@ type single struct {
 	table   *table
 	method  *method
 	backend int
+
+	translate func(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) // toFront, or toPart
 }
 
 func (s *single) send(f *codec.Frame) error {
@@ -170,7 +175,7 @@ func (s *single) recv() (*codec.Frame, error) {
 	if err := s.RecvMsg(f); err != nil {
 		return nil, err
 	}
-	return s.table.toFront(s.method, s.backend, f)
+	return s.translate(s.method, s.backend, f)
 }
 
 // empty is the stream of a list that nothing can match.

@@ -1,13 +1,16 @@
 package director
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -20,15 +23,24 @@ type table struct {
 	classes    []*class           // :: rewrite.Class → what it is; 0 is none
 	versions   *versions
 	index      map[string]int // :: backend's name → its place
+	everyone   []int          // the places of all backends
+	told       *told          // the director's
+	notes      *notes
 	maxMessage int
 	native     bool // names say nothing about their backend
 	newTo      int  // the backend of what is new and nobody's
+	mended     func(b Backend, method, field string)
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of methods that are not the primary's alone
+	assumptions   []string // what the profile should have said
 
 	backEdits  []rewrite.Edit // by backend: what turns front names into its own
 	frontEdits []rewrite.Edit // and back
+
+	lookInterval time.Duration
+	replaced     chan struct{} // closed when there is a next table
+	next         *table
 }
 
 // method is what becomes of the calls of one method.
@@ -37,17 +49,25 @@ type method struct {
 	request, reply *rewrite.Plan
 	withhold       []withhold
 	choosers       []chooser
-	all            bool          // without an owner: every backend
-	merge          Merge         // what makes one of their replies; nil: they are joined
-	winners        []winner      // of fields that joining would lose
-	pages          *pages        // without an owner: page by page through all
-	first          *rewrite.Path // without an owner: one after another, until a reply has this
-	isNew          bool          // without an owner: the backend for what is new
-	unlessNew      *rewrite.Path // but for calls that have a value here; nil: for all
-	notFound       bool          // names of different backends are NotFound, not invalid
-	skipMissing    bool          // a backend that lacks the method is left out
-	toBack         []bool        // by backend: whether its requests need editing
-	toFront        []bool        // by backend: whether its replies do
+	tells          []tell
+	noted          *noted         // what is noted in its requests; nil: nothing
+	notes          *rewrite.Plan  // finds messages with notes in its replies
+	all            bool           // without an owner: every backend
+	endless        bool           // of every backend, a stream that does not end by itself
+	recap          func() Recap   // tells what it missed; nil: nobody knows
+	begins         bool           // a name in its request asks for all that begin so
+	merge          Merge          // what makes one of their replies; nil: they are joined
+	winners        []winner       // of fields that joining would lose
+	shape          *rewrite.Shape // of replies that are merged; nil: they are not
+	pages          *pages         // without an owner: page by page through all
+	first          *rewrite.Path  // without an owner: one after another, until a reply has this
+	unsure         *rewrite.Path  // a call with a value here need not know that nobody has it; nil: each does
+	isNew          bool           // without an owner: the backend for what is new
+	unlessNew      *rewrite.Path  // but for calls that have a value here; nil: for all
+	notFound       bool           // names of different backends are NotFound, not invalid
+	skipMissing    bool           // a backend that lacks the method is left out
+	toBack         []bool         // by backend: whether its requests need editing
+	toFront        []bool         // by backend: whether its replies do
 }
 
 func compile(cfg Config) (*table, error) {
@@ -61,11 +81,16 @@ func compile(cfg Config) (*table, error) {
 		index:      map[string]int{},
 		maxMessage: cfg.MaxMessage,
 		native:     cfg.NativeNames,
+		mended:     cfg.Mended,
+
+		lookInterval: cmp.Or(cfg.LookInterval, DefaultLookInterval),
+		replaced:     make(chan struct{}),
 	}
 	if t.maxMessage == 0 {
 		t.maxMessage = DefaultMaxMessage
 	}
 	for i, b := range cfg.Backends {
+		t.everyone = append(t.everyone, i)
 		if b.Name != "" {
 			t.index[b.Name] = i
 		}
@@ -104,8 +129,12 @@ func (t *table) compileProfile(cfg Config) error {
 		t.backEdits = append(t.backEdits, t.backEdit(b))
 		t.frontEdits = append(t.frontEdits, t.frontEdit(b))
 	}
-	classes, err := classify(cfg.Profile, messages(methods), byName)
+	all := messages(methods)
+	classes, err := classify(cfg.Profile, all, byName)
 	if err != nil {
+		return err
+	}
+	if err := t.compileNotes(cfg.Profile, all, classes); err != nil {
 		return err
 	}
 	var errs []error
@@ -117,6 +146,11 @@ func (t *table) compileProfile(cfg Config) error {
 		}
 		t.methods[m.Name] = compiled
 		t.ordered = append(t.ordered, compiled)
+	}
+	for _, name := range sortedKeys(cfg.Profile.Written.Requests) {
+		if !slices.ContainsFunc(methods, func(m *codec.Method) bool { return shortName(m.Name) == name }) {
+			errs = append(errs, fmt.Errorf("written.requests.%s: no method is called so", name))
+		}
 	}
 	if err := unmatchedKeys(cfg.Profile, methods); err != nil {
 		errs = append(errs, err)
@@ -192,9 +226,16 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		all:         form.All != "",
 		skipMissing: form.Missing == "skip",
 		notFound:    form.Mismatch == "not-found",
+		begins:      filtersByBeginning(cfg.Profile, desc),
+		notes:       t.notes.classes.Plan(desc.Output),
+	}
+	if written, ok := cfg.Profile.Written.Requests[shortName(desc.Name)]; ok {
+		if m.noted, err = t.compileNoted(desc.Input, written, classes); err != nil {
+			return nil, fmt.Errorf("written.requests.%s: %w", shortName(desc.Name), err)
+		}
 	}
 	for _, c := range form.Choose {
-		chooser, err := t.compileChooser(c, desc, byName)
+		chooser, err := t.compileChooser(cfg, c, desc, byName)
 		if err != nil {
 			return nil, wrong("choose", err)
 		}
@@ -205,36 +246,51 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			return nil, wrong("first", err)
 		}
 	}
+	if form.Unsure != "" {
+		if m.unsure, err = textPath(desc.Input, form.Unsure); err != nil {
+			return nil, wrong("unsure", err)
+		}
+	}
 	if form.New != nil {
 		m.isNew = true
 		if form.New.Unless != "" {
-			if m.unlessNew, err = rewrite.ParsePath(desc.Input, form.New.Unless); err != nil {
+			if m.unlessNew, err = textPath(desc.Input, form.New.Unless); err != nil {
 				return nil, wrong("new.unless", err)
-			}
-			if !m.unlessNew.IsText() {
-				return nil, wrong("new.unless", fmt.Errorf("path %s does not lead to a string", form.New.Unless))
 			}
 		}
 		if m.all || m.first != nil {
 			return nil, wrong("new", errors.New("is for methods of one backend, without all and first"))
 		}
 	}
+	if m.tells, err = t.compileTells(form.Tells, desc, classes); err != nil {
+		return nil, wrong("tells", err)
+	}
 	if m.withhold, err = t.compileWithhold(cfg, form.Withhold, desc, classes); err != nil {
 		return nil, wrong("withhold", err)
 	}
 	if m.all {
+		if len(t.backends) > 1 {
+			m.shape = rewrite.NewShape(desc.Output)
+		}
 		if desc.ClientStreams {
 			return nil, wrong("all", errors.New("the client sends a stream, which can go to one backend only"))
 		}
-		if form.All == "pages" {
+		if m.endless = form.All == "endless"; m.endless {
+			if desc.Unary() {
+				return nil, wrong("all", errors.New("is \"endless\", which is for streams"))
+			}
+			if m.recap = cfg.Recaps[form.Recap]; m.recap == nil && form.Recap != "" {
+				return nil, wrong("recap", fmt.Errorf("there is no code called %q", form.Recap))
+			}
+		} else if form.All == "pages" {
 			if m.pages, err = compilePages(form.Pages, desc); err != nil {
 				return nil, wrong("pages", err)
 			}
 		} else if form.All != "concat" {
 			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
-				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"pages\" or, for a method with one reply, code of that name", form.All))
+				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"pages\", \"endless\" or, for a method with one reply, code of that name", form.All))
 			}
-		} else if m.winners, err = compileWinners(form.Winners, desc); err != nil {
+		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.fitted); err != nil {
 			return nil, wrong("winners", err)
 		}
 	}
@@ -249,6 +305,14 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		}))
 	}
 	return m, nil
+}
+
+// filtersByBeginning reports whether names in the request of a list may be cut short.
+func filtersByBeginning(p *Profile, desc *codec.Method) bool {
+	return slices.ContainsFunc(p.Known.Lists, func(l known.List) bool {
+		name := shortName(desc.Name)
+		return (name == l.List || name == l.Stream) && slices.ContainsFunc(l.Filters, func(f known.Filter) bool { return f.Match == byBeginning })
+	})
 }
 
 func (t *table) backEdit(backend int) rewrite.Edit {

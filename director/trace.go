@@ -33,6 +33,7 @@ type LegInfo struct {
 	Backend string // of a backend's leg, its name; see Primary
 	Primary bool   // the backend is the primary
 	Client  bool   // it is the client's leg
+	Endless bool   // the call does not end by itself
 	// Metadata is what the client sent, on its leg. Who wants to keep it must copy it
 	// before Begin returns.
 	Metadata metadata.MD
@@ -100,13 +101,13 @@ func (s *tracedStream) end(err error) {
 }
 
 // trace returns the stream of a client whose messages are shown, nil if nobody
-// wants to see them.
-func (d *Director) trace(name string, ss grpc.ServerStream) *tracedServer {
+// wants to see them. The method is nil if nothing is known of it.
+func (d *Director) trace(m *method, name string, ss grpc.ServerStream) *tracedServer {
 	if d.tracer == nil {
 		return nil
 	}
 	in, _ := metadata.FromIncomingContext(ss.Context())
-	ctx, leg := d.tracer.Begin(ss.Context(), LegInfo{Method: name, Client: true, Metadata: in})
+	ctx, leg := d.tracer.Begin(ss.Context(), LegInfo{Method: name, Client: true, Endless: m != nil && m.endless, Metadata: in})
 	if leg == nil {
 		return nil
 	}

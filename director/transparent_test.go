@@ -117,13 +117,13 @@ func anything(_ string, stream grpc.ServerStream) error {
 func TestACallThroughTheDirectorIsAsOneToTheBackend(t *testing.T) {
 	dir := muxtest.Dir(t)
 	backend := muxtest.Serve(t, dir+"/backend.sock", anything)
-	for _, profile := range []*director.Profile{nil, muxtest.LibraryProfile(t)} {
+	for i, profile := range []*director.Profile{nil, muxtest.LibraryProfile(t), endlessProfile(t)} {
 		conn, err := director.NewConn(director.ConnConfig{Address: backend.Path})
 		require.NoError(t, err)
 		defer conn.Close()
 		d, err := director.New(director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
 		require.NoError(t, err)
-		front := muxtest.Connect(t, muxtest.ServeDirector(t, fmt.Sprintf("%s/mux%t.sock", dir, profile == nil), d), grpc.WithAuthority("localhost"))
+		front := muxtest.Connect(t, muxtest.ServeDirector(t, fmt.Sprintf("%s/mux%d.sock", dir, i), d), grpc.WithAuthority("localhost"))
 		direct := muxtest.Connect(t, backend.Path, grpc.WithAuthority("localhost"))
 
 		for _, kind := range kinds {
@@ -219,7 +219,10 @@ func TestTheDeadlineAndTheEndOfAClientReachTheBackends(t *testing.T) {
 
 func TestAStreamWithAChoiceGoesToItsOwner(t *testing.T) {
 	chat := func(name string) muxtest.Handler {
-		return func(_ string, stream grpc.ServerStream) error {
+		return func(method string, stream grpc.ServerStream) error {
+			if method == muxtest.Method("List") { // by which it is asked whose a name is
+				return shelf("")(method, stream)
+			}
 			for {
 				page := &codec.Frame{}
 				if err := stream.RecvMsg(page); err != nil {
@@ -288,7 +291,9 @@ func TestAStreamOfAllBackendsHasEveryItemOnceAndThenEnds(t *testing.T) {
 
 	o = do(t, cc, muxtest.Method("Stream"), serverStream, string(muxtest.Bytes("ListRequest", `book_id: "gamma.io__1"`).Bytes()))
 	assert.Len(t, o.replies, 2, "a filter narrows a stream as it narrows a list")
-	o = do(t, cc, muxtest.Method("Stream"), serverStream, string(muxtest.Bytes("ListRequest", `book_id: "omega.io__1"`).Bytes()))
+	o = do(t, cc, muxtest.Method("Stream"), serverStream, string(muxtest.Bytes("ListRequest", `book_id: "gamma"`).Bytes()))
+	assert.Len(t, o.replies, 5, "what begins so may be the primary's or gamma.io's")
+	o = do(t, cc, muxtest.Method("Stream"), serverStream, string(muxtest.Bytes("ListRequest", `book_id: "gamma.io__1" lender_id: "1"`).Bytes()))
 	assert.Empty(t, o.replies)
 	assert.Empty(t, o.err)
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -150,20 +153,136 @@ func TestABackendThatComesBackAsAnotherVersionIsAskedAgain(t *testing.T) {
 	assert.Empty(t, states, "one word for each change")
 }
 
-func TestAProbeThatFailsIsNotAnAnswer(t *testing.T) {
+// A restart can be over before Run sees the connection down: here it sees nothing at all,
+// because whoever watches does not return.
+func TestAReconnectThatNobodySawIsNoticed(t *testing.T) {
+	for _, back := range []string{"v1", "v0 v1"} {
+		t.Run("as "+back, func(t *testing.T) {
+			var asked atomic.Int32
+			dir := muxtest.Dir(t)
+			profile := twoVersions(t)
+			old := muxtest.Serve(t, dir+"/b.sock", speaking("v0", &asked))
+			told, release := make(chan error), make(chan struct{})
+			conn, err := director.NewConn(director.ConnConfig{
+				Address: old.Path, Profile: profile, Schema: muxtest.Library, Conversions: upperCase,
+				Watch: func(err error) { told <- err; <-release },
+			})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				assert.NoError(t, conn.Run(ctx))
+			}()
+			defer func() { cancel(); close(release); <-ended }()
+			version := func() (string, error) {
+				var trailer metadata.MD
+				err := conn.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{}, grpc.Trailer(&trailer))
+				return strings.Join(trailer["x-version"], ","), err
+			}
+			require.NoError(t, <-told)
+			got, err := version()
+			require.NoError(t, err)
+			assert.Equal(t, "v0", got)
+
+			old.Stop()
+			muxtest.Serve(t, dir+"/b.sock", speaking(back, &asked))
+			require.Eventually(t, func() bool {
+				got, err = version()
+				assert.Contains(t, []codes.Code{codes.OK, codes.Unavailable}, status.Code(err), "%v", err)
+				return err == nil && got == "v1"
+			}, 10*time.Second, time.Millisecond, "the version of the connection before is used: %s, %v", got, err)
+		})
+	}
+}
+
+func TestACallInTheVersionBeforeIsNotUnimplemented(t *testing.T) {
 	var asked atomic.Int32
-	var ready atomic.Bool
+	dir := muxtest.Dir(t)
+	conn, err := director.NewConn(director.ConnConfig{Address: dir + "/b.sock", Profile: twoVersions(t), Schema: muxtest.Library, Conversions: upperCase})
+	require.NoError(t, err)
+	defer conn.Close()
+	calls := map[string]func() error{
+		"unary": func() error {
+			return conn.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
+		},
+		"stream": func() error {
+			cs, err := conn.NewStream(t.Context(), &serverStream, muxtest.Method("Stream"))
+			if err != nil {
+				return err
+			}
+			if err := cs.SendMsg(&codec.Frame{}); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+			return cs.RecvMsg(&codec.Frame{})
+		},
+	}
+	for _, kind := range sortedKeys(calls) {
+		versions := []string{"v0", "v1", "v0", "v1"}
+		for _, v := range versions { // without Run the connection is made by the call that finds it lost
+			server := muxtest.Serve(t, dir+"/b.sock", speaking(v, &asked))
+			require.Eventually(t, func() bool {
+				err := calls[kind]()
+				assert.Contains(t, []codes.Code{codes.OK, codes.Unavailable}, status.Code(err), "%s: %v", kind, err)
+				return err == nil
+			}, 10*time.Second, time.Millisecond)
+			server.Stop()
+		}
+	}
+}
+
+func TestAProbeThatFailsIsNotAnAnswer(t *testing.T) {
+	unknown := status.Error(codes.Unimplemented, "unknown service library.v1.Library")
+	for name, c := range map[string]struct{ newer, older, want error }{
+		"containerd 1.6, while it starts": {errStarting, errStarting, errStarting},
+		"unavailable":                     {status.Error(codes.Unavailable, "not now"), unknown, status.Error(codes.Unavailable, "not now")},
+		"internal":                        {status.Error(codes.Internal, "no"), status.Error(codes.Internal, "no"), status.Error(codes.Internal, "no")},
+		"only the older one answers":      {errStarting, nil, errStarting},
+		"no service yet":                  {unknown, unknown, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int32
+			var ready atomic.Bool
+			speak := speaking("v0 v1", &asked)
+			cc := muxtest.Mux(t, director.Config{Profile: twoVersions(t), Conversions: upperCase}, func(method string, stream grpc.ServerStream) error {
+				err := c.newer
+				if strings.Contains(method, "v0") {
+					err = c.older
+				}
+				if ready.Load() || err == nil {
+					return speak(method, stream)
+				}
+				return err
+			})
+			var trailer metadata.MD
+			put := func() error {
+				trailer = nil
+				return cc.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{}, grpc.Trailer(&trailer))
+			}
+			err := put()
+			if c.want != nil {
+				assert.EqualError(t, err, c.want.Error())
+			}
+			assert.Error(t, err)
+			ready.Store(true)
+			require.NoError(t, put())
+			assert.Equal(t, []string{"v1"}, trailer["x-version"])
+		})
+	}
+}
+
+var errStarting = status.Error(codes.Unknown, "server is not initialized yet")
+
+func TestAnOlderVersionThatFailsIsNotNeeded(t *testing.T) {
+	var asked atomic.Int32
 	speak := speaking("v1", &asked)
 	cc := muxtest.Mux(t, director.Config{Profile: twoVersions(t), Conversions: upperCase}, func(method string, stream grpc.ServerStream) error {
-		if !ready.Load() { // containerd 1.6, while it starts
-			return status.Error(codes.Unknown, "server is not initialized yet")
+		if strings.Contains(method, "v0") {
+			return errStarting
 		}
 		return speak(method, stream)
 	})
 	_, err := call(t, cc, "Put", "PutRequest", "")
-	assert.EqualError(t, err, "rpc error: code = Unknown desc = server is not initialized yet")
-	ready.Store(true)
-	_, err = call(t, cc, "Put", "PutRequest", "")
 	assert.NoError(t, err)
 }
 
@@ -201,3 +320,5 @@ func TestAConversionThatFailsIsAnErrorOfTheCall(t *testing.T) {
 		Conversions: map[string]director.Conversion{"upper": {Fields: []string{"Book.titel"}}}})
 	assert.EqualError(t, err, `line 3: versions[1]: convert: upper: Book.titel: no such field (did you mean "title"?)`)
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

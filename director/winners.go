@@ -23,31 +23,54 @@ type winner struct {
 }
 
 // compileWinners finds the fields that joining would lose, all of which must have a
-// winner. A stream loses nothing.
-func compileWinners(form map[string]string, desc *codec.Method) ([]winner, error) {
+// winner. A stream loses nothing. Of a profile that was written for another version of the
+// API a field without a winner is the primary's, which is an assumption.
+func (t *table) compileWinners(form MethodForm, desc *codec.Method, fitted bool) ([]winner, error) {
 	var all []winner
 	var errs []error
 	var names, lost []string
 	for _, fd := range rewrite.Singular(desc.Output) {
 		name := string(fd.Name())
 		names = append(names, name)
-		who, ok := form[name]
-		switch {
-		case !ok && desc.Unary():
+		who, ok := form.Winners[name]
+		if !ok && desc.Unary() {
 			lost = append(lost, name)
-		case ok && who != "last":
+			who = "primary"
+		}
+		if who != "" && who != "last" {
 			all = append(all, winner{fd.Number(), who})
 		}
 	}
-	for _, field := range sortedKeys(form) {
+	for _, field := range sortedKeys(form.Winners) {
 		if fd := desc.Output.Fields().ByName(protoreflect.Name(field)); fd == nil || fd.IsList() || fd.IsMap() {
 			errs = append(errs, fmt.Errorf("%s has no field %q that is no list%s", desc.Output.FullName(), field, suggest.Nearest(field, names)))
 		}
 	}
-	if len(lost) > 0 {
+	switch {
+	case len(lost) > 0 && fitted && len(t.backends) > 1:
+		t.assumptions = append(t.assumptions, assumed(form, desc, lost))
+	case len(lost) > 0 && !fitted:
 		errs = append(errs, fmt.Errorf("joined replies have one %s; say whose, as in {%s: primary}, first or last", strings.Join(lost, ", "), lost[0]))
 	}
 	return all, errors.Join(errs...)
+}
+
+// assumed says that fields are the primary's, and how to say otherwise.
+func assumed(form MethodForm, desc *codec.Method, lost []string) string {
+	name := shortName(desc.Name)
+	rule := "all: concat"
+	if form.Missing != "" {
+		rule += ", missing: " + form.Missing
+	}
+	var winners []string
+	for _, field := range sortedKeys(form.Winners) {
+		winners = append(winners, field+": "+form.Winners[field])
+	}
+	for _, field := range lost {
+		winners = append(winners, field+": first")
+	}
+	return fmt.Sprintf("%s: joined replies have one %s, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: {methods: {%s: {%s, winners: {%s}}}}",
+		name, strings.Join(lost, ", "), name, rule, strings.Join(winners, ", "))
 }
 
 // settle removes from the reply of a backend what others win; taken are the fields

@@ -27,17 +27,26 @@ func (t *table) compileWithhold(cfg Config, fields map[string]string, desc *code
 		if err != nil {
 			return nil, err
 		}
-		path, err := rewrite.ParsePath(desc.Input, fields[field])
+		path, naming, err := t.namePath(desc.Input, fields[field], classes)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", field, err)
 		}
-		c := t.classes[classes.Of(path.Leaf())]
-		if c == nil || c.naming == nil {
-			return nil, fmt.Errorf("%s: %s is no name", field, path)
-		}
-		all = append(all, withhold{found.Plan(desc.Input), path, c.naming, cfg.Withheld})
+		all = append(all, withhold{found.Plan(desc.Input), path, naming, cfg.Withheld})
 	}
 	return all, nil
+}
+
+// namePath returns a path to a name in a message, and what kind of name it is.
+func (t *table) namePath(md protoreflect.MessageDescriptor, text string, classes *rewrite.Classes) (*rewrite.Path, *naming, error) {
+	path, err := rewrite.ParsePath(md, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := t.classes[classes.Of(path.Leaf())]
+	if c == nil || c.naming == nil {
+		return nil, nil, fmt.Errorf("%s is no name", path)
+	}
+	return path, c.naming, nil
 }
 
 // from returns the request without the field, if the name in it is another one at

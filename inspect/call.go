@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/known"
 )
 
 // A Call is one call with all of its legs, as far as they were recorded.
@@ -65,6 +66,17 @@ type Message struct {
 	Redacted  bool
 	Time      time.Time
 	Mono      time.Duration
+}
+
+// Remembered returns the backends in whose place memory answered.
+func (c *Call) Remembered() []string {
+	var names []string
+	for _, l := range c.Legs {
+		if l.Number == 0 {
+			names = append(names, l.Header[known.HeaderKey]...)
+		}
+	}
+	return names
 }
 
 // Client returns the client's leg, nil if there is none.

@@ -23,6 +23,7 @@ type callJSON struct {
 	Message  int               `json:"message,omitempty"` // of a call that streams: its number
 	Code     string            `json:"code,omitempty"`
 	Status   string            `json:"status,omitempty"`
+	Memory   []string          `json:"remembered,omitempty"` // backends in whose place memory answered
 	In       int               `json:"request_bytes"`
 	Out      int               `json:"reply_bytes"`
 	Requests []json.RawMessage `json:"requests,omitempty"`
@@ -103,7 +104,7 @@ func (p *Printer) json(v any) {
 func (p *Printer) asJSON(c *Call, full bool) callJSON {
 	l := c.Front()
 	j := callJSON{
-		Call: c.ID, Time: c.Began.UTC(), Own: c.Own, Method: c.Method, Backends: c.Backends(), About: c.About, Took: c.Took,
+		Call: c.ID, Time: c.Began.UTC(), Own: c.Own, Method: c.Method, Backends: c.Backends(), Memory: c.Remembered(), About: c.About, Took: c.Took,
 		Status: c.Message, In: l.Requests.Bytes, Out: l.Replies.Bytes,
 	}
 	if c.Ended {

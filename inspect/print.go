@@ -117,6 +117,9 @@ func (p *Printer) line(c *Call, streamed string) {
 	case !c.Ended:
 		status = p.colour(dim, "under way")
 	}
+	if names := c.Remembered(); len(names) > 0 {
+		status += p.colour(dim, ", "+Tame(strings.Join(names, ", "))+" from memory")
+	}
 	if n := c.Front().Replies.Count; c.stream && streamed == "" {
 		status += fmt.Sprintf(" after %d messages", n)
 	}

@@ -52,7 +52,7 @@ func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts 
 	if frameErr != nil {
 		return frameErr
 	}
-	answer, streamErr := collect(ctx, b.ClientConnInterface, l.stream.Name, request, opts)
+	answer, streamErr := l.collect(ctx, b.ClientConnInterface, request, opts)
 	if status.Code(streamErr) == codes.Unimplemented {
 		return err // it has neither: what it said to the call that was made
 	}
@@ -150,8 +150,10 @@ const (
 	maxParts     = 1 << 20
 )
 
-// collect makes a streaming call and joins what comes into one message.
-func collect(ctx context.Context, conn grpc.ClientConnInterface, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+// collect does a list by its streaming method and joins what comes into one message. A
+// part that is cut off would swallow the beginning of the next.
+func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	name := l.stream.Name
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	header, trailer := codec.MetadataOf(opts)
@@ -171,6 +173,9 @@ func collect(ctx context.Context, conn grpc.ClientConnInterface, name string, re
 		f := &codec.Frame{}
 		err := cs.RecvMsg(f)
 		if err == nil {
+			if err := l.check(name, f); err != nil {
+				return nil, err
+			}
 			parts = append(parts, f)
 			if size += f.Len(); size > maxCollected || len(parts) > maxParts {
 				return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams more than %d bytes in %d messages; is it well?", name, maxCollected, len(parts))

@@ -32,6 +32,7 @@ const (
 // The defaults of a [Config].
 const (
 	DefaultBudget   = 2 * time.Second
+	DefaultSilence  = 10 * time.Second
 	DefaultInterval = time.Second
 	DefaultMaxBytes = 64 << 20
 )
@@ -53,36 +54,50 @@ type Config struct {
 	// listed, itself included. Optional.
 	Equivalents func(name string) []string
 
-	// Policy is what being down means. Empty means LastKnown.
+	// Memory is what is remembered of the backend, by this connection and by those
+	// before and after it. Nil: nothing yet.
+	Memory *Memory
+
+	// Policy is what being gone means. Empty means LastKnown.
 	Policy Policy
 
-	// Required makes lists wait for a backend that this node has never seen, for
-	// up to RequiredWait, and then fail, instead of leaving it out.
-	Required     bool
-	RequiredWait time.Duration // zero means 10 s
+	// Primary is for the backend without which there is no node: it is never left out of
+	// a list, and what it alone can say is never told from memory.
+	Primary bool
 
-	// Budget is how long a list may take, zero DefaultBudget. Interval is how often
-	// a backend that no client asks is asked, zero DefaultInterval.
+	// Absent reports whether nobody listens where the backend should be, now. That, of a
+	// backend that has not been seen since the machine was booted, is the evidence that
+	// it has nothing, and lists leave it out. Nil: there is no such evidence.
+	Absent func(context.Context) bool
+
+	// Required makes lists wait for a backend even if it is absent, for up to
+	// RequiredWait, and then fail.
+	Required     bool
+	RequiredWait time.Duration // zero means Silence
+
+	// Budget is how long an answer may take before memory answers in its place, zero
+	// DefaultBudget. Silence is how long a backend may answer nothing at all before it
+	// is gone, zero DefaultSilence. Interval is how often a backend that no client asks is
+	// asked, zero DefaultInterval.
 	Budget   time.Duration
+	Silence  time.Duration
 	Interval time.Duration
 
-	// File keeps what is known over a restart of this process. Empty means that it
-	// is not kept.
-	File string
+	// Alive is a unary method that a backend answers quickly whatever else it does:
+	// full name. It tells a backend that is slow from one that is gone. Optional: the
+	// lists do.
+	Alive string
 
 	// MaxBytes bounds what is kept in memory, zero DefaultMaxBytes.
 	MaxBytes int
 
-	// Watch is told of each change of state, and must return at once. Optional.
+	// Watch is called by Run for each change of state, one after another. A Watch that
+	// blocks holds up nothing but the next call of Watch. Optional.
 	Watch func(State)
-}
 
-// State is how a backend is doing.
-type State struct {
-	Up    bool
-	Since time.Time
-	Seen  bool  // whether it has ever been seen on this node: if not, it has no items
-	Err   error // why it is down, or what went wrong that did not take it down
+	// Remembered is called for each answer from memory, with the method's full name. It
+	// must return at once. Optional.
+	Remembered func(method string)
 }
 
 // Conn is a connection to a backend that answers for it while it is gone. It is
@@ -90,33 +105,43 @@ type State struct {
 type Conn struct {
 	cfg   Config
 	next  grpc.ClientConnInterface
+	mem   *Memory
 	lists []*list
 	kept  []*kept
+	lags  []*lag
 	roles map[string]role // :: full method
 	check chan struct{}   // asks Run to look now
-	seen  chan struct{}   // closed when the backend has been seen
+	pulse pulse
 
-	unsaved  bool                             // the file could not be written, and that was told; the writer's
-	saving   sync.Mutex                       // guards the file, and what follows
-	write    func(string, *fileContent) error // writeFile
-	released bool                             // the file is somebody else's now
+	life   context.Context // of what goes on behind the scenes
+	end    context.CancelFunc
+	behind sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows, and the memory of all lists
-	state    State
-	epoch    context.Context // ends when the backend goes down
-	endEpoch context.CancelCauseFunc
-	unsure   error // why the file could not be read, until the backend is seen
-	news     bool  // all else that the file is to say is not what it says
+	mu        *sync.Mutex // the Memory's; guards what follows
+	state     State
+	epoch     context.Context // ends when the backend goes
+	endEpoch  context.CancelCauseFunc
+	back      chan struct{}         // closed when the backend comes back; nil unless it is gone
+	silent    bool                  // it is gone because it answered nothing
+	patience  time.Duration         // how long it may be silent: more than Silence where it has shown that it answers later
+	probeTime time.Duration         // how long the next question whether it is back may take
+	waiting   map[*attempt]struct{} // attempts that have taken their budget
+	probing   bool                  // Alive is under way
+	retired   bool                  // the Memory is another connection's now
+	follows   bool                  // statuses are being asked for
+	untold    []State               // that Watch has not seen
+	telling   chan struct{}         // holds a token if there are some
 }
 
 // role is what a method means here.
 type role struct {
-	list    *list // it lists these
-	kept    *kept // its reply is kept
-	status  *list // it tells the status of one of these
-	changes []*list
-	creates *list
-	created *rewrite.Path // where the reply of creates has the new id
+	list     *list // it lists these
+	kept     *kept // its reply is kept
+	status   *list // it tells the status of one of these
+	changes  []*list
+	subjects []*subject // of changes, what a call changes in that list; nil: it does not say
+	creates  *list
+	created  *rewrite.Path // where the reply of creates has the new id
 }
 
 // New returns a connection that knows what is in cfg.File. A file that cannot be
@@ -130,9 +155,13 @@ func New(cfg Config) (*Conn, error) {
 		return nil, fmt.Errorf("policy: is %q, want %q, %q or %q", cfg.Policy, LastKnown, Fail, Skip)
 	}
 	cfg.Budget = orDefault(cfg.Budget, DefaultBudget)
+	cfg.Silence = max(orDefault(cfg.Silence, DefaultSilence), cfg.Budget)
 	cfg.Interval = orDefault(cfg.Interval, DefaultInterval)
-	cfg.RequiredWait = orDefault(cfg.RequiredWait, 10*time.Second)
+	cfg.RequiredWait = orDefault(cfg.RequiredWait, cfg.Silence)
 	cfg.MaxBytes = orDefault(cfg.MaxBytes, DefaultMaxBytes)
+	if cfg.Memory == nil {
+		cfg.Memory = NewMemory(cfg.Name)
+	}
 	if cfg.Equivalents == nil {
 		cfg.Equivalents = func(name string) []string { return []string{name} }
 	}
@@ -145,22 +174,48 @@ func New(cfg Config) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{
-		cfg: cfg, next: cfg.Conn, lists: lists, kept: replies, roles: map[string]role{},
-		check: make(chan struct{}, 1), seen: make(chan struct{}),
-		state: State{Up: true, Since: time.Now()}, write: writeFile,
-	}
-	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
-	for _, l := range lists {
-		l.statuses, l.stale, l.fresh = map[string][]byte{}, map[string]bool{}, map[string]uint64{}
-		l.asked, l.answered = 1, 1
+		cfg: cfg, next: cfg.Conn, mem: cfg.Memory, lists: lists, kept: replies, roles: map[string]role{},
+		check: make(chan struct{}, 1), telling: make(chan struct{}, 1),
+		mu: &cfg.Memory.mu, patience: cfg.Silence, waiting: map[*attempt]struct{}{},
 	}
 	if err := c.compileRoles(); err != nil {
 		return nil, err
 	}
-	if err := c.load(); err != nil {
-		c.unsure = err
+	for _, l := range lists {
+		if err := c.mem.attach(l); err != nil {
+			c.mem.forgetAll(err)
+		}
+		c.addLag(&l.lag, l.anyMethod().Name)
+		if l.status != nil {
+			c.addLag(&l.status.lag, l.status.method.Name)
+		}
+	}
+	for _, k := range replies {
+		c.mem.attachReply(k)
+		c.addLag(&k.lag, k.method.Name)
+	}
+	c.life, c.end = context.WithCancel(context.Background())
+	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
+	c.state = State{Since: time.Now(), Seen: c.mem.seen}
+	for _, g := range c.lags {
+		if g.late() { // as it was for the connection before
+			c.state.Condition, c.state.Err = Slow, g.why
+			break
+		}
 	}
 	return c, nil
+}
+
+// addLag watches the answers of a method. A method that was late for the connection
+// before is late for this one.
+func (c *Conn) addLag(g *lag, method string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.method = method
+	if why, ok := c.mem.late[method]; ok {
+		g.why = errors.New(why)
+	}
+	c.lags = append(c.lags, g)
 }
 
 func orDefault[T comparable](v, d T) T {
@@ -193,7 +248,7 @@ func (c *Conn) compileRoles() error {
 			}
 			for _, pattern := range l.spec.Changed {
 				if ok, _ := path.Match(pattern, short); ok {
-					r.changes = append(r.changes, l)
+					r.changes, r.subjects = append(r.changes, l), append(r.subjects, l.subject(m))
 				}
 			}
 			if at, ok := l.spec.Created[short]; ok {
@@ -216,8 +271,22 @@ func (c *Conn) State() State {
 	return c.state
 }
 
-// Err returns why what was known could not be read from the file, nil if it could.
-func (c *Conn) Err() error { return c.unsure }
+// Age returns how old the lists are that memory answers with, zero while the backend is
+// up.
+func (c *Conn) Age() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var oldest time.Duration
+	for _, l := range c.lists {
+		if c.state.Condition != Up && l.spec.Gate && l.complete {
+			oldest = max(oldest, time.Since(l.at))
+		}
+	}
+	return oldest
+}
+
+// Memory returns what the connection remembers in.
+func (c *Conn) Memory() *Memory { return c.mem }
 
 // Check asks Run to look at the backend now: something has changed.
 func (c *Conn) Check() {
@@ -250,23 +319,53 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 		return c.statusOf(ctx, r.status, name, args, reply, opts)
 	}
 	answer := &codec.Frame{}
-	err := c.call(ctx, func(ctx context.Context) error { return c.next.Invoke(ctx, name, args, answer, opts...) })
-	c.note(r, answer, err)
+	sent := false // what never came to the backend changed nothing
+	err := c.call(ctx, func(ctx context.Context) error {
+		sent = true
+		return c.next.Invoke(ctx, name, args, answer, opts...)
+	})
+	if sent {
+		c.note(r, args, answer, err)
+	}
 	if err != nil {
 		return err
+	}
+	if r.creates != nil {
+		c.learnNew(r.creates)
 	}
 	return codec.Deliver(reply, answer)
 }
 
+// learnNew lists what a call has created before the client hears of it: the backend may
+// go at any moment, and the next list must not lack it. A backend that is late with that
+// list is asked behind the scenes.
+func (c *Conn) learnNew(l *list) {
+	c.mu.Lock()
+	late := l.lag.late() || c.retired || c.cfg.Policy != LastKnown
+	c.mu.Unlock()
+	if late {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.life, c.cfg.Budget)
+	defer cancel()
+	c.renew(ctx, l)
+}
+
 // note remembers what a call may have changed. One that failed may have as well.
-func (c *Conn) note(r role, answer *codec.Frame, err error) {
+func (c *Conn) note(r role, args any, answer *codec.Frame, err error) {
 	if len(r.changes) == 0 && r.creates == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range r.changes {
+	for i, l := range r.changes {
 		l.touch()
+		if l.lag.late() {
+			c.askBehind(l)
+		}
+		if subject := r.subjects[i]; subject != nil {
+			l.outdate(subject, args, err == nil)
+		}
 	}
 	if r.creates != nil && err == nil {
 		if id, ok, err := r.created.Lookup(answer.Bytes()); err == nil && ok && len(id) > 0 {
@@ -319,27 +418,14 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return err
 }
 
-// absent reports whether the backend was never seen on this node, and need not
-// have been: it has nothing. c.mu is held.
-func (c *Conn) absent() bool { return !c.state.Seen && c.unsure == nil && !c.cfg.Required }
-
-// bytes is the size of everything that is known. c.mu is held.
-func (c *Conn) bytes() int {
-	n := 0
-	for _, l := range c.lists {
-		n += l.bytes()
-	}
-	for _, k := range c.kept {
-		n += len(k.reply)
-	}
-	return n
-}
-
-// mark sets the header that says that an answer comes from memory.
-func mark(opts []grpc.CallOption, backend string) {
+// mark says of an answer to a method that it comes from memory. c.mu may be held.
+func (c *Conn) mark(method string, opts []grpc.CallOption) {
 	for _, o := range opts {
 		if h, ok := o.(grpc.HeaderCallOption); ok {
-			*h.HeaderAddr = metadata.Pairs(HeaderKey, backend)
+			*h.HeaderAddr = metadata.Pairs(HeaderKey, c.cfg.Name)
 		}
+	}
+	if c.cfg.Remembered != nil {
+		c.cfg.Remembered(method)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/muxtest"
@@ -54,7 +55,7 @@ func TestAListThatIsStreamedWithoutAnEndFails(t *testing.T) {
 		message  []byte
 		messages int
 	}{
-		"of much":          {make([]byte, 1<<20), 257},
+		"of much":          {protowire.AppendBytes([]byte{0x7a}, make([]byte, 1<<20)), 256}, // a field that nobody knows
 		"of many messages": {[]byte{}, 1<<20 + 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package known
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/criproxy/criproxy/rewrite"
 )
@@ -21,29 +22,38 @@ func (c *Conn) Holds(kind string, name []byte) int {
 	return n
 }
 
-// MayHold reports whether the backend is down and may have items of a kind that nobody
-// knows of.
+// MayHold reports whether the backend may have items of a kind that nobody knows of:
+// it is gone and was never asked, or too slow to say what a call has changed.
 func (c *Conn) MayHold(kind string) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state.Up || c.absent() {
-		return false
-	}
+	slow, may := c.state.Condition == Slow, false
 	for _, l := range c.lists {
-		if l.spec.Kind == kind && !l.complete {
-			return true
-		}
+		may = may || l.spec.Kind == kind && (!l.complete || slow && (l.dirty() || l.lag.failing))
 	}
-	return false
+	c.mu.Unlock()
+	return may && !c.hasNothing(c.life)
 }
 
-// Refresh asks for the lists of a kind, so that [Conn.Holds] is as fresh as can
-// be. It returns when they are known, or cannot be.
+// Refresh asks for the lists of a kind, so that [Conn.Holds] is as fresh as can be. It
+// returns when they are known, or have taken their budget.
 func (c *Conn) Refresh(ctx context.Context, kind string) {
 	for _, l := range c.lists {
 		if l.spec.Kind == kind {
-			c.renew(ctx, l)
+			c.renewWithin(ctx, l)
 		}
+	}
+}
+
+// renewWithin is renew for a client that waits. A backend that is late is not waited for
+// where memory is no older than the latest change.
+func (c *Conn) renewWithin(ctx context.Context, l *list) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
+	defer cancel()
+	switch now, soon := c.answersFor(l); {
+	case soon:
+		_ = c.await(ctx, &attempt{lag: &l.lag, usable: c.usableList(l)}) // it was renewed, or takes too long
+	case !now:
+		c.renew(ctx, l)
 	}
 }
 
@@ -93,15 +103,23 @@ func (f *Finder) Has(value []byte) bool {
 	return ok
 }
 
+// Any reports whether an item is known of which is says so. It must return soon.
+func (f *Finder) Any(is func(item []byte) bool) bool {
+	f.conn.mu.Lock()
+	defer f.conn.mu.Unlock()
+	f.list.settle()
+	return slices.ContainsFunc(f.list.items.bodies, is)
+}
+
 // Renew asks the backend for the list if that may have changed since it was last
 // told, so that what was made a moment ago is found. Where the backend cannot be
 // asked, what is known stays as it is.
 func (f *Finder) Renew(ctx context.Context) {
 	f.conn.mu.Lock()
-	due := f.conn.state.Up && f.list.dirty()
+	due := f.conn.state.Condition != Gone && f.list.dirty()
 	f.conn.mu.Unlock()
 	if due {
-		f.conn.renew(ctx, f.list)
+		f.conn.renewWithin(ctx, f.list)
 	}
 }
 

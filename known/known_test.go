@@ -88,6 +88,9 @@ func (l *library) serve(method string, stream grpc.ServerStream) error {
 	}
 	switch method {
 	case "Get":
+		if request.Len() == 0 { // it is asked whether it is alive
+			return stream.SendMsg(&codec.Frame{})
+		}
 		id := strings.Trim(strings.TrimPrefix(muxtest.Text("GetRequest", request), "book_id: "), `"`)
 		book, ok := "", false
 		l.with(func() { book, ok = l.books[id] })
@@ -99,6 +102,8 @@ func (l *library) serve(method string, stream grpc.ServerStream) error {
 		id := strings.Trim(strings.TrimPrefix(muxtest.Text("PutRequest", request), "shelf: "), `"`)
 		l.with(func() { l.books[id] = "" })
 		return stream.SendMsg(muxtest.Bytes("Book", fmt.Sprintf("id: %q", id)))
+	case "Bind": // which no list shows
+		return stream.SendMsg(&codec.Frame{})
 	case "List", "Stream":
 		// A library that applies no filter, as containerd does for images.
 		return stream.SendMsg(muxtest.Bytes("ListResponse", l.list()))
@@ -128,7 +133,7 @@ type watched struct {
 }
 
 // watch runs a known.Conn in front of l until the test ends or stop is called.
-func watch(t *testing.T, l *library, change func(*known.Config), before ...func(*known.Conn)) *watched {
+func watch(t *testing.T, l *library, change func(*known.Config)) *watched {
 	t.Helper()
 	conn, err := director.NewConn(director.ConnConfig{Name: "beta.io", Address: l.path})
 	require.NoError(t, err)
@@ -136,7 +141,10 @@ func watch(t *testing.T, l *library, change func(*known.Config), before ...func(
 	cfg := known.Config{
 		Name: "beta.io", Conn: conn, Schema: muxtest.Library, Package: muxtest.Package,
 		Spec:     muxtest.LibraryProfile(t).Known,
+		Absent:   conn.Absent,
+		Alive:    muxtest.Method("Get"),
 		Budget:   300 * time.Millisecond,
+		Silence:  600 * time.Millisecond,
 		Interval: 50 * time.Millisecond,
 		Watch:    func(s known.State) { w.states <- s },
 	}
@@ -145,9 +153,6 @@ func watch(t *testing.T, l *library, change func(*known.Config), before ...func(
 	}
 	w.Conn, err = known.New(cfg)
 	require.NoError(t, err)
-	for _, f := range before {
-		f(w.Conn)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -164,16 +169,16 @@ func watch(t *testing.T, l *library, change func(*known.Config), before ...func(
 }
 
 // until waits for a state.
-func (w *watched) until(t *testing.T, up bool) known.State {
+func (w *watched) until(t *testing.T, want known.Condition) known.State {
 	t.Helper()
 	for timeout := time.After(20 * time.Second); ; {
 		select {
 		case s := <-w.states:
-			if s.Up == up {
+			if s.Condition == want {
 				return s
 			}
 		case <-timeout:
-			t.Fatalf("it did not get up=%t", up)
+			t.Fatalf("it did not become %s", want)
 		}
 	}
 }
@@ -220,14 +225,17 @@ func TestADiskThatHangsKeepsNoBackendFromBeingFoundBack(t *testing.T) {
 	moves := make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(moves) })
 	file := filepath.Join(t.TempDir(), "known")
-	w := watch(t, l, func(cfg *known.Config) { cfg.File = file }, func(c *known.Conn) { c.HoldUpWrites(moves) })
+	w := watch(t, l, func(cfg *known.Config) {
+		cfg.Memory = known.Open("beta.io", known.File{Path: file})
+		cfg.Memory.HoldUpWrites(moves)
+	})
 	t.Cleanup(goOn)
 	settled(t, w, l)
 	l.stop()
-	w.until(t, false)
+	w.until(t, known.Gone)
 	l.with(func() { l.books["b"] = "" })
 	l.start(t)
-	w.until(t, true)
+	w.until(t, known.Up)
 	assert.NoFileExists(t, file)
 	goOn()
 	require.Eventually(t, func() bool {
@@ -254,7 +262,7 @@ func TestTheItemsOfABackendThatIsGoneStayInItsLists(t *testing.T) {
 			w := watch(t, l, nil)
 			settled(t, w, l)
 			gone(t, l)
-			w.until(t, false)
+			w.until(t, known.Gone)
 
 			for request, want := range map[string]string{
 				``:                             `books {id: "a1"} books {labels["x"]: "1" labels["y"]: "2"} books {id: "b1"}`,
@@ -310,12 +318,12 @@ func TestAllElseFailsAtOnceWhileABackendIsDown(t *testing.T) {
 	w := watch(t, l, nil)
 	settled(t, w, l)
 	l.with(func() { l.fault = hang })
-	w.until(t, false)
+	w.until(t, known.Gone)
 	l.called("Put")
 	began := time.Now()
 	err := w.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
-	assert.Regexp(t, `criproxy: backend beta.io is down since \d\d:\d\d:\d\d: did not answer /library.v1.Library/List within 300ms`, err.Error())
+	assert.Regexp(t, `criproxy: backend beta.io is gone since \d\d:\d\d:\d\d: accepts connections, and has answered nothing for 600ms`, err.Error())
 	_, err = w.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method("Chat"))
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.Less(t, time.Since(began), 10*time.Second, "these hang in the backend")
@@ -350,10 +358,10 @@ func TestCallsUnderWayEndWithUnavailableWhenTheBackendGoesDown(t *testing.T) {
 	for range 2 {
 		err := <-errs
 		assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
-		assert.Contains(t, err.Error(), "backend beta.io is down since")
+		assert.Contains(t, err.Error(), "backend beta.io is gone since")
 	}
 	assert.NoError(t, ctx.Err(), "they have not just run into their deadlines")
-	assert.False(t, w.State().Up)
+	assert.Equal(t, known.Gone, w.State().Condition)
 	<-started
 }
 
@@ -389,7 +397,7 @@ func TestATrueTimeoutOfABackendThatIsUpPassesAsItIs(t *testing.T) {
 	})
 	err := w.Invoke(ctx, muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
 	assert.Equal(t, codes.DeadlineExceeded, status.Code(err), "the client's own deadline")
-	assert.True(t, w.State().Up)
+	assert.Equal(t, known.Up, w.State().Condition)
 	assert.Empty(t, w.states)
 }
 
@@ -398,7 +406,7 @@ func TestABackendComesBackWithACompleteList(t *testing.T) {
 	w := watch(t, l, nil)
 	settled(t, w, l)
 	l.stop()
-	down := w.until(t, false)
+	down := w.until(t, known.Gone)
 	assert.ErrorContains(t, down.Err, "cannot be reached")
 	assert.True(t, down.Seen)
 	l.with(func() {
@@ -409,7 +417,7 @@ func TestABackendComesBackWithACompleteList(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
 	l.start(t)
-	w.until(t, true)
+	w.until(t, known.Up)
 	got, err = w.list(t, "")
 	require.NoError(t, err)
 	assert.Equal(t, `books {id: "a2"} books {id: "a3"}`, got)
@@ -457,7 +465,7 @@ func TestAChangeIsAskedForAtOnce(t *testing.T) {
 
 func TestWhatIsKnownSurvivesARestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
-	withFile := func(c *known.Config) { c.File = file }
+	withFile := func(c *known.Config) { c.Memory = known.Open("beta.io", known.File{Path: file}) }
 	l := newLibrary(t, "a1", "a2")
 	w := watch(t, l, withFile)
 	settled(t, w, l)
@@ -473,7 +481,7 @@ func TestWhatIsKnownSurvivesARestart(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, saved, 0o600))
 
 	w = watch(t, l, withFile)
-	require.NoError(t, w.Err())
+	require.NoError(t, w.Memory().Err())
 	got, err := w.list(t, "") // the very first call, to a backend that is gone
 	require.NoError(t, err)
 	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
@@ -488,7 +496,7 @@ func TestWhatIsKnownSurvivesARestart(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, resum(other), 0o600))
 		w := watch(t, l, withFile)
 		defer w.stop()
-		require.NoError(t, w.Err())
+		require.NoError(t, w.Memory().Err())
 		got, err := w.list(t, "")
 		require.NoError(t, err)
 		assert.Empty(t, got, "what ran before the machine was booted is dead")
@@ -503,10 +511,12 @@ func TestWhatIsKnownSurvivesARestart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, content, 0o600))
-			w := watch(t, l, func(c *known.Config) { c.File, c.RequiredWait = file, 50*time.Millisecond })
+			w := watch(t, l, func(c *known.Config) {
+				c.Memory, c.RequiredWait = known.Open("beta.io", known.File{Path: file}), 50*time.Millisecond
+			})
 			defer w.stop()
-			require.Error(t, w.Err())
-			assert.Contains(t, w.Err().Error(), file)
+			require.Error(t, w.Memory().Err())
+			assert.Contains(t, w.Memory().Err().Error(), file)
 			_, err := w.list(t, "")
 			assert.Equal(t, codes.Unavailable, status.Code(err), "it may have items: leaving them out kills them")
 			assert.Contains(t, err.Error(), "may have items that nobody remembers")
@@ -529,7 +539,7 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 		l := newLibrary(t)
 		l.stop()
 		w := watch(t, l, nil)
-		s := w.until(t, false)
+		s := w.until(t, known.Gone)
 		assert.False(t, s.Seen)
 		got, err := w.list(t, "")
 		require.NoError(t, err)
@@ -539,16 +549,16 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 		l := newLibrary(t)
 		l.stop()
 		w := watch(t, l, func(c *known.Config) { c.Required, c.RequiredWait = true, 100*time.Millisecond })
-		w.until(t, false)
+		w.until(t, known.Gone)
 		_, err := w.list(t, "")
 		assert.Equal(t, codes.Unavailable, status.Code(err))
-		assert.Contains(t, err.Error(), "is required, has never been seen on this node, and did not come within 100ms")
+		assert.Contains(t, err.Error(), "is required, has not been seen since this node was booted, and did not come within 100ms")
 	})
 	t.Run("makes lists wait if it is required", func(t *testing.T) {
 		l := newLibrary(t, "a1")
 		l.stop()
 		w := watch(t, l, func(c *known.Config) { c.Required, c.RequiredWait = true, time.Minute })
-		w.until(t, false)
+		w.until(t, known.Gone)
 		done := make(chan string)
 		go func() {
 			got, _ := w.list(t, "")
@@ -563,7 +573,9 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 func TestWhatAClientHasLookedIntoIsInTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
 	l := newLibrary(t, "a1", "a2-that-goes")
-	w := watch(t, l, func(c *known.Config) { c.File, c.Interval = file, time.Second })
+	w := watch(t, l, func(c *known.Config) {
+		c.Memory, c.Interval = known.Open("beta.io", known.File{Path: file}), time.Second
+	})
 	settled(t, w, l)
 	says := func(name string) bool {
 		saved, err := os.ReadFile(file)
@@ -601,12 +613,12 @@ func TestThePoliciesFailAndSkip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, `books {id: "a1"}`, got)
 		l.stop()
-		w.until(t, false)
+		w.until(t, known.Gone)
 		check(w.list(t, ""))
 		_, err = w.get(t, "a1")
 		assert.Equal(t, codes.Unavailable, status.Code(err))
 		l.start(t)
-		w.until(t, true)
+		w.until(t, known.Up)
 		_, err = w.get(t, "a1")
 		assert.NoError(t, err)
 	}
@@ -614,23 +626,54 @@ func TestThePoliciesFailAndSkip(t *testing.T) {
 	assert.EqualError(t, err, `policy: is "maybe", want "last-known", "fail" or "skip"`)
 }
 
-func TestErrorsOfARequestTakeNoBackendDown(t *testing.T) {
+// Whatever a backend answers to a list without a filter is its own trouble.
+func TestAnErrorOfAWholeListIsAnsweredFromMemory(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		l.with(func() {
+			l.fault = func(_ context.Context, method string) error {
+				if method == "List" || method == "Stream" {
+					return status.Error(code, "no")
+				}
+				return nil
+			}
+		})
+		got, err := w.list(t, "")
+		assert.NoError(t, err, code)
+		assert.Equal(t, `books {id: "a1"}`, got, code)
+		_, err = w.get(t, "a1")
+		assert.NoError(t, err, "all else passes as usual")
+		assert.NotEqual(t, known.Gone, w.State().Condition, code)
+	}
+}
+
+func TestAnErrorAboutARequestPassesAsItIs(t *testing.T) {
 	l := newLibrary(t, "a1")
 	w := watch(t, l, func(c *known.Config) { c.Interval = time.Hour })
 	settled(t, w, l)
-	for _, code := range []codes.Code{codes.InvalidArgument, codes.NotFound, codes.ResourceExhausted} {
+	for _, code := range []codes.Code{codes.InvalidArgument, codes.NotFound, codes.OutOfRange} {
 		l.with(func() {
 			l.fault = func(context.Context, string) error { return status.Error(code, "no") }
 		})
-		_, err := w.list(t, "")
+		_, err := w.list(t, `book_id: "a"`)
 		assert.Equal(t, code, status.Code(err))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	assert.Equal(t, known.Up, w.State().Condition)
+}
+
+func TestAClientInAHurryIsAnsweredFromMemory(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	l.with(func() { l.fault = hang })
-	err := w.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, &codec.Frame{})
-	assert.Equal(t, codes.DeadlineExceeded, status.Code(err), "the client had less time than the budget")
-	assert.True(t, w.State().Up)
+	reply := &codec.Frame{}
+	require.NoError(t, w.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, reply))
+	assert.Equal(t, `books {id: "a1"}`, muxtest.Text("ListResponse", reply))
+	assert.NoError(t, ctx.Err(), "before its time is over")
 }
 
 func TestWhatIsKnownIsBounded(t *testing.T) {
@@ -641,7 +684,7 @@ func TestWhatIsKnownIsBounded(t *testing.T) {
 	w := watch(t, l, func(c *known.Config) { c.MaxBytes = 15000 }) // room for the list, not for statuses
 	require.Eventually(t, func() bool { return w.State().Seen }, 10*time.Second, 10*time.Millisecond)
 	l.stop()
-	w.until(t, false)
+	w.until(t, known.Gone)
 	got, err := w.list(t, "")
 	require.NoError(t, err)
 	assert.Equal(t, 100, strings.Count(got, "books {"))
@@ -652,7 +695,7 @@ func TestWhatIsKnownIsBounded(t *testing.T) {
 	require.Eventually(t, func() bool { return w.State().Seen }, 10*time.Second, 10*time.Millisecond)
 	time.Sleep(200 * time.Millisecond)
 	l.stop()
-	w.until(t, false)
+	w.until(t, known.Gone)
 	_, err = w.list(t, "")
 	assert.Equal(t, codes.Unavailable, status.Code(err), "it is not shortened")
 	assert.Contains(t, err.Error(), "more items than fit in the 5000 bytes of memory")

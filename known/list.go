@@ -4,45 +4,78 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/rewrite"
 )
 
-// list answers a list: the backend does, within its budget, or what is known of
-// it. name is the unary or the streaming method; both have the same request.
+// list answers a list: the backend does, within its budget, or memory. name is the
+// unary or the streaming method; both have the same request.
 func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	answer, err := c.ask(ctx, l, name, request, opts)
+	now, soon := c.answersFor(l)
+	if now {
+		return c.remembered(l, request, opts)
+	}
+	var answer *codec.Frame
+	var err error
+	if soon {
+		err = c.await(ctx, &attempt{lag: &l.lag, usable: c.usableList(l)})
+	} else {
+		answer, err = c.ask(ctx, l, name, request, opts, c.usableList(l))
+	}
 	if errors.Is(err, errCameBack) {
-		answer, err = c.ask(ctx, l, name, request, opts)
+		answer, err = c.ask(ctx, l, name, request, opts, c.usableList(l))
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return answer, nil
-	}
-	c.mu.Lock()
-	asIs := ended(ctx) || c.state.Up && (isTheCallsOwn(err) || c.cfg.Policy != LastKnown || !l.complete)
-	c.mu.Unlock()
-	if asIs {
+	case errors.Is(err, errRemembered):
+		return c.remembered(l, request, opts)
+	case ended(ctx), ours(err), aboutTheRequest(err) && !l.unfiltered(request.Bytes()):
 		return nil, err
+	case c.State().Condition == Gone:
+		return c.listOfGone(ctx, l, request, err, opts)
 	}
-	return c.remembered(ctx, l, request, err, opts)
+	return c.listInstead(l, request, err, opts)
 }
 
-// errCameBack is the error of a list during which the backend went and came back.
-var errCameBack = status.Error(codes.Unavailable, "criproxy: the backend went down and came back meanwhile")
+// answersFor reports whether memory answers a list without a question to the backend,
+// because that is late with it: now, or as soon as the backend has answered the question
+// that is asked behind the scenes, because a client has changed something.
+func (c *Conn) answersFor(l *list) (now, soon bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Condition == Gone || !l.lag.late() || c.retired || c.cfg.Policy != LastKnown {
+		return false, false // those that leave out what is late take it back as soon as it is in time
+	}
+	c.askBehind(l)
+	now = c.usableList(l)(false)
+	return now, !now && l.complete && !l.lag.failing
+}
 
-// errBudget is the cause of a list that took too long.
-var errBudget = errors.New("over its budget")
+// usableList tells whether memory has a list: all of it, and not older than a change. Of
+// an optional one nothing is enough, so that a backend delays no other.
+func (c *Conn) usableList(l *list) func(long bool) bool {
+	return func(long bool) bool {
+		has := l.complete && (long || !l.dirty()) || l.spec.Optional && !c.cfg.Primary
+		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
+	}
+}
+
+// never is for calls whose answer only the backend has.
+func never(bool) bool { return false }
+
+// errCameBack is the error of a list during which the backend went and came back.
+var errCameBack = status.Error(codes.Unavailable, "criproxy: the backend was gone and came back meanwhile")
 
 // ask asks the backend, and remembers what it answers.
-func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption, usable func(bool) bool) (*codec.Frame, error) {
 	epoch, err := c.alive()
 	if err != nil {
 		return nil, err
@@ -52,167 +85,258 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 	seq, at := l.begin(), time.Now()
 	c.mu.Unlock()
 
-	within, cancel := c.withBudget(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(epoch, func() { cancel(context.Cause(epoch)) })()
-	answer, err := c.fetch(within, l, name, request, opts)
+	var answer *codec.Frame
+	err = c.try(ctx, &attempt{method: name, lag: &l.lag, usable: usable}, func(ctx context.Context) (err error) {
+		answer, err = c.fetch(ctx, l, name, request, opts)
+		return err
+	})
 	if err != nil {
 		switch {
-		case ended(ctx):
-			return nil, err // the client has gone, or had less time than the budget
-		case context.Cause(within) == errBudget:
-			err = status.Errorf(codes.Unavailable, "criproxy: backend %s did not answer %s within %s", c.cfg.Name, name, c.cfg.Budget)
-			if l.spec.Gate {
-				c.goDown(epoch, err)
-			}
-			return nil, err
+		case errors.Is(err, errRemembered), ended(ctx):
 		case epoch.Err() != nil:
-			if c.State().Up {
-				return nil, errCameBack
+			if c.State().Condition != Gone {
+				err = errCameBack
 			}
-			return nil, c.judge(epoch, err)
-		case isTheCallsOwn(err) && !(noService(err) && all):
-			return nil, err
-		case l.spec.Gate:
-			c.goDown(epoch, err)
-			return nil, err
-		default:
-			return nil, c.judge(epoch, err)
+		case ours(err):
+		case (all || !aboutTheRequest(err)) && !l.lacking(err):
+			c.mu.Lock()
+			c.isFailing(&l.lag, failedError(name, err))
+			c.mu.Unlock()
 		}
+		return nil, err
 	}
-	see := func() (lacks bool) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		switch {
-		case c.epoch != epoch: // older than what has been seen since
-		case all:
-			l.observe(seq, at, answer)
-			c.seeLocked() // what a client was told must stay, from the first answer on
-		case seq > l.answered:
-			lacks = l.merge(seq, request.Bytes(), answer.Bytes())
-		}
-		return lacks
-	}
-	if see() {
+	if c.observe(epoch, l, seq, at, request, answer, all) {
 		// Something is no longer as it was, or no longer there: which of the two only
 		// the whole list tells. The client must not know more than we do.
-		whole, err := c.ask(ctx, l, name, &codec.Frame{}, nil)
-		if err != nil && !isTheCallsOwn(err) {
-			return nil, err
-		} else if err == nil {
+		whole, err := c.ask(ctx, l, name, &codec.Frame{}, nil, c.usableList(l))
+		switch {
+		case err == nil:
 			whole.Free()
+		case errors.Is(err, errRemembered): // it comes, behind the scenes
+		case !aboutTheRequest(err):
+			return nil, err
 		}
 	}
 	return answer, nil
 }
 
-// renew asks the backend for all of a list, for what is known of it.
+// observe remembers the answer to request seq, which was made at a time in an epoch. It
+// reports whether the answer lacks items that, as they are remembered, it should have.
+func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.epoch != epoch: // older than what has been seen since
+	case all:
+		l.observe(seq, at, answer)
+		c.mem.gone = false
+		c.seeLocked() // what a client was told must stay, from the first answer on
+		c.relieveAll()
+	case seq > l.answered:
+		if lacks = l.merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
+			l.touch()
+			c.askBehind(l)
+			return false
+		}
+	}
+	return lacks
+}
+
+// lacking reports whether err says that the backend has no such list. That is no
+// trouble, where the backend can do without it.
+func (l *list) lacking(err error) bool {
+	return status.Code(err) == codes.Unimplemented && !l.spec.Gate && !l.complete
+}
+
+// askBehind asks for all of a list behind the scenes, unless that is under way already.
+// A change that came since makes room for one more. c.mu is held.
+func (c *Conn) askBehind(l *list) {
+	latest := l.asked + 1
+	if c.askInBackground(&l.lag, l.anyMethod().Name, l.touchedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l) }) {
+		l.latest = latest
+	}
+}
+
+// mostFlying bounds how many requests for one answer may be under way behind the scenes.
+const (
+	mostFlying = 3
+
+	// flightTimes bounds how long each of them waits, in times of Silence.
+	flightTimes = 3
+)
+
+// askInBackground runs f, which asks for the answer of the method of g, and reports
+// whether it does. One request at a time is enough, but where more says otherwise, and for
+// one that has been under way for so long that its answer may never come. c.mu is held.
+func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
+	room := g.flying == 0 || g.flying == 1 && more || g.flying < mostFlying && time.Since(g.asked) >= c.cfg.Silence
+	if !room || c.retired || c.life.Err() != nil {
+		return false
+	}
+	g.flying++
+	g.asked = time.Now() // also where it fails: a backend need not have the method
+	began := g.asked
+	c.behind.Go(func() {
+		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
+		defer cancel()
+		_ = contain.Run(method, func() { f(ctx) }) // reported there; it is asked again
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		g.flying--
+		g.took = time.Since(began)
+		c.Check() // its statuses may be wanted now
+	})
+	return true
+}
+
+// renew asks the backend for all of a list, for what is remembered of it.
 func (c *Conn) renew(ctx context.Context, l *list) {
-	if answer, err := c.ask(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil); err == nil {
+	if answer, err := c.ask(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil, never); err == nil {
 		answer.Free()
 	}
 }
 
-// withBudget returns a context that ends when a list has taken too long. The
-// backend does not see it as a deadline, so that it is not the one who says so.
-func (c *Conn) withBudget(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(c.cfg.Budget, func() { cancel(errBudget) })
-	return ctx, func(cause error) {
-		timer.Stop()
-		cancel(cause)
-	}
-}
-
-// ended reports whether a client has gone or its deadline has passed, of which a
-// backend may know earlier than our own timer.
-func ended(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
-}
-
-// noService reports whether a backend has no such method. Of a list without a filter that
-// is not the request's fault: its service is not there, as that of a containerd whose CRI
-// plugin does not load.
-func noService(err error) bool { return status.Code(err) == codes.Unimplemented }
-
-// isTheCallsOwn reports whether an error says something about the request, and
-// not about how the backend is doing.
-func isTheCallsOwn(err error) bool {
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented, codes.ResourceExhausted, codes.PermissionDenied, codes.Unauthenticated:
-		return true
-	}
-	return false
-}
-
-// fetch does a list by its unary or its streaming method, and returns its items
-// in one message.
+// fetch does a list by its unary or its streaming method, and returns its items in one
+// message.
 func (c *Conn) fetch(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	if l.stream == nil || name != l.stream.Name {
 		answer := &codec.Frame{}
 		if err := c.next.Invoke(ctx, name, request, answer, opts...); err != nil {
 			return nil, err
 		}
-		return answer, nil
+		return answer, l.check(name, answer)
 	}
-	return collect(ctx, c.next, name, request, opts)
+	return l.collect(ctx, c.next, request, opts)
 }
 
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+// check refuses an answer that is cut off or malformed, wherever: joined to those of
+// other backends it would spoil theirs.
+func (l *list) check(name string, answer *codec.Frame) error {
+	return wellFormed(l.shape, name, answer)
+}
 
-// remembered answers a list for a backend that did not, because of err.
-func (c *Conn) remembered(ctx context.Context, l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
-	if c.cfg.Policy == Fail {
-		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
+func wellFormed(shape *rewrite.Shape, name string, answer *codec.Frame) error {
+	if _, err := shape.CheckPieces(answer.Pieces()); err != nil {
+		return status.Errorf(codes.Internal, "criproxy: the reply to %s is malformed: %v", name, err)
 	}
-	if c.cfg.Policy == Skip {
-		return &codec.Frame{}, nil
-	}
-	if wait := c.mustBeSeen(); wait > 0 {
-		timeout := time.NewTimer(wait)
-		defer timeout.Stop()
-		select {
-		case <-c.seen:
-			return c.list(ctx, l, l.anyMethod().Name, request, opts)
-		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
-		case <-timeout.C:
-		}
-	}
+	return nil
+}
+
+// remembered answers a list from memory.
+func (c *Conn) remembered(l *list, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.state.Seen {
-		switch {
-		case c.unsure != nil:
-			return nil, status.Errorf(codes.Unavailable, "criproxy: backend %s may have items that nobody remembers: %v; and it cannot be asked: %v", c.cfg.Name, c.unsure, c.state.Err)
-		case c.cfg.Required:
-			return nil, status.Errorf(codes.Unavailable, "criproxy: backend %s is required, has never been seen on this node, and did not come within %s: %v", c.cfg.Name, c.cfg.RequiredWait, c.state.Err)
-		}
-		return &codec.Frame{}, nil // it has nothing that anybody knows of
+	if c.cfg.Policy == Skip {
+		return &codec.Frame{}, nil
 	}
 	for _, l := range c.lists { // a filter may look into another list
 		l.settle()
 	}
-	if !l.complete && l.spec.Gate {
-		return nil, status.Errorf(codes.Unavailable, "criproxy: backend %s is down, and what it has is not known: it had not answered yet, or has more items than fit in the %d bytes of memory it may take: %v", c.cfg.Name, c.cfg.MaxBytes, c.state.Err)
+	if !l.complete && !l.spec.Optional { // it was broken
+		return nil, c.unknown(l, c.state.Err)
 	}
 	matches, err := l.matcher(request.Bytes())
 	if err != nil {
 		return nil, err
 	}
-	mark(opts, c.cfg.Name)
+	c.mark(l.anyMethod().Name, opts)
 	return codec.NewFrame(l.reply(matches)), nil
 }
 
-// mustBeSeen returns how long a list waits for a backend that was never seen.
-func (c *Conn) mustBeSeen() time.Duration {
+// listInstead answers a list for a backend that is not gone, and that answered err. Its
+// trouble is not that of other backends, as long as memory has its items.
+func (c *Conn) listInstead(l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
+	c.mu.Lock()
+	complete := l.complete
+	c.mu.Unlock()
+	switch {
+	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
+		return c.remembered(l, request, opts)
+	case l.lacking(err), c.cfg.Primary, errors.Is(err, errCameBack):
+		return nil, err // as if we were not there
+	case c.cfg.Policy == LastKnown && l.spec.Optional:
+		return c.remembered(l, request, opts)
+	}
+	if c.cfg.Policy == Fail {
+		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.state.Seen && (c.cfg.Required || c.unsure != nil) {
-		return c.cfg.RequiredWait
+	return nil, c.unknown(l, failedError(l.anyMethod().Name, err))
+}
+
+// listOfGone answers a list for a backend that is gone, because of err.
+func (c *Conn) listOfGone(ctx context.Context, l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
+	if c.cfg.Policy == Fail {
+		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
 	}
-	return 0
+	c.mu.Lock()
+	enough := c.cfg.Policy == Skip || l.complete || l.spec.Optional
+	c.mu.Unlock()
+	switch {
+	case enough:
+		return c.remembered(l, request, opts)
+	case c.hasNothing(ctx):
+		return &codec.Frame{}, nil
+	}
+	if c.comesBack(ctx) {
+		return c.list(ctx, l, l.anyMethod().Name, request, opts)
+	}
+	if ended(ctx) {
+		return nil, status.FromContextError(context.Cause(ctx)).Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return nil, c.unknown(l, c.state.Err)
+}
+
+// hasNothing reports whether there is evidence that the backend has no items: nobody
+// listens where it should be, and nothing is remembered of it. The primary is never
+// without.
+func (c *Conn) hasNothing(ctx context.Context) bool {
+	c.mu.Lock()
+	may := c.state.Condition == Gone && !c.mem.seen && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
+	c.mu.Unlock()
+	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
+}
+
+// comesBack waits for a backend of which too little is remembered, as long as it may
+// just be starting, and reports whether it is there.
+func (c *Conn) comesBack(ctx context.Context) bool {
+	c.mu.Lock()
+	wait := c.cfg.RequiredWait
+	if c.silent || c.cfg.Primary {
+		wait = 0 // clients have waited for it already, or would not without us either
+	}
+	back := c.back
+	c.mu.Unlock()
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	select {
+	case <-back:
+		return true
+	case <-ctx.Done():
+	case <-timeout.C:
+	}
+	return false
+}
+
+// unknown is the error of a list that may have items, none of which are remembered.
+// c.mu is held.
+func (c *Conn) unknown(l *list, why error) error {
+	what := "it has not listed them since this node was booted"
+	switch {
+	case !c.mem.seen && c.cfg.Required:
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s is required, has not been seen since this node was booted, and did not come within %s: %v",
+			c.cfg.Name, c.cfg.RequiredWait, why)
+	case c.mem.unsure != nil:
+		what = c.mem.unsure.Error()
+	case c.mem.seen:
+		what = fmt.Sprintf("its first answer has not come yet, or it has more items than fit in the %d bytes of memory for it", c.cfg.MaxBytes)
+	}
+	return status.Errorf(codes.Unavailable,
+		"criproxy: backend %s %v; it may have items that nobody remembers (%s), and a list without them would have its pods killed: mend it, or take it out of the configuration",
+		c.cfg.Name, why, what)
 }
 
 func (l *list) anyMethod() *codec.Method {
@@ -220,97 +344,4 @@ func (l *list) anyMethod() *codec.Method {
 		return l.unary
 	}
 	return l.stream
-}
-
-// listStream is a list that a client wants in several messages. It is received
-// from the backend as a whole before the first is handed on: half a list cannot
-// be taken back when the other half does not come.
-type listStream struct {
-	ctx     context.Context
-	conn    *Conn
-	list    *list
-	name    string
-	opts    []grpc.CallOption
-	request *codec.Frame
-	header  metadata.MD
-	rest    []*codec.Frame
-	err     error
-	asked   bool
-}
-
-func (s *listStream) SendMsg(m any) error {
-	f, err := codec.FrameOf(m)
-	if err != nil {
-		return err
-	}
-	s.request = f.Ref()
-	return nil
-}
-
-func (s *listStream) CloseSend() error { return nil }
-
-func (s *listStream) RecvMsg(m any) error {
-	s.ask()
-	if s.err != nil {
-		return s.err
-	}
-	if len(s.rest) == 0 {
-		return io.EOF
-	}
-	f := s.rest[0]
-	s.rest = s.rest[1:]
-	return codec.Deliver(m, f)
-}
-
-func (s *listStream) ask() {
-	if s.asked {
-		return
-	}
-	s.asked = true
-	if s.request == nil {
-		s.request = &codec.Frame{}
-	}
-	defer s.request.Free()
-	answer, err := s.conn.list(s.ctx, s.list, s.name, s.request, append(slices.Clip(s.opts), grpc.Header(&s.header)))
-	if err != nil {
-		s.err = err
-		return
-	}
-	s.rest, s.err = s.list.split(answer)
-}
-
-func (s *listStream) Header() (metadata.MD, error) {
-	s.ask()
-	return s.header, nil
-}
-
-func (s *listStream) Trailer() metadata.MD     { return nil }
-func (s *listStream) Context() context.Context { return s.ctx }
-
-// batch is how many bytes of items a message of a stream holds, at least one
-// item. It is below gRPC's default limit of 4 MiB.
-const batch = 1 << 20
-
-// split cuts a list into messages.
-func (l *list) split(answer *codec.Frame) ([]*codec.Frame, error) {
-	if answer.Len() == 0 {
-		return nil, nil
-	}
-	if answer.Len() <= batch {
-		return []*codec.Frame{answer}, nil
-	}
-	body := answer.Bytes()
-	var parts []*codec.Frame
-	for begin, i := 0, 0; i < len(body); {
-		field := next(body[i:])
-		if field == nil {
-			return nil, fmt.Errorf("splitting a list: malformed at byte %d", i)
-		}
-		i += len(field)
-		if i-begin >= batch || i == len(body) {
-			parts = append(parts, codec.NewFrame(body[begin:i]))
-			begin = i
-		}
-	}
-	return parts, nil
 }

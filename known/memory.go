@@ -1,194 +1,113 @@
 package known
 
 import (
-	"bytes"
-	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/criproxy/criproxy/codec"
+	"errors"
+	"fmt"
+	"sync"
 )
 
-// memory is what is known of one list. Conn.mu guards it.
-type memory struct {
-	complete bool // some complete answer was seen
-	items    items
-	seen     []bool // of unchanged
-	news     bool   // items or statuses are not what the file says
+// A Memory is what is remembered of one backend. It belongs to the backend's name: it
+// outlives the connections to it, and with [Memory.Encode] and [Receive] the process.
+// All connections that a Memory is given to must be to the same backend. It is safe for
+// concurrent use.
+type Memory struct {
+	name string
+	file file
 
-	// A complete answer that nobody has needed to look into yet.
-	pending *codec.Frame
-
-	// Requests are numbered, so that an answer that comes late does not replace a
-	// newer one.
-	asked    uint64    // the latest request
-	answered uint64    // the request whose answer is known
-	shown    uint64    // the latest request with a filter, the answer to which showed something new
-	changed  uint64    // the latest request that was made before something changed
-	at       time.Time // when the answered request was made
-
-	fresh    map[string]uint64 // :: id that was created → the latest request before
-	statuses map[string][]byte // :: id → what the status call replied; empty: there is none
-	stale    map[string]bool   // :: id that has been listed otherwise since its status was asked for
+	mu      sync.Mutex // guards what follows, and the state of all connections
+	lists   map[string]*memory
+	replies map[string]*replyMemory
+	seen    bool              // the backend has answered a list since the machine was booted
+	late    map[string]string // :: method → why its answers come late
+	gone    bool              // nothing has been heard of the backend since it went
+	unsure  error             // why an earlier memory could not be read, until the backend is seen
+	news    bool              // apart from lists, something is not what the file says
 }
 
-// asksStatus reports whether the status of an item is more than the item.
-func (l *list) asksStatus() bool { return l.status != nil && l.status.wrap == 0 }
-
-// begin numbers a request for all items.
-func (l *list) begin() uint64 {
-	l.asked++
-	return l.asked
+// replyMemory is the latest reply to an empty request of a method.
+type replyMemory struct {
+	reply []byte
+	known bool
 }
 
-// touch takes note that something has changed: answers to requests that have been
-// made already may not show it.
-func (l *list) touch() { l.changed = l.asked }
-
-// dirty reports whether the known answer may be older than a change.
-func (l *list) dirty() bool { return l.changed >= l.answered }
-
-// observe takes note of the complete answer to request seq, unless a later one has
-// shown more. It keeps a reference to the answer, not a copy.
-func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
-	if seq < l.answered || seq < l.shown {
-		return
-	}
-	if l.pending != nil {
-		l.pending.Free()
-	}
-	l.pending, l.answered, l.at, l.complete = answer.Ref(), seq, at, true
-	for id, before := range l.fresh {
-		if before < seq {
-			delete(l.fresh, id)
-		}
-	}
+// NewMemory returns a Memory of a backend of which nothing is remembered, and which no
+// file keeps.
+func NewMemory(name string) *Memory {
+	return &Memory{name: name, lists: map[string]*memory{}, replies: map[string]*replyMemory{}, late: map[string]string{}, file: file{write: writeFile}}
 }
 
-// settle reads a pending answer. A broken one is forgotten: what was known stays known, and
-// where that was nothing the list is not known to be empty.
-func (l *list) settle() {
-	if l.pending == nil {
-		return
+func newMemory() *memory {
+	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, fresh: map[string]uint64{}, outdated: map[string]uint64{}}
+}
+
+// attach makes l remember in m, and read what m has of that list already. It fails if
+// that cannot be read.
+func (m *Memory) attach(l *list) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := l.spec.List + l.spec.Stream
+	found := m.lists[key]
+	if found == nil {
+		found = newMemory()
+		m.lists[key] = found
 	}
-	answer := l.pending
-	l.pending = nil
-	defer answer.Free()
-	if l.unchanged(answer.Bytes()) {
-		return
+	if by := found.by; by != nil && (by.spec.ID != l.spec.ID || by.number != l.number) { // by another profile
+		by.settle()
+		found.raw = by.reply(everything)
 	}
-	items, err := l.parse(bytes.Clone(answer.Bytes()))
+	l.memory, found.by = found, l
+	raw := found.raw
+	if raw == nil {
+		return nil
+	}
+	found.raw = nil
+	items, err := l.parse(raw)
+	if err == nil && len(items.ids) == 0 && len(raw) > 0 {
+		err = errors.New("it has no items where there should be some")
+	}
 	if err != nil {
-		l.complete = len(l.items.ids) > 0
-		return
+		found.complete = false
+		return fmt.Errorf("%s: %w", key, err)
 	}
-	l.news = l.news || len(items.ids) != len(l.items.ids)
-	for id, body := range items.all() {
-		if old, ok := l.items.get(id); !ok || !same(l.item, old, body) {
-			l.stale[id] = l.asksStatus()
-			l.news = true
-		}
-	}
-	for id := range l.statuses {
-		if _, ok := items.get(id); !ok {
-			delete(l.statuses, id)
-		}
-	}
-	for id := range l.stale {
-		if _, ok := items.get(id); !ok {
-			delete(l.stale, id)
-		}
-	}
-	l.items = *items
+	found.items = *items
+	return nil
 }
 
-// merge takes note of items that the answer to a request with a filter showed: it
-// need not be complete, but what is in it is true. It reports whether the answer
-// lacks items that, as they are known, it should have.
-func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
-	for _, f := range l.filters { // a filter may look into another list
-		if f.of != nil {
-			f.of.settle()
-		}
+// attachReply is attach for a reply.
+func (m *Memory) attachReply(k *kept) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := m.replies[k.spec.Method]
+	if found == nil {
+		found = &replyMemory{}
+		m.replies[k.spec.Method] = found
 	}
-	l.settle()
-	items, err := l.parse(answer)
-	if err != nil {
-		return false
-	}
-	if matches, err := l.matcher(request); err == nil {
-		for id, item := range l.items.all() {
-			if _, ok := items.get(id); !ok && matches(id, item) {
-				lacks = true
-				break
-			}
-		}
-	}
-	for id, item := range items.all() {
-		if old, ok := l.items.get(id); ok && same(l.item, old, item) {
-			continue
-		}
-		l.items.put(id, bytes.Clone(item))
-		l.shown = max(l.shown, seq)
-		l.stale[id] = l.asksStatus()
-		l.news = true
-		l.touch() // the rest may have changed as well
-	}
-	return lacks
+	k.replyMemory = found
 }
 
-// reply returns all items that match, as the reply to a list.
-func (l *list) reply(matches func(id string, item []byte) bool) []byte {
-	var b []byte
-	for id, item := range l.items.all() {
-		if matches(id, item) {
-			b = protowire.AppendTag(b, protowire.Number(l.number), protowire.BytesType)
-			b = protowire.AppendBytes(b, item)
-		}
-	}
-	return b
+// Err returns why an earlier memory could not be read, nil if it could, or if the backend
+// has answered since.
+func (m *Memory) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unsure
 }
 
-// holds counts the ids that begin with name; an exact match counts alone.
-func (l *list) holds(name []byte) int {
-	l.settle()
-	_, listed := l.items.get(string(name))
-	if _, created := l.fresh[string(name)]; listed || created {
-		return 1
-	}
+// bytes is the size of everything that is remembered. m.mu is held.
+func (m *Memory) bytes() int {
 	n := 0
-	for _, id := range l.items.ids {
-		if len(id) > len(name) && id[:len(name)] == string(name) {
-			n++
-		}
+	for _, l := range m.lists {
+		n += l.bytes()
 	}
-	for id := range l.fresh {
-		if _, listed := l.items.get(id); !listed && len(id) > len(name) && id[:len(name)] == string(name) {
-			n++
-		}
+	for _, k := range m.replies {
+		n += len(k.reply)
 	}
 	return n
 }
 
-// resolve returns the id that name is, or is the only beginning of.
-func (l *list) resolve(name string) (string, bool) {
-	if _, ok := l.items.get(name); ok {
-		return name, true
-	}
-	found, n := "", 0
-	for _, id := range l.items.ids {
-		if name != "" && len(id) > len(name) && id[:len(name)] == name {
-			found, n = id, n+1
-		}
-	}
-	return found, n == 1
-}
-
-// bytes is what the memory of this list takes.
-func (l *list) bytes() int {
-	n := l.items.size
-	for _, s := range l.statuses {
-		n += len(s)
-	}
-	return n
+// forgetAll forgets what cannot be read, which is not to say that there was nothing.
+func (m *Memory) forgetAll(why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen, m.unsure = false, fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", m.file.Path, why)
 }

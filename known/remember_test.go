@@ -13,7 +13,7 @@ import (
 // A list with a filter comes often, and is long: it must not stay in memory for one item.
 func TestOfAFilteredListOnlyWhatIsNewIsKept(t *testing.T) {
 	l := shopList(t)
-	l.memory = nothing()
+	remember(l)
 	l.observe(l.begin(), time.Now(), shuffled(100))
 	l.settle()
 	clear(l.stale)
@@ -38,7 +38,7 @@ func TestOfAFilteredListOnlyWhatIsNewIsKept(t *testing.T) {
 
 func TestAnOlderListTakesNothingAwayThatAClientWasTold(t *testing.T) {
 	l := shopList(t)
-	l.memory = nothing()
+	remember(l)
 	older, filtered := l.begin(), l.begin()
 	l.merge(filtered, nil, shuffled(1).Bytes())
 	l.observe(older, time.Now(), &codec.Frame{})
@@ -51,7 +51,7 @@ func TestAnOlderListTakesNothingAwayThatAClientWasTold(t *testing.T) {
 
 func TestABrokenListIsNotAnEmptyOne(t *testing.T) {
 	l := shopList(t)
-	l.memory = nothing()
+	remember(l)
 	broken := func() {
 		l.observe(l.begin(), time.Now(), codec.NewFrame([]byte("\x0a\x7f")))
 		l.settle()
@@ -73,16 +73,17 @@ func TestATimeToComeIsLongAgo(t *testing.T) {
 
 func TestAStatusOfWhatIsNotListedIsNotKept(t *testing.T) {
 	l := shopList(t)
-	l.memory = nothing()
-	c := &Conn{cfg: Config{MaxBytes: 1 << 20}, lists: []*list{l}}
+	remember(l)
+	mem := NewMemory("shop")
+	c := &Conn{cfg: Config{MaxBytes: 1 << 20}, lists: []*list{l}, mem: mem, mu: &mem.mu}
 	l.observe(l.begin(), time.Now(), shuffled(1))
-	c.keep(l, "another", nil, codec.NewFrame([]byte("\x0a\x00")))
+	c.keep(l, "another", nil, 0, codec.NewFrame([]byte("\x0a\x00")))
 	assert.Empty(t, l.statuses)
 }
 
 func TestABeginningOfTwoIdsHasNoStatus(t *testing.T) {
 	l := shopList(t)
-	l.memory = nothing()
+	remember(l)
 	l.status = &statusCall{}
 	c := &Conn{lists: []*list{l}}
 	l.observe(l.begin(), time.Now(), codec.NewFrame([]byte("\x0a\x04\x0a\x02a1\x0a\x04\x0a\x02a2")))

@@ -12,17 +12,17 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
 )
 
 // kept is a Reply, compiled, and what was last replied.
 type kept struct {
 	spec   Reply
 	method *codec.Method
+	shape  *rewrite.Shape
 
-	// Conn.mu guards what follows.
-	reply []byte
-	known bool
-	at    time.Time // when it was asked for
+	*replyMemory     // guarded by Memory.mu
+	lag          lag // guarded by Memory.mu
 }
 
 func compileReplies(specs []Reply, schema *codec.Schema, pkg string) ([]*kept, error) {
@@ -34,52 +34,87 @@ func compileReplies(specs []Reply, schema *codec.Schema, pkg string) ([]*kept, e
 			errs = append(errs, fmt.Errorf("known.replies[%d]: no unary method is called %q", i, spec.Method))
 			continue
 		}
-		all = append(all, &kept{spec: spec, method: m})
+		all = append(all, &kept{spec: spec, method: m, shape: rewrite.NewShape(m.Output)})
 	}
 	return all, errors.Join(errs...)
 }
 
-// keptReply answers a call whose reply is kept: the backend does, within the
-// budget of a list, or what it said last. That answer is marked, for those who
-// must have a fresh one.
+// keptReply answers a call whose reply is kept: the backend does, within its budget, or
+// memory. An answer from memory is marked, for those who must have a fresh one.
 func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply any, opts []grpc.CallOption) error {
 	request, err := codec.FrameOf(args)
 	if err != nil {
 		return err
 	}
-	answer := &codec.Frame{}
-	at := time.Now()
-	within, cancel := c.withBudget(ctx)
-	defer cancel(nil)
-	err = c.call(within, func(ctx context.Context) error { return c.next.Invoke(ctx, name, request, answer, opts...) })
+	live := c.cfg.Primary && k.spec.Live
+	// What a late primary does not remember is worth waiting for. Others delay nobody.
+	usable := func(bool) bool { return !live && (c.cfg.Policy == LastKnown && k.known || !c.cfg.Primary) }
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		if request.Len() == 0 && !(k.known && bytes.Equal(k.reply, answer.Bytes())) {
-			k.reply, c.news = bytes.Clone(answer.Bytes()), true
-		}
-		if request.Len() == 0 {
-			k.known, k.at = true, at
-		}
-		return codec.Deliver(reply, answer)
-	}
-	late := context.Cause(within) == errBudget && !ended(ctx)
+	late := c.state.Condition != Gone && k.lag.late() && usable(false)
 	if late {
-		c.Check()
-		err = status.Errorf(codes.Unavailable, "criproxy: backend %s did not answer %s within %s", c.cfg.Name, name, c.cfg.Budget)
+		c.askReplyBehind(k)
 	}
-	if ended(ctx) || c.cfg.Policy != LastKnown || c.state.Up && !late {
+	c.mu.Unlock()
+	err = errRemembered
+	if !late {
+		var answer *codec.Frame
+		if answer, err = c.askReply(ctx, k, name, request, opts, usable); err == nil {
+			return codec.Deliver(reply, answer)
+		}
+	}
+	remembered := errors.Is(err, errRemembered)
+	if live || !remembered && (c.cfg.Policy != LastKnown || ended(ctx) || ours(err)) {
 		return err
 	}
-	switch {
-	case k.known:
-		mark(opts, c.cfg.Name)
-		return codec.Deliver(reply, codec.NewFrame(bytes.Clone(k.reply)))
-	case c.absent():
-		mark(opts, c.cfg.Name)
+	if c.cfg.Policy == LastKnown && c.hasNothing(ctx) {
 		return codec.Deliver(reply, &codec.Frame{})
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.state.Condition == Up && !remembered:
+		return err
+	case k.known && c.cfg.Policy == LastKnown:
+		c.mark(name, opts)
+		return codec.Deliver(reply, codec.NewFrame(bytes.Clone(k.reply)))
+	case remembered:
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and what it said before is not known", c.cfg.Name, k.lag.why)
+	}
 	return err
+}
+
+// askReply asks the backend, and remembers what it answers to an empty request.
+func (c *Conn) askReply(ctx context.Context, k *kept, name string, request *codec.Frame, opts []grpc.CallOption, usable func(bool) bool) (*codec.Frame, error) {
+	answer := &codec.Frame{}
+	at := time.Now()
+	err := c.try(ctx, &attempt{method: name, lag: &k.lag, usable: usable, anyAnswer: true}, func(ctx context.Context) error {
+		if err := c.next.Invoke(ctx, name, request, answer, opts...); err != nil {
+			return err
+		}
+		return wellFormed(k.shape, name, answer)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if request.Len() == 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !k.known || !bytes.Equal(k.reply, answer.Bytes()) {
+			k.reply, c.mem.news = bytes.Clone(answer.Bytes()), true
+		}
+		k.known, k.lag.asked = true, at
+	}
+	return answer, nil
+}
+
+// askReplyBehind asks for a reply behind the scenes, unless that is under way. c.mu is
+// held.
+func (c *Conn) askReplyBehind(k *kept) {
+	c.askInBackground(&k.lag, k.method.Name, false, func(ctx context.Context) {
+		if answer, err := c.askReply(ctx, k, k.method.Name, &codec.Frame{}, nil, never); err == nil {
+			answer.Free()
+		}
+	})
 }
 
 // Reply returns what the backend last replied to an empty request of a method

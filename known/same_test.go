@@ -59,7 +59,7 @@ func TestMessagesAreTheSameWhateverTheOrderOfTheirMaps(t *testing.T) {
 
 func TestAListInAnotherOrderIsNoNews(t *testing.T) {
 	l := shopList(t)
-	l.memory = nothing()
+	remember(l)
 	item := func(parts string) []byte {
 		return protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), parts)
 	}

@@ -27,6 +27,10 @@ type Reply struct {
 	// Every is how old it may be before it is asked for when no client asks. Zero:
 	// it is kept when it passes, and never asked for.
 	Every time.Duration `yaml:"every"`
+
+	// Live marks a reply that the primary must give itself, however long that takes,
+	// such as whether it is ready.
+	Live bool `yaml:"live"`
 }
 
 // A List says how one kind of thing is listed, and what else is said about it.
@@ -53,8 +57,13 @@ type List struct {
 	// Status is the call that says more about one item.
 	Status Status `yaml:"status"`
 
-	// Gate marks the lists without which the backend counts as down.
+	// Gate marks the lists that a backend must have answered before it counts as up
+	// again.
 	Gate bool `yaml:"gate"`
+
+	// Optional marks a list that is true without the items of a backend of which none
+	// are remembered, such as one of measurements.
+	Optional bool `yaml:"optional"`
 
 	// Every is how old the list may be before it is asked for when no client
 	// asks. Zero: it is kept when it passes, and never asked for.
@@ -100,7 +109,10 @@ type list struct {
 	filters []filter
 	status  *statusCall
 
-	memory // guarded by Conn.mu
+	*memory     // guarded by Memory.mu
+	lag     lag // guarded by Memory.mu
+	shape   *rewrite.Shape
+	latest  uint64 // the latest request behind the scenes
 }
 
 type filter struct {
@@ -112,6 +124,8 @@ type filter struct {
 type statusCall struct {
 	method *codec.Method
 	id     *rewrite.Path
+	lag    lag             // guarded by Memory.mu
+	wanted map[string]bool // :: id whose status was told from memory while the backend is late
 	// wrap is the field of the reply in which the item itself is the answer; 0 if
 	// the reply says more than the item, and has to be asked for.
 	wrap protoreflect.FieldNumber
@@ -163,7 +177,7 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
 		}
 		field := repeatedField(desc.Output)
 		if field == nil {
-			return nil, fmt.Errorf("%s: want a reply with one field, a list of messages", m.name)
+			return nil, fmt.Errorf("%s: want a reply with a list of messages", m.name)
 		}
 		if l.item != nil && (field.Number() != l.number || field.Message() != l.item) {
 			return nil, fmt.Errorf("%s and %s do not list the same in the same way", spec.List, spec.Stream)
@@ -174,6 +188,7 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
 	if l.item == nil {
 		return nil, errors.New("want list, stream or both")
 	}
+	l.shape = rewrite.NewShape(l.anyMethod().Output)
 	var err error
 	if l.id, err = textPath(l.item, spec.ID); err != nil {
 		return nil, fmt.Errorf("id: %w", err)
@@ -199,7 +214,7 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
 }
 
 func compileStatus(spec Status, item protoreflect.MessageDescriptor, schema *codec.Schema, pkg string) (*statusCall, error) {
-	s := &statusCall{method: findMethod(schema, pkg, spec.Method)}
+	s := &statusCall{method: findMethod(schema, pkg, spec.Method), wanted: map[string]bool{}}
 	if s.method == nil || !s.method.Unary() {
 		return nil, fmt.Errorf("no unary method is called %q", spec.Method)
 	}
@@ -277,14 +292,14 @@ func findMethod(schema *codec.Schema, pkg, name string) *codec.Method {
 	return nil
 }
 
-// repeatedField returns the one field of md if it is a list of messages.
-func repeatedField(md protoreflect.MessageDescriptor) protoreflect.FieldDescriptor {
-	if md.Fields().Len() != 1 {
-		return nil
+// repeatedField returns the list of messages that md has, of several the one with the lowest
+// number: what a newer version of an API adds is about the list.
+func repeatedField(md protoreflect.MessageDescriptor) (list protoreflect.FieldDescriptor) {
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		if fd.IsList() && fd.Message() != nil && (list == nil || fd.Number() < list.Number()) {
+			list = fd
+		}
 	}
-	fd := md.Fields().Get(0)
-	if !fd.IsList() || fd.Message() == nil {
-		return nil
-	}
-	return fd
+	return list
 }

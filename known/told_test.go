@@ -38,7 +38,7 @@ func TestWhatAClientWasToldStaysFromTheFirstListOn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "what kubelet is told")
 	l.stop()
-	w.until(t, false)
+	w.until(t, known.Gone)
 	got, err = w.list(t, "")
 	require.NoError(t, err)
 	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "an empty list kills pods")
@@ -50,11 +50,11 @@ func TestAListThatDidNotFitIsNotEmptyAfterARestart(t *testing.T) {
 	for i := range 100 {
 		l.books[fmt.Sprint("b", i)] = fmt.Sprintf("title: %q", strings.Repeat("x", 100))
 	}
-	cfg := func(c *known.Config) { c.MaxBytes, c.File = 5000, file }
+	cfg := func(c *known.Config) { c.MaxBytes, c.Memory = 5000, known.Open("beta.io", known.File{Path: file}) }
 	w := watch(t, l, cfg)
 	require.Eventually(t, func() bool { _, err := os.Stat(file); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	l.stop()
-	w.until(t, false)
+	w.until(t, known.Gone)
 	w.stop()
 	w = watch(t, l, cfg)
 	got, err := w.list(t, "")
@@ -85,7 +85,7 @@ func TestAListThatIsNarrowedByAnUnknownFieldIsNotTheWholeList(t *testing.T) {
 	require.Equal(t, `books {id: "a1"}`, muxtest.Text("ListResponse", reply))
 	srv.Stop()
 	w.get(t, "a1")
-	w.until(t, false)
+	w.until(t, known.Gone)
 	got, err := w.list(t, "")
 	require.NoError(t, err)
 	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
@@ -94,12 +94,12 @@ func TestAListThatIsNarrowedByAnUnknownFieldIsNotTheWholeList(t *testing.T) {
 // As a containerd is whose CRI plugin did not load.
 func TestABackendWithoutTheServiceIsDown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
-	withFile := func(c *known.Config) { c.File = file }
+	withFile := func(c *known.Config) { c.Memory = known.Open("beta.io", known.File{Path: file}) }
 	l := newLibrary(t, "a1")
 	w := watch(t, l, withFile)
 	settled(t, w, l)
 	l.stop()
-	w.until(t, false)
+	w.until(t, known.Gone)
 	l.with(func() {
 		l.fault = func(context.Context, string) error {
 			return status.Error(codes.Unimplemented, "unknown service library.v1.Library")
@@ -110,7 +110,7 @@ func TestABackendWithoutTheServiceIsDown(t *testing.T) {
 		got, err := w.list(t, "")
 		require.NoError(t, err)
 		assert.Equal(t, `books {id: "a1"}`, got)
-		assert.False(t, w.State().Up)
+		assert.NotEqual(t, known.Up, w.State().Condition)
 		w.stop()
 		w = watch(t, l, withFile)
 	}
@@ -138,5 +138,5 @@ func TestAStreamThatWasCancelledIsNotKept(t *testing.T) {
 		runtime.GC()
 		return len(gone) == n
 	}, 10*time.Second, 50*time.Millisecond, "what its context holds is kept")
-	assert.True(t, w.State().Up)
+	assert.Equal(t, known.Up, w.State().Condition)
 }

@@ -31,12 +31,18 @@ type Rule struct {
 
 	// Class is what the field holds. Zero takes it out of what patterns match.
 	Class Class
+
+	// Absent has the [Edit] asked for the field of a message that does not have it, too,
+	// with no value; what it appends becomes the field. It is for one string or bytes
+	// field: what is empty is not on the wire.
+	Absent bool
 }
 
 // Classes are rules resolved against the messages of an API. They are
 // immutable.
 type Classes struct {
 	fields map[protoreflect.FullName]Class // :: field → class, of all that rules name
+	absent map[protoreflect.FullName]bool  // :: field → it is edited where it is not there, too
 	nodes  func() nodes                    // for plans; who only asks for classes needs none
 }
 
@@ -52,7 +58,7 @@ func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, e
 // rule here, with what was probably meant: a rule that silently matches nothing is an id
 // that leaks.
 func (m *Messages) Classify(rules []Rule) (*Classes, error) {
-	c := &Classes{fields: map[protoreflect.FullName]Class{}}
+	c := &Classes{fields: map[protoreflect.FullName]Class{}, absent: map[protoreflect.FullName]bool{}}
 	var errs []error
 	for rank := patternRank; rank >= exactRank; rank-- { // the strongest last, so that they win
 		by := map[protoreflect.FullName]Rule{} // :: field → the rule of this rank
@@ -121,6 +127,9 @@ func (c *Classes) classify(all *Messages, message, name string, rule Rule, by ma
 			if err := classifiable(fd); err != nil {
 				return err
 			}
+			if rule.Absent && (fd.IsList() || fd.IsMap() || fd.Message() != nil || fd.ContainingOneof() != nil) {
+				return errors.New("is no single string, and cannot be added where it is not there")
+			}
 			if other, twice := by[fd.FullName()]; twice && other.Class != rule.Class {
 				if other.Field == rule.Field {
 					return errors.New("has two classes")
@@ -128,7 +137,7 @@ func (c *Classes) classify(all *Messages, message, name string, rule Rule, by ma
 				return fmt.Errorf("%s.%s is matched by %s as well, which says something else; name it without a star", md.Name(), fd.Name(), other.Field)
 			}
 			by[fd.FullName()] = rule
-			c.fields[fd.FullName()] = rule.Class
+			c.fields[fd.FullName()], c.absent[fd.FullName()] = rule.Class, rule.Absent
 			matched = true
 		}
 	}
@@ -214,6 +223,9 @@ func (c *Classes) compile(all []protoreflect.MessageDescriptor) nodes {
 				n.set(fd.Number(), step{into: entry})
 			case class != 0:
 				n.set(fd.Number(), step{class: class})
+				if c.absent[fd.FullName()] {
+					n.absent = append(n.absent, absentField{fd.Number(), class})
+				}
 			case fd.Message() != nil && live[fd.Message().FullName()]:
 				into := every[fd.Message().FullName()]
 				if fd.Kind() == protoreflect.GroupKind {

@@ -38,18 +38,26 @@ type Plan struct {
 
 // node is what a plan knows about one message type.
 type node struct {
-	name protoreflect.FullName
-	low  []step                     // :: field number → step; the zero step is "copy"
-	high map[protowire.Number]*step // numbers too large for low
+	name   protoreflect.FullName
+	low    []step                     // :: field number → step; the zero step is "copy"
+	high   map[protowire.Number]*step // numbers too large for low
+	absent []absentField
+}
+
+// absentField is a field that is edited where it is not there, too.
+type absentField struct {
+	num   protowire.Number
+	class Class
 }
 
 // step is what happens to one field: a class is edited, a message descended
 // into; a step with neither is copied. A field that comes as another wire type
 // than the schema says is unknown to a decoder, and copied as well.
 type step struct {
-	class Class
-	into  *node // of a length-delimited message
-	group *node // of a message that is encoded as a group
+	class  Class
+	packed packing // of a list of numbers; only a [Shape] looks at it
+	into   *node   // of a length-delimited message
+	group  *node   // of a message that is encoded as a group
 }
 
 // maxLow is the largest field number for which a node spends a slice entry.
@@ -84,8 +92,8 @@ func (p *Plan) Apply(dst, src []byte, edit Edit) ([]byte, error) {
 	return w.dst, nil
 }
 
-// walker passes over src, and edits it into dst, or, without an edit, collects
-// what it finds. Bytes src[run:] up to the place looked at are still to be
+// walker passes over src, and edits it into dst, or, without an edit, checks it or
+// collects what it finds. Bytes src[run:] up to the place looked at are still to be
 // copied: a run grows until something has to change, so that a message in which
 // nothing changes is copied in one piece.
 type walker struct {
@@ -94,6 +102,10 @@ type walker struct {
 	run   int
 	edit  Edit
 	found []Found
+	room  []byte // for what may be added
+
+	shape   *Shape // not nil: src is only checked
+	badText bool   // and some text is no UTF-8
 }
 
 func (w *walker) flush(to int) {
@@ -109,6 +121,7 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 		return 0, malformed(i, "nested too deep")
 	}
 	src := w.src[:end]
+	begin := i
 	for i < end {
 		f, ok := short(src, i)
 		if !ok {
@@ -116,11 +129,18 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 			if f, err = next(src, i); err != nil {
 				return 0, err
 			}
+			if w.shape != nil && f.num > protowire.MaxValidNumber {
+				return 0, malformed(i, fmt.Sprintf("field number %d", f.num))
+			}
 		}
 		s := n.step(f.num)
 		switch f.typ {
 		case protowire.BytesType:
-			if s != nil && (s.class != 0 || s.into != nil) {
+			switch {
+			case s == nil:
+			case s.class != 0 && w.shape != nil: // a string
+				w.badText = w.badText || !isUTF8(src[f.body:f.end])
+			case s.class != 0 || s.into != nil || s.packed != 0:
 				if err := w.field(s, i, f, depth); err != nil {
 					return 0, err
 				}
@@ -148,7 +168,7 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 			if group == 0 || f.num != group {
 				return 0, malformed(i, fmt.Sprintf("end of group %d, which was not open", f.num))
 			}
-			return i, nil
+			return i, w.add(n, begin, i)
 		default:
 			i = f.end
 		}
@@ -156,7 +176,40 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 	if group != 0 {
 		return 0, malformed(end, fmt.Sprintf("group %d is not closed", group))
 	}
-	return end, nil
+	return end, w.add(n, begin, end)
+}
+
+// add adds to the message in src[begin:end], which is well formed, those of its absent
+// fields for which the edit has something.
+func (w *walker) add(n *node, begin, end int) error {
+	for _, a := range n.absent {
+		if w.edit == nil || has(w.src[:end], begin, a.num) {
+			continue
+		}
+		v, err := w.edit(w.room[:0], a.class, nil)
+		if err == ErrDrop || err == nil && len(v) == 0 {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		w.room = v
+		w.flush(end)
+		w.dst = protowire.AppendBytes(protowire.AppendTag(w.dst, a.num, protowire.BytesType), v)
+	}
+	return nil
+}
+
+// has reports whether the message src[i:], which is well formed, has a field.
+func has(src []byte, i int, num protowire.Number) bool {
+	for i < len(src) {
+		f, after, err := whole(src, i)
+		if err != nil || f.num == num {
+			return err == nil
+		}
+		i = after
+	}
+	return false
 }
 
 // field edits, or descends into, the length-delimited field f that starts at
@@ -172,6 +225,11 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 		if w.run == run {
 			return nil // nothing changed inside
 		}
+	case s.packed != 0:
+		if w.shape == nil {
+			return nil
+		}
+		return s.packed.check(w.src[:f.end], f.body)
 	case w.edit == nil:
 		w.found = append(w.found, Found{s.class, w.src[f.body:f.end]})
 		return nil

@@ -258,3 +258,51 @@ func TestApplyNeedsNoMemoryOfItsOwn(t *testing.T) {
 		_, _ = plan.Find(found, in)
 	}))
 }
+
+func TestAFieldIsAddedWhereItIsNotThere(t *testing.T) {
+	fd := compile(t, `syntax = "proto3";
+message Top { repeated Pod pods = 1; Pod last = 300; string note = 3; }
+message Pod { string id = 1; string handler = 20; Pod inner = 3; bytes big = 4; repeated string tags = 5; }`)
+	md := fd.Messages().ByName("Top")
+	rules := []rewrite.Rule{{Field: "Pod.id", Class: 1}, {Field: "Pod.handler", Class: 2, Absent: true}}
+	classes, err := rewrite.Classify([]protoreflect.MessageDescriptor{md}, rules)
+	require.NoError(t, err)
+	plan := classes.Plan(md)
+	group := compile(t, `edition = "2023"; message Top { Pod pod = 1 [features.message_encoding = DELIMITED]; } message Pod { string handler = 20; }`).Messages().ByName("Top")
+	grouped, err := rewrite.Classify([]protoreflect.MessageDescriptor{group}, []rewrite.Rule{{Field: "Pod.handler", Class: 2, Absent: true}})
+	require.NoError(t, err)
+	name := func(dst []byte, c rewrite.Class, v []byte) ([]byte, error) {
+		if c == 2 && len(v) == 0 {
+			return append(dst, "two"...), nil
+		}
+		return append(dst, v...), nil
+	}
+	for in, want := range map[string]string{
+		`note: "n"`: `note: "n"`,
+		`pods {}`:   `pods {handler: "two"}`,
+		`pods {id: "1"} pods {id: "2" handler: "runc"} last {}`: `pods {id: "1" handler: "two"} pods {id: "2" handler: "runc"} last {handler: "two"}`,
+		`pods {inner {inner {}}}`:                               `pods {inner {inner {handler: "two"} handler: "two"} handler: "two"}`,
+		// A length grows by a byte, twice.
+		`pods {id: "` + strings.Repeat("x", 120) + `" inner {}}`:   `pods {id: "` + strings.Repeat("x", 120) + `" inner {handler: "two"} handler: "two"}`,
+		`pods {inner {big: "` + strings.Repeat("x", 16380) + `"}}`: `pods {inner {big: "` + strings.Repeat("x", 16380) + `" handler: "two"} handler: "two"}`,
+	} {
+		got, err := plan.Apply([]byte("before"), parse(t, md, in), name)
+		require.NoError(t, err)
+		assertSame(t, md, parse(t, md, want), bytes.TrimPrefix(got, []byte("before")))
+		same, err := plan.Apply(nil, parse(t, md, in), identity)
+		require.NoError(t, err)
+		assert.Equal(t, parse(t, md, in), same, "an edit that adds nothing changes no byte")
+		found, err := plan.Find(nil, parse(t, md, in))
+		require.NoError(t, err)
+		for _, f := range found {
+			assert.NotEmpty(t, f.Value, "what is not there is not found")
+		}
+	}
+	got, err := grouped.Plan(group).Apply(nil, parse(t, group, `pod {}`), name)
+	require.NoError(t, err)
+	assertSame(t, group, parse(t, group, `pod {handler: "two"}`), got)
+	_, err = plan.Apply(nil, parse(t, md, `pods {}`), func(dst []byte, _ rewrite.Class, _ []byte) ([]byte, error) { return dst, errRefused })
+	assert.ErrorIs(t, err, errRefused)
+	_, err = rewrite.Classify([]protoreflect.MessageDescriptor{md}, []rewrite.Rule{{Field: "Pod.tags", Class: 1, Absent: true}})
+	assert.EqualError(t, err, "Pod.tags: is no single string, and cannot be added where it is not there")
+}

@@ -127,19 +127,14 @@ func (k *Kubelet) WaitGone(ctx context.Context, name string) error {
 	return err
 }
 
-// Metrics are samples of a kubelet's own metrics, by name and labels as they are written:
+// Metrics are samples of a program's own metrics, by name and labels as they are written:
 //
 //	kubelet_runtime_operations_total{operation_type="stop_container"}
 type Metrics map[string]float64
 
-// Metrics returns the kubelet's own metrics.
-func (k *Kubelet) Metrics(ctx context.Context) (Metrics, error) {
-	body, err := k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", k.ports.readOnly))
-	if err != nil {
-		return nil, err
-	}
+func parseMetrics(text string) Metrics {
 	all := Metrics{}
-	for line := range strings.Lines(string(body)) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		i := strings.LastIndexByte(line, ' ')
 		if i < 0 || line[0] == '#' {
@@ -149,7 +144,16 @@ func (k *Kubelet) Metrics(ctx context.Context) (Metrics, error) {
 			all[line[:i]] = value
 		}
 	}
-	return all, nil
+	return all
+}
+
+// Metrics returns the kubelet's own metrics.
+func (k *Kubelet) Metrics(ctx context.Context) (Metrics, error) {
+	body, err := k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", k.ports.readOnly))
+	if err != nil {
+		return nil, err
+	}
+	return parseMetrics(string(body)), nil
 }
 
 // PLEGAge returns how long ago the kubelet last had a complete view of all pods. It counts in whole seconds. Above

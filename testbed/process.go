@@ -47,15 +47,22 @@ func (p Process) Start(argv, env []string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("testbed: starting %s: %w", p.Name, err)
 	}
-	pid := cmd.Process.Pid
 	go cmd.Wait() // reaps it, should it end before we do
+	if err := p.adopt(cmd.Process.Pid); err != nil {
+		unix.Kill(cmd.Process.Pid, unix.SIGKILL)
+		return fmt.Errorf("%w\n%s", err, p.LogTail(10))
+	}
+	return nil
+}
+
+// adopt takes note that a process is this one from now on.
+func (p Process) adopt(pid int) error {
 	stat, err := readStat(pid)
 	if err == nil {
 		err = os.WriteFile(p.PidFile, fmt.Appendf(nil, "%d %s\n", pid, stat.start), 0o644)
 	}
 	if err != nil {
-		unix.Kill(pid, unix.SIGKILL)
-		return fmt.Errorf("testbed: noting the process id of %s: %w\n%s", p.Name, err, p.LogTail(10))
+		return fmt.Errorf("testbed: noting the process id of %s: %w", p.Name, err)
 	}
 	return nil
 }

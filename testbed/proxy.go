@@ -5,13 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // ProxyConfig says what criproxy to run. Program and YAML are needed; the zero value of everything else
@@ -100,9 +106,7 @@ func StartProxy(ctx context.Context, config ProxyConfig) (*Proxy, error) {
 	}
 	p := &Proxy{ProxyConfig: config}
 	p.process = Process{Name: "criproxy", PidFile: p.at("criproxy.pid"), LogFile: p.at("criproxy.log")}
-	if err = os.WriteFile(p.at(proxyConfigName), []byte(config.YAML), 0o644); err != nil {
-		err = fmt.Errorf("testbed: writing criproxy's configuration: %w", err)
-	} else {
+	if err = p.Configure(config.YAML); err == nil {
 		err = p.Start(ctx)
 	}
 	if err != nil {
@@ -164,6 +168,79 @@ func (p *Proxy) Freeze() error { return p.process.Freeze() }
 
 // Thaw ends a Freeze.
 func (p *Proxy) Thaw() error { return p.process.Thaw() }
+
+// Configure replaces its configuration file, which it reads again at once, as it does when it is started later.
+func (p *Proxy) Configure(yaml string) error {
+	// It must never read half of it.
+	half := p.at("half.yaml")
+	err := os.WriteFile(half, []byte(yaml), 0o644)
+	if err == nil {
+		err = os.Rename(half, p.at(proxyConfigName))
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: writing criproxy's configuration: %w", err)
+	}
+	return nil
+}
+
+// HandOver has it hand its sockets over to a new process, and returns when that serves. The old one goes on until its
+// calls have ended; gone reports whether it has.
+func (p *Proxy) HandOver(ctx context.Context) (gone func() bool, err error) {
+	old := p.process
+	old.PidFile += ".old"
+	pid, _ := p.PID()
+	if err := old.adopt(pid); err != nil {
+		return nil, err
+	}
+	_, at, err := p.LogLines(0)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.process.Signal(unix.SIGUSR2); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	err = poll(ctx, "criproxy to hand over", func() bool {
+		refused, _, _ := p.LogLines(at, "No handover")
+		serving, _, _ := p.LogLines(at, `"Serving"`)
+		return len(refused)+len(serving) > 0
+	})
+	if err != nil {
+		return nil, err
+	}
+	lines, _, err := p.LogLines(at, "Handing over to a new process", " pid=")
+	if err != nil || len(lines) != 1 {
+		return nil, fmt.Errorf("testbed: criproxy did not hand over (%v)\n%s", err, p.process.LogTail(20))
+	}
+	_, text, _ := strings.Cut(lines[0], " pid=")
+	text, _, _ = strings.Cut(text, " ")
+	if pid, err = strconv.Atoi(text); err == nil {
+		err = p.process.adopt(pid)
+	}
+	return func() bool { _, alive := old.PID(); return !alive }, err
+}
+
+// Metrics returns its metrics.
+func (p *Proxy) Metrics(ctx context.Context) (Metrics, error) {
+	admin := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", p.Admin())
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://criproxy/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := admin.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("testbed: asking criproxy: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("testbed: asking criproxy for its metrics: %s: %w", resp.Status, err)
+	}
+	return parseMetrics(string(body)), nil
+}
 
 // Destroy ends it and removes its folder. It works in any state and may be called twice.
 func (p *Proxy) Destroy(ctx context.Context) error {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -58,12 +57,17 @@ func allows(rules []AccessRule, method string, who *peerInfo) bool {
 		if len(r.Methods) > 0 && !slices.ContainsFunc(r.Methods, func(p string) bool { return matchMethod(p, method) }) {
 			return false
 		}
-		if len(r.UIDs)+len(r.GIDs) == 0 {
-			return true
-		}
-		return who.known && (slices.Contains(r.UIDs, who.uid) ||
-			slices.ContainsFunc(who.gids, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
+		return r.isFor(who)
 	})
+}
+
+// isFor reports whether the rule is about the peer.
+func (r *AccessRule) isFor(who *peerInfo) bool {
+	if len(r.UIDs)+len(r.GIDs) == 0 {
+		return true
+	}
+	return who.known && (slices.Contains(r.UIDs, who.uid) ||
+		slices.ContainsFunc(who.gids, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
 }
 
 // authorize returns the error of a call that the socket's access list does not allow.
@@ -112,8 +116,8 @@ type peerInfo struct {
 	certificate string // the subject of its certificate, if it has shown one
 
 	once  sync.Once
-	bytes *semaphore.Weighted // its share of the memory for messages
-	debt  debt                // what it has not read, beyond that
+	parts shares // of the memory for messages
+	debt  debt   // what it has not read, beyond that
 }
 
 // peerOf returns who made a call, nil if nobody knows.
@@ -126,15 +130,16 @@ func peerOf(ctx context.Context) *peerInfo {
 	return who
 }
 
-// share is what the messages of one connection may take: half of the memory, so that
-// who reads nothing leaves something to the others.
-func (p *peerInfo) share(m *memory) *semaphore.Weighted {
-	p.once.Do(func() { p.bytes = semaphore.NewWeighted(m.total / 2) })
-	return p.bytes
-}
-
 // AuthType is for gRPC.
 func (*peerInfo) AuthType() string { return "unix" }
+
+// program is String with the name of the process.
+func (p *peerInfo) program() string {
+	if p.name == "" {
+		return p.String()
+	}
+	return p.name + ", " + p.String()
+}
 
 func (p *peerInfo) String() string {
 	switch {

@@ -6,10 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"sync"
 	"time"
 
@@ -26,17 +25,19 @@ import (
 )
 
 // backend is one runtime, as a stack of connections: the socket, what makes up for
-// the list methods it lacks, what is known of it, and what makes up for missing
-// events. A single runtime has the first two: there is nobody for whom it would
-// have to be kept alive.
+// the list methods it lacks, and what known remembers of it. A single runtime has the
+// first two: without it there is no node, so nothing has to be kept alive.
 type backend struct {
-	cfg   BackendConfig
-	key   string // of what it was built from; see stackKey
-	cri   bool   // it is a container runtime
-	conn  *director.Conn
-	known *known.Conn // nil for a single runtime
-	top   grpc.ClientConnInterface
-	stop  context.CancelFunc // nil until it runs; the proxy's own
+	cfg     BackendConfig
+	key     string // of what it was built from; see stackKey
+	cri     bool   // it is a container runtime
+	conn    *director.Conn
+	bounded *boundedConn
+	known   *known.Conn // nil for a single runtime
+	top     grpc.ClientConnInterface
+	stop    context.CancelFunc // nil until it runs; the proxy's own
+
+	remembered *answers // from memory
 
 	mu     sync.Mutex
 	driver *runtimeapi.CgroupDriver // nil until it is known
@@ -47,8 +48,9 @@ type backend struct {
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
 // newBackend builds the stack for the i-th runtime of cfg.
-func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
+func newBackend(cfg *Config, i int, d director.Config, m *memories) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: cfg.stackKey(i), cri: isCRI(d.Profile)}
+	b.remembered = m.answers(b.String())
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Name:        b.cfg.Name,
@@ -68,12 +70,12 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 		return nil, err
 	}
 	pkg := d.Profile.Versions[0].Package
-	bounded := &boundedConn{ClientConnInterface: b.conn, name: b.String(), maxCalls: int64(cmp.Or(b.cfg.MaxCalls, defaultMaxCalls))}
+	b.bounded = newBoundedConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, defaultMaxCalls))
 	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != idsNative
 	if !single {
-		bounded.whole = wholeLists(d.Profile.Known.Lists, d.Schema, pkg)
+		b.bounded.whole = wholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
-	b.top, err = known.Bridge(bounded, d.Profile.Known.Lists, d.Schema, pkg)
+	b.top, err = known.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
 	if err != nil || single || len(d.Profile.Known.Lists)+len(d.Profile.Known.Replies) == 0 {
 		return b, err
 	}
@@ -81,26 +83,33 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 	if b.cri {
 		equivalents = criadapter.ImageNames
 	}
+	alive := ""
+	if d.Profile.Probe != "" {
+		alive = "/" + pkg + "." + d.Profile.Probe
+	}
+	mem := m.of(cfg, b.cfg)
 	b.known, err = known.New(known.Config{
 		Name: b.String(), Conn: b.top,
 		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
 		Equivalents: equivalents,
+		Memory:      mem,
 		Policy:      known.Policy(b.cfg.Policy),
+		Primary:     i == 0,
 		Required:    b.cfg.Required,
+		Absent:      b.conn.Absent,
 		Budget:      cfg.ListBudget,
-		File:        cfg.stateFile(b.cfg),
+		Silence:     cfg.GoneAfter,
+		Alive:       alive,
 		Watch:       b.changed,
+		Remembered:  b.remembered.count,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", b, err)
 	}
-	if err := b.known.Err(); err != nil {
-		klog.ErrorS(err, "What was known of a backend cannot be read; lists fail until the backend is back", "backend", b)
+	if err := mem.Err(); err != nil {
+		klog.ErrorS(err, "What was remembered of a backend cannot be read; lists fail until the backend is back", "backend", b)
 	}
 	b.top = b.known
-	if b.cri {
-		b.top = criadapter.MakeUpEvents(b.known, cfg.EventInterval)
-	}
 	return b, nil
 }
 
@@ -109,7 +118,7 @@ func newBackend(cfg *Config, i int, d director.Config) (*backend, error) {
 func (c *Config) stackKey(i int) string {
 	b := c.Backends[i]
 	b.Handlers, b.Maps, b.Credentials = nil, nil, false // what the director does, not the stack
-	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.EventInterval, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.sources, c.Rules})
+	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.GoneAfter, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.sources, c.Rules})
 	if err != nil {
 		panic(err) // strings, numbers and booleans
 	}
@@ -133,13 +142,18 @@ func (b *backend) director(cfg BackendConfig) director.Backend {
 }
 
 // run keeps the connection, and what is known, until ctx ends.
-func (b *backend) run(ctx context.Context) {
+func (b *backend) run(ctx context.Context, parts *parts) {
 	var wg sync.WaitGroup
-	wg.Go(func() { contain.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) }) })
+	do := func(what string, f func()) {
+		wg.Go(func() { parts.do(what+" "+b.String(), f) })
+	}
+	do("keeping a connection to", func() {
+		contain.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
+	})
 	if b.known != nil {
-		wg.Go(func() {
+		do("keeping what is known of", func() {
 			if err := b.known.Run(ctx); err != nil {
-				klog.ErrorS(err, "What is known of a backend could not be kept", "backend", b)
+				klog.ErrorS(err, "What is remembered of a backend could not be written", "backend", b)
 			}
 		})
 	}
@@ -165,22 +179,51 @@ func (b *backend) connected(err error) {
 	}
 }
 
-// changed is told when what is known of the backend is live, or no longer: one
-// line for each change, not one for each call.
+// changed logs one line for each change of how the backend is doing.
 func (b *backend) changed(s known.State) {
 	switch {
-	case s.Up && s.Err != nil:
+	case s.Condition == known.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
-	case s.Up:
+	case s.Condition == known.Up:
 		klog.InfoS("Backend is up", "backend", b, "socket", b.cfg.Address)
+	case s.Condition == known.Slow && b.cfg.Policy == string(known.Fail):
+		klog.ErrorS(s.Err, "Backend is slow: clients wait for it", "backend", b, "socket", b.cfg.Address)
+	case s.Condition == known.Slow && b.cfg.Policy == string(known.Skip):
+		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
+	case s.Condition == known.Slow:
+		klog.ErrorS(s.Err, "Backend is slow: what it does not answer in time is answered from memory, all else as usual", "backend", b, "socket", b.cfg.Address)
 	case !s.Seen:
-		klog.ErrorS(s.Err, "Backend is down, and has never been seen on this node: lists are without it", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone, and has not been seen since this node was booted: lists are without it while nobody listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
 	case b.cfg.Policy == string(known.Fail):
-		klog.ErrorS(s.Err, "Backend is down: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
 	case b.cfg.Policy == string(known.Skip):
-		klog.ErrorS(s.Err, "Backend is down: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
 	default:
-		klog.ErrorS(s.Err, "Backend is down: lists show its pods as they were, all else about them is Unavailable", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone: lists show its pods as they were, all else about them is Unavailable", "backend", b, "socket", b.cfg.Address)
+	}
+}
+
+// answers counts answers from memory, by method.
+type answers struct {
+	mu       sync.Mutex
+	byMethod map[string]uint64
+}
+
+func (a *answers) count(method string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byMethod == nil {
+		a.byMethod = map[string]uint64{}
+	}
+	a.byMethod[path.Base(method)]++
+}
+
+// each calls do with the count of each method.
+func (a *answers) each(do func(method string, n uint64)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for method, n := range a.byMethod {
+		do(method, n)
 	}
 }
 
@@ -245,16 +288,6 @@ func driverName(d runtimeapi.CgroupDriver) string {
 		return "systemd"
 	}
 	return "cgroupfs"
-}
-
-// stateFile is where what is known of a backend is kept: another runtime at
-// another address is somebody else. It is empty if nothing can be kept.
-func (c *Config) stateFile(b BackendConfig) string {
-	if c.StateDir == "" {
-		return ""
-	}
-	name := director.Backend{Name: b.Name}.String()
-	return filepath.Join(c.StateDir, fmt.Sprintf("%s-%08x.known", name, crc32.ChecksumIEEE([]byte(b.Address))))
 }
 
 // makeStateDir makes the state folder, or says what its lack means.

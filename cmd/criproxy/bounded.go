@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 	"path"
 	"slices"
 	"sync/atomic"
@@ -18,10 +20,48 @@ import (
 // on what the lists take that it streams.
 type boundedConn struct {
 	grpc.ClientConnInterface
-	name     string
-	maxCalls int64
-	whole    map[string]bool // :: streaming method whose answer is put together before it is passed on
-	calls    atomic.Int64
+	name  string
+	whole map[string]bool // :: streaming method whose answer is put together before it is passed on
+	calls bound           // of all sockets
+	side  bound           // of them, those of all sockets but the main one
+}
+
+// newBoundedConn bounds the calls of clients to a backend. Half of them are for the main
+// socket alone: whoever may connect to the others cannot take what kubelet needs.
+func newBoundedConn(conn grpc.ClientConnInterface, name string, maxCalls int) *boundedConn {
+	c := &boundedConn{ClientConnInterface: conn, name: name, calls: bound{max: int64(maxCalls)}}
+	c.side = bound{within: &c.calls, max: max(1, c.calls.max/2)}
+	return c
+}
+
+// A bound is how many there may be of something at once, and how many there are. It may be
+// a part of another bound, for some of those.
+type bound struct {
+	within *bound // nil if it is a part of nothing
+	max    int64
+	n      atomic.Int64
+}
+
+// take counts one more, and returns which bound is full if there is no room for it.
+func (b *bound) take() (full *bound) {
+	if b.n.Add(1) > b.max {
+		b.n.Add(-1)
+		return b
+	}
+	if b.within == nil {
+		return nil
+	}
+	if full = b.within.take(); full != nil {
+		b.n.Add(-1)
+	}
+	return full
+}
+
+// give counts one less.
+func (b *bound) give() {
+	for ; b != nil; b = b.within {
+		b.n.Add(-1)
+	}
 }
 
 // wholeLists are the methods that stream lists, of which known makes one message.
@@ -35,23 +75,26 @@ func wholeLists(lists []known.List, schema *codec.Schema, pkg string) map[string
 	return all
 }
 
-// begin counts a call of a client, if there is room for it, until end is called. Our own
-// calls are not counted: without them nobody knows how the backend is.
-func (c *boundedConn) begin(ctx context.Context, method string) (counted bool, err error) {
-	if holdOf(ctx) == nil {
-		return false, nil
+// begin counts a call of a client, if there is room for it, until it is given back. Our own
+// calls are not counted, for which it returns nil: without them nobody knows how the backend is.
+func (c *boundedConn) begin(ctx context.Context, method string) (*bound, error) {
+	h := holdOf(ctx)
+	if h == nil {
+		return nil, nil
 	}
-	if n := c.calls.Add(1); n > c.maxCalls {
-		c.calls.Add(-1)
-		return false, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in backends",
-			method, c.name, c.maxCalls)
+	counted := &c.calls
+	if !h.peer.socket.main.Load() {
+		counted = &c.side
 	}
-	return true, nil
-}
-
-func (c *boundedConn) end(counted bool) {
-	if counted {
-		c.calls.Add(-1)
+	switch counted.take() {
+	case nil:
+		return counted, nil
+	case &c.side:
+		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls of other sockets than the main one under way, which is their limit; make fewer at once, or raise maxCalls in backends, of which that is half",
+			method, c.name, c.side.max)
+	default:
+		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in backends",
+			method, c.name, c.calls.max)
 	}
 }
 
@@ -61,8 +104,57 @@ func (c *boundedConn) Invoke(ctx context.Context, method string, args, reply any
 	if err != nil {
 		return err
 	}
-	defer c.end(counted)
+	defer counted.give()
+	if h := holdOf(ctx); h != nil && h.mayBeLong() {
+		return c.invokeInRoom(ctx, h, method, args, reply, opts)
+	}
 	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+}
+
+// invokeInRoom does a unary call as a stream, which tells that the backend has begun to
+// answer before it reads what that is. Until then the call takes no memory, however long
+// the backend thinks.
+func (c *boundedConn) invokeInRoom(ctx context.Context, h *hold, method string, args, reply any, opts []grpc.CallOption) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Without the options: gRPC would store to them when the stream ends, which may be after this returns.
+	cs, err := c.ClientConnInterface.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	if err := cs.SendMsg(args); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := cs.CloseSend(); err != nil {
+		return err
+	}
+	header, trailer := codec.MetadataOf(opts)
+	md, _ := cs.Header() // RecvMsg tells what went wrong
+	if header != nil {
+		*header = md
+	}
+	if err := h.room(ctx); err != nil {
+		return err
+	}
+	f := &codec.Frame{}
+	err = cs.RecvMsg(f)
+	h.arrived(int64(f.Len()))
+	if errors.Is(err, io.EOF) {
+		err = status.Errorf(codes.Internal, "criproxy: %s: backend %s ended the call with success and without a reply; see its log", method, c.name)
+	} else if err == nil {
+		if err = cs.RecvMsg(&codec.Frame{}); err == nil {
+			f.Free()
+			return status.Errorf(codes.Internal, "criproxy: %s: backend %s sent two replies to a call that has one; see its log", method, c.name)
+		}
+	}
+	if trailer != nil {
+		*trailer = cs.Trailer()
+	}
+	if !errors.Is(err, io.EOF) {
+		f.Free()
+		return err
+	}
+	return codec.Deliver(reply, f)
 }
 
 // NewStream opens a streaming call.
@@ -73,12 +165,12 @@ func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 	}
 	cs, err := c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 	if err != nil {
-		c.end(counted)
+		counted.give()
 		return nil, err
 	}
-	context.AfterFunc(ctx, func() { c.end(counted) }) // which ends with the call, whatever becomes of the stream
-	if counted && c.whole[method] {
-		return &wholeStream{cs, holdOf(ctx)}, nil
+	context.AfterFunc(ctx, counted.give) // which ends with the call, whatever becomes of the stream
+	if counted != nil && c.whole[method] {
+		return &wholeStream{ClientStream: cs, ctx: ctx, hold: holdOf(ctx)}, nil
 	}
 	return cs, nil
 }
@@ -86,11 +178,21 @@ func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 // wholeStream is a stream whose messages take memory as they come, until the call ends.
 type wholeStream struct {
 	grpc.ClientStream
-	hold *hold
+	ctx   context.Context
+	hold  *hold
+	begun bool
 }
 
 // RecvMsg receives a message, if there is room for it.
 func (s *wholeStream) RecvMsg(m any) error {
+	if !s.begun {
+		s.begun = true
+		_, _ = s.Header() // RecvMsg tells what went wrong
+		if err := s.hold.room(s.ctx); err != nil {
+			return err
+		}
+		defer s.hold.arrived(0)
+	}
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func TestTheInvariantsOfChaosAreNoticedWhenTheyAreBroken(t *testing.T) {
 		n.runtimes[1].kill()
 		n.isDown(1)
 		n.stop()
-		require.NoError(t, os.Remove(n.cfg.stateFile(n.cfg.Backends[1])))
+		require.NoError(t, os.Remove(n.cfg.stateFile(n.cfg.Backends[1]).Path))
 		n.start()
 		n.isUp(0)
 		broken := &fatal{TB: t}

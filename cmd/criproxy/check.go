@@ -138,6 +138,7 @@ func (c *Config) examine(ctx context.Context) (*report, error) {
 		}
 	}
 	r.Methods = methodReports(p.director)
+	r.Warnings = append(r.Warnings, p.director.Assumptions()...)
 	return r, nil
 }
 

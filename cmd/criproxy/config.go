@@ -93,10 +93,14 @@ type Config struct {
 	// monitoring may want. Optional: prefix.
 	IDs string `yaml:"ids"`
 
-	// ListBudget is how long a runtime may take for a list before it counts as down.
-	// Optional: 2s. It should stay well below the 3 minutes after which kubelet
-	// gives the node up.
+	// ListBudget is how long a runtime may take for a list, or a status, before it counts
+	// as slow and memory answers in its place. Optional: 2s. It should stay well below the
+	// 3 minutes after which kubelet gives the node up.
 	ListBudget time.Duration `yaml:"listBudget"`
+
+	// GoneAfter is how long a runtime that accepts connections may answer nothing at all
+	// before it counts as gone. Optional: 10s.
+	GoneAfter time.Duration `yaml:"goneAfter"`
 
 	// EventInterval is how often the lists of a runtime without events are looked
 	// at, for clients that want events. Optional: 1s.
@@ -195,7 +199,8 @@ type BackendConfig struct {
 	Credentials bool `yaml:"credentials"`
 
 	// MaxCalls is how many calls of clients may be under way at once, streams of events
-	// among them. One more is ResourceExhausted. Optional: 4096.
+	// among them. One more is ResourceExhausted. Half of them are for clients of the main
+	// socket alone, however many others there are. Optional: 4096.
 	MaxCalls int `yaml:"maxCalls"`
 }
 

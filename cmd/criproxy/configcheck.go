@@ -132,6 +132,9 @@ func (c *Config) check() error {
 	if c.ListBudget < 0 || c.ListBudget > time.Minute {
 		fail("listBudget: %s: want a time up to 1m; kubelet gives a node up after 3 minutes without lists", c.ListBudget)
 	}
+	if c.GoneAfter < 0 || c.GoneAfter > 2*time.Minute {
+		fail("goneAfter: %s: want a time up to 2m, which is how long kubelet waits for an answer", c.GoneAfter)
+	}
 	if c.EventInterval < 0 {
 		fail("eventInterval: %s: want a time such as 1s", c.EventInterval)
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
@@ -163,7 +164,7 @@ func (p *process) restartRuntime(away, back bool) {
 	switch {
 	case away:
 		p.runtimes[1].kill()
-		noticed("down")
+		noticed("gone")
 	case back:
 		p.runtimes[1].start()
 		noticed("up")
@@ -294,4 +295,9 @@ func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
 	assert.Contains(t, string(text[:n]), "READY=1")
 	p.end()
 	assert.FileExists(t, p.front, "its listener is in systemd's store")
+}
+
+// endless are the methods whose streams last as long as client and server.
+func endless(method string) bool {
+	return filepath.Base(method) == "GetContainerEvents" || method == healthgrpc.Health_Watch_FullMethodName
 }

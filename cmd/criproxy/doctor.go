@@ -19,6 +19,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/inspect"
 	"github.com/criproxy/criproxy/internal/doctor"
+	"github.com/criproxy/criproxy/known"
 )
 
 // diagnosis is what the doctor found. Its JSON is stable.
@@ -140,8 +141,11 @@ func (d *diagnosis) running(ctx context.Context, cfg *Config) {
 		return
 	}
 	for _, b := range r.Backends {
-		if b.State == "down" {
-			d.add(doctor.Error, about, fmt.Sprintf("backend %s is down: %s", b.Name, b.Error), "look at the runtime; kubelet is shown its pods as they were")
+		switch b.State {
+		case known.Gone.String():
+			d.add(doctor.Error, about, fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime; kubelet is shown its pods as they were")
+		case known.Slow.String():
+			d.add(doctor.Warning, about, fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime; what it does not answer in time is answered from memory")
 		}
 	}
 	if r.Config.Error != "" {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,7 +40,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	p.launch()
 	text, found, _ := p.doctor() // the exit code depends on what else runs on this machine
 	assert.Nil(t, finding(found, "of criproxy"), "%s", text)
-	assert.Nil(t, finding(found, "backend beta.io is down"))
+	assert.Nil(t, finding(found, "backend beta.io is"))
 	assert.Nil(t, finding(found, "cannot be told: there is no admin socket"))
 
 	// This process goes past the proxy, and can be named.
@@ -51,9 +52,16 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	assert.Equal(t, doctor.Warning, behind.Level)
 	assert.Contains(t, behind.Cure, "unix://"+p.front)
 
+	p.runtimes[1].when(slowing(3*time.Second, "ListPodSandbox", "StreamPodSandboxes"))
+	eventually(t, "it is seen to be slow", func() bool { _, r := p.status(); return r.Backends[1].State == "slow" })
+	_, found, _ = p.doctor()
+	slow := finding(found, "backend beta.io is slow: has not answered ")
+	require.NotNil(t, slow, "%v", found)
+	assert.Equal(t, doctor.Warning, slow.Level)
+
 	p.runtimes[1].kill()
 	p.write("listBudgte: 1s\n")
-	eventually(t, "it is seen to be down", func() bool { _, r := p.status(); return r.Backends[1].State == "down" && r.Config.Error != "" })
+	eventually(t, "it is seen to be gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" && r.Config.Error != "" })
 	_, found, err = p.doctor()
 	require.ErrorIs(t, err, errReported)
 	require.NotNil(t, finding(found, `did you mean "listBudget"?`), "%v", found)
@@ -61,7 +69,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	require.NoError(t, os.Chmod(p.config, 0o660))
 	text, found, err = p.doctor()
 	require.ErrorIs(t, err, errReported)
-	require.NotNil(t, finding(found, "backend beta.io is down: "), "%s", text)
+	require.NotNil(t, finding(found, "backend beta.io is gone: "), "%s", text)
 	require.NotNil(t, finding(found, "/1.sock, does not exist"))
 	require.NotNil(t, finding(found, p.config+", can be changed by others than its owner (0660)"))
 	for _, f := range found {

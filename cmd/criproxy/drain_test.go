@@ -114,3 +114,33 @@ func TestWhoHasJustConnectedIsHeardWhenTheProcessStops(t *testing.T) {
 	end()
 	assert.NoError(t, <-ended)
 }
+
+func TestWhoIsConnectedIsKnownUntilTheyLeave(t *testing.T) {
+	p, end, ended := drained(t)
+	s := p.sockets[0]
+	count := func() (n int) {
+		for _, one := range s.connected() {
+			n += one
+		}
+		return n
+	}
+	stays := say(t, s, clientGreeting)
+	for range 100 {
+		require.NoError(t, say(t, s, clientGreeting).Close())
+	}
+	eventually(t, "one is left", func() bool { return count() == 1 })
+	eventually(t, "the others are forgotten", func() bool {
+		require.NoError(t, say(t, s, clientGreeting).Close())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.open) < 50
+	})
+	eventually(t, "one is left", func() bool { return count() == 1 })
+	for who := range s.connected() {
+		assert.Contains(t, who, "criproxy.test, uid ")
+	}
+	require.NoError(t, stays.Close())
+	eventually(t, "none is left", func() bool { return count() == 0 })
+	end()
+	require.NoError(t, <-ended)
+}

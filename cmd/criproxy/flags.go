@@ -32,6 +32,7 @@ type flags struct {
 	ids        string
 	stateDir   string
 	listBudget time.Duration
+	goneAfter  time.Duration
 	hooks      string
 	apiserver  string
 	koord      koordFlags
@@ -65,7 +66,8 @@ func newFlags() (*flag.FlagSet, *flags) {
 	fs.IntVar(&f.streamPort, "streamPort", 0, "as -streamUrl, with the address of this node and `PORT` (default 11250)")
 	fs.IntVar(&f.maxMessage, "max-message-bytes", 0, "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)")
 	fs.StringVar(&f.ids, "ids", "", "how ids look to clients: `MODE` prefix, NAME__ID, or native, as the runtimes made them (default prefix)")
-	fs.DurationVar(&f.listBudget, "list-budget", 0, "`TIME` a runtime may take for a list before it counts as down (default 2s)")
+	fs.DurationVar(&f.listBudget, "list-budget", 0, "`TIME` a runtime may take for a list before memory answers in its place (default 2s)")
+	fs.DurationVar(&f.goneAfter, "gone-after", 0, "`TIME` a runtime may answer nothing at all before it counts as gone (default 10s)")
 	fs.IntVar(&f.recorder, "flight-recorder", 0, "memory, in `BYTES`, in which the latest calls are recorded; -1 records nothing (default 8388608)")
 	fs.StringVar(&f.capture, "capture", "", "write all calls to `FILE`.jsonl, .pcapng (for Wireshark) or .binlog, without secrets")
 	fs.Int64Var(&f.captureBytes, "capture-max-bytes", 0, "begin a new file of -capture after `BYTES`; -1 never does (default 67108864)")
@@ -149,6 +151,9 @@ func (f *flags) apply(c *Config) error {
 	}
 	if f.given["list-budget"] {
 		c.ListBudget = f.listBudget
+	}
+	if f.given["gone-after"] {
+		c.GoneAfter = f.goneAfter
 	}
 	if f.given["state-dir"] {
 		c.StateDir = f.stateDir

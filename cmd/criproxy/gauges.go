@@ -1,11 +1,10 @@
 package main
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/criproxy/criproxy/hook"
+	"github.com/criproxy/criproxy/known"
 )
 
 // gauges are the metrics that are looked up when somebody asks for them.
@@ -20,8 +19,10 @@ var described = []struct {
 	labels     []string
 }{
 	{"criproxy_ready", "1 if the primary is up, so that calls are answered.", nil},
-	{"criproxy_backend_up", "1 if a backend is up.", []string{"backend"}},
+	{"criproxy_backend_up", "1 if a backend is up or slow, 0 if it is gone.", []string{"backend"}},
+	{"criproxy_backend_slow", "1 if a backend is slow: memory answers what it does not answer in time.", []string{"backend"}},
 	{"criproxy_backend_last_known_age_seconds", "How old what lists show of a backend is: 0 while it is up.", []string{"backend"}},
+	{"criproxy_backend_remembered_answers_total", "Answers from memory in place of a backend that is slow or gone.", []string{"backend", "method"}},
 	{"criproxy_listener_up", "1 if clients can connect to a socket; 0 if its file is gone and cannot be made anew.", []string{"listener"}},
 	{"criproxy_listener_lost_total", "How often a socket's file was gone, and had to be made anew.", []string{"listener"}},
 	{"criproxy_refused_calls_total", "Calls that the access list of a listener refused.", []string{"listener"}},
@@ -69,15 +70,15 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge("criproxy_ready", one(g.proxy.ready()))
 	for _, b := range g.proxy.backends() {
-		state, since, _ := b.state()
-		gauge("criproxy_backend_up", one(state == "up"), b.String())
+		state, _, _ := b.state()
+		gauge("criproxy_backend_up", one(isThere(state)), b.String())
+		gauge("criproxy_backend_slow", one(state == known.Slow.String()), b.String())
 		if b.known != nil {
-			age := 0.0
-			if state == "down" {
-				age = time.Since(since).Seconds()
-			}
-			gauge("criproxy_backend_last_known_age_seconds", age, b.String())
+			gauge("criproxy_backend_last_known_age_seconds", b.known.Age().Seconds(), b.String())
 		}
+		b.remembered.each(func(method string, n uint64) {
+			counter("criproxy_backend_remembered_answers_total", float64(n), b.String(), method)
+		})
 	}
 	for _, s := range *g.proxy.shown.Load() {
 		lost, err := s.fileState()

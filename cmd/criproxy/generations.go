@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"path"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,10 +14,17 @@ import (
 // generations count calls, so that what they use can be taken away when the last
 // one that may use it has ended: a call belongs to the generation in which it
 // began, and the table that it works by is that of its generation, or a newer one.
+// Streams that never end by themselves are of no generation: they follow the table,
+// and end when the process stops.
 type generations struct {
-	mu       sync.Mutex
-	now      *generation
-	stopping error // of streams that never end by themselves, from when the process stops
+	endless func(method string) bool
+
+	mu    sync.Mutex // guards what follows
+	now   *generation
+	calls map[*callUnderWay]struct{}
+
+	stopping context.Context // ends, with a cause, when endless streams are to end
+	stop     context.CancelCauseFunc
 }
 
 type generation struct {
@@ -25,45 +32,33 @@ type generation struct {
 	waiting bool          // for the generation before to end
 	after   *generation   // nil for the current one
 	ended   chan struct{} // closed when all calls of this generation and those before have ended
-
-	// events ends, with a cause, when endless streams are to end.
-	events    context.Context
-	endEvents context.CancelCauseFunc
 }
 
-func newGenerations() *generations { return &generations{now: newGeneration(false)} }
+func newGenerations() *generations {
+	gs := &generations{now: newGeneration(false), endless: func(string) bool { return false }, calls: map[*callUnderWay]struct{}{}}
+	gs.stopping, gs.stop = context.WithCancelCause(context.Background())
+	return gs
+}
 
 func newGeneration(waiting bool) *generation {
-	g := &generation{calls: 1, waiting: waiting, ended: make(chan struct{})}
-	g.events, g.endEvents = context.WithCancelCause(context.Background())
-	return g
+	return &generation{calls: 1, waiting: waiting, ended: make(chan struct{})}
 }
 
 // next begins a generation. The channel is closed when all calls that began earlier
-// have ended. Streams that never end by themselves are ended, with Unavailable and
-// why.
-func (gs *generations) next(why string) <-chan struct{} {
+// have ended.
+func (gs *generations) next() <-chan struct{} {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	return gs.nextLocked(status.Error(codes.Unavailable, why))
-}
-
-// stop is next, after which no stream begins that never ends by itself.
-func (gs *generations) stop(why string) {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	gs.stopping = status.Error(codes.Unavailable, why)
-	gs.nextLocked(gs.stopping)
-}
-
-func (gs *generations) nextLocked(why error) <-chan struct{} {
 	old := gs.now
 	gs.now = newGeneration(true)
 	old.after = gs.now
-	old.endEvents(why)
 	old.leave()
 	return old.ended
 }
+
+// endStreams ends streams that never end by themselves, with Unavailable and why, and
+// lets none begin any more.
+func (gs *generations) endStreams(why string) { gs.stop(status.Error(codes.Unavailable, why)) }
 
 // leave takes a call away. The lock is held.
 func (g *generation) leave() {
@@ -75,41 +70,43 @@ func (g *generation) leave() {
 }
 
 // begin counts a call, until the function that it returns is called.
-func (gs *generations) begin() (*generation, func()) {
+func (gs *generations) begin() func() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	g := gs.now
 	g.calls++
-	return g, func() {
+	return func() {
 		gs.mu.Lock()
 		defer gs.mu.Unlock()
 		g.leave()
 	}
 }
 
-// endless are methods whose streams last as long as client and server.
-func endless(method string) bool {
-	return path.Base(method) == "GetContainerEvents" || method == healthgrpc.Health_Watch_FullMethodName
+// note keeps a call in the list of those under way, until the function that it returns is
+// called.
+func (gs *generations) note(call *callUnderWay) func() {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	gs.calls[call] = struct{}{}
+	return func() {
+		gs.mu.Lock()
+		defer gs.mu.Unlock()
+		delete(gs.calls, call)
+	}
 }
 
 // intercept counts each call.
 func (gs *generations) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	g, end := gs.begin()
-	defer end()
-	if !endless(info.FullMethod) {
+	defer gs.note(&callUnderWay{info.FullMethod, peerOf(ss.Context()), time.Now()})()
+	if !gs.endless(info.FullMethod) && info.FullMethod != healthgrpc.Health_Watch_FullMethodName {
+		defer gs.begin()()
 		return handler(srv, ss)
-	}
-	gs.mu.Lock()
-	stopping := gs.stopping
-	gs.mu.Unlock()
-	if stopping != nil {
-		return stopping
 	}
 	ctx, cancel := context.WithCancelCause(ss.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(g.events, func() { cancel(context.Cause(g.events)) })()
+	defer context.AfterFunc(gs.stopping, func() { cancel(context.Cause(gs.stopping)) })()
 	err := handler(srv, &streamWithContext{ss, ctx})
-	if cause := context.Cause(g.events); cause != nil && ss.Context().Err() == nil && err != nil {
+	if cause := context.Cause(gs.stopping); cause != nil && ss.Context().Err() == nil && err != nil {
 		return cause
 	}
 	return err

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"maps"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -15,11 +17,12 @@ const greetTime = 250 * time.Millisecond
 // call may fail, however busy the machine is.
 const handoverGreet = 2 * time.Second
 
-// acceptedConn is a connection until gRPC's handshakes with it have ended.
+// acceptedConn is a connection that a client has made.
 type acceptedConn struct {
 	net.Conn
 	socket *socket
-	begun  bool // gRPC has begun with it; socket.mu guards it
+	who    *peerInfo // nil before gRPC begins with it; socket.mu guards it, and what follows
+	begun  bool      // gRPC has begun with it
 }
 
 // begin is called when gRPC begins with the connection.
@@ -27,6 +30,13 @@ func (a *acceptedConn) begin() {
 	a.socket.mu.Lock()
 	defer a.socket.mu.Unlock()
 	a.beginLocked()
+}
+
+// is names the process that made the connection.
+func (a *acceptedConn) is(who *peerInfo) {
+	a.socket.mu.Lock()
+	defer a.socket.mu.Unlock()
+	a.who = who
 }
 
 func (a *acceptedConn) beginLocked() {
@@ -58,6 +68,44 @@ func (a *acceptedConn) SetDeadline(t time.Time) error {
 func (a *acceptedConn) Close() error {
 	a.leave()
 	return a.Conn.Close()
+}
+
+// isOpen asks the connection itself: when the handshakes have ended gRPC closes it without a word,
+// since it reads from a net.UnixConn with less memory than from one of our own type.
+func (a *acceptedConn) isOpen() bool {
+	c, ok := a.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	return err == nil && raw.Control(func(uintptr) {}) == nil
+}
+
+// opensLocked takes note of a connection. Those that are closed are forgotten when there are many.
+func (s *socket) opensLocked(a *acceptedConn) {
+	s.open[a] = struct{}{}
+	if len(s.open) > s.many {
+		maps.DeleteFunc(s.open, func(a *acceptedConn, _ struct{}) bool { return !a.isOpen() })
+		s.many = 2*len(s.open) + 16
+	}
+}
+
+// connected counts the connections of each client: its name → how many.
+func (s *socket) connected() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]int{}
+	for a := range s.open {
+		if !a.isOpen() {
+			continue
+		}
+		who := "somebody who has said nothing yet"
+		if a.who != nil {
+			who = a.who.program()
+		}
+		all[who]++
+	}
+	return all
 }
 
 // pause stops accepting connections, which wait in the kernel for whoever else has

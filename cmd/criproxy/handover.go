@@ -39,13 +39,7 @@ func (p *proxy) handOver(ctx context.Context) error {
 	if err := p.changeable(); err != nil {
 		return err
 	}
-	for _, b := range p.backends() {
-		if b.known != nil {
-			if err := b.known.Save(); err != nil { // for the new process
-				return err
-			}
-		}
-	}
+	p.memories.save() // for a program of an earlier version, which reads the files
 	path, err := program()
 	if err != nil {
 		return err
@@ -53,11 +47,7 @@ func (p *proxy) handOver(ctx context.Context) error {
 	if err := p.startSuccessor(ctx, path); err != nil {
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
 	}
-	for _, b := range p.backends() {
-		if b.known != nil {
-			b.known.Release()
-		}
-	}
+	p.memories.release()
 	for _, s := range p.listening() { // the files are the new process's now
 		if l, ok := rawListener(s.listener).(*net.UnixListener); ok {
 			l.SetUnlinkOnClose(false)
@@ -111,15 +101,23 @@ func (p *proxy) startSuccessor(ctx context.Context, path string) error {
 		paths, cmd.ExtraFiles = append(paths, s.path), append(cmd.ExtraFiles, f)
 	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, writer)
+	theirs, giveMemories, err := p.memoriesFor()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close() // the new process has its own
+	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
 	list, err := json.Marshal(paths)
 	if err != nil {
 		return err
 	}
-	cmd.Env = append(os.Environ(), socketsVariable+"="+string(list), fmt.Sprintf("%s=%d", readyVariable, 3+len(paths)))
+	cmd.Env = append(os.Environ(), socketsVariable+"="+string(list), fmt.Sprintf("%s=%d", readyVariable, 3+len(paths)), fmt.Sprintf("%s=%d", memoriesVariable, 4+len(paths)))
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
+	_ = theirs.Close()
+	defer giveMemories()()
 	_ = writer.Close() // ours; the end of the new process is the end of the pipe
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()

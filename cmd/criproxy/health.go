@@ -12,13 +12,20 @@ import (
 	"google.golang.org/grpc/codes"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/known"
 )
 
 // ready reports whether calls are answered: we serve, can be connected to, and the primary
 // is up. The other backends are not asked: without them the node does what it can.
 func (p *proxy) ready() bool {
 	state, _, _ := p.backends()[0].state()
-	return state == "up" && !p.draining.Load() && p.unreachable() == nil
+	return isThere(state) && !p.draining.Load() && p.unreachable() == nil
+}
+
+// isThere reports whether a backend in this state takes calls.
+func isThere(state string) bool {
+	return state == known.Up.String() || state == known.Slow.String()
 }
 
 // serveMonitoring adds what monitoring asks for: metrics, and whether we are well.
@@ -76,7 +83,7 @@ func (h *healthService) states() map[string]*healthgrpc.HealthCheckResponse {
 	all := map[string]*healthgrpc.HealthCheckResponse{"": of(h.proxy.ready())}
 	for _, b := range h.proxy.backends() {
 		state, _, _ := b.state()
-		all[b.String()] = of(state == "up")
+		all[b.String()] = of(isThere(state))
 	}
 	return all
 }

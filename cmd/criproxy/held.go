@@ -113,9 +113,8 @@ func (s *heldStream) decompress(how string, bufs mem.BufferSlice) (mem.BufferSli
 func (s *heldStream) SendMsg(m any) error {
 	if f, ok := m.(*codec.Frame); ok {
 		n := int64(f.Len())
-		if s.sent += n; !s.hold.covers(s.sent) {
-			s.hold.note(n)
-		}
+		s.sent += n
+		s.hold.sends(n)
 		if n >= smallMessage {
 			f.OnFree(s.hold.share())
 		}

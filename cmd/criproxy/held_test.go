@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -26,18 +27,25 @@ type holder struct {
 const large = 1 << 20 // bytes of a message
 
 func newHolder() holder {
-	return holder{&memory{total: 4 * large, maxMessage: large, free: semaphore.NewWeighted(4 * large)}, &peerInfo{}}
+	return holder{&memory{total: 4 * large, maxMessage: large, free: semaphore.NewWeighted(4 * large), side: semaphore.NewWeighted(2 * large)}, &peerInfo{}}
 }
 
 func (m holder) call() *hold {
 	return &hold{memory: m.memory, peer: m.who, method: "/a.B/C", shares: 1}
 }
 
+// lists has the method of the calls list, and its replies be expected to take n bytes.
+func (m holder) lists(n int64) {
+	var size atomic.Int64
+	size.Store(n)
+	m.sizes = map[string]*atomic.Int64{m.call().method: &size}
+}
+
 // isFree asserts that all was given back, and nothing twice.
 func (m holder) isFree(t *testing.T) {
 	t.Helper()
 	assert.Zero(t, m.taken.Load())
-	for all, n := range map[*semaphore.Weighted]int64{m.free: m.total, m.who.share(m.memory): m.total / 2} {
+	for all, n := range map[*semaphore.Weighted]int64{m.free: m.total, m.who.shares(m.memory)[0]: m.total / 2} {
 		require.True(t, all.TryAcquire(n))
 		all.Release(n)
 	}
@@ -71,6 +79,7 @@ func (s streamOf) Context() context.Context { return s.ctx }
 func TestWhoReadsOnWhenTheCallHasEndedChangesNothing(t *testing.T) {
 	m := newHolder()
 	m.who.socket = &socket{}
+	m.who.socket.main.Store(true)
 	m.who.socket.maxCalls.Store(1)
 	var left grpc.ServerStream // as to that goroutine
 	ctx := grpc.NewContextWithServerTransportStream(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: m.who}), largeRequests{})
@@ -95,8 +104,8 @@ func TestNothingIsTakenOnceACallHasEnded(t *testing.T) {
 	h.done()
 	assertCode(t, codes.Canceled, h.take(t.Context(), large))
 	assertCode(t, codes.Canceled, h.keeps(large))
-	h.note(large)
-	h.note(4 * large) // which would be owed
+	h.sends(large)
+	h.sends(4 * large) // which would be owed
 	h.share()()
 	m.isFree(t)
 }
@@ -127,4 +136,24 @@ func TestWhoWaitsForMemoryUntilTheCallHasEndedGetsNone(t *testing.T) {
 		assertCode(t, codes.Canceled, <-waited)
 		m.isFree(t)
 	})
+}
+
+// Who may connect to other sockets than the main one has half, and who connects to one of them
+// a quarter, however many connections that are.
+func TestOtherSocketsLeaveMemoryForTheMainOne(t *testing.T) {
+	m := newHolder()
+	side := func(s *socket) *hold { return &hold{memory: m.memory, peer: &peerInfo{socket: s}, shares: 1} }
+	one, two := &socket{}, &socket{}
+	first := side(one)
+	require.NoError(t, first.take(t.Context(), large))
+	assert.False(t, side(one).peer.shares(m.memory).try(large), "another connection to the same socket")
+	second := side(two)
+	require.NoError(t, second.take(t.Context(), large))
+	assert.False(t, side(&socket{}).peer.shares(m.memory).try(large), "a third socket")
+	main := m.call()
+	require.NoError(t, main.take(t.Context(), 2*large))
+	for _, h := range []*hold{first, second, main} {
+		h.done()
+	}
+	m.isFree(t)
 }

@@ -17,6 +17,9 @@ import (
 const (
 	socketsVariable = "CRIPROXY_SOCKETS"
 	readyVariable   = "CRIPROXY_READY_FD"
+	// memoriesVariable is the descriptor of a socket from which the process reads, when it
+	// has written a byte to it, what the other one remembers of the backends.
+	memoriesVariable = "CRIPROXY_MEMORIES_FD"
 )
 
 // inheritance are sockets that were open before this process was: given by systemd,
@@ -24,6 +27,7 @@ const (
 type inheritance struct {
 	listeners map[string]net.Listener // :: path
 	ready     *os.File                // of who hands over; nil if nobody does
+	memories  *os.File                // of a process that hands over what it remembers; nil if none does
 }
 
 // inherit takes what this process was started with. It can be called once.
@@ -53,6 +57,13 @@ func inherit() (*inheritance, error) {
 		return nil, fmt.Errorf("%s: %w", readyVariable, err)
 	}
 	in.ready = os.NewFile(uintptr(fd), "ready")
+	if text, ok := os.LookupEnv(memoriesVariable); ok { // earlier versions wrote files only
+		if fd, err = strconv.Atoi(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", memoriesVariable, err)
+		}
+		in.memories = os.NewFile(uintptr(fd), "memories")
+		os.Unsetenv(memoriesVariable)
+	}
 	os.Unsetenv(socketsVariable)
 	os.Unsetenv(readyVariable)
 	return in, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -38,20 +39,29 @@ type ListenerConfig struct {
 	Access []AccessRule `yaml:"access"`
 
 	// MaxCalls is how many calls may be under way at once, streams of events among them.
-	// One more is ResourceExhausted. Optional: 4096.
+	// One more is ResourceExhausted. Optional: 4096 at the main socket, 1024 at another one.
 	MaxCalls int `yaml:"maxCalls"`
+
+	main bool // it is the socket of listen
 }
 
-// defaultMaxCalls is how many calls a socket takes at once, and a backend gets.
-const defaultMaxCalls = 4096
+const (
+	// defaultMaxCalls is how many calls the main socket takes at once, and a backend gets.
+	defaultMaxCalls = 4096
+
+	// defaultSideCalls is how many another socket takes: half of what a backend has for
+	// these sockets together, so that one alone leaves room for the next.
+	defaultSideCalls = defaultMaxCalls / 4
+)
 
 // AccessRule allows calls.
 type AccessRule struct {
 	// Methods are patterns such as "List*", for methods of CRI, or with the whole name
-	// "/runtime.v1.ImageService/*". "read-only" stands for all that only looks,
-	// but not verbosely: that shows the environment of containers, with secrets in it. A
-	// status that is named besides may be verbose: [read-only, ContainerStatus].
-	// Optional: all methods, and those of other services.
+	// "/runtime.v1.ImageService/*". "read-only" stands for all that only looks. Who may do
+	// nothing else is not shown what the profile calls secret: verbose information, which has
+	// environments of containers, and the annotation with the last applied configuration, in
+	// lists, statuses and events. A method that is named, without a star, shows all:
+	// [read-only, ContainerStatus]. Optional: all methods, and those of other services.
 	Methods []string `yaml:"methods" json:"methods,omitempty"`
 
 	// UIDs and GIDs are who may: a process with one of the user ids, or in one of the
@@ -70,9 +80,12 @@ func (c *Config) allSockets() []ListenerConfig {
 		if l.Path == c.Listen {
 			all[0] = l
 		} else {
+			l.MaxCalls = cmp.Or(l.MaxCalls, defaultSideCalls)
 			all = append(all, l)
 		}
 	}
+	all[0].main = true
+	all[0].MaxCalls = cmp.Or(all[0].MaxCalls, defaultMaxCalls)
 	return all
 }
 

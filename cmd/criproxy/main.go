@@ -49,19 +49,32 @@ func commands() []command {
 	}
 }
 
-// exitBound is how long a process takes to end that was told to, or has nothing more to
-// do. Calls under way have drainTime of it. What is left may be blocked for good, as who
-// prints is by who does not read. It is below TimeoutStopSec of the unit.
-const exitBound = 2 * drainTime
+// killBound is how long any command takes to end that was told to. It is longer than
+// exitBound, after which serve says what it waits for, and the log is read.
+const killBound = exitBound + 2*lastRead
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, func() { time.AfterFunc(exitBound, func() { os.Exit(1) }) })
 	errOut := os.Stderr // which serve replaces for its log
+	context.AfterFunc(ctx, func() { time.AfterFunc(killBound, func() { kill(errOut) }) })
 	err := run(ctx, os.Args[1:], os.Stdout, errOut)
 	stop()
 	klog.Flush()
 	os.Exit(exitCode(err, errOut))
+}
+
+// kill ends the process, with a word if anybody reads it.
+func kill(errOut io.Writer) {
+	said := make(chan struct{})
+	go func() {
+		printError(errOut, fmt.Errorf("not ended %s after it was told to; ending now", killBound))
+		close(said)
+	}()
+	select {
+	case <-said:
+	case <-time.After(lastRead):
+	}
+	os.Exit(1)
 }
 
 // run is main without the process: what tests call.

@@ -1,11 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/known"
 )
 
 // memory is what the messages of all calls together may take. A call takes its part
@@ -26,6 +27,8 @@ type memory struct {
 	total      int64
 	maxMessage int
 	free       *semaphore.Weighted
+	side       *semaphore.Weighted // of it, for all sockets but the main one
+	replyWait  atomic.Int64        // how long a call waits when a runtime has begun to answer; see configure
 	taken      atomic.Int64
 	refused    atomic.Int64             // calls for which there was no room
 	sizes      map[string]*atomic.Int64 // :: method that lists → about how long its replies are
@@ -47,6 +50,8 @@ const (
 	smallMessage = 64 << 10
 	// memoryWait is how long a call waits for others to give memory back.
 	memoryWait = 5 * time.Second
+	// lullTime is how long a call keeps memory for a reply of which nothing comes.
+	lullTime = 250 * time.Millisecond
 )
 
 // memoryFor returns the memory for messages below a limit for the whole process, as
@@ -59,15 +64,16 @@ func memoryFor(limit int64, recorder, maxMessage int) int64 {
 }
 
 // newMemory returns the memory for messages. The methods that list are those of schema
-// whose replies repeat messages: how long a reply will be nobody knows before. A list is
-// taken to be as long as the longest were lately, the first one to be as long as any may
-// be. All else is counted when it is there: the output of commands, which may be long, is
-// as a rule short, and calls that take their time must not keep memory for nothing.
-func newMemory(cfg *Config, schema *codec.Schema) *memory {
+// whose replies repeat messages: how long a reply will be nobody knows before it comes. A
+// list is taken to be as long as the longest were lately, the first one, when it comes, as
+// long as any may be. All else is counted when it is there: the output of commands, which
+// may be long, is as a rule short.
+func newMemory(cfg *Config, profile *director.Profile, schema *codec.Schema) *memory {
 	n := memoryFor(debug.SetMemoryLimit(-1), cfg.FlightRecorder, cfg.MaxMessageBytes)
-	m := &memory{total: n, maxMessage: cfg.MaxMessageBytes, free: semaphore.NewWeighted(n), sizes: map[string]*atomic.Int64{}}
+	m := &memory{total: n, maxMessage: cfg.MaxMessageBytes, free: semaphore.NewWeighted(n), side: semaphore.NewWeighted(n / 2), sizes: map[string]*atomic.Int64{}}
+	m.configure(cfg)
 	for _, method := range schema.Methods() {
-		if endless(method.Name) {
+		if profile.Endless(method.Name) {
 			continue
 		}
 		fields := method.Output.Fields()
@@ -82,6 +88,13 @@ func newMemory(cfg *Config, schema *codec.Schema) *memory {
 }
 
 const unknownSize = -1
+
+// configure takes over what a reload may change. A call that waits when a runtime has begun to
+// answer does so in the time that a list may take: no runtime is to be taken for slow because
+// of us.
+func (m *memory) configure(cfg *Config) {
+	m.replyWait.Store(int64(min(memoryWait, cmp.Or(cfg.ListBudget, known.DefaultBudget)/2)))
+}
 
 // register adds the metrics of the limits, and that of panics.
 func (m *memory) register(r *prometheus.Registry) {
@@ -101,205 +114,27 @@ func (m *memory) register(r *prometheus.Registry) {
 	)
 }
 
-// expect returns how long the reply to a method may be.
-func (m *memory) expect(method string) int64 {
+// expect returns how long the replies to a call of method are, 0 if that is not much. Where
+// nobody knows that yet it is the other value, which is how long they may be.
+func (m *memory) expect(method string) (n, most int64) {
 	size := m.sizes[method]
 	if size == nil {
-		return 0
+		return 0, 0
 	}
-	if n := size.Load(); n != unknownSize {
-		return n
+	n = size.Load()
+	switch {
+	case n == unknownSize:
+		return 0, int64(m.maxMessage)
+	case n < smallMessage:
+		return 0, 0
 	}
-	return int64(m.maxMessage)
+	return n, n
 }
 
 // learn notes how long a reply was.
 func (m *memory) learn(method string, n int64) {
 	if size := m.sizes[method]; size != nil {
 		size.Store(min(max(n, size.Load()*7/8), m.total/leastMessages))
-	}
-}
-
-// hold is what one call has taken. It is given back once, when nobody shares it any more.
-// grpc-proxy's goroutines outlive the call: what they take after that is given back at once.
-type hold struct {
-	memory *memory
-	peer   *peerInfo // who has it on their account
-	method string
-
-	mu       sync.Mutex
-	n        int64
-	owed     int64 // what has come without room for it
-	promised int64 // of n, for replies: what was expected, and more as lists came
-	came     int64 // of lists that runtimes stream
-	shares   int   // who may need it: the call, and frames that are not on the wire yet
-	over     bool  // all was given back, and n and owed stay zero
-}
-
-type holdKey struct{}
-
-// holdOf returns what the call has taken, nil for calls that are our own.
-func holdOf(ctx context.Context) *hold {
-	h, _ := ctx.Value(holdKey{}).(*hold)
-	return h
-}
-
-// take takes n bytes more, and waits for them if need be.
-func (h *hold) take(ctx context.Context, n int64) error {
-	if n < smallMessage {
-		return nil
-	}
-	if err := h.wait(ctx, n); err != nil {
-		if ctx.Err() != nil {
-			return status.FromContextError(ctx.Err()).Err()
-		}
-		return h.refuse(fmt.Sprintf("no memory for a message of %d bytes came free within %s", n, memoryWait))
-	}
-	h.memory.taken.Add(n)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over {
-		h.release(n)
-		return h.ended()
-	}
-	h.n += n
-	return nil
-}
-
-// ended is the error of who asks for memory when the call is over.
-func (h *hold) ended() error {
-	return status.Errorf(codes.Canceled, "criproxy: %s: the call has ended", h.method)
-}
-
-// refuse is the error of a call for which there is no room.
-func (h *hold) refuse(why string) error {
-	h.memory.refused.Add(1)
-	return status.Errorf(codes.ResourceExhausted, "criproxy: %s: %s: the messages of all calls under way take %d of %d; read the replies, make fewer calls at once, or raise GOMEMLIMIT",
-		h.method, why, h.memory.taken.Load(), h.memory.total)
-}
-
-// note takes n bytes that are here already. If there is no room for them they are owed.
-func (h *hold) note(n int64) {
-	if n < smallMessage {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over {
-		return // nobody gets it
-	}
-	if !h.try(n) {
-		h.peer.debt.add(n)
-		h.owed += n
-		return
-	}
-	h.memory.taken.Add(n)
-	h.n += n
-}
-
-// keeps takes what more of a list has come, n bytes, than was expected. The whole list is
-// kept until its end has come. It does not wait: the time of a list is the runtime's.
-func (h *hold) keeps(n int64) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over {
-		return h.ended()
-	}
-	h.came += n
-	more := h.came - h.promised
-	if more <= 0 {
-		return nil
-	}
-	more = max(more, smallMessage)
-	if !h.try(more) {
-		return h.refuse(fmt.Sprintf("no memory for a list of more than %d bytes, which a runtime streams", h.came))
-	}
-	h.memory.taken.Add(more)
-	h.n += more
-	h.promised += more
-	return nil
-}
-
-// covers reports whether n bytes of replies have been taken already.
-func (h *hold) covers(n int64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return n <= h.promised
-}
-
-// try takes n bytes of the client's share, and of the memory, if they are free.
-func (h *hold) try(n int64) bool {
-	share := h.peer.share(h.memory)
-	if !share.TryAcquire(n) {
-		return false
-	}
-	if !h.memory.free.TryAcquire(n) {
-		share.Release(n)
-		return false
-	}
-	return true
-}
-
-// wait waits for n bytes of the client's share, and of the memory.
-func (h *hold) wait(ctx context.Context, n int64) error {
-	if h.try(n) {
-		return nil
-	}
-	share := h.peer.share(h.memory)
-	ctx, cancel := context.WithTimeout(ctx, memoryWait)
-	defer cancel()
-	if err := share.Acquire(ctx, n); err != nil {
-		return err
-	}
-	if err := h.memory.free.Acquire(ctx, n); err != nil {
-		share.Release(n)
-		return err
-	}
-	return nil
-}
-
-// give gives n bytes back before the call ends.
-func (h *hold) give(n int64) {
-	if n < smallMessage {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over {
-		return // with all the rest
-	}
-	h.n -= n
-	h.release(n)
-}
-
-func (h *hold) release(n int64) {
-	h.memory.taken.Add(-n)
-	h.peer.share(h.memory).Release(n)
-	h.memory.free.Release(n)
-}
-
-// share keeps what was taken until the function that it returns has been called.
-func (h *hold) share() func() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.shares++
-	return h.done
-}
-
-func (h *hold) done() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.shares--; h.shares > 0 {
-		return
-	}
-	h.over = true
-	if h.n > 0 {
-		h.release(h.n)
-		h.n = 0
-	}
-	if h.owed > 0 {
-		h.peer.debt.pay(h.owed)
-		h.owed = 0
 	}
 }
 
@@ -327,11 +162,9 @@ func (m *memory) limit(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 	}
 	h := &hold{memory: m, peer: who, method: info.FullMethod, shares: 1}
 	defer h.done()
-	expected := m.expect(info.FullMethod)
-	if err := h.take(ss.Context(), expected); err != nil {
+	if err := h.begin(ss.Context()); err != nil {
 		return err
 	}
-	h.promised = expected
 	s := &heldStream{ServerStream: ss, ctx: context.WithValue(ss.Context(), holdKey{}, h), hold: h}
 	err := handler(srv, s)
 	if err == nil {

@@ -100,7 +100,7 @@ type series struct {
 	replies  prometheus.Counter
 }
 
-func (m *metrics) find(key seriesKey) *series {
+func (m *metrics) find(key seriesKey, endless bool) *series {
 	if s, ok := m.series.Load(key); ok {
 		return s.(*series)
 	}
@@ -115,7 +115,7 @@ func (m *metrics) find(key seriesKey) *series {
 		requests: of.requests.With(labels),
 		replies:  of.replies.With(labels),
 	}
-	if !endless(key.method) {
+	if !endless {
 		s.took = of.took.With(labels)
 	}
 	found, _ := m.series.LoadOrStore(key, s)
@@ -145,7 +145,7 @@ func (m *metrics) Begin(ctx context.Context, info director.LegInfo) (context.Con
 	if !info.Client {
 		key.backend = director.Backend{Name: info.Backend}.String()
 	}
-	s := m.find(key)
+	s := m.find(key, info.Endless)
 	s.inFlight.Inc()
 	return ctx, &countedLeg{series: s, began: time.Now()}
 }

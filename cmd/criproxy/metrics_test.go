@@ -129,7 +129,7 @@ func TestMonitoringOverTCPIsOnlyThereIfAskedForAndShowsNoCalls(t *testing.T) {
 	eventually(t, "TCP is handed over as well", func() bool { code, _ = get("/healthz"); return code == 200 })
 	p.runtimes[0].kill()
 	eventually(t, "it is not ready", func() bool { code, text = get("/readyz"); return code == 503 })
-	assert.Contains(t, text, "primary: down: ")
+	assert.Contains(t, text, "primary: gone: ")
 	p.end()
 }
 

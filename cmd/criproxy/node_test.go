@@ -27,6 +27,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/known"
 )
 
 // patience bounds what a test waits for. It is long: the machine may be busy.
@@ -81,7 +82,7 @@ func newNode(t testing.TB, change func(*Config), machines ...machineConfig) *nod
 	if machines == nil {
 		machines = []machineConfig{{}, {backend: BackendConfig{Name: "beta.io"}}}
 	}
-	n := &node{TB: t, cfg: &Config{Listen: filepath.Join(dir, "front.sock"), StateDir: filepath.Join(dir, "state"), EventInterval: 100 * time.Millisecond, Hooks: filepath.Join(dir, "hooks.d")}}
+	n := &node{TB: t, cfg: &Config{Listen: filepath.Join(dir, "front.sock"), StateDir: filepath.Join(dir, "state"), EventInterval: 100 * time.Millisecond, GoneAfter: 3 * time.Second, Hooks: filepath.Join(dir, "hooks.d")}}
 	for i, m := range machines {
 		path := filepath.Join(dir, fmt.Sprintf("%d.sock", i))
 		one := newMachine(t, m.backend.Name, path, m.Config)
@@ -294,14 +295,19 @@ func (n *node) known() *node {
 // isDown waits until the proxy takes runtime i for down, isUp for up.
 func (n *node) isDown(i int) {
 	n.Helper()
-	eventually(n, fmt.Sprintf("runtime %d is down", i), func() bool { return !n.proxy.backends()[i].known.State().Up })
+	eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].known.State().Condition == known.Gone })
+}
+
+func (n *node) isSlow(i int) {
+	n.Helper()
+	eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].known.State().Condition == known.Slow })
 }
 
 func (n *node) isUp(i int) {
 	n.Helper()
 	eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
 		s := n.proxy.backends()[i].known.State()
-		return s.Up && s.Seen
+		return s.Condition == known.Up && s.Seen
 	})
 }
 

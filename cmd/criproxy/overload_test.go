@@ -90,7 +90,7 @@ func TestCallsOverTheLimitOfABackendAreRefusedThereAndNowhereElse(t *testing.T) 
 	assert.ErrorContains(t, err, "backend beta.io has 2 calls under way, which is its limit")
 	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: here.containers[0]})
 	assert.NoError(t, err)
-	assert.True(t, n.proxy.backends()[1].known.State().Up, "being busy is not being down")
+	assert.NotEqual(t, known.Gone, n.proxy.backends()[1].known.State().Condition, "being busy is not being down")
 	thaw()
 	require.NoError(t, <-one)
 	require.NoError(t, <-two)
@@ -251,7 +251,7 @@ func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	_, err = listContainers(nil).streamed(n)
 	assertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
-	assert.True(t, n.proxy.backends()[1].known.State().Up, "it is none of the runtime's doing")
+	assert.NotEqual(t, known.Gone, n.proxy.backends()[1].known.State().Condition, "it is none of the runtime's doing")
 	m.free.Release(m.total - left)
 	_, err = listContainers(nil).streamed(n)
 	require.NoError(t, err)
@@ -326,11 +326,14 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 		fmt.Sprintf("With 512 MiB that is %d MiB of messages", memoryFor(512*mib, capture.DefaultBytes, 16*mib)/mib),
 		fmt.Sprintf("follows `GOMEMLIMIT`, below; %d GiB without it", defaultMemory>>30),
 		fmt.Sprintf("waits for up to %s, then fails", memoryWait),
-		fmt.Sprintf("`maxCalls` of the listener, %d", defaultMaxCalls),
+		fmt.Sprintf("`maxCalls` of the listener: %d on the main one, %d on each other one", defaultMaxCalls, defaultSideCalls),
 		fmt.Sprintf("`maxCalls` of the backend, %d", defaultMaxCalls),
 		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
 		fmt.Sprintf("`-flight-recorder`, %d MiB", capture.DefaultBytes/mib),
 		fmt.Sprintf("what is remembered of a runtime | %d MiB", known.DefaultMaxBytes/mib),
+		fmt.Sprintf("If nothing comes for %s", lullTime),
+		fmt.Sprintf("within %s (half of `listBudget`, %s at most)", known.DefaultBudget/2, memoryWait),
+		fmt.Sprintf("but for %d MiB, which the runtime may send unasked", director.StreamWindow/mib),
 		fmt.Sprintf("Messages below %d KiB are not counted", smallMessage>>10),
 	} {
 		assert.Contains(t, strings.Join(strings.Fields(string(data)), " "), strings.Join(strings.Fields(text), " "))

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/drift"
@@ -26,26 +27,31 @@ import (
 
 // proxy is a director with its backends and its server.
 type proxy struct {
-	director *director.Director
-	server   *grpc.Server
-	admin    *admin
-	hooks    *hook.Plugins // nil if there are to be none
-	calls    *generations
-	record   *recording
-	drift    *drift.Watch
-	memory   *memory // for messages
-	errors   lastErrors
-	metrics  *metrics
-	spans    spans
-	began    *Config                  // with what it was built
-	draining atomic.Bool              // no new calls are taken
-	reloader atomic.Pointer[reloader] // nil if there is none
-	now      atomic.Pointer[setup]
+	director     *director.Director
+	server       *grpc.Server
+	admin        *admin
+	hooks        *hook.Plugins // nil if there are to be none
+	calls        *generations
+	record       *recording
+	drift        *drift.Watch
+	memory       *memory // for messages
+	memories     *memories
+	errors       lastErrors
+	metrics      *metrics
+	spans        spans
+	began        *Config                  // with what it was built
+	draining     atomic.Bool              // no new calls are taken
+	disconnected atomic.Bool              // no calls are left: only its own goroutines are
+	reloader     atomic.Pointer[reloader] // nil if there is none
+	now          atomic.Pointer[setup]
+	hider        atomic.Pointer[capture.Redactor] // of secrets, from who may only read
 
 	shown atomic.Pointer[[]*socket] // the sockets, for who only looks
 
 	handedOver chan struct{} // closed when another process serves
 	failed     chan error    // a socket could not be served; has room for one
+	failing    chan struct{} // closed when that ends the process
+	parts      parts         // what the end waits for
 	onServing  func()        // is called when clients can connect
 	stderr     io.Writer     // of who takes over; nil: nothing
 
@@ -64,8 +70,12 @@ type setup struct {
 }
 
 // newProxy builds all of it, and starts nothing.
-func newProxy(cfg *Config) (*proxy, error) {
-	p := &proxy{began: cfg, metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), onServing: func() {}}
+func newProxy(cfg *Config) (*proxy, error) { return newSuccessor(cfg, nil) }
+
+// newSuccessor is newProxy for a process that takes over from another, with what that
+// remembers: name of a backend → its encoded memory.
+func newSuccessor(cfg *Config, handed map[string][]byte) (*proxy, error) {
+	p := &proxy{began: cfg, memories: newMemories(handed), metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}), onServing: func() {}}
 	p.show()
 	contain.Notify(logPanic)
 	a, err := cfg.api()
@@ -75,12 +85,17 @@ func newProxy(cfg *Config) (*proxy, error) {
 	if p.record, err = newRecording(cfg, a); err != nil {
 		return nil, err
 	}
-	p.memory = newMemory(cfg, p.record.schema)
+	hider, err := newHider(cfg, a)
+	if err != nil {
+		return nil, err
+	}
+	p.hider.Store(hider)
+	p.memory = newMemory(cfg, a.Profile, p.record.schema)
 	p.memory.register(p.metrics.registry)
 	if p.drift, err = drift.New(cfg.drift(a.Config)); err != nil {
 		return nil, err
 	}
-	s, d, err := build(cfg, a, nil, p.tracer())
+	s, d, err := p.build(cfg, a, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +112,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 		p.close()
 		return nil, err
 	}
+	p.calls.endless = p.director.Endless
 	p.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(codec.Raw),
 		grpc.UnknownServiceHandler(p.director.Handler()),
@@ -104,7 +120,7 @@ func newProxy(cfg *Config) (*proxy, error) {
 		grpc.Creds(peerCredentials{insecure.NewCredentials()}),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.ChainUnaryInterceptor(containUnary, authorizeUnary),
-		grpc.ChainStreamInterceptor(containStream, authorizeStream, p.memory.limit, p.calls.intercept, discreetStream),
+		grpc.ChainStreamInterceptor(containStream, authorizeStream, p.memory.limit, p.calls.intercept, p.hideSecrets),
 		// Goroutines that have done a call have the stack for the next one.
 		grpc.NumStreamWorkers(streamWorkers),
 		// Static windows: the estimate that would be made otherwise costs a ping for
@@ -142,19 +158,21 @@ const streamWorkers = 32
 
 // build makes the backends of cfg, those of old where nothing about them has
 // changed, and what the director needs to know.
-func build(cfg *Config, a api, old *setup, tracer director.Tracer) (*setup, director.Config, error) {
+func (p *proxy) build(cfg *Config, a api, old *setup) (*setup, director.Config, error) {
 	s := &setup{cfg: cfg}
 	d := a.Config
 	d.MaxMessage = cfg.MaxMessageBytes
 	d.NativeNames = cfg.IDs == idsNative
 	d.NewTo = cfg.NewPodsTo
+	d.LookInterval = cfg.EventInterval
 	d.Withheld = logWithheld()
-	d.Tracer = tracer
+	d.Mended = logMended()
+	d.Tracer = p.tracer()
 	for i := range cfg.Backends {
 		b := old.reuse(cfg, i)
 		if b == nil {
 			var err error
-			if b, err = newBackend(cfg, i, d); err != nil {
+			if b, err = newBackend(cfg, i, d, p.memories); err != nil {
 				s.discard(old)
 				return nil, d, err
 			}
@@ -178,16 +196,6 @@ func (s *setup) reuse(cfg *Config, i int) *backend {
 		}
 	}
 	return nil
-}
-
-// kept reports whether b, one of s, is in cfg as it is.
-func (s *setup) kept(cfg *Config, b *backend) bool {
-	for i := range cfg.Backends {
-		if cfg.stackKey(i) == b.key {
-			return true
-		}
-	}
-	return false
 }
 
 // discard closes the backends of s, which were never run, but those that are old's
@@ -223,14 +231,11 @@ func (p *proxy) reload(cfg *Config) error {
 		return err
 	}
 	old := p.now.Load()
-	for _, b := range old.backends {
-		if b.known != nil && !old.kept(cfg, b) {
-			if err := b.known.Save(); err != nil { // for the one that takes its place
-				klog.ErrorS(err, "What is known of a backend could not be kept", "backend", b)
-			}
-		}
-	}
 	a, err := cfg.api()
+	if err != nil {
+		return err
+	}
+	hider, err := newHider(cfg, a)
 	if err != nil {
 		return err
 	}
@@ -238,7 +243,7 @@ func (p *proxy) reload(cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	s, d, err := build(cfg, a, old, p.tracer())
+	s, d, err := p.build(cfg, a, old)
 	if err == nil {
 		if err = p.director.Reload(d); err != nil {
 			s.discard(old)
@@ -251,13 +256,18 @@ func (p *proxy) reload(cfg *Config) error {
 		return err
 	}
 	// From here on nothing can fail.
+	if hider != nil { // or sockets that go have the old one as long as somebody is connected
+		p.hider.Store(hider) // before a socket has rules that need it
+	}
 	p.now.Store(s)
+	p.memory.configure(cfg)
 	p.metrics.know(d)
 	if err := p.drift.Update(cfg.drift(d)); err != nil { // the director has taken the same profile
 		klog.ErrorS(err, "What clients and backends send is still compared with the old profile")
 	}
 	p.replaceSockets(cfg, opened)
 	p.replaceBackends(old, s)
+	p.memories.keepOnly(cfg)
 	return nil
 }
 
@@ -268,7 +278,7 @@ func (p *proxy) replaceBackends(old, s *setup) {
 	for _, b := range old.backends {
 		if !slices.Contains(s.backends, b) {
 			if b.known != nil {
-				b.known.Release()
+				b.known.Retire()
 			}
 			gone = append(gone, b)
 		}
@@ -279,9 +289,8 @@ func (p *proxy) replaceBackends(old, s *setup) {
 	if slices.Equal(old.backends, s.backends) {
 		return
 	}
-	// A stream of events would go on without those of a new backend.
-	before := p.calls.next("criproxy: the runtimes have changed; open the stream again")
-	p.group.Go(func() {
+	before := p.calls.next()
+	p.goDo("keeping runtimes that are no longer in the configuration", func() {
 		select {
 		case <-before:
 		case <-time.After(retireTime):
@@ -322,7 +331,7 @@ func (p *proxy) start(b *backend) {
 	}
 	ctx, cancel := context.WithCancel(p.running)
 	b.stop = cancel
-	p.group.Go(func() { b.run(ctx) })
+	p.group.Go(func() { b.run(ctx, &p.parts) })
 }
 
 // logWithheld returns what logs, once for each backend, that credentials did not

@@ -70,7 +70,7 @@ func (r *reloader) reload() error {
 	}
 	state.Reloads++
 	state.Loaded, state.Failed, state.Error, state.NeedsRestart = time.Now(), time.Time{}, "", waits
-	for _, w := range cfg.warnings() {
+	for _, w := range append(cfg.warnings(), r.proxy.director.Assumptions()...) {
 		klog.Warning(w)
 	}
 	for _, w := range waits {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 
 func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nil)
+	n := newNode(t, func(c *Config) { c.GoneAfter = patience }) // it is frozen for a while
 	n.isUp(1)
 	p := n.run(1, "db", 1)
 	begin, thaw := n.under(1)
@@ -26,6 +27,55 @@ func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 	}
 	thaw()
 	assert.NoError(t, <-done)
+}
+
+func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(cfg *Config) { cfg.ListBudget = patience })
+	n.isUp(1)
+	ours, theirs := n.run(0, "ours", 1), n.run(1, "theirs", 1)
+	for name, list := range map[string]func() (int, error){
+		"in one message": func() (int, error) {
+			r, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
+			return len(r.GetContainers()), err
+		},
+		"as a stream": func() (int, error) {
+			cs, err := n.StreamContainers(n.ctx(), &runtimeapi.StreamContainersRequest{})
+			all, err := collect(cs, err, func(r *runtimeapi.StreamContainersResponse) []*runtimeapi.Container { return r.GetContainers() })
+			return len(all), err
+		},
+	} {
+		come, ice := make(chan struct{}, 100), make(chan struct{})
+		n.runtimes[1].when(on(func(context.Context, string, any) error {
+			come <- struct{}{}
+			<-ice
+			return nil
+		}, "ListContainers", "StreamContainers"))
+		type result struct {
+			n   int
+			err error
+		}
+		done := make(chan result, 1)
+		go func() {
+			n, err := list()
+			done <- result{n, err}
+		}()
+		eventually(t, "the list is under way", func() bool { return n.proxy.sockets[0].calls.Load() == 1 })
+		<-come
+		without := *n.cfg
+		without.Backends = without.Backends[:1]
+		require.NoError(t, n.proxy.reload(&without))
+		after, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
+		require.NoError(t, err)
+		assert.Len(t, after.GetContainers(), 1, "%s: that of the runtime that is left, %s", name, ours.containers[0])
+		close(ice)
+		r := <-done
+		assert.NoError(t, r.err, name)
+		assert.Equal(t, 2, r.n, "%s: with that of the runtime that is taken away, %s", name, theirs.containers[0])
+		n.runtimes[1].when(nil)
+		require.NoError(t, n.proxy.reload(n.cfg))
+		n.isUp(1)
+	}
 }
 
 // A reload that came while the process started, because the file had just been changed, ended it.

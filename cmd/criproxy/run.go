@@ -19,6 +19,10 @@ import (
 // connect meanwhile wait for who comes after us, and kubelet waits for 5s.
 const drainTime = 4 * time.Second
 
+// farewellTime is how long streams that do not end by themselves go on when all who connect
+// have been heard and gRPC tells clients that it stops.
+const farewellTime = 100 * time.Millisecond
+
 // run serves l, or if that is nil the sockets that the proxy has, until ctx ends or
 // another process has taken over, lets the calls under way finish for a while, and
 // returns when all it started has ended.
@@ -26,7 +30,7 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	stopSpans, err := p.spans.start(ctx, p.now.Load().cfg.collector())
 	var stopRecording func()
 	if err == nil {
-		defer stopSpans()
+		defer p.parts.do("sending spans", stopSpans)
 		stopRecording, err = p.record.start()
 	}
 	if err != nil {
@@ -38,10 +42,13 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 		p.close()
 		return err
 	}
-	defer stopRecording()
+	defer p.parts.do("writing the log and the capture", stopRecording)
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer p.group.Wait()
-	defer disconnect()
+	defer func() {
+		p.disconnected.Store(true)
+		disconnect()
+	}()
 	p.reloading.Lock()
 	if l != nil {
 		p.sockets = append(p.sockets, newSocket(l, p.now.Load().cfg.allSockets()[0]))
@@ -51,22 +58,22 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 		p.start(b)
 	}
 	if p.hooks != nil {
-		p.group.Go(func() { _ = p.hooks.Run(connected) }) // fails only if it was never put around the director
+		p.goDo("asking plugins", func() { _ = p.hooks.Run(connected) }) // fails only if it was never put around the director
 	}
-	p.group.Go(func() {
-		contain.Keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
-	})
-	p.group.Go(func() { contain.Keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) }) })
+	p.keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
+	p.keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) })
 	for _, s := range p.sockets {
 		p.serve(s)
 	}
 	p.show()
 	p.reloading.Unlock()
-	stopAdmin := sync.OnceFunc(p.admin.start())
+	stop := p.admin.start()
+	stopAdmin := sync.OnceFunc(func() { p.parts.do("ending the admin socket", stop) })
 	defer stopAdmin()
 	p.onServing()
 	select {
 	case err := <-p.failed:
+		close(p.failing)
 		p.pause()
 		p.endSilent()
 		p.server.Stop()
@@ -80,9 +87,19 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
+// goDo does f, for the end of which run waits, and which is to be known as what.
+func (p *proxy) goDo(what string, f func()) {
+	p.group.Go(func() { p.parts.do(what, f) })
+}
+
+// keep is goDo for what goes on until ctx ends, whatever happens.
+func (p *proxy) keep(ctx context.Context, what string, f func()) {
+	p.goDo(what, func() { contain.Keep(ctx, what, f) })
+}
+
 // serve lets clients in at s.
 func (p *proxy) serve(s *socket) {
-	p.group.Go(func() {
+	p.goDo("serving "+s.path, func() {
 		err := p.server.Serve(s)
 		if err == nil || errors.Is(err, grpc.ErrServerStopped) || s.access.Load() == nil {
 			return
@@ -100,13 +117,25 @@ func (p *proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
 	p.draining.Store(true)
 	p.pause()
-	p.calls.stop("criproxy: this process stops; open the stream again")
-	hurry := time.AfterFunc(bound, p.server.Stop)
+	// Not before clients have been told, by GOAWAY, to connect anew: they open the stream
+	// again at once, and kubelet does so five times in its life.
+	farewell := time.AfterFunc(greet+farewellTime, func() {
+		p.calls.endStreams("criproxy: this process stops; open the stream again")
+	})
+	defer farewell.Stop()
+	hurry := time.AfterFunc(bound, func() {
+		klog.InfoS("Ending what is still under way", p.underWay()...)
+		p.server.Stop()
+	})
 	defer hurry.Stop()
 	silence := time.AfterFunc(greet, p.endSilent)
 	defer silence.Stop()
 	if ctx.Err() == nil {
-		defer context.AfterFunc(ctx, func() { hurry.Reset(drainTime); silence.Reset(greetTime) })()
+		defer context.AfterFunc(ctx, func() {
+			hurry.Reset(drainTime)
+			silence.Reset(greetTime)
+			farewell.Reset(greetTime + farewellTime)
+		})()
 	}
 	p.server.GracefulStop()
 }

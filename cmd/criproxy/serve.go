@@ -50,9 +50,12 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, err := newProxy(cfg)
+	p, err := newSuccessor(cfg, inherited.takeMemories())
 	if err != nil {
 		return err
+	}
+	for _, w := range p.director.Assumptions() {
+		klog.Warning(w)
 	}
 	p.stderr = errOut
 	if err := p.openFor(cfg, inherited); err != nil {
@@ -61,7 +64,6 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	var watchers sync.WaitGroup
 	watching, stop := context.WithCancel(ctx)
-	defer watchers.Wait()
 	defer stop()
 	r := newReloader(f, p)
 	p.reloader.Store(r)
@@ -71,10 +73,17 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 		inherited.serving()
 		// Not before: there would be nothing to reload or to hand over. Signals wait, and so
 		// does a file that has changed.
-		watchers.Go(func() { contain.Keep(watching, "reloading", func() { r.watch(watching, hup) }) })
-		watchers.Go(func() { contain.Keep(watching, "handing over", func() { p.watchHandover(watching, usr2) }) })
+		watch := func(what string, f func()) {
+			watchers.Go(func() { p.parts.do(what, func() { contain.Keep(watching, what, f) }) })
+		}
+		watch("reading the configuration anew", func() { r.watch(watching, hup) })
+		watch("handing over", func() { p.watchHandover(watching, usr2) })
 	}
-	return p.run(ctx, nil)
+	return p.awaitEnd(ctx, func() error {
+		defer watchers.Wait()
+		defer stop()
+		return p.run(ctx, nil)
+	})
 }
 
 // openFor opens all sockets of cfg.

@@ -19,7 +19,7 @@ func showStatus(ctx context.Context, args []string, out, _ io.Writer) error {
 func (r *statusReport) print(out io.Writer, now time.Time) {
 	ready := "ready"
 	if !r.Ready {
-		ready = "NOT READY: the primary is not up"
+		ready = "NOT READY: the primary is gone"
 		if len(r.Listeners) > 0 && r.Listeners[0].Error != "" {
 			ready = "NOT READY: nobody can connect"
 		}
@@ -56,7 +56,7 @@ func (r *statusReport) print(out io.Writer, now time.Time) {
 			fmt.Fprintf(out, "  %s: %s\n", b.Name, b.Error)
 		}
 		if b.LastKnown {
-			fmt.Fprintf(out, "  %s: the numbers are those from before it went down\n", b.Name)
+			fmt.Fprintf(out, "  %s: the numbers are from memory\n", b.Name)
 		}
 	}
 	r.printHooks(out)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 
@@ -33,17 +33,23 @@ type socket struct {
 	refused  atomic.Int64 // calls, by the access list
 	calls    atomic.Int64 // under way
 	maxCalls atomic.Int64
+	main     atomic.Bool // it is the one that kubelet connects to
+
+	once  sync.Once
+	bytes *semaphore.Weighted // of the memory for messages, if it is not the main one; see shares
 
 	mu      sync.Mutex
 	paused  bool
 	greeted sync.Cond
 	waiting int                        // connections that gRPC has been given and not begun with
 	early   map[*acceptedConn]struct{} // those, and those whose handshakes have not ended
+	open    map[*acceptedConn]struct{} // all that are not closed, and some that are
+	many    int                        // so many that some of them may be
 }
 
 // newSocket returns the socket whose listener is l.
 func newSocket(l net.Listener, cfg ListenerConfig) *socket {
-	s := &socket{Listener: l, path: cfg.Path, closed: make(chan struct{}), early: map[*acceptedConn]struct{}{}}
+	s := &socket{Listener: l, path: cfg.Path, closed: make(chan struct{}), early: map[*acceptedConn]struct{}{}, open: map[*acceptedConn]struct{}{}}
 	s.greeted.L = &s.mu
 	s.configure(cfg)
 	return s
@@ -59,7 +65,8 @@ func (s *socket) configure(cfg ListenerConfig) {
 		secured = &tlsCredentials{keys: newKeyring(*cfg.TLS)}
 	}
 	s.tls.Store(secured)
-	s.maxCalls.Store(int64(cmp.Or(cfg.MaxCalls, defaultMaxCalls)))
+	s.main.Store(cfg.main)
+	s.maxCalls.Store(int64(cfg.MaxCalls))
 }
 
 // Accept is for gRPC. While the socket is paused it returns nothing.
@@ -71,6 +78,7 @@ func (s *socket) Accept() (net.Conn, error) {
 		a := &acceptedConn{Conn: conn, socket: s}
 		s.waiting++
 		s.early[a] = struct{}{}
+		s.opensLocked(a)
 		return a, nil
 	}
 	if s.paused && !errors.Is(err, net.ErrClosed) {
@@ -104,6 +112,7 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	a.begin()
 	who := &peerInfo{socket: a.socket}
 	err := contain.Run("asking who connects", func() { who = whoIs(a.Conn, a.socket) })
+	a.is(who)
 	secured := a.socket.tls.Load()
 	if err != nil || secured == nil {
 		return a.Conn, who, err

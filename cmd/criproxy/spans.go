@@ -87,7 +87,7 @@ func (c carrier) Keys() []string        { return nil } // is for baggage, which 
 // Begin is for the director.
 func (s *spans) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
 	tracer := s.tracer.Load()
-	if tracer == nil || endless(info.Method) {
+	if tracer == nil || info.Endless {
 		return ctx, nil
 	}
 	service, method, _ := strings.Cut(strings.TrimPrefix(info.Method, "/"), "/")

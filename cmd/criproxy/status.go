@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/hook"
 	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/known"
 )
 
 // statusTime bounds how long a backend may take to say how it is.
@@ -52,13 +53,14 @@ type listenerStatus struct {
 type backendStatus struct {
 	Name       string        `json:"name"` // "primary" if it has none
 	Address    string        `json:"address"`
-	State      string        `json:"state"` // "up", "down", or "connecting": not yet known
+	State      string        `json:"state"` // "up", "slow", "gone", or "connecting": not yet known
 	Since      time.Time     `json:"since"`
 	Error      string        `json:"error,omitempty"`
 	Policy     string        `json:"policy,omitempty"`
 	Runtime    string        `json:"runtime,omitempty"`    // "containerd v2.4.2", as far as known
 	API        []string      `json:"api,omitempty"`        // packages of CRI, the one that is used first
-	LastKnown  bool          `json:"lastKnown"`            // what follows is as it was when it went down
+	Remembered uint64        `json:"remembered"`           // answers from memory, since this process began
+	LastKnown  bool          `json:"lastKnown"`            // what follows is as it was last known
 	Pods       *int          `json:"pods,omitempty"`       // missing
 	Containers *int          `json:"containers,omitempty"` // if it
 	Images     *int          `json:"images,omitempty"`     // does not say
@@ -130,10 +132,7 @@ func groupName(gid uint32) string {
 func (b *backend) state() (state string, since time.Time, err error) {
 	if b.known != nil {
 		s := b.known.State()
-		if s.Up {
-			return "up", s.Since, s.Err
-		}
-		return "down", s.Since, s.Err
+		return s.Condition.String(), s.Since, s.Err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,9 +140,9 @@ func (b *backend) state() (state string, since time.Time, err error) {
 	case b.since.IsZero():
 		return "connecting", started, nil
 	case b.lost != nil:
-		return "down", b.since, b.lost
+		return known.Gone.String(), b.since, b.lost
 	}
-	return "up", b.since, nil
+	return known.Up.String(), b.since, nil
 }
 
 // report asks the backend how it is.
@@ -189,8 +188,9 @@ func (b *backend) report(ctx context.Context) backendStatus {
 	if r.State, r.Since, err = b.state(); err != nil {
 		r.Error = err.Error()
 	}
-	r.LastKnown = r.State == "down" && r.Pods != nil
-	if r.State == "up" {
+	r.LastKnown = r.State != known.Up.String() && r.Pods != nil
+	b.remembered.each(func(_ string, n uint64) { r.Remembered += n })
+	if r.State != known.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // what it failed for stands in Error
 	}
 	return r

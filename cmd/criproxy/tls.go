@@ -77,18 +77,30 @@ func newKeyring(t TLSConfig) *keyring { return &keyring{files: t} }
 // load reads the files. If they have a mistake now, what they held before counts.
 func (k *keyring) load() (*material, error) {
 	m, err := k.files.read()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case err == nil:
-		k.good, k.failed = m, ""
-	case k.good == nil:
+	good, news := k.take(m, err)
+	if good == nil {
 		return nil, err
-	case k.failed != err.Error():
-		k.failed = err.Error()
+	}
+	if news { // not under the lock: every connection needs it
 		klog.ErrorS(err, "Certificates cannot be read; those from before are still in use")
 	}
-	return k.good, nil
+	return good, nil
+}
+
+// take returns what counts after the files were read, and whether there is a mistake in
+// them that has not been logged.
+func (k *keyring) take(m *material, err error) (good *material, news bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil {
+		k.good, k.failed = m, ""
+		return m, false
+	}
+	news = k.failed != err.Error()
+	if k.good != nil {
+		k.failed = err.Error()
+	}
+	return k.good, news
 }
 
 func (t TLSConfig) read() (*material, error) {

@@ -115,7 +115,13 @@ func (p Plugin) Run(ctx context.Context) error {
 		return fmt.Errorf("plugin %s: %w", p.Name, err)
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	go func() {
+		err := server.Serve(l)
+		if errors.Is(err, grpc.ErrServerStopped) {
+			err = nil // it was stopped before it had begun
+		}
+		served <- err
+	}()
 	// Who finds the file finds somebody at the socket, and the other way round.
 	if err := p.writeFile(points); err != nil {
 		server.Stop()

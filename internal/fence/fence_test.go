@@ -23,12 +23,12 @@ var mayImport = map[string][]string{
 	"codec":               {},
 	"known":               {"codec", "rewrite", "internal/contain"},
 	"capture":             {"codec", "internal/trust"},
-	"inspect":             {"codec", "capture"},
+	"inspect":             {"codec", "capture", "known"},
 	"replay":              {"codec", "capture", "inspect"},
 	"director":            {"codec", "rewrite", "known", "internal/strict", "internal/suggest", "internal/contain"},
 	"director/example":    {"codec", "director"}, // a program that embeds it
 	"drift":               {"codec", "rewrite", "director"},
-	"criadapter":          {"codec", "rewrite", "known", "director", "inspect", "hook", "hook/hookapi"},
+	"criadapter":          {"codec", "rewrite", "known", "director", "inspect", "hook", "hook/hookapi", "internal/contain"},
 	"hook/hookapi":        {"codec"},
 	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
 	"hook/plugin/example": {"hook/plugin"},

@@ -187,7 +187,7 @@ func (w *world) ask(path string) (string, error) {
 
 // isUp waits until criproxy takes runtime i for up, isDown for down.
 func (w *world) isUp(i int)   { w.Helper(); w.isAs(i, "up") }
-func (w *world) isDown(i int) { w.Helper(); w.isAs(i, "down") }
+func (w *world) isDown(i int) { w.Helper(); w.isAs(i, "gone") }
 
 func (w *world) isAs(i int, state string) {
 	w.Helper()

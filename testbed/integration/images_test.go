@@ -14,7 +14,7 @@ import (
 )
 
 // forget removes an image from both runtimes, past the proxy at socket, so that a pull of it is one. The proxy learns
-// of it: a pull without a prefix goes to the runtime that is known to hold the image.
+// of it.
 func (b *bench) forget(t testing.TB, socket, image string) {
 	t.Helper()
 	for _, s := range b.sides() {
@@ -146,6 +146,18 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		assert.Equal(t, imageID, status.Status.ImageId)
 		assert.Equal(t, ref, status.Status.Image.Image)
 		assert.Equal(t, image.Image.RepoDigests[0], status.Status.ImageRef)
+		assert.Empty(t, status.Status.Annotations, "as it was made")
+
+		// A pod that names the image without the prefix, because a RuntimeClass sends it there, sees it so.
+		bare := p.container()
+		bare.Metadata.Name += "-bare"
+		bare.Image = &runtimeapi.ImageSpec{Image: id, UserSpecifiedImage: s.app()}
+		other, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.id, Config: bare, SandboxConfig: p.config})
+		require.NoError(t, err)
+		status, err = c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: other.ContainerId})
+		require.NoError(t, err)
+		assert.Equal(t, s.app(), status.Status.Image.Image)
+		assert.Equal(t, imageID, status.Status.ImageId)
 
 		// The runtime knows none of this.
 		direct := p.status(t, created.ContainerId)
@@ -172,7 +184,7 @@ func TestRemovingAnImageLeavesTheOthers(t *testing.T) {
 		}
 		for by, name := range names {
 			b.forget(t, b.proxy.socket, "testbed/other:1")
-			for _, one := range b.sides() { // the primary first: without a prefix it is where nobody has it
+			for _, one := range b.sides() {
 				_, err := c.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: one.image(ref)}})
 				require.NoError(t, err)
 			}

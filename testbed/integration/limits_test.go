@@ -79,9 +79,16 @@ func full(t testing.TB, n int) []string {
 	return sockets
 }
 
+// patient are arguments for a proxy that may take its time, on a machine that does much else: to list, and
+// to end, which it does not before what it knows is written.
+func patient(sockets []string) []string {
+	return []string{"-connect", connect(sockets...), "-list-budget", "1m", "-state-dir", "none"}
+}
+
 func TestAMergedListOfFifteenMebibytesPasses(t *testing.T) {
 	const each = 1830
-	p := inFrontOf(t, full(t, each)...)
+	p := startProxy(t, patient(full(t, each))...)
+	require.NoError(t, p.waitForAll(t.Context()))
 	for _, method := range []string{rt("ListPodSandbox"), rt("ListContainers"), img("ListImages")} {
 		got := call(t, t.Context(), raw(t, p.socket), method, nil, nil)
 		require.Equal(t, codes.OK, got.status.Code(), "%s: %v", method, got.status)
@@ -104,7 +111,7 @@ func TestAMergedListOverTheLimitSaysSo(t *testing.T) {
 	const each = 2200
 	sockets := full(t, each)
 	// Not waiting for lists: they are what does not pass.
-	p := startProxy(t, "-connect", connect(sockets...))
+	p := startProxy(t, patient(sockets)...)
 	for _, method := range []string{rt("ListPodSandbox"), rt("ListContainers"), img("ListImages")} {
 		var got outcome
 		eventually(t, func() error { // both runtimes may not be reached yet
@@ -129,7 +136,7 @@ func TestAMergedListOverTheLimitSaysSo(t *testing.T) {
 	})
 
 	t.Run("the limit can be set", func(t *testing.T) {
-		p := startProxy(t, "-connect", connect(sockets...), "-max-message-bytes", fmt.Sprint(32<<20))
+		p := startProxy(t, append(patient(sockets), "-max-message-bytes", fmt.Sprint(32<<20))...)
 		require.NoError(t, p.waitForAll(t.Context(), grpc.MaxCallRecvMsgSize(32<<20)))
 		got := call(t, t.Context(), raw(t, p.socket), rt("ListPodSandbox"), nil, nil)
 		require.Equal(t, codes.OK, got.status.Code(), got.status)

@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +68,9 @@ func TestListsHaveTheItemsOfBothRuntimesUnderFrontNames(t *testing.T) {
 				return resp.GetItems(), err
 			}, 2, func(s *side, p *runtimeapi.PodSandbox) {
 				p.Id = s.id(p.Id)
+				if s == b.two && p.RuntimeHandler == "" {
+					p.RuntimeHandler = "other" // its default, as clients name it
+				}
 			})
 		})
 		t.Run(version+" containers", func(t *testing.T) {
@@ -76,6 +80,7 @@ func TestListsHaveTheItemsOfBothRuntimesUnderFrontNames(t *testing.T) {
 			}, 2, func(s *side, c *runtimeapi.Container) {
 				c.Id, c.PodSandboxId = s.id(c.Id), s.id(c.PodSandboxId)
 				c.Image.Image, c.ImageRef, c.ImageId = s.image(c.Image.Image), s.image(c.ImageRef), s.image(c.ImageId)
+				delete(c.Annotations, "x-criproxy/"+second) // the note of how the image was written
 			})
 		})
 		t.Run(version+" images", func(t *testing.T) {
@@ -380,7 +385,10 @@ func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
 		}
 	}
 	for i, s := range b.sides() {
-		assert.Empty(t, relays[i].find(key), "calls that %s got", s.Name)
+		for _, got := range relays[i].find(key) { // the primary may list such names: a criproxy behind it does
+			assert.Contains(t, path.Base(got.method), "List", "calls that %s got", s.Name)
+			assert.Equal(t, b.one, s)
+		}
 		assert.Equal(t, runtimeapi.PodSandboxState_SANDBOX_READY, s.pods(t)[pods[s].back(t)].State)
 		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, pods[s].status(t, running[s]).State)
 	}

@@ -47,8 +47,8 @@ func TestAPodRunsOnTheRuntimeThatItsHandlerOrAnnotationNames(t *testing.T) {
 				inFront := pod.handler // the same name in front, whatever the runtime calls it
 				if pod.handler == "alt" && pod.want == b.two {
 					inFront = "two-alt"
-				} else if pod.handler == "other" {
-					inFront = "" // nobody can tell it from the default by what the runtime says
+				} else if pod.want == b.two && pod.wantHandler == "" {
+					inFront = "other" // the name of its default
 				}
 				resp, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
 				require.NoError(t, err)

@@ -116,7 +116,7 @@ func (p *proxy) waitForAll(ctx context.Context, opts ...grpc.CallOption) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // for lists of 15 MiB on a busy machine
 	defer cancel()
 	for {
 		var err error

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/testbed"
 )
 
 // maxMessage is more than any message here.
@@ -51,7 +52,7 @@ func serve(t testing.TB, h handler) string {
 	return socket
 }
 
-// A relay stands before a runtime, passes every call on as it is, and keeps what passed.
+// A relay stands before a runtime and keeps what passed.
 type relay struct {
 	socket string
 
@@ -80,89 +81,62 @@ func (p *passed) said() (requests []string, answer outcome) {
 // with that; nil refuses none.
 func newRelay(t testing.TB, runtime string, refuse func(method string) error) *relay {
 	t.Helper()
-	cc, err := grpc.NewClient("unix:"+runtime,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw), grpc.MaxCallRecvMsgSize(maxMessage)))
-	require.NoError(t, err)
-	t.Cleanup(func() { cc.Close() })
 	r := &relay{}
-	r.socket = serve(t, func(method string, stream grpc.ServerStream) error {
+	r.socket = testbed.NewRelay(t, runtime, func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if refuse != nil {
-			if err := refuse(method); err != nil {
+			if err := refuse(info.FullMethod); err != nil {
 				return err
 			}
 		}
-		return r.pass(cc, method, stream)
+		md, _ := metadata.FromIncomingContext(stream.Context())
+		p := &passed{method: info.FullMethod, metadata: md}
+		r.mu.Lock()
+		r.calls = append(r.calls, p)
+		r.mu.Unlock()
+		err := handler(srv, &recorded{ServerStream: stream, passed: p})
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.status = status.Convert(err)
+		return err
 	})
 	return r
 }
 
-// pass passes one call.
-func (r *relay) pass(cc *grpc.ClientConn, method string, stream grpc.ServerStream) error {
-	md, _ := metadata.FromIncomingContext(stream.Context())
-	p := &passed{method: method, metadata: md}
-	r.mu.Lock()
-	r.calls = append(r.calls, p)
-	r.mu.Unlock()
+// recorded is a client's stream that keeps what passes.
+type recorded struct {
+	grpc.ServerStream
+	passed *passed
+}
 
-	// The first message is taken before the runtime is asked: it may answer before it reads.
-	first := &codec.Frame{}
-	if err := stream.RecvMsg(first); err != nil {
-		return err
+func (s *recorded) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		s.passed.mu.Lock()
+		defer s.passed.mu.Unlock()
+		s.passed.requests = append(s.passed.requests, string(m.(*codec.Frame).Bytes()))
 	}
-	p.mu.Lock()
-	p.requests = append(p.requests, string(first.Bytes()))
-	p.mu.Unlock()
+	return err
+}
 
-	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(stream.Context(), forwarded(md)))
-	defer cancel()
-	cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
-	if err != nil {
-		return err
-	}
-	go func() { // ends with the client's stream
-		for f := first; ; {
-			if cs.SendMsg(f) != nil {
-				return // the answer has come
-			}
-			f = &codec.Frame{}
-			if err := stream.RecvMsg(f); err != nil {
-				cs.CloseSend()
-				return
-			}
-			p.mu.Lock()
-			p.requests = append(p.requests, string(f.Bytes()))
-			p.mu.Unlock()
-		}
-	}()
-	if header, err := cs.Header(); err == nil && header != nil {
-		p.mu.Lock()
-		p.header = header
-		p.mu.Unlock()
-		if err := stream.SendHeader(forwarded(header)); err != nil {
-			return err
-		}
-	}
-	for {
-		f := &codec.Frame{}
-		err := cs.RecvMsg(f)
-		p.mu.Lock()
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = nil
-			}
-			p.status, p.trailer = status.Convert(err), cs.Trailer()
-			p.mu.Unlock()
-			stream.SetTrailer(p.trailer)
-			return err
-		}
-		p.replies = append(p.replies, string(f.Bytes()))
-		p.mu.Unlock()
-		if err := stream.SendMsg(f); err != nil {
-			return err
-		}
-	}
+func (s *recorded) SendMsg(m any) error {
+	s.passed.mu.Lock()
+	s.passed.replies = append(s.passed.replies, string(m.(*codec.Frame).Bytes()))
+	s.passed.mu.Unlock()
+	return s.ServerStream.SendMsg(m)
+}
+
+func (s *recorded) SendHeader(md metadata.MD) error {
+	s.passed.mu.Lock()
+	s.passed.header = md
+	s.passed.mu.Unlock()
+	return s.ServerStream.SendHeader(md)
+}
+
+func (s *recorded) SetTrailer(md metadata.MD) {
+	s.passed.mu.Lock()
+	s.passed.trailer = md
+	s.passed.mu.Unlock()
+	s.ServerStream.SetTrailer(md)
 }
 
 // forwarded is md without what is the connection's.

@@ -55,7 +55,7 @@ func (n *node) standAlone(t *testing.T) {
 	after := n.running(t, n.two, "plain")
 	assert.Equal(t, before.Sandbox, after.Sandbox)
 	assert.NotEqual(t, before.Container, after.Container)
-	n.killFirst(t)
+	n.killOn(t, n.one)
 
 	// A pod whose manifest goes, goes.
 	n.run(t, n.leavingPod("leaving"))

@@ -107,7 +107,7 @@ func TestDoctorFindsNothingOnAHealthyNodeAndNamesWhoGoesPastUs(t *testing.T) {
 	require.Eventually(t, func() bool { return len(n.doctor(t, "").texts("error")) == 2 }, 20*time.Second, 100*time.Millisecond)
 	away := n.doctor(t, "")
 	assert.Equal(t, 1, away.code)
-	assert.Contains(t, away.texts("error")[0], "backend "+two+" is down: ")
+	assert.Contains(t, away.texts("error")[0], "backend "+two+" is gone: ")
 	assert.Equal(t, fmt.Sprintf("nobody serves %s of backend %s any more: the file was left there", n.two.Socket(), two), away.texts("error")[1])
 	require.NoError(t, n.two.Start(t.Context()))
 	n.say("doctor has seen it well and ill")

@@ -39,16 +39,24 @@ type node struct {
 	evented  bool   // the kubelet learns of changes by events
 	ctx      context.Context
 
-	usually              time.Duration // a restart of a container on the first runtime takes
+	yaml     string           // the configuration of criproxy
+	slowness testbed.Slowness // of the runtime that variant.slow names
+
+	usually              time.Duration // a restart of a container on the runtime that is well takes
 	usualCome, usualGone time.Duration // the same of a pod there
 }
 
 // variant is how a node differs from the usual one.
 type variant struct {
+	slow        string   // the runtime that can be made slow: first or two
+	alone       bool     // criproxy does not have the second runtime yet
 	policy      string   // of the second runtime
 	flags       []string // of criproxy
 	kubeletYAML string
 }
+
+// first is what variant.slow calls the first runtime.
+const first = "first"
 
 // newNode starts all of it. Everything is gone when the test ends.
 func newNode(t *testing.T, lane string, v variant) *node {
@@ -60,11 +68,25 @@ func newNode(t *testing.T, lane string, v variant) *node {
 	mirrors := map[string]string{registry: reg.Addr}
 	n.one = testbed.NewContainerd(t, reg, testbed.Config{Version: "1.7", Mirrors: mirrors})
 	n.two = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4", Mirrors: mirrors})
-	config := fmt.Sprintf("backends:\n- address: %s\n- name: %s\n  address: %s\n", n.one.Socket(), two, n.two.Socket())
-	if v.policy != "" {
-		config += "  policy: " + v.policy + "\n"
+	firstSocket, secondSocket := n.one.Socket(), n.two.Socket()
+	switch v.slow {
+	case first:
+		firstSocket = testbed.NewRelay(t, firstSocket, n.slowness.Intercept)
+	case two:
+		secondSocket = testbed.NewRelay(t, secondSocket, n.slowness.Intercept)
 	}
-	n.proxy = testbed.NewProxy(t, config, v.flags...)
+	n.yaml = "backends:\n- address: " + firstSocket + "\n"
+	second := "- name: " + two + "\n  address: " + secondSocket + "\n"
+	if v.policy != "" {
+		second += "  policy: " + v.policy + "\n"
+	}
+	if !v.alone {
+		n.yaml += second
+	}
+	n.proxy = testbed.NewProxy(t, n.yaml, v.flags...)
+	if v.alone {
+		n.yaml += second // from the next reload on
+	}
 	n.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{
 		Endpoint:  n.proxy.Endpoint(),
 		ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n" + v.kubeletYAML,
@@ -113,6 +135,19 @@ func firstPod() *corev1.Pod {
 	return testbed.StaticPod("first", image, "print", "hello", "then", "tick")
 }
 
+// settledPod is one of the first runtime's that the least mistake ends for good.
+func settledPod() *corev1.Pod {
+	pod := testbed.StaticPod("settled", image, "tick")
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{
+		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"app", "exit", "0"}}},
+		PeriodSeconds:    2,
+		TimeoutSeconds:   5,
+		FailureThreshold: 1,
+	}
+	return pod
+}
+
 // leavingPod takes its leave: at SIGTERM it goes on for a second, and then writes its name into the shared folder.
 func (n *node) leavingPod(name string) *corev1.Pod {
 	pod := onTwo(testbed.StaticPod(name, two+"/"+image, "farewell", "/shared/"+name, "1s", "then", "tick"))
@@ -136,7 +171,7 @@ func (n *node) run(t *testing.T, pods ...*corev1.Pod) {
 // runAll starts the usual pods.
 func (n *node) runAll(t *testing.T) {
 	t.Helper()
-	n.run(t, firstPod(), plainPod(), probedPod(), neverPod())
+	n.run(t, firstPod(), settledPod(), plainPod(), probedPod(), neverPod())
 	n.say("pods on both runtimes are ready")
 }
 
@@ -238,18 +273,17 @@ func (n *node) short(pod metav1.ObjectMeta) string {
 	return strings.TrimSuffix(pod.Name, "-"+n.kubelet.NodeName)
 }
 
-// killFirst kills the container of the pod on the first runtime and returns how long it takes until it runs again.
-func (n *node) killFirst(t *testing.T) time.Duration {
+// killOn kills the container of a pod on a runtime, which has no other meaning in life, and returns how long it takes
+// until it runs again.
+func (n *node) killOn(t *testing.T, rt *testbed.Containerd) time.Duration {
 	t.Helper()
-	before, err := n.kubelet.WaitRunning(t.Context(), "first")
+	pod := map[*testbed.Containerd]string{n.one: "first", n.two: "plain"}[rt]
+	before, err := n.kubelet.WaitRunning(t.Context(), pod)
 	require.NoError(t, err)
 	count := before.Status.ContainerStatuses[0].RestartCount
-	pid := n.running(t, n.one, "first").PID
 	began := time.Now()
-	process, err := os.FindProcess(pid)
-	require.NoError(t, err)
-	require.NoError(t, process.Kill())
-	_, err = n.kubelet.WaitPod(t.Context(), "first", "to be restarted", func(pod *corev1.Pod) bool {
+	kill(t, n.running(t, rt, pod))
+	_, err = n.kubelet.WaitPod(t.Context(), pod, "to be restarted", func(pod *corev1.Pod) bool {
 		return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
 			pod.Status.ContainerStatuses[0].RestartCount > count && pod.Status.ContainerStatuses[0].State.Running != nil
 	})
@@ -257,14 +291,17 @@ func (n *node) killFirst(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// comeAndGo lets a pod come and go on the first runtime and returns how long each takes. It is gone when its
-// process is.
-func (n *node) comeAndGo(t *testing.T) (come, gone time.Duration) {
+// comeAndGo lets a pod come and go on a runtime and returns how long each takes. It is gone when its process is.
+func (n *node) comeAndGo(t *testing.T, rt *testbed.Containerd) (come, gone time.Duration) {
 	t.Helper()
+	guest := testbed.StaticPod("guest", image, "tick")
+	if rt == n.two {
+		onTwo(guest)
+	}
 	began := time.Now()
-	n.run(t, testbed.StaticPod("guest", image, "tick"))
+	n.run(t, guest)
 	come = time.Since(began)
-	x := n.running(t, n.one, "guest")
+	x := n.running(t, rt, "guest")
 	began = time.Now()
 	n.remove(t, "guest")
 	awaitEnd(t, x)

@@ -12,11 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/criproxy/criproxy/testbed"
 )
 
-// An outage is one runtime's absence.
+// An outage is one runtime's absence, or slowness.
 type outage struct {
-	kind   byte          // K: killed, and started again; S: stopped; R: told to end, and started at once
+	kind   byte          // K: killed, and started again; S: stopped; R: told to end, and started at once; L: late
+	by     time.Duration // if it is late: with each list and each status
 	length time.Duration // what happens during it may make it longer
 	also   string        // what else happens, for the table
 
@@ -24,6 +27,9 @@ type outage struct {
 	anew     bool // the kubelet is started anew: it has to find out what is ready
 	quiet    bool // nothing is tried on the other runtime
 	harmless bool // it changes nothing: asserted
+	unseen   bool // criproxy need not notice before during
+
+	age time.Duration // how old the kubelet's view may become, if that is more than usual
 
 	during func(*testing.T) // called when criproxy has noticed
 	before func(*testing.T) // called right before the runtime comes back
@@ -32,6 +38,9 @@ type outage struct {
 
 func (o outage) String() string {
 	text := string(o.kind)
+	if o.by > 0 {
+		text = fmt.Sprintf("%g s late, ", o.by.Seconds())
+	}
 	if o.length > 0 {
 		text += fmt.Sprint(o.length.Seconds())
 	}
@@ -54,6 +63,7 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		return all
 	}
 	before, others, counted := mine(n.tasks(t, away)), mine(n.tasks(t, other)), n.restarts(t)
+	told := n.backend(t, o)
 	at := n.mark(t)
 	n.say("%s begins", o)
 	began := time.Now()
@@ -65,16 +75,20 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		require.NoError(t, away.Freeze())
 	case 'R':
 		require.NoError(t, away.Terminate(t.Context()))
+	case 'L':
+		n.slowness.Set(o.by, lists...)
 	}
 	if o.kind != 'R' {
-		n.awaitProxy(t, at, 10*time.Second, "Backend is down")
-		n.say("%s: criproxy noticed after %s", o, time.Since(began).Round(100*time.Millisecond))
+		if !o.unseen {
+			n.awaitProxy(t, at, 20*time.Second, "Backend is "+o.soon(), o.backend())
+			n.say("%s: criproxy noticed after %s", o, time.Since(began).Round(100*time.Millisecond))
+		}
 		if o.during != nil {
 			o.during(t)
 		}
 		if !o.quiet {
-			r.restart = n.killFirst(t)
-			r.come, r.gone = n.comeAndGo(t)
+			r.restart = n.killOn(t, other)
+			r.come, r.gone = n.comeAndGo(t, other)
 		}
 		n.tell(o, began)
 		time.Sleep(time.Until(began.Add(o.length)))
@@ -88,14 +102,22 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		if o.before != nil {
 			o.before(t)
 		}
+		if o.harmless {
+			r.remembered = n.toldSo(t, o, told)
+		}
 	}
-	if o.kind == 'S' {
+	end := n.mark(t)
+	switch o.kind {
+	case 'S':
 		require.NoError(t, away.Thaw())
-	} else {
+	case 'L':
+		n.slowness.Set(0)
+	default:
 		require.NoError(t, away.Start(t.Context()))
 	}
 	if o.kind != 'R' { // criproxy may not even notice
-		n.awaitProxy(t, at, 20*time.Second, "Backend is up")
+		n.awaitProxy(t, end, time.Minute, "Backend is up", o.backend())
+		assert.Equal(t, "up", n.backend(t, o).State)
 	}
 	n.say("%s: back after %s", o, time.Since(began).Round(100*time.Millisecond))
 	if o.back != nil {
@@ -126,18 +148,24 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		assert.Empty(t, strange, "%s: the pods look all the time as they did before", o)
 		assert.Empty(t, n.kubeletSaid(t, at, "Event occurred", "Liveness probe failed"), o)
 		if !n.evented {
-			assert.Less(t, r.age, maxPLEGAge, "%s: the kubelet's view stays fresh", o)
+			assert.Less(t, r.age, max(o.age, maxPLEGAge), "%s: the kubelet's view stays fresh", o)
 		}
-		if !o.first {
+		if !o.first || o.kind == 'L' {
 			assert.Empty(t, n.afterStart(n.kubeletSaid(t, at, "Skipping pod synchronization")), "%s: the node is ready", o)
 		}
-		if !o.quiet && o.kind != 'R' {
-			limit := 3*n.usually + 3*time.Second
-			assert.Less(t, r.restart, limit, "%s: a killed container on the other runtime is back as fast as ever (%s)", o, n.usually)
-			assert.Less(t, r.come, 3*n.usualCome+3*time.Second, "%s: a pod comes up on the other runtime as fast as ever (%s)", o, n.usualCome)
-			assert.Less(t, r.gone, 3*n.usualGone+3*time.Second, "%s: a pod goes on the other runtime as fast as ever (%s)", o, n.usualGone)
+		if o.kind == 'L' && !o.unseen {
+			n.onceEach(t, at, o)
 		}
-		if o.quiet {
+		if !o.quiet && o.kind != 'R' {
+			slack := 3 * time.Second
+			if o.soon() == "slow" { // criproxy waits its budget for each kind of answer, once
+				slack += 2 * time.Second
+			}
+			assert.Less(t, r.restart, 3*n.usually+slack, "%s: a killed container on the other runtime is back as fast as ever (%s)", o, n.usually)
+			assert.Less(t, r.come, 3*n.usualCome+slack, "%s: a pod comes up on the other runtime as fast as ever (%s)", o, n.usualCome)
+			assert.Less(t, r.gone, 3*n.usualGone+slack, "%s: a pod goes on the other runtime as fast as ever (%s)", o, n.usualGone)
+		}
+		if o.quiet && !o.unseen {
 			assert.Equal(t, others, mine(n.tasks(t, other)), "%s: nor does the other runtime", o)
 		}
 	}
@@ -146,7 +174,7 @@ func (n *node) suffer(t *testing.T, o outage) row {
 }
 
 // lasting are the pods that are to live through everything.
-var lasting = []string{"first", "plain", "probed", "never"}
+var lasting = []string{"first", "settled", "plain", "probed", "never"}
 
 // afterStart drops what a kubelet says once right after its start, before it has seen anything.
 func (n *node) afterStart(lines []string) []string {
@@ -160,13 +188,13 @@ func (n *node) tell(o outage, began time.Time) {
 	}
 }
 
-// measure finds out how fast things are while nothing is wrong.
-func (n *node) measure(t *testing.T) {
+// measure finds out how fast things are on a runtime while nothing is wrong.
+func (n *node) measure(t *testing.T, rt *testbed.Containerd) {
 	t.Helper()
 	for range 2 { // the second restart waits out a back-off that the first has not
-		n.usually = max(n.usually, n.killFirst(t))
+		n.usually = max(n.usually, n.killOn(t, rt))
 	}
-	n.usualCome, n.usualGone = n.comeAndGo(t)
+	n.usualCome, n.usualGone = n.comeAndGo(t, rt)
 	n.say("usually a restart takes %s, a new pod %s, its end %s", seconds(n.usually), seconds(n.usualCome), seconds(n.usualGone))
 }
 

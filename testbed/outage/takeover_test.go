@@ -71,6 +71,7 @@ func (o *takeover) undisturbed(t *testing.T, after string) {
 }
 
 func TestAKubeletsPodsGoOnThroughATakeoverAndBack(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"1.7", "2.4"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +112,7 @@ func TestAKubeletsPodsGoOnThroughATakeoverAndBack(t *testing.T) {
 			o.undisturbed(t, "install")
 			o.restart(t, true)
 			o.undisturbed(t, "the takeover")
-			o.comeAndGo(t)
+			o.comeAndGo(t, o.one)
 			require.NoError(t, o.one.Kill())
 			require.NoError(t, o.one.Start(t.Context()))
 			o.undisturbed(t, "a crash of containerd")
@@ -122,9 +123,9 @@ func TestAKubeletsPodsGoOnThroughATakeoverAndBack(t *testing.T) {
 			o.restart(t, false)
 			o.undisturbed(t, "uninstall")
 
-			o.killFirst(t) // and what happens is noticed, as ever
+			o.killOn(t, o.one) // and what happens is noticed, as ever
 			assert.Equal(t, o.before["first"][0].Sandbox, o.running(t, o.one, "first").Sandbox)
-			o.comeAndGo(t)
+			o.comeAndGo(t, o.one)
 		})
 	}
 }

@@ -1,0 +1,104 @@
+package capture
+
+import (
+	"errors"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// errUnreadable is the error of a message whose secrets cannot be found.
+var errUnreadable = errors.New("malformed protobuf: what is secret in it cannot be told")
+
+// HasSecrets reports whether replies of a method may have secrets.
+func (r *Redactor) HasSecrets(method string) bool {
+	p := r.method(method)
+	return p != nil && p.reply != nil
+}
+
+// HideReply appends a reply of a method to dst without its secrets, and returns dst. Where
+// [Redactor.Reply] overwrites secrets, so that a record keeps its form, HideReply removes
+// the fields and map entries that hold them, and leaves all others. It does not keep b, and
+// is safe for concurrent use.
+func (r *Redactor) HideReply(dst []byte, method string, b []byte) ([]byte, error) {
+	if !r.HasSecrets(method) {
+		return append(dst, b...), nil
+	}
+	return r.method(method).reply.hide(dst, b, 0)
+}
+
+func (n *secretNode) hide(dst, b []byte, depth int) (_ []byte, err error) {
+	if depth > maxDepth {
+		return dst, errUnreadable
+	}
+	for len(b) > 0 {
+		num, typ, size := protowire.ConsumeField(b)
+		if size < 0 {
+			return dst, errUnreadable
+		}
+		field := b[:size]
+		b = b[size:]
+		f := n.field(num)
+		switch {
+		case f == nil && n.unknown, f.isSecret():
+		case f == nil || f.entry == nil && !f.into.isLive():
+			dst = append(dst, field...)
+		case typ == protowire.BytesType && f.entry != nil:
+			dst, err = f.entry.hide(dst, field, depth)
+		case typ == protowire.BytesType:
+			dst, err = f.into.hideIn(dst, field, depth)
+		case typ == protowire.StartGroupType && f.into != nil:
+			_, _, tag := protowire.ConsumeTag(field)
+			body, _ := protowire.ConsumeGroup(num, field[tag:]) // ConsumeField has seen it, as all below
+			dst, err = f.into.hide(append(dst, field[:tag]...), body, depth+1)
+			dst = append(dst, field[tag+len(body):]...)
+		default: // not what the schema says: no decoder takes it for the field
+			dst = append(dst, field...)
+		}
+		if err != nil {
+			return dst, err
+		}
+	}
+	return dst, nil
+}
+
+// hideIn appends a length-delimited field that holds a message of type n.
+func (n *secretNode) hideIn(dst, field []byte, depth int) ([]byte, error) {
+	_, _, tag := protowire.ConsumeTag(field)
+	body, _ := protowire.ConsumeBytes(field[tag:])
+	dst = append(dst, field[:tag]...)
+	at, room := len(dst), protowire.SizeVarint(uint64(len(body)))
+	dst, err := n.hide(append(dst, make([]byte, room)...), body, depth+1)
+	if err != nil {
+		return dst, err
+	}
+	size := uint64(len(dst) - at - room) // not more than it was
+	if need := protowire.SizeVarint(size); need < room {
+		copy(dst[at+need:], dst[at+room:])
+		dst = dst[:len(dst)-room+need]
+	}
+	protowire.AppendVarint(dst[at:at], size)
+	return dst, nil
+}
+
+// hide appends an entry of the map, unless it is secret.
+func (m *secretMap) hide(dst, field []byte, depth int) ([]byte, error) {
+	_, _, tag := protowire.ConsumeTag(field)
+	entry, _ := protowire.ConsumeBytes(field[tag:])
+	key, _, ok := codec.MapEntry(entry)
+	switch {
+	case !ok:
+		return dst, errUnreadable
+	case m.some.isSecret(), m.secret != nil && m.secret(key):
+		return dst, nil
+	case !m.some.into.isLive():
+		return append(dst, field...), nil
+	}
+	return m.entry.hideIn(dst, field, depth)
+}
+
+// isSecret reports whether all of the content of the field is.
+func (f *secretField) isSecret() bool { return f != nil && (f.secret || f.into != nil && f.into.all) }
+
+func (n *secretNode) isLive() bool { return n != nil && n.live }

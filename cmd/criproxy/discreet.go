@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+)
+
+// Who may only read is not shown what the profile calls secret: a socket for reading is
+// often open to everybody on the node. Who may do more is: there are other ways for them.
+
+// onlyReads reports whether the rules let who do nothing but read, and do not name method
+// by itself, which is how an administrator says that it may show all.
+func onlyReads(rules []AccessRule, method string, who *peerInfo) bool {
+	for _, r := range rules {
+		switch {
+		case !r.isFor(who):
+		case len(r.Methods) == 0, slices.ContainsFunc(r.Methods, func(p string) bool { return !reads(p) || names(p, method) }):
+			return false
+		}
+	}
+	return len(rules) > 0
+}
+
+// reads reports whether all methods that a pattern means are among those that read-only
+// means. A star stands for a star.
+func reads(pattern string) bool {
+	if pattern == readOnly || slices.Contains(readOnlyMethods, pattern) {
+		return true
+	}
+	return slices.ContainsFunc(readOnlyMethods, func(one string) bool {
+		ok, _ := path.Match(one, path.Base(pattern))
+		return ok
+	})
+}
+
+// names reports whether a pattern is the name of the method.
+func names(pattern, method string) bool {
+	return pattern != readOnly && !strings.ContainsAny(pattern, `*?[\`) && matchMethod(pattern, method)
+}
+
+// newHider returns what hides the secrets of replies, nil if no socket has rules.
+func newHider(cfg *Config, a api) (*capture.Redactor, error) {
+	if !slices.ContainsFunc(cfg.Listeners, func(l ListenerConfig) bool { return len(l.Access) > 0 }) {
+		return nil, nil
+	}
+	schema := a.Profile.AllVersions(a.Schema)
+	secrets, err := director.Secrets(a.Profile, schema)
+	if err != nil {
+		return nil, err
+	}
+	return capture.NewRedactor(schema, secrets), nil
+}
+
+// hideSecrets is an interceptor that takes secrets out of replies to who may only read.
+func (p *proxy) hideSecrets(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if who := peerOf(ss.Context()); who != nil {
+		rules, hider := who.socket.access.Load(), p.hider.Load()
+		if (rules == nil || onlyReads(*rules, info.FullMethod, who)) && hider.HasSecrets(info.FullMethod) {
+			ss = &discreet{ss, info.FullMethod, hider}
+		}
+	}
+	return handler(srv, ss)
+}
+
+// discreet is a stream whose replies have no secrets.
+type discreet struct {
+	grpc.ServerStream
+	method string
+	hider  *capture.Redactor
+}
+
+// SendMsg is for the handler.
+func (d *discreet) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return err
+	}
+	b := f.Bytes()
+	buf := codec.Pool.Get(len(b)) // what is shown is not longer
+	if *buf, err = d.hider.HideReply((*buf)[:0], d.method, b); err != nil {
+		return status.Error(codes.Internal, fmt.Sprintf("criproxy: %s: what is secret cannot be hidden from who may only read: %v", path.Base(d.method), err))
+	}
+	shown := codec.NewPooledFrame(buf, codec.Pool)
+	defer shown.Free() // gRPC has its own reference
+	return d.ServerStream.SendMsg(shown)
+}

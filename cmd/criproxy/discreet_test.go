@@ -1,0 +1,218 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+)
+
+// plant makes a pod with secrets where kubelet and kubectl put them, on the second runtime.
+func (p *process) plant(name string) (sandbox, container string) {
+	p.Helper()
+	cc := p.connect(p.front)
+	client := runtimeapi.NewRuntimeServiceClient(cc)
+	_, err := runtimeapi.NewImageServiceClient(cc).PullImage(p.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "beta.io/busybox"}})
+	require.NoError(p, err)
+	annotations := map[string]string{"kubectl.kubernetes.io/last-applied-configuration": planted, "harmless": "harmless-annotation"}
+	pod := podConfig(name)
+	pod.Annotations = map[string]string{"kubernetes.io/target-runtime": "beta.io"}
+	for key, value := range annotations {
+		pod.Annotations[key] = value
+	}
+	ran, err := client.RunPodSandbox(p.Context(), &runtimeapi.RunPodSandboxRequest{Config: pod})
+	require.NoError(p, err)
+	created, err := client.CreateContainer(p.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: ran.PodSandboxId, SandboxConfig: pod, Config: &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: "beta.io/busybox"}, Annotations: annotations,
+		Envs: []*runtimeapi.KeyValue{{Key: "PASSWORD", Value: []byte(planted)}},
+	}})
+	require.NoError(p, err)
+	return ran.PodSandboxId, created.ContainerId
+}
+
+// readAll makes every call that only looks, in all versions of CRI, and returns what came:
+// the method in the newest version → its replies.
+func (p *process) readAll(socket, sandbox, container string) map[string][]byte {
+	p.Helper()
+	cc := p.connect(socket)
+	seen := map[string][]byte{}
+	for _, m := range criadapter.Schema().Methods() {
+		name := filepath.Base(m.Name)
+		if !looks(m.Name) || endless(m.Name) {
+			continue
+		}
+		for _, pkg := range []string{"runtime.v1.", "runtime.v1alpha2.", "runtime."} {
+			cs := p.open(cc, "/"+pkg+m.Name[len("/runtime.v1."):], p.request(name, sandbox, container))
+			for {
+				var reply codec.Frame
+				if err := cs.RecvMsg(&reply); err != nil {
+					break
+				}
+				seen[name] = append(seen[name], reply.Bytes()...)
+			}
+		}
+	}
+	seen["GetContainerEvents"] = p.event(cc)
+	return seen
+}
+
+func (p *process) open(cc *grpc.ClientConn, method string, request []byte) grpc.ClientStream {
+	p.Helper()
+	cs, err := cc.NewStream(p.Context(), &grpc.StreamDesc{ServerStreams: true}, method, grpc.ForceCodecV2(codec.Raw))
+	require.NoError(p, err)
+	require.NoError(p, cs.SendMsg(codec.NewFrame(request)))
+	require.NoError(p, cs.CloseSend())
+	return cs
+}
+
+// event returns an event of a pod that is made meanwhile, nothing if events may not be read.
+func (p *process) event(cc *grpc.ClientConn) []byte {
+	p.Helper()
+	cs := p.open(cc, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName, nil)
+	events := make(chan []byte, 1000)
+	go func() { // ends with the connection
+		defer close(events)
+		for {
+			var reply codec.Frame
+			if cs.RecvMsg(&reply) != nil {
+				return
+			}
+			events <- reply.Bytes()
+		}
+	}()
+	for n := 0; ; n++ { // until the runtime has us among its subscribers
+		p.plant(fmt.Sprint("event", time.Now().UnixNano()))
+		wait := time.After(300 * time.Millisecond)
+		for waits := true; waits; {
+			select {
+			case e, ok := <-events:
+				if !ok || strings.Contains(string(e), "harmless-annotation") {
+					return e
+				}
+			case <-wait:
+				waits = false
+			}
+		}
+		require.Less(p, n, 100)
+	}
+}
+
+func (p *process) request(name, sandbox, container string) []byte {
+	requests := map[string]proto.Message{
+		"PodSandboxStatus": &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox, Verbose: true}, "PodSandboxStats": &runtimeapi.PodSandboxStatsRequest{PodSandboxId: sandbox},
+		"ContainerStatus": &runtimeapi.ContainerStatusRequest{ContainerId: container, Verbose: true}, "ContainerStats": &runtimeapi.ContainerStatsRequest{ContainerId: container},
+		"ImageStatus": &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "beta.io/busybox"}, Verbose: true}, "Status": &runtimeapi.StatusRequest{Verbose: true},
+	}
+	if requests[name] == nil {
+		return nil
+	}
+	b, err := proto.Marshal(requests[name])
+	require.NoError(p, err)
+	return b
+}
+
+func TestAReadOnlySocketShowsNoSecrets(t *testing.T) {
+	p := newProcess(t)
+	at := func(name string) string { return filepath.Join(p.dir, name+".sock") }
+	p.write(fmt.Sprintf(`listeners:
+- {path: %s, access: [{methods: [read-only]}]}
+- {path: %s, access: [{methods: ["List*", "Stream*", "*Status", "*Stats"]}]}
+- {path: %s, access: [{methods: [read-only]}, {methods: [StopPodSandbox], uids: [4242424]}]}
+- {path: %s, access: [{methods: [read-only, ContainerStatus]}]}
+- {path: %s, access: [{methods: [read-only]}, {methods: [StopPodSandbox]}]}
+`, at("read"), at("patterns"), at("others"), at("named"), at("write")))
+	p.launch()
+	sandbox, container := p.plant("web")
+	all := p.readAll(p.front, sandbox, container)
+	holds := func(seen map[string][]byte) (names []string) {
+		for name, replies := range seen {
+			if hasPlanted(replies) {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	secret := []string{"ListPodSandbox", "ListContainers", "StreamPodSandboxes", "StreamContainers", "PodSandboxStatus", "ContainerStatus", "GetContainerEvents",
+		"ListPodSandboxStats", "ListContainerStats", "StreamPodSandboxStats", "StreamContainerStats", "PodSandboxStats", "ContainerStats"}
+	require.Subset(t, holds(all), secret[:7], "who may write sees what there is")
+	for _, name := range []string{"read", "patterns", "others"} {
+		seen := p.readAll(at(name), sandbox, container)
+		assert.Empty(t, holds(seen), "at the socket %s", name)
+		for _, method := range secret[:7] {
+			if name != "patterns" || method != "GetContainerEvents" {
+				assert.Contains(t, string(seen[method]), "harmless-annotation", "%s at %s: all else is there", method, name)
+			}
+		}
+	}
+	named := p.readAll(at("named"), sandbox, container)
+	assert.Equal(t, []string{"ContainerStatus"}, holds(named), "a method that is named shows all")
+	assert.Len(t, named["ContainerStatus"], len(all["ContainerStatus"]), "verbose information among it")
+	write := p.readAll(at("write"), sandbox, container)
+	assert.ElementsMatch(t, holds(all), holds(write), "nothing is hidden from who may write")
+	for _, method := range []string{"PodSandboxStatus", "ContainerStatus", "Status"} {
+		assert.Len(t, write[method], len(all[method]), method)
+	}
+	p.end()
+}
+
+func TestReadOnlyShowsNoVerboseInformation(t *testing.T) {
+	p := newProcess(t)
+	ro := filepath.Join(p.dir, "ro.sock")
+	p.write("listeners: [{path: " + ro + ", access: [{methods: [read-only]}]}]\n")
+	p.launch()
+	_, container := p.plant("web")
+	for socket, want := range map[string]bool{p.front: true, ro: false} {
+		client := runtimeapi.NewRuntimeServiceClient(p.connect(socket))
+		got, err := client.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: container, Verbose: true})
+		require.NoError(t, err)
+		assert.Equal(t, want, len(got.GetInfo()) > 0)
+		assert.Equal(t, "main", got.GetStatus().GetMetadata().GetName())
+		node, err := client.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true})
+		require.NoError(t, err)
+		assert.Equal(t, want, len(node.GetInfo()) > 0)
+		assert.NotEmpty(t, node.GetStatus().GetConditions())
+		_, err = client.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "gamma.io__1"})
+		assert.Equal(t, codes.NotFound, status.Code(err))
+	}
+	p.end()
+}
+
+func TestWhoMayOnlyReadIsWhoMayDoNothingElse(t *testing.T) {
+	me, other := &peerInfo{known: true, uid: 1, gids: []uint32{5}}, uint32(2)
+	const list, stop = "/runtime.v1.RuntimeService/ListContainers", "/runtime.v1.RuntimeService/StopContainer"
+	for _, c := range []struct {
+		why    string
+		method string
+		hides  bool
+		rules  []AccessRule
+	}{
+		{"no rules", list, false, nil},
+		{"read-only", list, true, []AccessRule{{Methods: []string{readOnly}}}},
+		{"patterns that only read", list, true, []AccessRule{{Methods: []string{"List*", "*Status", "ListPod*", "/runtime.v1.RuntimeService/List*"}}}},
+		{"a pattern for more", list, false, []AccessRule{{Methods: []string{readOnly, "*Container*"}}}},
+		{"all methods of a service", list, false, []AccessRule{{Methods: []string{"/runtime.v1.ImageService/*"}}}},
+		{"a writing method", list, false, []AccessRule{{Methods: []string{readOnly, "StopContainer"}}}},
+		{"its own name", list, false, []AccessRule{{Methods: []string{readOnly, "ListContainers"}}}},
+		{"its whole name", list, false, []AccessRule{{Methods: []string{list}}}},
+		{"another one's name", list, true, []AccessRule{{Methods: []string{readOnly, "ListImages"}}}},
+		{"a rule for all methods", list, false, []AccessRule{{Methods: []string{readOnly}}, {UIDs: []uint32{1}}}},
+		{"a rule for a group", list, false, []AccessRule{{Methods: []string{readOnly}}, {GIDs: []uint32{5}}}},
+		{"a rule for somebody else", list, true, []AccessRule{{Methods: []string{readOnly}}, {UIDs: []uint32{other}}}},
+		{"health beside", list, true, []AccessRule{{Methods: []string{readOnly, "/grpc.health.v1.Health/*"}}}},
+		{"what it may not do", stop, true, []AccessRule{{Methods: []string{readOnly}}}},
+	} {
+		assert.Equal(t, c.hides, onlyReads(c.rules, c.method, me), c.why)
+	}
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What is remembered goes from process to process, with no file at all.
+func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
+	p := newProcess(t)
+	text, err := os.ReadFile(p.config)
+	require.NoError(t, err)
+	state := filepath.Join(p.dir, "state")
+	require.NoError(t, os.WriteFile(p.config, []byte(strings.Replace(string(text), "stateDir: "+state, "stateDir: none", 1)), 0o600))
+	p.launch()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	ran, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata:    &runtimeapi.PodSandboxMetadata{Name: "db", Uid: "db", Namespace: "default"},
+		Annotations: map[string]string{"kubernetes.io/target-runtime": "beta.io"},
+	}})
+	require.NoError(t, err)
+	list := func() []string {
+		t.Helper()
+		pods, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}, grpc.WaitForReady(true))
+		require.NoError(t, err)
+		var ids []string
+		for _, one := range pods.GetItems() {
+			ids = append(ids, one.GetId())
+		}
+		return ids
+	}
+	require.Equal(t, []string{ran.GetPodSandboxId()}, list())
+	_, err = client.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: ran.GetPodSandboxId()})
+	require.NoError(t, err)
+	p.restartRuntime(true, false)
+	for i := range 2 {
+		old := p.serving()
+		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
+		eventually(t, "another process serves", func() bool { return p.serving() != old })
+		for range 10 {
+			assert.Equal(t, []string{ran.GetPodSandboxId()}, list(), "after handover %d", i)
+		}
+		_, err = client.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: ran.GetPodSandboxId()}, grpc.WaitForReady(true))
+		assert.NoError(t, err)
+	}
+	assert.NoFileExists(t, filepath.Join(state, "beta.io.known"))
+	assert.Zero(t, p.logged("could not be taken over"), fmt.Sprint("see ", p.log))
+	p.end()
+}

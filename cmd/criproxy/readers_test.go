@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// greedy are clients of a socket who take as much as they get: streams of events, some of
+// which they close and open anew, and lists.
+type greedy struct {
+	clients []runtimeapi.RuntimeServiceClient
+	refused atomic.Int64 // because there are too many
+	wg      sync.WaitGroup
+}
+
+// take has them take it until ctx ends.
+func (g *greedy) take(ctx context.Context, streams int) {
+	for i := range streams {
+		client := g.clients[i%len(g.clients)]
+		g.wg.Go(func() { g.subscribe(ctx, client) })
+	}
+	for _, client := range g.clients {
+		g.wg.Go(func() {
+			for ctx.Err() == nil {
+				within, cancel := context.WithCancel(ctx)
+				for range 50 {
+					g.wg.Go(func() { g.subscribe(within, client) })
+				}
+				_, _ = client.ListContainers(within, &runtimeapi.ListContainersRequest{}) // which may be refused
+				time.Sleep(50 * time.Millisecond)                                         // kubelet is to have some of the machine
+				cancel()
+			}
+		})
+	}
+}
+
+// subscribe opens a stream that lasts until ctx ends.
+func (g *greedy) subscribe(ctx context.Context, client runtimeapi.RuntimeServiceClient) {
+	events, err := client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	for err == nil {
+		_, err = events.Recv()
+	}
+	if status.Code(err) == codes.ResourceExhausted {
+		g.refused.Add(1)
+	}
+}
+
+// Everybody may connect to the README's socket for readers.
+func TestReadersLeaveRoomForKubelet(t *testing.T) {
+	for sockets, streams := range map[int]int{1: defaultMaxCalls + 200, 5: defaultSideCalls + 100} {
+		t.Run(fmt.Sprintf("from %d sockets", sockets), func(t *testing.T) {
+			p := newProcess(t)
+			text := "listBudget: 30s\nlisteners:\n" // the machine has much else to do
+			var readers []*greedy
+			for i := range sockets {
+				path := filepath.Join(p.dir, fmt.Sprintf("read%d.sock", i))
+				text += "- path: " + path + "\n  mode: '0666'\n  access: [{methods: [read-only]}]\n"
+				r := &greedy{}
+				for range 2 {
+					r.clients = append(r.clients, runtimeapi.NewRuntimeServiceClient(p.connect(path)))
+				}
+				readers = append(readers, r)
+			}
+			p.write(text)
+			p.launch()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			refused := func() (all bool) {
+				all = true
+				for _, r := range readers {
+					all = all && r.refused.Load() > 0
+				}
+				return all
+			}
+			for _, r := range readers {
+				r.take(ctx, streams)
+			}
+			eventually(t, "the readers have all that they get", refused)
+			kubelet := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+			for i := range 50 {
+				_, err := kubelet.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+				require.NoError(t, err, "list %d", i)
+				_, err = kubelet.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+				require.NoError(t, err, "list %d", i)
+			}
+			cancel()
+			for _, r := range readers {
+				r.wg.Wait()
+			}
+			p.end()
+		})
+	}
+}

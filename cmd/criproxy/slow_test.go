@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/known"
+)
+
+// slowing returns a fault that has calls of methods, or all, take longer.
+func slowing(by time.Duration, methods ...string) fakecri.Fault {
+	return on(func(ctx context.Context, _ string, _ any) error {
+		select {
+		case <-time.After(by):
+			return nil
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}, methods...)
+}
+
+// lists and statuses are what a runtime is slow with, and Status what kubelet judges a
+// node by.
+var slowMethods = []string{"ListPodSandbox", "ListContainers", "StreamPodSandboxes", "StreamContainers", "PodSandboxStatus", "ContainerStatus", "Status"}
+
+// hasty makes the times of a test a tenth of the defaults.
+func hasty(c *Config) { c.ListBudget, c.GoneAfter = 200*time.Millisecond, time.Second }
+
+// change reloads the configuration with a change.
+func (n *node) change(f func(*Config)) {
+	n.Helper()
+	cfg := *n.cfg
+	f(&cfg)
+	require.NoError(n, cfg.check())
+	cfg.makeStateDir()
+	require.NoError(n, n.proxy.reload(&cfg))
+	n.cfg = &cfg
+}
+
+func (n *node) state(i int) known.State { return n.proxy.backends()[i].known.State() }
+
+func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+		n := newNode(t, func(c *Config) { mode(c); hasty(c) })
+		web, db := n.run(0, "web", 1), n.run(1, "db", 1)
+		n.known()
+		n.runtimes[1].when(slowing(300*time.Millisecond, slowMethods...))
+		n.isSlow(1)
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+			began := time.Now()
+			pods, err := listPods(nil).unary(n)
+			require.NoError(t, err)
+			require.ElementsMatch(t, []string{web.sandbox, db.sandbox}, idsOf(pods))
+			assert.Less(t, time.Since(began), patience)
+			require.NotEqual(t, known.Gone, n.state(1).Condition, "%v", n.state(1).Err)
+			_, err = n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: db.containers[0], Cmd: []string{"true"}})
+			require.NoError(t, err, "all else passes as usual")
+		}
+		more := n.run(1, "more", 1)
+		pods, err := listPods(nil).unary(n)
+		require.NoError(t, err)
+		assert.ElementsMatch(t, []string{web.sandbox, db.sandbox, more.sandbox}, idsOf(pods), "what a client has made is listed")
+		n.runtimes[1].when(nil)
+		n.isUp(1)
+	})
+}
+
+func TestASlowPrimaryIsAskedForItsStatus(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty)
+	n.run(0, "web", 1)
+	n.known()
+	n.runtimes[0].when(slowing(300*time.Millisecond, slowMethods...))
+	n.isSlow(0)
+	for range 5 {
+		answer, err := n.Status(n.ctx(), &runtimeapi.StatusRequest{})
+		require.NoError(t, err, "kubelet would have waited")
+		assert.NotEmpty(t, answer.GetStatus().GetConditions())
+	}
+}
+
+// A reload added a runtime while the lists of the primary took longer than the budget, and
+// the list of pods was OK and empty.
+func TestARuntimeAddedBesideASlowPrimaryEmptiesNoList(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io"}})
+	both := n.cfg.Backends
+	web := n.run(0, "web", 1)
+	n.change(func(c *Config) { c.Backends = both[:1] })
+	n.runtimes[0].when(slowing(300*time.Millisecond, slowMethods...))
+	n.change(func(c *Config) { c.Backends = both })
+	for range 10 {
+		pods, err := listPods(nil).unary(n)
+		require.NoError(t, err)
+		assert.Equal(t, []string{web.sandbox}, idsOf(pods))
+	}
+}
+
+func TestAHungPrimaryThatWasNeverSeenFailsLists(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io"}})
+	n.stop()
+	n.runtimes[0].when(hanging())
+	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
+	n.start()
+	_, err := listPods(nil).unary(n, grpc.WaitForReady(true))
+	assertCode(t, codes.Unavailable, err)
+	assert.ErrorContains(t, err, "primary")
+}
+
+// What accepts connections may have pods, even if it has never answered.
+func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: BackendConfig{Name: "mute.io"}, absent: true})
+	web := n.run(0, "web", 1)
+	pods, err := listPods(nil).unary(n)
+	require.NoError(t, err, "nobody listens there: it has nothing")
+	assert.Equal(t, []string{web.sandbox}, idsOf(pods))
+	n.runtimes[1].when(hanging())
+	n.runtimes[1].start()
+	_, err = listPods(nil).unary(n)
+	assertCode(t, codes.Unavailable, err)
+	assert.ErrorContains(t, err, "mute.io")
+	assert.ErrorContains(t, err, "take it out of the configuration")
+	n.runtimes[1].when(nil)
+	n.isUp(1)
+	pods, err = listPods(nil).unary(n)
+	require.NoError(t, err)
+	assert.Equal(t, []string{web.sandbox}, idsOf(pods))
+}
+
+// A folder that cannot be written, and a new budget or address during an outage, left the
+// pods out of the lists.
+func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+		n := newNode(t, func(c *Config) { mode(c); hasty(c) })
+		web, db := n.run(0, "web", 1), n.run(1, "db", 1)
+		n.known()
+		require.NoError(t, os.RemoveAll(n.cfg.StateDir))
+		require.NoError(t, os.WriteFile(n.cfg.StateDir, nil, 0o600)) // nothing can be kept there
+		n.runtimes[1].kill()
+		n.isDown(1)
+		counted := n.proxy.report(n.ctx()).Backends[1].Remembered
+		for what, change := range map[string]func(*Config){
+			"the budget":       func(c *Config) { c.ListBudget += time.Millisecond },
+			"the state folder": func(c *Config) { c.StateDir = "" },
+			"the address": func(c *Config) {
+				c.Backends = append([]BackendConfig{}, c.Backends...)
+				c.Backends[1].Address += "2"
+			},
+			"the largest message": func(c *Config) { c.MaxMessageBytes++ },
+		} {
+			n.change(change)
+			for range 3 {
+				pods, err := listPods(nil).unary(n)
+				require.NoError(t, err, what)
+				assert.ElementsMatch(t, []string{web.sandbox, db.sandbox}, idsOf(pods), what)
+			}
+			_, err := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: db.sandbox})
+			assert.NoError(t, err, what)
+			now := n.proxy.report(n.ctx()).Backends[1].Remembered
+			assert.GreaterOrEqual(t, now, counted+4, "%s: answers from memory go on being counted", what)
+			counted = now
+		}
+	})
+}
+
+func TestARuntimeThatIsRemovedIsForgotten(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty)
+	web := n.run(0, "web", 1)
+	n.run(1, "db", 1)
+	n.known()
+	both := n.cfg.Backends
+	file := n.cfg.stateFile(both[1]).Path
+	eventually(t, "it is remembered", func() bool { _, err := os.Stat(file); return err == nil })
+	n.runtimes[1].kill()
+	n.isDown(1)
+	n.change(func(c *Config) { c.Backends = both[:1] })
+	assert.NoFileExists(t, file)
+	n.change(func(c *Config) { c.Backends = both })
+	n.isDown(1)
+	pods, err := listPods(nil).unary(n)
+	require.NoError(t, err)
+	assert.Equal(t, []string{web.sandbox}, idsOf(pods), "what was there before is not told")
+}
+
+func TestAStatusThatIsRememberedIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, hasty)
+	db := n.run(1, "db", 1)
+	n.known()
+	n.runtimes[1].when(hanging("PodSandboxStatus", "ContainerStatus"))
+	for range 3 {
+		_, err := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: db.sandbox})
+		assert.NoError(t, err)
+		_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: db.containers[0]})
+		assert.NoError(t, err)
+	}
+}
+
+func TestTheStartOfANodeHasAWordOfItsOwn(t *testing.T) {
+	run := t.TempDir()
+	first := startOfNode(run)
+	assert.NotEmpty(t, first)
+	assert.Equal(t, first, startOfNode(run))
+	require.NoError(t, os.Remove(filepath.Join(run, "criproxy.boot"))) // as a start of the node does
+	assert.NotEqual(t, first, startOfNode(run))
+	assert.Empty(t, startOfNode("/proc/nowhere"))
+}

@@ -1,0 +1,290 @@
+package criadapter_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/known"
+)
+
+// A witness is the recap of one runtime, and a client of it.
+type witness struct {
+	testing.TB
+	*fakecri.Runtime
+	runtimeapi.RuntimeServiceClient
+	director.Recap
+	images runtimeapi.ImageServiceClient
+	conn   grpc.ClientConnInterface
+	old    bool // answers come from memory
+}
+
+func newWitness(t *testing.T) *witness {
+	path := filepath.Join(muxtest.Dir(t), "0.sock")
+	w := &witness{TB: t, Runtime: fakecri.New(fakecri.Config{})}
+	l, err := fakecri.Listen(path)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- w.ServeOn(ctx, l) }()
+	t.Cleanup(func() { cancel(); assert.NoError(t, <-ended) })
+	cc := muxtest.Connect(t, path)
+	w.conn = cc
+	messages, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { messages.Close() }) // nothing is left to be done
+	w.RuntimeServiceClient, w.images = runtimeapi.NewRuntimeServiceClient(messages), runtimeapi.NewImageServiceClient(messages)
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	w.Recap = cfg.Recaps["container-events"]()
+	return w
+}
+
+// Invoke answers the recap: as the runtime, or from memory.
+func (w *witness) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	err := w.conn.Invoke(ctx, method, args, reply, opts...)
+	for _, o := range opts {
+		if h, ok := o.(grpc.HeaderCallOption); ok && w.old {
+			*h.HeaderAddr = metadata.Pairs(known.HeaderKey, "it")
+		}
+	}
+	return err
+}
+
+func (w *witness) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return w.conn.NewStream(ctx, desc, method, opts...)
+}
+
+// run runs a pod with containers, of which the last has exited.
+func (w *witness) run(name string, containers ...string) string {
+	w.Helper()
+	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "n", Uid: "uid-" + name}}
+	ran, err := w.RunPodSandbox(w.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
+	require.NoError(w, err)
+	for i, c := range containers {
+		made, err := w.CreateContainer(w.Context(), &runtimeapi.CreateContainerRequest{
+			PodSandboxId: ran.GetPodSandboxId(), SandboxConfig: config,
+			Config: &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: c}, Image: &runtimeapi.ImageSpec{Image: "busybox"}},
+		})
+		require.NoError(w, err)
+		_, err = w.StartContainer(w.Context(), &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()})
+		require.NoError(w, err)
+		if i > 0 && i == len(containers)-1 {
+			_, err = w.StopContainer(w.Context(), &runtimeapi.StopContainerRequest{ContainerId: made.GetContainerId()})
+			require.NoError(w, err)
+		}
+	}
+	return ran.GetPodSandboxId()
+}
+
+func (w *witness) pull() {
+	w.Helper()
+	_, err := w.images.PullImage(w.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox"}})
+	require.NoError(w, err)
+}
+
+func (w *witness) remove(pod string) {
+	w.Helper()
+	_, err := w.StopPodSandbox(w.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod})
+	require.NoError(w, err)
+	_, err = w.RemovePodSandbox(w.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
+	require.NoError(w, err)
+}
+
+// look returns what the recap tells now.
+func (w *witness) look() string {
+	w.Helper()
+	events, err := w.Look(w.Context(), w)
+	require.NoError(w, err)
+	return w.says(events)
+}
+
+// says returns events as text, with how many containers each shows.
+func (w *witness) says(frames []*codec.Frame) string {
+	w.Helper()
+	var lines []string
+	for _, f := range frames {
+		var e runtimeapi.ContainerEventResponse
+		require.NoError(w, proto.Unmarshal(f.Bytes(), &e))
+		require.NotNil(w, e.GetPodSandboxStatus().GetMetadata(), "kubelet ignores it without")
+		assert.InDelta(w, time.Now().UnixNano(), e.GetCreatedAt(), float64(time.Minute))
+		what := strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(e.GetContainerEventType().String(), "CONTAINER_"), "_EVENT"))
+		id := e.GetContainerId()
+		if id == e.GetPodSandboxStatus().GetId() {
+			id = "pod"
+		}
+		for _, c := range w.Containers() {
+			if c.GetId() == id {
+				id = c.GetMetadata().GetName()
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s %s %s %d", e.GetPodSandboxStatus().GetMetadata().GetName(), id, what, len(e.GetContainersStatuses())))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestWhatAStreamMissedIsTold(t *testing.T) {
+	w := newWitness(t)
+	w.pull()
+	w.run("before", "a")
+	require.NoError(t, w.Begin(t.Context(), w))
+	assert.Empty(t, w.look(), "what is there from the beginning is no news")
+	pod := w.run("new", "b", "c")
+	assert.Equal(t, `new pod created 2
+new pod started 2
+new b created 2
+new b started 2
+new c created 2
+new c started 2
+new c stopped 2`, w.look())
+	assert.Empty(t, w.look(), "it has been told")
+	_, err := w.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod})
+	require.NoError(t, err)
+	assert.Equal(t, `new b stopped 2
+new pod stopped 2`, w.look())
+	w.remove(pod)
+	events, err := w.Look(t.Context(), w)
+	require.NoError(t, err)
+	require.Len(t, events, 3)
+	assert.Equal(t, "new pod deleted 0", w.says(events[2:]))
+	assert.Len(t, strings.Split(w.says(w.End()), "\n"), 2, "the end of the container that was there from the beginning, and of its pod")
+	assert.Empty(t, w.End())
+}
+
+func TestWhatTheRuntimeToldIsNotToldAgain(t *testing.T) {
+	w := newWitness(t)
+	w.pull()
+	require.NoError(t, w.Begin(t.Context(), w))
+	stream, err := w.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+	require.NoError(t, err)
+	saw := func(until func(*runtimeapi.ContainerEventResponse) bool) {
+		for {
+			e, err := stream.Recv()
+			require.NoError(t, err)
+			f, err := codec.FrameOf(e)
+			require.NoError(t, err)
+			require.NoError(t, w.Saw(f))
+			if until(e) {
+				return
+			}
+		}
+	}
+	pod := w.run("new", "b", "c")
+	saw(func(e *runtimeapi.ContainerEventResponse) bool {
+		return e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
+	})
+	assert.Empty(t, w.look())
+	w.remove(pod)
+	saw(func(e *runtimeapi.ContainerEventResponse) bool {
+		return e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT && e.GetContainerId() == pod
+	})
+	assert.Empty(t, w.look())
+}
+
+func TestWhatIsRememberedIsNoNews(t *testing.T) {
+	w := newWitness(t)
+	pod := w.run("before")
+	w.old = true
+	require.NoError(t, w.Begin(t.Context(), w), "lists say so, and the client knows them")
+	w.remove(pod) // as if what is known were older than what was told
+	_, err := w.Look(t.Context(), w)
+	assert.ErrorContains(t, err, "no news")
+	w.old = false
+	assert.Equal(t, "before pod deleted 0", w.look())
+}
+
+// The list that is under way is too old for who comes meanwhile, the next one is for all.
+func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
+	w := newWitness(t)
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	newRecap := cfg.Recaps["container-events"]
+	come, ice := make(chan struct{}, 1000), make(chan struct{})
+	w.FaultAfter(func(_ context.Context, method string, _ any) error {
+		if strings.HasSuffix(method, "/ListPodSandbox") {
+			come <- struct{}{}
+			<-ice
+		}
+		return nil
+	})
+	var clients sync.WaitGroup
+	look := func(want int) {
+		clients.Go(func() {
+			events, err := newRecap().Look(t.Context(), w)
+			assert.NoError(t, err)
+			assert.Len(t, events, want)
+		})
+	}
+	look(0)
+	<-come
+	w.run("late")
+	for range 100 {
+		look(2)
+	}
+	hurried, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = newRecap().Look(hurried, w)
+	assert.ErrorIs(t, err, context.Canceled)
+	time.Sleep(50 * time.Millisecond) // until they wait; those that come later need more lists
+	close(ice)
+	clients.Wait()
+	assert.Less(t, len(w.Calls("ListPodSandbox")), 20)
+}
+
+// Kubelet takes the containers that an event shows for all that the pod has.
+func TestAPodThatCannotBeShownIsToldLater(t *testing.T) {
+	w := newWitness(t)
+	w.pull()
+	require.NoError(t, w.Begin(t.Context(), w))
+	for _, method := range []string{"ContainerStatus", "PodSandboxStatus"} {
+		w.run("one"+method, "a", "b")
+		w.run("two" + method)
+		failed := false
+		w.Fault(func(_ context.Context, called string, _ any) error {
+			if strings.HasSuffix(called, "/"+method) && !failed {
+				failed = true
+				return status.Error(codes.Unknown, "a disk")
+			}
+			return nil
+		})
+		events, err := w.Look(t.Context(), w)
+		assert.ErrorContains(t, err, "a disk")
+		both := map[bool]string{true: w.says(events), false: w.look()}
+		w.Fault(nil)
+		assert.Contains(t, both[true]+both[false], fmt.Sprintf("one%s pod created 2\none%s pod started 2\n", method, method))
+		assert.Contains(t, both[true]+both[false], fmt.Sprintf("two%s pod created 0\ntwo%s pod started 0", method, method))
+		assert.NotContains(t, both[true]+both[false], fmt.Sprintf("one%s pod created 0", method))
+		assert.Empty(t, w.look())
+	}
+}
+
+func TestAnEventThatKubeletCannotDecodeIsNotPassedOn(t *testing.T) {
+	w := newWitness(t)
+	for what, event := range map[string]string{
+		"cut off":    "\x0a\x09x",
+		"no text":    "\x0a\x02\xff\xfe",
+		"cut inside": "\x22\x03\x0a\x09x",
+		"as in Kubernetes 1.25, where the pod's metadata stood": "\x22\x0a\x0a\x01p\x12\x05\x37u-u1",
+	} {
+		assert.Error(t, w.Saw(codec.NewFrame([]byte(event))), what)
+	}
+}

@@ -1,0 +1,103 @@
+package criadapter
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/criproxy/criproxy/internal/contain"
+)
+
+// looks shares the lists of runtimes among all clients that want events. Without it each
+// client would list a runtime without events every second. One list of a runtime is under
+// way at a time. A client that comes meanwhile gets the next list, because the one under
+// way may be older than the events that this client has.
+type looks struct {
+	mu sync.Mutex
+	at map[grpc.ClientConnInterface]*queue // :: runtime → the clients that wait for its lists
+}
+
+type queue struct{ now, next *look }
+
+// look is one list, and who waits for it.
+type look struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	waiting int // looks.mu guards it
+
+	done       chan struct{} // closed when what follows is set
+	listed     *snapshot
+	remembered bool
+	err        error
+}
+
+func newLooks() *looks { return &looks{at: map[grpc.ClientConnInterface]*queue{}} }
+
+// list returns what a runtime has now, and whether some of the answer came from memory. The
+// snapshot is the caller's.
+func (l *looks) list(ctx context.Context, conn grpc.ClientConnInterface) (*snapshot, bool, error) {
+	one, leave := l.join(conn)
+	defer leave()
+	select {
+	case <-one.done:
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	if one.err != nil {
+		return nil, false, one.err
+	}
+	return &snapshot{maps.Clone(one.listed.pods), maps.Clone(one.listed.containers), one.listed.order}, one.remembered, nil
+}
+
+// join returns the next look at a runtime, which ends when all who joined have left.
+func (l *looks) join(conn grpc.ClientConnInterface) (one *look, leave func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.at[conn]
+	if q == nil {
+		q = &queue{}
+		l.at[conn] = q
+	}
+	if q.next == nil {
+		q.next = &look{done: make(chan struct{})}
+		q.next.ctx, q.next.cancel = context.WithCancel(context.Background()) // of no client's call
+	}
+	one = q.next
+	one.waiting++
+	if q.now == nil {
+		l.begin(conn, q)
+	}
+	return one, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if one.waiting--; one.waiting > 0 {
+			return
+		}
+		one.cancel()
+		if q.next == one {
+			q.next = nil
+		}
+	}
+}
+
+// begin has the next look at a runtime. The lock is held.
+func (l *looks) begin(conn grpc.ClientConnInterface, q *queue) {
+	one := q.next
+	q.now, q.next = one, nil
+	go func() {
+		one.err = contain.Do("looking for events", func() (err error) {
+			one.listed, one.remembered, err = lookAt(one.ctx, conn)
+			return err
+		})
+		close(one.done)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if q.now = nil; q.next != nil {
+			l.begin(conn, q)
+		} else {
+			delete(l.at, conn)
+		}
+	}()
+}

@@ -1,0 +1,87 @@
+package director
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// asker finds out whether a backend has a name, by a list of what begins so. The nil
+// asker is for kinds of which there is no such list: nobody has them.
+type asker struct {
+	method    string
+	filter    *rewrite.Path // in the request
+	items, id *rewrite.Path // the list in the reply, and in an item its id
+}
+
+// byBeginning is how a filter of a list compares where it may be cut short, in the words of
+// [known.Filter].
+const byBeginning = "prefix"
+
+// compileAsker finds the list of a kind whose ids a filter may ask for. What is wrong with
+// the profile's lists [known.New] says.
+func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
+	for _, l := range p.Known.Lists {
+		i := slices.IndexFunc(l.Filters, func(f known.Filter) bool { return f.Item == l.ID && f.Match == byBeginning })
+		if l.Kind != kind || i < 0 {
+			continue
+		}
+		m, list := findList(l.List, p, s)
+		if m == nil {
+			continue
+		}
+		filter, err := rewrite.ParsePath(m.Input, l.Filters[i].Request)
+		if err != nil {
+			continue
+		}
+		items, _ := rewrite.ParsePath(m.Output, string(list.Name())) // it has that field
+		if id, err := rewrite.ParsePath(list.Message(), l.ID); err == nil {
+			return &asker{m.Name, filter, items, id}
+		}
+	}
+	return nil
+}
+
+// findList returns a method by its short name, and the list in its reply; nil if there is no
+// such method.
+func findList(name string, p *Profile, s *codec.Schema) (*codec.Method, protoreflect.FieldDescriptor) {
+	for _, m := range described(p, s) {
+		if shortName(m.Name) != name || m.Output.Fields().Len() == 0 {
+			continue
+		}
+		if fd := m.Output.Fields().Get(0); fd.IsList() && fd.Message() != nil {
+			return m, fd
+		}
+	}
+	return nil, nil
+}
+
+// has asks a backend whether it has a name, or one that begins so.
+func (a *asker) has(ctx context.Context, conn grpc.ClientConnInterface, name []byte) (found bool, err error) {
+	if a == nil {
+		return false, nil
+	}
+	reply := &codec.Frame{}
+	err = conn.Invoke(ctx, a.method, codec.NewFrame(a.filter.Append(nil, name)), reply)
+	if status.Code(err) == codes.Unimplemented {
+		return false, nil // it has nothing of the kind
+	}
+	if err != nil {
+		return false, err
+	}
+	err = a.items.All(reply.Bytes(), func(item []byte) error {
+		id, _, err := a.id.Lookup(item)
+		found = found || bytes.HasPrefix(id, name) // not every backend knows the filter
+		return err
+	})
+	return found, err
+}

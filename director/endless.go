@@ -1,0 +1,184 @@
+package director
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/contain"
+)
+
+// endless is the stream of a method that does not end by itself, of all backends as one.
+// It lasts as long as the client stays. What the stream of one backend ends with concerns
+// that backend alone: it is opened again, and a [Recap] tells what happened meanwhile. A
+// reload adds backends and takes others away while the stream is open.
+//
+// One backend that nobody answers for is passed on as it is, with header, end and trailer,
+// until a reload changes it or brings more.
+type endless struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	name    string // of the method
+	desc    *grpc.StreamDesc
+	request *codec.Frame
+	opts    []grpc.CallOption
+	frames  chan *codec.Frame
+	ended   chan struct{} // closed when no goroutine is left
+
+	members map[memberKey]*member // follow's
+	left    map[memberKey]*member // likewise; those that were taken away, and may still say so
+	group   sync.WaitGroup        // of the members
+	single  atomic.Bool           // this is the stream of one backend, and nothing else
+
+	first    sync.Once
+	headered chan struct{} // closed when header is set
+	header   metadata.MD
+
+	mu      sync.Mutex
+	err     error
+	trailer metadata.MD
+}
+
+// memberKey is what makes a backend the same one after a reload: its name, and the form
+// of its names in front.
+type memberKey struct {
+	name string
+	bare bool
+}
+
+func keyOf(t *table, backend int) memberKey {
+	return memberKey{t.backends[backend].Name, backend == 0 || t.native}
+}
+
+// endless opens the call on all backends.
+func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, request *codec.Frame, opts []grpc.CallOption) source {
+	request.Bytes() // in one piece, for all
+	s := &endless{
+		ctx: ctx, cancel: cancel, name: m.Name, desc: desc, request: request.Ref(), opts: withoutMetadata(opts),
+		frames: make(chan *codec.Frame), ended: make(chan struct{}), headered: make(chan struct{}),
+		members: map[memberKey]*member{}, left: map[memberKey]*member{},
+	}
+	s.single.Store(true)
+	go func() {
+		defer close(s.ended)
+		if err := contain.Do(s.name, func() error { return s.follow(t, m) }); err != nil {
+			s.end(err, nil)
+		}
+		s.group.Wait()
+	}()
+	return s
+}
+
+// follow keeps a member for each backend, through all reloads.
+func (s *endless) follow(t *table, m *method) error {
+	for late := false; ; late = true {
+		s.gather(t, m, late)
+		select {
+		case <-s.ctx.Done():
+			return nil
+		case <-t.replaced:
+		}
+		t = t.next
+		if m = t.methods[s.name]; m == nil || !m.endless {
+			return status.Error(codes.Unavailable, "criproxy: the profile has changed; open the stream again")
+		}
+	}
+}
+
+// gather has one member for each backend of t. Late ones join a stream that is open.
+func (s *endless) gather(t *table, m *method, late bool) {
+	first := s.members[keyOf(t, 0)]
+	if len(t.backends) > 1 || t.backends[0].Known != nil || late && (first == nil || first.at.Load().conn() != t.backends[0].Conn) {
+		s.single.Store(false)
+		s.head(nil)
+	}
+	there := map[memberKey]bool{}
+	for i := range t.backends {
+		key := keyOf(t, i)
+		there[key] = true
+		at := &place{t, m, i}
+		if one := s.members[key]; one != nil {
+			one.move(at)
+			continue
+		}
+		one := newMember(s, at, late, s.left[key])
+		s.members[key] = one
+		s.group.Go(func() {
+			if err := contain.Do(s.name, one.run); err != nil {
+				s.end(err, nil)
+			}
+		})
+	}
+	for key, one := range s.members {
+		if !there[key] {
+			one.leave()
+			delete(s.members, key)
+			s.left[key] = one
+		}
+	}
+}
+
+// endsAs ends the call as the stream of a member has ended, if that is the only backend.
+func (s *endless) endsAs(err error, trailer metadata.MD) bool {
+	single := s.single.Load()
+	if single {
+		s.end(err, trailer)
+	}
+	return single
+}
+
+// end ends the call. The first error counts.
+func (s *endless) end(err error, trailer metadata.MD) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err, s.trailer = err, trailer
+	}
+	s.mu.Unlock()
+	s.cancel()
+}
+
+func (s *endless) head(md metadata.MD) {
+	s.first.Do(func() {
+		s.header = md
+		close(s.headered)
+	})
+}
+
+// send is for the messages after the first, of which there are none.
+func (s *endless) send(*codec.Frame) error { return nil }
+
+func (s *endless) recv() (*codec.Frame, error) {
+	select {
+	case f := <-s.frames:
+		return f, nil
+	case <-s.ended:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.err != nil {
+			return nil, s.err
+		}
+		return nil, status.FromContextError(s.ctx.Err()).Err()
+	}
+}
+
+func (s *endless) Header() (metadata.MD, error) {
+	select {
+	case <-s.headered:
+		return s.header, nil
+	case <-s.ended:
+		return nil, nil
+	}
+}
+
+func (s *endless) Trailer() metadata.MD {
+	<-s.ended
+	return s.trailer
+}
+
+func (s *endless) CloseSend() error { return nil }

@@ -1,0 +1,334 @@
+package director_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+func endlessProfile(t *testing.T) *director.Profile {
+	return muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: concat}\n  Stream: {all: endless}")
+}
+
+// ticking sends books, one after another, until the client leaves.
+func ticking(_ string, stream grpc.ServerStream) error {
+	for i := 0; ; i++ {
+		if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: '%d'}", i))); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+// A listener has opened the endless stream.
+type listener struct {
+	testing.TB
+	cs grpc.ClientStream
+}
+
+func listen(t testing.TB, cc *grpc.ClientConn) listener {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	cs, err := cc.NewStream(ctx, &serverStream, muxtest.Method("Stream"))
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	require.NoError(t, cs.CloseSend())
+	return listener{t, cs}
+}
+
+// hears waits for a message.
+func (l listener) hears(want string) {
+	l.Helper()
+	for {
+		f := &codec.Frame{}
+		require.NoError(l, l.cs.RecvMsg(f), "waiting for %s", want)
+		if muxtest.Text("ListResponse", f) == want {
+			return
+		}
+	}
+}
+
+func TestAnEndlessStreamOutlivesThoseOfItsBackends(t *testing.T) {
+	t.Parallel()
+	type end struct {
+		name  string
+		early bool // before anything has been said
+		err   error
+		last  *codec.Frame
+	}
+	ends := []end{{name: "a good end"}, {name: "a good end at once", early: true}, {name: "no message", last: codec.NewFrame([]byte("\x0a\xff"))}}
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		ends = append(ends, end{name: code.String(), err: status.Error(code, "it ends")}, end{name: code.String() + " at once", early: true, err: status.Error(code, "it ends")})
+	}
+	for _, c := range ends {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var opened atomic.Int32
+			ending := func(_ string, stream grpc.ServerStream) error {
+				n := opened.Add(1)
+				if !c.early || n > 1 {
+					if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: 'after %d'}", n-1))); err != nil {
+						return err
+					}
+				}
+				if n > 1 {
+					<-stream.Context().Done()
+					return stream.Context().Err()
+				}
+				if c.last != nil {
+					return stream.SendMsg(c.last)
+				}
+				return c.err
+			}
+			for i, name := range []string{"", "beta.io__"} {
+				opened.Store(0)
+				handlers := []muxtest.Handler{ticking, ticking}
+				handlers[i] = ending
+				if i == 0 && c.last != nil {
+					continue // what the primary says is not looked at here
+				}
+				l := listen(t, muxtest.Mux(t, director.Config{Profile: endlessProfile(t)}, handlers...))
+				l.hears(fmt.Sprintf(`books {id: "%safter 1"}`, name))
+				for range 10 {
+					require.NoError(t, l.cs.RecvMsg(&codec.Frame{}), "the other one goes on")
+				}
+			}
+		})
+	}
+}
+
+func TestReloadsReachAnEndlessStream(t *testing.T) {
+	dir := muxtest.Dir(t)
+	left := make(chan string, 10)
+	backend := func(name, says string) director.Backend {
+		s := muxtest.Serve(t, filepath.Join(dir, says), func(_ string, stream grpc.ServerStream) error {
+			if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: %q}", says))); err != nil {
+				return err
+			}
+			<-stream.Context().Done()
+			left <- says
+			return stream.Context().Err()
+		})
+		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		return director.Backend{Name: name, Conn: conn}
+	}
+	primary, beta := backend("", "one"), backend("beta.io", "two")
+	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{primary, beta}}
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	assert.True(t, d.Endless(muxtest.Method("Stream")))
+	assert.False(t, d.Endless(muxtest.Method("List")))
+	l := listen(t, muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d)))
+	l.hears(`books {id: "beta.io__two"}`)
+	reload := func(backends ...director.Backend) {
+		cfg.Backends = backends
+		require.NoError(t, d.Reload(cfg))
+	}
+	reload(primary, backend("gamma.io", "three"), beta)
+	l.hears(`books {id: "gamma.io__three"}`)
+	reload(primary, cfg.Backends[1])
+	assert.Equal(t, "two", <-left)
+	reload(primary, backend("gamma.io", "four"))
+	l.hears(`books {id: "gamma.io__four"}`)
+	assert.Equal(t, "three", <-left)
+	reload(backend("", "five"))
+	l.hears(`books {id: "five"}`)
+	assert.ElementsMatch(t, []string{"one", "four"}, []string{<-left, <-left})
+
+	cfg.Profile = muxtest.LibraryProfile(t)
+	require.NoError(t, d.Reload(cfg))
+	err = l.cs.RecvMsg(&codec.Frame{})
+	assert.EqualError(t, err, "rpc error: code = Unavailable desc = criproxy: the profile has changed; open the stream again")
+}
+
+func TestAPanicEndsNoEndlessStream(t *testing.T) {
+	var told, at = atomic.Int32{}, atomic.Value{}
+	at.Store("")
+	contain.Notify(func(*contain.Panic) { told.Add(1) })
+	dir := muxtest.Dir(t)
+	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library}
+	for i, name := range []string{"", "beta.io"} {
+		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), ticking)
+		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		b := director.Backend{Name: name, Conn: conn}
+		if i > 0 {
+			b.Conn = panicky{conn, &at}
+		}
+		cfg.Backends = append(cfg.Backends, b)
+	}
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	cc := muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d))
+	for _, point := range []string{"NewStream", "SendMsg", "CloseSend", "RecvMsg"} {
+		before := told.Load()
+		at.Store(point)
+		l := listen(t, cc)
+		for told.Load() < before+2 {
+			require.NoError(t, l.cs.RecvMsg(&codec.Frame{}))
+		}
+		at.Store("")
+		l.hears(`books {id: "beta.io__0"}`)
+	}
+}
+
+func TestAnEndlessStreamEndsWithItsClient(t *testing.T) {
+	gone := make(chan error, 2)
+	flood := func(_ string, stream grpc.ServerStream) error {
+		for {
+			if err := stream.SendMsg(muxtest.Bytes("ListResponse", "books {id: '1'}")); err != nil {
+				<-stream.Context().Done()
+				gone <- stream.Context().Err()
+				return err
+			}
+		}
+	}
+	cc := muxtest.Mux(t, director.Config{Profile: endlessProfile(t)}, flood, flood)
+	ctx, cancel := context.WithCancel(t.Context())
+	cs, err := cc.NewStream(ctx, &serverStream, muxtest.Method("Stream"))
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	require.NoError(t, cs.RecvMsg(&codec.Frame{}))
+	cancel() // while it reads nothing
+	for range 2 {
+		assert.ErrorIs(t, <-gone, context.Canceled)
+	}
+}
+
+// recap counts what it is asked, and says the same again and again.
+type recap struct{ begun, looked, ended *atomic.Int32 }
+
+func (r recap) Begin(context.Context, grpc.ClientConnInterface) error { r.begun.Add(1); return nil }
+func (r recap) Saw(f *codec.Frame) error {
+	if muxtest.Text("ListResponse", f) == `books {id: "bad"}` {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+func (r recap) Look(context.Context, grpc.ClientConnInterface) ([]*codec.Frame, error) {
+	r.looked.Add(1)
+	return []*codec.Frame{muxtest.Bytes("ListResponse", "books {id: 'missed'}")}, nil
+}
+func (r recap) End() []*codec.Frame {
+	r.ended.Add(1)
+	return []*codec.Frame{muxtest.Bytes("ListResponse", "books {id: 'ended'}")}
+}
+
+func TestARecapTellsWhatAStreamMissed(t *testing.T) {
+	var r = recap{&atomic.Int32{}, &atomic.Int32{}, &atomic.Int32{}}
+	var bad atomic.Bool
+	cfg := director.Config{
+		Profile:      muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: concat}\n  Stream: {all: endless, recap: books}"),
+		Recaps:       map[string]func() director.Recap{"books": func() director.Recap { return r }},
+		LookInterval: 50 * time.Millisecond,
+		Schema:       muxtest.Library,
+	}
+	dir := muxtest.Dir(t)
+	for i, name := range []string{"", "beta.io"} {
+		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), func(method string, stream grpc.ServerStream) error {
+			if i == 0 || bad.Swap(false) {
+				return stream.SendMsg(muxtest.Bytes("ListResponse", "books {id: 'bad'}"))
+			}
+			return ticking(method, stream)
+		})
+		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
+	}
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	bad.Store(true)
+	l := listen(t, muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d)))
+	l.hears(`books {id: "missed"}`) // the primary's stream always ends
+	l.hears(`books {id: "beta.io__missed"}`)
+	l.hears(`books {id: "beta.io__50"}`)
+	assert.EqualValues(t, 2, r.begun.Load())
+	cfg.Backends = cfg.Backends[:1]
+	require.NoError(t, d.Reload(cfg))
+	l.hears(`books {id: "beta.io__ended"}`)
+	l.hears(`books {id: "missed"}`)
+	assert.EqualValues(t, 1, r.ended.Load())
+}
+
+// numbered is the recap of the n-th member that a stream has had.
+type numbered int32
+
+func (numbered) Begin(context.Context, grpc.ClientConnInterface) error { return nil }
+func (numbered) Saw(*codec.Frame) error                                { return nil }
+func (n numbered) Look(context.Context, grpc.ClientConnInterface) ([]*codec.Frame, error) {
+	return []*codec.Frame{muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: 'has %d'}", n))}, nil
+}
+func (n numbered) End() []*codec.Frame {
+	f := muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: 'ended %d'}", n))
+	return []*codec.Frame{f, f.Ref()}
+}
+
+// A client that reads late would take what is there again for gone.
+func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
+	var members atomic.Int32
+	cfg := director.Config{
+		Profile:      muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: concat}\n  Stream: {all: endless, recap: books}"),
+		Recaps:       map[string]func() director.Recap{"books": func() director.Recap { return numbered(members.Add(1)) }},
+		LookInterval: time.Hour,
+		Schema:       muxtest.Library,
+	}
+	dir := muxtest.Dir(t)
+	for i, name := range []string{"", "beta.io"} {
+		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), func(_ string, stream grpc.ServerStream) error {
+			<-stream.Context().Done()
+			return stream.Context().Err()
+		})
+		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
+	}
+	both := cfg.Backends
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cs, err := d.NewStream(ctx, &serverStream, muxtest.Method("Stream")) // without the buffers of a connection
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	require.Eventually(t, func() bool { return members.Load() == 2 }, 10*time.Second, time.Millisecond)
+	for n := int32(2); n < 10; n++ {
+		cfg.Backends = both[:1]
+		require.NoError(t, d.Reload(cfg))
+		time.Sleep(time.Millisecond) // it has its say as soon as somebody listens
+		cfg.Backends = both
+		require.NoError(t, d.Reload(cfg))
+		require.Eventually(t, func() bool { return members.Load() == n+1 }, 10*time.Second, time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
+		end, start := fmt.Sprintf(`books {id: "beta.io__ended %d"}`, n), fmt.Sprintf(`books {id: "beta.io__has %d"}`, n+1)
+		for _, want := range []string{end, end, start} {
+			f := &codec.Frame{}
+			require.NoError(t, cs.RecvMsg(f))
+			require.Equal(t, want, muxtest.Text("ListResponse", f))
+		}
+	}
+}

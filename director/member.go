@@ -1,0 +1,283 @@
+package director
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/contain"
+)
+
+// The pauses between two attempts to open the stream of a backend: as long as those
+// between two attempts to connect, and longer if the backend has no such stream.
+const (
+	minPause     = 100 * time.Millisecond
+	maxPause     = 3 * time.Second
+	maxLackPause = time.Minute
+)
+
+// DefaultLookInterval is how often a [Recap] looks at a backend without a stream, which
+// is as often as kubelet lists where it has no events.
+const DefaultLookInterval = time.Second
+
+// member is one backend's part in an endless stream.
+type member struct {
+	s     *endless
+	ctx   context.Context // ends with the call, or when the backend is taken away
+	leave context.CancelFunc
+	at    atomic.Pointer[place]
+	moved chan struct{} // holds a token when the backend has got another connection
+	after *member       // nil, or the one before, taken away, which has its say first
+	ended chan struct{} // closed when it has nothing more to say
+
+	telling sync.Mutex // held while the client is told something; guards what follows
+	recap   Recap      // nil: nobody knows what the stream missed
+	begun   bool       // the recap knows from where on
+}
+
+// place is where a backend is in a table.
+type place struct {
+	table   *table
+	method  *method
+	backend int
+}
+
+func (p *place) conn() grpc.ClientConnInterface { return p.table.backends[p.backend].Conn }
+
+// newMember returns a member. All that the backend has is news where the stream is open
+// already, and where nobody looks as long as there is but one backend.
+func newMember(s *endless, at *place, late bool, after *member) *member {
+	m := &member{s: s, moved: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
+	if at.method.recap != nil {
+		m.recap = at.method.recap()
+	}
+	m.ctx, m.leave = context.WithCancel(s.ctx)
+	m.at.Store(at)
+	return m
+}
+
+// move says where the backend is after a reload.
+func (m *member) move(at *place) {
+	if before := m.at.Swap(at); before.conn() == at.conn() {
+		return
+	}
+	select {
+	case m.moved <- struct{}{}:
+	default:
+	}
+}
+
+// run opens the stream of the backend again and again, and looks at what it missed.
+func (m *member) run() error {
+	defer close(m.ended)
+	defer m.leave()
+	if m.after != nil {
+		select {
+		case <-m.after.ended:
+			m.after = nil
+		case <-m.ctx.Done(): // it has said nothing
+			<-m.after.ended
+			return nil
+		}
+	}
+	var stream opening
+	var since time.Time // when stream was opened; zero: it is not open
+	pause := minPause
+	retry, look := time.NewTimer(0), time.NewTimer(0)
+	defer retry.Stop()
+	defer look.Stop()
+	if m.recap == nil || m.s.single.Load() {
+		look.Stop()
+	}
+	lookAgain := func() {
+		if m.recap != nil && !m.s.single.Load() {
+			look.Reset(m.at.Load().table.lookInterval)
+		}
+	}
+	for {
+		select {
+		case <-retry.C:
+			stream = m.open()
+		case <-stream.opened:
+			since = time.Now()
+			lookAgain() // once more when the subscription must have taken effect
+		case e := <-stream.ended:
+			stream.stop()
+			if m.s.endsAs(e.err, e.trailer) {
+				return nil
+			}
+			if !since.IsZero() && time.Since(since) > maxPause {
+				pause = minPause
+			}
+			longest := maxPause
+			if e.lacks() {
+				longest = maxLackPause
+			}
+			pause = min(pause, longest)
+			retry.Reset(pause + rand.N(pause/5))
+			pause = pause * 8 / 5
+			stream, since = opening{}, time.Time{}
+			lookAgain()
+		case <-look.C:
+			began := time.Now()
+			if err := m.look(); err != nil || since.IsZero() || began.Sub(since) < m.at.Load().table.lookInterval {
+				lookAgain()
+			}
+		case <-m.moved:
+			stream.end()
+			stream, since, pause = opening{}, time.Time{}, minPause
+			retry.Reset(0)
+			lookAgain()
+		case <-m.ctx.Done():
+			stream.end()
+			return m.takenAway()
+		}
+	}
+}
+
+// opening is a stream of the backend, from the attempt to open it until it has ended.
+type opening struct {
+	stop   context.CancelFunc // nil: there is none
+	opened chan struct{}      // gets one token
+	ended  chan ending        // gets one, the last thing that happens
+}
+
+// ending is how a stream has ended.
+type ending struct {
+	err     error
+	trailer metadata.MD
+	said    bool // it had messages
+}
+
+// lacks reports whether the backend has no such stream. CRI-O says so by ending it at once.
+func (e ending) lacks() bool {
+	return status.Code(e.err) == codes.Unimplemented || errors.Is(e.err, io.EOF) && !e.said
+}
+
+// end ends the stream if there is one.
+func (o opening) end() {
+	if o.stop != nil {
+		o.stop()
+		<-o.ended
+	}
+}
+
+// open begins to open the stream of the backend.
+func (m *member) open() opening {
+	ctx, cancel := context.WithCancel(m.ctx)
+	o := opening{cancel, make(chan struct{}, 1), make(chan ending, 1)}
+	go func() {
+		var e ending
+		e.err = contain.Do(m.s.name, func() error { return m.receive(ctx, o, &e) })
+		o.ended <- e
+	}()
+	return o
+}
+
+// receive passes on what the stream of the backend says, until it ends.
+func (m *member) receive(ctx context.Context, o opening, e *ending) error {
+	at, single := m.at.Load(), m.s.single.Load()
+	cs, err := at.conn().NewStream(ctx, m.s.desc, m.s.name, m.s.opts...)
+	if err != nil {
+		return err
+	}
+	request, err := at.table.toBack(at.method, at.backend, m.s.request)
+	if err != nil {
+		return err
+	}
+	if err := cs.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := cs.CloseSend(); err != nil {
+		return err
+	}
+	o.opened <- struct{}{}
+	if single {
+		if md, err := cs.Header(); err == nil && len(md) > 0 {
+			m.s.head(md)
+		}
+	}
+	for {
+		f := &codec.Frame{}
+		if err := cs.RecvMsg(f); err != nil {
+			e.trailer = cs.Trailer()
+			return err
+		}
+		m.s.head(nil) // messages may come without a header
+		e.said = true
+		if err := m.tell(f); err != nil {
+			return err
+		}
+	}
+}
+
+// tell passes a message of the stream on.
+func (m *member) tell(f *codec.Frame) error {
+	if m.recap == nil || m.s.single.Load() {
+		return m.pass(m.ctx, f)
+	}
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	if err := m.recap.Saw(f); err != nil {
+		return err
+	}
+	return m.pass(m.ctx, f)
+}
+
+// look tells what the stream has missed.
+func (m *member) look() error {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	conn := m.at.Load().conn()
+	if !m.begun {
+		m.begun = true // after a failure all is news: better twice than never
+		return m.recap.Begin(m.ctx, conn)
+	}
+	messages, err := m.recap.Look(m.ctx, conn)
+	for _, f := range messages {
+		if err := m.pass(m.ctx, f); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// takenAway tells the end of all that the backend had, if it has been taken away.
+func (m *member) takenAway() error {
+	if m.recap == nil || m.s.ctx.Err() != nil {
+		return nil
+	}
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	for _, f := range m.recap.End() {
+		if m.pass(m.s.ctx, f) != nil {
+			return nil // the client has left
+		}
+	}
+	return nil
+}
+
+// pass hands a message to the client, with front names, unless ctx ends.
+func (m *member) pass(ctx context.Context, f *codec.Frame) error {
+	at := m.at.Load()
+	f, err := at.table.toFront(at.method, at.backend, f)
+	if err != nil {
+		return err
+	}
+	select {
+	case m.s.frames <- f:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}

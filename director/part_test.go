@@ -1,0 +1,135 @@
+package director_test
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+// sends is a server that answers every call with these messages, as they are, and ends a
+// stream well.
+func sends(messages ...string) muxtest.Handler {
+	return func(_ string, stream grpc.ServerStream) error {
+		if err := stream.RecvMsg(&codec.Frame{}); err != nil {
+			return err
+		}
+		for _, m := range messages {
+			if err := stream.SendMsg(codec.NewFrame([]byte(m))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+const (
+	goodBooks = "\x0a\x03\x0a\x011"              // books {id: "1"}
+	cutOff    = "\x0a\x03\x0a\x011\x0a\x07\x0a"  // and a second one, which is cut off
+	cutInside = "\x0a\x03\x0a\x051"              // books {id: of which there is but a part}
+	badTitle  = "\x0a\x07\x0a\x011\x12\x02a\xff" // books {id: "1" title: "a\xff"}
+	badLabel  = "\x0a\x08\x22\x06\x0a\x01\xff\x12\x01b"
+	badID     = "\x0a\x05\x0a\x032\xffx"
+)
+
+// collect reads a stream to its end.
+func collect(t *testing.T, cc grpc.ClientConnInterface, method, request string) ([]string, error) {
+	t.Helper()
+	cs, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method(method))
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(muxtest.Frame(t, request, "")))
+	require.NoError(t, cs.CloseSend())
+	var all []string
+	for {
+		f := &codec.Frame{}
+		if err := cs.RecvMsg(f); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			slices.Sort(all)
+			return all, err
+		}
+		all = append(all, string(f.Bytes()))
+	}
+}
+
+func TestABrokenPartIsItsBackendsErrorNotAList(t *testing.T) {
+	for name, broken := range map[string]string{"cut off": cutOff, "cut off inside": cutInside, "half a tag": goodBooks + "\x80"} {
+		for place, parts := range map[string][]string{"the primary": {broken, goodBooks}, "beta.io": {goodBooks, broken}} {
+			who := strings.TrimPrefix(place, "the ")
+			t.Run(name+" of "+who, func(t *testing.T) {
+				cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, sends(parts[0]), sends(parts[1]))
+				_, err := call(t, cc, "List", "ListRequest", "")
+				assert.Equal(t, codes.Internal, status.Code(err), "%v", err)
+				assert.Contains(t, status.Convert(err).Message(), "criproxy: List: reply of backend "+who+": malformed protobuf at byte ")
+
+				_, err = collect(t, cc, "Stream", "ListRequest")
+				assert.Equal(t, codes.Internal, status.Code(err), "%v", err)
+				assert.Contains(t, status.Convert(err).Message(), "criproxy: Stream: reply of backend "+who+": malformed protobuf at byte ")
+
+				_, err = call(t, cc, "Browse", "BrowseRequest", "")
+				assert.Equal(t, codes.Internal, status.Code(err), "%v", err)
+			})
+		}
+	}
+}
+
+func TestTextThatIsNoUTF8SpoilsNoMergedReply(t *testing.T) {
+	var mu sync.Mutex
+	told := map[string]bool{}
+	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Mended: func(b director.Backend, method, field string) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[b.String()+" "+method[strings.LastIndexByte(method, '/')+1:]+" "+field] = true
+	}}
+	cc := muxtest.Mux(t, cfg, sends(badTitle), sends(badLabel+badID))
+	const want = `books {id: "1" title: "a�"} books {labels["�"]: "b"} books {id: "beta.io__2�x"}`
+	for _, method := range []string{"List", "Browse"} {
+		got, err := call(t, cc, method, method+"Request", "")
+		require.NoError(t, err)
+		assert.Equal(t, want, muxtest.Text(method+"Response", got))
+	}
+	streamed, err := collect(t, cc, "Stream", "ListRequest")
+	require.NoError(t, err)
+	assert.Equal(t, want, muxtest.Text("ListResponse", codec.NewFrame([]byte(strings.Join(streamed, "")))))
+	for _, method := range []string{"List", "Browse", "Stream"} {
+		for _, what := range []string{"primary M library.v1.Book.title", "beta.io M library.v1.Book.LabelsEntry.key", "beta.io M library.v1.Book.id"} {
+			assert.True(t, told[strings.Replace(what, "M", method, 1)], "%s of %s in %v", what, method, told)
+		}
+	}
+
+	one := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, sends(badTitle))
+	got, err := call(t, one, "List", "ListRequest", "")
+	require.NoError(t, err)
+	assert.Equal(t, badTitle, string(got.Bytes()), "what a single backend says passes as it is")
+}
+
+func TestCodeThatMergesGetsNoBrokenPart(t *testing.T) {
+	merged := director.Config{
+		Profile: muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Get: {all: whole-book}"),
+		Merges: map[string]director.Merge{"whole-book": func(parts []director.Part) (*codec.Frame, error) {
+			var bad *director.BrokenReplyError
+			if assert.ErrorAs(t, parts[1].Err, &bad) {
+				assert.Equal(t, "beta.io", bad.Backend)
+			}
+			assert.Nil(t, parts[1].Reply)
+			return parts[0].Reply, nil
+		}},
+	}
+	cc := muxtest.Mux(t, merged, sends("\x12\x01\xff"), sends("\x12\x05"))
+	got, err := call(t, cc, "Get", "GetRequest", "")
+	require.NoError(t, err)
+	assert.Equal(t, `title: "�"`, muxtest.Text("Book", got))
+}

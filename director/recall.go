@@ -1,0 +1,167 @@
+package director
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// knownChooser finds a backend by what it is known to list: an item that has a value of the
+// request, or the same map.
+type knownChooser struct {
+	path    *rewrite.Path   // in the request
+	item    *rewrite.Path   // in an item, of a map; nil if the path leads to a value
+	without map[string]bool // keys of the map that do not count
+	finders []*known.Finder // by backend; nil where nothing is remembered
+	newTo   int             // the backend of what is new
+}
+
+// compileKnown reads `List.path = path` and `List.map = map without "key", "key"`.
+func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*knownChooser, error) {
+	item, request, ok := strings.Cut(text, "=")
+	if !ok {
+		return nil, fmt.Errorf("is %q, want \"List.path = path\"", text)
+	}
+	request, keys, but := strings.Cut(request, " without ")
+	listed, at, _ := strings.Cut(strings.TrimSpace(item), ".")
+	c := &knownChooser{without: map[string]bool{}, newTo: t.newTo}
+	var err error
+	if c.path, err = rewrite.ParsePath(desc.Input, strings.TrimSpace(request)); err != nil {
+		return nil, err
+	}
+	if c.path.Leaf().IsMap() {
+		if c.item, err = itemMap(listed, at, cfg); err != nil {
+			return nil, err
+		}
+		at = ""
+	} else if but || !c.path.IsText() {
+		return nil, fmt.Errorf("path %s does not lead to a string; without is for maps", c.path)
+	}
+	for but {
+		var quoted string
+		quoted, keys, but = strings.Cut(keys, ",")
+		key, err := strconv.Unquote(strings.TrimSpace(quoted))
+		if err != nil {
+			return nil, fmt.Errorf("without: %s is no key in quotes", strings.TrimSpace(quoted))
+		}
+		c.without[key] = true
+	}
+	for _, b := range t.backends {
+		var f *known.Finder
+		if b.Known != nil {
+			if f, err = b.Known.Finder(listed, at); err != nil {
+				return nil, err
+			}
+		}
+		c.finders = append(c.finders, f)
+	}
+	return c, nil
+}
+
+// itemMap returns the path to a map in the items of a list.
+func itemMap(listed, at string, cfg Config) (*rewrite.Path, error) {
+	_, list := findList(listed, cfg.Profile, cfg.Schema)
+	if list == nil {
+		return nil, fmt.Errorf("no method is a list and called %q", listed)
+	}
+	p, err := rewrite.ParsePath(list.Message(), at)
+	if err == nil && !p.Leaf().IsMap() {
+		err = fmt.Errorf("path %s leads to no map", at)
+	}
+	return p, err
+}
+
+// recall finds a backend for a request that says, if it is not negative, that the thing is
+// to be at one. Before nobody is found, those are asked where something has changed: a
+// client that has made a thing names it in its next call.
+func (c *knownChooser) recall(ctx context.Context, body []byte, said int) (int, error) {
+	has, err := c.matcher(body)
+	if err != nil || has == nil {
+		return -1, err
+	}
+	// A thing that was made anew where it is to be has left its remains where it was before.
+	if said < 0 && c.newTo > 0 {
+		said = c.newTo
+	}
+	if said >= 0 && c.item == nil {
+		if !has(said) {
+			c.renew(ctx, said)
+		}
+		if has(said) {
+			return said, nil
+		}
+	}
+	if b := c.find(has); b >= 0 {
+		return b, nil
+	}
+	var all sync.WaitGroup
+	for i := range c.finders {
+		all.Go(func() { c.renew(ctx, i) })
+	}
+	all.Wait()
+	return c.find(has), nil
+}
+
+// find returns the first backend that has an item with a value, or the only one that has
+// items with a map: those of several things may be the same.
+func (c *knownChooser) find(has func(int) bool) int {
+	found := -1
+	for i := range c.finders {
+		switch {
+		case !has(i):
+		case c.item == nil:
+			return i
+		case found >= 0:
+			return -1
+		default:
+			found = i
+		}
+	}
+	return found
+}
+
+func (c *knownChooser) renew(ctx context.Context, backend int) {
+	if f := c.finders[backend]; f != nil {
+		_ = contain.Run("finding a name", func() { f.Renew(ctx) }) // told there; it is not found
+	}
+}
+
+// matcher returns what tells whether a backend has what the request asks for, nil if that
+// is nothing.
+func (c *knownChooser) matcher(body []byte) (func(backend int) bool, error) {
+	if c.item == nil {
+		value, _, err := c.path.Lookup(body)
+		if err != nil || len(value) == 0 {
+			return nil, err
+		}
+		return func(b int) bool { return c.finders[b] != nil && c.finders[b].Has(value) }, nil
+	}
+	want, err := c.entries(c.path, body)
+	if err != nil || len(want) == 0 {
+		return nil, err
+	}
+	same := func(item []byte) bool {
+		got, err := c.entries(c.item, item)
+		return err == nil && maps.Equal(got, want)
+	}
+	return func(b int) bool { return c.finders[b] != nil && c.finders[b].Any(same) }, nil
+}
+
+func (c *knownChooser) entries(p *rewrite.Path, message []byte) (map[string]string, error) {
+	entries := map[string]string{}
+	err := p.Entries(message, func(k, v []byte) error {
+		if !c.without[string(k)] {
+			entries[string(k)] = string(v)
+		}
+		return nil
+	})
+	return entries, err
+}

@@ -1,0 +1,138 @@
+package director
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// spoken says which versions a backend speaks. The backend said so on the latest of the
+// connections that had been made by then. On a newer connection there may be another
+// version: a restart can be over before anybody has seen the connection down.
+type spoken struct {
+	dials    uint64 // Conn.dials before the backend was asked
+	versions []int  // newest first
+}
+
+// Versions returns the packages that the backend speaks, newest first, and asks
+// it if that is not known yet. It is empty for an API that has but one.
+func (c *Conn) Versions(ctx context.Context) ([]string, error) {
+	if c.versions == nil {
+		return nil, nil
+	}
+	s, err := c.speaks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var packages []string
+	for _, v := range s.versions {
+		packages = append(packages, c.versions.packages[v])
+	}
+	return packages, nil
+}
+
+// current returns which versions the backend speaks, nil if nobody has asked it on this
+// connection.
+func (c *Conn) current() *spoken {
+	if s := c.spoken.Load(); s != nil && s.dials == c.dials.Load() {
+		return s
+	}
+	return nil
+}
+
+// speaks returns which versions the backend speaks. One call at a time asks it.
+func (c *Conn) speaks(ctx context.Context) (*spoken, error) {
+	if s := c.current(); s != nil {
+		return s, nil
+	}
+	select {
+	case c.probing <- struct{}{}:
+		defer func() { <-c.probing }()
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	if s := c.current(); s != nil { // another call was faster
+		return s, nil
+	}
+	c.settle(ctx)
+	s := &spoken{dials: c.dials.Load()}
+	for v, method := range c.versions.probe {
+		opts := traced(nil)
+		err := c.cc.Invoke(ctx, method, &codec.Frame{}, &codec.Frame{}, opts...)
+		switch {
+		case err == nil:
+			s.versions = append(s.versions, v)
+		case status.Code(err) == codes.Unimplemented:
+		case len(s.versions) == 0: // it may have this version, which is newer than any that answers
+			return nil, c.explain(wording{}, err, opts)
+		}
+	}
+	if len(s.versions) == 0 {
+		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s speaks none of %s: its service is disabled or has not loaded, of which its log tells", c, strings.Join(c.versions.packages, ", "))
+	}
+	c.spoken.Store(s)
+	return s, nil
+}
+
+// settle waits while the connection is being made.
+func (c *Conn) settle(ctx context.Context) {
+	for {
+		state := c.cc.GetState()
+		if state == connectivity.Idle {
+			c.cc.Connect()
+		}
+		if state != connectivity.Idle && state != connectivity.Connecting || !c.cc.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
+// A wording is how a method is called in the version that the backend speaks.
+type wording struct {
+	name    string
+	method  *versioned // what to convert messages by; nil: nothing is to be converted
+	version int
+	spoken  *spoken // nil: the version does not matter
+}
+
+// wording finds how to call a method.
+func (c *Conn) wording(ctx context.Context, name string) (wording, error) {
+	if c.versions == nil {
+		return wording{name: name}, nil
+	}
+	m := c.versions.methods[name]
+	if m == nil {
+		return wording{name: name}, nil
+	}
+	s, err := c.speaks(ctx)
+	if err != nil {
+		return wording{}, err
+	}
+	if v := s.versions[0]; v > 0 {
+		return wording{m.names[v], m, v, s}, nil
+	}
+	return wording{name: name, spoken: s}, nil
+}
+
+// down words a message for the backend. It leaves the frame it was given to its owner.
+func (w wording) down(f *codec.Frame) (*codec.Frame, error) {
+	f, err := down(w.method.request[w.version], f)
+	if err != nil {
+		return nil, internal(w.name, err)
+	}
+	return f, nil
+}
+
+// up is for what the backend says. It frees what it replaces.
+func (w wording) up(f *codec.Frame) (*codec.Frame, error) {
+	f, err := up(w.method.reply[w.version], f)
+	if err != nil {
+		return nil, internal(w.name, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,96 @@
+package director
+
+import (
+	"context"
+	"sync"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// told remembers what requests have told: which backend a value goes with. It is safe for
+// concurrent use, and outlives the tables of a director.
+type told struct {
+	mu       sync.Mutex
+	now, old map[string]string // :: value → name of a backend; two generations
+}
+
+// maxTold is how many values are remembered at least.
+const maxTold = 10_000
+
+func (k *told) put(value, backend string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.now == nil || len(k.now) >= maxTold {
+		k.now, k.old = map[string]string{}, k.now
+	}
+	k.now[value] = backend
+}
+
+func (k *told) get(value []byte) (backend string, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if backend, ok = k.now[string(value)]; !ok {
+		backend, ok = k.old[string(value)]
+	}
+	return backend, ok
+}
+
+// recall is a chooser's, by the value at a path.
+func (t *table) recallTold(path *rewrite.Path) func(context.Context, []byte, int) (int, error) {
+	return func(_ context.Context, body []byte, _ int) (int, error) {
+		value, _, err := path.Lookup(body)
+		if err != nil || len(value) == 0 {
+			return -1, err
+		}
+		name, ok := t.told.get(value)
+		if !ok {
+			return -1, nil
+		}
+		if i, there := t.index[name]; there || name == t.backends[0].Name {
+			return i, nil
+		}
+		return -1, nil
+	}
+}
+
+// tell is something that the requests of a method tell.
+type tell struct {
+	value  *rewrite.Path
+	name   *rewrite.Path // whose owner is the backend that the value goes with
+	naming *naming
+}
+
+func (t *table) compileTells(form map[string]string, desc *codec.Method, classes *rewrite.Classes) ([]tell, error) {
+	var all []tell
+	for _, at := range sortedKeys(form) {
+		value, err := textPath(desc.Input, at)
+		if err != nil {
+			return nil, err
+		}
+		name, naming, err := t.namePath(desc.Input, form[at], classes)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, tell{value, name, naming})
+	}
+	return all, nil
+}
+
+// listen remembers what a request tells.
+func (t *table) listen(ctx context.Context, m *method, body []byte) error {
+	for _, l := range m.tells {
+		value, _, err := l.value.Lookup(body)
+		if err != nil || len(value) == 0 {
+			return err
+		}
+		name, _, err := l.name.Lookup(body)
+		if err != nil {
+			return err
+		}
+		if b, v := l.naming.owner(ctx, name); v == decided || v == primarys {
+			t.told.put(string(value), t.backends[b].Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package rewrite
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// A Shape says what a message of one type must look like, so that a decoder takes it. It
+// is immutable, and safe for concurrent use.
+//
+// It is for messages that become part of another one: a message that is cut off swallows
+// the beginning of what is put behind it, and a decoder that does not take one part
+// takes none of the whole.
+type Shape struct {
+	root *node
+	text []protoreflect.FieldDescriptor // :: class → the string field
+}
+
+// NewShape returns the shape of messages of type md.
+func NewShape(md protoreflect.MessageDescriptor) *Shape {
+	s := &Shape{text: []protoreflect.FieldDescriptor{nil}}
+	s.root = s.node(md, nodes{})
+	return s
+}
+
+func (s *Shape) node(md protoreflect.MessageDescriptor, made nodes) *node {
+	n := made[md.FullName()]
+	if n != nil {
+		return n
+	}
+	n = &node{name: md.FullName()}
+	made[n.name] = n // messages may contain themselves
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		switch kind := fd.Kind(); {
+		case kind == protoreflect.GroupKind:
+			n.set(fd.Number(), step{group: s.node(fd.Message(), made)})
+		case kind == protoreflect.MessageKind: // or a map, whose entries are messages
+			n.set(fd.Number(), step{into: s.node(fd.Message(), made)})
+		case kind == protoreflect.StringKind && len(s.text) <= math.MaxUint16:
+			n.set(fd.Number(), step{class: Class(len(s.text))})
+			s.text = append(s.text, fd)
+		case kind == protoreflect.StringKind:
+			n.set(fd.Number(), step{class: math.MaxUint16}) // the name in the log is not worth more
+		case kind != protoreflect.BytesKind && fd.IsList():
+			n.set(fd.Number(), step{packed: packedAs(kind)})
+		}
+	}
+	return n
+}
+
+// packing is how the numbers of a list stand in one field: one after another, each of the
+// wire type. Zero is: not at all.
+type packing uint8
+
+const (
+	packedVarint packing = 1 + iota
+	packedFixed32
+	packedFixed64
+)
+
+func packedAs(kind protoreflect.Kind) packing {
+	switch kind {
+	case protoreflect.Fixed32Kind, protoreflect.Sfixed32Kind, protoreflect.FloatKind:
+		return packedFixed32
+	case protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind, protoreflect.DoubleKind:
+		return packedFixed64
+	default:
+		return packedVarint
+	}
+}
+
+// Check returns a [MalformedError] if a decoder would not take src, however deep inside it
+// is broken. It also reports whether all text in src is UTF-8, without which Go's decoder
+// does not take it either; see [Shape.Mend]. It does not allocate.
+//
+// Fields that the schema does not have, or has with another wire type, pass: a decoder
+// does not look into them.
+func (s *Shape) Check(src []byte) (utf8 bool, err error) {
+	w := walker{src: src, shape: s}
+	_, err = w.message(s.root, 0, len(src), 0, 0)
+	return !w.badText, err
+}
+
+// CheckPieces is Check for a message that is in several pieces. It joins no more of them
+// than one field of the message is in.
+func (s *Shape) CheckPieces(pieces iter.Seq[[]byte]) (utf8 bool, err error) {
+	utf8 = true
+	var rest []byte // of the pieces so far: the beginning of a field
+	at := 0         // where that is in the message
+	for piece := range pieces {
+		if len(rest) > 0 {
+			rest = append(rest, piece...)
+			piece = rest
+		}
+		n := 0
+		for n < len(piece) {
+			_, _, size := protowire.ConsumeField(piece[n:])
+			if size < 0 {
+				if errors.Is(protowire.ParseError(size), io.ErrUnexpectedEOF) {
+					break // it goes on in the next piece
+				}
+				return utf8, malformed(at+n, protowire.ParseError(size).Error())
+			}
+			n += size
+		}
+		whole, err := s.Check(piece[:n])
+		var bad *MalformedError
+		if errors.As(err, &bad) {
+			bad.Offset += at
+		}
+		if err != nil {
+			return utf8, err
+		}
+		utf8 = utf8 && whole
+		at += n
+		rest = append(rest[:0], piece[n:]...)
+	}
+	_, err = s.Check(rest) // which is cut off, if there is any
+	var bad *MalformedError
+	if errors.As(err, &bad) {
+		bad.Offset += at
+	}
+	return utf8, err
+}
+
+// Mend appends src, which [Shape.Check] has found well-formed, to dst with each run of
+// bytes that is no UTF-8 replaced by U+FFFD in all string fields, keys of maps among
+// them, and returns dst. All else is as it was. It calls mended with each field in which
+// it replaced something.
+func (s *Shape) Mend(dst, src []byte, mended func(protoreflect.FieldDescriptor)) ([]byte, error) {
+	plan := Plan{root: s.root}
+	return plan.Apply(dst, src, func(dst []byte, c Class, value []byte) ([]byte, error) {
+		if utf8.Valid(value) {
+			return append(dst, value...), nil
+		}
+		mended(s.text[c])
+		return append(dst, bytes.ToValidUTF8(value, []byte("\uFFFD"))...), nil
+	})
+}
+
+// check looks at the numbers that stand in src[i:].
+func (p packing) check(src []byte, i int) error {
+	if p == packedVarint {
+		for i < len(src) {
+			after := skipVarint(src, i)
+			if after < 0 {
+				return malformed(i, "bad varint in a list of numbers")
+			}
+			i = after
+		}
+		return nil
+	}
+	if size := 4 << (p - packedFixed32); (len(src)-i)%size != 0 {
+		return malformed(i, fmt.Sprintf("a list of numbers of %d bytes each is %d bytes long", size, len(src)-i))
+	}
+	return nil
+}
+
+// isUTF8 is [utf8.Valid], faster for short text that is ASCII, as nearly all is.
+func isUTF8(v []byte) bool {
+	const high = 0x8080808080808080
+	if len(v) < 8 {
+		var all byte
+		for _, b := range v {
+			all |= b
+		}
+		return all < utf8.RuneSelf || utf8.Valid(v)
+	}
+	all := binary.NativeEndian.Uint64(v[len(v)-8:])
+	for rest := v; len(rest) >= 8; rest = rest[8:] {
+		all |= binary.NativeEndian.Uint64(rest)
+	}
+	return all&high == 0 || utf8.Valid(v)
+}

@@ -1,0 +1,91 @@
+package outage_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+)
+
+// lists are the methods that a late runtime is late with: each list, each status, and what is measured.
+var lists = []string{"List*", "*Status", "*Stats", "ImageFsInfo"}
+
+// late returns a slowness for so long that the kubelet does once all that it does every minute, which is to remove dead
+// containers; most of the rest it does every ten seconds. With -long it lasts, to see that nothing wears out.
+func late(by time.Duration, o outage) outage {
+	o.kind, o.by, o.length, o.harmless = 'L', by, span(65, 240), true
+	return o
+}
+
+// A disk under load, many pods, or a machine to be asked in each of them: it is late for ever, and works.
+func TestALateRuntimeHarmsNoPodAndSlowsNoOther(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "late", variant{slow: two})
+	n.runAll(t)
+	n.measure(t, n.one)
+	n.suffer(t, late(2500*time.Millisecond, outage{}))
+	n.suffer(t, late(6*time.Second, outage{}))
+}
+
+// Its own pods come and go later, and they do. What the kubelet must not see as it was before, such as a pod that it has
+// just made, memory cannot answer: the kubelet waits for two lists and for two statuses, one after the other, and so do
+// the pods of the other runtime, as they would without criproxy.
+func TestALateRuntimeRunsPods(t *testing.T) {
+	t.Parallel()
+	const by = 2500 * time.Millisecond
+	n := newNode(t, "patient", variant{slow: two})
+	n.runAll(t)
+	o := late(by, outage{also: "pods on it", quiet: true, age: 8 * by})
+	o.length = span(20, 60)
+	o.during = func(t *testing.T) {
+		come, gone := n.comeAndGo(t, n.two)
+		n.say("on the late runtime a pod comes after %s and goes after %s", seconds(come), seconds(gone))
+		assert.Less(t, come, 12*by)
+		assert.Less(t, gone, 12*by)
+		short := onTwo(testbed.StaticPod("short", image, "print", "done"))
+		short.Spec.RestartPolicy = corev1.RestartPolicyNever
+		require.NoError(t, n.kubelet.AddManifest(short))
+		_, err := n.kubelet.WaitPod(t.Context(), "short", "to succeed", func(pod *corev1.Pod) bool {
+			return pod != nil && pod.Status.Phase == corev1.PodSucceeded
+		})
+		require.NoError(t, err)
+		n.remove(t, "short")
+		n.say("one that ends by itself has done so")
+	}
+	n.suffer(t, o)
+}
+
+func TestALatePrimaryHarmsNoPodAndSlowsNoOther(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "primary2", variant{slow: first})
+	n.runAll(t)
+	n.measure(t, n.two)
+	n.suffer(t, late(2500*time.Millisecond, outage{first: true}))
+	n.suffer(t, late(6*time.Second, outage{first: true}))
+}
+
+// Nothing is remembered of a primary that was alone, and it is late just when it is to be joined with another one: no
+// list may be without its pods.
+func TestARuntimeIsAddedWhileThePrimaryIsLate(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "added", variant{slow: first, alone: true})
+	n.run(t, firstPod(), settledPod())
+	const by = 2500 * time.Millisecond
+	n.slowness.Set(by, lists...)
+	n.awaitRelists(t, 2) // it has seen lists that came late
+	o := late(by, outage{also: "the primary, another one added", first: true, quiet: true, unseen: true})
+	o.length = span(30, 120)
+	o.age = 12 * by // it was that old before: nobody answers from memory for a runtime that is alone
+	o.during = func(t *testing.T) {
+		n.reload(t, "")
+		began := time.Now()
+		n.run(t, plainPod(), probedPod(), neverPod())
+		n.say("pods on the runtime that was added are ready after %s", seconds(time.Since(began)))
+	}
+	n.suffer(t, o)
+	n.running(t, n.two, "never")
+}

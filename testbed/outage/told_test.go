@@ -1,0 +1,139 @@
+package outage_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A backend is a runtime as criproxy status tells of it.
+type backend struct {
+	Name, State, Error string
+	Remembered         float64 // answers from memory
+	LastKnown          bool
+	pid                int // of the criproxy
+}
+
+// backend asks criproxy about the runtime that is away.
+func (n *node) backend(t *testing.T, o outage) backend {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), n.proxy.Program, "status", "-json", "-admin", n.proxy.Admin()).Output()
+	require.NoError(t, err)
+	var status struct {
+		PID      int
+		Backends []backend
+	}
+	require.NoError(t, json.Unmarshal(out, &status))
+	for _, b := range status.Backends {
+		if b.Name == o.name() {
+			b.pid = status.PID
+			return b
+		}
+	}
+	return backend{Name: o.name()}
+}
+
+// name is what criproxy calls the runtime that is away.
+func (o outage) name() string {
+	if o.first {
+		return "primary"
+	}
+	return two
+}
+
+// backend is how the log of criproxy names it.
+func (o outage) backend() string { return `backend="` + o.name() + `"` }
+
+// soon is what criproxy takes the runtime for at first.
+func (o outage) soon() string {
+	if o.kind == 'K' {
+		return "gone"
+	}
+	return "slow"
+}
+
+// late is what it takes it for at the end of the outage. It is empty where that depends on how long it has become.
+func (o outage) late() string {
+	switch {
+	case o.kind != 'S':
+		return o.soon()
+	case o.length >= 20*time.Second:
+		return "gone" // it has answered nothing for 10 s
+	}
+	return ""
+}
+
+// toldSo asserts, at the end of an outage, that criproxy tells of it: how the runtime is, and that it is memory that
+// answers. It returns the number of those answers since before.
+func (n *node) toldSo(t *testing.T, o outage, before backend) int {
+	t.Helper()
+	now := n.backend(t, o)
+	if want := o.late(); want != "" {
+		assert.Equal(t, want, now.State, "%s: criproxy status", o)
+	}
+	assert.Contains(t, []string{"slow", "gone"}, now.State, "%s: criproxy status", o)
+	assert.NotEmpty(t, now.Error, "%s: it says why", o)
+	assert.True(t, now.LastKnown, "%s: it says that its numbers are from memory", o)
+	metrics, err := n.proxy.Metrics(t.Context())
+	require.NoError(t, err)
+	of := func(metric string) float64 {
+		value, ok := metrics[metric+`{`+o.backend()+`}`]
+		assert.True(t, ok, "%s: metric %s", o, metric)
+		return value
+	}
+	if state := n.backend(t, o).State; state == now.State { // it may be changing just now
+		assert.Equal(t, state != "gone", of("criproxy_backend_up") == 1, "%s: metrics", o)
+		assert.Equal(t, state == "slow", of("criproxy_backend_slow") == 1, "%s: metrics", o)
+	}
+	if !n.evented {
+		lists := metrics[`criproxy_backend_remembered_answers_total{`+o.backend()+`,method="ListPodSandbox"}`]
+		assert.Positive(t, lists, "%s: lists were answered from memory", o)
+	}
+	if !n.evented { // it may ask for nothing for a while
+		n.shownByTail(t, o)
+	}
+	if before.pid == now.pid {
+		now.Remembered -= before.Remembered
+	}
+	assert.Positive(t, now.Remembered, "%s: answers from memory", o)
+	return int(now.Remembered)
+}
+
+// onceEach asserts that criproxy has said one thing of each change, of a runtime that was late: there was one.
+func (n *node) onceEach(t *testing.T, m mark, o outage) {
+	t.Helper()
+	for state, want := range map[string]int{"slow": 1, "gone": 0, "up": 1} {
+		lines, _, err := n.proxy.LogLines(m.proxy, "Backend is "+state, o.backend())
+		require.NoError(t, err)
+		assert.Len(t, lines, want, "%s: what the log says of it", o)
+	}
+}
+
+// shownByTail asserts that criproxy tail says of the calls that memory answers for the runtime.
+func (n *node) shownByTail(t *testing.T, o outage) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tail := exec.CommandContext(ctx, n.proxy.Program, "tail", "-admin", n.proxy.Admin())
+	out, err := tail.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, tail.Start())
+	defer tail.Wait() // it was killed
+	defer cancel()
+	var seen []string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		seen = append(seen, lines.Text())
+		if strings.HasSuffix(lines.Text(), o.name()+" from memory") {
+			return
+		}
+	}
+	assert.Fail(t, "no call that memory answers", "%s: criproxy tail shows %s", o, strings.Join(seen[max(0, len(seen)-20):], "\n"))
+}
