@@ -1,0 +1,394 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// call is a call of a client.
+type call struct {
+	number   int
+	method   string
+	about    string // which item
+	cfg      *config
+	proxy    *proxy
+	began    time.Time
+	deadline time.Time
+	ended    time.Time
+	err      error
+	cut      bool // the process ended
+	done     chan struct{}
+}
+
+// took is how long it took.
+func (c *call) took() time.Duration { return c.ended.Sub(c.began) }
+
+// client makes calls, one after another.
+type client struct {
+	*world
+	rnd  *rand.Rand
+	name string
+}
+
+// long is how long kubelet waits.
+const long = 2 * time.Minute
+
+// do makes a call. A nil call says that there is no process to call.
+func (c *client) do(method, about string, timeout time.Duration, f func(ctx context.Context, cfg *config, conn grpc.ClientConnInterface) error, judge func(*call)) *call {
+	c.mu.Lock()
+	if c.now == nil || c.ctx.Err() != nil {
+		c.mu.Unlock()
+		c.sleep(100 * time.Millisecond)
+		return nil
+	}
+	c.calls++
+	p := c.now
+	one := &call{number: c.calls, method: method, about: about, cfg: p.cfg, proxy: p, began: time.Now(), deadline: time.Now().Add(timeout), done: make(chan struct{})}
+	c.underWay[one] = struct{}{}
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(c.ctx, timeout)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	one.err = f(ctx, one.cfg, p.director)
+	one.ended = time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.underWay, one)
+	close(one.done)
+	one.cut = p.ctx.Err() != nil
+	c.counts[method]++
+	if one.err != nil {
+		c.counts[method+" failed"]++
+	}
+	if *verbose || one.err != nil && one.took() > 0 || one.took() > time.Second {
+		c.trace("%s: %s %s, begun at %.3f, took %s: %v", c.name, method, about, one.began.Sub(c.world.began).Seconds(), one.took().Round(time.Millisecond), one.err)
+	}
+	if !one.cut && c.ctx.Err() == nil {
+		judge(one)
+	}
+	return one
+}
+
+func full(method string) string {
+	if method == "ListImages" || method == "ImageFsInfo" || method == "ImageStatus" {
+		return "/runtime.v1.ImageService/" + method
+	}
+	return "/runtime.v1.RuntimeService/" + method
+}
+
+// shown is an item as a list shows it.
+type shown struct{ version, state int }
+
+// filter is what a list is narrowed by.
+type filter struct {
+	id, pod string // front names
+	colour  string
+	state   *int32
+}
+
+func (f filter) none() bool { return f == filter{} }
+
+func (f filter) String() string {
+	s := f.id + f.pod + f.colour
+	if f.state != nil {
+		s += " state " + strconv.Itoa(int(*f.state))
+	}
+	return s
+}
+
+func (f filter) request(k kind) proto.Message {
+	var labels map[string]string
+	if f.colour != "" {
+		labels = map[string]string{"colour": f.colour}
+	}
+	if k == sandboxes {
+		if f.none() {
+			return &runtimeapi.ListPodSandboxRequest{}
+		}
+		r := &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{Id: f.id, LabelSelector: labels}}
+		if f.state != nil {
+			r.Filter.State = &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState(*f.state)}
+		}
+		return r
+	}
+	if f.none() {
+		return &runtimeapi.ListContainersRequest{}
+	}
+	r := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: f.id, PodSandboxId: f.pod, LabelSelector: labels}}
+	if f.state != nil {
+		r.Filter.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState(*f.state)}
+	}
+	return r
+}
+
+// list lists, and judges what comes.
+func (c *client) list(k kind, stream bool, f filter, timeout time.Duration) map[string]shown {
+	method := [2][2]string{{"ListPodSandbox", "StreamPodSandboxes"}, {"ListContainers", "StreamContainers"}}[k][0]
+	if stream {
+		method = [2]string{"StreamPodSandboxes", "StreamContainers"}[k]
+	}
+	answer := &codec.Frame{}
+	var items map[string]shown
+	one := c.do(method, f.String(), timeout, func(ctx context.Context, _ *config, conn grpc.ClientConnInterface) error {
+		request, err := codec.FrameOf(f.request(k))
+		if err != nil {
+			return err
+		}
+		if !stream {
+			return conn.Invoke(ctx, full(method), request, answer)
+		}
+		answer, err = receiveAll(ctx, conn, full(method), request)
+		return err
+	}, func(one *call) {
+		if one.err == nil {
+			items = map[string]shown{}
+			if err := read(k, answer.Bytes(), items); err != nil {
+				c.violated("%s of %s is malformed: %v", method, c.name, err)
+				return
+			}
+		}
+		c.judgeList(one, k, f, items)
+	})
+	if one == nil {
+		return nil
+	}
+	return items
+}
+
+func receiveAll(ctx context.Context, conn grpc.ClientConnInterface, method string, request *codec.Frame) (*codec.Frame, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+	if err != nil {
+		return nil, err
+	}
+	if err := cs.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err := cs.CloseSend(); err != nil {
+		return nil, err
+	}
+	var parts []*codec.Frame
+	for {
+		f := &codec.Frame{}
+		err := cs.RecvMsg(f)
+		if errors.Is(err, io.EOF) {
+			return codec.Concat(parts), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, f)
+	}
+}
+
+func read(k kind, reply []byte, items map[string]shown) error {
+	if k == sandboxes {
+		m := &runtimeapi.ListPodSandboxResponse{}
+		if err := proto.Unmarshal(reply, m); err != nil {
+			return err
+		}
+		for _, i := range m.Items {
+			items[i.Id] = shown{number(i.Annotations), int(i.State)}
+		}
+		return nil
+	}
+	m := &runtimeapi.ListContainersResponse{}
+	if err := proto.Unmarshal(reply, m); err != nil {
+		return err
+	}
+	for _, i := range m.Containers {
+		items[i.Id] = shown{number(i.Annotations), int(i.State)}
+	}
+	return nil
+}
+
+func number(annotations map[string]string) int {
+	n, err := strconv.Atoi(annotations["version"])
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// statusOf asks for the status of an item, by its front name.
+func (c *client) statusOf(k kind, front string, timeout time.Duration) {
+	method := [2]string{"PodSandboxStatus", "ContainerStatus"}[k]
+	sandbox, container := &runtimeapi.PodSandboxStatusResponse{}, &runtimeapi.ContainerStatusResponse{}
+	c.do(method, front, timeout, func(ctx context.Context, _ *config, conn grpc.ClientConnInterface) error {
+		if k == sandboxes {
+			return conn.Invoke(ctx, full(method), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: front}, sandbox)
+		}
+		return conn.Invoke(ctx, full(method), &runtimeapi.ContainerStatusRequest{ContainerId: front}, container)
+	}, func(one *call) {
+		version := -1
+		switch {
+		case one.err != nil:
+		case k == sandboxes:
+			version = number(sandbox.GetStatus().GetAnnotations())
+		default:
+			version = number(container.GetStatus().GetAnnotations())
+		}
+		c.judgeStatus(one, k, front, version)
+	})
+}
+
+// change makes a call that changes something, or that must not be made twice.
+func (c *client) change(method, front string, request proto.Message, timeout time.Duration) (reply []byte, one *call) {
+	answer := &codec.Frame{}
+	token := new(int)
+	one = c.do(method, front, timeout, func(ctx context.Context, _ *config, conn grpc.ClientConnInterface) error {
+		return conn.Invoke(context.WithValue(ctx, tokenKey{}, token), full(method), request, answer)
+	}, func(one *call) { c.judgeChange(one, front, token, answer.Bytes()) })
+	return answer.Bytes(), one
+}
+
+// kubelet lists as its PLEG does, and asks for statuses.
+func (c *client) kubelet() {
+	var seen [2]map[string]shown
+	stream := c.rnd.IntN(3) == 0
+	for c.sleep(time.Second) {
+		for k := range kind(2) {
+			items := c.list(k, stream, filter{}, long)
+			if items == nil {
+				break
+			}
+			for _, front := range slices.Sorted(maps.Keys(items)) {
+				now := items[front]
+				if before, ok := seen[k][front]; !ok || before != now || c.rnd.IntN(40) == 0 {
+					c.group.Go(func() { c.statusOf(k, front, long) })
+				}
+			}
+			seen[k] = items
+		}
+	}
+}
+
+// reader lists with filters, and with any deadline.
+func (c *client) reader() {
+	for c.sleep(time.Duration(c.rnd.Int64N(int64(4 * time.Second)))) {
+		k := kind(c.rnd.IntN(2))
+		front := c.pick(k)
+		f := filter{}
+		switch c.rnd.IntN(6) {
+		case 0:
+			f.id = front
+		case 1:
+			f.colour = []string{"red", "blue"}[c.rnd.IntN(2)]
+		case 2:
+			s := int32(c.rnd.IntN(2))
+			f.state = &s
+		case 3:
+			if k == containers {
+				f.pod = c.pick(sandboxes)
+			}
+		case 4:
+			c.statusOf(k, front, c.hurry())
+			continue
+		}
+		c.list(k, c.rnd.IntN(3) == 0, f, c.hurry())
+	}
+}
+
+func (c *client) hurry() time.Duration {
+	if c.rnd.IntN(2) == 0 {
+		return long
+	}
+	return 100*time.Millisecond + time.Duration(c.rnd.Int64N(int64(10*time.Second)))
+}
+
+// pick returns the front name of some item.
+func (c *client) pick(k kind) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil {
+		return "x"
+	}
+	cfg := c.now.cfg
+	i := c.rnd.IntN(len(cfg.backends))
+	var there []*item
+	for _, one := range cfg.backends[i].runtime.items[k] {
+		if one.removed.IsZero() || c.rnd.IntN(20) == 0 {
+			there = append(there, one)
+		}
+	}
+	if len(there) == 0 {
+		return cfg.front(i, "nothing")
+	}
+	return cfg.front(i, there[c.rnd.IntN(len(there))].id)
+}
+
+// writer makes, stops and removes pods, in bouts.
+func (c *client) writer() {
+	for c.sleep(time.Duration(c.rnd.Int64N(int64(60 * time.Second)))) {
+		for range 1 + c.rnd.IntN(6) {
+			if !c.sleep(time.Duration(c.rnd.Int64N(int64(2 * time.Second)))) {
+				return
+			}
+			timeout := 2 * long
+			if c.rnd.IntN(4) == 0 {
+				timeout = c.hurry()
+			}
+			sandbox, container := c.pick(sandboxes), c.pick(containers)
+			switch c.rnd.IntN(8) {
+			case 0:
+				// Whose it is the annotation says; without one it is the primary's.
+				c.change("RunPodSandbox", "", &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Annotations: map[string]string{"kubernetes.io/target-runtime": c.someBackend()}}}, timeout)
+			case 1, 2:
+				c.change("CreateContainer", sandbox, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox}, timeout)
+			case 3:
+				c.change("StartContainer", container, &runtimeapi.StartContainerRequest{ContainerId: container}, timeout)
+			case 4:
+				c.change("StopContainer", container, &runtimeapi.StopContainerRequest{ContainerId: container}, timeout)
+			case 5:
+				c.change("RemoveContainer", container, &runtimeapi.RemoveContainerRequest{ContainerId: container}, timeout)
+			case 6:
+				c.change("StopPodSandbox", sandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox}, timeout)
+			case 7:
+				if c.rnd.IntN(3) == 0 {
+					c.change("RemovePodSandbox", sandbox, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandbox}, timeout)
+				}
+			}
+		}
+	}
+}
+
+func (c *client) someBackend() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil {
+		return ""
+	}
+	all := c.now.cfg.backends
+	return all[c.rnd.IntN(len(all))].name
+}
+
+// prober runs commands in containers, as the probes of kubelet do.
+func (c *client) prober() {
+	for c.sleep(time.Duration(c.rnd.Int64N(int64(5 * time.Second)))) {
+		front := c.pick(containers)
+		c.group.Go(func() { c.change("ExecSync", front, &runtimeapi.ExecSyncRequest{ContainerId: front}, long+time.Second) })
+	}
+}
+
+// gauger asks for what is merged of all runtimes.
+func (c *client) gauger() {
+	for c.sleep(time.Duration(c.rnd.Int64N(int64(6 * time.Second)))) {
+		method := []string{"Status", "ImageFsInfo", "ListContainerStats", "ListMetricDescriptors", "ListImages"}[c.rnd.IntN(5)]
+		c.do(method, "", long, func(ctx context.Context, _ *config, conn grpc.ClientConnInterface) error {
+			return conn.Invoke(ctx, full(method), &codec.Frame{}, &codec.Frame{})
+		}, c.judgeMerged)
+	}
+}

@@ -1,0 +1,254 @@
+package model
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/known"
+)
+
+var (
+	seedFlag = flag.Uint64("model.seed", 0, "run the model with this `seed` only")
+	lasts    = flag.Duration("model.time", 0, "run each seed for this `time`, of the simulated clock")
+	many     = flag.Int("model.seeds", 0, "run this `number` of random seeds")
+	disorder = flag.Bool("model.disorder", false, "let runtimes answer lists in any order, and as of any moment since they were asked for")
+	verbose  = flag.Bool("model.calls", false, "trace all calls")
+	events   = flag.Int("model.trace", 60, "show this `number` of events before what was wrong")
+)
+
+func TestWhatKubeletIsToldIsTrue(t *testing.T) {
+	seeds := []uint64{2, 6, 7, 20, 49} // in each of which something was found; -model.seeds draws others
+	if *seedFlag != 0 {
+		seeds = []uint64{*seedFlag}
+	}
+	if *many > 0 {
+		seeds = nil
+		for range *many {
+			seeds = append(seeds, rand.Uint64())
+		}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			stateDir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) { simulate(t, seed, stateDir) })
+		})
+	}
+}
+
+func simulate(t *testing.T, seed uint64, stateDir string) {
+	w := &world{seed: seed, began: time.Now(), dir: stateDir, random: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int{}, underWay: map[*call]struct{}{}, unordered: *disorder}
+	duration := 5 * time.Minute
+	if *lasts > 0 {
+		duration = *lasts
+	}
+	w.ctx, w.end = context.WithTimeout(context.Background(), duration)
+	defer w.end()
+	var err error
+	w.api, err = criadapter.Config(criadapter.Options{})
+	w.must(err)
+	cfg := &config{budget: known.DefaultBudget, silence: known.DefaultSilence, stateDir: stateDir}
+	for i, name := range []string{"A", "B", "C"} {
+		r := newRuntime(w, name, seed)
+		w.runtimes = append(w.runtimes, r)
+		cfg.backends = append(cfg.backends, backend{name: []string{"one", "two.test", "three.test"}[i], runtime: r, knows: newKnowledge()})
+	}
+	if w.random.IntN(3) == 0 { // nothing is known of whom the first weather hits
+		for _, r := range w.runtimes {
+			r.turns(forecast(r.rnd), 0)
+		}
+	}
+	if w.random.IntN(4) == 0 {
+		w.slowWatch = time.Duration(w.random.Int64N(int64(20 * time.Second)))
+	}
+	time.Sleep(time.Millisecond)
+	w.now = newProxy(w, cfg, nil)
+
+	for i, f := range []func(*client){(*client).kubelet, (*client).reader, (*client).reader, (*client).writer, (*client).prober, (*client).gauger} {
+		c := &client{world: w, rnd: rand.New(rand.NewPCG(seed, uint64(100+i))), name: fmt.Sprint("client ", i)}
+		w.group.Go(func() { f(c) })
+	}
+	for _, r := range w.runtimes {
+		w.group.Go(func() {
+			rnd := rand.New(rand.NewPCG(seed, 1000+uint64(r.name[0])))
+			for w.sleep(time.Duration(rnd.Int64N(int64(90 * time.Second)))) {
+				r.turns(forecast(rnd), r.now().address)
+			}
+		})
+		w.group.Go(func() {
+			rnd := rand.New(rand.NewPCG(seed, 2000+uint64(r.name[0])))
+			for w.sleep(time.Duration(rnd.Int64N(int64(60 * time.Second)))) {
+				r.happens()
+			}
+		})
+	}
+	w.group.Go(w.chaos)
+	w.group.Go(func() {
+		for w.sleep(time.Second) {
+			w.mu.Lock()
+			w.judgeConditions()
+			w.mu.Unlock()
+		}
+	})
+	<-w.ctx.Done()
+	w.mu.Lock()
+	p := w.now
+	w.mu.Unlock()
+	w.group.Wait()
+	if p != nil {
+		p.end()
+	}
+	if w.wrong != "" {
+		t.Errorf("seed %d: %s\n\n%s", seed, w.wrong, w.story(*events))
+	}
+	if testing.Verbose() {
+		t.Log(w.counts)
+	}
+}
+
+// chaos is what administrators do.
+func (w *world) chaos() {
+	for w.sleep(time.Duration(w.random.Int64N(int64(2 * time.Minute)))) {
+		w.mu.Lock()
+		old := w.now
+		w.mu.Unlock()
+		cfg := old.cfg.clone()
+		switch n := w.random.IntN(10); n {
+		case 0, 1, 2, 3, 4, 5:
+			w.reloads(old, cfg, n)
+		case 6: // an orderly restart
+			w.says("process %d ends", old.number)
+			w.is(nil)
+			old.end()
+			if !w.sleep(time.Duration(w.random.Int64N(int64(3 * time.Second)))) {
+				return
+			}
+			if cfg.stateDir == w.dir {
+				w.is(newProxy(w, cfg, nil))
+			} else {
+				w.forgets(cfg)
+				w.is(newProxy(w, cfg, nil))
+			}
+		case 7: // a crash, after which the file is all there is
+			w.says("process %d crashes", old.number)
+			w.is(nil)
+			at := time.Now()
+			old.crash()
+			if !w.sleep(time.Duration(w.random.Int64N(int64(3 * time.Second)))) {
+				return
+			}
+			if cfg.stateDir == w.dir {
+				w.mu.Lock()
+				for i := range cfg.backends {
+					cfg.backends[i].knows = cfg.backends[i].knows.before(at.Add(-2 * time.Second))
+				}
+				w.mu.Unlock()
+			} else {
+				w.forgets(cfg)
+			}
+			w.is(newProxy(w, cfg, nil))
+		default:
+			w.says("process %d hands over", old.number)
+			handed := map[string][]byte{}
+			for name, mem := range old.memories {
+				data, err := mem.Encode()
+				w.must(err)
+				handed[name] = data
+			}
+			w.is(newProxy(w, cfg, handed))
+			for _, mem := range old.memories {
+				mem.Release()
+			}
+			drained := w.generation()
+			w.group.Go(func() {
+				<-drained
+				old.end()
+			})
+		}
+		cfg.show(w)
+	}
+}
+
+// reloads changes something of the configuration.
+func (w *world) reloads(p *proxy, cfg *config, what int) {
+	at := w.random.IntN(len(cfg.backends))
+	b := &cfg.backends[at]
+	switch what {
+	case 0:
+		cfg.budget = time.Second + time.Duration(w.random.Int64N(int64(2*time.Second)))
+		w.says("reload: budget %s", cfg.budget)
+	case 1:
+		cfg.silence = 5*time.Second + time.Duration(w.random.Int64N(int64(10*time.Second)))
+		w.says("reload: silence %s", cfg.silence)
+	case 2: // it moves, and comes back elsewhere
+		b.address++
+		w.says("reload: backend %s is at address %d", b.name, b.address)
+		b.runtime.turns(clear(), b.address)
+	case 3: // added and removed
+		if len(cfg.backends) == 3 && at > 0 {
+			w.says("reload: without backend %s", b.name)
+			cfg.backends = append(cfg.backends[:at:at], cfg.backends[at+1:]...)
+			break
+		}
+		for _, r := range w.runtimes {
+			used := false
+			for _, b := range cfg.backends {
+				used = used || b.runtime == r
+			}
+			if !used {
+				name := map[string]string{"A": "one", "B": "two.test", "C": "three.test"}[r.name]
+				w.says("reload: with backend %s", name)
+				w.mu.Lock()
+				address := r.now().address
+				w.mu.Unlock()
+				cfg.backends = append(cfg.backends, backend{name: name, runtime: r, address: address, knows: newKnowledge()})
+			}
+		}
+	case 4:
+		if w.random.IntN(2) == 0 { // a folder in which nothing can be written
+			cfg.stateDir = filepath.Join(w.dir, "there", "is", "none")
+		} else {
+			cfg.stateDir = w.dir
+		}
+		w.says("reload: state folder %s", cfg.stateDir)
+	case 5:
+		if len(cfg.backends) > 1 { // another one is the primary
+			cfg.backends[0], cfg.backends[1] = cfg.backends[1], cfg.backends[0]
+			w.says("reload: backend %s is the primary", cfg.backends[0].name)
+		}
+	}
+	p.reload(cfg)
+}
+
+// forgets takes note that nothing is left of what was told.
+func (w *world) forgets(cfg *config) {
+	for i := range cfg.backends {
+		cfg.backends[i].knows = newKnowledge()
+	}
+}
+
+func (w *world) is(p *proxy) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = p
+}
+
+func (w *world) says(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace(format, args...)
+}
+
+func (c *config) show(w *world) {
+	s := ""
+	for _, b := range c.backends {
+		s += fmt.Sprintf(" %s=%s@%d", b.name, b.runtime.name, b.address)
+	}
+	w.says("now process %d:%s, budget %s, silence %s", c.process, s, c.budget, c.silence)
+}

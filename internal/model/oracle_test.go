@@ -1,0 +1,601 @@
+package model
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/known"
+)
+
+const (
+	// slack is what our own doing may take: rounds, and pauses between them.
+	slack = time.Second
+
+	// settled is how long a weather must last before all is as it should be in it.
+	settled = 20 * time.Second
+)
+
+// front returns what an item of the i-th backend is called in front.
+func (c *config) front(i int, id string) string {
+	if i == 0 {
+		return id
+	}
+	return c.backends[i].name + "__" + id
+}
+
+// locate returns whose a front name is.
+func (c *config) locate(front string) (i int, id string) {
+	for i := 1; i < len(c.backends); i++ {
+		if id, ok := strings.CutPrefix(front, c.backends[i].name+"__"); ok {
+			return i, id
+		}
+	}
+	return 0, front
+}
+
+// item returns an item, be it there or not.
+func (r *runtime) item(k kind, id string) *item {
+	for _, i := range r.items[k] {
+		if i.id == id {
+			return i
+		}
+	}
+	return nil
+}
+
+// judgeList tells what is wrong with the answer to a list. mu is held.
+func (w *world) judgeList(c *call, k kind, f filter, got map[string]shown) {
+	w.judgeTime(c, k, f)
+	if c.err != nil || w.wrong != "" {
+		return
+	}
+	for front := range got {
+		i, id := c.cfg.locate(front)
+		if c.cfg.backends[i].runtime.item(k, id) == nil {
+			w.violated("call %d: %s shows %s, which has never been", c.number, c.method, front)
+			return
+		}
+	}
+	for i := range c.cfg.backends {
+		w.judgePart(c, k, f, i, got)
+	}
+}
+
+// judgePart judges what a list shows of one backend.
+func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]shown) {
+	b := &c.cfg.backends[at]
+	r := b.runtime
+	wrong := func(i *item, format string, args ...any) {
+		w.trace("process %d: backend %s is %+v", c.proxy.number, b.key(), b.stack.known.State())
+		w.violated("call %d, %s of process %d, begun at %.3f: %s "+format,
+			append([]any{c.number, c.method + "(" + f.String() + ")", c.proxy.number, c.began.Sub(w.began).Seconds(), c.cfg.front(at, i.id)}, args...)...)
+	}
+	gone := b.excused(c)
+	since := b.knows.since
+	if bound, ok := b.age(c, k); ok && c.began.Add(-bound).After(since) {
+		since = c.began.Add(-bound)
+	}
+	everTold := len(b.knows.told[k]) > 0
+	leftOut := at > 0 && !everTold && b.absentDuring(c.began, c.ended)
+	for _, i := range r.items[k] {
+		front := c.cfg.front(at, i.id)
+		now, shows := got[front]
+		told := c.latest(b.knows.told[k][i.id])
+		if !shows {
+			there := i.created.Before(c.began) && (i.removed.IsZero() || i.removed.After(c.ended))
+			if !there || !f.surelyMatches(c.cfg, i, max(told, 0)) || leftOut {
+				continue
+			}
+			switch {
+			case told >= 0:
+				wrong(i, "is missing: it is there, and was told (version %d)", told)
+			case !i.ours.IsZero() && i.ours.Before(c.began) && !gone && c.knowsOf(i):
+				wrong(i, "is missing: it is there, and its making was answered at %.3f", i.ours.Sub(w.began).Seconds())
+			case i.created.Before(since):
+				wrong(i, "is missing: it is there since %.3f, and the list may be as of %.3f", i.created.Sub(w.began).Seconds(), since.Sub(w.began).Seconds())
+			}
+			continue
+		}
+		switch {
+		case now.version < 0 || now.version >= len(i.versions) || i.versions[now.version].at.After(c.ended) || int(i.versions[now.version].state) != now.state:
+			wrong(i, "is shown as version %d, state %d, which it has not been", now.version, now.state)
+		case now.version < told:
+			wrong(i, "is shown as version %d, and was told as version %d", now.version, told)
+		case !i.gone.IsZero() && i.gone.Before(c.began) && !gone && c.knowsOf(i):
+			wrong(i, "is shown, and its removal was answered at %.3f", i.gone.Sub(w.began).Seconds())
+		case !i.removed.IsZero() && i.removed.Before(since) && since.After(b.knows.since):
+			wrong(i, "is shown, and was removed at %.3f; the list may be as of %.3f", i.removed.Sub(w.began).Seconds(), since.Sub(w.began).Seconds())
+		case now.version+1 < len(i.versions) && i.versions[now.version+1].at.Before(since) && since.After(b.knows.since):
+			wrong(i, "is shown as version %d, which it was until %.3f; the list may be as of %.3f", now.version, i.versions[now.version+1].at.Sub(w.began).Seconds(), since.Sub(w.began).Seconds())
+		case !f.matches(c.cfg, at, i, int32(now.state)):
+			wrong(i, "is shown, and does not match")
+		}
+		if w.wrong == "" && now.version > latest(b.knows.told[k][i.id], c.ended) {
+			b.knows.told[k][i.id] = append(b.knows.told[k][i.id], telling{now.version, c.ended, c.proxy.number})
+		}
+	}
+}
+
+// latest is the latest version that clients were told before a call, as far as its process
+// can know.
+func (c *call) latest(all []telling) int {
+	v := -1
+	for _, one := range all {
+		if !one.at.After(c.began) && (one.process == c.proxy.number || one.at.Before(c.proxy.began)) {
+			v = max(v, one.version)
+		}
+	}
+	return v
+}
+
+// knowsOf reports whether what was done to an item was done through the process of a call,
+// or before there was that.
+func (c *call) knowsOf(i *item) bool {
+	at := i.ours
+	if !i.gone.IsZero() {
+		at = i.gone
+	}
+	return i.by == c.proxy.number || at.Before(c.proxy.began)
+}
+
+func (f filter) matches(cfg *config, at int, i *item, state int32) bool {
+	front := cfg.front(at, i.id)
+	return strings.HasPrefix(front, f.id) && (f.pod == "" || strings.HasPrefix(cfg.front(at, i.pod), f.pod)) &&
+		(f.colour == "" || i.labels["colour"] == f.colour) && (f.state == nil || *f.state == state)
+}
+
+// surelyMatches reports whether an item matches as it is, and as it was since a version.
+func (f filter) surelyMatches(cfg *config, i *item, version int) bool {
+	for at := range cfg.backends {
+		if cfg.backends[at].runtime.item(i.kind, i.id) != i {
+			continue
+		}
+		for _, v := range i.versions[version:] {
+			if !f.matches(cfg, at, i, v.state) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// goneDuring reports whether a backend may count as gone during a call.
+func (b *backend) goneDuring(c *call) bool {
+	for _, p := range b.runtime.during(c.began, c.ended) {
+		if !p.reachable() || p.code != 0 || p.address != b.address {
+			return true
+		}
+	}
+	for i, s := range b.stack.states {
+		if s.Condition == known.Gone && !s.at.After(c.ended) && (i+1 == len(b.stack.states) || b.stack.states[i+1].at.After(c.began)) {
+			return true
+		}
+	}
+	return b.stack.known.State().Condition == known.Gone
+}
+
+// excused reports whether a list may be from before what a call has changed, since the
+// backend tells nothing: it is gone, its lists fail, or they have been waited for long.
+func (b *backend) excused(c *call) bool {
+	if b.goneDuring(c) || c.took() >= c.cfg.silence {
+		return true
+	}
+	for _, p := range b.runtime.during(c.began, c.ended) {
+		if p.list != 0 || p.broken {
+			return true
+		}
+	}
+	return false
+}
+
+// absentDuring reports whether nobody listened at the address of a backend, at some time.
+func (b *backend) absentDuring(from, to time.Time) bool {
+	for _, p := range b.runtime.during(from, to) {
+		if p.down || p.address != b.address {
+			return true
+		}
+	}
+	return false
+}
+
+// absentThroughout reports whether nobody listened there, all the time.
+func (b *backend) absentThroughout(from, to time.Time) bool {
+	for _, p := range b.runtime.during(from, to) {
+		if !p.down && p.address == b.address {
+			return false
+		}
+	}
+	return true
+}
+
+// steadySince returns the weather of a backend that has answered everything for a while,
+// and since when clients could notice.
+func (b *backend) steadySince(c *call) (phase, time.Time, bool) {
+	all := b.runtime.during(c.began, c.ended)
+	p := all[0]
+	since := p.from
+	if c.cfg.since.After(since) {
+		since = c.cfg.since
+	}
+	return p, since, len(all) == 1 && p.steady() && p.address == b.address
+}
+
+// fast reports whether a backend answers all at once during a call, and has for a while.
+func (b *backend) fast(c *call) bool {
+	p, since, ok := b.steadySince(c)
+	for _, l := range p.latency {
+		ok = ok && l.most <= fast
+	}
+	return ok && c.began.Sub(since) > settled+b.tail(p)
+}
+
+// tail is for how long what a runtime was asked in earlier weather holds up what it is
+// asked now.
+func (b *backend) tail(now phase) time.Duration {
+	var d time.Duration
+	for _, p := range b.runtime.during(now.from.Add(-time.Minute), now.from) {
+		if p.from != now.from {
+			d = max(d, p.latency[lists].most)
+		}
+	}
+	return d
+}
+
+// age is how old a list may be that shows a backend which answers, be it slowly.
+func (b *backend) age(c *call, k kind) (time.Duration, bool) {
+	p, since, ok := b.steadySince(c)
+	l := p.latency[lists].most
+	if !p.concerns(k) {
+		l = fast
+	}
+	silent := false // it may count as gone
+	for i := range p.latency {
+		silent = silent || p.latency[i].most*5/4 > c.cfg.silence
+	}
+	switch {
+	case !ok || silent && p.latency[alive].most > fast || c.began.Sub(since) < 3*l+settled+b.tail(p):
+		return 0, false
+	case l*3/2 < c.cfg.budget && c.deadline.Sub(c.began) > 2*l:
+		return 0, true
+	}
+	return 2*l + 2*time.Second + slack, true
+}
+
+// remembered reports whether a process has all of a list from a backend, and nothing has
+// changed since.
+func (b *backend) remembered(c *call, k kind) bool {
+	r := b.runtime
+	var first, second *answered
+	for i := len(r.told[k]) - 1; i >= 0 && first == nil; i-- {
+		switch t := &r.told[k][i]; {
+		case t.process != c.proxy.number || t.at.After(c.began) || t.asked.Before(b.knows.since):
+		case second == nil:
+			second = t
+		case t.at.Before(second.asked):
+			first = t
+		}
+	}
+	if first == nil {
+		return false
+	}
+	for _, ch := range r.changes[k] {
+		if (ch.to.IsZero() || !ch.to.Before(first.asked)) && !ch.from.After(c.ended) {
+			return false
+		}
+	}
+	return true
+}
+
+// silence is how long a backend may answer nothing before it is gone. One that has
+// answered late is given more.
+func (b *backend) silence(c *call) time.Duration {
+	bound := c.cfg.silence
+	for _, p := range b.runtime.phases {
+		if l := p.latency[alive].most; l > fast {
+			bound = max(bound, 2*l)
+		}
+	}
+	return bound + 5*time.Second
+}
+
+// frozenFor reports for how long a backend has answered nothing, from the beginning of a
+// call to its end.
+func (b *backend) frozenFor(c *call) time.Duration {
+	all := b.runtime.during(c.began, c.ended)
+	last := all[len(all)-1]
+	if !last.frozen || last.address != b.address {
+		return 0
+	}
+	from := c.began
+	if last.from.After(from) {
+		from = last.from
+	}
+	return c.ended.Sub(from)
+}
+
+// judgeDeadline tells of calls that took too long, or ended as if they had. mu is held.
+func (w *world) judgeDeadline(c *call, concerned ...*backend) {
+	if status.Code(c.err) == codes.DeadlineExceeded && c.ended.Before(c.deadline) {
+		for _, b := range concerned {
+			for _, p := range b.runtime.during(c.began, c.ended) {
+				if p.code == codes.DeadlineExceeded || p.list == codes.DeadlineExceeded || p.status == codes.DeadlineExceeded {
+					return
+				}
+			}
+		}
+		w.violated("call %d: %s ended with DeadlineExceeded after %s: %v", c.number, c.method, c.took(), c.err)
+	}
+	for _, b := range concerned {
+		another := slices.ContainsFunc(concerned, func(o *backend) bool { return o.frozenFor(c) == 0 && !o.fast(c) }) // is waited for
+		if d := b.frozenFor(c); d > b.silence(c) && !another {
+			w.violated("call %d: %s %s, begun at %.3f, has waited %s for backend %s, which answers nothing: %v", c.number, c.method, c.about, c.began.Sub(w.began).Seconds(), d, b.key(), c.err)
+		}
+	}
+}
+
+// pointers to all backends.
+func (c *config) all() []*backend {
+	var all []*backend
+	for i := range c.backends {
+		all = append(all, &c.backends[i])
+	}
+	return all
+}
+
+// judgeTime tells of a list that failed, or waited, without need. mu is held.
+func (w *world) judgeTime(c *call, k kind, f filter) {
+	concerned := c.cfg.all()
+	for _, name := range []string{f.id, f.pod} {
+		if name != "" { // says whose the list is
+			i, _ := c.cfg.locate(name)
+			concerned = []*backend{&c.cfg.backends[i]}
+		}
+	}
+	w.judgeDeadline(c, concerned...)
+	for _, b := range concerned {
+		told := b.runtime.told // one with containers has pods, too, whether it has listed them or not
+		leftOut := b != &c.cfg.backends[0] && len(told[0])+len(told[1]) == 0 && b.absentThroughout(c.began.Add(-5*time.Second), c.ended)
+		if !leftOut && !b.remembered(c, k) && !b.fast(c) {
+			return
+		}
+	}
+	if c.took() > c.cfg.budget+slack {
+		w.violated("call %d: %s(%s), begun at %.3f, took %s, and all is remembered: %v", c.number, c.method, f, c.began.Sub(w.began).Seconds(), c.took(), c.err)
+	}
+	if c.err == nil {
+		return
+	}
+	if !f.none() { // what a runtime says of a filter is its answer
+		switch status.Code(c.err) {
+		case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
+			return
+		}
+	}
+	w.violated("call %d: %s(%s), begun at %.3f, failed, and all is remembered: %v", c.number, c.method, f, c.began.Sub(w.began).Seconds(), c.err)
+}
+
+// judgeStatus judges the answer to a status call. mu is held.
+func (w *world) judgeStatus(c *call, k kind, front string, version int) {
+	at, id := c.cfg.locate(front)
+	b := &c.cfg.backends[at]
+	i := b.runtime.item(k, id)
+	w.judgeDeadline(c, b)
+	wrong := func(format string, args ...any) {
+		w.violated("call %d, %s(%s) of process %d, begun at %.3f: "+format, append([]any{c.number, c.method, front, c.proxy.number, c.began.Sub(w.began).Seconds()}, args...)...)
+	}
+	if i == nil {
+		if c.err == nil {
+			wrong("is OK, and the item has never been")
+		}
+		return
+	}
+	listed, asked := c.latest(b.knows.told[k][id]), c.latest(b.knows.asked[id])
+	current := len(i.versions) - 1
+	if c.err != nil {
+		there := i.created.Before(c.began) && i.removed.IsZero()
+		p := b.runtime.during(c.began, c.ended)
+		said := false // by the runtime
+		for _, one := range p {
+			said = said || one.status != 0 && status.Code(c.err) == one.status || one.code != 0 && status.Code(c.err) == one.code
+		}
+		switch {
+		case said, !there:
+		case status.Code(c.err) == codes.NotFound:
+			wrong("is NotFound, and it is there: %v", c.err)
+		case b.fast(c):
+			wrong("failed, and the runtime is well: %v", c.err)
+		case b.statusRemembered(c, i):
+			wrong("failed, and its version %d is remembered: %v", current, c.err)
+		}
+	}
+	if b.statusRemembered(c, i) && c.took() > c.cfg.budget+slack {
+		wrong("took %s, and its version %d is remembered: %v", c.took(), current, c.err)
+	}
+	if c.err != nil {
+		return
+	}
+	switch {
+	case version < 0 || version > current || i.versions[version].at.After(c.ended):
+		wrong("is version %d, which it has not been", version)
+	case version < listed:
+		wrong("is version %d, and it was listed as version %d", version, listed)
+	case version < asked:
+		wrong("is version %d, and its status was version %d", version, asked)
+	case version < i.least && i.leastAt.Before(c.began) && (i.leastBy == c.proxy.number || i.leastAt.Before(c.proxy.began)):
+		wrong("is version %d, and a call made it version %d at %.3f", version, i.least, i.leastAt.Sub(w.began).Seconds())
+	case !i.gone.IsZero() && i.gone.Before(c.began) && !b.goneDuring(c) && c.knowsOf(i):
+		wrong("is OK, and its removal was answered at %.3f", i.gone.Sub(w.began).Seconds())
+	}
+	if w.wrong == "" {
+		b.knows.asked[id] = append(b.knows.asked[id], telling{version, c.ended, c.proxy.number})
+	}
+}
+
+// statusRemembered reports whether the status of an item was told by the process of a call,
+// after it was listed as it is, and nothing has changed it since.
+func (b *backend) statusRemembered(c *call, i *item) bool {
+	current := len(i.versions) - 1
+	if i.versions[current].at.After(c.began) || !i.removed.IsZero() && !i.removed.After(c.ended) {
+		return false
+	}
+	var listed time.Time
+	for _, t := range b.knows.told[i.kind][i.id] {
+		if t.version == current && t.process == c.proxy.number && !t.at.After(c.began) {
+			listed = t.at
+			break
+		}
+	}
+	if listed.IsZero() {
+		return false
+	}
+	for _, t := range b.knows.asked[i.id] {
+		if t.version == current && t.process == c.proxy.number && !t.at.After(c.began) && t.at.After(listed.Add(time.Minute)) && t.at.After(i.touched.Add(time.Minute)) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeMerged judges calls whose answer is made of those of all runtimes. mu is held.
+func (w *world) judgeMerged(c *call) {
+	if c.method == "ListImages" {
+		w.judgeDeadline(c, c.cfg.all()...)
+		return
+	}
+	if b := &c.cfg.backends[0]; b.fast(c) && (c.err != nil || c.took() > c.cfg.budget+slack) {
+		w.violated("call %d: %s, begun at %.3f, took %s, and the primary is well: %v", c.number, c.method, c.began.Sub(w.began).Seconds(), c.took(), c.err)
+	}
+}
+
+// judgeChange judges a call that changes something. mu is held.
+func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
+	var at *backend
+	if c.method == "RunPodSandbox" {
+		for i := range c.cfg.backends {
+			if c.cfg.backends[i].runtime.arrivals[token] > 0 {
+				at = &c.cfg.backends[i]
+			}
+		}
+	} else {
+		i, _ := c.cfg.locate(front)
+		at = &c.cfg.backends[i]
+	}
+	n, done := 0, false
+	for _, r := range w.runtimes {
+		n += r.arrivals[token]
+		done = done || r.done[token]
+	}
+	if n > 1 {
+		w.violated("call %d: %s(%s) was sent %d times", c.number, c.method, front, n)
+	}
+	if c.err == nil && !done {
+		w.violated("call %d: %s(%s) is OK, and no runtime has done it", c.number, c.method, front)
+	}
+	if at == nil || w.wrong != "" {
+		return
+	}
+	if i, id := c.cfg.locate(front); front != "" && c.cfg.backends[i].runtime.item(sandboxes, id) == nil && c.cfg.backends[i].runtime.item(containers, id) == nil {
+		return // of a backend that is no longer there
+	}
+	w.judgeDeadline(c, at)
+	for _, p := range at.runtime.during(c.began, c.ended) {
+		if n > 0 && (p.down || p.barred || p.address != at.address) && p.from.After(c.began) && c.ended.Sub(p.from) > 100*time.Millisecond {
+			w.violated("call %d: %s(%s) ended %s after its runtime went: %v", c.number, c.method, front, c.ended.Sub(p.from), c.err)
+		}
+		if n > 0 && (p.down || p.barred) && p.from.After(c.began) && status.Code(c.err) != codes.Unavailable {
+			w.violated("call %d: %s(%s): its runtime went, and that is not Unavailable: %v", c.number, c.method, front, c.err)
+		}
+	}
+	if at.absentThroughout(c.began.Add(-5*time.Second), c.ended) && (c.took() > 100*time.Millisecond || status.Code(c.err) != codes.Unavailable) && c.began.Sub(c.cfg.since) > 5*time.Second {
+		w.violated("call %d: %s(%s) on a runtime that is not there took %s: %v", c.number, c.method, front, c.took(), c.err)
+	}
+	if c.err != nil {
+		return
+	}
+	_, id := c.cfg.locate(front)
+	is := func(i *item, ours *time.Time) {
+		if i != nil {
+			*ours, i.by = c.ended, c.proxy.number
+		}
+	}
+	// What a client made of an item, statuses say from then on.
+	least := func(i *item) {
+		if i == nil {
+			return
+		}
+		v := 0
+		for n, one := range i.versions {
+			if !one.at.After(c.ended) && (one.state == exited && i.kind == containers || one.state == notReady && i.kind == sandboxes || c.method == "StartContainer") {
+				v = n
+				break
+			}
+		}
+		if v > i.least {
+			i.least, i.leastAt, i.leastBy = v, c.ended, c.proxy.number
+		}
+	}
+	r := at.runtime
+	switch c.method {
+	case "RunPodSandbox":
+		_, id := c.cfg.locate(decode(reply, &runtimeapi.RunPodSandboxResponse{}).PodSandboxId)
+		i := r.item(sandboxes, id)
+		is(i, &i.ours)
+	case "CreateContainer":
+		_, id := c.cfg.locate(decode(reply, &runtimeapi.CreateContainerResponse{}).ContainerId)
+		i := r.item(containers, id)
+		is(i, &i.ours)
+	case "StopContainer":
+		least(r.item(containers, id))
+	case "StopPodSandbox":
+		least(r.item(sandboxes, id))
+		for _, i := range r.items[containers] {
+			if i.pod == id {
+				least(i)
+			}
+		}
+	case "RemoveContainer":
+		if i := r.item(containers, id); i != nil {
+			is(i, &i.gone)
+		}
+	case "RemovePodSandbox":
+		for _, i := range r.items[containers] {
+			if i.pod == id {
+				is(i, &i.gone)
+			}
+		}
+		if i := r.item(sandboxes, id); i != nil {
+			is(i, &i.gone)
+		}
+	}
+}
+
+// judgeConditions tells of backends that count as what they are not. mu is held.
+func (w *world) judgeConditions() {
+	if w.now == nil {
+		return
+	}
+	cfg := w.now.cfg
+	c := &call{cfg: cfg, proxy: w.now, began: time.Now(), ended: time.Now(), deadline: time.Now().Add(long)}
+	for i := range cfg.backends {
+		b := &cfg.backends[i]
+		state := b.stack.known.State()
+		p, since, steady := b.steadySince(c)
+		lasts := time.Since(since)
+		slow := max(p.latency[lists].most, p.latency[statuses].most, p.latency[rest].most)
+		switch {
+		case b.fast(c) && lasts > settled+90*time.Second && state.Condition != known.Up:
+			w.violated("backend %s answers all at once for %s, and is %s: %v", b.key(), lasts, state.Condition, state.Err)
+		case steady && state.Condition == known.Gone && lasts > settled && p.latency[alive].most < c.cfg.silence*3/4 && (slow < c.cfg.silence*3/4 || p.latency[alive].most <= fast):
+			w.violated("backend %s answers for %s, and is gone: %v", b.key(), lasts, state.Err)
+		case !p.reachable() && lasts > 5*time.Second && state.Condition != known.Gone && !p.frozen:
+			w.violated("backend %s is not there for %s, and is %s", b.key(), lasts, state.Condition)
+		case p.frozen && lasts > b.silence(c)+5*time.Second && state.Condition != known.Gone:
+			w.violated("backend %s answers nothing for %s, and is %s", b.key(), lasts, state.Condition)
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/known"
+)
+
+const pkg = "runtime.v1"
+
+// config is what a proxy works by. It is immutable.
+type config struct {
+	backends        []backend // the primary first
+	budget, silence time.Duration
+	stateDir        string
+	since           time.Time // when clients began to be served by it
+	process         int
+}
+
+// backend is a runtime in a config.
+type backend struct {
+	name    string
+	runtime *runtime
+	address int
+	knows   *knowledge // what clients were told under this name
+	stack   *stack
+}
+
+func (b *backend) key() string { return director.Backend{Name: b.name}.String() }
+
+func (c *config) clone() *config {
+	d := *c
+	d.backends = slices.Clone(c.backends)
+	return &d
+}
+
+// knowledge is what clients were told of a backend, for as long as it must be remembered.
+// world.mu guards it.
+type knowledge struct {
+	since time.Time               // from when on; the items of then are in every list
+	told  [2]map[string][]telling // :: id →
+	asked map[string][]telling    // :: id → what statuses told
+}
+
+// telling is that a client was told a version of an item.
+type telling struct {
+	version int
+	at      time.Time
+	process int
+}
+
+func newKnowledge() *knowledge {
+	return &knowledge{since: time.Now(), told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
+}
+
+// before returns what is left of k after a crash, which loses what was told after a time.
+func (k *knowledge) before(t time.Time) *knowledge {
+	left := &knowledge{since: k.since, told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
+	if k.since.After(t) {
+		left.since = time.Now()
+	}
+	for i := range k.told {
+		for id, all := range k.told[i] {
+			for _, one := range all {
+				if one.at.Before(t) {
+					left.told[i][id] = append(left.told[i][id], one)
+				}
+			}
+		}
+	}
+	return left
+}
+
+// latest returns the latest version that was told before a time, -1 if none was.
+func latest(all []telling, before time.Time) int {
+	v := -1
+	for _, one := range all {
+		if !one.at.After(before) {
+			v = max(v, one.version)
+		}
+	}
+	return v
+}
+
+// stack is the connections to one runtime, as cmd/criproxy builds them.
+type stack struct {
+	key    string
+	wire   *wire
+	known  *known.Conn
+	top    grpc.ClientConnInterface
+	stop   context.CancelFunc
+	states []told // world.mu guards it
+}
+
+// told is a state that Watch was told.
+type told struct {
+	known.State
+	at time.Time
+}
+
+// proxy is one process.
+type proxy struct {
+	world    *world
+	number   int
+	director *director.Director
+	memories map[string]*known.Memory // :: backend → its memory
+	ctx      context.Context          // ends with the process
+	kill     context.CancelFunc
+	group    sync.WaitGroup
+	began    time.Time // when it was given what is remembered
+
+	// world.mu guards what follows.
+	cfg *config
+}
+
+// newProxy starts a process that works by cfg. handed is what the one before it remembers.
+func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
+	w.processes++
+	p := &proxy{world: w, number: w.processes, memories: map[string]*known.Memory{}, began: time.Now()}
+	p.ctx, p.kill = context.WithCancel(w.ctx)
+	cfg.process, cfg.since = p.number, time.Now()
+	for _, b := range cfg.backends {
+		path := cfg.file(b)
+		if data, ok := handed[b.key()]; ok {
+			mem, err := known.Receive(b.key(), path, data)
+			w.must(err)
+			p.memories[b.key()] = mem
+		}
+	}
+	var err error
+	p.director, err = director.New(p.build(cfg, nil))
+	w.must(err)
+	p.cfg = cfg
+	for _, b := range cfg.backends {
+		p.start(b.stack)
+	}
+	return p
+}
+
+func (c *config) file(b backend) known.File {
+	return known.File{Path: filepath.Join(c.stateDir, b.key()+".known"), Boot: "this one"}
+}
+
+// build makes the stacks of cfg, those of old where nothing about them has changed.
+func (p *proxy) build(cfg *config, old *config) director.Config {
+	d := p.world.api
+	for i := range cfg.backends {
+		b := &cfg.backends[i]
+		key := fmt.Sprint(b.name, b.runtime.name, b.address, i == 0, cfg.budget, cfg.silence, cfg.stateDir)
+		b.stack = nil
+		if old != nil {
+			for _, o := range old.backends {
+				if o.stack.key == key {
+					b.stack = o.stack
+				}
+			}
+		}
+		if b.stack == nil {
+			b.stack = p.newStack(cfg, i, d, key)
+		}
+		d.Backends = append(d.Backends, director.Backend{Name: b.name, Conn: b.stack.top, Known: b.stack.known})
+	}
+	return d
+}
+
+func (p *proxy) newStack(cfg *config, i int, d director.Config, key string) *stack {
+	b := &cfg.backends[i]
+	s := &stack{key: key, wire: &wire{runtime: b.runtime, address: b.address, process: p.number}}
+	bridge, err := known.Bridge(s.wire, d.Profile.Known.Lists, d.Schema, pkg)
+	p.world.must(err)
+	mem := p.memories[b.key()]
+	if mem == nil {
+		mem = known.Open(b.key(), cfg.file(*b))
+		p.memories[b.key()] = mem
+	} else {
+		mem.KeepAt(cfg.file(*b))
+	}
+	s.known, err = known.New(known.Config{
+		Name: b.key(), Conn: bridge, Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
+		Equivalents: criadapter.ImageNames,
+		Memory:      mem, Primary: i == 0,
+		Absent: s.wire.absent,
+		Budget: cfg.budget, Silence: cfg.silence,
+		Alive: "/" + pkg + ".RuntimeService/Version",
+		Watch: func(state known.State) {
+			p.world.mu.Lock()
+			s.states = append(s.states, told{state, time.Now()})
+			p.world.trace("process %d: backend %s is %s: %v", p.number, b.key(), state.Condition, state.Err)
+			slowWatch := p.world.slowWatch
+			p.world.mu.Unlock()
+			time.Sleep(slowWatch)
+		},
+	})
+	p.world.must(err)
+	s.top = s.known
+	return s
+}
+
+// absent reports whether nobody listens at the address.
+func (w *wire) absent(context.Context) bool {
+	w.runtime.world.mu.Lock()
+	defer w.runtime.world.mu.Unlock()
+	p := w.runtime.now()
+	return p.down || p.address != w.address
+}
+
+func (p *proxy) start(s *stack) {
+	if s.stop != nil {
+		return
+	}
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(p.ctx)
+	p.group.Go(func() { _ = s.known.Run(ctx) }) // the file may be where nothing can be written
+}
+
+// reload makes the process work by cfg.
+func (p *proxy) reload(cfg *config) {
+	w := p.world
+	old := p.cfg
+	cfg.process, cfg.since = p.number, time.Now()
+	w.must(p.director.Reload(p.build(cfg, old)))
+	w.mu.Lock()
+	p.cfg = cfg
+	w.mu.Unlock()
+	var gone []*stack
+	for _, o := range old.backends {
+		if !slices.ContainsFunc(cfg.backends, func(b backend) bool { return b.stack == o.stack }) {
+			o.stack.known.Retire()
+			w.mu.Lock()
+			o.stack.wire.retired = true
+			w.mu.Unlock()
+			gone = append(gone, o.stack)
+		}
+	}
+	for _, b := range cfg.backends {
+		p.start(b.stack)
+	}
+	for name, mem := range p.memories {
+		if !slices.ContainsFunc(cfg.backends, func(b backend) bool { return b.key() == name }) {
+			delete(p.memories, name)
+			w.must(mem.Forget())
+		}
+	}
+	before := w.generation()
+	p.group.Go(func() {
+		select {
+		case <-before:
+		case <-p.ctx.Done():
+		}
+		for _, s := range gone {
+			s.stop()
+		}
+	})
+}
+
+// crash ends the process without any order; end in order.
+func (p *proxy) crash() {
+	for _, mem := range p.memories {
+		mem.Release()
+	}
+	p.end()
+}
+
+func (p *proxy) end() {
+	p.kill()
+	p.group.Wait()
+}

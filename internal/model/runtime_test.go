@@ -1,0 +1,565 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A kind is what a list lists.
+type kind int
+
+const (
+	sandboxes kind = iota
+	containers
+)
+
+func (k kind) String() string { return [...]string{"sandboxes", "containers"}[k] }
+
+// item is a sandbox or a container as it truly is, and has been.
+type item struct {
+	kind     kind
+	id, pod  string
+	labels   map[string]string
+	versions []version
+	created  time.Time
+	removed  time.Time // zero: it is there
+	ours     time.Time // when the call that made it was answered; zero: none of ours did
+	gone     time.Time // when our call that removed it was answered; zero: none did
+	by       int       // the process by which ours or gone
+	touched  time.Time // when the latest call that may have changed it reached the runtime
+
+	// least is the version that a call of a client made of it, when that was answered, and
+	// by which process.
+	least   int
+	leastAt time.Time
+	leastBy int
+}
+
+// version is what an item is from a moment on.
+type version struct {
+	at    time.Time
+	state int32
+}
+
+func (i *item) state() int32 { return i.versions[len(i.versions)-1].state }
+
+func (i *item) annotations() map[string]string {
+	return map[string]string{"version": fmt.Sprint(len(i.versions) - 1), "io.kubernetes.pod.note": "x"}
+}
+
+func (i *item) sandbox() *runtimeapi.PodSandbox {
+	return &runtimeapi.PodSandbox{Id: i.id, Metadata: &runtimeapi.PodSandboxMetadata{Name: i.id, Uid: "uid-" + i.id, Namespace: "default"},
+		State: runtimeapi.PodSandboxState(i.state()), Labels: i.labels, Annotations: i.annotations(), CreatedAt: i.created.UnixNano()}
+}
+
+func (i *item) container() *runtimeapi.Container {
+	return &runtimeapi.Container{Id: i.id, PodSandboxId: i.pod, Metadata: &runtimeapi.ContainerMetadata{Name: i.id},
+		State: runtimeapi.ContainerState(i.state()), Labels: i.labels, Annotations: i.annotations(), CreatedAt: i.created.UnixNano()}
+}
+
+const (
+	ready, notReady       = int32(runtimeapi.PodSandboxState_SANDBOX_READY), int32(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
+	made, running, exited = int32(runtimeapi.ContainerState_CONTAINER_CREATED), int32(runtimeapi.ContainerState_CONTAINER_RUNNING), int32(runtimeapi.ContainerState_CONTAINER_EXITED)
+)
+
+// phase is a weather, and when it was.
+type phase struct {
+	weather
+	from    time.Time
+	address int // where it listens
+}
+
+// change is a call that may change something, while it was at the runtime.
+type change struct{ from, to time.Time }
+
+// answered is a complete list that reached a process.
+type answered struct {
+	process   int
+	asked, at time.Time
+}
+
+// runtime is one fake container runtime, in memory.
+type runtime struct {
+	world *world
+	name  string
+
+	// world.mu guards what follows.
+	rnd      *rand.Rand
+	phases   []phase
+	epoch    chan struct{} // closed when it crashes
+	turn     chan struct{} // closed when the weather changes
+	items    [2][]*item
+	next     int
+	changes  [2][]*change
+	told     [2][]answered
+	looks    [2]time.Time // when the latest list is made that was asked for
+	answers  [2]time.Time // and answered
+	arrivals map[any]int  // :: token of a call → how often it came
+	done     map[any]bool // :: token of a call → it was answered with OK
+}
+
+func newRuntime(w *world, name string, seed uint64) *runtime {
+	r := &runtime{world: w, name: name, rnd: rand.New(rand.NewPCG(seed, uint64(name[0]))), epoch: make(chan struct{}), turn: make(chan struct{}),
+		arrivals: map[any]int{}, done: map[any]bool{}}
+	r.phases = []phase{{clear(), time.Now(), 0}}
+	for range 2 + r.rnd.IntN(3) {
+		s := r.add(sandboxes, "", ready)
+		for range r.rnd.IntN(3) {
+			r.add(containers, s.id, running)
+		}
+	}
+	return r
+}
+
+func (r *runtime) now() *phase { return &r.phases[len(r.phases)-1] }
+
+// at returns the phases that overlap with a time.
+func (r *runtime) during(from, to time.Time) []phase {
+	var all []phase
+	for i, p := range r.phases {
+		if !p.from.After(to) && (i+1 == len(r.phases) || r.phases[i+1].from.After(from)) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// turns makes the weather of r another one.
+func (r *runtime) turns(w weather, address int) {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	if w.down || w.barred || address != r.now().address {
+		close(r.epoch)
+		r.epoch = make(chan struct{})
+	}
+	close(r.turn)
+	r.turn = make(chan struct{})
+	r.phases = append(r.phases, phase{w, time.Now(), address})
+	r.world.trace("runtime %s: %s (address %d)", r.name, w, address)
+}
+
+func (r *runtime) add(k kind, pod string, state int32) *item {
+	r.next++
+	i := &item{kind: k, id: fmt.Sprintf("%s%c%03d", strings.ToLower(r.name), "sc"[k], r.next), pod: pod, created: time.Now(),
+		labels: map[string]string{"colour": []string{"red", "blue"}[r.next%2], "app": "x"}}
+	i.versions = []version{{time.Now(), state}}
+	r.items[k] = append(r.items[k], i)
+	return i
+}
+
+func (r *runtime) find(k kind, id string) *item {
+	for _, i := range r.items[k] {
+		if i.id == id && i.removed.IsZero() {
+			return i
+		}
+	}
+	return nil
+}
+
+func (r *runtime) become(i *item, state int32) {
+	if i.state() != state {
+		i.versions = append(i.versions, version{time.Now(), state})
+	}
+}
+
+func (r *runtime) remove(i *item) { i.removed = time.Now() }
+
+// happens changes something in the runtime that no client asked for.
+func (r *runtime) happens() {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	k := kind(r.rnd.IntN(2))
+	var there []*item
+	for _, i := range r.items[k] {
+		if i.removed.IsZero() {
+			there = append(there, i)
+		}
+	}
+	if len(there) == 0 {
+		return
+	}
+	i := there[r.rnd.IntN(len(there))]
+	r.changes[k] = append(r.changes[k], &change{time.Now(), time.Now()})
+	switch {
+	case k == sandboxes:
+		r.become(i, notReady)
+	case i.state() == exited && r.rnd.IntN(3) == 0:
+		r.remove(i)
+	default:
+		r.become(i, exited)
+	}
+	r.world.trace("runtime %s: %s changes by itself", r.name, i.id)
+}
+
+// unreachable is the error of a call to a runtime that is not there, as director.Conn says it.
+type unreachable struct{ why string }
+
+func (e *unreachable) Error() string { return e.GRPCStatus().Err().Error() }
+func (e *unreachable) GRPCStatus() *status.Status {
+	return status.Newf(codes.Unavailable, "criproxy: backend cannot be reached: %s", e.why)
+}
+func (e *unreachable) Unreachable() bool { return true }
+
+// classOf returns what kind of call a method is.
+func classOf(method string) class {
+	switch {
+	case method == "Version":
+		return alive
+	case strings.HasPrefix(method, "List"), strings.HasPrefix(method, "Stream"):
+		return lists
+	case method == "PodSandboxStatus", method == "ContainerStatus":
+		return statuses
+	}
+	return rest
+}
+
+func listed(method string) (kind, bool) {
+	switch method {
+	case "ListPodSandbox", "StreamPodSandboxes":
+		return sandboxes, true
+	case "ListContainers", "StreamContainers":
+		return containers, true
+	}
+	return 0, false
+}
+
+type tokenKey struct{}
+
+// serve answers a call as the runtime does.
+func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, error) {
+	r, method := w.runtime, path.Base(full)
+	asked := time.Now()
+	r.world.mu.Lock()
+	if err := w.reach(); err != nil {
+		r.world.mu.Unlock()
+		return nil, err
+	}
+	c, epoch := classOf(method), r.epoch
+	k, isList := listed(method)
+	isList = isList && w.has(method)
+	rnd := r.chance(full, body, asked)
+	took := r.now().latency[c].draw(rnd)
+	if isList && !r.now().concerns(k) || !w.has(method) {
+		took = fast
+	}
+	before := time.Duration(rnd.Float64() * float64(took))
+	if isList && !r.world.unordered { // one after another, as behind a lock
+		r.answers[k] = later(r.answers[k], asked.Add(took))
+		took = r.answers[k].Sub(asked)
+		r.looks[k] = later(r.looks[k], asked.Add(before))
+		before = r.looks[k].Sub(asked)
+	}
+	dies, cut := rnd.IntN(2) == 0, rnd.IntN(2) == 0
+	token := ctx.Value(tokenKey{})
+	var marks []*change
+	if token != nil {
+		r.arrivals[token]++
+		for _, k := range changed(method) {
+			m := &change{from: time.Now()}
+			marks, r.changes[k] = append(marks, m), append(r.changes[k], m)
+		}
+		r.touch(method, body)
+	}
+	r.world.mu.Unlock()
+	defer func() {
+		r.world.mu.Lock()
+		defer r.world.mu.Unlock()
+		for _, m := range marks {
+			m.to = time.Now()
+		}
+	}()
+
+	if err := w.pause(ctx, epoch, c, k, isList, before); err != nil {
+		if len(marks) > 0 && !dies && ctx.Err() != nil { // it is done all the same, later
+			r.world.group.Go(func() {
+				if w.pause(r.world.ctx, epoch, c, k, false, time.Second) == nil {
+					r.world.mu.Lock()
+					defer r.world.mu.Unlock()
+					_, _ = r.do(method, body)
+					for _, k := range changed(method) {
+						r.changes[k] = append(r.changes[k], &change{asked, time.Now()})
+					}
+					r.touch(method, body)
+					r.world.trace("runtime %s: does %s after its client has gone", r.name, method)
+				}
+			})
+		}
+		return nil, err
+	}
+	r.world.mu.Lock()
+	p := r.now()
+	code := p.code
+	if isList && p.list != 0 && p.concerns(k) {
+		code = p.list
+	}
+	if c == statuses && p.status != 0 {
+		code = p.status
+	}
+	var reply proto.Message
+	var err error
+	if !w.has(method) {
+		code = codes.Unimplemented
+	}
+	if code == 0 {
+		reply, err = r.do(method, body)
+	} else {
+		err = status.Errorf(code, "the weather is bad")
+	}
+	broken := isList && p.broken && p.concerns(k)
+	var out []byte
+	if err == nil {
+		out, err = proto.Marshal(reply)
+	}
+	r.world.mu.Unlock()
+	if waitErr := w.pause(ctx, epoch, c, k, isList, took-before); waitErr != nil {
+		return nil, waitErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	switch {
+	case broken && cut && len(out) > 0:
+		return out[:len(out)-1], nil
+	case broken:
+		return append(out, 0x0a, 3, 0x0a, 9, 'x'), nil
+	}
+	if isList && len(body) == 0 && !w.retired {
+		r.told[k] = append(r.told[k], answered{w.process, asked, time.Now()})
+	}
+	if token != nil {
+		r.done[token] = true
+	}
+	return out, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// chance is drawn from what is asked, and when: calls at the same instant come in any order.
+func (r *runtime) chance(method string, body []byte, asked time.Time) *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprint(h, r.world.seed, r.name, method, body, asked.UnixNano())
+	return rand.New(rand.NewPCG(h.Sum64(), 0))
+}
+
+// reach returns why the runtime cannot be reached. world.mu is held.
+func (w *wire) reach() error {
+	p := w.runtime.now()
+	switch {
+	case p.down || p.address != w.address:
+		return &unreachable{"connect: connection refused"}
+	case p.barred:
+		return &unreachable{"connect: permission denied"}
+	}
+	return nil
+}
+
+// pause waits, as long as the runtime does not crash, and the client is there.
+func (w *wire) pause(ctx context.Context, epoch chan struct{}, c class, k kind, isList bool, d time.Duration) error {
+	r := w.runtime
+	t := time.NewTimer(d)
+	defer t.Stop()
+	due := false
+	for {
+		r.world.mu.Lock()
+		p, turn := r.now(), r.turn
+		hangs := p.frozen || p.hangs[c] && (!isList || p.concerns(k))
+		r.world.mu.Unlock()
+		if due && !hangs {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case <-epoch:
+			return &unreachable{"connection reset by peer"}
+		case <-t.C:
+			due = true
+		case <-turn:
+		}
+	}
+}
+
+// changed are the lists that a method changes.
+func changed(method string) []kind {
+	switch method {
+	case "RunPodSandbox":
+		return []kind{sandboxes}
+	case "StopPodSandbox", "RemovePodSandbox":
+		return []kind{sandboxes, containers}
+	case "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer":
+		return []kind{containers}
+	}
+	return nil
+}
+
+// touch takes note of what a call may change. world.mu is held.
+func (r *runtime) touch(method string, body []byte) {
+	k, id := subject(method, body)
+	for _, i := range r.items[k] {
+		if i.id == id {
+			i.touched = time.Now()
+		}
+	}
+	if k == sandboxes {
+		for _, i := range r.items[containers] {
+			if i.pod == id {
+				i.touched = time.Now()
+			}
+		}
+	}
+}
+
+// subject returns what a request is about.
+func subject(method string, body []byte) (kind, string) {
+	switch method {
+	case "StartContainer", "StopContainer", "RemoveContainer":
+		m := decode(body, &runtimeapi.StartContainerRequest{}) // all have the id in field 1
+		return containers, m.ContainerId
+	case "StopPodSandbox", "RemovePodSandbox":
+		return sandboxes, decode(body, &runtimeapi.StopPodSandboxRequest{}).PodSandboxId
+	}
+	return containers, ""
+}
+
+func decode[M proto.Message](body []byte, m M) M {
+	if err := proto.Unmarshal(body, m); err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// do does a call. world.mu is held.
+func (r *runtime) do(method string, body []byte) (proto.Message, error) {
+	switch method {
+	case "Version":
+		return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: r.name, RuntimeApiVersion: "v1"}, nil
+	case "Status":
+		return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: "RuntimeReady", Status: true}}}}, nil
+	case "ListPodSandbox", "StreamPodSandboxes":
+		f := decode(body, &runtimeapi.ListPodSandboxRequest{}).GetFilter()
+		answer := &runtimeapi.ListPodSandboxResponse{}
+		for _, i := range r.shuffled(sandboxes) {
+			if strings.HasPrefix(i.id, f.GetId()) && (f.GetState() == nil || int32(f.State.State) == i.state()) && within(f.GetLabelSelector(), i.labels) {
+				answer.Items = append(answer.Items, i.sandbox())
+			}
+		}
+		return answer, nil
+	case "ListContainers", "StreamContainers":
+		f := decode(body, &runtimeapi.ListContainersRequest{}).GetFilter()
+		answer := &runtimeapi.ListContainersResponse{}
+		for _, i := range r.shuffled(containers) {
+			if strings.HasPrefix(i.id, f.GetId()) && (f.GetState() == nil || int32(f.State.State) == i.state()) &&
+				(f.GetPodSandboxId() == "" || i.pod == f.GetPodSandboxId()) && within(f.GetLabelSelector(), i.labels) {
+				answer.Containers = append(answer.Containers, i.container())
+			}
+		}
+		return answer, nil
+	case "PodSandboxStatus":
+		id := decode(body, &runtimeapi.PodSandboxStatusRequest{}).PodSandboxId
+		i := r.find(sandboxes, id)
+		if i == nil {
+			return nil, status.Errorf(codes.NotFound, "no sandbox %s", id)
+		}
+		return &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{Id: id, State: runtimeapi.PodSandboxState(i.state()), Annotations: i.annotations(), Labels: i.labels}}, nil
+	case "ContainerStatus":
+		id := decode(body, &runtimeapi.ContainerStatusRequest{}).ContainerId
+		i := r.find(containers, id)
+		if i == nil {
+			return nil, status.Errorf(codes.NotFound, "no container %s", id)
+		}
+		return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: id, State: runtimeapi.ContainerState(i.state()), Annotations: i.annotations(), Labels: i.labels, Reason: "as it is"}}, nil
+	case "RunPodSandbox":
+		return &runtimeapi.RunPodSandboxResponse{PodSandboxId: r.add(sandboxes, "", ready).id}, nil
+	case "CreateContainer":
+		pod := decode(body, &runtimeapi.CreateContainerRequest{}).PodSandboxId
+		if r.find(sandboxes, pod) == nil {
+			return nil, status.Errorf(codes.NotFound, "no sandbox %s", pod)
+		}
+		return &runtimeapi.CreateContainerResponse{ContainerId: r.add(containers, pod, made).id}, nil
+	case "StartContainer":
+		_, id := subject(method, body)
+		i := r.find(containers, id)
+		if i == nil {
+			return nil, status.Errorf(codes.NotFound, "no container %s", id)
+		}
+		if i.state() != made {
+			return nil, status.Errorf(codes.FailedPrecondition, "container %s has been started", id)
+		}
+		r.become(i, running)
+		return &runtimeapi.StartContainerResponse{}, nil
+	case "StopContainer", "RemoveContainer":
+		_, id := subject(method, body)
+		if i := r.find(containers, id); i != nil && method == "StopContainer" {
+			r.become(i, exited)
+		} else if i != nil {
+			r.remove(i)
+		}
+		return &runtimeapi.StopContainerResponse{}, nil
+	case "StopPodSandbox", "RemovePodSandbox":
+		_, id := subject(method, body)
+		for _, c := range r.items[containers] {
+			if c.pod == id && c.removed.IsZero() {
+				r.become(c, exited)
+				if method == "RemovePodSandbox" {
+					r.remove(c)
+				}
+			}
+		}
+		if i := r.find(sandboxes, id); i != nil {
+			r.become(i, notReady)
+			if method == "RemovePodSandbox" {
+				r.remove(i)
+			}
+		}
+		return &runtimeapi.StopPodSandboxResponse{}, nil
+	case "ExecSync":
+		return &runtimeapi.ExecSyncResponse{Stdout: []byte("done")}, nil
+	case "ListImages", "StreamImages":
+		return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "sha256:" + r.name, RepoTags: []string{"app:1"}}}}, nil
+	case "ImageFsInfo":
+		return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{Timestamp: 1, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/" + r.name}}}}, nil
+	case "ListContainerStats", "StreamContainerStats":
+		answer := &runtimeapi.ListContainerStatsResponse{}
+		for _, i := range r.shuffled(containers) {
+			answer.Stats = append(answer.Stats, &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{Id: i.id}})
+		}
+		return answer, nil
+	case "ListMetricDescriptors":
+		return &runtimeapi.ListMetricDescriptorsResponse{}, nil
+	}
+	return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
+}
+
+// shuffled are the items that are there, in any order.
+func (r *runtime) shuffled(k kind) []*item {
+	all := slices.DeleteFunc(slices.Clone(r.items[k]), func(i *item) bool { return !i.removed.IsZero() })
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+func within(want, has map[string]string) bool {
+	for k, v := range want {
+		if has[k] != v {
+			return false
+		}
+	}
+	return true
+}

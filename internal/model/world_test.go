@@ -1,0 +1,100 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/criproxy/criproxy/director"
+)
+
+// world is everything: the runtimes, the process, its clients, and what they have seen.
+type world struct {
+	seed   uint64
+	began  time.Time
+	ctx    context.Context
+	end    context.CancelFunc
+	group  sync.WaitGroup // of what clients and runtimes do
+	api    director.Config
+	dir    string
+	random *rand.Rand // of the chaos
+
+	// unordered is for runtimes of which a list that was asked for later may be older, and
+	// one that is answered earlier newer.
+	unordered bool
+
+	runtimes  []*runtime
+	processes int
+
+	mu        sync.Mutex
+	now       *proxy // nil while there is none
+	slowWatch time.Duration
+	events    []string
+	wrong     string
+	counts    map[string]int
+	underWay  map[*call]struct{}
+	calls     int
+}
+
+// generation returns a channel that is closed when all calls that are under way have ended.
+func (w *world) generation() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ended := make(chan struct{})
+	var all []chan struct{}
+	for c := range w.underWay {
+		all = append(all, c.done)
+	}
+	w.group.Go(func() {
+		defer close(ended)
+		for _, c := range all {
+			<-c
+		}
+	})
+	return ended
+}
+
+// trace keeps an event. mu is held.
+func (w *world) trace(format string, args ...any) {
+	w.events = append(w.events, fmt.Sprintf("%9.3f  ", time.Since(w.began).Seconds())+fmt.Sprintf(format, args...))
+	if len(w.events) > 4000 {
+		w.events = w.events[1000:]
+	}
+}
+
+// violated takes note of what must not be, and ends the run. mu is held.
+func (w *world) violated(format string, args ...any) {
+	w.trace("WRONG: "+format, args...)
+	if w.wrong == "" {
+		w.wrong = fmt.Sprintf("at %.3f s: ", time.Since(w.began).Seconds()) + fmt.Sprintf(format, args...)
+	}
+	w.end()
+}
+
+func (w *world) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// story is what happened last.
+func (w *world) story(n int) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.events[max(0, len(w.events)-n):], "\n")
+}
+
+// sleep waits, and reports whether the world goes on.
+func (w *world) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return w.ctx.Err() == nil
+	case <-w.ctx.Done():
+		return false
+	}
+}
