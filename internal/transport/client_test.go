@@ -1,0 +1,554 @@
+//go:build transport
+
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/transport"
+)
+
+// scripted is a server whose connections say what a function has them say when a call comes.
+func scripted(t *testing.T, reply func(p *rawPeer, call *http2.MetaHeadersFrame)) net.Listener {
+	l := listen(t)
+	go func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				p := newRawPeer(t, nc)
+				if _, err := io.CopyN(io.Discard, nc, int64(len(http2.ClientPreface))); err != nil {
+					return
+				}
+				_ = p.framer.WriteSettings()
+				_ = p.say()
+				for {
+					f, err := p.reads.ReadFrame()
+					if err != nil {
+						return
+					}
+					if h, ok := f.(*http2.MetaHeadersFrame); ok {
+						reply(p, h)
+						_ = p.say()
+					}
+				}
+			}()
+		}
+	}()
+	return l
+}
+
+func invoke(t *testing.T, cc grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return cc.Invoke(ctx, "/s.S/M", codec.NewFrame([]byte("request")), &codec.Frame{}, opts...)
+}
+
+// header begins a good reply, trailer ends it.
+func (p *rawPeer) header(id uint32) {
+	p.headers(id, false, p.encode(":status", "200", "content-type", "application/grpc"))
+}
+
+func (p *rawPeer) good(id uint32) {
+	p.header(id)
+	p.data(id, false, prefixed([]byte("reply")))
+	p.headers(id, true, p.encode("grpc-status", "0"))
+}
+
+func TestWhatAServerSaysBecomesAStatus(t *testing.T) {
+	only := func(fields ...string) func(*rawPeer, uint32) {
+		return func(p *rawPeer, id uint32) { p.headers(id, true, p.encode(fields...)) }
+	}
+	reset := func(code http2.ErrCode) func(*rawPeer, uint32) {
+		return func(p *rawPeer, id uint32) { _ = p.framer.WriteRSTStream(id, code) }
+	}
+	grpcType := []string{":status", "200", "content-type", "application/grpc"}
+	for _, c := range []struct {
+		name  string
+		reply func(p *rawPeer, id uint32)
+		code  codes.Code
+		text  string
+	}{
+		{"trailers only", only(append(grpcType, "grpc-status", "5", "grpc-message", "50%25 of %C3%BC")...), codes.NotFound, "50% of \u00fc"},
+		{"a status that nobody knows", only(append(grpcType, "grpc-status", "77")...), codes.Code(77), ""},
+		{"a status that is no number", only(append(grpcType, "grpc-status", "x")...), codes.Unknown, "malformed grpc-status"},
+		{"no status", only(grpcType...), codes.Unknown, ""},
+		{"OK without a message", only(append(grpcType, "grpc-status", "0")...), codes.Internal, "no response message"},
+		{"NO_ERROR", reset(http2.ErrCodeNo), codes.Internal, "RST_STREAM"},
+		{"PROTOCOL_ERROR", reset(http2.ErrCodeProtocol), codes.Internal, "PROTOCOL_ERROR"},
+		{"CANCEL", reset(http2.ErrCodeCancel), codes.Canceled, "CANCEL"},
+		{"REFUSED_STREAM", reset(http2.ErrCodeRefusedStream), codes.Unavailable, "REFUSED_STREAM"},
+		{"ENHANCE_YOUR_CALM", reset(http2.ErrCodeEnhanceYourCalm), codes.ResourceExhausted, "ENHANCE_YOUR_CALM"},
+		{"INADEQUATE_SECURITY", reset(http2.ErrCodeInadequateSecurity), codes.PermissionDenied, ""},
+		{"a code that nobody knows", reset(0x4242), codes.Unknown, ""},
+		{"400", only(":status", "400"), codes.Internal, "400 (Bad Request)"},
+		{"401", only(":status", "401"), codes.Unauthenticated, "401"},
+		{"403", only(":status", "403"), codes.PermissionDenied, "403"},
+		{"404", only(":status", "404"), codes.Unimplemented, "404"},
+		{"429", only(":status", "429"), codes.Unavailable, "429"},
+		{"502", only(":status", "502", "content-type", "text/html"), codes.Unavailable, `unexpected content-type "text/html"`},
+		{"503", only(":status", "503"), codes.Unavailable, "503"},
+		{"504", only(":status", "504"), codes.Unavailable, "504"},
+		{"418", only(":status", "418"), codes.Unknown, "418"},
+		{"200 of a server that does not speak gRPC", only(":status", "200"), codes.Unknown, "missing HTTP content-type"},
+		{"no HTTP status", only("content-type", "text/plain"), codes.Internal, "missing HTTP status"},
+		{"a page", func(p *rawPeer, id uint32) {
+			p.headers(id, false, p.encode(":status", "503", "content-type", "text/html"))
+			p.data(id, true, []byte("<html>"))
+		}, codes.Unavailable, "503"},
+		{"100 and then a reply", func(p *rawPeer, id uint32) {
+			p.headers(id, false, p.encode(":status", "100"))
+			p.headers(id, false, p.encode(":status", "103", "link", "x"))
+			p.good(id)
+		}, codes.OK, ""},
+		{"100 and no more", only(":status", "100"), codes.Internal, "informational"},
+		{"no trailers", func(p *rawPeer, id uint32) {
+			p.header(id)
+			p.data(id, true, prefixed([]byte("reply")))
+		}, codes.Internal, "without sending trailers"},
+		{"half a message", func(p *rawPeer, id uint32) {
+			p.header(id)
+			p.data(id, false, prefixed([]byte("reply"))[:7])
+			p.headers(id, true, p.encode("grpc-status", "0"))
+		}, codes.Internal, "unexpected EOF"},
+		{"two messages", func(p *rawPeer, id uint32) {
+			p.header(id)
+			p.data(id, false, append(prefixed([]byte("reply")), prefixed([]byte("reply"))...))
+			p.headers(id, true, p.encode("grpc-status", "0"))
+		}, codes.Internal, "another message"},
+		{"headers in the middle", func(p *rawPeer, id uint32) {
+			p.header(id)
+			p.header(id)
+		}, codes.Internal, "in the middle of a stream"},
+		{"a message that is too long", func(p *rawPeer, id uint32) {
+			p.header(id)
+			p.data(id, false, []byte{0, 2, 0, 0, 0})
+		}, codes.ResourceExhausted, "larger than max (33554432 vs. 16777216)"},
+		{"a compressed message", func(p *rawPeer, id uint32) {
+			p.header(id)
+			p.data(id, false, []byte{1, 0, 0, 0, 0})
+			p.headers(id, true, p.encode("grpc-status", "0"))
+		}, codes.Internal, "compressed flag"},
+		{"a field that is malformed", func(p *rawPeer, id uint32) {
+			p.headers(id, false, p.encode(":status", "200", "content-type", "application/grpc", "Upper", "x"))
+		}, codes.Internal, "no name of a header field"},
+		{"no base64", only(append(grpcType, "grpc-status", "0", "x-bin", "!")...), codes.Internal, "malformed x-bin"},
+		{"good", (*rawPeer).good, codes.OK, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) { c.reply(p, call.StreamID) })
+			err := invoke(t, newClient(t, transport.ClientConfig{Dial: dialer(l)}))
+			assert.Equal(t, c.code, status.Code(err), err)
+			assert.Contains(t, status.Convert(err).Message(), c.text)
+		})
+	}
+}
+
+func TestAServerMayNotSendMoreThanTheWindow(t *testing.T) {
+	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
+		p.header(call.StreamID)
+		p.data(call.StreamID, false, []byte{0, 0, 2, 0, 0})
+		for range 5 {
+			p.data(call.StreamID, false, make([]byte, 16<<10))
+		}
+	})
+	err := invoke(t, newClient(t, transport.ClientConfig{Dial: dialer(l), Budget: newPurse(1)}))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err), err)
+	assert.ErrorContains(t, err, "more than the window")
+}
+
+func TestAServersMistakeEndsTheConnectionAndNotTheClient(t *testing.T) {
+	for name, mistake := range map[string]func(p *rawPeer, id uint32){
+		"a push": func(p *rawPeer, id uint32) {
+			_ = p.framer.WritePushPromise(http2.PushPromiseParam{StreamID: id, PromiseID: 2, BlockFragment: p.encode(":method", "GET"), EndHeaders: true})
+		},
+		"a reply to no call": func(p *rawPeer, id uint32) { p.header(id + 100) },
+		"data for no call":   func(p *rawPeer, id uint32) { p.data(id+100, false, []byte("x")) },
+		"a block that cannot be decoded": func(p *rawPeer, id uint32) {
+			p.headers(id, false, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+		},
+		"a frame that is too long":   func(p *rawPeer, id uint32) { p.data(id, false, make([]byte, 16385)) },
+		"a window that is too large": func(p *rawPeer, _ uint32) { _ = p.framer.WriteWindowUpdate(0, 1<<31-1) },
+		"settings that are wrong": func(p *rawPeer, _ uint32) {
+			_ = p.framer.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1})
+		},
+		"a GOAWAY that takes back": func(p *rawPeer, id uint32) {
+			_ = p.framer.WriteGoAway(id, 0, nil)
+			_ = p.framer.WriteGoAway(id+2, 0, nil)
+		},
+		"a header block within another one": func(p *rawPeer, id uint32) {
+			_ = p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id})
+			p.header(id)
+		},
+		"endless 100": func(p *rawPeer, id uint32) {
+			for range 200_000 {
+				p.headers(id, false, p.encode(":status", "100"))
+			}
+		},
+		"a flood of PING": func(p *rawPeer, _ uint32) {
+			for range 200_000 {
+				_ = p.framer.WritePing(false, [8]byte{})
+			}
+		},
+		"a flood of SETTINGS": func(p *rawPeer, _ uint32) {
+			for range 200_000 {
+				_ = p.framer.WriteSettings()
+			}
+		},
+		"endless CONTINUATION": func(p *rawPeer, id uint32) {
+			_ = p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(":status", "200")})
+			for range 200_000 {
+				_ = p.framer.WriteContinuation(id, false, p.encode("x", "y"))
+			}
+		},
+		"an end": func(p *rawPeer, _ uint32) { _ = p.say(); p.nc.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			made := false
+			l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
+				mu.Lock()
+				first := !made
+				made = true
+				mu.Unlock()
+				if first {
+					mistake(p, call.StreamID)
+				} else {
+					p.good(call.StreamID)
+				}
+			})
+			c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+			before := spent()
+			err := invoke(t, c)
+			assert.Equal(t, codes.Unavailable, status.Code(err), err)
+			t.Logf("%v; CPU %v (both ends), heap +%d KB", err, spent().minus(before).cpu, spent().minus(before).heap>>10)
+			assert.NoError(t, invoke(t, c), "it does not connect anew")
+		})
+	}
+}
+
+func TestACallThatTheServerHasNotLookedAtIsMadeAgain(t *testing.T) {
+	for name, refuse := range map[string]func(p *rawPeer, id uint32){
+		"REFUSED_STREAM": func(p *rawPeer, id uint32) { _ = p.framer.WriteRSTStream(id, http2.ErrCodeRefusedStream) },
+		"GOAWAY":         func(p *rawPeer, id uint32) { _ = p.framer.WriteGoAway(max(id, 2)-2, http2.ErrCodeNo, nil) },
+	} {
+		for kind, call := range map[string]func(*testing.T, grpc.ClientConnInterface) error{
+			"unary": func(t *testing.T, c grpc.ClientConnInterface) error { return invoke(t, c) },
+			"stream": func(t *testing.T, c grpc.ClientConnInterface) error {
+				cs, err := c.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/s.S/M")
+				require.NoError(t, err)
+				require.NoError(t, cs.SendMsg(codec.NewFrame([]byte("request"))))
+				require.NoError(t, cs.CloseSend())
+				for {
+					if err := cs.RecvMsg(&codec.Frame{}); errors.Is(err, io.EOF) {
+						return nil
+					} else if err != nil {
+						return err
+					}
+				}
+			},
+		} {
+			for times, want := range map[int]codes.Code{1: codes.OK, 2: codes.Unavailable} {
+				t.Run(name+" "+kind, func(t *testing.T) {
+					var mu sync.Mutex
+					calls := 0
+					l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
+						mu.Lock()
+						defer mu.Unlock()
+						if calls++; calls == 1 {
+							p.good(call.StreamID) // so that a GOAWAY has something to be the last
+						} else if calls <= 1+times {
+							refuse(p, call.StreamID)
+						} else {
+							p.good(call.StreamID)
+						}
+					})
+					c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+					require.NoError(t, invoke(t, c))
+					err := call(t, c)
+					assert.Equal(t, want, status.Code(err), "refused %d times: %v", times, err)
+					mu.Lock()
+					assert.Equal(t, 3, calls)
+					mu.Unlock()
+				})
+			}
+		}
+	}
+}
+
+func TestACallThatMayHaveBeenDoneIsNotMadeAgain(t *testing.T) {
+	for name, end := range map[string]func(p *rawPeer, id uint32){
+		"the connection ends": func(p *rawPeer, _ uint32) { p.nc.Close() },
+		"GOAWAY that takes it": func(p *rawPeer, id uint32) {
+			_ = p.framer.WriteGoAway(id, http2.ErrCodeNo, []byte("bye"))
+			_ = p.say()
+			p.nc.Close()
+		},
+		"CANCEL": func(p *rawPeer, id uint32) { _ = p.framer.WriteRSTStream(id, http2.ErrCodeCancel) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			calls := 0
+			l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
+				mu.Lock()
+				calls++
+				mu.Unlock()
+				end(p, call.StreamID)
+			})
+			assert.Error(t, invoke(t, newClient(t, transport.ClientConfig{Dial: dialer(l)})))
+			mu.Lock()
+			assert.Equal(t, 1, calls)
+			mu.Unlock()
+		})
+	}
+}
+
+func TestACallUnderWaySurvivesGOAWAY(t *testing.T) {
+	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
+		_ = p.framer.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
+		_ = p.framer.WriteGoAway(call.StreamID, http2.ErrCodeNo, nil)
+		_ = p.say()
+		time.Sleep(20 * time.Millisecond)
+		p.good(call.StreamID)
+	})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+	for range 5 { // each on a connection of its own
+		assert.NoError(t, invoke(t, c))
+	}
+}
+
+func TestCallsWaitWhileTheServerTakesNoMore(t *testing.T) {
+	l := listen(t)
+	release := make(chan struct{})
+	serve(t, l, transport.ServerConfig{MaxStreams: 1, Handler: func(_ any, ss grpc.ServerStream) error {
+		<-release
+		return echo(nil, ss)
+	}})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() { assert.NoError(t, invoke(t, c)) })
+	}
+	time.Sleep(50 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(c.Invoke(ctx, "/s.S/M", &codec.Frame{}, &codec.Frame{})), "it does not look at its context")
+	close(release)
+	all.Wait()
+}
+
+func TestCallsFailAtOnceWhileTheServerIsGone(t *testing.T) {
+	down := errors.New("nobody is there")
+	c := newClient(t, transport.ClientConfig{Dial: func(context.Context) (net.Conn, error) { return nil, down }})
+	err := invoke(t, c)
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	assert.ErrorContains(t, err, down.Error())
+	begun := time.Now()
+	assert.Equal(t, codes.Unavailable, status.Code(invoke(t, c)))
+	assert.Less(t, time.Since(begun), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(c.Invoke(ctx, "/s.S/M", &codec.Frame{}, &codec.Frame{}, grpc.WaitForReady(true))))
+}
+
+func TestAClientComesBackWithItsServer(t *testing.T) {
+	l := served(t, echo)
+	var mu sync.Mutex
+	var states []connectivity.State
+	var last error
+	there := true
+	var conns []net.Conn
+	c := newClient(t, transport.ClientConfig{
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !there {
+				return nil, errors.New("nobody is there")
+			}
+			nc, err := dialer(l)(ctx)
+			conns = append(conns, nc)
+			return nc, err
+		},
+		Watch: func(s connectivity.State, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			states, last = append(states, s), err
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	is := func(want connectivity.State) {
+		t.Helper()
+		require.Eventually(t, func() bool { s, _ := c.State(); return s == want }, patience, time.Millisecond)
+	}
+	is(connectivity.Ready)
+	require.NoError(t, invoke(t, c))
+	mu.Lock()
+	there = false
+	conns[0].Close()
+	mu.Unlock()
+	is(connectivity.TransientFailure)
+	mu.Lock()
+	assert.ErrorContains(t, last, "nobody is there")
+	there = true
+	mu.Unlock()
+	require.NoError(t, invoke(t, c, grpc.WaitForReady(true)))
+	cancel()
+	require.NoError(t, <-done)
+	assert.Equal(t, codes.Canceled, status.Code(invoke(t, c)))
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, []connectivity.State{connectivity.Connecting, connectivity.Ready, connectivity.Idle, connectivity.Connecting, connectivity.TransientFailure}, states[:5])
+	assert.Equal(t, []connectivity.State{connectivity.Ready, connectivity.Shutdown}, states[len(states)-2:])
+}
+
+func TestAServerThatSaysNothingIsNoServer(t *testing.T) {
+	l := listen(t)
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l), ConnectTimeout: 50 * time.Millisecond})
+	assert.Equal(t, codes.Unavailable, status.Code(invoke(t, c)))
+	http1 := listen(t)
+	go func() {
+		for {
+			nc, err := http1.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = nc.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+		}
+	}()
+	c = newClient(t, transport.ClientConfig{Dial: dialer(http1)})
+	err := invoke(t, c)
+	assert.Equal(t, codes.Unavailable, status.Code(err), err)
+}
+
+func TestASilentServerIsPinged(t *testing.T) {
+	l := scripted(t, func(*rawPeer, *http2.MetaHeadersFrame) {})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l), PingAfter: 30 * time.Millisecond, PingTimeout: 30 * time.Millisecond})
+	begun := time.Now()
+	err := invoke(t, c)
+	assert.Equal(t, codes.Unavailable, status.Code(err), err)
+	assert.Less(t, time.Since(begun), 5*time.Second)
+}
+
+func TestACallThatIsCancelledIsReset(t *testing.T) {
+	resets := make(chan http2.ErrCode, 1)
+	l := listen(t)
+	go func() {
+		p := rawServer(t, l)
+		resets <- p.reset(1)
+	}()
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	err := c.Invoke(ctx, "/s.S/M", &codec.Frame{}, &codec.Frame{})
+	assert.Equal(t, codes.Canceled, status.Code(err))
+	assert.Equal(t, http2.ErrCodeCancel, <-resets)
+}
+
+func TestWhatACallSendsAndTells(t *testing.T) {
+	called := make(chan map[string]string, 10)
+	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
+		called <- fieldsOf(call)
+		id := call.StreamID
+		p.headers(id, false, p.encode(":status", "200", "content-type", "application/grpc", "x-h", "1", "x-h-bin", "AAE"))
+		p.data(id, false, prefixed([]byte("reply")))
+		p.headers(id, true, p.encode("grpc-status", "0", "x-t", "2"))
+	})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l), Authority: "node", UserAgent: "test"})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	ctx = metadata.AppendToOutgoingContext(ctx, "x-a", "1", "X-B-bin", "\x00\x01")
+	var header, trailer metadata.MD
+	var from peer.Peer
+	var finished []error
+	var reply codec.Frame
+	require.NoError(t, c.Invoke(ctx, "/s.S/M", codec.NewFrame([]byte("request")), &reply, grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from), grpc.OnFinish(func(err error) { finished = append(finished, err) })))
+	assert.Equal(t, "reply", string(reply.Bytes()))
+	assert.Equal(t, metadata.MD{"content-type": {"application/grpc"}, "x-h": {"1"}, "x-h-bin": {"\x00\x01"}}, header)
+	assert.Equal(t, metadata.MD{"x-t": {"2"}}, trailer)
+	assert.Equal(t, l.Addr().String(), from.Addr.String())
+	assert.Equal(t, []error{nil}, finished)
+	fields := <-called
+	assert.Regexp(t, `^(3600000m|3599999\dm|35999\d{2}m|3600S|3599\d{4}m)$`, fields["grpc-timeout"])
+	delete(fields, "grpc-timeout")
+	assert.Equal(t, map[string]string{
+		":method": "POST", ":scheme": "http", ":path": "/s.S/M", ":authority": "node", "content-type": "application/grpc",
+		"user-agent": "test", "te": "trailers", "x-a": "1", "x-b-bin": "AAE",
+	}, fields)
+
+	for name, md := range map[string]metadata.MD{"a name": {"a b": {"v"}}, "a value": {"x": {"\u00fc"}}, "a new line": {"x": {"a\nb"}}} {
+		err := c.Invoke(metadata.NewOutgoingContext(t.Context(), md), "/s.S/M", &codec.Frame{}, &codec.Frame{})
+		assert.Equal(t, codes.Internal, status.Code(err), name)
+	}
+	assert.Equal(t, codes.ResourceExhausted, status.Code(invoke(t, c, grpc.MaxCallSendMsgSize(3))))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(invoke(t, c, grpc.MaxCallRecvMsgSize(3))))
+	assert.ErrorContains(t, c.Invoke(t.Context(), "/s.S/M", strings.NewReader(""), &codec.Frame{}), "cannot send")
+}
+
+func TestClosingAClientEndsItsCalls(t *testing.T) {
+	l := served(t, func(_ any, ss grpc.ServerStream) error {
+		<-ss.Context().Done()
+		return nil
+	})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+	results := make(chan error)
+	for range 5 {
+		go func() { results <- invoke(t, c) }()
+	}
+	time.Sleep(50 * time.Millisecond)
+	require.NoError(t, c.Close())
+	for range 5 {
+		assert.Equal(t, codes.Canceled, status.Code(<-results))
+	}
+}
+
+func TestAServerThatResetsAtOnceIsNotAskedInALoop(t *testing.T) {
+	l := listen(t)
+	var mu sync.Mutex
+	accepted := 0
+	go func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			accepted++
+			mu.Unlock()
+			p := newRawPeer(t, nc)
+			_ = p.framer.WriteSettings()
+			_ = p.framer.WriteGoAway(0, http2.ErrCodeNo, nil)
+			_ = p.say()
+			_ = nc.Close()
+		}
+	}()
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	go c.Run(ctx)
+	<-ctx.Done()
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Less(t, accepted, 50)
+}

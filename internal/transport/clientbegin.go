@@ -1,0 +1,90 @@
+//go:build transport
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// begin makes s a stream, and appends its header. It waits if there are too many calls. c.mu
+// is held. errAgain is the error where the call was not begun.
+func (c *clientConn) begin(s *clientStream, method string, md metadata.MD) error {
+	for waited := false; ; waited = true {
+		switch {
+		case c.away || c.err != nil:
+			return errAgain
+		case len(c.streams) < c.most && len(c.out) <= highWater && (waited || len(c.calls) == 0):
+			return c.appendCall(s, method, md)
+		}
+		s.writable = make(chan struct{}, 1)
+		c.calls = append(c.calls, &s.stream)
+		c.flush()
+		c.nudge()
+		c.mu.Unlock()
+		var err error
+		select {
+		case <-s.writable:
+		case <-s.ctx.Done():
+			err = contextError(s.ctx)
+		}
+		c.mu.Lock()
+		if err != nil {
+			c.calls = slices.DeleteFunc(c.calls, func(q *stream) bool { return q == &s.stream })
+			c.nudge() // it may have been its turn
+			return err
+		}
+	}
+}
+
+var errAgain = errors.New("transport: the connection takes no more calls")
+
+// appendCall appends the header of a call.
+func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) error {
+	timeout := ""
+	if deadline, ok := s.ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
+		}
+		timeout = encodeTimeout(left)
+	}
+	cfg := &c.client.cfg
+	var some [8]field
+	fields := appendMetadata(some[:0], md)
+	size := listSize(fields) + len(method) + len(cfg.Authority) + len(cfg.UserAgent) + 512 // the rest is shorter than that
+	if size > c.peerHeaders {
+		return status.Errorf(codes.Internal, "header list size to send violates the maximum size (%d bytes) set by server", c.peerHeaders)
+	}
+	s.init(c.conn, c.next)
+	e := c.encoder
+	b := e.begin(c.scratch[:0])
+	b = e.static(b, methodPOST)
+	b = e.static(b, c.scheme)
+	b = e.repeated(b, ":path", method)
+	b = e.repeated(b, ":authority", cfg.Authority)
+	b = e.repeated(b, "content-type", grpcType)
+	if cfg.UserAgent != "" {
+		b = e.repeated(b, "user-agent", cfg.UserAgent)
+	}
+	b = e.repeated(b, "te", "trailers")
+	if timeout != "" {
+		b = e.varying(b, "grpc-timeout", timeout)
+	}
+	for _, f := range fields {
+		b = e.once(b, f.name, f.value)
+	}
+	c.out = appendHeaders(c.out, b, s.id, false, c.peerFrame)
+	c.scratch = b[:0]
+	if c.next += 2; c.next > lastStreamID {
+		c.leaveSoon("all ids are used")
+	}
+	c.nudge() // there may be room for another one
+	return nil
+}

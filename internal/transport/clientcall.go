@@ -1,0 +1,239 @@
+//go:build transport
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// A clientCall is a streaming call. As with any [grpc.ClientStream], one goroutine may send
+// while another receives.
+type clientCall struct {
+	client *Client
+	ctx    context.Context
+	desc   *grpc.StreamDesc
+	method string
+	md     metadata.MD
+	opts   callOptions
+
+	mu      sync.Mutex
+	stop    func() bool // of what ends the call with its context
+	at      *clientStream
+	request *codec.Frame // of a call that has only one, to make it again; nil: it cannot be
+	over    bool
+	err     error // how it ended
+}
+
+// NewStream begins a streaming call. It has to be received from until there is an error, or
+// its context has to end.
+func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	call := &clientCall{client: c, ctx: ctx, desc: desc, method: method, opts: c.options(opts)}
+	var err error
+	if call.md, err = outgoingMetadata(ctx); err != nil {
+		return nil, call.opts.done(nil, err)
+	}
+	if err := call.open(); err != nil {
+		return nil, call.opts.done(nil, err)
+	}
+	call.mu.Lock()
+	defer call.mu.Unlock()
+	call.stop = context.AfterFunc(ctx, func() { call.end(contextError(ctx)) })
+	return call, nil
+}
+
+// open begins an attempt. A call with one request waits for that with its header.
+func (s *clientCall) open() error {
+	at, err := s.client.open(s.ctx, &s.opts, s.method, s.md)
+	if err != nil {
+		return err
+	}
+	at.heads = make(chan struct{})
+	if s.desc.ClientStreams {
+		at.conn.flush()
+	}
+	at.conn.mu.Unlock()
+	s.mu.Lock()
+	s.at = at
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *clientCall) attempt() *clientStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
+}
+
+// Context is the context of the call.
+func (s *clientCall) Context() context.Context { return s.ctx }
+
+// SendMsg sends a message. io.EOF says that the call has ended, of which RecvMsg tells.
+func (s *clientCall) SendMsg(m any) error {
+	f, err := s.opts.message(m)
+	if err != nil {
+		s.end(err)
+		return err
+	}
+	single := !s.desc.ClientStreams
+	if single {
+		s.mu.Lock()
+		if s.request == nil && !s.over {
+			s.request = f.Ref()
+		}
+		s.mu.Unlock()
+	}
+	err = s.attempt().sendNow(f, single)
+	if err != nil && single {
+		return nil // RecvMsg tells
+	}
+	if err != nil {
+		if ctxErr := s.ctx.Err(); ctxErr != nil {
+			s.end(contextError(s.ctx))
+		}
+		return io.EOF
+	}
+	return nil
+}
+
+// sendNow sends a message and does not wait for others.
+func (s *clientStream) sendNow(f *codec.Frame, end bool) error {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	err := s.send(f, end)
+	if end {
+		s.conn.flush()
+	} else {
+		s.conn.flushSoon()
+	}
+	return err
+}
+
+// CloseSend says that no more is sent.
+func (s *clientCall) CloseSend() error {
+	s.attempt().closeSend()
+	return nil
+}
+
+func (s *clientStream) closeSend() {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.said && !s.gone {
+		s.said = true
+		c.out = appendFrame(c.out, 0, http2.FrameData, http2.FlagDataEndStream, s.id)
+		c.flush()
+	}
+}
+
+// RecvMsg waits for a message. io.EOF is the end of a call that went well.
+func (s *clientCall) RecvMsg(m any) error {
+	f, err := s.receive()
+	if err != nil {
+		s.end(err)
+		return err
+	}
+	if !s.desc.ServerStreams {
+		if err := s.attempt().last(&s.opts); err != nil {
+			f.Free()
+			s.end(err)
+			return err
+		}
+		s.end(nil)
+	}
+	if err := codec.Deliver(m, f); err != nil {
+		s.end(err)
+		return err
+	}
+	return nil
+}
+
+// receive waits for a message. If the server has not looked at the call, that is made
+// again, once.
+func (s *clientCall) receive() (*codec.Frame, error) {
+	at := s.attempt()
+	f, err := at.next(&s.opts)
+	s.mu.Lock()
+	request := s.request
+	s.request = nil
+	over, result := s.over, s.err
+	s.mu.Unlock()
+	if over && err != nil { // with its context, or it had ended
+		if result == nil {
+			result = io.EOF
+		}
+		err = result
+	}
+	if request != nil {
+		if err != nil && !over && at.refused() {
+			if err = s.open(); err == nil {
+				_ = s.attempt().sendNow(request, true) // the next line tells
+				f, err = s.attempt().next(&s.opts)
+			}
+		}
+		request.Free()
+	}
+	if errors.Is(err, io.EOF) && !s.desc.ServerStreams {
+		err = status.Error(codes.Internal, "cardinality violation: received no response message from non-server-streaming RPC")
+	}
+	return f, err
+}
+
+// Header waits for the header. It is nil, without an error, if the call ends before there
+// is one.
+func (s *clientCall) Header() (metadata.MD, error) {
+	at := s.attempt()
+	at.conn.mu.Lock()
+	at.conn.flush()
+	at.conn.mu.Unlock()
+	select {
+	case <-at.heads:
+	case <-s.ctx.Done():
+	}
+	at.conn.mu.Lock()
+	defer at.conn.mu.Unlock()
+	if at.header == nil {
+		return nil, nil
+	}
+	return at.header.Copy(), nil
+}
+
+// Trailer is the trailer, when RecvMsg has returned an error.
+func (s *clientCall) Trailer() metadata.MD {
+	at := s.attempt()
+	at.conn.mu.Lock()
+	defer at.conn.mu.Unlock()
+	return at.trailer.Copy()
+}
+
+// end ends the call, once. nil, and io.EOF, say that it went well.
+func (s *clientCall) end(err error) {
+	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		return
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	s.over, s.err = true, err
+	at, request := s.at, s.request
+	s.request = nil
+	s.stop()
+	s.mu.Unlock()
+	if request != nil {
+		request.Free()
+	}
+	at.cancel(orDefault(err, errDone))
+	_ = s.opts.done(at, err) // it returns err
+}

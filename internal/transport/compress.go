@@ -1,0 +1,47 @@
+//go:build transport
+
+package transport
+
+import (
+	"bytes"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// decompress returns a compressed message as a frame, if somebody has registered for how it
+// is compressed. unknown is the code of the error if nobody has.
+func decompress(m message, how string, most int, unknown codes.Code) (*codec.Frame, error) {
+	defer m.frame().Free()
+	if how == "" || how == encoding.Identity {
+		return nil, status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")
+	}
+	c := encoding.GetCompressor(how)
+	if c == nil {
+		return nil, status.Errorf(unknown, "grpc: Decompressor is not installed for grpc-encoding %q", how)
+	}
+	r, err := c.Decompress(bytes.NewReader(m.data))
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
+	}
+	whole, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
+	}
+	if len(whole) > most {
+		return nil, status.Errorf(codes.ResourceExhausted, "grpc: message after decompression larger than max (%d vs. %d)", len(whole), most)
+	}
+	return codec.NewFrame(whole), nil
+}
+
+// encodings are those in which a message may come.
+func encodings() string {
+	if encoding.GetCompressor("gzip") != nil {
+		return "identity,gzip"
+	}
+	return encoding.Identity
+}

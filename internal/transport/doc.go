@@ -1,0 +1,50 @@
+//go:build transport
+
+// Package transport is gRPC over HTTP/2 for a proxy: a server and a client connection
+// whose messages are frames of package codec, which nobody decodes on their way.
+//
+// It is not part of the program yet: criproxy speaks through grpc-go. Its files have the
+// build tag transport until it takes that place: go test -tags transport ./internal/transport
+// and, with other implementations, in testbed/transport.
+//
+// # How a connection works
+//
+// Each connection has one goroutine that reads. It takes frames apart, puts the messages
+// of a stream together, and hands a call that is complete to a goroutine that works on it.
+// It never waits for anything but the peer's next bytes: not for a handler, not for
+// memory, not for a peer that does not read. So nothing that one call does holds up another.
+//
+// No goroutine is there to write. Whoever has something to say appends whole frames to the
+// connection's buffer and writes the buffer, with a system call that does not wait. If
+// somebody is writing already, that goroutine writes what has come meanwhile as well: many
+// calls at once share system calls. If the peer does not read, a goroutine is started that
+// waits for it; everybody else waits for that goroutine, or for the end of their call. A
+// unary call costs one write and one wait on either side.
+//
+// # What a peer can make us keep
+//
+// Bytes that came and that nobody has taken yet are bounded by the windows of flow
+// control, 64 KiB for a stream. A message that is longer says so in its first five bytes:
+// then the [Budget] is asked, and the window grows by what the message needs when there
+// is memory for it. Until then the sender waits, wherever it is; so a client that reads
+// nothing holds what its windows hold, and a runtime waits for a client that is slow.
+//
+// What we write is bounded as well: a message stays with its sender until the peer's
+// windows let it through, and frames that answer the peer (acknowledgements, resets) may
+// wait up to a bound, beyond which a peer that asks and does not read is cut off. The guard
+// counts frames that cost us more than the peer, and closes the connection of a peer that
+// sends many of them for little work: see guard.go.
+//
+// # Where to read on
+//
+// conn.go is what both ends have in common, with reader.go and writer.go its two halves.
+// stream.go is one call on it; message.go puts its messages together; flow.go has the
+// windows, send.go what waits for them. headers.go and encoder.go are HPACK. server.go,
+// serverconn.go and serverstream.go are the server; client.go keeps a connection up, and
+// clientconn.go and clientstream.go are the calls on it. status.go and metadata.go say what
+// gRPC's names and numbers are in HTTP/2.
+//
+// The protocol is that of https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md,
+// on RFC 9113 and RFC 7541. Where they leave a choice, we do as grpc-go does: its clients
+// and servers are at the other end.
+package transport

@@ -1,0 +1,144 @@
+//go:build transport
+
+package transport
+
+// An encoder compresses the header blocks of one direction of a connection: RFC 7541.
+//
+// What is the same in each call (methods, content type, status) goes into the dynamic
+// table once and is a byte or two from then on; the rest is written as it is, since sockets
+// have more bandwidth than we have time. The table never forgets an entry: when it is full
+// nothing more goes in. So the place of an entry follows from the number of those after it.
+type encoder struct {
+	fields map[field]int  // :: what is in the table → the how manieth it was
+	names  map[string]int // :: name → an entry that has it
+	count  int            // entries in the table
+	size   int            // what they take, as RFC 7541 counts, section 4.1
+	max    int            // what they may take
+	resize bool           // the decoder has to be told of a new max
+}
+
+type field struct{ name, value string }
+
+const (
+	tableSize   = 4096 // of the dynamic table, ours and the peer's, if it does not say otherwise
+	staticTable = 61   // entries; those of the dynamic table come behind
+	fieldCost   = 32   // what an entry takes beside its name and value
+)
+
+func newEncoder() *encoder {
+	return &encoder{fields: map[field]int{}, names: map[string]int{}, max: tableSize}
+}
+
+// limit is told what the peer's decoder has room for. The next block begins with what we
+// make of that, and with an empty table.
+func (e *encoder) limit(n uint32) {
+	size := int(min(n, tableSize))
+	if size == e.max {
+		return
+	}
+	e.max, e.size, e.count, e.resize = size, 0, 0, true
+	clear(e.fields)
+	clear(e.names)
+}
+
+// begin appends what a block begins with.
+func (e *encoder) begin(b []byte) []byte {
+	if !e.resize {
+		return b
+	}
+	e.resize = false
+	b = appendInt(b, 0x20, 5, 0) // evicts all that was there
+	return appendInt(b, 0x20, 5, e.max)
+}
+
+// static appends an entry of the static table: RFC 7541, appendix A.
+func (*encoder) static(b []byte, index int) []byte { return append(b, 0x80|byte(index)) }
+
+// repeated appends a field that will come again, and remembers it if there is room.
+func (e *encoder) repeated(b []byte, name, value string) []byte {
+	f := field{name, value}
+	if at, ok := e.fields[f]; ok {
+		return appendInt(b, 0x80, 7, staticTable+1+e.count-at)
+	}
+	size := len(name) + len(value) + fieldCost
+	if e.size+size > e.max {
+		return e.once(b, name, value)
+	}
+	b = e.literal(b, 0x40, 6, name, value)
+	e.size += size
+	e.count++
+	e.fields[f] = e.count
+	e.names[name] = e.count
+	return b
+}
+
+// varying appends a field whose name will come again and whose value will not. The first
+// value goes into the table for the sake of its name.
+func (e *encoder) varying(b []byte, name, value string) []byte {
+	if e.names[name] == 0 {
+		return e.repeated(b, name, value)
+	}
+	return e.once(b, name, value)
+}
+
+// once appends a field and does not remember it.
+func (e *encoder) once(b []byte, name, value string) []byte {
+	return e.literal(b, 0, 4, name, value)
+}
+
+func (e *encoder) literal(b []byte, kind byte, bits int, name, value string) []byte {
+	if at := e.names[name]; at != 0 {
+		b = appendInt(b, kind, bits, staticTable+1+e.count-at)
+	} else if index := staticName(name); index != 0 {
+		b = appendInt(b, kind, bits, index)
+	} else {
+		b = appendString(append(b, kind), name)
+	}
+	return appendString(b, value)
+}
+
+// staticName returns where the static table has a name that gRPC uses, 0 if it does not.
+func staticName(name string) int {
+	switch name {
+	case ":authority":
+		return 1
+	case ":path":
+		return 4
+	case ":status":
+		return 8
+	case "authorization":
+		return 23
+	case "content-type":
+		return 31
+	case "user-agent":
+		return 58
+	}
+	return 0
+}
+
+// appendInt appends an integer with the given number of bits in its first byte: RFC 7541,
+// section 5.1.
+func appendInt(b []byte, kind byte, bits, n int) []byte {
+	most := 1<<bits - 1
+	if n < most {
+		return append(b, kind|byte(n))
+	}
+	b = append(b, kind|byte(most))
+	for n -= most; n >= 0x80; n >>= 7 {
+		b = append(b, 0x80|byte(n))
+	}
+	return append(b, byte(n))
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(appendInt(b, 0, 7, len(s)), s...)
+}
+
+// listSize is what fields take in a header list, as a peer counts that bounds it.
+func listSize(fields []field) int {
+	n := 0
+	for _, f := range fields {
+		n += len(f.name) + len(f.value) + fieldCost
+	}
+	return n
+}

@@ -1,0 +1,232 @@
+//go:build transport
+
+package transport
+
+import (
+	"io"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The windows of what we receive: RFC 9113, section 5.2. That of a stream is firstWindow,
+// less what has come and nobody has received, and more by what is still to come of a message
+// for which there is memory.
+//
+// That of the connection is given back as messages are received, if the connection is
+// strict: its peer is one client, who gets no more memory than that, beside the budget, and
+// stops itself if it makes calls that do not read. It is given back as bytes come if it is
+// not: the connection is to a backend, and one of its calls must not stop the others.
+
+// received is told of bytes that take no memory of ours any more, or take what was
+// reserved.
+func (c *conn) received(n int) {
+	if c.cfg.strict {
+		c.giveBack(n)
+	}
+}
+
+// giveBack lets the peer send n bytes more.
+func (c *conn) giveBack(n int) {
+	if c.owed += n; c.owed >= c.cfg.window/4 {
+		c.out = appendWindowUpdate(c.out, 0, c.owed)
+		c.open += c.owed
+		c.owed = 0
+	}
+}
+
+// credit lets the peer send on s what there is room for, if that is worth saying, or if the
+// peer waits for it.
+func (c *conn) credit(s *stream) {
+	if s.ended || s.gone {
+		return
+	}
+	need := s.assembly.need
+	more := min(firstWindow-s.unread+need, maxWindow) - s.open
+	if more > 0 && (more >= firstWindow/2 || need > s.open) {
+		c.out = appendWindowUpdate(c.out, s.id, more)
+		s.open += more
+	}
+}
+
+// readData reads a DATA frame.
+func (c *conn) readData(fh http2.FrameHeader) error {
+	if fh.StreamID == 0 {
+		return connError{http2.ErrCodeProtocol, "a DATA frame belongs to no stream"}
+	}
+	n, pad := int(fh.Length), 0
+	if fh.Flags.Has(http2.FlagDataPadded) {
+		if n == 0 {
+			return connError{http2.ErrCodeFrameSize, "a DATA frame is too short for its padding"}
+		}
+		b, err := c.in.ReadByte()
+		if err != nil {
+			return unexpected(err)
+		}
+		pad = int(b)
+		if n -= 1 + pad; n < 0 {
+			return connError{http2.ErrCodeProtocol, "the padding of a DATA frame is longer than the frame"}
+		}
+	}
+	end := fh.Flags.Has(http2.FlagDataEndStream)
+	s, err := c.dataFor(fh, n, end)
+	if err == nil && s != nil {
+		err = c.readPayload(s, n)
+		n = 0
+	}
+	if n+pad > 0 && !fatal(err) {
+		if _, e := c.in.Discard(n + pad); e != nil {
+			return unexpected(e)
+		}
+	}
+	if err == nil && s != nil && end {
+		c.side.halfClosed(s)
+	}
+	return err
+}
+
+// tinyFrame is the size below which a DATA frame costs us more than its sender, if it is not
+// all of a message.
+const tinyFrame = 32
+
+// dataFor counts a DATA frame, with n bytes beside its padding, and returns whose it is, nil
+// if it is to be skipped.
+func (c *conn) dataFor(fh http2.FrameHeader, n int, end bool) (*stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	length := int(fh.Length)
+	if length > c.open {
+		return nil, connError{http2.ErrCodeFlowControl, "more than the window of the connection"}
+	}
+	c.open -= length
+	if !c.cfg.strict {
+		c.giveBack(length)
+	}
+	if n < tinyFrame && !end {
+		if err := c.nuisanceLocked(1); err != nil {
+			return nil, err
+		}
+	}
+	s := c.streams[fh.StreamID]
+	if s == nil || s.ended {
+		c.received(length)
+		return nil, c.late(fh, s)
+	}
+	if length > s.open {
+		c.received(length)
+		return nil, streamError{s.id, http2.ErrCodeFlowControl, "more than the window of the stream"}
+	}
+	s.open -= length
+	if length > n {
+		c.received(length - n)
+		c.credit(s)
+	}
+	if err := s.count(n, end); err != nil {
+		c.received(n)
+		return nil, err
+	}
+	return s, nil
+}
+
+// count counts what has come of the body of a request that says how long it is.
+func (s *stream) count(n int, end bool) error {
+	if s.length < 0 {
+		return nil
+	}
+	if s.length -= n; s.length < 0 || end && s.length > 0 {
+		return streamError{s.id, http2.ErrCodeProtocol, "the body is not as long as content-length says"}
+	}
+	return nil
+}
+
+// late returns what is wrong with a frame that comes for a stream that has ended, or is
+// none, nil if nothing is.
+func (c *conn) late(fh http2.FrameHeader, s *stream) error {
+	if s == nil {
+		if !c.side.known(fh.StreamID) {
+			return connError{http2.ErrCodeProtocol, "a " + fh.Type.String() + " frame for a stream that has not begun"}
+		}
+		if _, ours := c.recent.find(fh.StreamID); ours {
+			return nil // it was on its way
+		}
+	}
+	return streamError{fh.StreamID, http2.ErrCodeStreamClosed, "a " + fh.Type.String() + " frame for a stream that has ended"}
+}
+
+// readPayload reads n bytes for s.
+func (c *conn) readPayload(s *stream, n int) error {
+	for n > 0 {
+		if room := c.room(s, n); len(room) > c.in.Buffered() { // straight to where it is to be
+			k, err := io.ReadFull(c.in, room)
+			if c.filledDirectly(s, k); err != nil {
+				return unexpected(err)
+			}
+			n -= k
+			continue
+		}
+		if c.in.Buffered() == 0 {
+			if _, err := c.in.Peek(1); err != nil {
+				return unexpected(err)
+			}
+		}
+		b, err := c.in.Peek(min(n, c.in.Buffered()))
+		if err != nil {
+			return err
+		}
+		used, large := c.feedFrame(s, b, n-len(b))
+		if large > 0 {
+			c.admit(s, large)
+		}
+		if _, err := c.in.Discard(used); err != nil {
+			return err
+		}
+		n -= used
+	}
+	return nil
+}
+
+func (c *conn) feedFrame(s *stream, b []byte, behind int) (used, large int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.feed(s, b, behind)
+}
+
+func (c *conn) filledDirectly(s *stream, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.dead {
+		c.received(n)
+	} else {
+		c.filled(s, n)
+	}
+}
+
+// room returns where the next n bytes are to be read to, nil if that is not known.
+func (c *conn) room(s *stream, n int) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := &s.assembly
+	if s.dead || s.ignore || a.msg.data == nil {
+		return nil
+	}
+	room := a.msg.data[a.fill:]
+	return room[:min(n, len(room))]
+}
+
+// end notes that the peer has said all it has to say on s. c.mu is held.
+func (c *conn) end(s *stream) {
+	s.ended = true
+	c.checkEnd(s)
+	s.tell()
+}
+
+// checkEnd checks that a stream that has ended has not ended within a message.
+func (c *conn) checkEnd(s *stream) {
+	a := &s.assembly
+	whole := a.want > 0 && len(a.raw) >= a.want // which waits for memory
+	if s.ended && s.err == nil && !s.ignore && a.got > 0 && !whole {
+		s.err = status.Error(codes.Internal, io.ErrUnexpectedEOF.Error())
+		a.drop()
+	}
+}

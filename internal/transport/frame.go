@@ -1,0 +1,82 @@
+//go:build transport
+
+package transport
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/net/http2"
+)
+
+// What RFC 9113 says of frames and windows.
+const (
+	frameHeaderLen = 9
+	firstWindow    = 65535     // of a connection, and of streams where nobody says otherwise
+	maxWindow      = 1<<31 - 1 // of either
+	smallestFrame  = 1 << 14   // that a peer may say is its largest
+	largestFrame   = 1<<24 - 1
+	lastStreamID   = 1<<31 - 1
+)
+
+// appendFrame appends the header of a frame.
+func appendFrame(b []byte, length int, kind http2.FrameType, flags http2.Flags, stream uint32) []byte {
+	return append(b,
+		byte(length>>16), byte(length>>8), byte(length),
+		byte(kind), byte(flags),
+		byte(stream>>24), byte(stream>>16), byte(stream>>8), byte(stream))
+}
+
+func appendSettings(b []byte, settings ...http2.Setting) []byte {
+	b = appendFrame(b, 6*len(settings), http2.FrameSettings, 0, 0)
+	for _, s := range settings {
+		b = binary.BigEndian.AppendUint16(b, uint16(s.ID))
+		b = binary.BigEndian.AppendUint32(b, s.Val)
+	}
+	return b
+}
+
+func appendSettingsAck(b []byte) []byte {
+	return appendFrame(b, 0, http2.FrameSettings, http2.FlagSettingsAck, 0)
+}
+
+func appendPing(b []byte, data [8]byte, flags http2.Flags) []byte {
+	return append(appendFrame(b, len(data), http2.FramePing, flags, 0), data[:]...)
+}
+
+func appendWindowUpdate(b []byte, stream uint32, n int) []byte {
+	return binary.BigEndian.AppendUint32(appendFrame(b, 4, http2.FrameWindowUpdate, 0, stream), uint32(n))
+}
+
+func appendReset(b []byte, stream uint32, code http2.ErrCode) []byte {
+	return binary.BigEndian.AppendUint32(appendFrame(b, 4, http2.FrameRSTStream, 0, stream), uint32(code))
+}
+
+func appendGoAway(b []byte, last uint32, code http2.ErrCode, why string) []byte {
+	b = appendFrame(b, 8+len(why), http2.FrameGoAway, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, last)
+	b = binary.BigEndian.AppendUint32(b, uint32(code))
+	return append(b, why...)
+}
+
+// appendHeaders appends the frames of a header block: HEADERS, and CONTINUATION where it
+// does not fit into one.
+func appendHeaders(b, block []byte, stream uint32, end bool, maxFrame int) []byte {
+	kind, flags := http2.FrameHeaders, http2.Flags(0)
+	if end {
+		flags = http2.FlagHeadersEndStream
+	}
+	for {
+		part := block
+		if len(part) > maxFrame {
+			part = part[:maxFrame]
+		}
+		if block = block[len(part):]; len(block) == 0 {
+			flags |= http2.FlagHeadersEndHeaders
+		}
+		b = append(appendFrame(b, len(part), kind, flags, stream), part...)
+		if len(block) == 0 {
+			return b
+		}
+		kind, flags = http2.FrameContinuation, 0
+	}
+}

@@ -1,0 +1,245 @@
+//go:build transport
+
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/contain"
+)
+
+// A message is one that has come, whole.
+type message struct {
+	data       []byte
+	pooled     *[]byte      // data, where that is to go back to codec.Pool; nil: it is not
+	reserved   *reservation // the memory that was taken for it; nil: none, it was short
+	compressed bool
+}
+
+const (
+	prefixLen    = 5       // before each message: whether it is compressed, and its length
+	smallMessage = 4 << 10 // for which there is memory in any case
+	leastPooled  = 1 << 10 // shorter buffers are not worth keeping
+)
+
+// newMessage returns a message with room for n bytes.
+func newMessage(n int) message {
+	if n <= leastPooled {
+		return message{data: make([]byte, n)}
+	}
+	b := codec.Pool.Get(n)
+	return message{data: *b, pooled: b}
+}
+
+// frame returns the message as a frame, which takes it over.
+func (m message) frame() *codec.Frame {
+	if m.pooled == nil {
+		return codec.NewFrame(m.data)
+	}
+	f := codec.NewPooledFrame(m.pooled, codec.Pool)
+	if r := m.reserved; r != nil {
+		f.OnFree(r.release)
+	}
+	return f
+}
+
+// drop is for a message that nobody wants.
+func (m message) drop() { m.reserved.release() }
+
+// An assembly puts the messages of a stream together. conn.mu guards it; but into the
+// message that it fills the reader reads with the lock released.
+type assembly struct {
+	prefix [prefixLen]byte
+	got    int     // of the prefix; all of it: we are in a message
+	msg    message // to be filled; without data: there is none
+	fill   int     // what it has
+	need   int     // what it has not, if it was reserved
+	watch  watch   // over one that was reserved
+
+	// A message for which there is no memory yet:
+	want   int                // how long it is; 0: there is none
+	raw    []byte             // what has come of it, and behind it: not over a window
+	asking context.CancelFunc // of the goroutine that waits for memory; nil: there is none
+}
+
+// feed takes in what has come for s, behind which there are more bytes in the same frame. If
+// it returns a length, it has come to a message for which there has to be memory: who reads
+// is to call admit, and feed the rest.
+func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
+	a := &s.assembly
+	all := len(b)
+	for len(b) > 0 {
+		switch {
+		case s.dead || s.ignore:
+			c.received(len(b))
+			return all, 0
+		case a.want > 0:
+			a.raw = append(a.raw, b...)
+			s.unread += len(b)
+			return all, 0
+		case a.msg.data != nil:
+			n := copy(a.msg.data[a.fill:], b)
+			c.filled(s, n)
+			b = b[n:]
+		default:
+			n := copy(a.prefix[a.got:], b)
+			a.got += n
+			b = b[n:]
+			c.received(n)
+			if a.got == prefixLen {
+				if large = c.begin(s, len(b)+behind); large > 0 {
+					return all - len(b), large
+				}
+			}
+		}
+	}
+	return all, 0
+}
+
+// begin begins a message of which rest bytes are about to be read. If it returns a length,
+// memory has to be taken for it.
+func (c *conn) begin(s *stream, rest int) (large int) {
+	a := &s.assembly
+	n := int(binary.BigEndian.Uint32(a.prefix[1:]))
+	if s.quiet && len(s.inbox) > 0 { // there was to be one
+		s.quiet = false
+		s.tell()
+	}
+	switch {
+	case a.prefix[0] > 1:
+		c.side.unwanted(s, status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", a.prefix[0]))
+	case n > c.cfg.maxMessage:
+		c.side.unwanted(s, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", n, c.cfg.maxMessage))
+	case n == 0:
+		a.got = 0
+		c.deliver(s, message{compressed: a.prefix[0] == 1})
+	case n <= rest || n <= smallMessage:
+		a.msg = newMessage(n)
+		a.msg.compressed = a.prefix[0] == 1
+	case s.large > 0: // one such message of a stream at a time
+		a.want = n
+	default:
+		return n
+	}
+	return 0
+}
+
+// filled is called when n bytes have come for the message.
+func (c *conn) filled(s *stream, n int) {
+	a := &s.assembly
+	a.fill += n
+	if a.msg.reserved != nil {
+		a.need -= n
+		c.received(n)
+	}
+	if a.fill < len(a.msg.data) {
+		return
+	}
+	m := a.msg
+	a.msg, a.fill, a.got = message{}, 0, 0
+	a.watch.stop()
+	if m.reserved == nil {
+		s.unread += len(m.data)
+	}
+	c.deliver(s, m)
+}
+
+// admit takes memory for a message of n bytes if there is some, and waits elsewhere if
+// there is not. It is called by the reader, without the lock.
+func (c *conn) admit(s *stream, n int) {
+	var r *reservation
+	var m message
+	if c.cfg.budget.TryReserve(s.ctx, n) {
+		r = &reservation{budget: c.cfg.budget, ctx: s.ctx, n: n}
+		m = newMessage(n)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := &s.assembly
+	switch {
+	case s.dead || s.ignore:
+		r.release()
+	case r == nil:
+		a.want = n
+		a.ask(s)
+	default:
+		c.grant(s, m, r)
+	}
+}
+
+// grant lets a message come, for which there is memory.
+func (c *conn) grant(s *stream, m message, r *reservation) {
+	a := &s.assembly
+	m.reserved, m.compressed = r, a.prefix[0] == 1
+	s.reserved = append(slices.DeleteFunc(s.reserved, (*reservation).released), r)
+	a.msg, a.need = m, len(m.data)
+	a.watch.start(s)
+	c.credit(s)
+}
+
+// ask has somebody wait for memory for the message that wants it.
+func (a *assembly) ask(s *stream) {
+	if a.want == 0 || a.asking != nil || s.large > 0 || s.dead {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	a.asking = cancel
+	n := a.want
+	go func() {
+		if contain.Run("waiting for memory for a message", func() { s.conn.wait(ctx, s, n) }) != nil {
+			_ = s.conn.nc.Close() // nobody knows how it is
+		}
+	}()
+}
+
+// wait waits for memory for a message of n bytes, and lets it come.
+func (c *conn) wait(ctx context.Context, s *stream, n int) {
+	err := c.cfg.budget.Reserve(ctx, n)
+	var m message
+	r := &reservation{budget: c.cfg.budget, ctx: s.ctx, n: n}
+	if err == nil {
+		m = newMessage(n)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := &s.assembly
+	if a.asking != nil {
+		a.asking()
+		a.asking = nil
+	}
+	switch {
+	case s.dead || s.ignore:
+		if err == nil {
+			r.release()
+		}
+		return
+	case err != nil:
+		c.side.unwanted(s, err)
+	default:
+		raw := a.raw
+		a.want, a.raw = 0, nil
+		s.unread -= len(raw)
+		c.grant(s, m, r)
+		c.feed(s, raw, 0)
+		c.checkEnd(s)
+		c.credit(s)
+	}
+	c.flush()
+}
+
+// drop forgets what has come of a message that will not be complete.
+func (a *assembly) drop() {
+	a.msg.drop()
+	a.watch.stop()
+	if a.asking != nil {
+		a.asking()
+		a.asking = nil
+	}
+	a.raw, a.want = nil, 0
+}

@@ -1,0 +1,147 @@
+//go:build transport
+
+package transport
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+const binarySuffix = "-bin" // of metadata whose values are bytes, in base64
+
+// reserved reports whether a header field is gRPC's, and not for metadata.
+func reserved(name string) bool {
+	if strings.HasPrefix(name, ":") {
+		return true
+	}
+	switch name {
+	case "content-type", "user-agent", "te",
+		"grpc-message-type", "grpc-encoding", "grpc-message", "grpc-status", "grpc-timeout":
+		return true
+	}
+	return false
+}
+
+// A collector makes metadata of header fields. All its values are in one slice.
+type collector struct {
+	md     metadata.MD // nil: there is none
+	values []string
+	most   int // about how many fields there are
+}
+
+func (c *collector) add(name, value string) {
+	if c.md == nil {
+		c.md, c.values = metadata.MD{}, make([]string, 0, c.most)
+	}
+	if there, ok := c.md[name]; ok {
+		c.md[name] = append(there, value) // which copies: there is no room behind it
+		return
+	}
+	n := len(c.values)
+	c.values = append(c.values, value)
+	c.md[name] = c.values[n : n+1 : n+1]
+}
+
+// custom adds a field that is not gRPC's own.
+func (c *collector) custom(f hpack.HeaderField) error {
+	if !strings.HasSuffix(f.Name, binarySuffix) {
+		c.add(f.Name, f.Value)
+		return nil
+	}
+	for part := range strings.SplitSeq(f.Value, ",") { // several values may come as one
+		v, err := fromBase64(part)
+		if err != nil {
+			return err
+		}
+		c.add(f.Name, v)
+	}
+	return nil
+}
+
+func fromBase64(s string) (string, error) {
+	encoding := base64.RawStdEncoding
+	if len(s)%4 == 0 { // it is padded, or needs no padding
+		encoding = base64.StdEncoding
+	}
+	b, err := encoding.DecodeString(s)
+	return string(b), err
+}
+
+// appendMetadata appends the fields of md. Those that are gRPC's own are left out.
+func appendMetadata(fields []field, md metadata.MD) []field {
+	for name, values := range md {
+		if reserved(name) {
+			continue
+		}
+		for _, v := range values {
+			if strings.HasSuffix(name, binarySuffix) {
+				v = base64.RawStdEncoding.EncodeToString([]byte(v))
+			}
+			fields = append(fields, field{name, v})
+		}
+	}
+	return fields
+}
+
+// checkMetadata returns the error of metadata that cannot be sent.
+func checkMetadata(md metadata.MD) error {
+	for name, values := range md {
+		if strings.HasPrefix(name, ":") {
+			continue // is not sent
+		}
+		if !validMetadataName(name) {
+			return status.Errorf(codes.Internal, "header key %q contains illegal characters not in [0-9a-z-_.]", name)
+		}
+		if !strings.HasSuffix(name, binarySuffix) && slices.ContainsFunc(values, notPrintable) {
+			return status.Errorf(codes.Internal, "header key %q contains value with non-printable ASCII characters", name)
+		}
+	}
+	return nil
+}
+
+func validMetadataName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func notPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return true
+		}
+	}
+	return false
+}
+
+// isGRPC reports whether a content type is gRPC's, whatever messages are encoded in.
+func isGRPC(contentType string) bool {
+	rest, ok := strings.CutPrefix(contentType, grpcType)
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// replyType is the content type of a reply to a request of the given one.
+func replyType(contentType string) string {
+	if len(contentType) <= len(grpcType)+1 {
+		return grpcType
+	}
+	return grpcType + "+" + contentType[len(grpcType)+1:]
+}
+
+const grpcType = "application/grpc"
+
+// malformed is the error of a field that cannot be decoded.
+func malformed(f hpack.HeaderField, err error) string {
+	return fmt.Sprintf("malformed binary metadata %q in header %q: %v", f.Value, f.Name, err)
+}

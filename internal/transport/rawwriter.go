@@ -1,0 +1,78 @@
+//go:build transport
+
+package transport
+
+import (
+	"net"
+	"syscall"
+
+	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
+)
+
+// A rawWriter writes to a socket what the kernel takes at once. It belongs to who is writing.
+type rawWriter struct {
+	conn  syscall.RawConn // nil: this is no socket, such as a TLS connection, and takes nothing at once
+	one   []byte
+	parts [][]byte
+	n     int
+	err   error
+	call  func(fd uintptr) bool // w.try, made once
+}
+
+func (w *rawWriter) open(nc net.Conn) {
+	switch nc.(type) {
+	case *net.UnixConn, *net.TCPConn, *vsock.Conn:
+	default:
+		return // gRPC's TLS connections have a SyscallConn as well: that of the socket beneath
+	}
+	if rc, err := nc.(syscall.Conn).SyscallConn(); err == nil {
+		w.conn, w.call = rc, w.try
+	}
+}
+
+// write writes as much of b as does not make it wait.
+func (w *rawWriter) write(b []byte) (int, error) {
+	if w.conn == nil {
+		return 0, nil
+	}
+	w.one = b
+	n, err := w.do()
+	w.one = nil
+	return n, err
+}
+
+// writev is write for several pieces.
+func (w *rawWriter) writev(parts [][]byte) (int, error) {
+	w.parts = parts
+	n, err := w.do()
+	w.parts = nil
+	return n, err
+}
+
+func (w *rawWriter) do() (int, error) {
+	w.n, w.err = 0, nil
+	if err := w.conn.Write(w.call); err != nil {
+		return w.n, err
+	}
+	return w.n, w.err
+}
+
+// try is called with the socket. It is done whatever happened.
+func (w *rawWriter) try(fd uintptr) bool {
+	for {
+		if w.one != nil {
+			w.n, w.err = unix.Write(int(fd), w.one)
+		} else {
+			w.n, w.err = unix.Writev(int(fd), w.parts)
+		}
+		w.n = max(w.n, 0)
+		switch w.err {
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			w.err = nil
+		}
+		return true
+	}
+}

@@ -1,0 +1,59 @@
+//go:build transport
+
+package transport
+
+import (
+	"fmt"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+)
+
+// A reply is what a header block says that is, or ends, the reply to a call.
+type reply struct {
+	http, contentType, encoding, message string
+	code                                 codes.Code
+	wrong                                string
+	wrongCode                            codes.Code
+	md                                   collector
+}
+
+func newReply(h *headerBlock) reply {
+	r := reply{code: codes.Unknown, md: collector{most: len(h.fields)}}
+	for _, f := range h.fields {
+		switch f.Name {
+		case "content-type":
+			if r.contentType = f.Value; isGRPC(f.Value) {
+				r.md.add(f.Name, f.Value)
+			}
+		case "grpc-encoding":
+			r.encoding = f.Value
+		case "grpc-status":
+			n, err := strconv.ParseInt(f.Value, 10, 32)
+			if err != nil {
+				r.wrong, r.wrongCode = fmt.Sprintf("transport: malformed grpc-status: %v", err), codes.Unknown
+			}
+			r.code = codes.Code(uint32(n))
+		case "grpc-message":
+			r.message = decodeMessage(f.Value)
+		case ":status":
+			r.http = f.Value
+		default:
+			if f.Name == "user-agent" || !reserved(f.Name) {
+				if err := r.md.custom(f); err != nil {
+					r.wrong, r.wrongCode = fmt.Sprintf("transport: malformed %s: %v", f.Name, err), codes.Internal
+				}
+			}
+		}
+	}
+	return r
+}
+
+func (r *reply) wrongType() bool { return !isGRPC(r.contentType) }
+
+func (r *reply) typeError() string {
+	if r.contentType == "" {
+		return "malformed header: missing HTTP content-type"
+	}
+	return fmt.Sprintf("transport: received unexpected content-type %q", r.contentType)
+}

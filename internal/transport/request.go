@@ -1,0 +1,133 @@
+//go:build transport
+
+package transport
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// A request is what a header block says that begins a call.
+type request struct {
+	verb, scheme, path, authority string
+	contentType, encoding         string
+	hosts                         int
+	host                          string
+	timeout                       time.Duration
+	timed                         bool
+	length                        int // -1: it does not say
+	tooLong                       bool
+	unknown                       string // a pseudo-header that requests do not have
+	wrong                         string // what is wrong with a field of gRPC's
+	md                            collector
+}
+
+// newRequest reads a header block, of which it keeps nothing but strings.
+func newRequest(h *headerBlock) request {
+	r := request{length: -1, tooLong: h.tooLong, md: collector{most: len(h.fields)}}
+	for _, f := range h.fields {
+		switch f.Name {
+		case ":method":
+			r.verb = f.Value
+		case ":scheme":
+			r.scheme = f.Value
+		case ":path":
+			r.path = f.Value
+		case ":authority":
+			r.authority = f.Value
+		case "host":
+			r.hosts++
+			r.host = f.Value
+		case "content-type":
+			if r.contentType = f.Value; isGRPC(f.Value) {
+				r.md.add(f.Name, f.Value)
+			}
+		case "grpc-encoding":
+			r.encoding = f.Value
+		case "grpc-timeout":
+			var err error
+			r.timed = true
+			if r.timeout, err = decodeTimeout(f.Value); err != nil {
+				r.wrong = "malformed grpc-timeout: " + err.Error()
+			}
+		case "content-length":
+			if n, err := strconv.ParseUint(f.Value, 10, 31); err == nil {
+				r.length = int(n)
+			}
+			r.md.add(f.Name, f.Value)
+		case "user-agent":
+			r.md.add(f.Name, f.Value)
+		default:
+			if f.IsPseudo() {
+				r.unknown = f.Name
+			} else if !reserved(f.Name) {
+				if err := r.md.custom(f); err != nil {
+					r.wrong = malformed(f, err)
+				}
+			}
+		}
+	}
+	return r
+}
+
+// malformed returns what makes it no request of HTTP/2, "" if it is one.
+func (r *request) malformed() string {
+	switch {
+	case r.tooLong: // what is not there was cut off
+		return ""
+	case r.unknown != "":
+		return "a request with the pseudo-header " + r.unknown
+	case r.verb == "" || r.scheme == "" || r.path == "":
+		return "a request without :method, :scheme, or :path"
+	}
+	return ""
+}
+
+// A rejection is the answer to a request that is no call.
+type rejection struct {
+	http   int
+	status *status.Status
+	text   bool // for who does not speak gRPC: a program that looks what is here, or a person
+}
+
+// reject returns the answer to a request of HTTP/2 that is none of gRPC, nil if it is one.
+func (r *request) reject() *rejection {
+	no := func(http int, code codes.Code, format string, args ...any) *rejection {
+		return &rejection{http: http, status: status.Newf(code, format, args...)}
+	}
+	switch {
+	case r.tooLong:
+		return no(http.StatusRequestHeaderFieldsTooLarge, codes.ResourceExhausted, "the metadata of the call is longer than the server takes")
+	case r.hosts > 1:
+		return no(http.StatusBadRequest, codes.Internal, "the request has %d hosts", r.hosts)
+	case !isGRPC(r.contentType):
+		st := status.Newf(codes.InvalidArgument, "invalid gRPC request content-type %q", r.contentType)
+		return &rejection{http.StatusUnsupportedMediaType, st, true}
+	case r.wrong != "":
+		return no(http.StatusBadRequest, codes.Internal, "%s", r.wrong)
+	case r.authority == "" && r.host == "":
+		return no(http.StatusBadRequest, codes.Internal, "no host or :authority header present")
+	case r.verb != http.MethodPost:
+		return no(http.StatusMethodNotAllowed, codes.Internal, "Received a HEADERS frame with :method %q which should be POST", r.verb)
+	case r.timed && r.timeout <= 0:
+		return no(http.StatusOK, codes.DeadlineExceeded, "%v", context.DeadlineExceeded)
+	case r.path[0] != '/' || strings.LastIndexByte(r.path, '/') == 0:
+		return no(http.StatusOK, codes.Unimplemented, "malformed method name: %q", r.path)
+	}
+	return nil
+}
+
+// metadata is what the handler sees of it.
+func (r *request) metadata() metadata.MD {
+	if authority := orDefault(r.authority, r.host); authority != "" {
+		r.md.add(":authority", authority)
+	}
+	return r.md.md
+}

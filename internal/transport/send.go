@@ -1,0 +1,194 @@
+//go:build transport
+
+package transport
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/mem"
+)
+
+// outgoing is what is still to be sent of a message.
+type outgoing struct {
+	prefix [prefixLen]byte
+	bufs   mem.BufferSlice
+	off    int  // of prefix, or of the first of bufs: what has been sent
+	body   bool // the prefix has been sent
+	left   int  // bytes
+	end    bool // nothing comes behind it on the stream
+}
+
+func newOutgoing(bufs mem.BufferSlice, end bool) outgoing {
+	m := outgoing{bufs: bufs, end: end}
+	n := bufs.Len()
+	binary.BigEndian.PutUint32(m.prefix[1:], uint32(n))
+	m.left = prefixLen + n
+	return m
+}
+
+// piece returns the next bytes, at most n, and steps over them.
+func (m *outgoing) piece(n int) []byte {
+	var p []byte
+	if !m.body {
+		p = m.prefix[m.off:]
+	} else {
+		p = m.bufs[0].ReadOnlyData()[m.off:]
+	}
+	if len(p) > n {
+		p = p[:n]
+		m.off += n
+	} else {
+		m.off = 0
+		if m.body {
+			m.bufs = m.bufs[1:]
+		}
+		m.body = true
+	}
+	m.left -= len(p)
+	return p
+}
+
+// slices appends the pieces that the next n bytes are in, and steps over them.
+func (m *outgoing) slices(parts [][]byte, n int) [][]byte {
+	for n > 0 {
+		p := m.piece(n)
+		if n -= len(p); len(p) > 0 {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// flags are those of a frame with the next n bytes.
+func (m *outgoing) flags(n int) http2.Flags {
+	if n == m.left && m.end {
+		return http2.FlagDataEndStream
+	}
+	return 0
+}
+
+// send sends bufs as a message on s, as far as the windows let it, and then waits for them.
+// It returns when all of it is with the kernel, or in the buffer of the connection, of which
+// highWater is the bound. If end is set, it is the last message. c.mu is held; it is
+// released meanwhile.
+func (c *conn) send(s *stream, bufs mem.BufferSlice, end bool) error {
+	s.sending = newOutgoing(bufs, end)
+	return c.sendAll(s)
+}
+
+// sendBytes is send for what is no message but all there is to be sent.
+func (c *conn) sendBytes(s *stream, bufs mem.BufferSlice) error {
+	s.sending = outgoing{bufs: bufs, body: true, left: bufs.Len(), end: true}
+	return c.sendAll(s)
+}
+
+func (c *conn) sendAll(s *stream) error {
+	m := &s.sending
+	var err error
+	for m.left > 0 && err == nil {
+		err = c.sendSome(s, m)
+	}
+	m.bufs = nil
+	c.unqueue(s)
+	s.said = s.said || m.end && err == nil
+	return err
+}
+
+// sendSome sends a part of m, or waits until that may be possible.
+func (c *conn) sendSome(s *stream, m *outgoing) error {
+	n := min(m.left, s.window, c.window)
+	switch {
+	case s.gone:
+		return s.sendError()
+	case s.window <= 0:
+		return c.await(s, false)
+	case c.window <= 0 || len(c.out) > highWater:
+		return c.await(s, true)
+	case n <= copied || c.raw.conn == nil:
+		c.appendData(s, m, min(n, copied))
+	case c.busy:
+		return c.await(s, true)
+	default:
+		c.writeData(s, m, min(n, mostFrames*min(c.peerFrame, longFrame)))
+	}
+	return nil
+}
+
+// appendData appends n bytes of m to the buffer, in frames.
+func (c *conn) appendData(s *stream, m *outgoing, n int) {
+	for c.use(s, n); n > 0; {
+		k := min(n, c.peerFrame)
+		c.out = appendFrame(c.out, k, http2.FrameData, m.flags(k), s.id)
+		for n -= k; k > 0; {
+			p := m.piece(k)
+			c.out = append(c.out, p...)
+			k -= len(p)
+		}
+	}
+}
+
+// use takes n bytes of the windows.
+func (c *conn) use(s *stream, n int) {
+	s.window -= n
+	c.window -= n
+	c.spoke = true
+}
+
+// sendError is the error of who sends on a stream that has ended.
+func (s *stream) sendError() error {
+	if s.err != nil {
+		return s.err
+	}
+	return errDone
+}
+
+// await waits until there may be more that s can send: because of its own window, or in the
+// queue for the connection. c.mu is held; it is released meanwhile.
+func (c *conn) await(s *stream, queue bool) error {
+	if s.writable == nil {
+		s.writable = make(chan struct{}, 1)
+	}
+	if queue && !s.queued {
+		s.queued = true
+		c.queue = append(c.queue, s)
+	}
+	c.flush()
+	c.nudge() // who waits for its own window does not keep others from theirs
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	select {
+	case <-s.writable:
+		return nil
+	case <-s.ctx.Done():
+		return contextError(s.ctx)
+	}
+}
+
+// unqueue is for who does not wait any more, and lets the next one go on. Who was woken by
+// something else than its turn, such as its own window, is in the queue still: its turn must
+// not go to nobody.
+func (c *conn) unqueue(s *stream) {
+	if s.queued {
+		s.queued = false
+		c.queue = slices.DeleteFunc(c.queue, func(q *stream) bool { return q == s })
+	}
+	c.nudge()
+}
+
+// nudge wakes the next of those who wait for the connection, if it can go on. That wakes
+// the one behind it when it has done what it could.
+func (c *conn) nudge() {
+	if len(c.calls) > 0 && len(c.streams) < c.most && len(c.out) <= highWater {
+		s := c.calls[0]
+		c.calls = slices.Delete(c.calls, 0, 1)
+		s.wake()
+	}
+	if len(c.queue) > 0 && c.window > 0 && !c.busy {
+		s := c.queue[0]
+		c.queue = slices.Delete(c.queue, 0, 1)
+		s.queued = false
+		s.wake()
+	}
+}

@@ -1,0 +1,141 @@
+//go:build transport
+
+package transport
+
+import (
+	"errors"
+	"net"
+	"time"
+)
+
+// Serve lets clients in at l until l is closed, or the server drains or stops: then it
+// returns nil. Another error of l, but for those that pass, ends it as well. Handshake may
+// be nil. Serve may be called for several listeners.
+func (s *Server) Serve(l net.Listener, shake Handshake) error {
+	s.mu.Lock()
+	if s.draining {
+		s.mu.Unlock()
+		_ = l.Close() // nobody is let in
+		return ErrServerStopped
+	}
+	s.listeners[l] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+		_ = l.Close() // it is closed, as a rule
+	}()
+	for wait := time.Duration(0); ; {
+		nc, err := l.Accept()
+		if err == nil {
+			wait = 0
+			s.admit(nc, shake)
+			continue
+		}
+		s.mu.Lock()
+		over := s.draining
+		s.mu.Unlock()
+		if over || errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if t, ok := err.(interface{ Temporary() bool }); !ok || !t.Temporary() { // such as: no more files
+			return err
+		}
+		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+		select {
+		case <-time.After(wait):
+		case <-s.done:
+		}
+	}
+}
+
+// admit serves a connection, in goroutines of its own.
+func (s *Server) admit(nc net.Conn, shake Handshake) {
+	s.mu.Lock()
+	refused := s.stopped || s.cfg.MaxConns > 0 && len(s.greeting)+len(s.conns) >= s.cfg.MaxConns
+	if !refused {
+		s.greeting[nc] = struct{}{}
+	}
+	s.mu.Unlock()
+	if refused {
+		_ = nc.Close() // nothing was said
+		return
+	}
+	go s.serve(nc, shake)
+}
+
+// ServeConn serves one connection, until it ends. Handshake may be nil.
+func (s *Server) ServeConn(nc net.Conn, shake Handshake) {
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		_ = nc.Close() // nothing was said
+		return
+	}
+	s.greeting[nc] = struct{}{}
+	s.mu.Unlock()
+	s.serve(nc, shake)
+}
+
+// serve serves a connection that is in greeting.
+func (s *Server) serve(nc net.Conn, shake Handshake) {
+	c, err := s.greet(nc, shake)
+	s.mu.Lock()
+	delete(s.greeting, nc)
+	s.changed.Broadcast()
+	if c == nil || s.stopped {
+		s.mu.Unlock()
+		_ = nc.Close() // it has failed, or the server has stopped
+		return
+	}
+	s.conns[c] = struct{}{}
+	draining := s.draining
+	s.mu.Unlock()
+	if draining && err == nil {
+		c.drain()
+	}
+	if err == nil {
+		err = c.read()
+	}
+	c.over(err)
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.changed.Broadcast()
+	s.mu.Unlock()
+}
+
+// start runs the handler of a call.
+func (s *Server) start(st *serverStream) {
+	s.mu.Lock()
+	s.handlers++
+	s.mu.Unlock()
+	select {
+	case s.work <- st:
+	default:
+		go s.worker(st)
+	}
+}
+
+// worker does a call, and then others, as long as there are not too many of its kind.
+func (s *Server) worker(st *serverStream) {
+	for {
+		st.run()
+		st = nil
+		s.mu.Lock()
+		if s.handlers--; s.handlers == 0 {
+			s.changed.Broadcast()
+		}
+		s.mu.Unlock()
+		if s.idle.Add(1) > idleWorkers {
+			s.idle.Add(-1)
+			return
+		}
+		select {
+		case st = <-s.work:
+			s.idle.Add(-1)
+		case <-s.done:
+			return
+		}
+	}
+}

@@ -1,0 +1,211 @@
+//go:build transport
+
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// A serverConn is a connection of a client.
+type serverConn struct {
+	*conn
+	server *Server
+	base   context.Context // of calls: it has the peer, and does not end
+	fresh  []*serverStream // the reader's: calls whose handlers have not been started
+
+	// conn.mu guards what follows.
+	last    uint32 // the newest call
+	running int    // handlers
+	pings   pingPolicy
+	leaving drainState
+	final   uint32 // the last call that is taken
+}
+
+var errStopped = errors.New("transport: the server has stopped")
+
+// greet does the handshake. Without a connection it has failed, and nobody has to be told;
+// with a connection and an error the client is to be told of its mistake.
+func (s *Server) greet(nc net.Conn, shake Handshake) (*serverConn, error) {
+	_ = nc.SetDeadline(time.Now().Add(s.cfg.HandshakeTimeout)) // what is read or written says it
+	p := &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr()}
+	if shake != nil {
+		secured, info, err := shake(nc)
+		if err != nil {
+			return nil, err
+		}
+		nc, p.AuthInfo = secured, info
+	}
+	c := &serverConn{server: s, base: peer.NewContext(context.Background(), p), pings: pingPolicy{EnforcementPolicy: s.cfg.Pings}}
+	c.conn = newConn(nc, c, connConfig{
+		maxMessage: s.cfg.MaxMessage, maxHeaders: s.cfg.MaxHeaders, window: s.cfg.Window, strict: true,
+		budget: s.cfg.Budget, readBuffer: readBuffer, streams: s.cfg.MaxStreams, stall: s.cfg.StallTimeout, pingIdle: true,
+	})
+	c.conn.greet(
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.cfg.MaxStreams)},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.cfg.MaxHeaders)},
+	)
+	if err := c.preface(); err != nil {
+		var mistake connError
+		if errors.As(err, &mistake) {
+			return c, err
+		}
+		return nil, err
+	}
+	_ = nc.SetDeadline(time.Time{}) // what is read or written says it
+	c.keepalive(s.cfg.PingAfter, s.cfg.PingTimeout)
+	return c, nil
+}
+
+// preface reads what a client begins with: a fixed text, and its settings.
+func (c *serverConn) preface() error {
+	var said [len(http2.ClientPreface)]byte
+	if _, err := io.ReadFull(c.in, said[:]); err != nil {
+		return err
+	}
+	if !bytes.Equal(said[:], []byte(http2.ClientPreface)) {
+		return connError{http2.ErrCodeProtocol, "this is no HTTP/2: a connection begins with something else"}
+	}
+	fh, err := c.framer.ReadFrameHeader()
+	if err != nil {
+		return c.frameError(err)
+	}
+	if fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
+		return connError{http2.ErrCodeProtocol, "the first frame has no settings"}
+	}
+	f, err := c.framer.ReadFrameForHeader(fh)
+	if err == nil {
+		err = c.control(f)
+	}
+	return c.frameError(err)
+}
+
+// over ends the connection, because of err.
+func (c *serverConn) over(err error) {
+	var mistake connError
+	if errors.As(err, &mistake) {
+		c.mu.Lock()
+		last := c.last
+		c.mu.Unlock()
+		c.leave(last, mistake, errGone)
+	}
+	c.shut(errGone)
+}
+
+// errGone is the error of a call whose client does not want it any more, or has gone.
+var errGone = status.Error(codes.Canceled, context.Canceled.Error())
+
+func (c *serverConn) settled() {
+	for i, s := range c.fresh {
+		c.server.start(s)
+		c.fresh[i] = nil
+	}
+	c.fresh = c.fresh[:0]
+}
+
+// headers begins a call, or ends the half of the client, with trailers that gRPC does not
+// have.
+func (c *serverConn) headers(h *headerBlock) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.streams[h.stream]; s != nil {
+		return c.trailers(s, h)
+	}
+	if isNew, err := c.isNew(h.stream); !isNew {
+		return err
+	}
+	if err := c.nuisanceLocked(1); err != nil {
+		return err
+	}
+	switch {
+	case c.refuses(h.stream):
+		c.recent.add(h.stream, true) // who was told makes the call elsewhere
+		return nil
+	case h.bad != "":
+		return streamError{h.stream, http2.ErrCodeProtocol, h.bad}
+	case c.running >= c.server.cfg.MaxStreams:
+		return streamError{h.stream, http2.ErrCodeRefusedStream, "too many calls at once"}
+	}
+	s, err := c.newStream(h)
+	if err != nil {
+		return err
+	}
+	c.running++
+	c.fresh = append(c.fresh, s)
+	if h.end {
+		c.end(&s.stream)
+		return s.count(0, true)
+	}
+	return nil
+}
+
+// isNew reports whether a stream is new, or what is wrong with its id.
+func (c *serverConn) isNew(id uint32) (bool, error) {
+	if id%2 == 0 {
+		return false, connError{http2.ErrCodeProtocol, "a client begins a stream with an even id"}
+	}
+	if id > c.last {
+		c.last = id
+		return true, nil
+	}
+	switch found, ours := c.recent.find(id); {
+	case ours:
+		return false, nil // it was on its way
+	case found:
+		return false, connError{http2.ErrCodeStreamClosed, "a HEADERS frame for a stream that has ended"}
+	}
+	return false, connError{http2.ErrCodeProtocol, "a stream with an id that is lower than that of another"}
+}
+
+func (c *serverConn) trailers(s *stream, h *headerBlock) error {
+	switch {
+	case s.ended:
+		return streamError{s.id, http2.ErrCodeStreamClosed, "a HEADERS frame for a stream that has ended"}
+	case h.bad != "":
+		return streamError{s.id, http2.ErrCodeProtocol, h.bad}
+	case !h.end:
+		return streamError{s.id, http2.ErrCodeProtocol, "a second HEADERS frame that does not end the stream"}
+	case len(h.fields) > 0 && h.fields[0].IsPseudo():
+		return streamError{s.id, http2.ErrCodeProtocol, "trailers with the pseudo-header " + h.fields[0].Name}
+	}
+	c.end(s)
+	return s.count(0, true)
+}
+
+// halfClosed starts the handler: the request is complete.
+func (c *serverConn) halfClosed(s *stream) {
+	c.mu.Lock()
+	c.end(s)
+	c.mu.Unlock()
+	c.settled()
+}
+
+func (c *serverConn) known(id uint32) bool { return id%2 == 1 && id <= c.last }
+
+func (c *serverConn) removed() {}
+
+func (c *serverConn) setting(http2.Setting) {}
+
+func (c *serverConn) goAway(*http2.GoAwayFrame) error { return nil } // it makes no more calls, and will close
+
+func (c *serverConn) wasReset(s *stream, _ http2.ErrCode) {
+	c.abort(s, false, errGone)
+}
+
+func (c *serverConn) unwanted(s *stream, err error) {
+	s.refuse(err) // the handler gets it, and answers
+}
+
+func (c *serverConn) aborted(s *stream) {
+	s.kill()
+	s.owner.(*serverStream).cancel()
+}

@@ -1,0 +1,87 @@
+//go:build transport
+
+package transport
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// sendHeader appends the header. conn.mu is held.
+func (s *serverStream) sendHeader() error {
+	if s.gone {
+		return s.sendError()
+	}
+	s.headed = true
+	return s.appendHeader(nil, false)
+}
+
+// sendStatus appends the trailers; where there is no header yet, they are all there is.
+func (s *serverStream) sendStatus(st *status.Status) {
+	if !s.headed && len(s.header) > 0 {
+		if s.sendHeader() != nil {
+			return
+		}
+	}
+	var some [4]field
+	fields := some[:0]
+	if message := st.Message(); message != "" {
+		fields = append(fields, field{"grpc-message", encodeMessage(message)})
+	}
+	if b := details(st); b != nil {
+		s.trailer.Delete(detailsField)
+		fields = appendMetadata(fields, metadata.MD{detailsField: {string(b)}})
+	}
+	fields = appendMetadata(fields, s.trailer)
+	if err := s.appendHeader(append(fields, field{"grpc-status", strconv.Itoa(int(st.Code()))}), true); err == nil {
+		s.said = true
+	}
+}
+
+// appendHeader appends a header block: the header, unless that has been sent, and fields.
+func (s *serverStream) appendHeader(fields []field, end bool) error {
+	c := s.conn
+	first := !end || !s.headed
+	if first {
+		fields = appendMetadata(fields, s.header)
+		s.header = nil
+	}
+	if size := listSize(fields) + 2*64; size > c.peerHeaders {
+		c.reset(&s.stream, http2.ErrCodeInternal, errHeaderList)
+		return errHeaderList
+	}
+	e := c.encoder
+	b := e.begin(c.scratch[:0])
+	if first {
+		if s.rejected == nil || s.rejected.http == http.StatusOK {
+			b = e.static(b, statusOK)
+		} else {
+			b = e.once(b, ":status", strconv.Itoa(s.rejected.http))
+		}
+		b = e.repeated(b, "content-type", s.kind)
+	}
+	for _, f := range fields {
+		if f.name == "grpc-status" {
+			b = e.repeated(b, f.name, f.value)
+		} else {
+			b = e.once(b, f.name, f.value)
+		}
+	}
+	c.spoke = true
+	c.out = appendHeaders(c.out, b, s.id, end, c.peerFrame)
+	c.scratch = b[:0]
+	return nil
+}
+
+const statusOK = 8 // in the static table
+
+var (
+	errHeaderList = status.Error(codes.Internal, "transport: trying to send header list size larger than the limit set by peer")
+	errDone       = errors.New("transport: the stream has ended")
+)

@@ -1,0 +1,251 @@
+//go:build transport
+
+package transport
+
+import (
+	"context"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// A serverStream is a call of a client. As with any [grpc.ServerStream], one goroutine may
+// send while another receives.
+type serverStream struct {
+	stream
+	on       *serverConn
+	method   string
+	kind     string // the content type of the reply
+	encoding string // of compressed requests
+	cancel   context.CancelFunc
+	rejected *rejection // the call is not for a handler
+
+	// conn.mu guards what follows.
+	header, trailer metadata.MD
+	headed          bool         // the header has been sent
+	single          bool         // the next message is the only one; see Unary
+	held            *codec.Frame // the only message, which goes out together with the status
+}
+
+// newStream makes the call of a header block. conn.mu is held.
+func (c *serverConn) newStream(h *headerBlock) (*serverStream, error) {
+	s := &serverStream{on: c, kind: grpcType}
+	s.owner = s
+	r := newRequest(h)
+	if why := r.malformed(); why != "" {
+		return nil, streamError{h.stream, http2.ErrCodeProtocol, why}
+	}
+	s.init(c.conn, h.stream)
+	s.method, s.encoding, s.length = r.path, r.encoding, r.length
+	s.ready = make(chan struct{}, 1)
+	if s.rejected = r.reject(); s.rejected != nil {
+		s.ignore = true
+	} else {
+		s.kind = replyType(r.contentType)
+	}
+	ctx := metadata.NewIncomingContext(c.base, r.metadata())
+	ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{s})
+	if r.timed {
+		s.ctx, s.cancel = context.WithTimeout(ctx, r.timeout)
+	} else {
+		s.ctx, s.cancel = context.WithCancel(ctx)
+	}
+	return s, nil
+}
+
+// run runs the handler and sends the status.
+func (s *serverStream) run() {
+	if s.rejected == nil {
+		s.finish(s.on.server.handle(s))
+		return
+	}
+	s.drain()
+	if s.rejected.text {
+		s.explain()
+	}
+	s.finish(s.rejected.status.Err())
+}
+
+// Context is the context of the call: it ends with it.
+func (s *serverStream) Context() context.Context { return s.ctx }
+
+// SetHeader adds to the header, which goes out with the first message or the status.
+func (s *serverStream) SetHeader(md metadata.MD) error {
+	if len(md) == 0 {
+		return nil
+	}
+	if err := checkMetadata(md); err != nil {
+		return err
+	}
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.headed {
+		return errHeaderSent
+	}
+	s.header = metadata.Join(s.header, md)
+	return nil
+}
+
+var errHeaderSent = status.Error(codes.Internal, "transport: the header has been sent already")
+
+// SendHeader sends the header now.
+func (s *serverStream) SendHeader(md metadata.MD) error {
+	if err := checkMetadata(md); err != nil {
+		return err
+	}
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.headed {
+		return errHeaderSent
+	}
+	s.header = metadata.Join(s.header, md)
+	err := s.sendHeader()
+	c.flush()
+	return err
+}
+
+// SetTrailer adds to the trailer.
+func (s *serverStream) SetTrailer(md metadata.MD) {
+	if len(md) == 0 {
+		return
+	}
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.trailer = metadata.Join(s.trailer, md)
+}
+
+// SendMsg sends a message. When it returns, nobody looks at the message any more.
+func (s *serverStream) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if held := s.held; held != nil { // it was not the only one
+		s.held, s.single = nil, false
+		err := s.send(held)
+		held.Free()
+		if err != nil {
+			return err
+		}
+	}
+	if s.single && f.Len() <= copied && !s.gone {
+		s.held = f.Ref()
+		return nil
+	}
+	return s.send(f)
+}
+
+// send sends the header, if it has not been sent, and a message. conn.mu is held.
+func (s *serverStream) send(f *codec.Frame) error {
+	if !s.headed {
+		if err := s.sendHeader(); err != nil {
+			return err
+		}
+	}
+	if s.gone {
+		return s.sendError()
+	}
+	bufs, err := codec.Raw.Marshal(f)
+	if err != nil {
+		return err
+	}
+	defer bufs.Free()
+	c := s.conn
+	c.guard.earn(guardCall + f.Len()/guardBytes)
+	if err = c.send(&s.stream, bufs, false); err == nil && !s.single {
+		c.flushSoon()
+	}
+	return err
+}
+
+// RecvMsg waits for a message. io.EOF is the end of what the client sends.
+func (s *serverStream) RecvMsg(m any) error {
+	got, err := s.receive()
+	if err != nil {
+		return err
+	}
+	f, err := s.decode(got)
+	if err != nil {
+		return err
+	}
+	return codec.Deliver(m, f)
+}
+
+// decode returns a message as a frame, which is not compressed.
+func (s *serverStream) decode(m message) (*codec.Frame, error) {
+	if !m.compressed {
+		return m.frame(), nil
+	}
+	f, err := decompress(m, s.encoding, s.conn.cfg.maxMessage, codes.Unimplemented)
+	if status.Code(err) == codes.Unimplemented {
+		_ = s.SetHeader(metadata.Pairs("grpc-accept-encoding", encodings())) // the header may have been sent
+	}
+	return f, err
+}
+
+// finish ends the call: it sends what has not been sent, and the status.
+func (s *serverStream) finish(err error) {
+	c := s.conn
+	c.mu.Lock()
+	if f := s.held; f != nil {
+		s.held = nil
+		if err == nil {
+			err = s.send(f)
+		}
+		f.Free()
+	}
+	if !s.gone && !s.said {
+		s.sendStatus(statusOf(err))
+	}
+	if !s.gone {
+		if !s.ended {
+			c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // nobody is there for what it still sends
+		}
+		c.guard.earn(guardCall)
+		c.remove(&s.stream, !s.ended)
+	}
+	s.kill()
+	reserved := s.reserved
+	s.reserved = nil
+	s.on.running--
+	c.flushWith(s.on.running > 0)
+	s.on.drained()
+	c.mu.Unlock()
+	s.cancel()
+	for _, r := range reserved {
+		r.release()
+	}
+}
+
+// transportStream is the stream as interceptors and handlers find it in their context.
+type transportStream struct{ *serverStream }
+
+// Method is the method that was called, as in /package.Service/Method.
+func (t transportStream) Method() string { return t.method }
+
+// SetTrailer is that of [grpc.ServerTransportStream].
+func (t transportStream) SetTrailer(md metadata.MD) error {
+	t.serverStream.SetTrailer(md)
+	return nil
+}
+
+// Unary says that the call with the context of a server's stream will send one message. That
+// message then goes out together with the status, in one write. On another server than
+// that of this package it does nothing.
+func Unary(ctx context.Context) {
+	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream); ok {
+		t.conn.mu.Lock()
+		t.single = true
+		t.conn.mu.Unlock()
+	}
+}

@@ -1,0 +1,79 @@
+//go:build transport
+
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/contain"
+)
+
+// A service is one that is registered, as code that protoc-gen-go-grpc has made does.
+type service struct {
+	impl    any
+	unary   map[string]grpc.MethodDesc
+	streams map[string]grpc.StreamHandler // within the interceptors
+}
+
+// RegisterService adds a service, whose messages are protobuf messages. It is called before
+// the server serves.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	if s.services[desc.ServiceName] != nil {
+		panic(fmt.Sprintf("transport: the service %s is registered twice", desc.ServiceName))
+	}
+	sv := &service{impl, map[string]grpc.MethodDesc{}, map[string]grpc.StreamHandler{}}
+	for _, m := range desc.Methods {
+		sv.unary[m.MethodName] = m
+	}
+	for _, m := range desc.Streams {
+		sv.streams[m.StreamName] = within(s.cfg.Interceptors, m.Handler)
+	}
+	s.services[desc.ServiceName] = sv
+}
+
+// handle finds who handles a call, and has it handled. A panic is the end of that call.
+func (s *Server) handle(st *serverStream) (err error) {
+	defer contain.To(&err, st.method)
+	slash := strings.LastIndexByte(st.method, '/')
+	name, method := st.method[1:slash], st.method[slash+1:]
+	sv := s.services[name]
+	if sv != nil {
+		if m, ok := sv.unary[method]; ok {
+			return s.unary(sv, m, st)
+		}
+		if h, ok := sv.streams[method]; ok {
+			return h(sv.impl, st)
+		}
+	}
+	switch {
+	case s.handler != nil:
+		return s.handler(nil, st)
+	case sv != nil:
+		return status.Errorf(codes.Unimplemented, "unknown method %s for service %s", method, name)
+	}
+	return status.Errorf(codes.Unimplemented, "unknown service %s", name)
+}
+
+// unary does a call of a method with one request and one reply.
+func (s *Server) unary(sv *service, m grpc.MethodDesc, st *serverStream) error {
+	receive := func(request any) error {
+		err := st.RecvMsg(request)
+		if errors.Is(err, io.EOF) {
+			return status.Error(codes.Internal, "the call ended before its request came")
+		}
+		return err
+	}
+	reply, err := m.Handler(sv.impl, st.ctx, receive, s.cfg.UnaryInterceptor)
+	if err != nil {
+		return err
+	}
+	Unary(st.ctx)
+	return st.SendMsg(reply)
+}

@@ -1,0 +1,171 @@
+//go:build transport
+
+package transport
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+)
+
+// statusOf is the status of a handler's error, nil for none.
+func statusOf(err error) *status.Status {
+	if err == nil {
+		return nil
+	}
+	if st, ok := status.FromError(err); ok {
+		return st
+	}
+	return status.FromContextError(err)
+}
+
+// contextError is the status of a call whose context has ended.
+func contextError(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
+
+const detailsField = "grpc-status-details-bin"
+
+// details encodes a status that has more to say than its code and message, nil if it does not.
+func details(st *status.Status) []byte {
+	if p := st.Proto(); len(p.GetDetails()) > 0 {
+		if b, err := proto.Marshal(p); err == nil { // it cannot fail: a status came off the wire, or was made of messages
+			return b
+		}
+	}
+	return nil
+}
+
+// newStatus is the status that trailers tell. The details have it once more, and with what
+// only they have room for.
+func newStatus(code codes.Code, message string, details []string) *status.Status {
+	if code == codes.OK && message == "" && len(details) == 0 {
+		return nil // which is OK
+	}
+	p := &spb.Status{}
+	if len(details) != 1 || proto.Unmarshal([]byte(details[0]), p) != nil {
+		return status.New(code, message)
+	}
+	if codes.Code(p.GetCode()) != code {
+		return status.Newf(codes.Internal, "grpc-status-details-bin mismatch: grpc-status=%v, grpc-message=%q, grpc-status-details-bin=%v", code, message, p)
+	}
+	return status.FromProto(p)
+}
+
+// statusOfHTTP is the status of a reply that is not gRPC's: that of something between us
+// and the server, as a rule.
+func statusOfHTTP(code int) codes.Code {
+	switch code {
+	case http.StatusBadRequest:
+		return codes.Internal
+	case http.StatusUnauthorized:
+		return codes.Unauthenticated
+	case http.StatusForbidden:
+		return codes.PermissionDenied
+	case http.StatusNotFound:
+		return codes.Unimplemented
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return codes.Unavailable
+	}
+	return codes.Unknown
+}
+
+// encodeMessage encodes the message of a status for a header field: what is no printable
+// ASCII, and the percent sign, as bytes with a percent sign.
+func encodeMessage(s string) string {
+	for i := range len(s) {
+		if plain(s[i]) {
+			continue
+		}
+		b := strings.Builder{}
+		for _, r := range s { // U+FFFD for each byte that is no UTF-8
+			for _, c := range utf8.AppendRune(nil, r) {
+				if plain(c) {
+					b.WriteByte(c)
+				} else {
+					fmt.Fprintf(&b, "%%%02X", c)
+				}
+			}
+		}
+		return b.String()
+	}
+	return s
+}
+
+func plain(c byte) bool { return c >= ' ' && c <= '~' && c != '%' }
+
+// decodeMessage decodes what encodeMessage made. What is wrong with it stays as it is.
+func decodeMessage(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	b := strings.Builder{}
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// timeoutUnits are those of grpc-timeout, the finest first.
+var timeoutUnits = []struct {
+	letter byte
+	unit   time.Duration
+}{
+	{'n', time.Nanosecond}, {'u', time.Microsecond}, {'m', time.Millisecond},
+	{'S', time.Second}, {'M', time.Minute}, {'H', time.Hour},
+}
+
+// encodeTimeout encodes a time in the finest unit in which it has at most 8 digits, rounded up.
+func encodeTimeout(d time.Duration) string {
+	d = max(d, 0)
+	for _, u := range timeoutUnits {
+		n := int64(d / u.unit)
+		if d%u.unit > 0 {
+			n++
+		}
+		if n < 1e8 || u.letter == 'H' {
+			return strconv.FormatInt(n, 10) + string(u.letter)
+		}
+	}
+	panic("unreachable: hours fit")
+}
+
+// decodeTimeout decodes a grpc-timeout.
+func decodeTimeout(s string) (time.Duration, error) {
+	if len(s) < 2 {
+		return 0, fmt.Errorf("transport: timeout string is too short: %q", s)
+	}
+	if len(s) > 9 {
+		return 0, fmt.Errorf("transport: timeout string is too long: %q", s)
+	}
+	for _, u := range timeoutUnits {
+		if u.letter != s[len(s)-1] {
+			continue
+		}
+		n, err := strconv.ParseUint(s[:len(s)-1], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		if n > math.MaxInt64/uint64(u.unit) {
+			return math.MaxInt64, nil
+		}
+		return time.Duration(n) * u.unit, nil
+	}
+	return 0, fmt.Errorf("transport: timeout unit is not recognized: %q", s)
+}

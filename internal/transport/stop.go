@@ -1,0 +1,84 @@
+//go:build transport
+
+package transport
+
+import (
+	"context"
+	"time"
+)
+
+// Conns returns how many connections there are, and how many of them are in the handshake.
+func (s *Server) Conns() (all, greeting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns) + len(s.greeting), len(s.greeting)
+}
+
+// Drain lets nobody in any more, tells clients to go elsewhere, and returns when the calls
+// under way have ended and all connections are closed. When ctx ends it stops. Who has just
+// connected may take greet until its handshake is done, and is then told as well.
+func (s *Server) Drain(ctx context.Context, greet time.Duration) {
+	s.mu.Lock()
+	s.draining = true
+	s.closeListeners()
+	conns := make([]*serverConn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.drain()
+	}
+	defer time.AfterFunc(greet, s.EndSilent).Stop()
+	defer context.AfterFunc(ctx, s.Stop)()
+	s.mu.Lock()
+	for len(s.greeting)+len(s.conns) > 0 || s.handlers > 0 && !s.stopped {
+		s.changed.Wait()
+	}
+	s.mu.Unlock()
+	s.Stop()
+}
+
+// EndSilent closes the connections whose handshake is not done.
+func (s *Server) EndSilent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for nc := range s.greeting {
+		_ = nc.Close() // its goroutine notices
+	}
+}
+
+// Stop closes all listeners and connections at once. The contexts of calls under way end; it
+// does not wait for their handlers.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	first := !s.stopped
+	s.draining, s.stopped = true, true
+	s.closeListeners()
+	for nc := range s.greeting {
+		_ = nc.Close() // its goroutine notices
+	}
+	conns := make([]*serverConn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	if first {
+		close(s.done)
+	}
+	for _, c := range conns {
+		c.shut(errStopped)
+	}
+	s.mu.Lock()
+	for len(s.greeting)+len(s.conns) > 0 {
+		s.changed.Wait()
+	}
+	s.mu.Unlock()
+}
+
+func (s *Server) closeListeners() {
+	for l := range s.listeners {
+		_ = l.Close() // Serve returns
+	}
+}

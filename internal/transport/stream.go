@@ -1,0 +1,219 @@
+//go:build transport
+
+package transport
+
+import (
+	"context"
+	"io"
+
+	"golang.org/x/net/http2"
+)
+
+// A stream is a call on a connection, as both ends see it.
+type stream struct {
+	conn *conn
+	id   uint32
+	ctx  context.Context // of the call
+
+	assembly assembly // of the reader's; where it says so guarded by conn.mu
+
+	// conn.mu guards the rest.
+	owner any   // what the side knows it by
+	gone  bool  // it is no longer one of the connection's
+	dead  bool  // nobody will receive what comes
+	ended bool  // the peer has said all it has to say
+	said  bool  // we have said all we have to say
+	err   error // why it has ended before its time
+
+	inbox  []message
+	slot   [1]message    // for the first of inbox
+	first  int           // of inbox: what has been received already
+	ready  chan struct{} // has room for one: there may be something to receive
+	quiet  bool          // tell only of the end: there is to be one message
+	unread int           // bytes of messages that were not reserved and not received
+	large  int           // messages that were reserved and not received
+	open   int           // what the peer may send
+	length int           // of the body, what is to come by its content-length; -1: it has none
+	ignore bool          // what comes is of no use; err says why
+
+	reserved []*reservation // for messages
+
+	sending  outgoing      // of who sends
+	window   int           // what the peer lets us send
+	writable chan struct{} // has room for one: there may be more that we can send; nil: nobody waits
+	queued   bool          // in conn.queue
+}
+
+// init makes s a stream of c. c.mu is held.
+func (s *stream) init(c *conn, id uint32) {
+	s.conn, s.id, s.open, s.length, s.window = c, id, firstWindow, -1, c.peerWindow
+	s.inbox = s.slot[:0]
+	c.streams[id] = s
+}
+
+// tell wakes who receives.
+func (s *stream) tell() {
+	if s.quiet && !s.ended && s.err == nil {
+		return
+	}
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// wake wakes who sends.
+func (s *stream) wake() {
+	if s.writable == nil {
+		return
+	}
+	select {
+	case s.writable <- struct{}{}:
+	default:
+	}
+}
+
+// deliver hands a message to who receives. c.mu is held.
+func (c *conn) deliver(s *stream, m message) {
+	if s.dead || s.ignore {
+		m.drop()
+		return
+	}
+	c.guard.earn(guardCall + len(m.data)/guardBytes)
+	if m.reserved != nil {
+		s.large++
+	}
+	s.inbox = append(s.inbox, m)
+	s.tell()
+}
+
+// receive waits for the next message. io.EOF is the end of the stream, any other error
+// that of the call.
+func (s *stream) receive() (message, error) {
+	c := s.conn
+	for {
+		c.mu.Lock()
+		m, ok, err := s.take()
+		c.flush() // windows, and what was not urgent
+		c.mu.Unlock()
+		if ok || err != nil {
+			return m, err
+		}
+		select {
+		case <-s.ready:
+		case <-s.ctx.Done():
+			return message{}, contextError(s.ctx)
+		}
+	}
+}
+
+// take takes the next message out of the inbox, if there is one, or returns why there will
+// be none. c.mu is held.
+func (s *stream) take() (m message, ok bool, err error) {
+	if s.first == len(s.inbox) {
+		err = s.err
+		if err == nil && s.ended && s.assembly.want == 0 {
+			err = io.EOF
+		}
+		return m, false, err
+	}
+	m = s.inbox[s.first]
+	s.inbox[s.first] = message{}
+	if s.first++; s.first == len(s.inbox) {
+		s.inbox, s.first = s.inbox[:0], 0
+	}
+	c := s.conn
+	if m.reserved != nil {
+		s.large--
+		s.assembly.ask(s)
+	} else if s.unread -= len(m.data); c.cfg.strict && !s.gone { // who is gone has given all back
+		c.giveBack(len(m.data))
+	}
+	c.credit(s)
+	return m, true, nil
+}
+
+// refuse takes no more messages in: who receives gets err. c.mu is held.
+func (s *stream) refuse(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+	s.ignore = true
+	s.assembly.drop()
+	s.tell()
+}
+
+// kill is for a stream that nobody will receive from. c.mu is held.
+func (s *stream) kill() {
+	s.dead = true
+	for _, m := range s.inbox[s.first:] {
+		m.drop()
+	}
+	s.inbox, s.first = nil, 0
+	s.assembly.drop()
+}
+
+// remove takes s off the connection: what comes for it from now on is not its own. We have
+// cut it off if ours is set, and the peer may not know yet. c.mu is held.
+func (c *conn) remove(s *stream, ours bool) {
+	if s.gone {
+		return
+	}
+	s.gone = true
+	delete(c.streams, s.id)
+	c.recent.add(s.id, ours)
+	c.received(s.unread)
+	if a := &s.assembly; a.msg.data != nil && a.msg.reserved == nil {
+		c.received(a.fill)
+	}
+	s.unread = 0
+	s.wake()
+	c.side.removed()
+}
+
+// abort ends s before its time, with err: we do if ours is set, the peer does if it is not.
+// c.mu is held.
+func (c *conn) abort(s *stream, ours bool, err error) {
+	if s.gone {
+		return
+	}
+	if s.err == nil {
+		s.err = err
+	}
+	c.remove(s, ours)
+	c.side.aborted(s)
+	s.tell()
+}
+
+// reset is abort, of which the peer is told. c.mu is held.
+func (c *conn) reset(s *stream, code http2.ErrCode, err error) {
+	if s.gone {
+		return
+	}
+	c.out = appendReset(c.out, s.id, code)
+	c.abort(s, true, err)
+}
+
+// recentStreams are the streams that have ended last. What still comes for one that we have
+// cut off was on its way; for another one it is the peer's mistake.
+type recentStreams struct {
+	all [64]struct {
+		id   uint32
+		ours bool
+	}
+	next int
+}
+
+func (r *recentStreams) add(id uint32, ours bool) {
+	r.all[r.next].id, r.all[r.next].ours = id, ours
+	r.next = (r.next + 1) % len(r.all)
+}
+
+func (r *recentStreams) find(id uint32) (found, ours bool) {
+	for _, s := range r.all {
+		if s.id == id {
+			return true, s.ours
+		}
+	}
+	return false, false
+}

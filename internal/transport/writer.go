@@ -1,0 +1,189 @@
+//go:build transport
+
+package transport
+
+import (
+	"runtime"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	// highWater is how many bytes may wait to be written before those who have messages to
+	// send wait as well.
+	highWater = 64 << 10
+	// copied is the size up to which what is sent goes into the buffer; what is longer is written
+	// from where it is.
+	copied = 16 << 10
+	// longFrame bounds frames, of which one may have to be copied.
+	longFrame = 32 << 10
+	// mostFrames is how many frames are written at once.
+	mostFrames = 8
+	// fair is how often a goroutine writes for others before it goes on with its own.
+	fair = 4
+	// keep is the size up to which a buffer is kept while a connection says nothing.
+	keep = 4 << 10
+)
+
+// flush writes what there is to be written, unless somebody is writing already, who will.
+// It does not wait for the peer. c.mu is held; it is released meanwhile.
+func (c *conn) flush() {
+	for rounds := 0; len(c.out) > 0 && !c.busy; rounds++ {
+		if c.broken != nil {
+			c.out = nil
+			return
+		}
+		b := c.swap()
+		n, err := 0, error(nil)
+		if rounds < fair {
+			c.mu.Unlock()
+			n, err = c.raw.write(b)
+			c.mu.Lock()
+		}
+		if err == nil && n < len(b) {
+			go c.drain(b, b[n:])
+			return
+		}
+		c.wrote(b, err)
+	}
+}
+
+// flushWith is flush for who is one of several at the same work: the others go on first, if
+// they can, and what they have to say goes out in the same write. c.mu is held; it is released
+// meanwhile.
+func (c *conn) flushWith(others bool) {
+	if others && !c.busy && len(c.out) < copied {
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
+	c.flush()
+}
+
+// flushSoon is flush for who may have more to say in a moment: it waits until those goroutines
+// that can go on have gone on, or until there is enough. c.mu is held.
+func (c *conn) flushSoon() {
+	switch {
+	case len(c.out) >= copied:
+		c.flush()
+	case !c.soon && !c.busy && len(c.out) > 0:
+		c.soon = true
+		go func() {
+			runtime.Gosched()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.soon = false
+			c.flush()
+		}()
+	}
+}
+
+// swap takes what there is to be written. Nobody else writes until wrote is called.
+func (c *conn) swap() []byte {
+	b := c.out
+	c.out, c.spare = c.spare[:0], nil
+	c.busy = true
+	return b
+}
+
+// wrote is called when b was written.
+func (c *conn) wrote(b []byte, err error) {
+	c.busy = false
+	if cap(b) <= keep {
+		c.spare = b[:0]
+	}
+	if err != nil && c.broken == nil {
+		c.broken = err
+		c.out = nil
+		c.mu.Unlock()
+		_ = c.nc.Close() // the reader notices, and ends all
+		c.mu.Lock()
+	}
+	if c.idle != nil && len(c.out) == 0 {
+		close(c.idle)
+		c.idle = nil
+	}
+	c.nudge()
+}
+
+// drain writes the rest of b, waiting for the peer, and what has come meanwhile. Nobody
+// else waits for it who has not more to send.
+func (c *conn) drain(b, rest []byte) {
+	_, err := c.nc.Write(rest)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.wrote(b, err); len(c.out) > 0 && !c.busy && c.broken == nil; c.wrote(b, err) {
+		b = c.swap()
+		c.mu.Unlock()
+		_, err = c.nc.Write(b)
+		c.mu.Lock()
+	}
+}
+
+// untilIdle returns a channel that is closed when all has been written, nil if it has been.
+func (c *conn) untilIdle() <-chan struct{} {
+	if !c.busy {
+		return nil
+	}
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
+	return c.idle
+}
+
+// writeData writes what is in the buffer, and then n bytes of m, in frames, from where they
+// are. What the peer does not take at once goes on in drain, to the end of a frame; what is
+// behind that stays in m. Nobody is writing. c.mu is held; it is released meanwhile.
+func (c *conn) writeData(s *stream, m *outgoing, n int) {
+	var before [mostFrames + 1]struct { // each frame, and behind the last one
+		m            outgoing
+		parts, bytes int
+	}
+	head := c.swap()
+	parts, bytes, frames := append(c.parts[:0], head), len(head), 0
+	for n > 0 {
+		before[frames].m, before[frames].parts, before[frames].bytes = *m, len(parts), bytes
+		k := min(n, c.peerFrame, longFrame)
+		parts = append(parts, appendFrame(c.heads[frames][:0], k, http2.FrameData, m.flags(k), s.id))
+		parts = m.slices(parts, k)
+		c.use(s, k)
+		n -= k
+		bytes += frameHeaderLen + k
+		frames++
+	}
+	before[frames].m, before[frames].parts, before[frames].bytes = *m, len(parts), bytes
+	c.mu.Unlock()
+	wrote, err := c.raw.writev(parts)
+	c.mu.Lock()
+	var rest []byte
+	if wrote < bytes && err == nil {
+		cut := 0
+		for before[cut].bytes <= wrote {
+			cut++
+		}
+		rest = join(parts[:before[cut].parts], wrote)
+		c.use(s, m.left-before[cut].m.left)
+		*m = before[cut].m
+	}
+	clear(parts) // they are others'
+	c.parts = parts[:0]
+	if len(rest) > 0 {
+		go c.drain(head, rest)
+		return
+	}
+	c.wrote(head, err)
+}
+
+// join returns all parts in one, but for the first skip bytes.
+func join(parts [][]byte, skip int) []byte {
+	var all []byte
+	for _, p := range parts {
+		if skip >= len(p) {
+			skip -= len(p)
+			continue
+		}
+		all = append(all, p[skip:]...)
+		skip = 0
+	}
+	return all
+}

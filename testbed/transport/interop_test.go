@@ -1,0 +1,179 @@
+//go:build transport
+
+package transport_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/mwitkow/grpc-proxy/proxy"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/interop"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/testdata"
+
+	"github.com/criproxy/criproxy/internal/transport"
+)
+
+// An end is an implementation of gRPC, as a server and as a client.
+type end struct {
+	serve func(t testing.TB, l net.Listener, secure bool, register func(grpc.ServiceRegistrar))
+	dial  func(t testing.TB, address net.Addr, secure bool) grpc.ClientConnInterface
+}
+
+var ends = map[string]end{"ours": {serveOurs, dialOurs}, "grpc-go": {serveGRPC, dialGRPC}}
+
+func serveGRPC(t testing.TB, l net.Listener, secure bool, register func(grpc.ServiceRegistrar)) {
+	creds := insecure.NewCredentials()
+	if secure {
+		creds = serverTLS(t)
+	}
+	s := grpc.NewServer(grpc.Creds(creds))
+	register(s)
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+}
+
+func serveOurs(t testing.TB, l net.Listener, secure bool, register func(grpc.ServiceRegistrar)) {
+	s := transport.NewServer(transport.ServerConfig{})
+	register(s)
+	go s.Serve(l, handshake(t, secure))
+	t.Cleanup(s.Stop)
+}
+
+func handshake(t testing.TB, secure bool) transport.Handshake {
+	if !secure {
+		return nil
+	}
+	return serverTLS(t).ServerHandshake
+}
+
+func dialGRPC(t testing.TB, address net.Addr, secure bool) grpc.ClientConnInterface {
+	creds, target := insecure.NewCredentials(), "passthrough:///"+address.String()
+	if secure {
+		creds = clientTLS(t)
+	}
+	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, address.Network(), address.String())
+	}))
+	require.NoError(t, err)
+	t.Cleanup(func() { cc.Close() })
+	return cc
+}
+
+func dialOurs(t testing.TB, address net.Addr, secure bool) grpc.ClientConnInterface {
+	cfg := transport.ClientConfig{Dial: func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, address.Network(), address.String())
+	}}
+	if secure {
+		creds := clientTLS(t)
+		cfg.Handshake = func(ctx context.Context, nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+			return creds.ClientHandshake(ctx, "x.test.google.fr", nc)
+		}
+	}
+	c := transport.NewClient(cfg)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func serverTLS(t testing.TB) credentials.TransportCredentials {
+	cert, err := tls.LoadX509KeyPair(testdata.Path("server1.pem"), testdata.Path("server1.key"))
+	require.NoError(t, err)
+	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}})
+}
+
+func clientTLS(t testing.TB) credentials.TransportCredentials {
+	creds, err := credentials.NewClientTLSFromFile(testdata.Path("ca.pem"), "x.test.google.fr")
+	require.NoError(t, err)
+	return creds
+}
+
+func listen(t testing.TB) net.Listener {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s.sock"))
+	require.NoError(t, err)
+	return l
+}
+
+// cases are those of gRPC's interoperability suite that need no cloud, no credentials of one,
+// and no balancer (the ORCA ones, and pick_first_unary, for which the server says its name).
+var cases = map[string]func(context.Context, testgrpc.TestServiceClient){
+	"empty_unary":                 func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoEmptyUnaryCall(ctx, c) },
+	"large_unary":                 func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoLargeUnaryCall(ctx, c) },
+	"client_streaming":            func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoClientStreaming(ctx, c) },
+	"server_streaming":            func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoServerStreaming(ctx, c) },
+	"ping_pong":                   func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoPingPong(ctx, c) },
+	"empty_stream":                func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoEmptyStream(ctx, c) },
+	"timeout_on_sleeping_server":  func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoTimeoutOnSleepingServer(ctx, c) },
+	"cancel_after_begin":          func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoCancelAfterBegin(ctx, c) },
+	"cancel_after_first_response": func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoCancelAfterFirstResponse(ctx, c) },
+	"custom_metadata":             func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoCustomMetadata(ctx, c) },
+	"status_code_and_message":     func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoStatusCodeAndMessage(ctx, c) },
+	"special_status_message":      func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoSpecialStatusMessage(ctx, c) },
+}
+
+func suite(t *testing.T, cc grpc.ClientConnInterface) {
+	for name, do := range cases {
+		t.Run(name, func(t *testing.T) { // which ends the process if it fails, and says why
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			do(ctx, testgrpc.NewTestServiceClient(cc))
+		})
+	}
+	t.Run("unimplemented_service", func(t *testing.T) {
+		interop.DoUnimplementedService(t.Context(), testgrpc.NewUnimplementedServiceClient(cc))
+	})
+	real, ok := cc.(*grpc.ClientConn)
+	if !ok {
+		return // what follows wants no other client
+	}
+	t.Run("unimplemented_method", func(t *testing.T) { interop.DoUnimplementedMethod(t.Context(), real) })
+	t.Run("rpc_soak", func(t *testing.T) {
+		interop.DoSoakTest(t.Context(), interop.SoakTestConfig{
+			RequestSize: 271828, ResponseSize: 314159, NumWorkers: 8, Iterations: 400,
+			PerIterationMaxAcceptableLatency: 5 * time.Second, OverallTimeout: 30 * time.Second,
+			ChannelForTest: func() (*grpc.ClientConn, func()) { return real, func() {} },
+		})
+	})
+}
+
+// TestInterop runs gRPC's interoperability suite between our ends and grpc-go's.
+func TestInterop(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for server, s := range ends {
+			for client, c := range ends {
+				name := client + " to " + server
+				if secure {
+					name += " with TLS"
+				}
+				t.Run(name, func(t *testing.T) {
+					l := listen(t)
+					s.serve(t, l, secure, func(r grpc.ServiceRegistrar) { testgrpc.RegisterTestServiceServer(r, interop.NewTestServer()) })
+					suite(t, c.dial(t, l.Addr(), secure))
+				})
+			}
+		}
+	}
+}
+
+// TestInteropThroughAProxy runs the suite through a proxy of frames that is made of our ends.
+func TestInteropThroughAProxy(t *testing.T) {
+	back := listen(t)
+	serveGRPC(t, back, false, func(r grpc.ServiceRegistrar) { testgrpc.RegisterTestServiceServer(r, interop.NewTestServer()) })
+	cc := dialOurs(t, back.Addr(), false)
+	s := transport.NewServer(transport.ServerConfig{Handler: proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
+		md, _ := metadata.FromIncomingContext(ctx)
+		return metadata.NewOutgoingContext(ctx, md), cc, nil
+	})})
+	front := listen(t)
+	go s.Serve(front, nil)
+	t.Cleanup(s.Stop)
+	suite(t, dialGRPC(t, front.Addr(), false))
+}
