@@ -469,10 +469,13 @@ func TestWhatIsKnownSurvivesARestart(t *testing.T) {
 	l := newLibrary(t, "a1", "a2")
 	w := watch(t, l, withFile)
 	settled(t, w, l)
-	require.Eventually(t, func() bool { _, err := os.Stat(file); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	// No orderly end: the file is what a kill -9 leaves behind.
-	saved, err := os.ReadFile(file)
-	require.NoError(t, err)
+	var saved []byte
+	require.Eventually(t, func() bool {
+		var err error
+		saved, err = os.ReadFile(file)
+		return err == nil && strings.Count(string(saved), "only in a status") == 2
+	}, 10*time.Second, 10*time.Millisecond, "the statuses are written after the list")
 	info, err := os.Stat(file)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
