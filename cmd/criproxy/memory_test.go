@@ -81,7 +81,9 @@ func TestMemoryStaysBelowGOMEMLIMITWithLargeMessagesByTheHundred(t *testing.T) {
 	peak := vm(t, pid, "VmHWM")
 	t.Logf("%d calls done, %d refused, at most %d MiB", done.Load(), refused.Load(), peak>>20)
 	assert.Positive(t, done.Load())
-	assert.Less(t, peak, limit)
+	// GOMEMLIMIT does not count the pages of the program's own file: docs/operations.md asks
+	// for a MemoryMax that is a tenth above it.
+	assert.Less(t, peak, limit+limit/10)
 	p.end()
 }
 
