@@ -221,7 +221,7 @@ func (c *chaos) loseFile(i int) {
 func (c *chaos) loseOwnFile() {
 	require.NoError(c, os.Remove(c.cfg.Listen))
 	c.look()
-	eventually(c, "the file is there again", func() bool { _, err := os.Stat(c.cfg.Listen); return err == nil })
+	eventually(c, "the socket is there again", func() bool { return connects(c.cfg.Listen) })
 	client, end := c.client(&wire{})
 	defer end()
 	all, err := client.ListContainers(c.ctx(), &runtimeapi.ListContainersRequest{})

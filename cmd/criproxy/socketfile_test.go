@@ -32,11 +32,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 		for _, path := range []string{p.front, admin} {
 			require.NoError(t, os.Remove(path))
 		}
-		eventually(t, "the files are there again", func() bool {
-			_, err := os.Stat(p.front)
-			_, adminErr := os.Stat(admin)
-			return err == nil && adminErr == nil
-		})
+		eventually(t, "the sockets are there again", func() bool { return connects(p.front) && connects(admin) })
 		require.NoError(t, list(connected), "who was connected is not cut off")
 		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
 		info, err := os.Stat(p.front)
@@ -58,7 +54,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
 		eventually(t, "another process serves", func() bool { return p.serving() != old })
 		require.NoError(t, os.Remove(p.front))
-		eventually(t, "the file is there again", func() bool { _, err := os.Stat(p.front); return err == nil })
+		eventually(t, "the socket is there again", func() bool { return connects(p.front) })
 		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
 	})
 	p.end()

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,6 +62,13 @@ func (o *output) waitFor(t *testing.T, words ...string) string {
 	}
 }
 
+// connects reports whether somebody listens at a socket. Its file alone does not say so: it is
+// there before anybody listens.
+func connects(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	return err == nil && conn.Close() == nil
+}
+
 // running runs a command until the test ends, and returns what it prints. It waits for
 // somebody to serve socket, if that is not empty.
 func running(t *testing.T, socket string, args ...string) *output {
@@ -74,7 +82,7 @@ func running(t *testing.T, socket string, args ...string) *output {
 		assert.NoError(t, <-done)
 	})
 	for socket != "" {
-		if _, err := os.Stat(socket); err == nil {
+		if connects(socket) {
 			break
 		}
 		select {
