@@ -10,7 +10,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/inspect"
+	"github.com/criproxy/criproxy/internal/inspect"
 )
 
 // Names tells what messages of CRI are about, and remembers which pod and container

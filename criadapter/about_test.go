@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/inspect"
+	"github.com/criproxy/criproxy/internal/inspect"
 )
 
 func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {

@@ -23,8 +23,8 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/muxtest"
-	"github.com/criproxy/criproxy/known"
 )
 
 // A witness is the recap of one runtime, and a client of it.
@@ -64,7 +64,7 @@ func (w *witness) Invoke(ctx context.Context, method string, args, reply any, op
 	err := w.conn.Invoke(ctx, method, args, reply, opts...)
 	for _, o := range opts {
 		if h, ok := o.(grpc.HeaderCallOption); ok && w.old {
-			*h.HeaderAddr = metadata.Pairs(known.HeaderKey, "it")
+			*h.HeaderAddr = metadata.Pairs(lastknown.HeaderKey, "it")
 		}
 	}
 	return err

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/hook"
 	"github.com/criproxy/criproxy/hook/hookapi"
+	"github.com/criproxy/criproxy/internal/hook"
 )
 
 //go:embed hooks.yaml

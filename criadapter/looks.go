@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // looks shares the lists of runtimes among all clients that want events. Without it each
@@ -87,7 +87,7 @@ func (l *looks) begin(conn grpc.ClientConnInterface, q *queue) {
 	one := q.next
 	q.now, q.next = one, nil
 	go func() {
-		one.err = contain.Do("looking for events", func() (err error) {
+		one.err = recovery.Do("looking for events", func() (err error) {
 			one.listed, one.remembered, err = lookAt(one.ctx, conn)
 			return err
 		})

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -80,7 +80,7 @@ func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, requ
 	if err := conn.Invoke(ctx, method, codec.NewFrame(request), &answer, grpc.Header(&header)); err != nil {
 		return nil, false, err
 	}
-	return answer.Bytes(), len(header[known.HeaderKey]) > 0, nil
+	return answer.Bytes(), len(header[lastknown.HeaderKey]) > 0, nil
 }
 
 // lookAt asks a runtime what it has, and reports whether some of the answer came from memory.

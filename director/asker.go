@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -24,14 +24,14 @@ type asker struct {
 }
 
 // byBeginning is how a filter of a list compares where it may be cut short, in the words of
-// [known.Filter].
+// [lastknown.Filter].
 const byBeginning = "prefix"
 
 // compileAsker finds the list of a kind whose ids a filter may ask for. What is wrong with
-// the profile's lists [known.New] says.
+// the profile's lists [lastknown.New] says.
 func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 	for _, l := range p.Known.Lists {
-		i := slices.IndexFunc(l.Filters, func(f known.Filter) bool { return f.Item == l.ID && f.Match == byBeginning })
+		i := slices.IndexFunc(l.Filters, func(f lastknown.Filter) bool { return f.Item == l.ID && f.Match == byBeginning })
 		if l.Kind != kind || i < 0 {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -95,7 +95,7 @@ type Backend struct {
 	Trusted bool
 
 	// Known is what is remembered of it, if anything is. It is usually Conn as well.
-	Known *known.Conn
+	Known *lastknown.Conn
 
 	// Maps are the tables for kinds of names that the profile says are mapped.
 	Maps map[string]map[string]string // :: kind → front name → back name

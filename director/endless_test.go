@@ -17,8 +17,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/contain"
 	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 func endlessProfile(t *testing.T) *director.Profile {
@@ -166,7 +166,7 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 func TestAPanicEndsNoEndlessStream(t *testing.T) {
 	var told, at = atomic.Int32{}, atomic.Value{}
 	at.Store("")
-	contain.Notify(func(*contain.Panic) { told.Add(1) })
+	recovery.Notify(func(*recovery.Panic) { told.Add(1) })
 	dir := muxtest.Dir(t)
 	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library}
 	for i, name := range []string{"", "beta.io"} {

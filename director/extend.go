@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // Extend returns the profile with more rules, which go before its own: for fields
@@ -24,7 +24,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		Fields:   joined(p.Fields, rules.Fields),
 		Harmless: map[string][]string{},
 		Methods:  joined(p.without(rules.Methods), rules.Methods),
-		Known:    known.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
+		Known:    lastknown.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
 		Secret:   append(slices.Clone(p.Secret), rules.Secret...),
 		Quiet:    joined(p.Quiet, rules.Quiet),
 		Written: WrittenForm{
@@ -53,7 +53,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		}
 	}
 	for _, l := range rules.Known.Lists {
-		all.Known.Lists = slices.DeleteFunc(all.Known.Lists, func(old known.List) bool { return old.List == l.List })
+		all.Known.Lists = slices.DeleteFunc(all.Known.Lists, func(old lastknown.List) bool { return old.List == l.List })
 		all.Known.Lists = append(all.Known.Lists, l)
 	}
 	if err := all.located(all.check()); err != nil {

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/contain"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // part is what one backend answered to a call that went to all.
@@ -41,7 +41,7 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 	ask := func(i int) {
 		p := &parts[i]
 		p.backend = among[i]
-		p.err = contain.Do(m.Name, func() (err error) {
+		p.err = recovery.Do(m.Name, func() (err error) {
 			p.reply, err = t.ask(ctx, m, p.backend, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
 			return err
 		})
@@ -67,14 +67,14 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
 	all := make([]Part, len(parts))
 	for i, p := range parts {
-		all[i] = Part{Backend: t.backends[p.backend], Reply: p.reply, Remembered: len(p.header[known.HeaderKey]) > 0, Err: p.err}
+		all[i] = Part{Backend: t.backends[p.backend], Reply: p.reply, Remembered: len(p.header[lastknown.HeaderKey]) > 0, Err: p.err}
 	}
 	header, trailer := codec.MetadataOf(opts)
 	store(header, parts[0].header)
 	store(trailer, parts[0].trailer)
 	for _, p := range parts[1:] {
-		if names := p.header[known.HeaderKey]; len(names) > 0 {
-			store(header, metadata.MD{known.HeaderKey: names}) // part of the answer is from memory
+		if names := p.header[lastknown.HeaderKey]; len(names) > 0 {
+			store(header, metadata.MD{lastknown.HeaderKey: names}) // part of the answer is from memory
 		}
 	}
 	return m.merge(all)

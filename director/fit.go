@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -201,7 +201,7 @@ func (f *fitting) written(form WrittenForm) WrittenForm {
 }
 
 // known returns what is remembered without the methods that there are not.
-func (f *fitting) known(spec known.Spec) known.Spec {
+func (f *fitting) known(spec lastknown.Spec) lastknown.Spec {
 	lacks := func(name string) bool {
 		if name == "" || len(f.matching(name)) > 0 {
 			return false
@@ -209,7 +209,7 @@ func (f *fitting) known(spec known.Spec) known.Spec {
 		f.left = append(f.left, "known."+name)
 		return true
 	}
-	var fit known.Spec
+	var fit lastknown.Spec
 	for _, l := range spec.Lists {
 		if lacks(l.List) {
 			l.List = ""
@@ -221,7 +221,7 @@ func (f *fitting) known(spec known.Spec) known.Spec {
 			continue
 		}
 		if lacks(l.Status.Method) {
-			l.Status = known.Status{}
+			l.Status = lastknown.Status{}
 		}
 		created := map[string]string{}
 		for method, path := range l.Created {

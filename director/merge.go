@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // merged is the streams of all backends as one: messages in the order in which
@@ -61,7 +61,7 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		}
 		_ = one.CloseSend() // recv tells
 		wg.Go(func() {
-			if err := contain.Do(m.Name, func() error { return s.pump(one) }); err != nil && s.fail(one, err) {
+			if err := recovery.Do(m.Name, func() error { return s.pump(one) }); err != nil && s.fail(one, err) {
 				cancel()
 			}
 		})

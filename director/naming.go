@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // verdict is what a front name says about whose it is.
@@ -206,7 +206,7 @@ func native(kind string, backends []Backend) *naming {
 			}
 			var wg sync.WaitGroup
 			for _, one := range backends {
-				wg.Go(func() { _ = contain.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // told there; it is not found
+				wg.Go(func() { _ = recovery.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // told there; it is not found
 			}
 			wg.Wait()
 			b, v = holder(kind, name, backends)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/muxtest"
-	"github.com/criproxy/criproxy/known"
 )
 
 // The race detector judges it.
@@ -29,7 +29,7 @@ func TestSeveralBackendsWriteNothingIntoOneOption(t *testing.T) {
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, conn.Close()) })
-		k, err := known.New(known.Config{Name: name, Conn: conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known})
+		k, err := lastknown.New(lastknown.Config{Name: name, Conn: conn, Schema: muxtest.Library, Package: muxtest.Package, Spec: profile.Known})
 		require.NoError(t, err)
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: k, Known: k})
 	}

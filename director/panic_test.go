@@ -19,8 +19,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/contain"
 	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // panicky is a connection that panics at the point that it is told.
@@ -63,7 +63,7 @@ func (s panickyStream) Header() (metadata.MD, error) {
 // backends, those of grpc-proxy.
 func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
 	var told atomic.Int32
-	contain.Notify(func(*contain.Panic) { told.Add(1) })
+	recovery.Notify(func(*recovery.Panic) { told.Add(1) })
 	dir := muxtest.Dir(t)
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
 	var at atomic.Value

@@ -9,9 +9,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/strict"
 	"github.com/criproxy/criproxy/internal/suggest"
-	"github.com/criproxy/criproxy/known"
 )
 
 // A Profile says what an API means, in the multiplexer's words: which fields
@@ -61,8 +61,8 @@ type Profile struct {
 	Unimplemented []string `yaml:"unimplemented"`
 
 	// Known says what is remembered of a backend, to answer for it when it is
-	// gone, and which lists exist in two forms. See [known.Spec].
-	Known known.Spec `yaml:"known"`
+	// gone, and which lists exist in two forms. See [lastknown.Spec].
+	Known lastknown.Spec `yaml:"known"`
 
 	// Secret fields are hidden wherever a message is shown, in addition to those
 	// that the schema marks with debug_redact: "Message.field" or "*.field", or the

@@ -9,19 +9,19 @@ import (
 	"sync"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/contain"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
 // knownChooser finds a backend by what it is known to list: an item that has a value of the
 // request, or the same map.
 type knownChooser struct {
-	path    *rewrite.Path   // in the request
-	item    *rewrite.Path   // in an item, of a map; nil if the path leads to a value
-	without map[string]bool // keys of the map that do not count
-	finders []*known.Finder // by backend; nil where nothing is remembered
-	newTo   int             // the backend of what is new
+	path    *rewrite.Path       // in the request
+	item    *rewrite.Path       // in an item, of a map; nil if the path leads to a value
+	without map[string]bool     // keys of the map that do not count
+	finders []*lastknown.Finder // by backend; nil where nothing is remembered
+	newTo   int                 // the backend of what is new
 }
 
 // compileKnown reads `List.path = path` and `List.map = map without "key", "key"`.
@@ -55,7 +55,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 		c.without[key] = true
 	}
 	for _, b := range t.backends {
-		var f *known.Finder
+		var f *lastknown.Finder
 		if b.Known != nil {
 			if f, err = b.Known.Finder(listed, at); err != nil {
 				return nil, err
@@ -130,7 +130,7 @@ func (c *knownChooser) find(has func(int) bool) int {
 
 func (c *knownChooser) renew(ctx context.Context, backend int) {
 	if f := c.finders[backend]; f != nil {
-		_ = contain.Run("finding a name", func() { f.Renew(ctx) }) // told there; it is not found
+		_ = recovery.Run("finding a name", func() { f.Renew(ctx) }) // told there; it is not found
 	}
 }
 

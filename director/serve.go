@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // Handler returns the handler that puts the director behind a server. It wants
@@ -41,13 +41,13 @@ func (d *Director) Handler() grpc.StreamHandler {
 		if !ok {
 			return status.Error(codes.Internal, "criproxy: a call without a method; is this a grpc-go server?")
 		}
-		defer contain.To(&err, name)
+		defer recovery.To(&err, name)
 		m := d.method(name)
 		traced := d.trace(m, name, ss)
 		if traced == nil {
 			return handle(m, name, ss)
 		}
-		err = contain.Do(name, func() error { return handle(m, name, traced) })
+		err = recovery.Do(name, func() error { return handle(m, name, traced) })
 		traced.leg.End(err, traced.trailer)
 		return err
 	}
@@ -177,7 +177,7 @@ func (c early) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 	e := &earlyStream{ClientStream: cs, ctx: ctx, fail: fail, sent: make(chan struct{}), name: name}
 	go func() { // ends with the stream: Header returns when there is a header or an end
 		defer close(e.sent)
-		err := contain.Run(name, func() {
+		err := recovery.Run(name, func() {
 			if md, err := cs.Header(); err == nil && md != nil && ss != nil {
 				_ = ss.ServerStream.SendHeader(md) // fails when the client has gone, which it will notice
 			}
@@ -197,7 +197,7 @@ type earlyStream struct {
 
 // end ends the stream if err is a panic: RecvMsg tells, in whichever goroutine it was.
 func (s *earlyStream) end(err error) {
-	var p *contain.Panic
+	var p *recovery.Panic
 	if errors.As(err, &p) {
 		s.fail(p)
 	}
@@ -206,24 +206,24 @@ func (s *earlyStream) end(err error) {
 // SendMsg is called in a goroutine of grpc-proxy's, as RecvMsg is.
 func (s *earlyStream) SendMsg(m any) (err error) {
 	defer func() { s.end(err) }()
-	defer contain.To(&err, s.name)
+	defer recovery.To(&err, s.name)
 	return s.ClientStream.SendMsg(m)
 }
 
 // CloseSend is as SendMsg.
 func (s *earlyStream) CloseSend() (err error) {
 	defer func() { s.end(err) }()
-	defer contain.To(&err, s.name)
+	defer recovery.To(&err, s.name)
 	return s.ClientStream.CloseSend()
 }
 
 // RecvMsg waits with messages, and with the end of the call, until the header
 // is sent.
 func (s *earlyStream) RecvMsg(m any) (err error) {
-	defer contain.To(&err, s.name)
+	defer recovery.To(&err, s.name)
 	err = s.ClientStream.RecvMsg(m)
 	<-s.sent
-	var p *contain.Panic
+	var p *recovery.Panic
 	if errors.As(context.Cause(s.ctx), &p) {
 		return p
 	}
@@ -232,7 +232,7 @@ func (s *earlyStream) RecvMsg(m any) (err error) {
 
 // Header is as RecvMsg.
 func (s *earlyStream) Header() (md metadata.MD, err error) {
-	defer contain.To(&err, s.name)
+	defer recovery.To(&err, s.name)
 	return s.ClientStream.Header()
 }
 
@@ -245,12 +245,12 @@ func (*headerOnce) SendHeader(metadata.MD) error { return nil }
 
 // RecvMsg is called in a goroutine of grpc-proxy's, as SendMsg is.
 func (s *headerOnce) RecvMsg(m any) (err error) {
-	defer contain.To(&err, s.method())
+	defer recovery.To(&err, s.method())
 	return s.ServerStream.RecvMsg(m)
 }
 
 func (s *headerOnce) SendMsg(m any) (err error) {
-	defer contain.To(&err, s.method())
+	defer recovery.To(&err, s.method())
 	return s.ServerStream.SendMsg(m)
 }
 

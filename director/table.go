@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/suggest"
-	"github.com/criproxy/criproxy/known"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -309,9 +309,9 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 
 // filtersByBeginning reports whether names in the request of a list may be cut short.
 func filtersByBeginning(p *Profile, desc *codec.Method) bool {
-	return slices.ContainsFunc(p.Known.Lists, func(l known.List) bool {
+	return slices.ContainsFunc(p.Known.Lists, func(l lastknown.List) bool {
 		name := shortName(desc.Name)
-		return (name == l.List || name == l.Stream) && slices.ContainsFunc(l.Filters, func(f known.Filter) bool { return f.Match == byBeginning })
+		return (name == l.List || name == l.Stream) && slices.ContainsFunc(l.Filters, func(f lastknown.Filter) bool { return f.Match == byBeginning })
 	})
 }
 

@@ -19,9 +19,9 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/trust"
-	"github.com/criproxy/criproxy/known"
 )
 
 // backend is one runtime, as a stack of connections: the socket, what makes up for
@@ -33,7 +33,7 @@ type backend struct {
 	cri     bool   // it is a container runtime
 	conn    *director.Conn
 	bounded *boundedConn
-	known   *known.Conn // nil for a single runtime
+	known   *lastknown.Conn // nil for a single runtime
 	top     grpc.ClientConnInterface
 	stop    context.CancelFunc // nil until it runs; the proxy's own
 
@@ -75,7 +75,7 @@ func newBackend(cfg *Config, i int, d director.Config, m *memories) (*backend, e
 	if !single {
 		b.bounded.whole = wholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
-	b.top, err = known.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
+	b.top, err = lastknown.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
 	if err != nil || single || len(d.Profile.Known.Lists)+len(d.Profile.Known.Replies) == 0 {
 		return b, err
 	}
@@ -88,12 +88,12 @@ func newBackend(cfg *Config, i int, d director.Config, m *memories) (*backend, e
 		alive = "/" + pkg + "." + d.Profile.Probe
 	}
 	mem := m.of(cfg, b.cfg)
-	b.known, err = known.New(known.Config{
+	b.known, err = lastknown.New(lastknown.Config{
 		Name: b.String(), Conn: b.top,
 		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
 		Equivalents: equivalents,
 		Memory:      mem,
-		Policy:      known.Policy(b.cfg.Policy),
+		Policy:      lastknown.Policy(b.cfg.Policy),
 		Primary:     i == 0,
 		Required:    b.cfg.Required,
 		Absent:      b.conn.Absent,
@@ -148,7 +148,7 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 		wg.Go(func() { parts.do(what+" "+b.String(), f) })
 	}
 	do("keeping a connection to", func() {
-		contain.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
+		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
 	})
 	if b.known != nil {
 		do("keeping what is known of", func() {
@@ -180,23 +180,23 @@ func (b *backend) connected(err error) {
 }
 
 // changed logs one line for each change of how the backend is doing.
-func (b *backend) changed(s known.State) {
+func (b *backend) changed(s lastknown.State) {
 	switch {
-	case s.Condition == known.Up && s.Err != nil:
+	case s.Condition == lastknown.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
-	case s.Condition == known.Up:
+	case s.Condition == lastknown.Up:
 		klog.InfoS("Backend is up", "backend", b, "socket", b.cfg.Address)
-	case s.Condition == known.Slow && b.cfg.Policy == string(known.Fail):
+	case s.Condition == lastknown.Slow && b.cfg.Policy == string(lastknown.Fail):
 		klog.ErrorS(s.Err, "Backend is slow: clients wait for it", "backend", b, "socket", b.cfg.Address)
-	case s.Condition == known.Slow && b.cfg.Policy == string(known.Skip):
+	case s.Condition == lastknown.Slow && b.cfg.Policy == string(lastknown.Skip):
 		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
-	case s.Condition == known.Slow:
+	case s.Condition == lastknown.Slow:
 		klog.ErrorS(s.Err, "Backend is slow: what it does not answer in time is answered from memory, all else as usual", "backend", b, "socket", b.cfg.Address)
 	case !s.Seen:
 		klog.ErrorS(s.Err, "Backend is gone, and has not been seen since this node was booted: lists are without it while nobody listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
-	case b.cfg.Policy == string(known.Fail):
+	case b.cfg.Policy == string(lastknown.Fail):
 		klog.ErrorS(s.Err, "Backend is gone: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
-	case b.cfg.Policy == string(known.Skip):
+	case b.cfg.Policy == string(lastknown.Skip):
 		klog.ErrorS(s.Err, "Backend is gone: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
 	default:
 		klog.ErrorS(s.Err, "Backend is gone: lists show its pods as they were, all else about them is Unavailable", "backend", b, "socket", b.cfg.Address)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // boundedConn is the connection to a backend with a bound on the calls of clients, and
@@ -65,11 +65,11 @@ func (b *bound) give() {
 }
 
 // wholeLists are the methods that stream lists, of which known makes one message.
-func wholeLists(lists []known.List, schema *codec.Schema, pkg string) map[string]bool {
+func wholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range schema.Methods() {
 		if ok, _ := path.Match("/"+pkg+".*/*", m.Name); ok && m.ServerStreams {
-			all[m.Name] = slices.ContainsFunc(lists, func(l known.List) bool { return l.Stream == path.Base(m.Name) })
+			all[m.Name] = slices.ContainsFunc(lists, func(l lastknown.List) bool { return l.Stream == path.Base(m.Name) })
 		}
 	}
 	return all

@@ -8,10 +8,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/inspect"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
 )
 
 // callLog logs calls: those that fail at level 2, and with their messages those that

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/internal/capture"
 )
 
 // cost makes small calls at full rate, and returns the time of processors that

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/drift"
+	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/markdown"
 )
 

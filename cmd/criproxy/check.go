@@ -20,7 +20,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/inspect"
+	"github.com/criproxy/criproxy/internal/inspect"
 )
 
 // checkTimeout bounds how long check waits for a backend.

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/suggest"
-	"github.com/criproxy/criproxy/known"
 )
 
 // check completes c with the defaults and puts the primary first. Its error
@@ -123,10 +123,10 @@ func (c *Config) check() error {
 		fail("ids: %q: want %q or %q", c.IDs, idsPrefix, idsNative)
 	}
 	for i, b := range c.Backends {
-		switch known.Policy(b.Policy) {
-		case "", known.LastKnown, known.Fail, known.Skip:
+		switch lastknown.Policy(b.Policy) {
+		case "", lastknown.LastKnown, lastknown.Fail, lastknown.Skip:
 		default:
-			fail("backends[%d].policy: %q: want %q, %q or %q", i, b.Policy, known.LastKnown, known.Fail, known.Skip)
+			fail("backends[%d].policy: %q: want %q, %q or %q", i, b.Policy, lastknown.LastKnown, lastknown.Fail, lastknown.Skip)
 		}
 	}
 	if c.ListBudget < 0 || c.ListBudget > time.Minute {

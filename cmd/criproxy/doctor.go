@@ -17,9 +17,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/inspect"
 	"github.com/criproxy/criproxy/internal/doctor"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // diagnosis is what the doctor found. Its JSON is stable.
@@ -142,9 +142,9 @@ func (d *diagnosis) running(ctx context.Context, cfg *Config) {
 	}
 	for _, b := range r.Backends {
 		switch b.State {
-		case known.Gone.String():
+		case lastknown.Gone.String():
 			d.add(doctor.Error, about, fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime; kubelet is shown its pods as they were")
-		case known.Slow.String():
+		case lastknown.Slow.String():
 			d.add(doctor.Warning, about, fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime; what it does not answer in time is answered from memory")
 		}
 	}

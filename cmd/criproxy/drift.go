@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/drift"
+	"github.com/criproxy/criproxy/internal/drift"
 )
 
 // drift is what the proxy watches for.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/inspect"
-	"github.com/criproxy/criproxy/replay"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/replay"
 )
 
 // fixture is the subcommand that answers as a recorded runtime did.

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // FuzzConfig holds that a configuration, from a file or a flag, is taken or refused with
@@ -139,7 +139,7 @@ func FuzzProxy(f *testing.F) {
 				return r
 			}, name), "x")
 		}
-		panics := contain.Count()
+		panics := recovery.Count()
 		md := metadata.Pairs("fuzz-how-bin", string([]byte{how}), "fuzz-reply-bin", string(reply))
 		quick, cancel := context.WithTimeout(context.Background(), patience)
 		if endless(method) { // made up where a runtime's ends: it does not end by itself
@@ -150,7 +150,7 @@ func FuzzProxy(f *testing.F) {
 		if status.Code(err) == codes.DeadlineExceeded && !endless(method) && how>>4 != byte(codes.DeadlineExceeded) {
 			t.Fatalf("%s did not end: %v", method, err)
 		}
-		if n := contain.Count(); n != panics {
+		if n := recovery.Count(); n != panics {
 			t.Fatalf("%s panicked: %v", method, err)
 		}
 		err = call(context.Background(), "/runtime.v1.RuntimeService/Version", nil)

@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/criproxy/criproxy/hook"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // gauges are the metrics that are looked up when somebody asks for them.
@@ -72,7 +72,7 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	for _, b := range g.proxy.backends() {
 		state, _, _ := b.state()
 		gauge("criproxy_backend_up", one(isThere(state)), b.String())
-		gauge("criproxy_backend_slow", one(state == known.Slow.String()), b.String())
+		gauge("criproxy_backend_slow", one(state == lastknown.Slow.String()), b.String())
 		if b.known != nil {
 			gauge("criproxy_backend_last_known_age_seconds", b.known.Age().Seconds(), b.String())
 		}

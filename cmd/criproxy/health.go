@@ -13,7 +13,7 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // ready reports whether calls are answered: we serve, can be connected to, and the primary
@@ -25,7 +25,7 @@ func (p *proxy) ready() bool {
 
 // isThere reports whether a backend in this state takes calls.
 func isThere(state string) bool {
-	return state == known.Up.String() || state == known.Slow.String()
+	return state == lastknown.Up.String() || state == lastknown.Slow.String()
 }
 
 // serveMonitoring adds what monitoring asks for: metrics, and whether we are well.

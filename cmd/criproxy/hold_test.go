@@ -22,7 +22,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // Nobody knows how long the first reply of a method will be, and a kubelet asks for the
@@ -80,7 +80,7 @@ func TestAReplyWaitsForRoomBeforeItIsRead(t *testing.T) {
 	_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
 	assertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
-	assert.Equal(t, known.Up, n.state(1).Condition, "it is none of the runtime's doing")
+	assert.Equal(t, lastknown.Up, n.state(1).Condition, "it is none of the runtime's doing")
 	go func() {
 		time.Sleep(100 * time.Millisecond)
 		m.free.Release(m.total)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/hook"
+	"github.com/criproxy/criproxy/internal/hook"
 )
 
 // DefaultHooks is the folder in which plugins register, KoordRuntimeProxy's.

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/capture"
-	"github.com/criproxy/criproxy/hook"
 	"github.com/criproxy/criproxy/hook/plugin"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/hook"
 )
 
 // plug starts a plugin of the node's proxy, and returns when it can be asked. It

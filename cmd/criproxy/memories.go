@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // memories are what is remembered of the backends: of each name one, whatever connections
@@ -22,12 +22,12 @@ type memories struct {
 	handed map[string][]byte // :: name → what the process before this one remembered
 
 	mu       sync.Mutex
-	byName   map[string]*known.Memory
+	byName   map[string]*lastknown.Memory
 	answered map[string]*answers
 }
 
 func newMemories(handed map[string][]byte) *memories {
-	return &memories{handed: handed, byName: map[string]*known.Memory{}, answered: map[string]*answers{}}
+	return &memories{handed: handed, byName: map[string]*lastknown.Memory{}, answered: map[string]*answers{}}
 }
 
 // answers returns what counts the answers from memory in place of a backend. A reload must
@@ -42,7 +42,7 @@ func (m *memories) answers(name string) *answers {
 }
 
 // of returns the Memory of a backend of cfg.
-func (m *memories) of(cfg *Config, b BackendConfig) *known.Memory {
+func (m *memories) of(cfg *Config, b BackendConfig) *lastknown.Memory {
 	name := director.Backend{Name: b.Name}.String()
 	at := cfg.stateFile(b)
 	m.mu.Lock()
@@ -51,15 +51,15 @@ func (m *memories) of(cfg *Config, b BackendConfig) *known.Memory {
 		found.KeepAt(at)
 		return found
 	}
-	var mem *known.Memory
+	var mem *lastknown.Memory
 	if data, ok := m.handed[name]; ok {
 		var err error
-		if mem, err = known.Receive(name, at, data); err != nil {
+		if mem, err = lastknown.Receive(name, at, data); err != nil {
 			klog.ErrorS(err, "The process before this one handed over what cannot be read; its file is used", "backend", name)
 		}
 	}
 	if mem == nil {
-		mem = known.Open(name, at)
+		mem = lastknown.Open(name, at)
 	}
 	m.byName[name] = mem
 	return mem
@@ -123,12 +123,12 @@ func (m *memories) save() {
 }
 
 // stateFile says where a backend is remembered, and where earlier versions remembered it.
-func (c *Config) stateFile(b BackendConfig) known.File {
+func (c *Config) stateFile(b BackendConfig) lastknown.File {
 	if c.StateDir == "" {
-		return known.File{}
+		return lastknown.File{}
 	}
 	name := director.Backend{Name: b.Name}.String()
-	return known.File{
+	return lastknown.File{
 		Path:  filepath.Join(c.StateDir, name+".known"),
 		Older: []string{filepath.Join(c.StateDir, fmt.Sprintf("%s-%08x.known", name, crc32.ChecksumIEEE([]byte(b.Address))))},
 		Boot:  startOfNode(runFolder),

@@ -16,8 +16,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/contain"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // memory is what the messages of all calls together may take. A call takes its part
@@ -93,7 +93,7 @@ const unknownSize = -1
 // answer does so in the time that a list may take: no runtime is to be taken for slow because
 // of us.
 func (m *memory) configure(cfg *Config) {
-	m.replyWait.Store(int64(min(memoryWait, cmp.Or(cfg.ListBudget, known.DefaultBudget)/2)))
+	m.replyWait.Store(int64(min(memoryWait, cmp.Or(cfg.ListBudget, lastknown.DefaultBudget)/2)))
 }
 
 // register adds the metrics of the limits, and that of panics.
@@ -110,7 +110,7 @@ func (m *memory) register(r *prometheus.Registry) {
 		}, func() float64 { return float64(m.refused.Load()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "criproxy_panics_total", Help: "Panics that were contained; each is in the log.",
-		}, func() float64 { return float64(contain.Count()) }),
+		}, func() float64 { return float64(recovery.Count()) }),
 	)
 }
 

@@ -22,13 +22,13 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/muxtest"
-	"github.com/criproxy/criproxy/known"
 )
 
 // olderCRI is CRI without what 0.36 and 0.37 brought: CheckpointPod, RestorePod, all Stream* and ImageSpec.image_ref.
@@ -247,7 +247,7 @@ func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
 	}
 	p := startProxy(t, cfg)
 	for _, b := range p.backends() {
-		eventually(t, "a backend is up", func() bool { return b.known.State().Condition == known.Up })
+		eventually(t, "a backend is up", func() bool { return b.known.State().Condition == lastknown.Up })
 	}
 	cc := muxtest.Connect(t, cfg.Listen)
 	invoke := func(method, message string, request []byte) string {

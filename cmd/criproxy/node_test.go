@@ -27,7 +27,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // patience bounds what a test waits for. It is long: the machine may be busy.
@@ -295,19 +295,19 @@ func (n *node) known() *node {
 // isDown waits until the proxy takes runtime i for down, isUp for up.
 func (n *node) isDown(i int) {
 	n.Helper()
-	eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].known.State().Condition == known.Gone })
+	eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Gone })
 }
 
 func (n *node) isSlow(i int) {
 	n.Helper()
-	eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].known.State().Condition == known.Slow })
+	eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Slow })
 }
 
 func (n *node) isUp(i int) {
 	n.Helper()
 	eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
 		s := n.proxy.backends()[i].known.State()
-		return s.Condition == known.Up && s.Seen
+		return s.Condition == lastknown.Up && s.Seen
 	})
 }
 

@@ -19,7 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // ways are the ways in which a runtime can be gone.
@@ -265,13 +265,13 @@ func TestAnAnswerFromMemoryIsMarked(t *testing.T) {
 	var header metadata.MD
 	_, err := listPods(nil).unary(n, grpc.Header(&header))
 	require.NoError(t, err)
-	assert.Empty(t, header[known.HeaderKey])
+	assert.Empty(t, header[lastknown.HeaderKey])
 	n.runtimes[1].kill()
 	n.isDown(1)
 	header = nil
 	_, err = listPods(nil).unary(n, grpc.Header(&header))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"beta.io"}, header[known.HeaderKey])
+	assert.Equal(t, []string{"beta.io"}, header[lastknown.HeaderKey])
 }
 
 func TestCallsUnderWayEndWithUnavailableWhenTheRuntimeFreezes(t *testing.T) {
@@ -326,7 +326,7 @@ func TestACommandThatTakesTooLongIsNoOutage(t *testing.T) {
 		p := n.run(i, "slow", 1)
 		_, err := n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: p.containers[0], Cmd: []string{"sleep", "60"}, Timeout: 1})
 		assertCode(t, codes.DeadlineExceeded, err)
-		assert.NotEqual(t, known.Gone, n.proxy.backends()[i].known.State().Condition)
+		assert.NotEqual(t, lastknown.Gone, n.proxy.backends()[i].known.State().Condition)
 		n.runtimes[i].when(failing(status.Error(codes.DeadlineExceeded, "probe timed out"), "ExecSync"))
 		_, err = n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: p.containers[0]})
 		assert.Equal(t, status.New(codes.DeadlineExceeded, "probe timed out").String(), status.Convert(err).String(), "as the runtime said it")

@@ -22,10 +22,10 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 func openFiles(t testing.TB, pid int) int {
@@ -90,7 +90,7 @@ func TestCallsOverTheLimitOfABackendAreRefusedThereAndNowhereElse(t *testing.T) 
 	assert.ErrorContains(t, err, "backend beta.io has 2 calls under way, which is its limit")
 	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: here.containers[0]})
 	assert.NoError(t, err)
-	assert.NotEqual(t, known.Gone, n.proxy.backends()[1].known.State().Condition, "being busy is not being down")
+	assert.NotEqual(t, lastknown.Gone, n.proxy.backends()[1].known.State().Condition, "being busy is not being down")
 	thaw()
 	require.NoError(t, <-one)
 	require.NoError(t, <-two)
@@ -251,7 +251,7 @@ func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	_, err = listContainers(nil).streamed(n)
 	assertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
-	assert.NotEqual(t, known.Gone, n.proxy.backends()[1].known.State().Condition, "it is none of the runtime's doing")
+	assert.NotEqual(t, lastknown.Gone, n.proxy.backends()[1].known.State().Condition, "it is none of the runtime's doing")
 	m.free.Release(m.total - left)
 	_, err = listContainers(nil).streamed(n)
 	require.NoError(t, err)
@@ -330,9 +330,9 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 		fmt.Sprintf("`maxCalls` of the backend, %d", defaultMaxCalls),
 		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
 		fmt.Sprintf("`-flight-recorder`, %d MiB", capture.DefaultBytes/mib),
-		fmt.Sprintf("what is remembered of a runtime | %d MiB", known.DefaultMaxBytes/mib),
+		fmt.Sprintf("what is remembered of a runtime | %d MiB", lastknown.DefaultMaxBytes/mib),
 		fmt.Sprintf("If nothing comes for %s", lullTime),
-		fmt.Sprintf("within %s (half of `listBudget`, %s at most)", known.DefaultBudget/2, memoryWait),
+		fmt.Sprintf("within %s (half of `listBudget`, %s at most)", lastknown.DefaultBudget/2, memoryWait),
 		fmt.Sprintf("but for %d MiB, which the runtime may send unasked", director.StreamWindow/mib),
 		fmt.Sprintf("Messages below %d KiB are not counted", smallMessage>>10),
 	} {

@@ -17,12 +17,12 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/drift"
-	"github.com/criproxy/criproxy/hook"
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/drift"
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // proxy is a director with its backends and its server.
@@ -77,7 +77,7 @@ func newProxy(cfg *Config) (*proxy, error) { return newSuccessor(cfg, nil) }
 func newSuccessor(cfg *Config, handed map[string][]byte) (*proxy, error) {
 	p := &proxy{began: cfg, memories: newMemories(handed), metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}), onServing: func() {}}
 	p.show()
-	contain.Notify(logPanic)
+	recovery.Notify(logPanic)
 	a, err := cfg.api()
 	if err != nil {
 		return nil, err

@@ -17,11 +17,11 @@ import (
 	"google.golang.org/grpc/peer"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/capture"
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // recording is the flight recorder of a proxy, and all that reads it.
@@ -133,7 +133,7 @@ func (r *recording) start() (stop func(), err error) {
 	}
 	if klog.V(2).Enabled() {
 		f := r.rec.Follow(true)
-		wg.Go(func() { contain.Keep(context.Background(), "logging calls", func() { r.log.run(f) }) })
+		wg.Go(func() { recovery.Keep(context.Background(), "logging calls", func() { r.log.run(f) }) })
 	}
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
@@ -141,7 +141,7 @@ func (r *recording) start() (stop func(), err error) {
 		for range asked {
 			var path string
 			var n int
-			if err := contain.Do("dumping", func() (err error) { path, n, err = r.dump(); return err }); err != nil {
+			if err := recovery.Do("dumping", func() (err error) { path, n, err = r.dump(); return err }); err != nil {
 				klog.ErrorS(err, "What was recorded could not be dumped")
 			} else {
 				klog.InfoS("Dumped what was recorded", "file", path, "events", n)
@@ -164,7 +164,7 @@ const captureRetry = time.Second
 // full disk, calls go on without.
 func (r *recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-chan struct{}) {
 	for {
-		err := contain.Do("writing a capture", func() error { return w.Run(context.Background(), f) })
+		err := recovery.Do("writing a capture", func() error { return w.Run(context.Background(), f) })
 		if err == nil {
 			return
 		}
@@ -177,7 +177,7 @@ func (r *recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-
 			case <-stopping:
 				return // there was no room a moment ago
 			}
-			err = contain.Do("writing a capture", func() error { return resume(w, f) })
+			err = recovery.Do("writing a capture", func() error { return resume(w, f) })
 		}
 		r.captureFails.Store(false)
 		klog.InfoS("Calls are captured again; the file says how many events are missing", "file", r.cfg.Capture.Path)

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // drainTime is how long calls under way may take to finish when we stop. Clients that
@@ -94,7 +94,7 @@ func (p *proxy) goDo(what string, f func()) {
 
 // keep is goDo for what goes on until ctx ends, whatever happens.
 func (p *proxy) keep(ctx context.Context, what string, f func()) {
-	p.goDo(what, func() { contain.Keep(ctx, what, f) })
+	p.goDo(what, func() { recovery.Keep(ctx, what, f) })
 }
 
 // serve lets clients in at s.

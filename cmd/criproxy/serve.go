@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // serve is the subcommand that stands between kubelet and the runtimes.
@@ -74,7 +74,7 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 		// Not before: there would be nothing to reload or to hand over. Signals wait, and so
 		// does a file that has changed.
 		watch := func(what string, f func()) {
-			watchers.Go(func() { p.parts.do(what, func() { contain.Keep(watching, what, f) }) })
+			watchers.Go(func() { p.parts.do(what, func() { recovery.Keep(watching, what, f) }) })
 		}
 		watch("reading the configuration anew", func() { r.watch(watching, hup) })
 		watch("handing over", func() { p.watchHandover(watching, usr2) })

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/criproxy/criproxy/inspect"
+	"github.com/criproxy/criproxy/internal/inspect"
 )
 
 // show is a subcommand that shows what a running criproxy has at the path of its name on

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/criproxy/criproxy/hook"
+	"github.com/criproxy/criproxy/internal/hook"
 )
 
 // serveHooks adds what is known of the plugins to the admin socket.

@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // slowing returns a fault that has calls of methods, or all, take longer.
@@ -48,7 +48,7 @@ func (n *node) change(f func(*Config)) {
 	n.cfg = &cfg
 }
 
-func (n *node) state(i int) known.State { return n.proxy.backends()[i].known.State() }
+func (n *node) state(i int) lastknown.State { return n.proxy.backends()[i].known.State() }
 
 func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 	t.Parallel()
@@ -64,7 +64,7 @@ func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 			require.NoError(t, err)
 			require.ElementsMatch(t, []string{web.sandbox, db.sandbox}, idsOf(pods))
 			assert.Less(t, time.Since(began), patience)
-			require.NotEqual(t, known.Gone, n.state(1).Condition, "%v", n.state(1).Err)
+			require.NotEqual(t, lastknown.Gone, n.state(1).Condition, "%v", n.state(1).Err)
 			_, err = n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: db.containers[0], Cmd: []string{"true"}})
 			require.NoError(t, err, "all else passes as usual")
 		}

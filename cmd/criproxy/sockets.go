@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // socket is one of the sockets that clients connect to. As a net.Listener it tells
@@ -111,7 +111,7 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	}
 	a.begin()
 	who := &peerInfo{socket: a.socket}
-	err := contain.Run("asking who connects", func() { who = whoIs(a.Conn, a.socket) })
+	err := recovery.Run("asking who connects", func() { who = whoIs(a.Conn, a.socket) })
 	a.is(who)
 	secured := a.socket.tls.Load()
 	if err != nil || secured == nil {

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/hook"
-	"github.com/criproxy/criproxy/internal/contain"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // statusTime bounds how long a backend may take to say how it is.
@@ -75,7 +75,7 @@ func (p *proxy) report(ctx context.Context) statusReport {
 	s := p.now.Load()
 	r := statusReport{
 		Version: version, PID: os.Getpid(), Started: started, Admin: s.cfg.Admin,
-		Backends: make([]backendStatus, len(s.backends)), Errors: p.errors.list(), Panics: contain.Count(), Config: p.configState(),
+		Backends: make([]backendStatus, len(s.backends)), Errors: p.errors.list(), Panics: recovery.Count(), Config: p.configState(),
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
@@ -140,9 +140,9 @@ func (b *backend) state() (state string, since time.Time, err error) {
 	case b.since.IsZero():
 		return "connecting", started, nil
 	case b.lost != nil:
-		return known.Gone.String(), b.since, b.lost
+		return lastknown.Gone.String(), b.since, b.lost
 	}
-	return known.Up.String(), b.since, nil
+	return lastknown.Up.String(), b.since, nil
 }
 
 // report asks the backend how it is.
@@ -188,9 +188,9 @@ func (b *backend) report(ctx context.Context) backendStatus {
 	if r.State, r.Since, err = b.state(); err != nil {
 		r.Error = err.Error()
 	}
-	r.LastKnown = r.State != known.Up.String() && r.Pods != nil
+	r.LastKnown = r.State != lastknown.Up.String() && r.Pods != nil
 	b.remembered.each(func(_ string, n uint64) { r.Remembered += n })
-	if r.State != known.Gone.String() {
+	if r.State != lastknown.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // what it failed for stands in Error
 	}
 	return r

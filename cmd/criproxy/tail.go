@@ -9,7 +9,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/internal/capture"
 )
 
 // tail is the subcommand that shows calls as they happen.

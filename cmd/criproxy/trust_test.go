@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/internal/capture"
 )
 
 // open makes a folder that everybody can write to.

@@ -8,8 +8,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/criproxy/criproxy/capture"
-	"github.com/criproxy/criproxy/inspect"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
 )
 
 // view is the subcommand that shows the calls in a file.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/internal/capture"
 )
 
 // demoCapture returns the files, in each format, with the calls of the demo.

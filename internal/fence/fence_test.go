@@ -17,22 +17,22 @@ const module = "github.com/criproxy/criproxy/"
 // import. A package that is not here may import nothing of ours.
 var mayImport = map[string][]string{
 	"internal/suggest":    {},
-	"internal/contain":    {},
+	"internal/recovery":   {},
 	"internal/strict":     {"internal/suggest"},
 	"rewrite":             {"internal/suggest"},
 	"codec":               {},
-	"known":               {"codec", "rewrite", "internal/contain"},
-	"capture":             {"codec", "internal/trust"},
-	"inspect":             {"codec", "capture", "known"},
-	"replay":              {"codec", "capture", "inspect"},
-	"director":            {"codec", "rewrite", "known", "internal/strict", "internal/suggest", "internal/contain"},
+	"internal/lastknown":  {"codec", "rewrite", "internal/recovery"},
+	"internal/capture":    {"codec", "internal/trust"},
+	"internal/inspect":    {"codec", "internal/capture", "internal/lastknown"},
+	"internal/replay":     {"codec", "internal/capture", "internal/inspect"},
+	"director":            {"codec", "rewrite", "internal/lastknown", "internal/strict", "internal/suggest", "internal/recovery"},
 	"director/example":    {"codec", "director"}, // a program that embeds it
-	"drift":               {"codec", "rewrite", "director"},
-	"criadapter":          {"codec", "rewrite", "known", "director", "inspect", "hook", "hook/hookapi", "internal/contain"},
+	"internal/drift":      {"codec", "rewrite", "director"},
+	"criadapter":          {"codec", "rewrite", "internal/lastknown", "director", "internal/inspect", "internal/hook", "hook/hookapi", "internal/recovery"},
 	"hook/hookapi":        {"codec"},
 	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
 	"hook/plugin/example": {"hook/plugin"},
-	"hook":                {"codec", "rewrite", "director", "internal/strict", "internal/suggest", "internal/contain", "internal/trust"},
+	"internal/hook":       {"codec", "rewrite", "director", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust"},
 	"internal/fakecri":    {"codec"},
 	"internal/muxtest":    {"codec", "rewrite", "director"}, // for tests only
 	"internal/fence":      {},
@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"internal/mounttest":  {}, // for tests only
 	"internal/doctor":     {},
 	"internal/mutants":    {"internal/markdown"}, // a command, for make mutants
-	"cmd/criproxy":        {"internal/doctor", "codec", "known", "director", "drift", "criadapter", "hook", "capture", "inspect", "replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/contain", "internal/trust"},
+	"cmd/criproxy":        {"internal/doctor", "codec", "internal/lastknown", "director", "internal/drift", "criadapter", "internal/hook", "internal/capture", "internal/inspect", "internal/replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust"},
 }
 
 // reserved are modules that only some packages may use, and why.
@@ -51,7 +51,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", []string{"cmd/criproxy"}, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", []string{"criadapter", "internal/fakecri", "cmd/criproxy"}, "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", []string{"codec", "known", "director", "director/example", "drift", "criadapter", "hook", "hook/plugin", "capture", "inspect", "replay", "internal/contain", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", []string{"codec", "internal/lastknown", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
 	{"testing", []string{"internal/muxtest", "internal/mounttest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }

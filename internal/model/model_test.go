@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 var (
@@ -53,7 +53,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 	var err error
 	w.api, err = criadapter.Config(criadapter.Options{})
 	w.must(err)
-	cfg := &config{budget: known.DefaultBudget, silence: known.DefaultSilence, stateDir: stateDir}
+	cfg := &config{budget: lastknown.DefaultBudget, silence: lastknown.DefaultSilence, stateDir: stateDir}
 	for i, name := range []string{"A", "B", "C"} {
 		r := newRuntime(w, name, seed)
 		w.runtimes = append(w.runtimes, r)

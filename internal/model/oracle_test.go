@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 const (
@@ -172,11 +172,11 @@ func (b *backend) goneDuring(c *call) bool {
 		}
 	}
 	for i, s := range b.stack.states {
-		if s.Condition == known.Gone && !s.at.After(c.ended) && (i+1 == len(b.stack.states) || b.stack.states[i+1].at.After(c.began)) {
+		if s.Condition == lastknown.Gone && !s.at.After(c.ended) && (i+1 == len(b.stack.states) || b.stack.states[i+1].at.After(c.began)) {
 			return true
 		}
 	}
-	return b.stack.known.State().Condition == known.Gone
+	return b.stack.known.State().Condition == lastknown.Gone
 }
 
 // excused reports whether a list may be from before what a call has changed, since the
@@ -588,13 +588,13 @@ func (w *world) judgeConditions() {
 		lasts := time.Since(since)
 		slow := max(p.latency[lists].most, p.latency[statuses].most, p.latency[rest].most)
 		switch {
-		case b.fast(c) && lasts > settled+90*time.Second && state.Condition != known.Up:
+		case b.fast(c) && lasts > settled+90*time.Second && state.Condition != lastknown.Up:
 			w.violated("backend %s answers all at once for %s, and is %s: %v", b.key(), lasts, state.Condition, state.Err)
-		case steady && state.Condition == known.Gone && lasts > settled && p.latency[alive].most < c.cfg.silence*3/4 && (slow < c.cfg.silence*3/4 || p.latency[alive].most <= fast):
+		case steady && state.Condition == lastknown.Gone && lasts > settled && p.latency[alive].most < c.cfg.silence*3/4 && (slow < c.cfg.silence*3/4 || p.latency[alive].most <= fast):
 			w.violated("backend %s answers for %s, and is gone: %v", b.key(), lasts, state.Err)
-		case !p.reachable() && lasts > 5*time.Second && state.Condition != known.Gone && !p.frozen:
+		case !p.reachable() && lasts > 5*time.Second && state.Condition != lastknown.Gone && !p.frozen:
 			w.violated("backend %s is not there for %s, and is %s", b.key(), lasts, state.Condition)
-		case p.frozen && lasts > b.silence(c)+5*time.Second && state.Condition != known.Gone:
+		case p.frozen && lasts > b.silence(c)+5*time.Second && state.Condition != lastknown.Gone:
 			w.violated("backend %s answers nothing for %s, and is %s", b.key(), lasts, state.Condition)
 		}
 	}

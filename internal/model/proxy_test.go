@@ -12,7 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/known"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 const pkg = "runtime.v1"
@@ -95,7 +95,7 @@ func latest(all []telling, before time.Time) int {
 type stack struct {
 	key    string
 	wire   *wire
-	known  *known.Conn
+	known  *lastknown.Conn
 	top    grpc.ClientConnInterface
 	stop   context.CancelFunc
 	states []told // world.mu guards it
@@ -103,7 +103,7 @@ type stack struct {
 
 // told is a state that Watch was told.
 type told struct {
-	known.State
+	lastknown.State
 	at time.Time
 }
 
@@ -112,8 +112,8 @@ type proxy struct {
 	world    *world
 	number   int
 	director *director.Director
-	memories map[string]*known.Memory // :: backend → its memory
-	ctx      context.Context          // ends with the process
+	memories map[string]*lastknown.Memory // :: backend → its memory
+	ctx      context.Context              // ends with the process
 	kill     context.CancelFunc
 	group    sync.WaitGroup
 	began    time.Time // when it was given what is remembered
@@ -125,13 +125,13 @@ type proxy struct {
 // newProxy starts a process that works by cfg. handed is what the one before it remembers.
 func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
 	w.processes++
-	p := &proxy{world: w, number: w.processes, memories: map[string]*known.Memory{}, began: time.Now()}
+	p := &proxy{world: w, number: w.processes, memories: map[string]*lastknown.Memory{}, began: time.Now()}
 	p.ctx, p.kill = context.WithCancel(w.ctx)
 	cfg.process, cfg.since = p.number, time.Now()
 	for _, b := range cfg.backends {
 		path := cfg.file(b)
 		if data, ok := handed[b.key()]; ok {
-			mem, err := known.Receive(b.key(), path, data)
+			mem, err := lastknown.Receive(b.key(), path, data)
 			w.must(err)
 			p.memories[b.key()] = mem
 		}
@@ -146,8 +146,8 @@ func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
 	return p
 }
 
-func (c *config) file(b backend) known.File {
-	return known.File{Path: filepath.Join(c.stateDir, b.key()+".known"), Boot: "this one"}
+func (c *config) file(b backend) lastknown.File {
+	return lastknown.File{Path: filepath.Join(c.stateDir, b.key()+".known"), Boot: "this one"}
 }
 
 // build makes the stacks of cfg, those of old where nothing about them has changed.
@@ -175,23 +175,23 @@ func (p *proxy) build(cfg *config, old *config) director.Config {
 func (p *proxy) newStack(cfg *config, i int, d director.Config, key string) *stack {
 	b := &cfg.backends[i]
 	s := &stack{key: key, wire: &wire{runtime: b.runtime, address: b.address, process: p.number}}
-	bridge, err := known.Bridge(s.wire, d.Profile.Known.Lists, d.Schema, pkg)
+	bridge, err := lastknown.Bridge(s.wire, d.Profile.Known.Lists, d.Schema, pkg)
 	p.world.must(err)
 	mem := p.memories[b.key()]
 	if mem == nil {
-		mem = known.Open(b.key(), cfg.file(*b))
+		mem = lastknown.Open(b.key(), cfg.file(*b))
 		p.memories[b.key()] = mem
 	} else {
 		mem.KeepAt(cfg.file(*b))
 	}
-	s.known, err = known.New(known.Config{
+	s.known, err = lastknown.New(lastknown.Config{
 		Name: b.key(), Conn: bridge, Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
 		Equivalents: criadapter.ImageNames,
 		Memory:      mem, Primary: i == 0,
 		Absent: s.wire.absent,
 		Budget: cfg.budget, Silence: cfg.silence,
 		Alive: "/" + pkg + ".RuntimeService/Version",
-		Watch: func(state known.State) {
+		Watch: func(state lastknown.State) {
 			p.world.mu.Lock()
 			s.states = append(s.states, told{state, time.Now()})
 			p.world.trace("process %d: backend %s is %s: %v", p.number, b.key(), state.Condition, state.Err)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // A message is one that has come, whole.
@@ -192,7 +192,7 @@ func (a *assembly) ask(s *stream) {
 	a.asking = cancel
 	n := a.want
 	go func() {
-		if contain.Run("waiting for memory for a message", func() { s.conn.wait(ctx, s, n) }) != nil {
+		if recovery.Run("waiting for memory for a message", func() { s.conn.wait(ctx, s, n) }) != nil {
 			_ = s.conn.nc.Close() // nobody knows how it is
 		}
 	}()

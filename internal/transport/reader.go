@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/status"
 
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // settling is what the reader's buffer is filled from. All that had come has been worked on
@@ -30,7 +30,7 @@ func (s settling) Read(p []byte) (int, error) {
 
 // read reads frames until the connection ends, and returns why.
 func (c *conn) read() error {
-	return contain.Do("reading what a peer sends", func() error {
+	return recovery.Do("reading what a peer sends", func() error {
 		for {
 			if err := c.readFrame(); err != nil {
 				if err = c.mistake(err); err != nil {

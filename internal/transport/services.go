@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/criproxy/criproxy/internal/contain"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // A service is one that is registered, as code that protoc-gen-go-grpc has made does.
@@ -40,7 +40,7 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 // handle finds who handles a call, and has it handled. A panic is the end of that call.
 func (s *Server) handle(st *serverStream) (err error) {
-	defer contain.To(&err, st.method)
+	defer recovery.To(&err, st.method)
 	slash := strings.LastIndexByte(st.method, '/')
 	name, method := st.method[1:slash], st.method[slash+1:]
 	sv := s.services[name]

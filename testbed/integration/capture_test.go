@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/criproxy/criproxy/capture"
+	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/testbed"
 )
 

@@ -1,0 +1,253 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/recovery"
+)
+
+// Config is what [Plugins] are made of.
+type Config struct {
+	// Spec says what plugins are asked, Schema has the methods of the calls and Hooks
+	// those of the plugins.
+	Spec          *Spec
+	Schema, Hooks *codec.Schema
+
+	// Folder has a file for each plugin. It may be missing for now.
+	Folder string
+
+	// Skip is the label, key and value, of objects that are no plugin's business.
+	// Empty means that there is no such label.
+	Skip [2]string
+
+	// MaxMessage is the largest message, in bytes, that goes to a plugin or comes from
+	// one, and the largest request that plugins may make of one. Zero means
+	// [director.DefaultMaxMessage].
+	MaxMessage int
+
+	// Lookup finds out about an object that was not seen being made. conn takes the
+	// calls of Schema. An id that nobody has is a NotFound.
+	Lookup func(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*Found, error)
+
+	// List lists the ids of all objects of a kind that there are.
+	List func(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]string, error)
+
+	// Servers is a file in which it is kept what serves the plugins, so that it is not
+	// refused because of them, over a restart of this process. Empty means that it is
+	// not kept.
+	Servers string
+
+	// Watch is told what happens; ctx is that of the call, if there is one. It must
+	// return at once. Optional.
+	Watch func(ctx context.Context, e Event)
+}
+
+// Found is an object that was looked up.
+type Found struct {
+	ID      string        // whole, where only its beginning was asked for
+	Parent  string        // id of what it lies in
+	Message proto.Message // what is told of it, as its kind has it; the package fills in what it inherits
+}
+
+// Plugins asks the plugins of a folder. It is safe for concurrent use.
+type Plugins struct {
+	cfg     Config
+	program *program
+	next    atomic.Pointer[grpc.ClientConnInterface] // what Around was given
+	table   atomic.Pointer[table]
+	memory  *memory
+	servers *servers
+	awake   chan struct{} // asks Run to find out what is known
+
+	conflicts atomic.Int64
+
+	mu          sync.Mutex // guards what follows
+	folder      folder
+	connections map[string]*connection // :: address
+	stats       map[string]*stats      // :: name of the plugin
+	told        map[string]bool        // what is said once
+}
+
+// New returns the plugins of a folder, as it is now. The error names every mistake in
+// the spec; a mistake in the folder is not one, but an [Event].
+func New(cfg Config) (*Plugins, error) {
+	prog, err := compile(cfg.Spec, cfg.Schema, cfg.Hooks)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.MaxMessage == 0 {
+		cfg.MaxMessage = director.DefaultMaxMessage
+	}
+	if cfg.Folder == "" {
+		return nil, errors.New("there is no folder of plugins")
+	}
+	p := &Plugins{
+		cfg: cfg, program: prog,
+		memory:      newMemory(),
+		awake:       make(chan struct{}, 1),
+		folder:      folder{path: filepath.Clean(cfg.Folder), files: map[string]*found{}},
+		connections: map[string]*connection{},
+		stats:       map[string]*stats{},
+		told:        map[string]bool{},
+	}
+	if p.servers, err = readServers(cfg.Servers); err != nil {
+		p.tell(context.Background(), Trouble{What: "what serves the plugins is not known any more; it may be refused because of them until it has been seen again", Err: err})
+	}
+	p.table.Store(newTable(nil))
+	p.reload(time.Now())
+	return p, nil
+}
+
+// Around returns the connection that stands around next. It is for [director.Config].
+func (p *Plugins) Around(next grpc.ClientConnInterface) grpc.ClientConnInterface {
+	p.next.Store(&next)
+	return &conn{next, p}
+}
+
+// Run follows the folder, and finds out about what was not seen being made, until ctx
+// ends. It returns when all it started has ended.
+func (p *Plugins) Run(ctx context.Context) error {
+	if p.next.Load() == nil {
+		return errors.New("nothing to run: Around has not been called")
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { recovery.Keep(ctx, "following the folder of plugins", func() { p.follow(ctx) }) })
+	wg.Go(func() { recovery.Keep(ctx, "finding out what plugins are told", func() { p.learn(ctx) }) })
+	wg.Wait()
+	p.Close()
+	return nil
+}
+
+// Close closes the connections to the plugins, for who does not run them.
+func (p *Plugins) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for address, c := range p.connections {
+		c.retire()
+		delete(p.connections, address)
+	}
+}
+
+func (p *Plugins) tell(ctx context.Context, e Event) {
+	if p.cfg.Watch != nil {
+		p.cfg.Watch(ctx, e)
+	}
+}
+
+// tellOnce tells of trouble that has not been told yet.
+func (p *Plugins) tellOnce(e Trouble) {
+	p.mu.Lock()
+	told := p.told[e.What]
+	p.told[e.What] = true
+	p.mu.Unlock()
+	if !told {
+		p.tell(context.Background(), e)
+	}
+}
+
+// reload reads the folder and lets new calls see what it says.
+func (p *Plugins) reload(now time.Time) (again bool) {
+	defer p.identifyAll()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tell := func(e Event) { p.tell(context.Background(), e) }
+	if p.folder.read(now, tell) {
+		p.apply(tell)
+	}
+	return p.folder.waiting()
+}
+
+// apply makes the table of what the folder says.
+func (p *Plugins) apply(tell func(Event)) {
+	was := map[string]*plugin{}
+	for _, old := range p.table.Load().plugins {
+		was[old.name] = old
+	}
+	var plugins []*plugin
+	needed := map[string]bool{}
+	for _, name := range sortedKeys(p.folder.files) {
+		f := p.folder.files[name]
+		if f.file == nil {
+			continue
+		}
+		made, err := p.plugin(name, f)
+		if err != nil { // a socket path that gRPC does not like
+			tell(Broken{Plugin: name, Err: err})
+			continue
+		}
+		needed[f.file.Endpoint] = true
+		plugins = append(plugins, made)
+		if old := was[name]; old == nil || !old.same(made) {
+			tell(Loaded{Plugin: name, File: made.file, Replaced: old != nil, Warnings: p.once(name, made)})
+		}
+	}
+	wasAsleep := len(p.table.Load().plugins) == 0
+	p.table.Store(newTable(plugins))
+	for address, c := range p.connections {
+		if !needed[address] {
+			c.retire()
+			delete(p.connections, address)
+		}
+	}
+	switch {
+	case len(plugins) == 0:
+		p.memory.sleep()
+	case wasAsleep:
+		p.memory.wake()
+		select {
+		case p.awake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (p *Plugins) plugin(name string, f *found) (*plugin, error) {
+	made := &plugin{name: name, file: *f.file, points: map[*point]bool{}, warnings: f.warnings}
+	for _, hook := range f.file.Hooks {
+		if pt := p.program.points[hook]; pt != nil {
+			made.points[pt] = true
+		} else {
+			made.unknown = append(made.unknown, hook)
+		}
+	}
+	if made.conn = p.connections[f.file.Endpoint]; made.conn == nil {
+		c, err := newConnection(f.file.Endpoint, p.cfg.MaxMessage, p.identifyAll)
+		if err != nil {
+			return nil, err
+		}
+		p.connections[f.file.Endpoint] = c
+		made.conn = c
+	}
+	if made.stats = p.stats[name]; made.stats == nil {
+		made.stats = newStats()
+		p.stats[name] = made.stats
+	}
+	return made, nil
+}
+
+// once returns the warnings about a plugin that have not been told yet.
+func (p *Plugins) once(name string, made *plugin) []string {
+	var fresh []string
+	all := made.warnings
+	for _, hook := range made.unknown {
+		all = append(all, fmt.Sprintf("runtime-hooks: there is no point %q; it will never be asked there%s", hook, p.program.nearestPoint(hook)))
+	}
+	for _, warning := range all {
+		if key := name + ": " + warning; !p.told[key] {
+			p.told[key] = true
+			fresh = append(fresh, warning)
+		}
+	}
+	return fresh
+}

@@ -1,0 +1,138 @@
+package inspect
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/lastknown"
+)
+
+// A Call is one call with all of its legs, as far as they were recorded.
+type Call struct {
+	ID      uint64
+	Method  string
+	Peer    capture.Peer // of the client, zero if it is not known
+	Own     bool         // criproxy made it itself
+	Began   time.Time
+	Took    time.Duration // until its end or, of a call under way, its latest event
+	Ended   bool
+	Code    codes.Code // once it has ended
+	Message string
+	About   About
+	Legs    []*Leg // the client's first, if there is one
+	Partial bool   // its beginning is not recorded
+
+	stream bool
+	mono   time.Duration // when it began
+}
+
+// A Leg is one leg of a call.
+type Leg struct {
+	Number   int
+	Backend  string // empty for the client's
+	Method   string
+	Metadata metadata.MD // of the request
+	Timeout  time.Duration
+	Header   metadata.MD
+	Trailer  metadata.MD
+	Began    time.Time
+	Took     time.Duration
+	Ended    bool
+	Code     codes.Code
+	Message  string
+	Requests Messages
+	Replies  Messages
+
+	mono time.Duration
+}
+
+// Messages are those that went one way on a leg.
+type Messages struct {
+	Kept  []Message // the first of them
+	Last  Message
+	Count int
+	Bytes int // of all
+}
+
+// A Message is one message, without what is secret.
+type Message struct {
+	Payload   []byte
+	Size      int // of the whole message, in bytes
+	Truncated bool
+	Redacted  bool
+	Time      time.Time
+	Mono      time.Duration
+}
+
+// Remembered returns the backends in whose place memory answered.
+func (c *Call) Remembered() []string {
+	var names []string
+	for _, l := range c.Legs {
+		if l.Number == 0 {
+			names = append(names, l.Header[lastknown.HeaderKey]...)
+		}
+	}
+	return names
+}
+
+// Client returns the client's leg, nil if there is none.
+func (c *Call) Client() *Leg {
+	if len(c.Legs) > 0 && c.Legs[0].Number == 0 {
+		return c.Legs[0]
+	}
+	return nil
+}
+
+// Front returns the leg that tells most of a call: the client's, or the first.
+func (c *Call) Front() *Leg {
+	if len(c.Legs) == 0 {
+		return &Leg{Method: c.Method}
+	}
+	return c.Legs[0]
+}
+
+// Backends returns the names of the backends that were called, each once.
+func (c *Call) Backends() []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, l := range c.Legs {
+		if l.Number != 0 && !seen[l.Backend] {
+			seen[l.Backend] = true
+			names = append(names, l.Backend)
+		}
+	}
+	return names
+}
+
+// From is who made the call: "kubelet[812]".
+func (c *Call) From() string {
+	switch {
+	case c.Own:
+		return "criproxy"
+	case c.Peer.PID == 0:
+		return "client"
+	}
+	return c.Peer.Name
+}
+
+// ShortMethod is a method without its service.
+func ShortMethod(method string) string { return method[strings.LastIndexByte(method, '/')+1:] }
+
+func (c *Call) leg(ev *capture.Event) *Leg {
+	for _, l := range c.Legs {
+		if l.Number == ev.Leg {
+			return l
+		}
+	}
+	l := &Leg{Number: ev.Leg, Backend: ev.Backend, Method: ev.Method, Began: ev.Time, mono: ev.Mono}
+	if l.Number == 0 {
+		c.Legs = append([]*Leg{l}, c.Legs...)
+	} else {
+		c.Legs = append(c.Legs, l)
+	}
+	return l
+}

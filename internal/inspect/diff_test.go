@@ -1,0 +1,135 @@
+package inspect_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+// leg returns a leg that has ended; number 0 is the client's.
+func leg(number int, backend string, code codes.Code, requests, replies inspect.Messages) *inspect.Leg {
+	return &inspect.Leg{Number: number, Backend: backend, Method: muxtest.Method("List"), Ended: true, Code: code, Requests: requests, Replies: replies}
+}
+
+func called(legs ...*inspect.Leg) *inspect.Call {
+	return &inspect.Call{Method: legs[0].Method, Ended: true, Code: legs[0].Code, Message: legs[0].Message, Legs: legs}
+}
+
+// books returns messages that list a book each.
+func books(ids ...string) (ms inspect.Messages) {
+	for _, id := range ids {
+		b := muxtest.Bytes("ListResponse", `books {id: "`+id+`"}`).Bytes()
+		ms.Kept = append(ms.Kept, inspect.Message{Payload: b, Size: len(b)})
+		ms.Count++
+	}
+	return ms
+}
+
+// changed returns what is shown of a call beneath its line, for people and for programs.
+func changed(t *testing.T, c *inspect.Call) (text, asJSON string) {
+	t.Helper()
+	var out bytes.Buffer
+	p := &inspect.Printer{Out: &out, Schema: muxtest.Library}
+	p.PrintDiff(c, order)
+	_, text, _ = strings.Cut(out.String(), "\n")
+	out.Reset()
+	p.JSONDiff(c, order)
+	var of struct {
+		Changes json.RawMessage `json:"changes"`
+		Gaps    json.RawMessage `json:"not_compared"`
+	}
+	require.NoError(t, json.Unmarshal(out.Bytes(), &of))
+	return text, string(of.Changes) + string(of.Gaps)
+}
+
+func TestWhatWasNotKeptIsNotSaidToHavePassedAsItIs(t *testing.T) {
+	cut := inspect.Messages{Count: 2, Kept: []inspect.Message{{Payload: []byte("\x0a\x05"), Size: 3 << 20, Truncated: true}, {Size: 3 << 20, Truncated: true}}}
+	secret := inspect.Messages{Count: 1, Kept: []inspect.Message{{Size: 9, Truncated: true, Redacted: true}}}
+	none := inspect.Messages{}
+	with := func(a, b inspect.Messages) inspect.Messages {
+		return inspect.Messages{Count: a.Count + b.Count, Kept: append(a.Kept, b.Kept...)}
+	}
+	const notKept = "not all of a message was kept; record with a larger -flight-recorder"
+	for name, c := range map[string]struct {
+		call         *inspect.Call
+		text, asJSON string
+	}{
+		"request": {
+			called(leg(0, "", codes.OK, cut, none), leg(1, "beta.io", codes.OK, cut, none)),
+			"    > not compared, to beta.io: " + notKept + "\n",
+			`[{"backend":"beta.io","way":"request","why":"` + notKept + `"}]`,
+		},
+		"reply, with what else is known": {
+			called(leg(0, "", codes.OK, none, with(books("beta.io__7f"), cut)), leg(1, "beta.io", codes.OK, none, with(books("7f"), cut))),
+			"    < books[0].id, from beta.io\n        - \"7f\"\n        + \"beta.io__7f\"\n    < not compared, from beta.io: " + notKept + "\n",
+			`[{"backend":"beta.io","way":"reply","path":"books[0].id","before":"\"7f\"","after":"\"beta.io__7f\""}][{"backend":"beta.io","way":"reply","why":"` + notKept + `"}]`,
+		},
+		"merged reply": {
+			called(leg(0, "", codes.OK, none, books("1")), leg(1, "primary", codes.OK, none, books("1")), leg(2, "beta.io", codes.OK, none, cut)),
+			"    < not compared: " + notKept + "\n",
+			`[{"way":"reply","why":"` + notKept + `"}]`,
+		},
+		"left out": {
+			called(leg(0, "", codes.OK, none, secret), leg(1, "beta.io", codes.OK, none, secret)),
+			"    < not compared, from beta.io: a message that cannot be read was left out, for it may hold secrets; record with -unsafe-raw\n",
+			`[{"backend":"beta.io","way":"reply","why":"a message that cannot be read was left out, for it may hold secrets; record with -unsafe-raw"}]`,
+		},
+		"as many did not go on": {
+			called(leg(0, "", codes.OK, none, books("1", "2")), leg(1, "primary", codes.OK, none, books("1", "2", "3"))),
+			"    < not compared, from primary: 3 messages came, and 2 went on\n",
+			`[{"backend":"primary","way":"reply","why":"3 messages came, and 2 went on"}]`,
+		},
+		"without a beginning": {
+			&inspect.Call{Partial: true, Ended: true, Legs: []*inspect.Leg{leg(0, "", codes.OK, none, none)}},
+			"    not compared: the beginning of the call was not kept; record with a larger -flight-recorder\n",
+			`[{"why":"the beginning of the call was not kept; record with a larger -flight-recorder"}]`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, asJSON := changed(t, c.call)
+			assert.Equal(t, c.text, text)
+			assert.Equal(t, c.asJSON, asJSON)
+		})
+	}
+}
+
+func TestAStatusThatIsAnotherIsAChange(t *testing.T) {
+	none := inspect.Messages{}
+	front, back := leg(0, "", codes.Unavailable, none, none), leg(1, "beta.io", codes.DeadlineExceeded, none, books("1"))
+	front.Message, back.Message = "criproxy: beta.io is\ndown", "too late"
+	text, asJSON := changed(t, called(front, back))
+	assert.Equal(t, "    < status, from beta.io\n        - DeadlineExceeded: too late\n        + Unavailable: criproxy: beta.io is down\n", text)
+	assert.Equal(t, `[{"backend":"beta.io","way":"status","path":"","before":"DeadlineExceeded: too late","after":"Unavailable: criproxy: beta.io is\ndown"}]`, asJSON)
+
+	back.Code = front.Code
+	text, _ = changed(t, called(front, back))
+	assert.Contains(t, text, "- Unavailable: too late", "the code alone is not all of it")
+
+	back.Ended = false
+	text, _ = changed(t, called(front, back))
+	assert.Contains(t, text, "- under way")
+}
+
+func TestAClientThatHasGoneIsNoChange(t *testing.T) {
+	none := inspect.Messages{}
+	front, stream, aside := leg(0, "", codes.Canceled, none, none), leg(1, "primary", codes.OK, none, none), leg(2, "primary", codes.OK, none, none)
+	stream.Ended, aside.Method = false, muxtest.Method("Get")
+	_, asJSON := changed(t, called(front, stream, aside))
+	assert.NotContains(t, asJSON, "status")
+}
+
+// A backend may stream the list that the client asks for in one piece.
+func TestAListOfManyMessagesIsComparedWithThatOfOne(t *testing.T) {
+	whole := books("1")
+	whole.Kept[0].Payload = append(whole.Kept[0].Payload, books("2").Kept[0].Payload...)
+	text, _ := changed(t, called(leg(0, "", codes.OK, inspect.Messages{}, whole), leg(1, "primary", codes.OK, inspect.Messages{}, books("1", "2"))))
+	assert.Equal(t, "    passed as it is\n", text)
+}

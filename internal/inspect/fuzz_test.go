@@ -1,0 +1,77 @@
+package inspect_test
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+// FuzzShow holds that a capture that somebody else has made can be looked at in each way:
+// nothing panics, and nothing of it reaches the terminal that a terminal would obey.
+func FuzzShow(f *testing.F) {
+	for _, format := range capture.Formats {
+		var file bytes.Buffer
+		all := conversation(f)
+		header := capture.FileHeader{Version: capture.Version, Program: "p\x1b[2J", Created: clock}
+		e := capture.NewEncoder(format, nil)
+		file.Write(e.Begin(nil, &header))
+		for i := range all {
+			file.Write(e.Append(nil, &all[i]))
+		}
+		f.Add(file.Bytes(), "Put", "OK")
+	}
+	f.Fuzz(func(t *testing.T, file []byte, method, status string) {
+		r, err := capture.NewReader(bytes.NewReader(file))
+		if err != nil {
+			return
+		}
+		filter := inspect.Filter{Method: method, Status: status}
+		if filter.Check() != nil {
+			filter = inspect.Filter{}
+		}
+		var out bytes.Buffer
+		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Text: codec.Text{MaxValue: 50}}
+		programs := &inspect.Printer{Out: io.Discard, Schema: muxtest.Library}
+		a := inspect.NewAssembler(muxtest.Library, names{})
+		var stats inspect.Stats
+		var all []*inspect.Call
+		show := func(c *inspect.Call) {
+			filter.Match(c)
+			stats.Add(c)
+			p.Line(c)
+			p.Full(c)
+			p.PrintDiff(c, order)
+			programs.JSON(c, true)
+			programs.JSONDiff(c, order)
+		}
+		for range 1000 {
+			var ev capture.Event
+			if r.Next(&ev) != nil {
+				break
+			}
+			if c, what := a.Add(&ev); what == inspect.Done {
+				show(c)
+				all = append(all, c)
+			}
+		}
+		for _, c := range a.UnderWay() {
+			show(c)
+		}
+		require.NoError(t, stats.Print(&out))
+		_ = inspect.Sequence(&out, all) // it says what it cannot draw
+		require.NoError(t, p.Err())
+		require.NoError(t, programs.Err())
+		bad := strings.IndexFunc(out.String(), func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' })
+		assert.Negative(t, bad, "%q", out.String()[max(0, bad-50):min(out.Len(), max(0, bad)+50)])
+	})
+}

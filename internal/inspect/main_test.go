@@ -1,0 +1,193 @@
+package inspect_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+var update = flag.Bool("update", false, "write what is printed now to testdata")
+
+func TestMain(m *testing.M) {
+	time.Local = time.UTC // clocks in transcripts
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+var order = []string{"primary", "beta.io"}
+
+// clock is when the calls of a conversation were.
+var clock = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// conversation returns the events of a few calls, one every millisecond.
+func conversation(t testing.TB) []capture.Event {
+	t.Helper()
+	rec := capture.NewRecorder(capture.Config{})
+	frame := func(message, text string) *codec.Frame { return muxtest.Frame(t, message, text) }
+	kubelet := capture.Peer{PID: 812, Name: "kubelet"}
+	client := func(method string, md metadata.MD) (context.Context, *capture.Leg) {
+		return rec.Begin(context.Background(), capture.LegInfo{Method: muxtest.Method(method), Client: true, Peer: kubelet, Metadata: md})
+	}
+	back := func(ctx context.Context, method, name string) *capture.Leg {
+		_, leg := rec.Begin(ctx, capture.LegInfo{Method: method, Backend: name})
+		return leg
+	}
+
+	// A call with a name, that the backend knows otherwise, and in an older version.
+	ctx, front := client("Put", metadata.Pairs(":authority", "localhost", "traceparent", "00-0a-b7-01"))
+	front.Request(frame("PutRequest", `book {id: "beta.io__7f" title: "Tale"} shelf: "vm" labels {key: "backend" value: "beta.io"}`))
+	one := back(ctx, "/library.v0.Library/Put", "beta.io")
+	one.Request(frame("PutRequest", `book {id: "7f" title: "Tale"} labels {key: "backend" value: "beta.io"}`))
+	one.Reply(frame("Book", `id: "7f" title: "Tale"`))
+	one.End(nil, nil)
+	front.Reply(frame("Book", `id: "beta.io__7f" title: "Tale"`))
+	front.End(nil, metadata.Pairs("x-trailer", "t"))
+
+	// A list of both.
+	ctx, front = client("List", nil)
+	front.Request(frame("ListRequest", ""))
+	a, b := back(ctx, muxtest.Method("List"), "primary"), back(ctx, muxtest.Method("List"), "beta.io")
+	a.Request(frame("ListRequest", ""))
+	b.Request(frame("ListRequest", ""))
+	b.Reply(frame("ListResponse", `books {id: "7f" title: "Tale"}`))
+	b.End(nil, nil)
+	a.Reply(frame("ListResponse", `books {id: "1"}`))
+	a.End(nil, nil)
+	front.Reply(frame("ListResponse", `books {id: "1"} books {id: "beta.io__7f" title: "Tale"}`))
+	front.End(nil, nil)
+
+	// A call that passes as it is, and fails.
+	ctx, front = client("Get", nil)
+	front.Request(frame("GetRequest", `book_id: "9"`))
+	a = back(ctx, muxtest.Method("Get"), "primary")
+	a.Request(frame("GetRequest", `book_id: "9"`))
+	gone := status.Error(codes.NotFound, "no book \"9\"\nhere; or #there")
+	a.End(gone, nil)
+	front.End(gone, nil)
+
+	// One that is answered without a backend, and of a service that no schema describes.
+	_, front = rec.Begin(context.Background(), capture.LegInfo{Method: "/other.Service/Unknown", Client: true})
+	front.Request(codec.NewFrame([]byte("\x0a\x03abc\x10\x07")))
+	front.End(status.Error(codes.Unimplemented, ""), nil)
+
+	// One of criproxy's own, and a stream that goes on.
+	own := back(context.Background(), muxtest.Method("Version"), "primary")
+	own.Request(&codec.Frame{})
+	own.End(nil, nil)
+	_, front = client("Stream", nil)
+	front.Request(frame("ListRequest", ""))
+	front.Reply(frame("ListResponse", `books {id: "beta.io__7f"}`))
+	front.Reply(frame("ListResponse", `books {id: "1"}`))
+
+	rec.Close()
+	var all []capture.Event
+	for f := rec.Follow(true); ; {
+		var ev capture.Event
+		if f.Next(t.Context(), &ev) != nil {
+			return all
+		}
+		ev.Mono = time.Duration(len(all)) * time.Millisecond
+		ev.Time = clock.Add(ev.Mono)
+		all = append(all, ev)
+	}
+}
+
+// names knows what books are called. A book is a container, so to speak.
+type names map[string]inspect.About
+
+func (n names) Message(md protoreflect.MessageDescriptor, payload []byte) (about inspect.About, items []inspect.About) {
+	m := dynamicpb.NewMessage(md)
+	_ = proto.Unmarshal(payload, m) // of what cannot be read nothing is known
+	book := func(m protoreflect.Message) (a inspect.About) {
+		fields := m.Descriptor().Fields()
+		for _, name := range []protoreflect.Name{"id", "book_id"} {
+			if fd := fields.ByName(name); fd != nil && m.Get(fd).String() != "" {
+				a.IDs = append(a.IDs, m.Get(fd).String())
+			}
+		}
+		if fd := fields.ByName("title"); fd != nil {
+			a.Pod = m.Get(fd).String()
+		}
+		if a.Pod != "" {
+			a.Namespace = "shelf"
+		}
+		return a
+	}
+	fields := md.Fields()
+	if fd := fields.ByName("books"); fd != nil {
+		for i := range m.Get(fd).List().Len() {
+			items = append(items, book(m.Get(fd).List().Get(i).Message()))
+		}
+		return about, items
+	}
+	if fd := fields.ByName("book"); fd != nil {
+		return book(m.Get(fd).Message()), nil
+	}
+	return book(m), nil
+}
+
+func (n names) Learn(a inspect.About) { n[a.IDs[0]] = a }
+
+func (n names) Complete(a inspect.About) inspect.About {
+	if len(a.IDs) > 0 && a.Pod == "" {
+		a.Namespace, a.Pod = n[a.IDs[0]].Namespace, n[a.IDs[0]].Pod
+	}
+	return a
+}
+
+// calls puts the conversation together: calls that have ended, and then those under way.
+func calls(t testing.TB) (ended, underWay []*inspect.Call) {
+	t.Helper()
+	a := inspect.NewAssembler(muxtest.Library, names{})
+	for _, ev := range conversation(t) {
+		if c, what := a.Add(&ev); what == inspect.Done {
+			ended = append(ended, c)
+		}
+	}
+	return ended, a.UnderWay()
+}
+
+// golden asserts that got is what testdata says.
+func golden(t *testing.T, section string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", "conversation.txtar")
+	archive, err := txtar.ParseFile(path)
+	if *update && os.IsNotExist(err) {
+		archive, err = &txtar.Archive{Comment: []byte("# How the conversation of main_test.go is shown. go test ./inspect -update writes it.\n")}, nil
+	}
+	require.NoError(t, err)
+	for i, f := range archive.Files {
+		if f.Name != section {
+			continue
+		}
+		if !*update {
+			assert.Equal(t, string(f.Data), string(got))
+			return
+		}
+		archive.Files = append(archive.Files[:i], archive.Files[i+1:]...)
+		break
+	}
+	require.True(t, *update, "no section %s in %s", section, path)
+	archive.Files = append(archive.Files, txtar.File{Name: section, Data: bytes.Clone(got)})
+	require.NoError(t, os.WriteFile(path, txtar.Format(archive), 0o644))
+}

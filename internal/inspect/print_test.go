@@ -1,0 +1,158 @@
+package inspect_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+// shown prints the conversation as calls come.
+func shown(t *testing.T, show func(*inspect.Printer, *inspect.Call, inspect.What)) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	p := &inspect.Printer{Out: &out, Schema: muxtest.Library}
+	a := inspect.NewAssembler(muxtest.Library, names{})
+	for _, ev := range conversation(t) {
+		if c, what := a.Add(&ev); what != inspect.Nothing {
+			show(p, c, what)
+		}
+	}
+	for _, c := range a.UnderWay() {
+		show(p, c, inspect.Nothing)
+	}
+	require.NoError(t, p.Err())
+	return out.Bytes()
+}
+
+func TestALineForEachCall(t *testing.T) {
+	golden(t, "lines", shown(t, func(p *inspect.Printer, c *inspect.Call, what inspect.What) {
+		if what == inspect.Streamed {
+			p.Streamed(c)
+			return
+		}
+		p.Line(c)
+	}))
+}
+
+func TestAllThatIsKnownOfACall(t *testing.T) {
+	golden(t, "full", shown(t, func(p *inspect.Printer, c *inspect.Call, what inspect.What) {
+		if what == inspect.Streamed {
+			p.FullStreamed(c)
+			return
+		}
+		p.Full(c)
+	}))
+}
+
+func TestWhatTheProxyChanged(t *testing.T) {
+	golden(t, "diff", shown(t, func(p *inspect.Printer, c *inspect.Call, what inspect.What) {
+		if what == inspect.Done {
+			p.PrintDiff(c, order)
+		}
+	}))
+}
+
+func TestJSONIsOneLineACall(t *testing.T) {
+	out := shown(t, func(p *inspect.Printer, c *inspect.Call, what inspect.What) {
+		switch what {
+		case inspect.Streamed:
+			p.JSONStreamed(c, true)
+		case inspect.Done:
+			p.JSON(c, true)
+			p.JSONDiff(c, order)
+		case inspect.Nothing:
+			p.JSON(c, false)
+		}
+	})
+	for line := range strings.Lines(string(out)) {
+		assert.True(t, json.Valid([]byte(line)), line)
+	}
+	golden(t, "json", out)
+}
+
+func TestASequenceDiagram(t *testing.T) {
+	ended, underWay := calls(t)
+	var out bytes.Buffer
+	require.NoError(t, inspect.Sequence(&out, append(ended, underWay...)))
+	golden(t, "sequence", out.Bytes())
+}
+
+func TestATableByMethod(t *testing.T) {
+	ended, _ := calls(t)
+	var s inspect.Stats
+	for _, c := range ended {
+		s.Add(c)
+		s.Add(c)
+	}
+	var out bytes.Buffer
+	require.NoError(t, s.Print(&out))
+	golden(t, "stats", out.Bytes())
+}
+
+func TestQuantilesAreByNearestRank(t *testing.T) {
+	var s inspect.Stats
+	for i := range 100 {
+		s.Add(&inspect.Call{Method: "/a/B", Took: time.Duration(100-i) * time.Millisecond})
+	}
+	s.Add(&inspect.Call{Method: "/a/C", Took: time.Second, Code: codes.Aborted})
+	assert.Equal(t, []time.Duration{50 * time.Millisecond, 99 * time.Millisecond}, []time.Duration{s.Methods()[0].P50, s.Methods()[0].P99})
+	assert.Equal(t, []time.Duration{time.Second, time.Second}, []time.Duration{s.Methods()[1].P50, s.Methods()[1].P99})
+	assert.Equal(t, 1, s.Methods()[1].Errors)
+}
+
+func TestATerminalObeysNothingThatWasRecorded(t *testing.T) {
+	var out bytes.Buffer
+	p := &inspect.Printer{Out: &out, Schema: muxtest.Library}
+	evil := "\x1b]0;mine\x07\u009b31m\nnext"
+	c := &inspect.Call{Method: "/a/" + evil, Peer: capture.Peer{PID: 1, Name: evil}, Message: evil, Code: codes.Aborted, Ended: true,
+		About: inspect.About{Pod: evil}, Legs: []*inspect.Leg{{Method: evil, Message: evil, Ended: true, Code: codes.Aborted, Metadata: metadata.MD{"key": {evil}},
+			Requests: inspect.Messages{Kept: []inspect.Message{{Payload: muxtest.Bytes("Page", "text: '\\033]0;'").Bytes()}}}}}}
+	p.Line(c)
+	p.Full(c)
+	p.PrintDiff(c, nil)
+	require.NoError(t, inspect.Sequence(&out, []*inspect.Call{c}))
+	assert.NotContains(t, out.String(), "\x1b")
+	assert.NotContains(t, out.String(), "\x07")
+	assert.NotContains(t, out.String(), "\u009b")
+	assert.NotContains(t, out.String(), "\nnext")
+}
+
+func TestColoursOnlyIfAskedFor(t *testing.T) {
+	ended, _ := calls(t)
+	for _, colour := range []bool{false, true} {
+		var out bytes.Buffer
+		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Colour: colour}
+		for _, c := range ended {
+			p.Header()
+			p.Line(c)
+			p.Full(c)
+			p.PrintDiff(c, order)
+		}
+		assert.Equal(t, colour, strings.Contains(out.String(), "\x1b["))
+	}
+}
+
+func TestAReaderThatHasGoneIsTold(t *testing.T) {
+	ended, _ := calls(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	defer w.Close()
+	p := &inspect.Printer{Out: w, Schema: muxtest.Library}
+	p.Line(ended[0])
+	assert.Error(t, p.Err())
+	assert.False(t, errors.Is(p.Err(), os.ErrClosed))
+}

@@ -1,0 +1,138 @@
+package lastknown
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/status"
+)
+
+// An attempt is a call to the backend in whose place memory may answer.
+type attempt struct {
+	method string
+	lag    *lag
+	// usable reports whether memory has the answer. Once the call has waited long, that
+	// may be older than a change that a client made. Conn.mu is held.
+	usable func(long bool) bool
+	// anyAnswer says that an error is an answer, too: it says nothing of the method.
+	anyAnswer bool
+
+	// Conn.mu guards what follows.
+	cancel  context.CancelCauseFunc
+	overdue bool        // it has taken its budget
+	late    bool        // and that was the whole budget
+	long    bool        // it has taken so long that an old answer is better than none
+	timer   *time.Timer // until then
+	ended   bool
+}
+
+// errRemembered is the error of an attempt in whose place memory is to answer.
+var errRemembered = errors.New("memory has the answer")
+
+// try does a call. When it has taken its budget memory answers, if it can: the error is
+// errRemembered then. Otherwise the call goes on until memory can, or until the client's
+// time is over. A call that has taken its budget makes its method late.
+func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) error) error {
+	epoch, err := c.alive()
+	if err != nil {
+		return err
+	}
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	defer a.cancel(nil)
+	defer context.AfterFunc(epoch, func() { a.cancel(context.Cause(epoch)) })()
+
+	budget := c.cfg.Budget
+	if deadline, ok := ctx.Deadline(); ok { // a client in a hurry gets its answer before it leaves
+		budget = min(budget, time.Until(deadline)*3/4)
+	}
+	timer := time.AfterFunc(budget, func() { c.overdue(a, budget) })
+	err = c.pulse.of(ctx, f)
+	timer.Stop()
+
+	c.mu.Lock()
+	c.leave(a)
+	answered := err == nil || a.anyAnswer && ctx.Err() == nil && !unreachable(err)
+	if answered && !a.late {
+		c.isInTime(a.lag)
+	}
+	c.mu.Unlock()
+	if err != nil && context.Cause(ctx) == errRemembered {
+		return errRemembered
+	}
+	return c.judge(epoch, err)
+}
+
+// await waits for memory to have an answer: errRemembered. The question is asked behind
+// the scenes.
+func (c *Conn) await(ctx context.Context, a *attempt) error {
+	epoch, err := c.alive()
+	if err != nil {
+		return err
+	}
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	defer a.cancel(nil)
+	defer context.AfterFunc(epoch, func() { a.cancel(context.Cause(epoch)) })()
+	c.mu.Lock()
+	c.wait(a, c.cfg.Silence)
+	c.mu.Unlock()
+	<-ctx.Done()
+	c.mu.Lock()
+	c.leave(a)
+	c.mu.Unlock()
+	if context.Cause(ctx) == errRemembered {
+		return errRemembered
+	}
+	return c.judge(epoch, status.FromContextError(ctx.Err()).Err())
+}
+
+// wait has an attempt end when memory has its answer, and after a time when that is old.
+// c.mu is held.
+func (c *Conn) wait(a *attempt, long time.Duration) {
+	a.overdue = true
+	c.waiting[a] = struct{}{}
+	a.timer = time.AfterFunc(long, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		a.long = true
+		c.relieve(a)
+	})
+	c.relieve(a)
+}
+
+// leave ends an attempt. c.mu is held.
+func (c *Conn) leave(a *attempt) {
+	a.ended = true
+	delete(c.waiting, a)
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// overdue is called when an attempt has taken its budget.
+func (c *Conn) overdue(a *attempt, budget time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.ended {
+		return
+	}
+	if budget == c.cfg.Budget {
+		a.late = true
+		c.isLate(a.lag, lateError(a.method, budget))
+	}
+	c.wait(a, c.cfg.Silence-budget)
+}
+
+// relieveAll ends the calls in whose place memory can answer by now. c.mu is held.
+func (c *Conn) relieveAll() {
+	for a := range c.waiting {
+		c.relieve(a)
+	}
+}
+
+func (c *Conn) relieve(a *attempt) {
+	if !a.ended && a.overdue && a.usable(a.long) {
+		delete(c.waiting, a)
+		a.cancel(errRemembered)
+	}
+}

@@ -1,0 +1,196 @@
+package lastknown
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// Bridge returns a connection that makes up for a backend that has only one of
+// the two methods by which a thing can be listed: List, which answers in one
+// message, and Stream. kubelet gives up streaming for good when it meets one
+// Unimplemented, for all backends.
+//
+// A backend that has both gets exactly the calls that were made.
+func Bridge(conn grpc.ClientConnInterface, lists []List, schema *codec.Schema, pkg string) (grpc.ClientConnInterface, error) {
+	compiled, err := compileLists(lists, schema, pkg)
+	if err != nil {
+		return nil, err
+	}
+	b := &bridge{ClientConnInterface: conn, pairs: map[string]*list{}}
+	for _, l := range compiled {
+		if l.unary != nil && l.stream != nil {
+			b.pairs[l.unary.Name], b.pairs[l.stream.Name] = l, l
+		}
+	}
+	return b, nil
+}
+
+type bridge struct {
+	grpc.ClientConnInterface
+	pairs map[string]*list // :: full method → the list it is one method of
+}
+
+// Invoke makes up a List from a Stream.
+func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+	l := b.pairs[name]
+	if l == nil {
+		return b.ClientConnInterface.Invoke(ctx, name, args, reply, opts...)
+	}
+	err := b.ClientConnInterface.Invoke(ctx, name, args, reply, opts...)
+	if status.Code(err) != codes.Unimplemented {
+		return err
+	}
+	request, frameErr := codec.FrameOf(args)
+	if frameErr != nil {
+		return frameErr
+	}
+	answer, streamErr := l.collect(ctx, b.ClientConnInterface, request, opts)
+	if status.Code(streamErr) == codes.Unimplemented {
+		return err // it has neither: what it said to the call that was made
+	}
+	if streamErr != nil {
+		return streamErr
+	}
+	return codec.Deliver(reply, answer)
+}
+
+// NewStream makes up a Stream from a List.
+func (b *bridge) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	cs, err := b.ClientConnInterface.NewStream(ctx, desc, name, opts...)
+	l := b.pairs[name]
+	if err != nil || l == nil {
+		return cs, err
+	}
+	return &bridgedStream{ClientStream: cs, ctx: ctx, conn: b.ClientConnInterface, list: l}, nil
+}
+
+// bridgedStream is a stream that turns to the list if it turns out, with the
+// first receive, that the backend has no such stream.
+type bridgedStream struct {
+	grpc.ClientStream
+	ctx     context.Context // of the call, not of the stream: that one ends when the stream fails
+	conn    grpc.ClientConnInterface
+	list    *list
+	request *codec.Frame
+	began   bool
+	listed  bool // it is the list by now
+	rest    []*codec.Frame
+	header  metadata.MD
+	trailer metadata.MD
+}
+
+func (s *bridgedStream) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return err
+	}
+	f.Bytes()
+	s.request = f.Ref()
+	return s.ClientStream.SendMsg(f)
+}
+
+// Header waits for the first message as well: only then is it known whose it is.
+func (s *bridgedStream) Header() (metadata.MD, error) {
+	if s.listed {
+		return s.header, nil
+	}
+	return s.ClientStream.Header()
+}
+
+func (s *bridgedStream) Trailer() metadata.MD {
+	if s.listed {
+		return s.trailer
+	}
+	return s.ClientStream.Trailer()
+}
+
+func (s *bridgedStream) RecvMsg(m any) error {
+	if !s.listed {
+		err := s.ClientStream.RecvMsg(m)
+		if s.began || status.Code(err) != codes.Unimplemented || s.request == nil {
+			s.began = true
+			return err
+		}
+		var answer codec.Frame
+		opts := []grpc.CallOption{grpc.Header(&s.header), grpc.Trailer(&s.trailer)}
+		listErr := s.conn.Invoke(s.ctx, s.list.unary.Name, s.request, &answer, opts...)
+		s.request.Free()
+		if status.Code(listErr) == codes.Unimplemented {
+			s.began = true
+			return err // it has neither
+		}
+		s.listed = true
+		if listErr != nil {
+			return listErr
+		}
+		if s.rest, err = s.list.split(&answer); err != nil {
+			return err
+		}
+	}
+	if len(s.rest) == 0 {
+		return io.EOF
+	}
+	f := s.rest[0]
+	s.rest = s.rest[1:]
+	return codec.Deliver(m, f)
+}
+
+// maxCollected and maxParts bound a list that a backend streams: the bytes are 16 times
+// what fits in one message.
+const (
+	maxCollected = 256 << 20
+	maxParts     = 1 << 20
+)
+
+// collect does a list by its streaming method and joins what comes into one message. A
+// part that is cut off would swallow the beginning of the next.
+func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	name := l.stream.Name
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	header, trailer := codec.MetadataOf(opts)
+	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := cs.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err := cs.CloseSend(); err != nil {
+		return nil, err
+	}
+	var parts []*codec.Frame
+	size := 0
+	for {
+		f := &codec.Frame{}
+		err := cs.RecvMsg(f)
+		if err == nil {
+			if err := l.check(name, f); err != nil {
+				return nil, err
+			}
+			parts = append(parts, f)
+			if size += f.Len(); size > maxCollected || len(parts) > maxParts {
+				return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams more than %d bytes in %d messages; is it well?", name, maxCollected, len(parts))
+			}
+			continue
+		}
+		if header != nil {
+			*header, _ = cs.Header()
+		}
+		if trailer != nil {
+			*trailer = cs.Trailer()
+		}
+		if errors.Is(err, io.EOF) {
+			return codec.Concat(parts), nil
+		}
+		return nil, err
+	}
+}

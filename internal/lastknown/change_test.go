@@ -1,0 +1,112 @@
+package lastknown_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/lastknown"
+)
+
+// kubelet tries to stop a container of a runtime that is gone every 2 s. Each try made clients wait
+// for the list of one that came back slow.
+func TestARefusedCallOutdatesNothing(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.goes(t, w)
+		assert.Equal(t, codes.Unavailable, status.Code(w.bind(t.Context(), "a")))
+		n.when(only("List", hang))
+		n.library.with(func() { n.down = false })
+		w.until(t, lastknown.Slow)
+		began := time.Now()
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"}`, got)
+		assert.Zero(t, time.Since(began), "what is remembered is as it was")
+	}, "a")
+}
+
+func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		held, release := n.holding("Get")
+		go w.get(t, "a") // says old
+		<-held
+		n.library.with(func() { n.library.books["a"] = `title: "new"` })
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		time.Sleep(1500 * time.Millisecond) // its status has been asked for
+		close(release)
+		time.Sleep(time.Millisecond)
+		n.goes(t, w)
+		got, err := w.get(t, "a")
+		require.NoError(t, err)
+		assert.Contains(t, got, `title: "new"`)
+	}, "a")
+}
+
+// What a change does to a status, no list need show.
+func TestAStatusOfBeforeAChangeDoesNotCount(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		held, release := n.holding("Get")
+		go w.get(t, "a")
+		<-held
+		n.when(only("Get", hang)) // and no later one comes
+		require.NoError(t, w.bind(t.Context(), "a"))
+		close(release)
+		time.Sleep(time.Millisecond)
+		n.goes(t, w)
+		_, err := w.get(t, "a")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "it is older than the change")
+		_, err = w.get(t, "b")
+		assert.NoError(t, err, "of which nothing was changed")
+	}, "a", "b")
+}
+
+// A runtime whose state is damaged may answer so.
+func TestNotFoundForAllWipesNoStatus(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(func(_ context.Context, method string) error {
+			if method == "List" {
+				return nil
+			}
+			return status.Error(codes.NotFound, "nothing is here")
+		})
+		assert.Equal(t, codes.NotFound, status.Code(w.bind(t.Context(), "a")))
+		time.Sleep(5 * time.Second) // its status has been asked for
+		n.goes(t, w)
+		got, err := w.get(t, "a")
+		require.NoError(t, err)
+		assert.Contains(t, got, "only in a status")
+	}, "a")
+}
+
+// Calls under way at a reload finish on the connection that they began on.
+func TestWhatACallThatOutlivesAReloadTellsStays(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		old := n.watch(t, func(c *lastknown.Config) { c.Budget = time.Minute })
+		n.library.with(func() { n.library.books["b"] = "" })
+		held, release := n.holding("List")
+		told := make(chan string)
+		go func() {
+			got, _ := old.list(t, "")
+			told <- got
+		}()
+		<-held
+		n.when(only("List", hang))
+		w := n.watch(t, func(c *lastknown.Config) { c.Memory = old.Memory() })
+		old.Retire()
+		close(release)
+		require.Equal(t, `books {id: "a"} books {id: "b"}`, <-told)
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"} books {id: "b"}`, got, "who was told of b is not told that it is gone")
+	}, "a")
+}

@@ -1,0 +1,431 @@
+package lastknown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// A Policy says what a backend that is down means for lists.
+type Policy string
+
+// The policies.
+const (
+	// LastKnown keeps the backend's items, and answers its status calls.
+	LastKnown Policy = "last-known"
+	// Fail fails every list, of all backends.
+	Fail Policy = "fail"
+	// Skip leaves the backend's items out, as the original CRI Proxy did. kubelet
+	// kills pods that it does not see.
+	Skip Policy = "skip"
+)
+
+// The defaults of a [Config].
+const (
+	DefaultBudget   = 2 * time.Second
+	DefaultSilence  = 10 * time.Second
+	DefaultInterval = time.Second
+	DefaultMaxBytes = 64 << 20
+)
+
+// HeaderKey is the key of the header that marks an answer from memory. Its value
+// is the backend's name.
+const HeaderKey = "criproxy-last-known"
+
+// Config is what a [Conn] is made of.
+type Config struct {
+	Name string                   // for errors; what people call the backend
+	Conn grpc.ClientConnInterface // the way to the backend; takes *codec.Frame
+
+	Schema  *codec.Schema
+	Package string // of the methods that Spec names
+	Spec    Spec
+
+	// Equivalents returns all names by which the thing with this name may be
+	// listed, itself included. Optional.
+	Equivalents func(name string) []string
+
+	// Memory is what is remembered of the backend, by this connection and by those
+	// before and after it. Nil: nothing yet.
+	Memory *Memory
+
+	// Policy is what being gone means. Empty means LastKnown.
+	Policy Policy
+
+	// Primary is for the backend without which there is no node: it is never left out of
+	// a list, and what it alone can say is never told from memory.
+	Primary bool
+
+	// Absent reports whether nobody listens where the backend should be, now. That, of a
+	// backend that has not been seen since the machine was booted, is the evidence that
+	// it has nothing, and lists leave it out. Nil: there is no such evidence.
+	Absent func(context.Context) bool
+
+	// Required makes lists wait for a backend even if it is absent, for up to
+	// RequiredWait, and then fail.
+	Required     bool
+	RequiredWait time.Duration // zero means Silence
+
+	// Budget is how long an answer may take before memory answers in its place, zero
+	// DefaultBudget. Silence is how long a backend may answer nothing at all before it
+	// is gone, zero DefaultSilence. Interval is how often a backend that no client asks is
+	// asked, zero DefaultInterval.
+	Budget   time.Duration
+	Silence  time.Duration
+	Interval time.Duration
+
+	// Alive is a unary method that a backend answers quickly whatever else it does:
+	// full name. It tells a backend that is slow from one that is gone. Optional: the
+	// lists do.
+	Alive string
+
+	// MaxBytes bounds what is kept in memory, zero DefaultMaxBytes.
+	MaxBytes int
+
+	// Watch is called by Run for each change of state, one after another. A Watch that
+	// blocks holds up nothing but the next call of Watch. Optional.
+	Watch func(State)
+
+	// Remembered is called for each answer from memory, with the method's full name. It
+	// must return at once. Optional.
+	Remembered func(method string)
+}
+
+// Conn is a connection to a backend that answers for it while it is gone. It is
+// safe for concurrent use.
+type Conn struct {
+	cfg   Config
+	next  grpc.ClientConnInterface
+	mem   *Memory
+	lists []*list
+	kept  []*kept
+	lags  []*lag
+	roles map[string]role // :: full method
+	check chan struct{}   // asks Run to look now
+	pulse pulse
+
+	life   context.Context // of what goes on behind the scenes
+	end    context.CancelFunc
+	behind sync.WaitGroup
+
+	mu        *sync.Mutex // the Memory's; guards what follows
+	state     State
+	epoch     context.Context // ends when the backend goes
+	endEpoch  context.CancelCauseFunc
+	back      chan struct{}         // closed when the backend comes back; nil unless it is gone
+	silent    bool                  // it is gone because it answered nothing
+	patience  time.Duration         // how long it may be silent: more than Silence where it has shown that it answers later
+	probeTime time.Duration         // how long the next question whether it is back may take
+	waiting   map[*attempt]struct{} // attempts that have taken their budget
+	probing   bool                  // Alive is under way
+	retired   bool                  // the Memory is another connection's now
+	follows   bool                  // statuses are being asked for
+	untold    []State               // that Watch has not seen
+	telling   chan struct{}         // holds a token if there are some
+}
+
+// role is what a method means here.
+type role struct {
+	list     *list // it lists these
+	kept     *kept // its reply is kept
+	status   *list // it tells the status of one of these
+	changes  []*list
+	subjects []*subject // of changes, what a call changes in that list; nil: it does not say
+	creates  *list
+	created  *rewrite.Path // where the reply of creates has the new id
+}
+
+// New returns a connection that knows what is in cfg.File. A file that cannot be
+// read is no error of New: the backend's lists fail, and say why, until the
+// backend has been seen.
+func New(cfg Config) (*Conn, error) {
+	switch {
+	case cfg.Policy == "":
+		cfg.Policy = LastKnown
+	case cfg.Policy != LastKnown && cfg.Policy != Fail && cfg.Policy != Skip:
+		return nil, fmt.Errorf("policy: is %q, want %q, %q or %q", cfg.Policy, LastKnown, Fail, Skip)
+	}
+	cfg.Budget = orDefault(cfg.Budget, DefaultBudget)
+	cfg.Silence = max(orDefault(cfg.Silence, DefaultSilence), cfg.Budget)
+	cfg.Interval = orDefault(cfg.Interval, DefaultInterval)
+	cfg.RequiredWait = orDefault(cfg.RequiredWait, cfg.Silence)
+	cfg.MaxBytes = orDefault(cfg.MaxBytes, DefaultMaxBytes)
+	if cfg.Memory == nil {
+		cfg.Memory = NewMemory(cfg.Name)
+	}
+	if cfg.Equivalents == nil {
+		cfg.Equivalents = func(name string) []string { return []string{name} }
+	}
+	lists, err := compileLists(cfg.Spec.Lists, cfg.Schema, cfg.Package)
+	if err != nil {
+		return nil, err
+	}
+	replies, err := compileReplies(cfg.Spec.Replies, cfg.Schema, cfg.Package)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{
+		cfg: cfg, next: cfg.Conn, mem: cfg.Memory, lists: lists, kept: replies, roles: map[string]role{},
+		check: make(chan struct{}, 1), telling: make(chan struct{}, 1),
+		mu: &cfg.Memory.mu, patience: cfg.Silence, waiting: map[*attempt]struct{}{},
+	}
+	if err := c.compileRoles(); err != nil {
+		return nil, err
+	}
+	for _, l := range lists {
+		if err := c.mem.attach(l); err != nil {
+			c.mem.forgetAll(err)
+		}
+		c.addLag(&l.lag, l.anyMethod().Name)
+		if l.status != nil {
+			c.addLag(&l.status.lag, l.status.method.Name)
+		}
+	}
+	for _, k := range replies {
+		c.mem.attachReply(k)
+		c.addLag(&k.lag, k.method.Name)
+	}
+	c.life, c.end = context.WithCancel(context.Background())
+	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
+	c.state = State{Since: time.Now(), Seen: c.mem.seen}
+	for _, g := range c.lags {
+		if g.late() { // as it was for the connection before
+			c.state.Condition, c.state.Err = Slow, g.why
+			break
+		}
+	}
+	return c, nil
+}
+
+// addLag watches the answers of a method. A method that was late for the connection
+// before is late for this one.
+func (c *Conn) addLag(g *lag, method string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.method = method
+	if why, ok := c.mem.late[method]; ok {
+		g.why = errors.New(why)
+	}
+	c.lags = append(c.lags, g)
+}
+
+func orDefault[T comparable](v, d T) T {
+	var zero T
+	if v == zero {
+		return d
+	}
+	return v
+}
+
+func (c *Conn) compileRoles() error {
+	var errs []error
+	for _, m := range c.cfg.Schema.Methods() {
+		short := path.Base(m.Name)
+		if ok, _ := path.Match("/"+c.cfg.Package+".*/*", m.Name); !ok {
+			continue
+		}
+		var r role
+		for _, k := range c.kept {
+			if m == k.method {
+				r.kept = k
+			}
+		}
+		for i, l := range c.lists {
+			switch {
+			case m == l.unary || m == l.stream:
+				r.list = l
+			case l.status != nil && m == l.status.method:
+				r.status = l
+			}
+			for _, pattern := range l.spec.Changed {
+				if ok, _ := path.Match(pattern, short); ok {
+					r.changes, r.subjects = append(r.changes, l), append(r.subjects, l.subject(m))
+				}
+			}
+			if at, ok := l.spec.Created[short]; ok {
+				p, err := textPath(m.Output, at)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("known.lists[%d].created.%s: %w", i, short, err))
+				}
+				r.creates, r.created = l, p
+			}
+		}
+		c.roles[m.Name] = r
+	}
+	return errors.Join(errs...)
+}
+
+// State returns how the backend is doing.
+func (c *Conn) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// Age returns how old the lists are that memory answers with, zero while the backend is
+// up.
+func (c *Conn) Age() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var oldest time.Duration
+	for _, l := range c.lists {
+		if c.state.Condition != Up && l.spec.Gate && l.complete {
+			oldest = max(oldest, time.Since(l.at))
+		}
+	}
+	return oldest
+}
+
+// Memory returns what the connection remembers in.
+func (c *Conn) Memory() *Memory { return c.mem }
+
+// Check asks Run to look at the backend now: something has changed.
+func (c *Conn) Check() {
+	select {
+	case c.check <- struct{}{}:
+	default:
+	}
+}
+
+// Invoke does a unary call.
+func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+	r, described := c.roles[name]
+	if !described {
+		return c.next.Invoke(ctx, name, args, reply, opts...) // none of our business
+	}
+	switch {
+	case r.list != nil:
+		request, err := codec.FrameOf(args)
+		if err != nil {
+			return err
+		}
+		answer, err := c.list(ctx, r.list, name, request, opts)
+		if err != nil {
+			return err
+		}
+		return codec.Deliver(reply, answer)
+	case r.kept != nil:
+		return c.keptReply(ctx, r.kept, name, args, reply, opts)
+	case r.status != nil:
+		return c.statusOf(ctx, r.status, name, args, reply, opts)
+	}
+	answer := &codec.Frame{}
+	sent := false // what never came to the backend changed nothing
+	err := c.call(ctx, func(ctx context.Context) error {
+		sent = true
+		return c.next.Invoke(ctx, name, args, answer, opts...)
+	})
+	if sent {
+		c.note(r, args, answer, err)
+	}
+	if err != nil {
+		return err
+	}
+	if r.creates != nil {
+		c.learnNew(r.creates)
+	}
+	return codec.Deliver(reply, answer)
+}
+
+// learnNew lists what a call has created before the client hears of it: the backend may
+// go at any moment, and the next list must not lack it. A backend that is late with that
+// list is asked behind the scenes.
+func (c *Conn) learnNew(l *list) {
+	c.mu.Lock()
+	late := l.lag.late() || c.retired || c.cfg.Policy != LastKnown
+	c.mu.Unlock()
+	if late {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.life, c.cfg.Budget)
+	defer cancel()
+	c.renew(ctx, l)
+}
+
+// note remembers what a call may have changed. One that failed may have as well.
+func (c *Conn) note(r role, args any, answer *codec.Frame, err error) {
+	if len(r.changes) == 0 && r.creates == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, l := range r.changes {
+		l.touch()
+		if l.lag.late() {
+			c.askBehind(l)
+		}
+		if subject := r.subjects[i]; subject != nil {
+			l.outdate(subject, args, err == nil)
+		}
+	}
+	if r.creates != nil && err == nil {
+		if id, ok, err := r.created.Lookup(answer.Bytes()); err == nil && ok && len(id) > 0 {
+			r.creates.fresh[string(id)] = r.creates.asked
+		}
+	}
+	c.Check()
+}
+
+// NewStream opens a streaming call.
+func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	r, described := c.roles[name]
+	if !described {
+		return c.next.NewStream(ctx, desc, name, opts...)
+	}
+	if r.list != nil {
+		return &listStream{ctx: ctx, conn: c, list: r.list, name: name, opts: opts}, nil
+	}
+	epoch, err := c.alive()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(epoch, cancel)
+	context.AfterFunc(ctx, func() { stop() }) // however it ends; nobody need read it to its end
+	cs, err := c.next.NewStream(ctx, desc, name, opts...)
+	if err != nil {
+		cancel()
+		return nil, c.judge(epoch, err)
+	}
+	return &guardedStream{ClientStream: cs, conn: c, epoch: epoch, end: cancel}, nil
+}
+
+// guardedStream is a stream that ends when its backend goes down.
+type guardedStream struct {
+	grpc.ClientStream
+	conn  *Conn
+	epoch context.Context
+	end   func()
+}
+
+func (s *guardedStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil {
+		defer s.end()
+		if !isEOF(err) {
+			err = s.conn.judge(s.epoch, err)
+		}
+	}
+	return err
+}
+
+// mark says of an answer to a method that it comes from memory. c.mu may be held.
+func (c *Conn) mark(method string, opts []grpc.CallOption) {
+	for _, o := range opts {
+		if h, ok := o.(grpc.HeaderCallOption); ok {
+			*h.HeaderAddr = metadata.Pairs(HeaderKey, c.cfg.Name)
+		}
+	}
+	if c.cfg.Remembered != nil {
+		c.cfg.Remembered(method)
+	}
+}

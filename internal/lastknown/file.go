@@ -1,0 +1,381 @@
+package lastknown
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A file is a line that says what it is, the SHA-256 of the rest, and the rest: gobs of a
+// fileContent without its lists, and of filePieces, which are its lists. It is for the
+// process that comes after this one, of this or a later version, and for nobody else. One
+// that is handed over has the same form. Earlier versions wrote the lists in one piece.
+const (
+	fileMagic    = "criproxy known 2\n"
+	fileMagicOld = "criproxy known 1\n"
+)
+
+// bootIDFile changes with each boot of the machine, random(4).
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// filePiece is a status, or a part of a reply: gob copies what it writes, so that it is
+// given little at once.
+type filePiece struct {
+	List   string // method
+	Status bool   // Data is the status of ID, and not the next part of the reply
+	ID     string
+	Data   []byte
+}
+
+// pieceSize is the length of the parts of a reply.
+const pieceSize = 64 << 10
+
+// A File says where a [Memory] is kept.
+type File struct {
+	Path string // empty: nowhere
+
+	// Older are paths at which earlier versions kept it. They are removed once Path is
+	// written.
+	Older []string
+
+	// Boot is another word at each start of the node. Optional: that of the kernel is
+	// enough, where a node is not restarted without its machine.
+	Boot string
+}
+
+type fileContent struct {
+	Backend string
+	BootID  string
+	Late    map[string]string // :: method → why its answers came late
+	Gone    bool              // and nothing was heard of the backend since
+	Unseen  bool              // nothing was ever known; handed over, never in a file
+	Saved   time.Time
+	Lists   map[string]fileList // :: method
+	Replies map[string][]byte   // :: method
+}
+
+type fileList struct {
+	Reply    []byte
+	Statuses map[string][]byte
+}
+
+// file is where a Memory is kept.
+type file struct {
+	sync.Mutex // guards what follows
+	File
+	write    func(string, *fileContent) error // writeFile
+	released bool                             // it is another process's now
+	failing  bool                             // it could not be written, and that was reported
+}
+
+// bootID names the start of this node.
+func (f *File) bootID() string {
+	id, _ := os.ReadFile(bootIDFile)
+	return strings.TrimSpace(strings.TrimSpace(string(id)) + " " + f.Boot)
+}
+
+// sameBoot reports whether a memory is of this start of the node. Earlier versions knew
+// only the boot of the machine.
+func (f *File) sameBoot(id string) bool {
+	return id == f.bootID() || id == (&File{}).bootID()
+}
+
+// Open returns the Memory of a backend that is kept in a file, which need not exist. What
+// it says of an earlier boot is forgotten: everything that ran then is dead. A file that
+// cannot be read is no error of Open: the backend's lists fail and say why, until the
+// backend has answered. See [Memory.Err].
+func Open(name string, at File) *Memory {
+	m := NewMemory(name)
+	m.file.File = at
+	if at.Path == "" {
+		return m
+	}
+	for _, path := range append([]string{at.Path}, at.Older...) {
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = m.decode(data, path)
+		} else {
+			err = fmt.Errorf("reading what was remembered: %w", err)
+		}
+		m.unsure = err
+		break
+	}
+	return m
+}
+
+// Receive is [Open] for a Memory that another process has encoded, and which is kept in a
+// file from now on.
+func Receive(name string, at File, data []byte) (*Memory, error) {
+	m := NewMemory(name)
+	m.file.File = at
+	if err := m.decode(data, "the memory that was handed over"); err != nil {
+		return nil, err
+	}
+	m.news = true
+	return m, nil
+}
+
+// decode takes over what data says, which came from somewhere. The backend may have
+// told more since: as long as it can be asked, it is.
+func (m *Memory) decode(data []byte, from string) error {
+	content, err := decodeFile(data)
+	if err != nil {
+		return fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", from, err)
+	}
+	if content.Backend != m.name {
+		return fmt.Errorf("%s is about backend %s, not %s; remove it", from, content.Backend, m.name)
+	}
+	if !m.file.sameBoot(content.BootID) {
+		return nil
+	}
+	for key, f := range content.Lists {
+		l := newMemory()
+		l.raw, l.complete, l.at = f.Reply, true, content.Saved
+		if !content.Gone { // or there can be nothing newer
+			l.touch()
+		}
+		if f.Statuses != nil {
+			l.statuses = f.Statuses
+		}
+		m.lists[key] = l
+	}
+	for method, reply := range content.Replies {
+		m.replies[method] = &replyMemory{reply, true}
+	}
+	m.seen, m.gone = !content.Unseen, content.Gone
+	maps.Copy(m.late, content.Late)
+	return nil
+}
+
+func decodeFile(data []byte) (*fileContent, error) {
+	rest, ok := bytes.CutPrefix(data, []byte(fileMagic))
+	if !ok {
+		rest, ok = bytes.CutPrefix(data, []byte(fileMagicOld))
+	}
+	if !ok || len(rest) < sha256.Size {
+		return nil, errors.New("it does not begin as it should")
+	}
+	if sum := sha256.Sum256(rest[sha256.Size:]); !bytes.Equal(sum[:], rest[:sha256.Size]) {
+		return nil, errors.New("its checksum is wrong")
+	}
+	d := gob.NewDecoder(bytes.NewReader(rest[sha256.Size:]))
+	var content fileContent
+	if err := d.Decode(&content); err != nil {
+		return nil, err
+	}
+	for {
+		var p filePiece
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return &content, nil
+		} else if err != nil {
+			return nil, err
+		}
+		l, ok := content.Lists[p.List]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("it has a part of the list %q, which it does not name", p.List)
+		case !p.Status:
+			l.Reply = append(l.Reply, p.Data...)
+		case l.Statuses == nil:
+			l.Statuses = map[string][]byte{}
+			fallthrough
+		default:
+			l.Statuses[p.ID] = append([]byte{}, p.Data...) // not nil: it is known to be none
+		}
+		content.Lists[p.List] = l
+	}
+}
+
+// saveNews is Save for after a round: it returns a failure once, until it succeeds, and
+// tries again next time.
+func (m *Memory) saveNews() error {
+	err := m.Save()
+	m.file.Lock()
+	defer m.file.Unlock()
+	before := m.file.failing
+	m.file.failing = err != nil
+	if before {
+		return nil
+	}
+	return err
+}
+
+// Save writes the file, if there is anything new. A reader finds the old file or the new
+// one, and nothing between. The file need not survive a crash of the machine, since the
+// containers in it do not either.
+func (m *Memory) Save() error {
+	m.file.Lock()
+	defer m.file.Unlock()
+	if m.file.Path == "" || m.file.released || !m.hasNews() {
+		return nil
+	}
+	if err := m.file.write(m.file.Path, m.content()); err != nil {
+		m.mu.Lock()
+		m.news = true
+		m.mu.Unlock()
+		return fmt.Errorf("writing what is remembered: %w", err)
+	}
+	for _, path := range m.file.Older {
+		_ = os.Remove(path) // it need not be there
+	}
+	m.file.Older = nil
+	return nil
+}
+
+// KeepAt keeps m in another file from now on.
+func (m *Memory) KeepAt(at File) {
+	m.file.Lock()
+	defer m.file.Unlock()
+	if m.file.Path == at.Path {
+		return
+	}
+	m.file.File = at
+	m.mu.Lock()
+	m.news = true
+	m.mu.Unlock()
+}
+
+// Encode returns m for [Receive].
+func (m *Memory) Encode() ([]byte, error) {
+	var body bytes.Buffer
+	if err := m.content().encode(gob.NewEncoder(&body)); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body.Bytes())
+	return bytes.Join([][]byte{[]byte(fileMagic), sum[:], body.Bytes()}, nil), nil
+}
+
+// Release leaves the file to another process: from here on it is not written any more.
+func (m *Memory) Release() {
+	m.file.Lock()
+	defer m.file.Unlock()
+	m.file.released = true
+}
+
+// Forget removes the file: there is no such backend any more.
+func (m *Memory) Forget() error {
+	m.Release()
+	m.file.Lock()
+	defer m.file.Unlock()
+	if err := os.Remove(m.file.Path); m.file.Path != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forgetting a backend that is no longer configured: %w", err)
+	}
+	return nil
+}
+
+// hasNews reports whether the file should say something else than it does.
+func (m *Memory) hasNews() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	news := m.news
+	for _, l := range m.lists {
+		if l.by != nil {
+			l.by.settle()
+		}
+		news = news || l.news
+	}
+	return news && m.seen
+}
+
+// content is what the file is to say.
+func (m *Memory) content() *fileContent {
+	content := &fileContent{Backend: m.name, BootID: m.file.bootID(), Saved: time.Now(), Lists: map[string]fileList{}, Replies: map[string][]byte{}}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.news = false
+	content.Gone, content.Late = m.gone, maps.Clone(m.late)
+	content.Unseen = !m.seen && m.unsure == nil
+	for key, l := range m.lists {
+		reply := l.raw
+		if l.by != nil {
+			l.by.settle()
+			reply = l.by.reply(everything)
+		}
+		l.news = false
+		if !l.complete {
+			continue
+		}
+		statuses := make(map[string][]byte, len(l.statuses))
+		for id, s := range l.statuses {
+			if !l.stale[id] {
+				statuses[id] = s
+			}
+		}
+		content.Lists[key] = fileList{reply, statuses}
+	}
+	for method, k := range m.replies {
+		if k.known {
+			content.Replies[method] = k.reply
+		}
+	}
+	return content
+}
+
+func writeFile(path string, content *fileContent) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // fails when it has been renamed
+	if err := errors.Join(content.writeTo(tmp), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// writeTo writes all of a file. The checksum comes last, in its place: what it is of is
+// written as it is made.
+func (c *fileContent) writeTo(f io.WriteSeeker) error {
+	sum := sha256.New()
+	if _, err := io.WriteString(f, fileMagic+strings.Repeat("\x00", sum.Size())); err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(io.MultiWriter(f, sum), pieceSize)
+	if err := errors.Join(c.encode(gob.NewEncoder(w)), w.Flush()); err != nil {
+		return err
+	}
+	if _, err := f.Seek(int64(len(fileMagic)), io.SeekStart); err != nil {
+		return err
+	}
+	_, err := f.Write(sum.Sum(nil))
+	return err
+}
+
+func (c *fileContent) encode(e *gob.Encoder) error {
+	head := *c
+	head.Lists = make(map[string]fileList, len(c.Lists))
+	for method := range c.Lists {
+		head.Lists[method] = fileList{}
+	}
+	if err := e.Encode(head); err != nil {
+		return err
+	}
+	for method, l := range c.Lists {
+		for part := range slices.Chunk(l.Reply, pieceSize) {
+			if err := e.Encode(filePiece{List: method, Data: part}); err != nil {
+				return err
+			}
+		}
+		for id, s := range l.Statuses {
+			if err := e.Encode(filePiece{method, true, id, s}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package lastknown
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The file is written each second while there is news, and writing it takes memory besides
+// the lists themselves.
+func TestTheFileIsWrittenInLittleMemory(t *testing.T) {
+	content := &fileContent{
+		Backend: "beta.io", BootID: "boot",
+		Lists: map[string]fileList{
+			"List": {bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 4<<20), map[string][]byte{"none": {}}},
+			"Few":  {Reply: []byte{0x0a, 0x00}},
+			"None": {},
+		},
+		Replies: map[string][]byte{"Version": {1}},
+	}
+	for i := range 1000 {
+		content.Lists["List"].Statuses[fmt.Sprint(i)] = bytes.Repeat([]byte{'y'}, 4<<10)
+	}
+	path := filepath.Join(t.TempDir(), "beta.io.known")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.NoError(t, writeFile(path, content))
+	runtime.ReadMemStats(&after)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2<<20), "of 16 MiB")
+
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	got, err := decodeFile(data)
+	require.NoError(t, err)
+	for method, l := range content.Lists {
+		assert.Equal(t, len(l.Reply), len(got.Lists[method].Reply), method)
+		assert.True(t, bytes.Equal(l.Reply, got.Lists[method].Reply), method)
+		assert.Len(t, got.Lists[method].Statuses, len(l.Statuses), method)
+		for id, s := range l.Statuses {
+			assert.Equal(t, s, got.Lists[method].Statuses[id], "%s %s", method, id)
+		}
+	}
+	assert.Equal(t, content.Replies, got.Replies)
+}

@@ -1,0 +1,711 @@
+package lastknown_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// library is a server with books that a test can change, stop and hang.
+type library struct {
+	path   string
+	server *muxtest.Server
+
+	mu    sync.Mutex
+	books map[string]string // :: id → the book, as text without the id
+	fault func(ctx context.Context, method string) error
+	calls []string
+}
+
+func newLibrary(t *testing.T, ids ...string) *library {
+	l := &library{path: filepath.Join(muxtest.Dir(t), "l.sock"), books: map[string]string{}}
+	for _, id := range ids {
+		l.books[id] = ""
+	}
+	l.start(t)
+	return l
+}
+
+func (l *library) start(t *testing.T) { l.server = muxtest.Serve(t, l.path, l.serve) }
+func (l *library) stop()              { l.server.Stop() }
+
+// with changes the library while nobody looks.
+func (l *library) with(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+// called returns how often a method was called, and forgets it.
+func (l *library) called(method string) (n int) {
+	l.with(func() {
+		l.calls = slices.DeleteFunc(l.calls, func(m string) bool {
+			if m == method {
+				n++
+			}
+			return m == method
+		})
+	})
+	return n
+}
+
+func (l *library) serve(method string, stream grpc.ServerStream) error {
+	method = filepath.Base(method)
+	request := &codec.Frame{}
+	if err := stream.RecvMsg(request); err != nil {
+		return err
+	}
+	var fault func(context.Context, string) error
+	l.with(func() {
+		l.calls = append(l.calls, method)
+		fault = l.fault
+	})
+	if fault != nil {
+		if err := fault(stream.Context(), method); err != nil {
+			return err
+		}
+	}
+	switch method {
+	case "Get":
+		if request.Len() == 0 { // it is asked whether it is alive
+			return stream.SendMsg(&codec.Frame{})
+		}
+		id := strings.Trim(strings.TrimPrefix(muxtest.Text("GetRequest", request), "book_id: "), `"`)
+		book, ok := "", false
+		l.with(func() { book, ok = l.books[id] })
+		if !ok {
+			return status.Errorf(codes.NotFound, "no book %s", id)
+		}
+		return stream.SendMsg(muxtest.Bytes("Book", fmt.Sprintf("id: %q %s quotes {title: 'only in a status'}", id, book)))
+	case "Put":
+		id := strings.Trim(strings.TrimPrefix(muxtest.Text("PutRequest", request), "shelf: "), `"`)
+		l.with(func() { l.books[id] = "" })
+		return stream.SendMsg(muxtest.Bytes("Book", fmt.Sprintf("id: %q", id)))
+	case "Bind": // which no list shows
+		return stream.SendMsg(&codec.Frame{})
+	case "List", "Stream":
+		// A library that applies no filter, as containerd does for images.
+		return stream.SendMsg(muxtest.Bytes("ListResponse", l.list()))
+	case "Chat":
+		<-stream.Context().Done()
+		return stream.Context().Err()
+	}
+	return status.Errorf(codes.Unimplemented, "unknown method %s", method)
+}
+
+func (l *library) list() string {
+	var text []string
+	l.with(func() {
+		for id, book := range l.books {
+			text = append(text, fmt.Sprintf("books {id: %q %s}", id, book))
+		}
+	})
+	slices.Sort(text)
+	return strings.Join(text, " ")
+}
+
+// watched is a lastknown.Conn that runs, and its states.
+type watched struct {
+	*lastknown.Conn
+	states chan lastknown.State
+	stop   func()
+}
+
+// watch runs a lastknown.Conn in front of l until the test ends or stop is called.
+func watch(t *testing.T, l *library, change func(*lastknown.Config)) *watched {
+	t.Helper()
+	conn, err := director.NewConn(director.ConnConfig{Name: "beta.io", Address: l.path})
+	require.NoError(t, err)
+	w := &watched{states: make(chan lastknown.State, 1000)}
+	cfg := lastknown.Config{
+		Name: "beta.io", Conn: conn, Schema: muxtest.Library, Package: muxtest.Package,
+		Spec:     muxtest.LibraryProfile(t).Known,
+		Absent:   conn.Absent,
+		Alive:    muxtest.Method("Get"),
+		Budget:   300 * time.Millisecond,
+		Silence:  600 * time.Millisecond,
+		Interval: 50 * time.Millisecond,
+		Watch:    func(s lastknown.State) { w.states <- s },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	w.Conn, err = lastknown.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		assert.NoError(t, w.Run(ctx))
+	}()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
+		assert.NoError(t, conn.Close())
+	})
+	t.Cleanup(w.stop)
+	return w
+}
+
+// until waits for a state.
+func (w *watched) until(t *testing.T, want lastknown.Condition) lastknown.State {
+	t.Helper()
+	for timeout := time.After(20 * time.Second); ; {
+		select {
+		case s := <-w.states:
+			if s.Condition == want {
+				return s
+			}
+		case <-timeout:
+			t.Fatalf("it did not become %s", want)
+		}
+	}
+}
+
+// settled waits until everything is known, statuses included.
+func settled(t *testing.T, w *watched, l *library) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		gets, books := 0, 0
+		l.with(func() {
+			books = len(l.books)
+			for _, m := range l.calls {
+				if m == "Get" {
+					gets++
+				}
+			}
+		})
+		return w.State().Seen && gets >= books
+	}, 10*time.Second, 10*time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // the last answer is on its way
+}
+
+func (w *watched) list(t *testing.T, request string, opts ...grpc.CallOption) (string, error) {
+	t.Helper()
+	reply := &codec.Frame{}
+	err := w.Invoke(t.Context(), muxtest.Method("List"), muxtest.Frame(t, "ListRequest", request), reply, opts...)
+	return muxtest.Text("ListResponse", reply), err
+}
+
+func (w *watched) get(t *testing.T, id string) (string, error) {
+	t.Helper()
+	reply := &codec.Frame{}
+	err := w.Invoke(t.Context(), muxtest.Method("Get"), muxtest.Frame(t, "GetRequest", fmt.Sprintf("book_id: %q", id)), reply)
+	return muxtest.Text("Book", reply), err
+}
+
+func hang(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestADiskThatHangsKeepsNoBackendFromBeingFoundBack(t *testing.T) {
+	l := newLibrary(t, "a")
+	moves := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(moves) })
+	file := filepath.Join(t.TempDir(), "known")
+	w := watch(t, l, func(cfg *lastknown.Config) {
+		cfg.Memory = lastknown.Open("beta.io", lastknown.File{Path: file})
+		cfg.Memory.HoldUpWrites(moves)
+	})
+	t.Cleanup(goOn)
+	settled(t, w, l)
+	l.stop()
+	w.until(t, lastknown.Gone)
+	l.with(func() { l.books["b"] = "" })
+	l.start(t)
+	w.until(t, lastknown.Up)
+	assert.NoFileExists(t, file)
+	goOn()
+	require.Eventually(t, func() bool {
+		data, _ := os.ReadFile(file) // it is not there at once
+		return strings.Contains(string(data), "\x01b")
+	}, 10*time.Second, 10*time.Millisecond, "what was found meanwhile is written")
+}
+
+func TestTheItemsOfABackendThatIsGoneStayInItsLists(t *testing.T) {
+	for name, gone := range map[string]func(t *testing.T, l *library){
+		"stopped": func(_ *testing.T, l *library) { l.stop() },
+		"hung":    func(_ *testing.T, l *library) { l.with(func() { l.fault = hang }) },
+		"starting": func(_ *testing.T, l *library) { // containerd 1.6
+			l.with(func() {
+				l.fault = func(context.Context, string) error {
+					return status.Error(codes.Unknown, "server is not initialized yet")
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLibrary(t, "a1", "a2", "b1")
+			l.books["a2"] = `colour: BLUE labels {key: "x" value: "1"} labels {key: "y" value: "2"}`
+			w := watch(t, l, nil)
+			settled(t, w, l)
+			gone(t, l)
+			w.until(t, lastknown.Gone)
+
+			for request, want := range map[string]string{
+				``:                             `books {id: "a1"} books {labels["x"]: "1" labels["y"]: "2"} books {id: "b1"}`,
+				`book_id: "a1"`:                `a1`,
+				`book_id: "a"`:                 `a1 a2`,
+				`book_id: "c"`:                 ``,
+				`colour {colour: BLUE}`:        `a2`,
+				`colour {colour: RED}`:         `a1 b1`,
+				`colour {}`:                    `a1 b1`, // zero is not on the wire
+				`labels {key: "x" value: "1"}`: `a2`,
+				`labels {key: "x" value: "2"}`: ``,
+				`labels {key: "x" value: "1"} labels {key: "y" value: "2"}`: `a2`,
+				`labels {key: "x" value: "1"} labels {key: "z"}`:            ``,
+				`book_id: "a" colour {colour: RED}`:                         `a1`,
+			} {
+				var header metadata.MD
+				got, err := w.list(t, request, grpc.Header(&header))
+				require.NoError(t, err, request)
+				assert.Equal(t, []string{"beta.io"}, header[lastknown.HeaderKey], "it says that it is from memory")
+				if request == `` {
+					assert.Equal(t, 3, strings.Count(got, "books {"))
+					continue
+				}
+				var ids []string
+				for _, id := range []string{"a1", "a2", "b1"} {
+					if strings.Contains(got, fmt.Sprintf("id: %q", id)) {
+						ids = append(ids, id)
+					}
+				}
+				assert.Equal(t, want, strings.Join(ids, " "), request)
+			}
+			streamed, err := w.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method("Stream"))
+			require.NoError(t, err)
+			require.NoError(t, streamed.SendMsg(&codec.Frame{}))
+			require.NoError(t, streamed.CloseSend())
+			reply := &codec.Frame{}
+			require.NoError(t, streamed.RecvMsg(reply))
+			assert.Equal(t, 3, strings.Count(muxtest.Text("ListResponse", reply), "books {"))
+			assert.ErrorContains(t, streamed.RecvMsg(reply), "EOF")
+
+			got, err := w.get(t, "a2")
+			require.NoError(t, err)
+			assert.Contains(t, got, "only in a status", "the status was asked for before, by nobody but us")
+			assert.Contains(t, got, `labels["x"]: "1"`)
+			_, err = w.get(t, "c1")
+			assert.Equal(t, codes.Unavailable, status.Code(err), "never NotFound for what cannot be asked")
+		})
+	}
+}
+
+func TestAllElseFailsAtOnceWhileABackendIsDown(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	l.with(func() { l.fault = hang })
+	w.until(t, lastknown.Gone)
+	l.called("Put")
+	began := time.Now()
+	err := w.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	assert.Regexp(t, `criproxy: backend beta.io is gone since \d\d:\d\d:\d\d: accepts connections, and has answered nothing for 600ms`, err.Error())
+	_, err = w.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method("Chat"))
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	assert.Less(t, time.Since(began), 10*time.Second, "these hang in the backend")
+	assert.Zero(t, l.called("Put"), "it was not even asked")
+}
+
+func TestCallsUnderWayEndWithUnavailableWhenTheBackendGoesDown(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	errs := make(chan error, 2)
+	started := make(chan struct{}, 100)
+	l.with(func() {
+		l.fault = func(ctx context.Context, method string) error {
+			if method != "List" {
+				started <- struct{}{}
+			}
+			return hang(ctx, method)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // rather than hang with it
+	defer cancel()
+	go func() { errs <- w.Invoke(ctx, muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{}) }()
+	go func() {
+		cs, err := w.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"))
+		if err == nil {
+			_ = cs.SendMsg(&codec.Frame{})
+			err = cs.RecvMsg(&codec.Frame{})
+		}
+		errs <- err
+	}()
+	for range 2 {
+		err := <-errs
+		assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+		assert.Contains(t, err.Error(), "backend beta.io is gone since")
+	}
+	assert.NoError(t, ctx.Err(), "they have not just run into their deadlines")
+	assert.Equal(t, lastknown.Gone, w.State().Condition)
+	<-started
+}
+
+func TestATrueTimeoutOfABackendThatIsUpPassesAsItIs(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	for _, want := range []error{
+		status.Error(codes.DeadlineExceeded, "command timed out"),
+		status.Error(codes.Unavailable, "the registry is unavailable"),
+		status.Error(codes.Internal, "oops"),
+	} {
+		l.with(func() {
+			l.fault = func(_ context.Context, method string) error {
+				if method == "Put" {
+					return want
+				}
+				return nil
+			}
+		})
+		err := w.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
+		assert.Equal(t, want.Error(), err.Error())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	l.with(func() {
+		l.fault = func(ctx context.Context, method string) error {
+			if method == "Put" {
+				return hang(ctx, method)
+			}
+			return nil
+		}
+	})
+	err := w.Invoke(ctx, muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(err), "the client's own deadline")
+	assert.Equal(t, lastknown.Up, w.State().Condition)
+	assert.Empty(t, w.states)
+}
+
+func TestABackendComesBackWithACompleteList(t *testing.T) {
+	l := newLibrary(t, "a1", "a2")
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	l.stop()
+	down := w.until(t, lastknown.Gone)
+	assert.ErrorContains(t, down.Err, "cannot be reached")
+	assert.True(t, down.Seen)
+	l.with(func() {
+		delete(l.books, "a1")
+		l.books["a3"] = ""
+	})
+	got, err := w.list(t, "")
+	require.NoError(t, err)
+	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
+	l.start(t)
+	w.until(t, lastknown.Up)
+	got, err = w.list(t, "")
+	require.NoError(t, err)
+	assert.Equal(t, `books {id: "a2"} books {id: "a3"}`, got)
+	require.Eventually(t, func() bool { got, err := w.get(t, "a3"); return err == nil && strings.Contains(got, "a3") }, 5*time.Second, 10*time.Millisecond)
+	assert.Empty(t, w.states, "one word for each change")
+}
+
+func TestWhatPassesByIsNotAskedForAgain(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, func(c *lastknown.Config) { c.Interval = 20 * time.Millisecond })
+	settled(t, w, l)
+	l.called("List")
+	for range 20 { // every is 1s
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		time.Sleep(20 * time.Millisecond)
+	}
+	assert.Equal(t, 20, l.called("List"), "only the client's")
+	assert.Zero(t, l.called("Get")-1, "the status once, when it was new")
+}
+
+func TestAChangeIsAskedForAtOnce(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, func(c *lastknown.Config) {
+		c.Interval = time.Hour
+		for i := range c.Spec.Lists {
+			c.Spec.Lists[i].Every = time.Hour
+		}
+	})
+	settled(t, w, l)
+	l.called("Get")
+	require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "new"`), &codec.Frame{}))
+	require.Eventually(t, func() bool { return l.called("Get") > 0 }, 10*time.Second, 10*time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
+	l.stop()
+	_, err := w.get(t, "a1") // finds out
+	require.NoError(t, err)
+	got, err := w.list(t, "")
+	require.NoError(t, err)
+	assert.Equal(t, `books {id: "a1"} books {id: "new"}`, got)
+	got, err = w.get(t, "new")
+	require.NoError(t, err)
+	assert.Contains(t, got, "only in a status")
+}
+
+func TestWhatIsKnownSurvivesARestart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "beta.io.known")
+	withFile := func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", lastknown.File{Path: file}) }
+	l := newLibrary(t, "a1", "a2")
+	w := watch(t, l, withFile)
+	settled(t, w, l)
+	// No orderly end: the file is what a kill -9 leaves behind.
+	var saved []byte
+	require.Eventually(t, func() bool {
+		var err error
+		saved, err = os.ReadFile(file)
+		return err == nil && strings.Count(string(saved), "only in a status") == 2
+	}, 10*time.Second, 10*time.Millisecond, "the statuses are written after the list")
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode())
+	w.stop()
+	l.stop()
+	require.NoError(t, os.WriteFile(file, saved, 0o600))
+
+	w = watch(t, l, withFile)
+	require.NoError(t, w.Memory().Err())
+	got, err := w.list(t, "") // the very first call, to a backend that is gone
+	require.NoError(t, err)
+	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
+	got, err = w.get(t, "a1")
+	require.NoError(t, err)
+	assert.Contains(t, got, "only in a status")
+	w.stop()
+
+	t.Run("another boot", func(t *testing.T) {
+		other := []byte(strings.ReplaceAll(string(saved), bootID(t), strings.Repeat("0", len(bootID(t)))))
+		require.NotEqual(t, saved, other)
+		require.NoError(t, os.WriteFile(file, resum(other), 0o600))
+		w := watch(t, l, withFile)
+		defer w.stop()
+		require.NoError(t, w.Memory().Err())
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Empty(t, got, "what ran before the machine was booted is dead")
+	})
+	for name, content := range map[string][]byte{
+		"empty":     {},
+		"cut off":   saved[:len(saved)-1],
+		"bit rot":   append(append([]byte{}, saved[:100]...), append([]byte{saved[100] ^ 1}, saved[101:]...)...),
+		"no file":   []byte("something else entirely, which is long enough to hold a checksum"),
+		"no reply":  resum([]byte(strings.Replace(string(saved), "\x0a\x04\x0a\x02a1", "\x0a\x7f\x0a\x02a1", 1))),
+		"of others": resum([]byte(strings.ReplaceAll(string(saved), "beta.io", "beta.ix"))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(file, content, 0o600))
+			w := watch(t, l, func(c *lastknown.Config) {
+				c.Memory, c.RequiredWait = lastknown.Open("beta.io", lastknown.File{Path: file}), 50*time.Millisecond
+			})
+			defer w.stop()
+			require.Error(t, w.Memory().Err())
+			assert.Contains(t, w.Memory().Err().Error(), file)
+			_, err := w.list(t, "")
+			assert.Equal(t, codes.Unavailable, status.Code(err), "it may have items: leaving them out kills them")
+			assert.Contains(t, err.Error(), "may have items that nobody remembers")
+			kept, err := os.ReadFile(file)
+			require.NoError(t, err)
+			assert.Equal(t, content, kept, "nothing is thrown away")
+		})
+	}
+	t.Run("a broken file is replaced once the backend is seen", func(t *testing.T) {
+		require.NoError(t, os.WriteFile(file, []byte("broken"), 0o600))
+		w := watch(t, l, withFile)
+		l.start(t)
+		require.Eventually(t, func() bool { _, err := w.list(t, ""); return err == nil }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { b, err := os.ReadFile(file); return err == nil && len(b) > 100 }, 10*time.Second, 10*time.Millisecond)
+	})
+}
+
+func TestABackendThatWasNeverSeen(t *testing.T) {
+	t.Run("is left out", func(t *testing.T) {
+		l := newLibrary(t)
+		l.stop()
+		w := watch(t, l, nil)
+		s := w.until(t, lastknown.Gone)
+		assert.False(t, s.Seen)
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Empty(t, got)
+	})
+	t.Run("makes lists fail if it is required", func(t *testing.T) {
+		l := newLibrary(t)
+		l.stop()
+		w := watch(t, l, func(c *lastknown.Config) { c.Required, c.RequiredWait = true, 100*time.Millisecond })
+		w.until(t, lastknown.Gone)
+		_, err := w.list(t, "")
+		assert.Equal(t, codes.Unavailable, status.Code(err))
+		assert.Contains(t, err.Error(), "is required, has not been seen since this node was booted, and did not come within 100ms")
+	})
+	t.Run("makes lists wait if it is required", func(t *testing.T) {
+		l := newLibrary(t, "a1")
+		l.stop()
+		w := watch(t, l, func(c *lastknown.Config) { c.Required, c.RequiredWait = true, time.Minute })
+		w.until(t, lastknown.Gone)
+		done := make(chan string)
+		go func() {
+			got, _ := w.list(t, "")
+			done <- got
+		}()
+		l.start(t)
+		assert.Equal(t, `books {id: "a1"}`, <-done)
+	})
+}
+
+// A change that a client looks into before Run does is in the file, too.
+func TestWhatAClientHasLookedIntoIsInTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "beta.io.known")
+	l := newLibrary(t, "a1", "a2-that-goes")
+	w := watch(t, l, func(c *lastknown.Config) {
+		c.Memory, c.Interval = lastknown.Open("beta.io", lastknown.File{Path: file}), time.Second
+	})
+	settled(t, w, l)
+	says := func(name string) bool {
+		saved, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(saved), name)
+	}
+	require.Eventually(t, func() bool { return says("a2-that-goes") }, 20*time.Second, 10*time.Millisecond)
+	l.with(func() { delete(l.books, "a2-that-goes") })
+	_, err := w.list(t, "")
+	require.NoError(t, err)
+	_, err = w.get(t, "a1")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return !says("a2-that-goes") }, 20*time.Second, 10*time.Millisecond)
+
+	// Where there is nothing new it is not written again, not even in the end.
+	require.NoError(t, os.WriteFile(file, []byte("as it was"), 0o600))
+	w.stop()
+	assert.True(t, says("as it was"))
+}
+
+func TestThePoliciesFailAndSkip(t *testing.T) {
+	for policy, check := range map[lastknown.Policy]func(got string, err error){
+		lastknown.Skip: func(got string, err error) {
+			assert.NoError(t, err)
+			assert.Empty(t, got)
+		},
+		lastknown.Fail: func(_ string, err error) {
+			assert.Equal(t, codes.Unavailable, status.Code(err))
+			assert.Contains(t, err.Error(), "beta.io")
+		},
+	} {
+		l := newLibrary(t, "a1")
+		w := watch(t, l, func(c *lastknown.Config) { c.Policy = policy })
+		settled(t, w, l)
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		require.Equal(t, `books {id: "a1"}`, got)
+		l.stop()
+		w.until(t, lastknown.Gone)
+		check(w.list(t, ""))
+		_, err = w.get(t, "a1")
+		assert.Equal(t, codes.Unavailable, status.Code(err))
+		l.start(t)
+		w.until(t, lastknown.Up)
+		_, err = w.get(t, "a1")
+		assert.NoError(t, err)
+	}
+	_, err := lastknown.New(lastknown.Config{Policy: "maybe"})
+	assert.EqualError(t, err, `policy: is "maybe", want "last-known", "fail" or "skip"`)
+}
+
+// Whatever a backend answers to a list without a filter is its own trouble.
+func TestAnErrorOfAWholeListIsAnsweredFromMemory(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		l.with(func() {
+			l.fault = func(_ context.Context, method string) error {
+				if method == "List" || method == "Stream" {
+					return status.Error(code, "no")
+				}
+				return nil
+			}
+		})
+		got, err := w.list(t, "")
+		assert.NoError(t, err, code)
+		assert.Equal(t, `books {id: "a1"}`, got, code)
+		_, err = w.get(t, "a1")
+		assert.NoError(t, err, "all else passes as usual")
+		assert.NotEqual(t, lastknown.Gone, w.State().Condition, code)
+	}
+}
+
+func TestAnErrorAboutARequestPassesAsItIs(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, func(c *lastknown.Config) { c.Interval = time.Hour })
+	settled(t, w, l)
+	for _, code := range []codes.Code{codes.InvalidArgument, codes.NotFound, codes.OutOfRange} {
+		l.with(func() {
+			l.fault = func(context.Context, string) error { return status.Error(code, "no") }
+		})
+		_, err := w.list(t, `book_id: "a"`)
+		assert.Equal(t, code, status.Code(err))
+	}
+	assert.Equal(t, lastknown.Up, w.State().Condition)
+}
+
+func TestAClientInAHurryIsAnsweredFromMemory(t *testing.T) {
+	l := newLibrary(t, "a1")
+	w := watch(t, l, nil)
+	settled(t, w, l)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	l.with(func() { l.fault = hang })
+	reply := &codec.Frame{}
+	require.NoError(t, w.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, reply))
+	assert.Equal(t, `books {id: "a1"}`, muxtest.Text("ListResponse", reply))
+	assert.NoError(t, ctx.Err(), "before its time is over")
+}
+
+func TestWhatIsKnownIsBounded(t *testing.T) {
+	l := newLibrary(t)
+	for i := range 100 {
+		l.books[fmt.Sprint("b", i)] = fmt.Sprintf("title: %q", strings.Repeat("x", 100))
+	}
+	w := watch(t, l, func(c *lastknown.Config) { c.MaxBytes = 15000 }) // room for the list, not for statuses
+	require.Eventually(t, func() bool { return w.State().Seen }, 10*time.Second, 10*time.Millisecond)
+	l.stop()
+	w.until(t, lastknown.Gone)
+	got, err := w.list(t, "")
+	require.NoError(t, err)
+	assert.Equal(t, 100, strings.Count(got, "books {"))
+	w.stop()
+
+	l.start(t)
+	w = watch(t, l, func(c *lastknown.Config) { c.MaxBytes = 5000 }) // not even for the list
+	require.Eventually(t, func() bool { return w.State().Seen }, 10*time.Second, 10*time.Millisecond)
+	time.Sleep(200 * time.Millisecond)
+	l.stop()
+	w.until(t, lastknown.Gone)
+	_, err = w.list(t, "")
+	assert.Equal(t, codes.Unavailable, status.Code(err), "it is not shortened")
+	assert.Contains(t, err.Error(), "more items than fit in the 5000 bytes of memory")
+}
+
+func bootID(t *testing.T) string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	require.NoError(t, err)
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,347 @@
+package lastknown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// list answers a list: the backend does, within its budget, or memory. name is the
+// unary or the streaming method; both have the same request.
+func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	now, soon := c.answersFor(l)
+	if now {
+		return c.remembered(l, request, opts)
+	}
+	var answer *codec.Frame
+	var err error
+	if soon {
+		err = c.await(ctx, &attempt{lag: &l.lag, usable: c.usableList(l)})
+	} else {
+		answer, err = c.ask(ctx, l, name, request, opts, c.usableList(l))
+	}
+	if errors.Is(err, errCameBack) {
+		answer, err = c.ask(ctx, l, name, request, opts, c.usableList(l))
+	}
+	switch {
+	case err == nil:
+		return answer, nil
+	case errors.Is(err, errRemembered):
+		return c.remembered(l, request, opts)
+	case ended(ctx), ours(err), aboutTheRequest(err) && !l.unfiltered(request.Bytes()):
+		return nil, err
+	case c.State().Condition == Gone:
+		return c.listOfGone(ctx, l, request, err, opts)
+	}
+	return c.listInstead(l, request, err, opts)
+}
+
+// answersFor reports whether memory answers a list without a question to the backend,
+// because that is late with it: now, or as soon as the backend has answered the question
+// that is asked behind the scenes, because a client has changed something.
+func (c *Conn) answersFor(l *list) (now, soon bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Condition == Gone || !l.lag.late() || c.retired || c.cfg.Policy != LastKnown {
+		return false, false // those that leave out what is late take it back as soon as it is in time
+	}
+	c.askBehind(l)
+	now = c.usableList(l)(false)
+	return now, !now && l.complete && !l.lag.failing
+}
+
+// usableList tells whether memory has a list: all of it, and not older than a change. Of
+// an optional one nothing is enough, so that a backend delays no other.
+func (c *Conn) usableList(l *list) func(long bool) bool {
+	return func(long bool) bool {
+		has := l.complete && (long || !l.dirty()) || l.spec.Optional && !c.cfg.Primary
+		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
+	}
+}
+
+// never is for calls whose answer only the backend has.
+func never(bool) bool { return false }
+
+// errCameBack is the error of a list during which the backend went and came back.
+var errCameBack = status.Error(codes.Unavailable, "criproxy: the backend was gone and came back meanwhile")
+
+// ask asks the backend, and remembers what it answers.
+func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption, usable func(bool) bool) (*codec.Frame, error) {
+	epoch, err := c.alive()
+	if err != nil {
+		return nil, err
+	}
+	all := l.unfiltered(request.Bytes())
+	c.mu.Lock()
+	seq, at := l.begin(), time.Now()
+	c.mu.Unlock()
+
+	var answer *codec.Frame
+	err = c.try(ctx, &attempt{method: name, lag: &l.lag, usable: usable}, func(ctx context.Context) (err error) {
+		answer, err = c.fetch(ctx, l, name, request, opts)
+		return err
+	})
+	if err != nil {
+		switch {
+		case errors.Is(err, errRemembered), ended(ctx):
+		case epoch.Err() != nil:
+			if c.State().Condition != Gone {
+				err = errCameBack
+			}
+		case ours(err):
+		case (all || !aboutTheRequest(err)) && !l.lacking(err):
+			c.mu.Lock()
+			c.isFailing(&l.lag, failedError(name, err))
+			c.mu.Unlock()
+		}
+		return nil, err
+	}
+	if c.observe(epoch, l, seq, at, request, answer, all) {
+		// Something is no longer as it was, or no longer there: which of the two only
+		// the whole list tells. The client must not know more than we do.
+		whole, err := c.ask(ctx, l, name, &codec.Frame{}, nil, c.usableList(l))
+		switch {
+		case err == nil:
+			whole.Free()
+		case errors.Is(err, errRemembered): // it comes, behind the scenes
+		case !aboutTheRequest(err):
+			return nil, err
+		}
+	}
+	return answer, nil
+}
+
+// observe remembers the answer to request seq, which was made at a time in an epoch. It
+// reports whether the answer lacks items that, as they are remembered, it should have.
+func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.epoch != epoch: // older than what has been seen since
+	case all:
+		l.observe(seq, at, answer)
+		c.mem.gone = false
+		c.seeLocked() // what a client was told must stay, from the first answer on
+		c.relieveAll()
+	case seq > l.answered:
+		if lacks = l.merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
+			l.touch()
+			c.askBehind(l)
+			return false
+		}
+	}
+	return lacks
+}
+
+// lacking reports whether err says that the backend has no such list. That is no
+// trouble, where the backend can do without it.
+func (l *list) lacking(err error) bool {
+	return status.Code(err) == codes.Unimplemented && !l.spec.Gate && !l.complete
+}
+
+// askBehind asks for all of a list behind the scenes, unless that is under way already.
+// A change that came since makes room for one more. c.mu is held.
+func (c *Conn) askBehind(l *list) {
+	latest := l.asked + 1
+	if c.askInBackground(&l.lag, l.anyMethod().Name, l.touchedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l) }) {
+		l.latest = latest
+	}
+}
+
+// mostFlying bounds how many requests for one answer may be under way behind the scenes.
+const (
+	mostFlying = 3
+
+	// flightTimes bounds how long each of them waits, in times of Silence.
+	flightTimes = 3
+)
+
+// askInBackground runs f, which asks for the answer of the method of g, and reports
+// whether it does. One request at a time is enough, but where more says otherwise, and for
+// one that has been under way for so long that its answer may never come. c.mu is held.
+func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
+	room := g.flying == 0 || g.flying == 1 && more || g.flying < mostFlying && time.Since(g.asked) >= c.cfg.Silence
+	if !room || c.retired || c.life.Err() != nil {
+		return false
+	}
+	g.flying++
+	g.asked = time.Now() // also where it fails: a backend need not have the method
+	began := g.asked
+	c.behind.Go(func() {
+		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
+		defer cancel()
+		_ = recovery.Run(method, func() { f(ctx) }) // reported there; it is asked again
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		g.flying--
+		g.took = time.Since(began)
+		c.Check() // its statuses may be wanted now
+	})
+	return true
+}
+
+// renew asks the backend for all of a list, for what is remembered of it.
+func (c *Conn) renew(ctx context.Context, l *list) {
+	if answer, err := c.ask(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil, never); err == nil {
+		answer.Free()
+	}
+}
+
+// fetch does a list by its unary or its streaming method, and returns its items in one
+// message.
+func (c *Conn) fetch(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	if l.stream == nil || name != l.stream.Name {
+		answer := &codec.Frame{}
+		if err := c.next.Invoke(ctx, name, request, answer, opts...); err != nil {
+			return nil, err
+		}
+		return answer, l.check(name, answer)
+	}
+	return l.collect(ctx, c.next, request, opts)
+}
+
+// check refuses an answer that is cut off or malformed, wherever: joined to those of
+// other backends it would spoil theirs.
+func (l *list) check(name string, answer *codec.Frame) error {
+	return wellFormed(l.shape, name, answer)
+}
+
+func wellFormed(shape *rewrite.Shape, name string, answer *codec.Frame) error {
+	if _, err := shape.CheckPieces(answer.Pieces()); err != nil {
+		return status.Errorf(codes.Internal, "criproxy: the reply to %s is malformed: %v", name, err)
+	}
+	return nil
+}
+
+// remembered answers a list from memory.
+func (c *Conn) remembered(l *list, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cfg.Policy == Skip {
+		return &codec.Frame{}, nil
+	}
+	for _, l := range c.lists { // a filter may look into another list
+		l.settle()
+	}
+	if !l.complete && !l.spec.Optional { // it was broken
+		return nil, c.unknown(l, c.state.Err)
+	}
+	matches, err := l.matcher(request.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	c.mark(l.anyMethod().Name, opts)
+	return codec.NewFrame(l.reply(matches)), nil
+}
+
+// listInstead answers a list for a backend that is not gone, and that answered err. Its
+// trouble is not that of other backends, as long as memory has its items.
+func (c *Conn) listInstead(l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
+	c.mu.Lock()
+	complete := l.complete
+	c.mu.Unlock()
+	switch {
+	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
+		return c.remembered(l, request, opts)
+	case l.lacking(err), c.cfg.Primary, errors.Is(err, errCameBack):
+		return nil, err // as if we were not there
+	case c.cfg.Policy == LastKnown && l.spec.Optional:
+		return c.remembered(l, request, opts)
+	}
+	if c.cfg.Policy == Fail {
+		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return nil, c.unknown(l, failedError(l.anyMethod().Name, err))
+}
+
+// listOfGone answers a list for a backend that is gone, because of err.
+func (c *Conn) listOfGone(ctx context.Context, l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
+	if c.cfg.Policy == Fail {
+		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
+	}
+	c.mu.Lock()
+	enough := c.cfg.Policy == Skip || l.complete || l.spec.Optional
+	c.mu.Unlock()
+	switch {
+	case enough:
+		return c.remembered(l, request, opts)
+	case c.hasNothing(ctx):
+		return &codec.Frame{}, nil
+	}
+	if c.comesBack(ctx) {
+		return c.list(ctx, l, l.anyMethod().Name, request, opts)
+	}
+	if ended(ctx) {
+		return nil, status.FromContextError(context.Cause(ctx)).Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return nil, c.unknown(l, c.state.Err)
+}
+
+// hasNothing reports whether there is evidence that the backend has no items: nobody
+// listens where it should be, and nothing is remembered of it. The primary is never
+// without.
+func (c *Conn) hasNothing(ctx context.Context) bool {
+	c.mu.Lock()
+	may := c.state.Condition == Gone && !c.mem.seen && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
+	c.mu.Unlock()
+	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
+}
+
+// comesBack waits for a backend of which too little is remembered, as long as it may
+// just be starting, and reports whether it is there.
+func (c *Conn) comesBack(ctx context.Context) bool {
+	c.mu.Lock()
+	wait := c.cfg.RequiredWait
+	if c.silent || c.cfg.Primary {
+		wait = 0 // clients have waited for it already, or would not without us either
+	}
+	back := c.back
+	c.mu.Unlock()
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	select {
+	case <-back:
+		return true
+	case <-ctx.Done():
+	case <-timeout.C:
+	}
+	return false
+}
+
+// unknown is the error of a list that may have items, none of which are remembered.
+// c.mu is held.
+func (c *Conn) unknown(l *list, why error) error {
+	what := "it has not listed them since this node was booted"
+	switch {
+	case !c.mem.seen && c.cfg.Required:
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s is required, has not been seen since this node was booted, and did not come within %s: %v",
+			c.cfg.Name, c.cfg.RequiredWait, why)
+	case c.mem.unsure != nil:
+		what = c.mem.unsure.Error()
+	case c.mem.seen:
+		what = fmt.Sprintf("its first answer has not come yet, or it has more items than fit in the %d bytes of memory for it", c.cfg.MaxBytes)
+	}
+	return status.Errorf(codes.Unavailable,
+		"criproxy: backend %s %v; it may have items that nobody remembers (%s), and a list without them would have its pods killed: mend it, or take it out of the configuration",
+		c.cfg.Name, why, what)
+}
+
+func (l *list) anyMethod() *codec.Method {
+	if l.unary != nil {
+		return l.unary
+	}
+	return l.stream
+}

@@ -1,0 +1,113 @@
+package lastknown
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// A Memory is what is remembered of one backend. It belongs to the backend's name: it
+// outlives the connections to it, and with [Memory.Encode] and [Receive] the process.
+// All connections that a Memory is given to must be to the same backend. It is safe for
+// concurrent use.
+type Memory struct {
+	name string
+	file file
+
+	mu      sync.Mutex // guards what follows, and the state of all connections
+	lists   map[string]*memory
+	replies map[string]*replyMemory
+	seen    bool              // the backend has answered a list since the machine was booted
+	late    map[string]string // :: method → why its answers come late
+	gone    bool              // nothing has been heard of the backend since it went
+	unsure  error             // why an earlier memory could not be read, until the backend is seen
+	news    bool              // apart from lists, something is not what the file says
+}
+
+// replyMemory is the latest reply to an empty request of a method.
+type replyMemory struct {
+	reply []byte
+	known bool
+}
+
+// NewMemory returns a Memory of a backend of which nothing is remembered, and which no
+// file keeps.
+func NewMemory(name string) *Memory {
+	return &Memory{name: name, lists: map[string]*memory{}, replies: map[string]*replyMemory{}, late: map[string]string{}, file: file{write: writeFile}}
+}
+
+func newMemory() *memory {
+	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, fresh: map[string]uint64{}, outdated: map[string]uint64{}}
+}
+
+// attach makes l remember in m, and read what m has of that list already. It fails if
+// that cannot be read.
+func (m *Memory) attach(l *list) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := l.spec.List + l.spec.Stream
+	found := m.lists[key]
+	if found == nil {
+		found = newMemory()
+		m.lists[key] = found
+	}
+	if by := found.by; by != nil && (by.spec.ID != l.spec.ID || by.number != l.number) { // by another profile
+		by.settle()
+		found.raw = by.reply(everything)
+	}
+	l.memory, found.by = found, l
+	raw := found.raw
+	if raw == nil {
+		return nil
+	}
+	found.raw = nil
+	items, err := l.parse(raw)
+	if err == nil && len(items.ids) == 0 && len(raw) > 0 {
+		err = errors.New("it has no items where there should be some")
+	}
+	if err != nil {
+		found.complete = false
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	found.items = *items
+	return nil
+}
+
+// attachReply is attach for a reply.
+func (m *Memory) attachReply(k *kept) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := m.replies[k.spec.Method]
+	if found == nil {
+		found = &replyMemory{}
+		m.replies[k.spec.Method] = found
+	}
+	k.replyMemory = found
+}
+
+// Err returns why an earlier memory could not be read, nil if it could, or if the backend
+// has answered since.
+func (m *Memory) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unsure
+}
+
+// bytes is the size of everything that is remembered. m.mu is held.
+func (m *Memory) bytes() int {
+	n := 0
+	for _, l := range m.lists {
+		n += l.bytes()
+	}
+	for _, k := range m.replies {
+		n += len(k.reply)
+	}
+	return n
+}
+
+// forgetAll forgets what cannot be read, which is not to say that there was nothing.
+func (m *Memory) forgetAll(why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen, m.unsure = false, fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", m.file.Path, why)
+}

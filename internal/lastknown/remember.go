@@ -1,0 +1,211 @@
+package lastknown
+
+import (
+	"bytes"
+	"maps"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// memory is what is remembered of one list. Memory.mu guards it.
+type memory struct {
+	by       *list  // reads the answers
+	raw      []byte // an answer that an earlier process wrote, and nobody has read; nil: none
+	complete bool   // some complete answer was seen
+	items    items
+	seen     []bool // of unchanged
+	news     bool   // items or statuses are not what the file says
+
+	// A complete answer that nobody has needed to look into yet.
+	pending *codec.Frame
+
+	// Requests are numbered, so that an answer that comes late does not replace a
+	// newer one.
+	asked    uint64    // the latest request
+	answered uint64    // the request whose answer is known
+	shown    uint64    // the latest request with a filter, the answer to which showed something new
+	changed  uint64    // the latest request that was made before something changed
+	at       time.Time // when the answered request was made
+
+	fresh    map[string]uint64 // :: id that was created → the latest request before
+	statuses map[string][]byte // :: id → what the status call replied; empty: there is none
+	stale    map[string]bool   // :: id that has been listed otherwise since its status was asked for
+
+	outdatings uint64            // calls that have changed items
+	outdated   map[string]uint64 // :: id → the latest of them that changed it, unless its status is newer
+}
+
+// asksStatus reports whether the status of an item is more than the item.
+func (l *list) asksStatus() bool { return l.status != nil && l.status.wrap == 0 }
+
+// begin numbers a request for all items.
+func (l *memory) begin() uint64 {
+	l.asked++
+	return l.asked
+}
+
+// touch takes note that something has changed: answers to requests that have been
+// made already may not show it.
+func (l *memory) touch() { l.changed = l.begin() } // a number of its own, so that changes can be told apart
+
+// touchedSince reports whether something has changed since a request was made.
+func (l *memory) touchedSince(seq uint64) bool { return l.changed >= seq }
+
+// dirty reports whether the answer that is remembered may be older than a change.
+func (l *memory) dirty() bool { return l.touchedSince(l.answered) }
+
+// observe takes note of the complete answer to request seq, unless a later one has
+// shown more. It keeps a reference to the answer, not a copy.
+func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
+	if seq < l.answered || seq < l.shown {
+		return
+	}
+	if l.pending != nil {
+		l.pending.Free()
+	}
+	l.pending, l.answered, l.at, l.complete = answer.Ref(), seq, at, true
+	for id, before := range l.fresh {
+		if before < seq {
+			delete(l.fresh, id)
+		}
+	}
+}
+
+// settle reads a pending answer. A broken one is forgotten: what was known stays known, and
+// where that was nothing the list is not known to be empty.
+func (l *list) settle() {
+	if l.pending == nil {
+		return
+	}
+	answer := l.pending
+	l.pending = nil
+	defer answer.Free()
+	if l.unchanged(answer.Bytes()) {
+		return
+	}
+	items, err := l.parse(bytes.Clone(answer.Bytes()))
+	if err != nil {
+		l.complete = len(l.items.ids) > 0
+		return
+	}
+	l.news = l.news || len(items.ids) != len(l.items.ids)
+	for id, body := range items.all() {
+		if old, ok := l.items.get(id); !ok || !same(l.item, old, body) {
+			l.stale[id] = l.asksStatus()
+			l.news = true
+		}
+	}
+	for id := range l.statuses {
+		if _, ok := items.get(id); !ok {
+			delete(l.statuses, id)
+		}
+	}
+	gone := func(id string) bool { _, ok := items.get(id); return !ok }
+	maps.DeleteFunc(l.stale, func(id string, _ bool) bool { return gone(id) })
+	maps.DeleteFunc(l.outdated, func(id string, _ uint64) bool { return gone(id) })
+	l.items = *items
+}
+
+// merge takes note of items that the answer to a request with a filter showed: it
+// need not be complete, but what is in it is true. It reports whether the answer
+// lacks items that, as they are known, it should have.
+func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
+	for _, f := range l.filters { // a filter may look into another list
+		if f.of != nil {
+			f.of.settle()
+		}
+	}
+	l.settle()
+	items, err := l.parse(answer)
+	if err != nil {
+		return false
+	}
+	if matches, err := l.matcher(request); err == nil {
+		for id, item := range l.items.all() {
+			if _, ok := items.get(id); !ok && matches(id, item) {
+				lacks = true
+				break
+			}
+		}
+	}
+	for id, item := range items.all() {
+		if old, ok := l.items.get(id); ok && same(l.item, old, item) {
+			continue
+		}
+		l.items.put(id, bytes.Clone(item))
+		l.shown = max(l.shown, seq)
+		l.stale[id] = l.asksStatus()
+		l.news = true
+		l.touch() // the rest may have changed as well
+	}
+	return lacks
+}
+
+// everything matches all items.
+func everything(string, []byte) bool { return true }
+
+// reply returns all items that match, as the reply to a list.
+func (l *list) reply(matches func(id string, item []byte) bool) []byte {
+	number := protowire.Number(l.number)
+	var bodies [][]byte
+	size := 0 // the reply may be long: it is made at once, and not longer and longer
+	for id, item := range l.items.all() {
+		if matches(id, item) {
+			bodies = append(bodies, item)
+			size += protowire.SizeTag(number) + protowire.SizeBytes(len(item))
+		}
+	}
+	b := make([]byte, 0, size)
+	for _, item := range bodies {
+		b = protowire.AppendTag(b, number, protowire.BytesType)
+		b = protowire.AppendBytes(b, item)
+	}
+	return b
+}
+
+// holds counts the ids that begin with name; an exact match counts alone.
+func (l *list) holds(name []byte) int {
+	l.settle()
+	_, listed := l.items.get(string(name))
+	if _, created := l.fresh[string(name)]; listed || created {
+		return 1
+	}
+	n := 0
+	for _, id := range l.items.ids {
+		if len(id) > len(name) && id[:len(name)] == string(name) {
+			n++
+		}
+	}
+	for id := range l.fresh {
+		if _, listed := l.items.get(id); !listed && len(id) > len(name) && id[:len(name)] == string(name) {
+			n++
+		}
+	}
+	return n
+}
+
+// resolve returns the id that name is, or is the only beginning of.
+func (l *list) resolve(name string) (string, bool) {
+	if _, ok := l.items.get(name); ok {
+		return name, true
+	}
+	found, n := "", 0
+	for _, id := range l.items.ids {
+		if name != "" && len(id) > len(name) && id[:len(name)] == name {
+			found, n = id, n+1
+		}
+	}
+	return found, n == 1
+}
+
+// bytes is what the memory of this list takes.
+func (l *memory) bytes() int {
+	n := l.items.size
+	for _, s := range l.statuses {
+		n += len(s)
+	}
+	return n
+}

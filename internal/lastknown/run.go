@@ -1,0 +1,196 @@
+package lastknown
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/recovery"
+)
+
+const (
+	// firstWait and lastWait are the pauses between attempts to find a backend
+	// back: those of kubelet, when it reconnects.
+	firstWait = 100 * time.Millisecond
+	lastWait  = 3 * time.Second
+
+	// breath is the least time between two rounds, however much changes.
+	breath = 50 * time.Millisecond
+
+	// mostPatience bounds how long a backend that has shown that it answers late may be
+	// silent: as long as kubelet waits for an answer.
+	mostPatience = 2 * time.Minute
+)
+
+// Run looks after the backend until ctx ends: it asks for what no client asked for, finds
+// out when the backend is gone or back, and keeps the file. It returns when all it started
+// has ended. A Conn must not be used after Run.
+func (c *Conn) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, c.end)() // what goes on there need not wait for the next round
+	rounds := make(chan struct{}, 1)
+	// Beside the rounds: neither a disk nor a log that hangs may keep a backend from being
+	// found back.
+	c.behind.Go(func() {
+		for range rounds {
+			_ = recovery.Run("keeping what is remembered of backend "+c.cfg.Name, c.save) // reported there; the next round tries again
+		}
+	})
+	c.behind.Go(func() {
+		for {
+			select {
+			case <-c.telling:
+				_ = recovery.Run("telling of backend "+c.cfg.Name, c.tellAll) // reported there
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	wait := firstWait
+	for {
+		next := c.cfg.Interval
+		_ = recovery.Run("looking after backend "+c.cfg.Name, func() { // reported there; the next round comes
+			if c.State().Condition != Gone {
+				c.refresh()
+				wait = firstWait
+			} else if !c.comeBack(ctx) {
+				next, wait = wait, min(wait*2, lastWait)
+			}
+		})
+		select {
+		case rounds <- struct{}{}:
+		default: // it is behind, and will see what this round has found as well
+		}
+		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
+			c.mu.Lock()
+			c.end() // from here on nothing new goes on behind the scenes
+			c.mu.Unlock()
+			close(rounds)
+			c.behind.Wait()
+			return c.mem.Save()
+		}
+	}
+}
+
+// sleep waits for d or until it is woken, and reports whether ctx goes on.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// save keeps the file, and tells once that it could not.
+func (c *Conn) save() {
+	if err := c.mem.saveNews(); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s := c.state
+		s.Err = err
+		c.tell(s)
+	}
+}
+
+// refresh asks, without waiting, for what nobody has asked for lately or has changed, and
+// looks whether the backend answers at all.
+func (c *Conn) refresh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.retired { // or another connection asks
+		c.askDue()
+	}
+	silent := c.pulse.beat(2 * c.cfg.Interval)
+	if silent > 0 || slices.ContainsFunc(c.lags, (*lag).late) {
+		c.probe()
+	}
+	if silent >= c.patience {
+		c.goneNow(fmt.Errorf("accepts connections, and has answered nothing for %s", c.patience), true)
+	}
+	c.bound()
+}
+
+// askDue asks for what nobody has asked for lately, or has changed. c.mu is held.
+func (c *Conn) askDue() {
+	for _, l := range c.lists {
+		due := l.spec.Every > 0 && (!l.complete || l.dirty() || older(l.at, l.spec.Every))
+		// Of what nobody asks for it is found out all the same whether it is late still,
+		// with pauses as long as its answers take.
+		if due || l.lag.late() && older(l.lag.asked, c.pause(&l.lag)) {
+			c.askBehind(l)
+		}
+	}
+	c.follow()
+	for _, k := range c.kept {
+		if k.spec.Every > 0 && older(k.lag.asked, k.spec.Every) || k.lag.late() && older(k.lag.asked, c.pause(&k.lag)) {
+			c.askReplyBehind(k)
+		}
+	}
+}
+
+// pause is how long a late method is left alone when nobody asks for it: as long as its
+// answers take.
+func (c *Conn) pause(g *lag) time.Duration {
+	return max(c.cfg.Interval, min(2*g.took, c.cfg.Silence))
+}
+
+// probe asks the backend whether it is there at all, unless that is under way. c.mu is
+// held.
+func (c *Conn) probe() {
+	if c.cfg.Alive == "" || c.probing || c.life.Err() != nil {
+		return
+	}
+	c.probing = true
+	epoch := c.epoch
+	c.behind.Go(func() {
+		err := c.call(c.life, func(ctx context.Context) error {
+			return c.next.Invoke(ctx, c.cfg.Alive, &codec.Frame{}, &codec.Frame{})
+		})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.probing = false
+		if err != nil && c.life.Err() == nil && c.epoch == epoch && c.state.Condition != Gone && c.allFailing() {
+			c.goneNow(failedError(c.cfg.Alive, err), false)
+		}
+	})
+}
+
+// allFailing reports whether all gates were last answered with an error: together with
+// Alive that is every call. c.mu is held.
+func (c *Conn) allFailing() bool {
+	all := false
+	for _, l := range c.lists {
+		if l.spec.Gate && !l.lag.failing {
+			return false
+		}
+		all = all || l.spec.Gate
+	}
+	return all
+}
+
+// older reports whether a time is longer ago than d, or is to come: the clock was set back.
+func older(at time.Time, d time.Duration) bool {
+	since := time.Since(at)
+	return since < 0 || since >= d
+}
+
+// bound keeps what is remembered within its limit: first statuses go, which are asked
+// for again when there is room, then whole lists, which then fail in an outage. c.mu is
+// held.
+func (c *Conn) bound() {
+	if c.mem.bytes() <= c.cfg.MaxBytes {
+		return
+	}
+	for _, l := range c.lists {
+		clear(l.statuses)
+	}
+	for i := len(c.lists) - 1; i >= 0 && c.mem.bytes() > c.cfg.MaxBytes; i-- {
+		l := c.lists[i]
+		l.settle()
+		l.items, l.complete, l.news = items{}, false, true
+	}
+}

@@ -1,0 +1,78 @@
+package lastknown
+
+import (
+	"bytes"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// same reports whether two messages say the same. Bytes alone do not tell: the
+// entries of a map come in another order each time, from whoever is written in Go.
+// Messages whose fields come in another order are not the same, nor are those that are
+// malformed, unless they are the same bytes.
+func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	if bytes.Equal(a, b) {
+		return true
+	}
+	for len(a) > 0 && len(b) > 0 {
+		fieldA, fieldB := next(a), next(b)
+		if fieldA == nil || fieldB == nil {
+			return false
+		}
+		if bytes.Equal(fieldA, fieldB) {
+			a, b = a[len(fieldA):], b[len(fieldB):]
+			continue
+		}
+		num, typ, tag := protowire.ConsumeTag(fieldA)
+		fd := md.Fields().ByNumber(num)
+		switch {
+		case fd == nil || fd.Message() == nil || typ != protowire.BytesType || !bytes.Equal(fieldA[:tag], fieldB[:tag]):
+			return false
+		case fd.IsMap():
+			var roomA, roomB [16][]byte
+			entriesA, restA := entries(roomA[:0], a, fieldA[:tag])
+			entriesB, restB := entries(roomB[:0], b, fieldB[:tag])
+			slices.SortFunc(entriesA, bytes.Compare)
+			slices.SortFunc(entriesB, bytes.Compare)
+			if !slices.EqualFunc(entriesA, entriesB, bytes.Equal) {
+				return false
+			}
+			a, b = restA, restB
+		default:
+			innerA, _ := protowire.ConsumeBytes(fieldA[tag:])
+			innerB, _ := protowire.ConsumeBytes(fieldB[tag:])
+			if !same(fd.Message(), innerA, innerB) {
+				return false
+			}
+			a, b = a[len(fieldA):], b[len(fieldB):]
+		}
+	}
+	return len(a) == len(b)
+}
+
+// next returns the first field of a message, nil if there is none or it is malformed.
+func next(b []byte) []byte {
+	_, _, n := protowire.ConsumeField(b)
+	if n < 0 {
+		return nil
+	}
+	return b[:n:n]
+}
+
+// entries appends the fields to all that b begins with and that have this tag, and returns
+// what comes behind them.
+func entries(all [][]byte, b, tag []byte) ([][]byte, []byte) {
+	for {
+		field := next(b)
+		if !bytes.HasPrefix(field, tag) {
+			return all, b
+		}
+		all = append(all, field)
+		b = b[len(field):]
+	}
+}

@@ -1,0 +1,188 @@
+package lastknown_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+func TestABackendWhoseListsAreLateIsNeverGone(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(func(ctx context.Context, method string) error {
+			if method == "Bind" {
+				return hang(ctx, method)
+			}
+			return only("List", taking(2500*time.Millisecond))(ctx, method)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- w.bind(ctx, "a") }()
+		for range 10 * 60 {
+			time.Sleep(100 * time.Millisecond)
+			require.NotEqual(t, lastknown.Gone, w.State().Condition, "%v", w.State().Err)
+			began := time.Now()
+			got, err := w.list(t, "")
+			require.NoError(t, err)
+			require.Equal(t, `books {id: "a"}`, got)
+			require.LessOrEqual(t, time.Since(began), lastknown.DefaultBudget)
+		}
+		assert.Empty(t, ended, "nothing that was under way is cut")
+		cancel()
+		<-ended
+	}, "a")
+}
+
+func TestOneAnswerInTimeMakesNoPunctualBackend(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(only("List", taking(3*time.Second)))
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		w.until(t, lastknown.Slow)
+		time.Sleep(10 * time.Second)
+		n.library.called("List")
+		n.when(nil)
+		w.until(t, lastknown.Up)
+		assert.GreaterOrEqual(t, n.library.called("List"), 3, "else it is slow and up in turn")
+	}, "a")
+}
+
+func TestASlowBackendsListShowsWhatAClientMade(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(only("List", taking(4*time.Second)))
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		w.until(t, lastknown.Slow)
+		require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "new"`), &codec.Frame{}))
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Contains(t, got, `"new"`)
+	}, "a")
+}
+
+func TestABackendThatNeverAnsweredIsNotEmpty(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		n.when(hang)
+		w := n.watch(t, nil)
+		got, err := w.list(t, "")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "got %q", got)
+	}, "a")
+}
+
+func TestThePrimaryIsNeverLeftOut(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		n.down = true
+		w := n.watch(t, func(c *lastknown.Config) { c.Primary = true })
+		got, err := w.list(t, "")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "got %q", got)
+	})
+}
+
+// frozen returns a fault that lasts until it is thawed: what was asked meanwhile is
+// answered then.
+func frozen() (fault func(context.Context, string) error, thaw func()) {
+	warm := make(chan struct{})
+	return func(ctx context.Context, _ string) error {
+		select {
+		case <-warm:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, func() { close(warm) }
+}
+
+func TestASecondHangIsFoundAsSoonAsTheFirst(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		for _, lasts := range []time.Duration{38 * time.Second, 60 * time.Second} {
+			fault, thaw := frozen()
+			began := time.Now()
+			n.when(fault)
+			w.until(t, lastknown.Gone)
+			assert.Less(t, time.Since(began), lastknown.DefaultSilence+5*time.Second)
+			time.Sleep(lasts - time.Since(began))
+			n.when(nil)
+			thaw()
+			w.until(t, lastknown.Up)
+			time.Sleep(30 * time.Second)
+		}
+	}, "a")
+}
+
+func TestAHangEndsTheCallsOfBeforeAReload(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(hang)
+		began := time.Now()
+		ended := make(chan error)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		go func() { ended <- w.bind(ctx, "a") }()
+		time.Sleep(time.Millisecond)
+		w.Retire()
+		assert.Equal(t, codes.Unavailable, status.Code(<-ended))
+		assert.Less(t, time.Since(began), lastknown.DefaultSilence+5*time.Second)
+	}, "a")
+}
+
+func TestAWatchThatBlocksStopsNoCall(t *testing.T) {
+	l := newLibrary(t, "a")
+	release := make(chan struct{})
+	w := watch(t, l, func(c *lastknown.Config) { c.Watch = func(lastknown.State) { <-release } })
+	settled(t, w, l)
+	l.stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 3 {
+			got, err := w.list(t, "")
+			assert.NoError(t, err)
+			assert.Equal(t, `books {id: "a"}`, got)
+		}
+	}()
+	select {
+	case <-done:
+		assert.Equal(t, lastknown.Gone, w.State().Condition)
+	case <-time.After(10 * time.Second):
+		t.Error("a list waits for it")
+	}
+	close(release)
+	<-done
+}
+
+// A runtime that is not installed, or not yet, is none that might have pods, whichever process asks.
+func TestAHandoverOfNothingIsNothing(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "known")
+	require.NoError(t, os.WriteFile(broken, []byte("broken"), 0o600))
+	for path, want := range map[string]codes.Code{"": codes.OK, broken: codes.Unavailable} {
+		inNoTime(t, func(t *testing.T, n *near) {
+			n.down = true
+			before := n.watch(t, func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", lastknown.File{Path: path}) })
+			_, err := before.list(t, "")
+			require.Equal(t, want, status.Code(err))
+			handed, err := before.Memory().Encode()
+			require.NoError(t, err)
+			after := n.watch(t, func(c *lastknown.Config) {
+				c.Memory, err = lastknown.Receive("beta.io", lastknown.File{}, handed)
+				require.NoError(t, err)
+			})
+			_, err = after.list(t, "")
+			assert.Equal(t, want, status.Code(err), "%v", err)
+		})
+	}
+}

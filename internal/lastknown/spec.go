@@ -1,0 +1,305 @@
+package lastknown
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// A Spec says what is worth knowing of the backends of an API. All methods are
+// named without their service.
+type Spec struct {
+	Lists   []List  `yaml:"lists"`
+	Replies []Reply `yaml:"replies"`
+}
+
+// A Reply is a unary method whose latest reply to an empty request is kept whole.
+type Reply struct {
+	Method string `yaml:"method"`
+
+	// Every is how old it may be before it is asked for when no client asks. Zero:
+	// it is kept when it passes, and never asked for.
+	Every time.Duration `yaml:"every"`
+
+	// Live marks a reply that the primary must give itself, however long that takes,
+	// such as whether it is ready.
+	Live bool `yaml:"live"`
+}
+
+// A List says how one kind of thing is listed, and what else is said about it.
+type List struct {
+	// List is the method that returns all of them in one message, Stream the one
+	// that returns them in several. One of the two is optional. A backend that has
+	// only one of them is asked for that when a client asks for the other.
+	List   string `yaml:"list"`
+	Stream string `yaml:"stream"`
+
+	// ID is the path of an item's id.
+	ID string `yaml:"id"`
+
+	// Kind is the kind of name the ids are of. Optional: only some lists say
+	// where a name belongs.
+	Kind string `yaml:"kind"`
+
+	// Names are paths to other names of the item: strings, or lists of them.
+	Names []string `yaml:"names"`
+
+	// Filters are what a request can ask for.
+	Filters []Filter `yaml:"filters"`
+
+	// Status is the call that says more about one item.
+	Status Status `yaml:"status"`
+
+	// Gate marks the lists that a backend must have answered before it counts as up
+	// again.
+	Gate bool `yaml:"gate"`
+
+	// Optional marks a list that is true without the items of a backend of which none
+	// are remembered, such as one of measurements.
+	Optional bool `yaml:"optional"`
+
+	// Every is how old the list may be before it is asked for when no client
+	// asks. Zero: it is kept when it passes, and never asked for.
+	Every time.Duration `yaml:"every"`
+
+	// Changed are the methods, or patterns of them, after which it is asked for
+	// at once.
+	Changed []string `yaml:"changed"`
+
+	// Created are methods whose reply holds the id of a new item: method → path.
+	Created map[string]string `yaml:"created"`
+}
+
+// A Filter is a field of a list's request that narrows the list.
+type Filter struct {
+	Request string `yaml:"request"` // path in the request
+	Item    string `yaml:"item"`    // path in the item
+
+	// Match is how the two compare: "prefix" for ids, which may be cut short;
+	// "equal" for numbers; "within" for a map all of whose entries an item's map
+	// must have.
+	Match string `yaml:"match"`
+
+	// Of names another list, in whose item of the same id Item is to be found.
+	Of string `yaml:"of"`
+}
+
+// A Status is a call for one item.
+type Status struct {
+	Method string `yaml:"method"`
+	ID     string `yaml:"id"` // path in the request
+}
+
+// list is a List, compiled, and what is known of it.
+type list struct {
+	spec    List
+	unary   *codec.Method // nil if it has none
+	stream  *codec.Method
+	number  protoreflect.FieldNumber // of the items in the reply
+	item    protoreflect.MessageDescriptor
+	id      *rewrite.Path
+	names   []*rewrite.Path
+	filters []filter
+	status  *statusCall
+
+	*memory     // guarded by Memory.mu
+	lag     lag // guarded by Memory.mu
+	shape   *rewrite.Shape
+	latest  uint64 // the latest request behind the scenes
+}
+
+type filter struct {
+	request, item *rewrite.Path
+	match         string
+	of            *list
+}
+
+type statusCall struct {
+	method *codec.Method
+	id     *rewrite.Path
+	lag    lag             // guarded by Memory.mu
+	wanted map[string]bool // :: id whose status was told from memory while the backend is late
+	// wrap is the field of the reply in which the item itself is the answer; 0 if
+	// the reply says more than the item, and has to be asked for.
+	wrap protoreflect.FieldNumber
+}
+
+// compileLists resolves specs against the methods of a package. The error names
+// every mistake.
+func compileLists(specs []List, schema *codec.Schema, pkg string) ([]*list, error) {
+	var lists []*list
+	var errs []error
+	for i, spec := range specs {
+		l, err := compileList(spec, schema, pkg)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("known.lists[%d]: %w", i, err))
+			continue
+		}
+		lists = append(lists, l)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for i, l := range lists {
+		for j, f := range l.spec.Filters {
+			compiled, err := l.compileFilter(f, lists)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("known.lists[%d].filters[%d]: %w", i, j, err))
+			}
+			l.filters = append(l.filters, compiled)
+		}
+	}
+	return lists, errors.Join(errs...)
+}
+
+func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
+	l := &list{spec: spec}
+	for _, m := range []struct {
+		name string
+		to   **codec.Method
+	}{{spec.List, &l.unary}, {spec.Stream, &l.stream}} {
+		if m.name == "" {
+			continue
+		}
+		desc := findMethod(schema, pkg, m.name)
+		if desc == nil {
+			return nil, fmt.Errorf("no method is called %q", m.name)
+		}
+		if desc.ServerStreams != (m.to == &l.stream) || desc.ClientStreams {
+			return nil, fmt.Errorf("%s: list wants a method with one reply, stream one that streams them", m.name)
+		}
+		field := repeatedField(desc.Output)
+		if field == nil {
+			return nil, fmt.Errorf("%s: want a reply with a list of messages", m.name)
+		}
+		if l.item != nil && (field.Number() != l.number || field.Message() != l.item) {
+			return nil, fmt.Errorf("%s and %s do not list the same in the same way", spec.List, spec.Stream)
+		}
+		l.number, l.item = field.Number(), field.Message()
+		*m.to = desc
+	}
+	if l.item == nil {
+		return nil, errors.New("want list, stream or both")
+	}
+	l.shape = rewrite.NewShape(l.anyMethod().Output)
+	var err error
+	if l.id, err = textPath(l.item, spec.ID); err != nil {
+		return nil, fmt.Errorf("id: %w", err)
+	}
+	for _, name := range spec.Names {
+		p, err := rewrite.ParsePath(l.item, name)
+		if err != nil {
+			return nil, fmt.Errorf("names: %w", err)
+		}
+		l.names = append(l.names, p)
+	}
+	for _, pattern := range spec.Changed {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return nil, fmt.Errorf("changed: %q is no pattern", pattern)
+		}
+	}
+	if spec.Status.Method != "" {
+		if l.status, err = compileStatus(spec.Status, l.item, schema, pkg); err != nil {
+			return nil, fmt.Errorf("status: %w", err)
+		}
+	}
+	return l, nil
+}
+
+func compileStatus(spec Status, item protoreflect.MessageDescriptor, schema *codec.Schema, pkg string) (*statusCall, error) {
+	s := &statusCall{method: findMethod(schema, pkg, spec.Method), wanted: map[string]bool{}}
+	if s.method == nil || !s.method.Unary() {
+		return nil, fmt.Errorf("no unary method is called %q", spec.Method)
+	}
+	var err error
+	if s.id, err = textPath(s.method.Input, spec.ID); err != nil {
+		return nil, err
+	}
+	fields := s.method.Output.Fields()
+	for i := range fields.Len() {
+		if fd := fields.Get(i); !fd.IsList() && fd.Message() == item {
+			s.wrap = fd.Number()
+		}
+	}
+	return s, nil
+}
+
+func (l *list) compileFilter(f Filter, lists []*list) (filter, error) {
+	c := filter{match: f.Match}
+	in := l.unary
+	if in == nil {
+		in = l.stream
+	}
+	var err error
+	if c.request, err = rewrite.ParsePath(in.Input, f.Request); err != nil {
+		return c, fmt.Errorf("request: %w", err)
+	}
+	item := l.item
+	if f.Of != "" {
+		for _, other := range lists {
+			if other.spec.List == f.Of {
+				c.of, item = other, other.item
+			}
+		}
+		if c.of == nil {
+			return c, fmt.Errorf("of: no list is called %q", f.Of)
+		}
+	}
+	if c.item, err = rewrite.ParsePath(item, f.Item); err != nil {
+		return c, fmt.Errorf("item: %w", err)
+	}
+	switch f.Match {
+	case "prefix":
+		if !c.request.IsText() || !c.item.IsText() {
+			err = errors.New("match: prefix compares strings")
+		}
+	case "within":
+		if !c.request.Leaf().IsMap() || !c.item.Leaf().IsMap() {
+			err = errors.New("match: within compares maps")
+		}
+	case "equal":
+		if c.request.Leaf().Kind() != c.item.Leaf().Kind() || c.item.IsText() {
+			err = errors.New("match: equal compares numbers and enums")
+		}
+	default:
+		err = fmt.Errorf("match: is %q, want prefix, equal or within", f.Match)
+	}
+	return c, err
+}
+
+func textPath(md protoreflect.MessageDescriptor, text string) (*rewrite.Path, error) {
+	p, err := rewrite.ParsePath(md, text)
+	if err == nil && !p.IsText() {
+		err = fmt.Errorf("path %s does not lead to a string", text)
+	}
+	return p, err
+}
+
+// findMethod finds a method of a package, in whichever service, by its short name.
+func findMethod(schema *codec.Schema, pkg, name string) *codec.Method {
+	for _, m := range schema.Methods() {
+		if strings.HasPrefix(m.Name, "/"+pkg+".") && strings.HasSuffix(m.Name, "/"+name) {
+			return m
+		}
+	}
+	return nil
+}
+
+// repeatedField returns the list of messages that md has, of several the one with the lowest
+// number: what a newer version of an API adds is about the list.
+func repeatedField(md protoreflect.MessageDescriptor) (list protoreflect.FieldDescriptor) {
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		if fd.IsList() && fd.Message() != nil && (list == nil || fd.Number() < list.Number()) {
+			list = fd
+		}
+	}
+	return list
+}

@@ -1,0 +1,203 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/capture"
+)
+
+// FixtureConfig says how a [Fixture] plays. Calls is needed.
+type FixtureConfig struct {
+	Calls []*Call
+	// Schema tells requests that say the same from others. Those that it does not know
+	// are compared byte by byte.
+	Schema *codec.Schema
+	// Changes reports methods that change the state of the server. Nil means all.
+	Changes func(method string) bool
+	// Redact is what requests were recorded with, nil if with nothing.
+	Redact *capture.Redactor
+	// Speed is how much faster than in the recording to answer. Zero answers at once.
+	Speed float64
+	// Tell is told of each call when it has ended. Optional.
+	Tell func(Played)
+}
+
+// A Fixture is a server that answers as a recorded one did. A call is matched by method
+// and request, those that were not played yet first; if no request is equal, by method
+// and sequence.
+//
+// Calls that change nothing may come more often than in the recording, or less: they
+// are answered with what was recorded between the changes that were made and those that
+// were not. It is safe for concurrent use.
+type Fixture struct {
+	cfg   FixtureConfig
+	calls []*recorded
+
+	mu       sync.Mutex
+	frontier time.Duration // when the first change began that was not made yet
+	since    time.Duration // when the latest ended of those that were made before
+	moved    chan struct{} // closed when the frontier moves
+}
+
+type recorded struct {
+	*Call
+	key     string // of its first request
+	changes bool
+	played  bool
+}
+
+// Played says how a call was answered.
+type Played struct {
+	Method string
+	Call   uint64 // the recorded one; zero if there is none
+	Equal  bool   // its request says the same
+	Code   codes.Code
+}
+
+// NewFixture returns a fixture.
+func NewFixture(cfg FixtureConfig) *Fixture {
+	if cfg.Changes == nil {
+		cfg.Changes = func(string) bool { return true }
+	}
+	if cfg.Tell == nil {
+		cfg.Tell = func(Played) {}
+	}
+	f := &Fixture{cfg: cfg, moved: make(chan struct{}), frontier: -1}
+	for _, c := range cfg.Calls {
+		one := &recorded{Call: c, changes: cfg.Changes(c.Method) && !c.open()}
+		if len(c.Requests) > 0 {
+			one.key = key(f.input(c.Method), c.Requests[0].Payload)
+		}
+		f.calls = append(f.calls, one)
+	}
+	f.advance()
+	return f
+}
+
+func (f *Fixture) input(method string) protoreflect.MessageDescriptor {
+	if m := f.cfg.Schema.Method(method); m != nil {
+		return m.Input
+	}
+	return nil
+}
+
+// Left returns the recorded calls that nobody made, in their order.
+func (f *Fixture) Left() []*Call {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var left []*Call
+	for _, c := range f.calls {
+		if !c.played {
+			left = append(left, c.Call)
+		}
+	}
+	return left
+}
+
+// advance moves the frontier to the first change that was not made. The caller holds mu,
+// or is the only one.
+func (f *Fixture) advance() {
+	next := time.Duration(math.MaxInt64)
+	for _, c := range f.calls {
+		if c.changes && !c.played {
+			next = c.Began
+			break
+		}
+	}
+	for _, c := range f.calls {
+		if c.changes && c.played && c.Finished <= next {
+			f.since = max(f.since, c.Finished)
+		}
+	}
+	if next > f.frontier {
+		f.frontier = next
+		close(f.moved)
+		f.moved = make(chan struct{})
+	}
+}
+
+// choose returns the recorded call that answers a request, nil if there is none.
+func (f *Fixture) choose(method string, request []byte) (c *recorded, equal bool) {
+	request = bytes.Clone(request)
+	f.cfg.Redact.Request(method, request)
+	k := key(f.input(method), request)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var same, others []*recorded
+	for _, one := range f.calls {
+		switch {
+		case one.Method != method:
+		case one.key == k:
+			same = append(same, one)
+		default:
+			others = append(others, one)
+		}
+	}
+	if c, equal = f.among(same), true; c == nil {
+		c, equal = f.among(others), false
+	}
+	if c == nil {
+		return nil, false
+	}
+	c.played = true
+	f.advance()
+	return c, equal
+}
+
+// among chooses one of calls that would all do.
+func (f *Fixture) among(calls []*recorded) *recorded {
+	if len(calls) == 0 {
+		return nil
+	}
+	fresh := slices.IndexFunc(calls, func(c *recorded) bool { return !c.played })
+	last := calls[len(calls)-1]
+	if calls[0].changes || f.cfg.Changes(calls[0].Method) || calls[0].open() {
+		if fresh < 0 {
+			return last // once more
+		}
+		return calls[fresh]
+	}
+	for _, c := range calls { // what was not told yet of how things are now
+		if !c.played && c.Began >= f.since && c.Began <= f.frontier {
+			return c
+		}
+	}
+	i, _ := slices.BinarySearchFunc(calls, f.frontier, func(c *recorded, at time.Duration) int {
+		if c.Began <= at {
+			return -1
+		}
+		return cmp.Compare(c.Began, at)
+	})
+	if i > 0 {
+		return calls[i-1] // the latest
+	}
+	return calls[0] // of what will be: better than nothing
+}
+
+// reach waits until the changes that were made before a point of the recording have been
+// made.
+func (f *Fixture) reach(ctx context.Context, when time.Duration) error {
+	for {
+		f.mu.Lock()
+		there, moved := f.frontier >= when, f.moved
+		f.mu.Unlock()
+		if there {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

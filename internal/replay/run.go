@@ -1,0 +1,184 @@
+package replay
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/capture"
+)
+
+// Config says what to play, and to whom. Calls and Conn are needed.
+type Config struct {
+	Calls []*Call
+	Conn  grpc.ClientConnInterface
+
+	// Schema names the fields of messages. What it does not know is compared as it is,
+	// and names in it stay those of the recording.
+	Schema *codec.Schema
+	// Text prints values, and hides those that are secret.
+	Text codec.Text
+	// Redact is what the calls were recorded with, nil if with nothing. It hides in
+	// replies what it hid in theirs.
+	Redact *capture.Redactor
+	// Given reports fields in which a server names what it made. Nil means strings whose
+	// field is called id, or ends so.
+	Given func(protoreflect.FieldDescriptor) bool
+	// Volatile reports fields that are another in each run, such as times: they are not
+	// compared. Nil means none.
+	Volatile func(protoreflect.FieldDescriptor) bool
+
+	// Speed is how much faster than in the recording to play. Zero means that nothing is
+	// waited for but the calls that had ended before.
+	Speed float64
+	// Settle is how long streams without an end are waited for, once all else is done.
+	// Zero means 2s.
+	Settle time.Duration
+	// Tell is told of each call, by one goroutine at a time. Optional.
+	Tell func(Result)
+}
+
+// Result is what became of a call.
+type Result struct {
+	Call    *Call
+	Took    time.Duration
+	NotSent string         // why, if it was not
+	Changes []codec.Change // from what was recorded
+}
+
+// Summary counts results.
+type Summary struct {
+	Same, Different, NotSent int
+	Redacted                 int // calls sent without the secrets that they had
+}
+
+type run struct {
+	Config
+	ids    *ids
+	calm   context.Context // ends when all is done but streams without an end
+	ending context.Context // ends when those have to end, too
+	mu     sync.Mutex      // of Tell and sum
+	sum    Summary
+}
+
+// subscribed is what a server gets to begin a stream in, which it does not confirm.
+const subscribed = 50 * time.Millisecond
+
+// Run plays calls in the order and with the timing of the recording: each begins when
+// those have ended that had ended before it. It returns when all have, with ctx's error
+// if that ended them.
+func Run(ctx context.Context, cfg Config) (Summary, error) {
+	calm, allElse := context.WithCancel(context.Background())
+	defer allElse()
+	ending, end := context.WithCancel(context.Background())
+	defer end()
+	r := &run{Config: cfg, ids: newIDs(cfg.Given), calm: calm, ending: ending}
+	if r.Settle == 0 {
+		r.Settle = 2 * time.Second
+	}
+	if r.Tell == nil {
+		r.Tell = func(Result) {}
+	}
+	type begun struct {
+		*Call
+		over chan struct{}
+	}
+	var before []begun // that no call has waited for yet
+	var bounded, open sync.WaitGroup
+	began := time.Now()
+	for _, c := range cfg.Calls {
+		before = slices.DeleteFunc(before, func(b begun) bool {
+			if b.Finished >= c.Began {
+				return false
+			}
+			select {
+			case <-b.over:
+			case <-ctx.Done():
+			}
+			return true
+		})
+		if cfg.Speed > 0 {
+			sleep(ctx, time.Until(began.Add(time.Duration(float64(c.Began-cfg.Calls[0].Began)/cfg.Speed))))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		group, over := &bounded, make(chan struct{})
+		if c.open() {
+			group = &open
+		} else {
+			before = append(before, begun{c, over})
+		}
+		group.Go(func() {
+			defer close(over)
+			r.play(ctx, c)
+		})
+		if c.open() {
+			sleep(ctx, subscribed)
+		}
+	}
+	bounded.Wait()
+	allElse()
+	settle := time.AfterFunc(r.Settle, end)
+	defer settle.Stop()
+	open.Wait()
+	return r.sum, ctx.Err()
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// play sends a call and tells what became of it.
+func (r *run) play(ctx context.Context, c *Call) {
+	res := Result{Call: c, NotSent: c.unfit()}
+	if res.NotSent == "" {
+		began := time.Now()
+		got := r.send(ctx, c)
+		res.Took = time.Since(began)
+		if ctx.Err() != nil {
+			return
+		}
+		res.Changes = r.compare(c, got)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case res.NotSent != "":
+		r.sum.NotSent++
+	case len(res.Changes) > 0:
+		r.sum.Different++
+	default:
+		r.sum.Same++
+	}
+	if c.Redacted && res.NotSent == "" {
+		r.sum.Redacted++
+	}
+	r.Tell(res)
+}
+
+// unfit tells why a call cannot be sent.
+func (c *Call) unfit() string {
+	if c.Partial {
+		return "it began before the capture did"
+	}
+	for _, m := range c.Requests {
+		if m.Truncated {
+			return "the end of its request was not recorded; record with a larger -flight-recorder"
+		}
+	}
+	return ""
+}
