@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // What one backend answers becomes a part of a reply only if a decoder takes it: one that
@@ -51,7 +52,7 @@ func (t *table) toPart(m *method, backend int, reply *codec.Frame) (*codec.Frame
 	if m.shape == nil {
 		return t.toFront(m, backend, reply)
 	}
-	utf8, err := m.shape.CheckPieces(reply.Pieces()) // a reply that needs no names stays in pieces
+	utf8, err := lastknown.CheckFrame(m.shape, reply)
 	if err != nil {
 		reply.Free()
 		return nil, t.broken(backend, err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"unicode/utf8"
 
@@ -91,46 +90,61 @@ func (s *Shape) Check(src []byte) (utf8 bool, err error) {
 	return !w.badText, err
 }
 
-// CheckPieces is Check for a message that is in several pieces. It joins no more of them
-// than one field of the message is in.
-func (s *Shape) CheckPieces(pieces iter.Seq[[]byte]) (utf8 bool, err error) {
-	utf8 = true
-	var rest []byte // of the pieces so far: the beginning of a field
-	at := 0         // where that is in the message
-	for piece := range pieces {
-		if len(rest) > 0 {
-			rest = append(rest, piece...)
-			piece = rest
-		}
-		n := 0
-		for n < len(piece) {
-			_, _, size := protowire.ConsumeField(piece[n:])
-			if size < 0 {
-				if errors.Is(protowire.ParseError(size), io.ErrUnexpectedEOF) {
-					break // it goes on in the next piece
-				}
-				return utf8, malformed(at+n, protowire.ParseError(size).Error())
+// A Checker does the work of [Shape.Check] for a message that comes in pieces. It joins no more of
+// them than one field of the message is in, and allocates only then. One goroutine at a time may
+// use it.
+type Checker struct {
+	shape *Shape
+	rest  []byte // of the pieces so far: the beginning of a field
+	at    int    // the offset of rest in the message
+	bad   bool   // some text is not UTF-8
+}
+
+// Checker returns a Checker that has not seen a piece yet.
+func (s *Shape) Checker() Checker { return Checker{shape: s} }
+
+// Add checks the next piece of the message, of which it keeps nothing. After an error there is
+// nothing more to check.
+func (c *Checker) Add(piece []byte) error {
+	if len(c.rest) > 0 {
+		c.rest = append(c.rest, piece...)
+		piece = c.rest
+	}
+	n := 0
+	for n < len(piece) {
+		_, _, size := protowire.ConsumeField(piece[n:])
+		if size < 0 {
+			if errors.Is(protowire.ParseError(size), io.ErrUnexpectedEOF) {
+				break // it goes on in the next piece
 			}
-			n += size
+			return malformed(c.at+n, protowire.ParseError(size).Error())
 		}
-		whole, err := s.Check(piece[:n])
-		var bad *MalformedError
-		if errors.As(err, &bad) {
-			bad.Offset += at
-		}
-		if err != nil {
-			return utf8, err
-		}
-		utf8 = utf8 && whole
-		at += n
-		rest = append(rest[:0], piece[n:]...)
+		n += size
 	}
-	_, err = s.Check(rest) // which is cut off, if there is any
-	var bad *MalformedError
-	if errors.As(err, &bad) {
-		bad.Offset += at
+	if err := c.check(piece[:n]); err != nil {
+		return err
 	}
-	return utf8, err
+	c.at += n
+	c.rest = append(c.rest[:0], piece[n:]...)
+	return nil
+}
+
+// End returns what [Shape.Check] returns for the pieces together.
+func (c *Checker) End() (utf8 bool, err error) {
+	err = c.check(c.rest) // which is cut off, if there is any
+	return !c.bad, err
+}
+
+func (c *Checker) check(fields []byte) error {
+	utf8, err := c.shape.Check(fields)
+	c.bad = c.bad || !utf8
+	if err == nil {
+		return nil
+	}
+	if bad := (*MalformedError)(nil); errors.As(err, &bad) {
+		bad.Offset += c.at
+	}
+	return err
 }
 
 // Mend appends src, which [Shape.Check] has found well-formed, to dst with each run of

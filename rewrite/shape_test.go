@@ -2,6 +2,7 @@ package rewrite_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"slices"
 	"testing"
@@ -124,7 +125,15 @@ func FuzzShape(f *testing.F) {
 			t.Fatalf("%x: well-formed %v, all text UTF-8 %t, but protobuf says: %v", in, err, utf8, decodes)
 		}
 		for _, size := range []int{1, 3, 1000} { // in pieces the same
-			again, pieceErr := shape.CheckPieces(slices.Chunk(in, size))
+			c := shape.Checker()
+			var pieceErr error
+			for piece := range slices.Chunk(in, size) {
+				if pieceErr = c.Add(piece); pieceErr != nil {
+					break
+				}
+			}
+			again, endErr := c.End()
+			pieceErr = cmp.Or(pieceErr, endErr)
 			if (err == nil) != (pieceErr == nil) || err == nil && utf8 != again {
 				t.Fatalf("%x: %v, %t, but in pieces of %d: %v, %t", in, err, utf8, size, pieceErr, again)
 			}

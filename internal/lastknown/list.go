@@ -216,10 +216,21 @@ func (l *list) check(name string, answer *codec.Frame) error {
 }
 
 func wellFormed(shape *rewrite.Shape, name string, answer *codec.Frame) error {
-	if _, err := shape.CheckPieces(answer.Pieces()); err != nil {
+	if _, err := CheckFrame(shape, answer); err != nil {
 		return status.Errorf(codes.Internal, "criproxy: the reply to %s is malformed: %v", name, err)
 	}
 	return nil
+}
+
+// CheckFrame is [rewrite.Shape.Check] for a frame. A frame of several pieces stays in them.
+func CheckFrame(shape *rewrite.Shape, f *codec.Frame) (utf8 bool, err error) {
+	c := shape.Checker()
+	for piece := range f.Pieces() {
+		if err := c.Add(piece); err != nil {
+			return false, err
+		}
+	}
+	return c.End()
 }
 
 // remembered answers a list from memory.
