@@ -45,6 +45,9 @@ type Options struct {
 	// Rules are said of the fields and methods that it brings, or in place of what
 	// cri.yaml says. See [director.Profile.Extend]. Optional.
 	Rules *director.Profile
+
+	// Panicked is as in [director.Config], which gets it as well. Optional.
+	Panicked func(doing string, value any, stack []byte)
 }
 
 // Config returns the configuration of a director for CRI. Its backends are yet
@@ -90,11 +93,12 @@ func Config(o Options) (director.Config, error) {
 			"metric-descriptors": m.descriptors,
 			"image-fs-info":      mergeImageFsInfo,
 		},
-		Recaps: map[string]func() director.Recap{"container-events": newEvents()},
+		Recaps: map[string]func() director.Recap{"container-events": newEvents(o.Panicked)},
 		Conversions: map[string]director.Conversion{
 			"v1alpha1": v1alpha1,
 			"seccomp":  seccomp,
 		},
+		Panicked: o.Panicked,
 	}, nil
 }
 

@@ -42,7 +42,7 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 			continue
 		}
 		if cfg.NativeNames && form.Bare == "primary" {
-			add(&class{name: kind, naming: native(kind, cfg.Backends)})
+			add(&class{name: kind, naming: native(kind, cfg.Backends, cfg.Panicked)})
 			continue
 		}
 		add(&class{name: kind, naming: prefixed(kind, sep, form.Bare == "primary", cfg.Backends, compileAsker(kind, cfg.Profile, cfg.Schema))})

@@ -68,6 +68,12 @@ type Config struct {
 	// return at once. Optional.
 	Mended func(b Backend, method, field string)
 
+	// Panicked is called once for each panic in code that works on a call, in the goroutine
+	// in which it happened: with what was being done, such as the method, what panic was
+	// called with, and the stack. The call fails with Internal whether or not there is a
+	// Panicked; the value may quote a message, and clients do not get it. Optional.
+	Panicked func(doing string, value any, stack []byte)
+
 	// Around returns a connection that stands between clients and the director, and
 	// passes calls on to it. It gets the methods of the newest version, as
 	// *codec.Frame, with front names, and may answer, change or refuse them. Optional.

@@ -18,7 +18,6 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/muxtest"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 func endlessProfile(t *testing.T) *director.Profile {
@@ -166,9 +165,8 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 func TestAPanicEndsNoEndlessStream(t *testing.T) {
 	var told, at = atomic.Int32{}, atomic.Value{}
 	at.Store("")
-	recovery.Notify(func(*recovery.Panic) { told.Add(1) })
 	dir := muxtest.Dir(t)
-	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library}
+	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Panicked: func(string, any, []byte) { told.Add(1) }}
 	for i, name := range []string{"", "beta.io"} {
 		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), ticking)
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // The pauses between two attempts to open the stream of a backend: as long as those
@@ -178,7 +177,7 @@ func (m *member) open() opening {
 	o := opening{cancel, make(chan struct{}, 1), make(chan ending, 1)}
 	go func() {
 		var e ending
-		e.err = recovery.Do(m.s.name, func() error { return m.receive(ctx, o, &e) })
+		e.err = m.at.Load().table.panics.Do(m.s.name, func() error { return m.receive(ctx, o, &e) })
 		o.ended <- e
 	}()
 	return o

@@ -188,7 +188,7 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 // native is the naming that changes nothing: whose a name is, is looked up. Where nobody
 // has it, it says nothing: the primary answers for it as it would alone, and tells a
 // client that stops what is gone that all is well.
-func native(kind string, backends []Backend) *naming {
+func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 	same := func(dst, name []byte, _ int) []byte { return append(dst, name...) }
 	return &naming{
 		kind:    kind,
@@ -206,7 +206,7 @@ func native(kind string, backends []Backend) *naming {
 			}
 			var wg sync.WaitGroup
 			for _, one := range backends {
-				wg.Go(func() { _ = recovery.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // told there; it is not found
+				wg.Go(func() { _ = panics.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // reported there; it is not found
 			}
 			wg.Wait()
 			b, v = holder(kind, name, backends)

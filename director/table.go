@@ -10,6 +10,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/suggest"
 	"github.com/criproxy/criproxy/rewrite"
 )
@@ -30,6 +31,7 @@ type table struct {
 	native     bool // names say nothing about their backend
 	newTo      int  // the backend of what is new and nobody's
 	mended     func(b Backend, method, field string)
+	panics     recovery.Hook
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of methods that are not the primary's alone
@@ -82,6 +84,7 @@ func compile(cfg Config) (*table, error) {
 		maxMessage: cfg.MaxMessage,
 		native:     cfg.NativeNames,
 		mended:     cfg.Mended,
+		panics:     cfg.Panicked,
 
 		lookInterval: cmp.Or(cfg.LookInterval, DefaultLookInterval),
 		replaced:     make(chan struct{}),
