@@ -11,6 +11,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 // Names tells what messages of CRI are about, and remembers which pod and container
@@ -27,7 +28,7 @@ const maxNames = 10_000
 
 // NewNames returns names for a profile and its schema, which know where ids stand.
 func NewNames(p *director.Profile, s *codec.Schema) (*Names, error) {
-	fields, err := director.FieldsOf(p, s)
+	fields, err := profile.FieldsOf(p, s)
 	if err != nil {
 		return nil, err
 	}

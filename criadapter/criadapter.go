@@ -21,7 +21,7 @@ import (
 )
 
 //go:embed cri.yaml
-var profile []byte
+var criYAML []byte
 
 // Handlers is the table in the Maps of a [director.Backend] that translates runtime
 // handlers: the handler in front → the backend's own.
@@ -53,7 +53,7 @@ type Options struct {
 // Config returns the configuration of a director for CRI. Its backends are yet
 // to be filled in.
 func Config(o Options) (director.Config, error) {
-	p, err := director.ParseProfile(profile)
+	p, err := director.ParseProfile(criYAML)
 	if err != nil {
 		return director.Config{}, fmt.Errorf("the built-in cri.yaml: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -21,7 +22,7 @@ func failed(m *method, err error) error {
 	var bad *rewrite.MalformedError
 	switch {
 	case errors.As(err, &route):
-		return status.Errorf(route.code, "criproxy: %s: %s", shortName(m.Name), route.reason)
+		return status.Errorf(route.code, "criproxy: %s: %s", profile.ShortName(m.Name), route.reason)
 	case errors.As(err, &bad):
 		return internal(m.Name, err)
 	}
@@ -33,7 +34,7 @@ func failed(m *method, err error) error {
 
 // internal is the status for a message that we cannot work on.
 func internal(name string, err error) error {
-	return status.Errorf(codes.Internal, "criproxy: %s: %v", shortName(name), err)
+	return status.Errorf(codes.Internal, "criproxy: %s: %v", profile.ShortName(name), err)
 }
 
 // unicast does a call on one backend.

@@ -25,9 +25,9 @@ const (
 	maxLackPause = time.Minute
 )
 
-// DefaultLookInterval is how often a [Recap] looks at a backend without a stream, which
+// defaultLookInterval is how often a [Recap] looks at a backend without a stream, which
 // is as often as kubelet lists where it has no events.
-const DefaultLookInterval = time.Second
+const defaultLookInterval = time.Second
 
 // member is one backend's part in an endless stream.
 type member struct {

@@ -38,19 +38,6 @@ type naming struct {
 	changes []bool // by backend: whether a name of it is ever different in front
 }
 
-// separator returns what stands between backend and name in a form such as
-// "{backend}__{name}".
-func separator(form string) (string, error) {
-	sep, ok := strings.CutPrefix(form, "{backend}")
-	if ok {
-		sep, ok = strings.CutSuffix(sep, "{name}")
-	}
-	if !ok || sep == "" {
-		return "", fmt.Errorf("is %q, want \"{backend}\", a separator and \"{name}\"", form)
-	}
-	return sep, nil
-}
-
 // prefixed is the naming by prefix: a name of every backend but the first
 // carries the backend's. The primary is asked for names with a prefix that is nobody's.
 func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *asker) *naming {

@@ -13,6 +13,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -88,7 +89,7 @@ func TestASuggestedRuleMendsIt(t *testing.T) {
 	call(muxtest.Method("Get"), bytesOf("GetRequest", `lender_id: "7"`))
 	call(muxtest.Method("Burn"), nil)
 	require.Len(t, w.Findings(), 2)
-	rules, err := director.ParseRules([]byte("fields: {GetRequest.lender_id: book}"))
+	rules, err := profile.ParseRules([]byte("fields: {GetRequest.lender_id: book}"))
 	require.NoError(t, err)
 	mended, err := p.Extend(rules)
 	require.NoError(t, err)

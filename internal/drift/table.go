@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -16,7 +16,7 @@ type table struct {
 	packages []string // of the API, each with a slash before and a dot after it
 	schema   *codec.Schema
 	kinds    []string
-	fields   *director.Fields
+	fields   *profile.Fields
 	byName   map[string][]protoreflect.FieldDescriptor // :: "Message.field"
 	open     map[protoreflect.FullName]bool            // fields of text that no rule covers
 	prefixes []string                                  // of front names
@@ -43,7 +43,7 @@ func compile(cfg Config) (*table, error) {
 		}
 	}
 	var err error
-	if t.fields, err = director.FieldsOf(cfg.Profile, cfg.Schema); err != nil {
+	if t.fields, err = profile.FieldsOf(cfg.Profile, cfg.Schema); err != nil {
 		return nil, err
 	}
 	unclassified := map[string]bool{}

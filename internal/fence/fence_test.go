@@ -25,10 +25,12 @@ var mayImport = map[string][]string{
 	"internal/capture":    {"codec", "internal/trust"},
 	"internal/inspect":    {"codec", "internal/capture", "internal/lastknown"},
 	"internal/replay":     {"codec", "internal/capture", "internal/inspect"},
-	"director":            {"codec", "rewrite", "internal/lastknown", "internal/strict", "internal/suggest", "internal/recovery"},
+	"internal/address":    {},
+	"internal/profile":    {"codec", "rewrite", "internal/lastknown", "internal/strict", "internal/suggest"},
+	"director":            {"codec", "rewrite", "internal/lastknown", "internal/profile", "internal/address", "internal/suggest", "internal/recovery"},
 	"director/example":    {"codec", "director"}, // a program that embeds it
-	"internal/drift":      {"codec", "rewrite", "director"},
-	"criadapter":          {"codec", "rewrite", "internal/lastknown", "director", "internal/inspect", "internal/hook", "hook/hookapi", "internal/recovery"},
+	"internal/drift":      {"codec", "rewrite", "director", "internal/profile"},
+	"criadapter":          {"codec", "rewrite", "internal/lastknown", "internal/profile", "director", "internal/inspect", "internal/hook", "hook/hookapi", "internal/recovery"},
 	"hook/hookapi":        {"codec"},
 	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
 	"hook/plugin/example": {"hook/plugin"},
@@ -51,7 +53,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", []string{"cmd/criproxy"}, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", []string{"criadapter", "internal/fakecri", "cmd/criproxy"}, "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", []string{"codec", "internal/lastknown", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", []string{"codec", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
 	{"testing", []string{"internal/muxtest", "internal/mounttest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }

@@ -1,4 +1,6 @@
-package director
+// Package address says where a gRPC server is, in the words of the configuration, and
+// connects to it.
+package address
 
 import (
 	"context"
@@ -14,36 +16,35 @@ import (
 
 // The networks of addresses.
 const (
-	networkUnix  = "unix"
-	networkTCP   = "tcp"
-	networkVsock = "vsock"
+	Unix  = "unix"
+	TCP   = "tcp"
+	Vsock = "vsock"
 )
 
-const (
-	vsockScheme = "vsock:"
-	dnsScheme   = "dns:///"
-)
+// DNSScheme begins an address that stands for all servers that DNS has of a name.
+const DNSScheme = "dns:///"
 
-// NetworkOf returns what kind of address a server has: "unix" for the absolute path of a
-// socket; "vsock" for vsock:CID:PORT, a port of a virtual machine or, with CID 2, of its
-// host; "tcp" for HOST:PORT and for dns:///HOST:PORT, which is all servers that DNS has
-// of that name.
-func NetworkOf(address string) (string, error) {
+const vsockScheme = "vsock:"
+
+// Network returns the network of an address: [Unix] for the absolute path of a socket;
+// [Vsock] for vsock:CID:PORT, a port of a virtual machine or, with CID 2, of its host; [TCP]
+// for HOST:PORT and for dns:///HOST:PORT.
+func Network(address string) (string, error) {
 	rest, isVsock := strings.CutPrefix(address, vsockScheme)
 	switch {
 	case address == "":
 		return "", errors.New("has no address; want the absolute path of a socket, HOST:PORT, dns:///HOST:PORT or vsock:CID:PORT")
 	case filepath.IsAbs(address):
-		return networkUnix, nil
+		return Unix, nil
 	case isVsock:
 		_, _, err := vsockAddress(rest)
-		return networkVsock, err
+		return Vsock, err
 	}
-	host, port, err := net.SplitHostPort(strings.TrimPrefix(address, dnsScheme))
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(address, DNSScheme))
 	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
 		return "", fmt.Errorf("%q is no address; want the absolute path of a socket, HOST:PORT, dns:///HOST:PORT or vsock:CID:PORT", address)
 	}
-	return networkTCP, nil
+	return TCP, nil
 }
 
 func vsockAddress(s string) (cid, port uint32, err error) {
@@ -56,14 +57,14 @@ func vsockAddress(s string) (cid, port uint32, err error) {
 	return uint32(n), uint32(m), nil
 }
 
-// dialAddress connects to one server. Addresses of DNS have been resolved.
-func dialAddress(ctx context.Context, address string) (net.Conn, error) {
+// Dial connects to one server, at an address that is none of DNS.
+func Dial(ctx context.Context, address string) (net.Conn, error) {
 	rest, isVsock := strings.CutPrefix(address, vsockScheme)
 	switch {
 	case filepath.IsAbs(address):
-		return (&net.Dialer{}).DialContext(ctx, networkUnix, address)
+		return (&net.Dialer{}).DialContext(ctx, Unix, address)
 	case !isVsock:
-		return (&net.Dialer{}).DialContext(ctx, networkTCP, address)
+		return (&net.Dialer{}).DialContext(ctx, TCP, address)
 	}
 	cid, port, err := vsockAddress(rest)
 	if err != nil {

@@ -1,4 +1,4 @@
-package director
+package profile
 
 import (
 	"errors"
@@ -32,9 +32,9 @@ func (p *Profile) parsed(data []byte) {
 	}
 }
 
-// located puts its place before each mistake in err, as far as the profile was read
+// Located puts its place before each mistake in err, as far as the profile was read
 // from somewhere. Mistakes begin with the path of a key.
-func (p *Profile) located(err error) error {
+func (p *Profile) Located(err error) error {
 	if err == nil || len(p.places) == 0 {
 		return err
 	}

@@ -1,4 +1,4 @@
-package director
+package profile
 
 // StateChanging is the level of the log at which calls are shown that the profile
 // does not call quiet.

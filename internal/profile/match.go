@@ -1,6 +1,7 @@
-package director
+package profile
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -8,11 +9,12 @@ import (
 	"strings"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// shortName is the last part of a full method: "Version" of
+// ShortName is the last part of a full method: "Version" of
 // "/runtime.v1.RuntimeService/Version".
-func shortName(full string) string { return full[strings.LastIndexByte(full, '/')+1:] }
+func ShortName(full string) string { return full[strings.LastIndexByte(full, '/')+1:] }
 
 // How exactly a profile names a method, the strongest first.
 const (
@@ -28,11 +30,11 @@ const (
 func rank(one, full string) (int, bool) {
 	service, name, _ := strings.Cut(strings.TrimPrefix(full, "/"), "/")
 	r := byName
-	matches := match(one, name)
+	matches := Match(one, name)
 	if strings.Contains(one, "/") {
 		r = byService
 		short := service[strings.LastIndexByte(service, '.')+1:]
-		matches = match(one, short+"/"+name) || match(one, service+"/"+name)
+		matches = Match(one, short+"/"+name) || Match(one, service+"/"+name)
 	}
 	if strings.Contains(one, "*") {
 		r += 2
@@ -40,7 +42,7 @@ func rank(one, full string) (int, bool) {
 	return r, matches
 }
 
-func match(pattern, name string) bool {
+func Match(pattern, name string) bool {
 	ok, _ := path.Match(pattern, name) // Profile.check has seen the pattern
 	return ok
 }
@@ -48,9 +50,9 @@ func match(pattern, name string) bool {
 // alternatives are the names and patterns in a key.
 func alternatives(key string) []string { return strings.Split(key, "|") }
 
-// method returns what the profile says of a method, and under which key: what
+// Method returns what the profile says of a method, and under which key: what
 // names it most exactly counts.
-func (p *Profile) method(full string) (MethodForm, string, error) {
+func (p *Profile) Method(full string) (MethodForm, string, error) {
 	var keys, ones [ranks][]string
 	for _, key := range sortedKeys(p.Methods) {
 		for _, one := range alternatives(key) {
@@ -63,12 +65,12 @@ func (p *Profile) method(full string) (MethodForm, string, error) {
 		switch {
 		case len(keys[r]) > 1 && !allEqual(keys[r]):
 			return MethodForm{}, "", fmt.Errorf("methods.%s: %s is matched by %s; write it out under its own name",
-				keys[r][1], shortName(full), strings.Join(ones[r], " and "))
+				keys[r][1], ShortName(full), strings.Join(ones[r], " and "))
 		case len(keys[r]) > 0:
 			return p.Methods[keys[r][0]], keys[r][0], nil
 		}
 	}
-	return MethodForm{}, shortName(full), nil
+	return MethodForm{}, ShortName(full), nil
 }
 
 func allEqual(words []string) bool { return len(slices.Compact(slices.Clone(words))) == 1 }
@@ -91,3 +93,25 @@ func unmatched(key string, methods []*codec.Method) (missing string, bad bool) {
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Unmatched reports entries under methods and quiet that name no method, which
+// would otherwise go unnoticed.
+func (p *Profile) Unmatched(methods []*codec.Method) error {
+	var errs []error
+	var names []string
+	for _, m := range methods {
+		names = append(names, ShortName(m.Name))
+	}
+	look := func(section, key string) {
+		if missing, bad := unmatched(key, methods); bad {
+			errs = append(errs, fmt.Errorf("%s.%s: no method is called %q%s", section, key, missing, suggest.Nearest(ShortName(missing), names)))
+		}
+	}
+	for _, key := range sortedKeys(p.Methods) {
+		look("methods", key)
+	}
+	for _, key := range sortedKeys(p.Quiet) {
+		look("quiet", key)
+	}
+	return errors.Join(errs...)
+}

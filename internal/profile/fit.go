@@ -1,4 +1,4 @@
-package director
+package profile
 
 import (
 	"slices"
@@ -15,10 +15,10 @@ import (
 // schema does not have, and what that was: a profile that was written for one
 // version of an API is right for an older one, and for a newer one that has dropped
 // something. What a newer one has brought it cannot know: a field that joined replies would
-// lose is the primary's then, see [Director.Assumptions].
+// lose is the primary's then, which the director calls an assumption.
 func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
-	methods := described(p, s)
-	f := &fitting{p: p, methods: methods, messages: messages(methods)}
+	methods := p.Describes(s)
+	f := &fitting{p: p, methods: methods, messages: MessagesOf(methods)}
 	fit := *p
 	fit.fitted = true
 	fit.Fields = map[string]string{}
@@ -56,7 +56,7 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	}
 	fit.Secret = nil
 	for _, secret := range p.Secret {
-		if _, err := Secrets(&Profile{Versions: p.Versions, Secret: []string{secret}}, s); err != nil {
+		if _, err := SecretsOf(&Profile{Versions: p.Versions, Secret: []string{secret}}, s); err != nil {
 			f.left = append(f.left, "secret."+secret)
 			continue
 		}
@@ -65,6 +65,10 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	fit.Known = f.known(p.Known)
 	return &fit, f.left
 }
+
+// Fitted reports whether the profile is what [Profile.Fit] has returned, or was extended
+// from that.
+func (p *Profile) Fitted() bool { return p.fitted }
 
 // fitting collects what of a profile does not fit the methods there are.
 type fitting struct {

@@ -1,4 +1,4 @@
-package director
+package profile
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 // profile has but versions and probe. Neither profile is changed.
 func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 	if len(rules.Versions) > 0 || rules.Probe != "" {
-		return nil, rules.located(errors.New("versions: rules are added to a profile, and cannot change what it is about"))
+		return nil, rules.Located(errors.New("versions: rules are added to a profile, and cannot change what it is about"))
 	}
 	all := &Profile{
 		Versions: p.Versions,
@@ -56,7 +56,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		all.Known.Lists = slices.DeleteFunc(all.Known.Lists, func(old lastknown.List) bool { return old.List == l.List })
 		all.Known.Lists = append(all.Known.Lists, l)
 	}
-	if err := all.located(all.check()); err != nil {
+	if err := all.Located(all.Check()); err != nil {
 		return nil, err
 	}
 	return all, nil
