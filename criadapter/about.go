@@ -12,6 +12,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // Names tells what messages of CRI are about, and remembers which pod and container
@@ -133,7 +134,7 @@ func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.Fiel
 
 // label takes a label of a pod or container in, an entry of a map.
 func label(a *inspect.About, entry []byte) {
-	k, v, ok := codec.MapEntry(entry)
+	k, v, ok := wire.MapEntry(entry)
 	if !ok {
 		return
 	}

@@ -3,6 +3,7 @@ package director
 import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/address"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
@@ -18,7 +19,7 @@ func CheckName(name string) error { return profile.CheckBackendName(name) }
 func ParseRules(data []byte) (*Profile, error) { return profile.ParseRules(data) }
 
 // Secrets is [profile.Secrets].
-func Secrets(p *Profile, s *codec.Schema) (codec.Secrets, error) { return profile.SecretsOf(p, s) }
+func Secrets(p *Profile, s *codec.Schema) (dump.Secrets, error) { return profile.SecretsOf(p, s) }
 
 // NetworkOf is [address.Network].
 func NetworkOf(addr string) (string, error) { return address.Network(addr) }

@@ -17,6 +17,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	text "github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/replay"
 )
@@ -28,7 +29,7 @@ type played struct {
 	schema   *codec.Schema
 	profile  *director.Profile
 	names    *criadapter.Names
-	text     codec.Text
+	text     text.Text
 	redactor *capture.Redactor
 }
 

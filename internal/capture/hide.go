@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // errUnreadable is the error of a message whose secrets cannot be found.
@@ -86,7 +86,7 @@ func (n *secretNode) hideIn(dst, field []byte, depth int) ([]byte, error) {
 func (m *secretMap) hide(dst, field []byte, depth int) ([]byte, error) {
 	_, _, tag := protowire.ConsumeTag(field)
 	entry, _ := protowire.ConsumeBytes(field[tag:])
-	key, _, ok := codec.MapEntry(entry)
+	key, _, ok := wire.MapEntry(entry)
 	switch {
 	case !ok:
 		return dst, errUnreadable

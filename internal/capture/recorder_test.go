@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
@@ -130,7 +131,7 @@ func TestOfAMessageThatIsTooLongOnlyThePiecesThatAreShownAreHeld(t *testing.T) {
 	var all []*codec.Frame
 	for i := range pieces {
 		b := bytes.Repeat([]byte{byte(i)}, each)
-		all = append(all, codec.NewPooledFrame(&b, pool))
+		all = append(all, codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(&b, pool)}))
 	}
 	message := codec.Concat(all)
 	rec := capture.NewRecorder(capture.Config{Bytes: 640 << 10})
@@ -146,7 +147,7 @@ func TestOfAMessageThatIsTooLongOnlyThePiecesThatAreShownAreHeld(t *testing.T) {
 	// In one piece it would be held whole: what is shown is copied.
 	rec = capture.NewRecorder(capture.Config{Bytes: 640 << 10})
 	whole := make([]byte, pieces*each)
-	message = codec.NewPooledFrame(&whole, pool)
+	message = codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(&whole, pool)})
 	record(rec, codec.NewFrame(nil), message)
 	message.Free()
 	assert.Equal(t, pieces-10+1, pool.back)
@@ -160,7 +161,7 @@ func TestLargeMessagesAreForgottenBeforeWhatIsSmall(t *testing.T) {
 	late := rec.Follow(true)
 	for i := range n {
 		list := make([]byte, length)
-		f := codec.NewPooledFrame(&list, pool)
+		f := codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(&list, pool)})
 		list[0] = byte(i)
 		record(rec, codec.NewFrame([]byte("request")), f)
 		f.Free()

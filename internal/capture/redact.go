@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // A Redactor overwrites what is secret in a message, in place and in equal length:
@@ -42,7 +44,7 @@ type secretMap struct {
 }
 
 // NewRedactor returns a redactor for the methods of a schema.
-func NewRedactor(schema *codec.Schema, secrets codec.Secrets) *Redactor {
+func NewRedactor(schema *codec.Schema, secrets dump.Secrets) *Redactor {
 	r := &Redactor{methods: map[string]*methodPlan{}}
 	c := redactCompiler{secrets: secrets, nodes: map[nodeKey]*secretNode{}}
 	for _, m := range schema.Methods() {
@@ -119,7 +121,7 @@ type nodeKey struct {
 }
 
 type redactCompiler struct {
-	secrets codec.Secrets
+	secrets dump.Secrets
 	nodes   map[nodeKey]*secretNode
 }
 
@@ -302,7 +304,7 @@ func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, whole boo
 func (w *redactWalk) mapEntry(m *secretMap, entry []byte, whole bool, depth int) bool {
 	f := m.some
 	if m.secret != nil {
-		if key, _, _ := codec.MapEntry(entry); !whole || m.secret(key) { // the key may be what is missing
+		if key, _, _ := wire.MapEntry(entry); !whole || m.secret(key) { // the key may be what is missing
 			f = m.all
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/wire"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -127,7 +128,7 @@ func (t *table) field(fd protoreflect.FieldDescriptor, value []byte, depth int, 
 
 // mapValue is the value of a map's entry, nil if that cannot be read.
 func mapValue(entry []byte) []byte {
-	_, value, ok := codec.MapEntry(entry)
+	_, value, ok := wire.MapEntry(entry)
 	if !ok {
 		return nil
 	}

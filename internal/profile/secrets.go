@@ -9,17 +9,18 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // SecretsOf returns the fields whose content a profile wants hidden.
-func SecretsOf(p *Profile, s *codec.Schema) (codec.Secrets, error) {
+func SecretsOf(p *Profile, s *codec.Schema) (dump.Secrets, error) {
 	rules, keyed := map[string]string{}, map[string]string{}
 	keys := map[string][]string{} // :: "Message.map" → keys
 	for _, secret := range p.Secret {
 		field, key, err := secretKey(secret)
 		switch {
 		case err != nil:
-			return codec.Secrets{}, fmt.Errorf("secret: %s: %w", secret, err)
+			return dump.Secrets{}, fmt.Errorf("secret: %s: %w", secret, err)
 		case key == "":
 			rules[field] = ""
 		default:
@@ -44,7 +45,7 @@ func SecretsOf(p *Profile, s *codec.Schema) (codec.Secrets, error) {
 			}
 		}
 		if !found {
-			return codec.Secrets{}, fmt.Errorf("secret: %s: there is no such field", field)
+			return dump.Secrets{}, fmt.Errorf("secret: %s: there is no such field", field)
 		}
 	}
 	byField := map[protoreflect.FullName][]string{}
@@ -60,10 +61,10 @@ func SecretsOf(p *Profile, s *codec.Schema) (codec.Secrets, error) {
 			byField[fd.FullName()] = append(byField[fd.FullName()], keys[field]...)
 		}
 		if !found {
-			return codec.Secrets{}, fmt.Errorf("secret: %s: there is no map of that name with strings for keys", field)
+			return dump.Secrets{}, fmt.Errorf("secret: %s: there is no map of that name with strings for keys", field)
 		}
 	}
-	return codec.Secrets{
+	return dump.Secrets{
 		Field: func(fd protoreflect.FieldDescriptor) bool { return whole[fd.FullName()] },
 		Keys:  func(fd protoreflect.FieldDescriptor) []string { return byField[fd.FullName()] },
 	}, nil

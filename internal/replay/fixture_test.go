@@ -12,6 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/replay"
 )
@@ -74,7 +75,7 @@ func TestAFixtureSaysWhatWasNotRecorded(t *testing.T) {
 }
 
 func TestAFixtureFindsRequestsWhoseSecretsItDoesNotHave(t *testing.T) {
-	redact := capture.NewRedactor(muxtest.Library, codec.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }})
+	redact := capture.NewRedactor(muxtest.Library, dump.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }})
 	rec := capture.NewRecorder(capture.Config{Redact: redact})
 	session(t, serve(t, newLibrary("old").handle), rec)
 	var told []replay.Played

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // ids knows which name a server gave now to what had another one in the recording.
@@ -44,7 +44,7 @@ const (
 
 // learn compares a recorded reply with the one of now. Lists say nothing new: what is in
 // them was given a name before.
-func (x *ids) learn(recorded, now []*codec.Node) {
+func (x *ids) learn(recorded, now []*dump.Node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.pair(recorded, now)
@@ -67,9 +67,9 @@ func (x *ids) learn(recorded, now []*codec.Node) {
 	x.there, x.back = strings.NewReplacer(there...), strings.NewReplacer(back...)
 }
 
-func (x *ids) pair(recorded, now []*codec.Node) {
+func (x *ids) pair(recorded, now []*dump.Node) {
 	for _, a := range recorded {
-		i := slices.IndexFunc(now, func(b *codec.Node) bool { return a.Name == b.Name && a.Key == b.Key && a.Field == b.Field })
+		i := slices.IndexFunc(now, func(b *dump.Node) bool { return a.Name == b.Name && a.Key == b.Key && a.Field == b.Field })
 		if i < 0 || a.List || a.Field == nil {
 			continue
 		}

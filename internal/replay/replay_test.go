@@ -16,6 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/replay"
 )
@@ -177,7 +178,7 @@ func TestReplayTakesTurnsOnAStreamAsRecorded(t *testing.T) {
 }
 
 func TestSecretsAreSentAsStarsAndComparedAsSuch(t *testing.T) {
-	secrets := codec.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }}
+	secrets := dump.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }}
 	redact := capture.NewRedactor(muxtest.Library, secrets)
 	rec := capture.NewRecorder(capture.Config{Redact: redact})
 	session(t, serve(t, newLibrary("old").handle), rec)

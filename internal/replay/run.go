@@ -11,6 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // Config says what to play, and to whom. Calls and Conn are needed.
@@ -22,7 +23,7 @@ type Config struct {
 	// and names in it stay those of the recording.
 	Schema *codec.Schema
 	// Text prints values, and hides those that are secret.
-	Text codec.Text
+	Text dump.Text
 	// Redact is what the calls were recorded with, nil if with nothing. It hides in
 	// replies what it hid in theirs.
 	Redact *capture.Redactor
@@ -47,8 +48,8 @@ type Config struct {
 type Result struct {
 	Call    *Call
 	Took    time.Duration
-	NotSent string         // why, if it was not
-	Changes []codec.Change // from what was recorded
+	NotSent string        // why, if it was not
+	Changes []dump.Change // from what was recorded
 }
 
 // Summary counts results.

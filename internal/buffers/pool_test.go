@@ -1,30 +1,30 @@
-package codec_test
+package buffers_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
 )
 
 func TestABufferIsAtMostAQuarterLongerThanAsked(t *testing.T) {
 	for n := 257; n <= 1<<24; n += 1 + n/97 {
-		b := codec.Pool.Get(n)
+		b := buffers.Pool.Get(n)
 		assert.Len(t, *b, n)
 		assert.LessOrEqual(t, cap(*b), n+n/4+1)
-		codec.Pool.Put(b)
+		buffers.Pool.Put(b)
 	}
 	for _, n := range []int{0, 1, 256, 257, 1 << 20, 1<<20 + 1, 1 << 24, 1<<24 + 1} {
-		assert.Len(t, *codec.Pool.Get(n), n)
+		assert.Len(t, *buffers.Pool.Get(n), n)
 	}
 }
 
 func TestABufferThatWasGivenBackIsUsedAgain(t *testing.T) {
 	for range 100 { // the race detector has some dropped
-		b := codec.Pool.Get(300_000)
-		codec.Pool.Put(b)
-		if again := codec.Pool.Get(299_000); again == b {
+		b := buffers.Pool.Get(300_000)
+		buffers.Pool.Put(b)
+		if again := buffers.Pool.Get(299_000); again == b {
 			return
 		}
 	}

@@ -1,4 +1,4 @@
-package codec_test
+package dump_test
 
 import (
 	"encoding/hex"
@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // Each golden holds a schema, and messages with what they are printed as. A
@@ -34,7 +34,7 @@ func TestTextGoldens(t *testing.T) {
 			golden, err := txtar.ParseFile(file)
 			require.NoError(t, err)
 			var md protoreflect.MessageDescriptor
-			var text codec.Text
+			var text dump.Text
 			var in []byte
 			for _, f := range golden.Files {
 				data := string(f.Data)
@@ -44,12 +44,12 @@ func TestTextGoldens(t *testing.T) {
 				case "in":
 					in = parse(t, md, data)
 				case "wire":
-					in = append(in, wire(t, data)...)
+					in = append(in, fromHex(t, data)...)
 				case "options":
 					text = options(t, data)
 				case "want":
 					assert.Equal(t, strings.TrimSpace(data), string(text.Append(nil, md, in)))
-					in, text = nil, codec.Text{}
+					in, text = nil, dump.Text{}
 				default:
 					require.Fail(t, "a golden has no part called "+f.Name)
 				}
@@ -58,7 +58,7 @@ func TestTextGoldens(t *testing.T) {
 	}
 }
 
-func options(t testing.TB, data string) (text codec.Text) {
+func options(t testing.TB, data string) (text dump.Text) {
 	t.Helper()
 	words := strings.Fields(data)
 	for len(words) > 0 {
@@ -82,7 +82,7 @@ func options(t testing.TB, data string) (text codec.Text) {
 	return text
 }
 
-func wire(t testing.TB, data string) (b []byte) {
+func fromHex(t testing.TB, data string) (b []byte) {
 	t.Helper()
 	for line := range strings.Lines(data) {
 		for line = strings.TrimSpace(line); line != "" && line[0] != '#'; line = strings.TrimSpace(line) {
@@ -103,8 +103,8 @@ func wire(t testing.TB, data string) (b []byte) {
 }
 
 func TestAppendKeepsWhatIsBefore(t *testing.T) {
-	assert.Equal(t, `before 1: "x"`, string(codec.Text{}.Append([]byte("before "), nil, []byte("\x0a\x01x"))))
-	assert.Equal(t, "", string(codec.Text{}.Append(nil, nil, nil)))
+	assert.Equal(t, `before 1: "x"`, string(dump.Text{}.Append([]byte("before "), nil, []byte("\x0a\x01x"))))
+	assert.Equal(t, "", string(dump.Text{}.Append(nil, nil, nil)))
 }
 
 func TestDeepNestingEndsSomewhere(t *testing.T) {
@@ -115,14 +115,14 @@ func TestDeepNestingEndsSomewhere(t *testing.T) {
 			for range 10000 {
 				b = protowire.AppendBytes([]byte{0x0a}, b)
 			}
-			got := string(codec.Text{}.Append(nil, md, b))
+			got := string(dump.Text{}.Append(nil, md, b))
 			assert.LessOrEqual(t, strings.Count(got, " {"), 101)
 			if md != nil { // else what is too deep is taken for bytes
 				assert.Contains(t, got, "<nested too deep>")
 			}
 
 			groups := append(append([]byte{}, strings.Repeat("\x0b", 5000)...), strings.Repeat("\x0c", 5000)...)
-			got = string(codec.Text{}.Append(nil, md, groups))
+			got = string(dump.Text{}.Append(nil, md, groups))
 			assert.Contains(t, got, "<nested too deep>")
 		})
 	}
@@ -130,6 +130,6 @@ func TestDeepNestingEndsSomewhere(t *testing.T) {
 
 func TestMarkedSecretReadsTheSchemasMark(t *testing.T) {
 	md := top(t, `syntax = "proto3"; message Top { string open = 1; string hidden = 2 [debug_redact = true]; }`)
-	assert.False(t, codec.MarkedSecret(md.Fields().ByName("open")))
-	assert.True(t, codec.MarkedSecret(md.Fields().ByName("hidden")))
+	assert.False(t, dump.MarkedSecret(md.Fields().ByName("open")))
+	assert.True(t, dump.MarkedSecret(md.Fields().ByName("hidden")))
 }

@@ -1,4 +1,4 @@
-package codec_test
+package buffers_test
 
 import (
 	"bytes"
@@ -10,28 +10,26 @@ import (
 	"github.com/stretchr/testify/assert"
 	"google.golang.org/grpc/mem"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
 )
 
 func TestOnFreeTellsOnceWhenNobodyHoldsTheBytes(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 10000)
-	pooled := func() *codec.Frame {
+	pooled := func() mem.Buffer {
 		buf := bytes.Clone(large)
-		return codec.NewPooledFrame(&buf, mem.NopBufferPool{})
+		return mem.NewBuffer(&buf, mem.NopBufferPool{})
 	}
 	var told atomic.Int32
-	f := codec.Concat([]*codec.Frame{pooled(), codec.NewFrame([]byte("small")), pooled()})
-	f.OnFree(func() { told.Add(1) })
-	assert.Equal(t, string(large)+"small"+string(large), string(f.AppendTo(nil, 1<<20)))
-	sent := f.Ref()
+	f := buffers.OnFree(mem.BufferSlice{pooled(), mem.SliceBuffer("small"), pooled()}, func() { told.Add(1) })
+	assert.Equal(t, string(large)+"small"+string(large), string(f.Materialize()))
+	f.Ref() // gRPC's, while it sends
 	f.Free()
 	assert.Zero(t, told.Load(), "somebody holds them")
-	assert.Equal(t, 20005, sent.Len())
-	sent.Free()
+	assert.Equal(t, 20005, f.Len())
+	f.Free()
 	assert.EqualValues(t, 1, told.Load())
 
-	small := codec.NewFrame([]byte("small"))
-	small.OnFree(func() { told.Add(1) })
+	buffers.OnFree(mem.BufferSlice{mem.SliceBuffer("small")}, func() { told.Add(1) })
 	assert.EqualValues(t, 2, told.Load(), "nobody counts who holds what is small")
 }
 
@@ -39,7 +37,7 @@ func TestOnFreeTellsOfAFrameThatIsForgotten(t *testing.T) {
 	told := make(chan struct{})
 	func() {
 		buf := make([]byte, 10000)
-		codec.NewPooledFrame(&buf, mem.NopBufferPool{}).OnFree(func() { close(told) })
+		buffers.OnFree(mem.BufferSlice{mem.NewBuffer(&buf, mem.NopBufferPool{})}, func() { close(told) })
 	}()
 	for {
 		runtime.GC()

@@ -1,4 +1,4 @@
-package codec_test
+package dump_test
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 const fuzzSchema = `
@@ -71,11 +71,11 @@ func FuzzText(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, before, secret, after []byte, wrap, plant byte, limit uint8) {
-		text := codec.Text{MaxValue: int(limit)}
+		text := dump.Text{MaxValue: int(limit)}
 		for _, b := range [][]byte{before, secret, after} {
 			for _, md := range []protoreflect.MessageDescriptor{md, nil} {
 				text.Append(nil, md, b)
-				codec.Text{Unsafe: true}.Append(nil, md, b)
+				dump.Text{Unsafe: true}.Append(nil, md, b)
 			}
 		}
 		if !whole(before) {

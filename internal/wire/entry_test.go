@@ -1,14 +1,14 @@
-package codec_test
+package wire_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
-func TestAMapEntryIsReadInAnyOrderAndAsFarAsItGoes(t *testing.T) {
+func TestMapEntryIsReadInAnyOrder(t *testing.T) {
 	for entry, want := range map[string]struct {
 		key, value string
 		ok         bool
@@ -22,7 +22,7 @@ func TestAMapEntryIsReadInAnyOrderAndAsFarAsItGoes(t *testing.T) {
 		"\x0a\x01k\x12\x05v":             {"k", "", false},
 		"\x0a\x01k\x12\x01v\xff\xff\xff": {"k", "v", false},
 	} {
-		key, value, ok := codec.MapEntry([]byte(entry))
+		key, value, ok := wire.MapEntry([]byte(entry))
 		assert.Equal(t, want.key, string(key), "%q", entry)
 		assert.Equal(t, want.value, string(value), "%q", entry)
 		assert.Equal(t, want.ok, ok, "%q", entry)

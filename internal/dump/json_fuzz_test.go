@@ -1,4 +1,4 @@
-package codec_test
+package dump_test
 
 import (
 	"bytes"
@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // FuzzJSON holds that whatever a message is, it becomes one JSON object; and one that
@@ -26,14 +27,14 @@ func FuzzJSON(f *testing.F) {
 	f.Add([]byte("\x0a\x7fbroken"))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		for _, md := range []protoreflect.MessageDescriptor{md, nil} {
-			assert.True(t, json.Valid(codec.AppendJSON(nil, md, src)), "%s", codec.AppendJSON(nil, md, src))
+			assert.True(t, json.Valid(dump.AppendJSON(nil, md, src)), "%s", dump.AppendJSON(nil, md, src))
 		}
 		was, is := dynamicpb.NewMessage(md), dynamicpb.NewMessage(md)
-		if codec.Decode(src, was) != nil || !sayable(was) {
+		if wire.Decode(src, was) != nil || !sayable(was) {
 			return
 		}
 		var members any // of two with one name, the last
-		d := json.NewDecoder(bytes.NewReader(codec.AppendJSON(nil, md, src)))
+		d := json.NewDecoder(bytes.NewReader(dump.AppendJSON(nil, md, src)))
 		d.UseNumber()
 		require.NoError(t, d.Decode(&members))
 		text, err := json.Marshal(members)

@@ -1,4 +1,5 @@
-package codec
+// Package buffers is the memory of messages: a pool, and who still holds what is from it.
+package buffers
 
 import (
 	"math/bits"

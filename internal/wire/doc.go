@@ -1,0 +1,2 @@
+// Package wire walks over serialized protobuf messages without decoding them.
+package wire
