@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -144,8 +145,10 @@ type role struct {
 	status   *list // it tells the status of one of these
 	changes  []*list
 	subjects []*subject // of changes, what a call changes in that list; nil: it does not say
+	removes  []bool     // of changes, whether a call removes its subject there
 	creates  *list
 	created  *rewrite.Path // where the reply of creates has the new id
+	draft    *draft        // of creates
 }
 
 // New returns a connection that knows what is in cfg.File. A file that cannot be
@@ -250,10 +253,8 @@ func (c *Conn) compileRoles() error {
 			case l.status != nil && m == l.status.method:
 				r.status = l
 			}
-			for _, pattern := range l.spec.Changed {
-				if ok, _ := path.Match(pattern, short); ok {
-					r.changes, r.subjects = append(r.changes, l), append(r.subjects, l.subject(m))
-				}
+			if removes := matchesAny(l.spec.Removed, short); removes || matchesAny(l.spec.Changed, short) {
+				r.changes, r.subjects, r.removes = append(r.changes, l), append(r.subjects, l.subject(m)), append(r.removes, removes)
 			}
 			if at, ok := l.spec.Created[short]; ok {
 				p, err := textPath(m.Output, at)
@@ -261,6 +262,9 @@ func (c *Conn) compileRoles() error {
 					errs = append(errs, fmt.Errorf("known.lists[%d].created.%s: %w", i, short, err))
 				}
 				r.creates, r.created = l, p
+				if r.draft, err = l.compileDraft(m); err != nil {
+					errs = append(errs, fmt.Errorf("known.lists[%d].draft: %w", i, err))
+				}
 			}
 		}
 		c.roles[m.Name] = r
@@ -334,25 +338,7 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	if err != nil {
 		return err
 	}
-	if r.creates != nil {
-		c.learnNew(r.creates)
-	}
 	return codec.Deliver(reply, answer)
-}
-
-// learnNew lists what a call has created before the client hears of it: the backend may
-// go at any moment, and the next list must not lack it. A backend that is late with that
-// list is asked behind the scenes.
-func (c *Conn) learnNew(l *list) {
-	c.mu.Lock()
-	late := l.lag.late() || c.retired || c.cfg.Policy != LastKnown
-	c.mu.Unlock()
-	if late {
-		return
-	}
-	ctx, cancel := context.WithTimeout(c.life, c.cfg.Budget)
-	defer cancel()
-	c.renew(ctx, l)
 }
 
 // note remembers what a call may have changed. One that failed may have as well.
@@ -360,23 +346,37 @@ func (c *Conn) note(r role, args any, answer *codec.Frame, err error) {
 	if len(r.changes) == 0 && r.creates == nil {
 		return
 	}
+	request, bad := codec.FrameOf(args)
+	if bad != nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, l := range r.changes {
-		l.touch()
-		if l.lag.late() {
-			c.askBehind(l)
-		}
 		if subject := r.subjects[i]; subject != nil {
-			l.outdate(subject, args, err == nil)
+			l.change(subject, request.Bytes(), err == nil, r.removes[i])
 		}
 	}
 	if r.creates != nil && err == nil {
 		if id, ok, err := r.created.Lookup(answer.Bytes()); err == nil && ok && len(id) > 0 {
-			r.creates.fresh[string(id)] = r.creates.asked
+			r.creates.create(string(id), r.draft.of(r.creates.id, id, request.Bytes(), time.Now()))
+		}
+	}
+	for _, l := range r.changes {
+		l.touch()
+		if l.lag.late() {
+			c.askBehind(l)
 		}
 	}
 	c.Check()
+}
+
+// matchesAny reports whether one of patterns matches name.
+func matchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
 }
 
 // NewStream opens a streaming call.

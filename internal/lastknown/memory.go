@@ -37,7 +37,7 @@ func NewMemory(name string) *Memory {
 }
 
 func newMemory() *memory {
-	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, fresh: map[string]uint64{}, outdated: map[string]uint64{}}
+	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, creations: map[string]creation{}, removals: map[string]uint64{}, outdated: map[string]uint64{}}
 }
 
 // attach makes l remember in m, and read what m has of that list already. It fails if
