@@ -100,7 +100,7 @@ type Backend struct {
 	// Trusted backends get what the profile withholds from others.
 	Trusted bool
 
-	// Known is what is remembered of it, if anything is. It is usually Conn as well.
+	// Known is the memory of the backend; nil means that there is none. [Remember] sets it.
 	Known *lastknown.Conn
 
 	// Maps are the tables for kinds of names that the profile says are mapped.
