@@ -60,21 +60,13 @@ func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *insp
 	if depth > 10 {
 		return
 	}
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
+	for f, err := range wire.Fields(b) {
+		if err != nil {
 			return
 		}
-		m := protowire.ConsumeFieldValue(num, typ, b[n:])
-		if m < 0 {
-			return
+		if fd := md.Fields().ByNumber(f.Number); fd != nil && f.Type == protowire.BytesType {
+			w.field(md, fd, f.Bytes(), a, depth)
 		}
-		fd := md.Fields().ByNumber(num)
-		if fd != nil && typ == protowire.BytesType {
-			v, _ := protowire.ConsumeBytes(b[n:])
-			w.field(md, fd, v, a, depth)
-		}
-		b = b[n+m:]
 	}
 }
 

@@ -270,7 +270,7 @@ func (w *redactWalk) message(n *secretNode, b []byte, depth int) bool {
 				return false
 			}
 		} else if f == nil && n.unknown || f != nil && (f.secret || f.into != nil && f.into.all) {
-			w.number(num, typ, b[:m])
+			w.number(wire.Field{Number: num, Type: typ, Value: b[:m]})
 		}
 		b = b[m:]
 	}
@@ -308,24 +308,18 @@ func (w *redactWalk) mapEntry(m *secretMap, entry []byte, whole bool, depth int)
 			f = m.all
 		}
 	}
-	for b := entry; len(b) > 0; {
-		num, typ, tag := protowire.ConsumeTag(b)
-		if tag < 0 {
-			return w.cutOff(b)
-		}
-		size := protowire.ConsumeFieldValue(num, typ, b[tag:])
-		if size < 0 {
-			return w.cutOff(b)
-		}
-		if num == 2 && typ == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(b[tag:])
-			if !w.field(&secretNode{}, f, value, true, depth) {
+	for field, err := range wire.Fields(entry) {
+		switch {
+		case err != nil:
+			return w.cutOff(field.Raw)
+		case field.Number != 2:
+		case field.Type == protowire.BytesType:
+			if !w.field(&secretNode{}, f, field.Bytes(), true, depth) {
 				return false
 			}
-		} else if num == 2 && f.secret {
-			w.number(num, typ, b[tag:tag+size])
+		case f.secret:
+			w.number(field)
 		}
-		b = b[tag+size:]
 	}
 	return true
 }
@@ -345,9 +339,9 @@ func fill(b []byte) {
 }
 
 // number makes a number zero, in as many bytes.
-func (w *redactWalk) number(num protowire.Number, typ protowire.Type, b []byte) {
+func (w *redactWalk) number(f wire.Field) {
 	w.found = true
-	switch typ {
+	switch b := f.Value; f.Type {
 	case protowire.VarintType:
 		for i := range b {
 			b[i] = 0x80
@@ -356,22 +350,12 @@ func (w *redactWalk) number(num protowire.Number, typ protowire.Type, b []byte) 
 	case protowire.Fixed32Type, protowire.Fixed64Type:
 		clear(b)
 	case protowire.StartGroupType:
-		for len(b) > 0 { // every field in it
-			num, typ, tag := protowire.ConsumeTag(b)
-			if tag < 0 || typ == protowire.EndGroupType {
-				return
-			}
-			m := protowire.ConsumeFieldValue(num, typ, b[tag:])
-			if m < 0 {
-				return
-			}
-			if typ == protowire.BytesType {
-				content, _ := protowire.ConsumeBytes(b[tag : tag+m])
-				fill(content)
+		for inside := range wire.Fields(f.Bytes()) { // every field in it
+			if inside.Type == protowire.BytesType {
+				fill(inside.Bytes())
 			} else {
-				w.number(num, typ, b[tag:tag+m])
+				w.number(inside)
 			}
-			b = b[tag+m:]
 		}
 	}
 }

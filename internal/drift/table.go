@@ -85,25 +85,22 @@ const maxDepth = 20
 
 // scan tells found what of a message the profile does not know. b may end early.
 func (t *table) scan(md protoreflect.MessageDescriptor, b []byte, depth int, found func(Finding)) {
-	for len(b) > 0 && depth < maxDepth {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return
-		}
-		m := protowire.ConsumeFieldValue(num, typ, b[n:])
-		if m < 0 {
+	if depth >= maxDepth {
+		return
+	}
+	for f, err := range wire.Fields(b) {
+		if err != nil {
 			return
 		}
 		var value []byte
-		if typ == protowire.BytesType {
-			value, _ = protowire.ConsumeBytes(b[n:])
+		if f.Type == protowire.BytesType {
+			value = f.Bytes()
 		}
-		if fd := md.Fields().ByNumber(num); fd == nil {
-			found(t.unknown(md, num, value))
+		if fd := md.Fields().ByNumber(f.Number); fd == nil {
+			found(t.unknown(md, f.Number, value))
 		} else if t.fields.Kind(fd) == "" {
 			t.field(fd, value, depth, found)
 		}
-		b = b[n+m:]
 	}
 }
 

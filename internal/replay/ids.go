@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // ids knows which name a server gave now to what had another one in the recording.
@@ -115,30 +116,20 @@ func (x *ids) apply(md protoreflect.MessageDescriptor, src []byte) []byte {
 		return src
 	}
 	out := make([]byte, 0, len(src)+64)
-	for b := src; len(b) > 0; {
-		num, typ, tag := protowire.ConsumeTag(b)
-		if tag < 0 {
-			return append(out, b...)
-		}
-		n := protowire.ConsumeFieldValue(num, typ, b[tag:])
-		if n < 0 {
-			return append(out, b...)
-		}
-		field := b[:tag+n]
-		b = b[tag+n:]
-		fd := md.Fields().ByNumber(num)
-		if typ != protowire.BytesType || fd == nil {
-			out = append(out, field...)
+	for f := range wire.Fields(src) { // and what is malformed at its end, as it is
+		fd := md.Fields().ByNumber(f.Number)
+		if f.Type != protowire.BytesType || fd == nil {
+			out = append(out, f.Raw...)
 			continue
 		}
-		value, _ := protowire.ConsumeBytes(field[tag:])
+		value := f.Bytes()
 		switch {
 		case fd.Message() != nil:
 			value = x.apply(fd.Message(), value)
 		case fd.Kind() == protoreflect.StringKind:
 			value = []byte(x.translate(string(value), x.given(fd)))
 		}
-		out = protowire.AppendBytes(append(out, field[:tag]...), value)
+		out = protowire.AppendBytes(append(out, f.Tag()...), value)
 	}
 	return out
 }

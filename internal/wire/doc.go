@@ -1,2 +1,0 @@
-// Package wire walks over serialized protobuf messages without decoding them.
-package wire
