@@ -76,34 +76,6 @@ func diffPair(changes []Change, at string, a, b *Node) []Change {
 	return append(changes, c)
 }
 
-// String is the value of a node on one line.
-func (n *Node) String() string {
-	if !n.IsMsg {
-		return n.Text
-	}
-	return string(appendNode(nil, n))
-}
-
-func appendNode(dst []byte, n *Node) []byte {
-	if !n.IsMsg {
-		return append(dst, n.Text...)
-	}
-	dst = append(dst, '{')
-	for i, sub := range n.Nodes {
-		if i > 0 {
-			dst = append(dst, ' ')
-		}
-		dst = append(dst, sub.label()...)
-		if sub.IsMsg {
-			dst = append(dst, ' ')
-		} else {
-			dst = append(dst, ": "...)
-		}
-		dst = appendNode(dst, sub)
-	}
-	return append(dst, '}')
-}
-
 type pair struct {
 	a, b  *Node
 	index int // in after, or in before if it is only there

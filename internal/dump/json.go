@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // AppendJSON appends the message src of type md to dst as a JSON object, and
@@ -25,41 +27,28 @@ func AppendJSON(dst []byte, md protoreflect.MessageDescriptor, src []byte) []byt
 	return jsonMessage(dst, md, src, 0)
 }
 
-// rawField is a field as it lies on the wire.
-type rawField struct {
-	num  protowire.Number
-	typ  protowire.Type
-	v    []byte // behind the tag
+// member is a field that becomes a member of an object, with all that belong to it.
+type member struct {
+	wire.Field
 	done bool
 }
 
-// splitFields appends the fields of src to fields. Bytes that are no field any more
-// are counted.
-func splitFields(fields []rawField, src []byte) (_ []rawField, broken int) {
-	for len(src) > 0 {
-		num, typ, n := protowire.ConsumeTag(src)
-		if n < 0 {
-			return fields, len(src)
-		}
-		m := protowire.ConsumeFieldValue(num, typ, src[n:])
-		if m < 0 {
-			return fields, len(src)
-		}
-		fields = append(fields, rawField{num: num, typ: typ, v: src[n : n+m]})
-		src = src[n+m:]
-	}
-	return fields, 0
-}
-
 // rooms are for the fields of a message: events are decoded at the rate of calls.
-var rooms = sync.Pool{New: func() any { room := make([]rawField, 0, 16); return &room }}
+var rooms = sync.Pool{New: func() any { room := make([]member, 0, 16); return &room }}
 
 func jsonMessage(dst []byte, md protoreflect.MessageDescriptor, src []byte, depth int) []byte {
-	if depth > maxTextDepth {
+	if depth > maxDepth {
 		return append(dst, `{"!":"nested too deep"}`...)
 	}
-	room := rooms.Get().(*[]rawField)
-	fields, broken := splitFields((*room)[:0], src)
+	room := rooms.Get().(*[]member)
+	fields, left := (*room)[:0], 0
+	for f, err := range wire.Fields(src) {
+		if err != nil {
+			left = len(f.Raw)
+			break
+		}
+		fields = append(fields, member{Field: f})
+	}
 	defer func() {
 		clear(fields) // it keeps nothing of src
 		*room = fields
@@ -84,11 +73,11 @@ func jsonMessage(dst []byte, md protoreflect.MessageDescriptor, src []byte, dept
 		if f.done {
 			continue
 		}
-		fd := known(md, f.num, f.typ)
-		name(fd, f.num)
-		same := func(yield func(*rawField)) { // the fields that belong together, wherever they stand
+		fd := known(md, f.Field)
+		name(fd, f.Number)
+		same := func(yield func(*member)) { // the fields that belong together, wherever they stand
 			for j := i; j < len(fields); j++ {
-				if o := &fields[j]; o.num == f.num && !o.done && known(md, o.num, o.typ) == fd {
+				if o := &fields[j]; o.Number == f.Number && !o.done && known(md, o.Field) == fd {
 					o.done = true
 					yield(o)
 				}
@@ -102,56 +91,33 @@ func jsonMessage(dst []byte, md protoreflect.MessageDescriptor, src []byte, dept
 		case fd.IsList():
 			dst = append(dst, '[')
 			first := len(dst)
-			same(func(o *rawField) { dst = jsonItems(dst, first, fd, o, depth) })
+			same(func(o *member) { dst = jsonItems(dst, first, fd, o, depth) })
 			dst = append(dst, ']')
 		default:
 			dst = jsonSingular(dst, fd, same, depth)
 		}
 	}
-	if broken > 0 {
+	if left > 0 {
 		if len(dst) > start {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `"!":"malformed: `...)
-		dst = append(strconv.AppendInt(dst, int64(broken), 10), ` bytes left"`...)
+		dst = append(strconv.AppendInt(dst, int64(left), 10), ` bytes left"`...)
 	}
 	return append(dst, '}')
 }
 
-// known returns the descriptor of a field, nil if the schema does not know it, or
-// knows it as something else.
-func known(md protoreflect.MessageDescriptor, num protowire.Number, typ protowire.Type) protoreflect.FieldDescriptor {
-	if md == nil {
-		return nil
-	}
-	if fd := md.Fields().ByNumber(num); fd != nil && fits(fd, typ) {
-		return fd
-	}
-	return nil
-}
-
-// body is the content of a message field.
-func (f *rawField) body() []byte {
-	var b []byte
-	if f.typ == protowire.StartGroupType {
-		b, _ = protowire.ConsumeGroup(f.num, f.v)
-	} else {
-		b, _ = protowire.ConsumeBytes(f.v)
-	}
-	return b
-}
-
 // jsonSingular prints the last value; parts of a message are merged, as a decoder
 // does.
-func jsonSingular(dst []byte, fd protoreflect.FieldDescriptor, same func(func(*rawField)), depth int) []byte {
-	var last *rawField
+func jsonSingular(dst []byte, fd protoreflect.FieldDescriptor, same func(func(*member)), depth int) []byte {
+	var last *member
 	var whole []byte
-	same(func(o *rawField) {
+	same(func(o *member) {
 		if fd.Message() != nil {
 			if last == nil {
-				whole = o.body()
+				whole = o.Bytes()
 			} else {
-				whole = append(whole[:len(whole):len(whole)], o.body()...)
+				whole = append(whole[:len(whole):len(whole)], o.Bytes()...)
 			}
 		}
 		last = o
@@ -159,11 +125,11 @@ func jsonSingular(dst []byte, fd protoreflect.FieldDescriptor, same func(func(*r
 	if fd.Message() != nil {
 		return jsonMessage(dst, fd.Message(), whole, depth+1)
 	}
-	return jsonScalar(dst, fd, last.v)
+	return jsonScalar(dst, fd, last.Value)
 }
 
 // jsonItems prints what one field adds to a list that began at dst[first:].
-func jsonItems(dst []byte, first int, fd protoreflect.FieldDescriptor, o *rawField, depth int) []byte {
+func jsonItems(dst []byte, first int, fd protoreflect.FieldDescriptor, o *member, depth int) []byte {
 	comma := func() {
 		if len(dst) > first {
 			dst = append(dst, ',')
@@ -172,9 +138,9 @@ func jsonItems(dst []byte, first int, fd protoreflect.FieldDescriptor, o *rawFie
 	switch {
 	case fd.Message() != nil:
 		comma()
-		return jsonMessage(dst, fd.Message(), o.body(), depth+1)
-	case o.typ == protowire.BytesType && wireType(fd.Kind()) != protowire.BytesType:
-		for packed := o.body(); len(packed) > 0; {
+		return jsonMessage(dst, fd.Message(), o.Bytes(), depth+1)
+	case o.Type == protowire.BytesType && wireType(fd.Kind()) != protowire.BytesType:
+		for packed := o.Bytes(); len(packed) > 0; {
 			n := protowire.ConsumeFieldValue(fd.Number(), wireType(fd.Kind()), packed)
 			if n < 0 {
 				comma()
@@ -187,47 +153,36 @@ func jsonItems(dst []byte, first int, fd protoreflect.FieldDescriptor, o *rawFie
 		return dst
 	}
 	comma()
-	return jsonScalar(dst, fd, o.v)
+	return jsonScalar(dst, fd, o.Value)
 }
 
-func jsonMap(dst []byte, fd protoreflect.FieldDescriptor, same func(func(*rawField)), depth int) []byte {
+func jsonMap(dst []byte, fd protoreflect.FieldDescriptor, same func(func(*member)), depth int) []byte {
 	dst = append(dst, '{')
 	first := len(dst)
-	same(func(o *rawField) {
-		var room [2]rawField
-		fields, _ := splitFields(room[:0], o.body())
-		var key, value []byte
-		for i := range fields {
-			switch f := &fields[i]; {
-			case f.num == 1 && fits(fd.MapKey(), f.typ):
-				key = f.v
-			case f.num == 2 && fits(fd.MapValue(), f.typ):
-				value = f.v
-			}
-		}
+	same(func(o *member) {
+		key, value, _ := wire.Entry(o.Bytes(), wireType(fd.MapKey().Kind()), wireType(fd.MapValue().Kind()))
 		if len(dst) > first {
 			dst = append(dst, ',')
 		}
 		at := len(dst)
-		if dst = jsonScalar(dst, fd.MapKey(), key); dst[at] != '"' { // keys are strings
+		if dst = jsonScalar(dst, fd.MapKey(), key.Value); dst[at] != '"' { // keys are strings
 			dst = append(strconv.AppendQuote(dst[:at], string(dst[at:])), ':')
 		} else {
 			dst = append(dst, ':')
 		}
 		if fd.MapValue().Message() != nil {
-			b, _ := protowire.ConsumeBytes(value)
-			dst = jsonMessage(dst, fd.MapValue().Message(), b, depth+1)
+			dst = jsonMessage(dst, fd.MapValue().Message(), value.Bytes(), depth+1)
 		} else {
-			dst = jsonScalar(dst, fd.MapValue(), value)
+			dst = jsonScalar(dst, fd.MapValue(), value.Value)
 		}
 	})
 	return append(dst, '}')
 }
 
 // jsonUnknown prints one value, or a list where there are several.
-func jsonUnknown(dst []byte, same func(func(*rawField)), depth int) []byte {
+func jsonUnknown(dst []byte, same func(func(*member)), depth int) []byte {
 	at, n := len(dst), 0
-	same(func(o *rawField) {
+	same(func(o *member) {
 		if n > 0 {
 			dst = append(dst, ',')
 		}
@@ -244,31 +199,19 @@ func jsonUnknown(dst []byte, same func(func(*rawField)), depth int) []byte {
 	return dst
 }
 
-func jsonGuess(dst []byte, o *rawField, depth int) []byte {
-	switch o.typ {
-	case protowire.VarintType:
-		x, _ := protowire.ConsumeVarint(o.v)
-		if x > 1<<53 {
-			return append(strconv.AppendUint(append(dst, '"'), x, 10), '"')
-		}
-		return strconv.AppendUint(dst, x, 10)
-	case protowire.Fixed32Type:
-		x, _ := protowire.ConsumeFixed32(o.v)
-		return strconv.AppendUint(dst, uint64(x), 10)
-	case protowire.Fixed64Type:
-		x, _ := protowire.ConsumeFixed64(o.v)
-		return append(strconv.AppendUint(append(dst, '"'), x, 10), '"')
-	case protowire.StartGroupType:
-		return jsonMessage(dst, nil, o.body(), depth+1)
-	}
-	b := o.body()
+func jsonGuess(dst []byte, o *member, depth int) []byte {
+	body, isMessage := guess(o.Field, depth)
 	switch {
-	case isText(b):
-		return appendJSONString(dst, b)
-	case isMessage(b) && depth < maxTextDepth:
-		return jsonMessage(dst, nil, b, depth+1)
+	case isMessage:
+		return jsonMessage(dst, nil, body, depth+1)
+	case o.Type == protowire.BytesType && isText(body):
+		return appendJSONString(dst, body)
+	case o.Type == protowire.BytesType:
+		return jsonBytes(append(dst, `"base64:`...), body)
+	case o.Type == protowire.Fixed64Type, o.Uint() > 1<<53: // more than a number of JSON holds
+		return append(strconv.AppendUint(append(dst, '"'), o.Uint(), 10), '"')
 	}
-	return jsonBytes(append(dst, `"base64:`...), b)
+	return strconv.AppendUint(dst, o.Uint(), 10)
 }
 
 func jsonBytes(dst, b []byte) []byte { return append(base64.StdEncoding.AppendEncode(dst, b), '"') }

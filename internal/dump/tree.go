@@ -6,9 +6,12 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// A Node is one field of a message that was taken apart for people.
+// A Node is one field of a message that was taken apart for people, or one value of a packed
+// list.
 type Node struct {
 	Name  string                       // "container_id", or the number of a field that the schema does not know
 	Key   string                       // of an entry of a map, as it is printed: "app" in quotes
@@ -18,65 +21,92 @@ type Node struct {
 	Value []byte                       // content of a string or bytes value
 	Nodes []*Node                      // the fields of a message
 	IsMsg bool
+
+	packed int // of the first value of a packed list: how many there are
 }
 
-// Tree takes the message src of type md apart, in the order of the wire. Like
-// [Text.Append] it never fails: what is broken ends the message with a node
-// called "!". It does not keep src.
+// broken is the name of a node that says why a message ends there.
+const broken = "!"
+
+// Tree takes the message src of type md apart, in the order of the wire. It never fails: a
+// message that is malformed ends with a node called "!". A nil md knows no field. Tree does
+// not keep src.
 func (t Text) Tree(md protoreflect.MessageDescriptor, src []byte) []*Node {
 	return t.tree(md, src, 0)
 }
 
 func (t Text) tree(md protoreflect.MessageDescriptor, src []byte, depth int) []*Node {
-	if depth > maxTextDepth {
-		return []*Node{{Name: "!", Text: "nested too deep"}}
+	if depth > maxDepth {
+		return []*Node{{Name: broken, Text: "nested too deep"}}
 	}
-	fields, broken := splitFields(nil, src)
-	nodes := make([]*Node, 0, len(fields))
-	for i := range fields {
-		nodes = t.node(nodes, md, &fields[i], depth)
-	}
-	if broken > 0 {
-		nodes = append(nodes, &Node{Name: "!", Text: fmt.Sprintf("malformed: %d bytes left", broken)})
+	var nodes []*Node
+	for f, err := range wire.Fields(src) {
+		if err != nil {
+			return append(nodes, malformed(f.Raw))
+		}
+		nodes = t.node(nodes, md, f, depth)
 	}
 	return nodes
 }
 
-func (t Text) node(nodes []*Node, md protoreflect.MessageDescriptor, f *rawField, depth int) []*Node {
-	fd := known(md, f.num, f.typ)
+// malformed is the end of a message that cannot be read on from left.
+func malformed(left []byte) *Node {
+	text := fmt.Sprintf("malformed: %d bytes left", len(left))
+	if num, _, tag := protowire.ConsumeTag(left); tag > 0 {
+		text = fmt.Sprintf("malformed: field %d: %d bytes left", num, len(left))
+	}
+	return &Node{Name: broken, Text: text}
+}
+
+func (t Text) node(nodes []*Node, md protoreflect.MessageDescriptor, f wire.Field, depth int) []*Node {
+	fd := known(md, f)
 	if fd == nil {
 		if md != nil {
-			switch named := md.Fields().ByNumber(f.num); {
-			case named != nil && t.isSecret(named):
+			switch named := md.Fields().ByNumber(f.Number); {
+			case named != nil && t.isSecret(named): // even if it comes in a way that the schema does not allow
 				return append(nodes, &Node{Name: string(named.Name()), Field: named, Text: Redacted})
 			case named == nil && t.HidesUnknown(md):
-				return append(nodes, &Node{Name: strconv.Itoa(int(f.num)), List: true, Text: Redacted})
+				return append(nodes, &Node{Name: strconv.Itoa(int(f.Number)), List: true, Text: Redacted})
 			}
 		}
-		return append(nodes, t.unknownNode(f, depth))
+		return append(nodes, t.unknown(f, depth))
 	}
 	n := &Node{Name: string(fd.Name()), Field: fd, List: fd.IsList()}
 	switch {
 	case t.isSecret(fd):
 		n.Text = Redacted
 	case fd.IsMap():
-		t.entryNode(n, fd, f.body(), depth)
+		return t.entry(append(nodes, n), n, f.Bytes(), depth)
 	case fd.Message() != nil:
-		n.IsMsg, n.Nodes = true, t.tree(fd.Message(), f.body(), depth+1)
-	case f.typ == protowire.BytesType && wireType(fd.Kind()) != protowire.BytesType: // packed
-		for packed := f.body(); len(packed) > 0; {
-			size := protowire.ConsumeFieldValue(f.num, wireType(fd.Kind()), packed)
-			if size < 0 {
-				return append(nodes, &Node{Name: n.Name, Field: fd, List: true, Text: "<malformed>"})
-			}
-			nodes = append(nodes, &Node{Name: n.Name, Field: fd, List: true, Text: string(t.scalar(nil, fd, packed[:size]))})
-			packed = packed[size:]
-		}
-		return nodes
+		n.IsMsg, n.Nodes = true, t.tree(fd.Message(), f.Bytes(), depth+1)
+	case f.Type == protowire.BytesType && wireType(fd.Kind()) != protowire.BytesType:
+		return t.values(nodes, fd, f.Bytes())
 	default:
-		t.leaf(n, fd, f.v)
+		t.leaf(n, fd, f.Value)
 	}
 	return append(nodes, n)
+}
+
+// values appends the values of a packed list.
+func (t Text) values(nodes []*Node, fd protoreflect.FieldDescriptor, packed []byte) []*Node {
+	first := len(nodes)
+	add := func(text string) {
+		nodes = append(nodes, &Node{Name: string(fd.Name()), Field: fd, List: true, Text: text})
+		nodes[first].packed = len(nodes) - first
+	}
+	if len(packed) == 0 {
+		return append(nodes, &Node{Name: string(fd.Name()), Field: fd, List: true, Text: "[]"})
+	}
+	for len(packed) > 0 {
+		size := protowire.ConsumeFieldValue(fd.Number(), wireType(fd.Kind()), packed)
+		if size < 0 {
+			add("<malformed>")
+			break
+		}
+		add(string(t.scalar(nil, fd, packed[:size])))
+		packed = packed[size:]
+	}
+	return nodes
 }
 
 func (t Text) leaf(n *Node, fd protoreflect.FieldDescriptor, v []byte) {
@@ -87,73 +117,51 @@ func (t Text) leaf(n *Node, fd protoreflect.FieldDescriptor, v []byte) {
 	}
 }
 
-func (t Text) entryNode(n *Node, fd protoreflect.FieldDescriptor, entry []byte, depth int) {
-	fields, _ := splitFields(nil, entry)
-	var key, value []byte
-	for _, f := range fields {
-		switch {
-		case f.num == 1 && fits(fd.MapKey(), f.typ):
-			key = f.v
-		case f.num == 2 && fits(fd.MapValue(), f.typ):
-			value = f.v
-		}
-	}
-	n.Key = string(t.scalar(nil, fd.MapKey(), key))
-	name, _ := protowire.ConsumeBytes(key)
+// entry fills n, the last of nodes, with an entry of the map fd. What is missing in it, or is
+// of another type, is the zero value.
+func (t Text) entry(nodes []*Node, n *Node, entry []byte, depth int) []*Node {
+	fd := n.Field
+	key, value, left := wire.Entry(entry, wireType(fd.MapKey().Kind()), wireType(fd.MapValue().Kind()))
+	n.Key = string(t.scalar(nil, fd.MapKey(), key.Value))
 	switch {
-	case t.SecretKey != nil && !t.Unsafe && t.SecretKey(fd, name):
+	case t.SecretKey != nil && !t.Unsafe && t.SecretKey(fd, key.Bytes()):
 		n.Text = Redacted
 	case fd.MapValue().Message() != nil:
-		b, _ := protowire.ConsumeBytes(value)
-		n.IsMsg, n.Nodes = true, t.tree(fd.MapValue().Message(), b, depth+1)
+		n.IsMsg, n.Nodes = true, t.tree(fd.MapValue().Message(), value.Bytes(), depth+1)
 	default:
-		t.leaf(n, fd.MapValue(), value)
+		t.leaf(n, fd.MapValue(), value.Value)
 	}
+	if left > 0 && n.Text != Redacted {
+		return append(nodes, &Node{Name: broken, Text: fmt.Sprintf("malformed: %d bytes left", left)})
+	}
+	return nodes
 }
 
-// unknownNode guesses as [Text] does.
-func (t Text) unknownNode(f *rawField, depth int) *Node {
-	n := &Node{Name: strconv.Itoa(int(f.num)), List: true}
-	switch f.typ {
-	case protowire.StartGroupType:
-		n.IsMsg, n.Nodes = true, t.tree(nil, f.body(), depth+1)
-		return n
-	case protowire.BytesType:
-		b := f.body()
-		if !isText(b) && isMessage(b) && depth < maxTextDepth {
-			n.IsMsg, n.Nodes = true, t.tree(nil, b, depth+1)
-			return n
-		}
-		n.Value = append([]byte{}, b...)
+// unknown returns the node of a field that the schema does not know.
+func (t Text) unknown(f wire.Field, depth int) *Node {
+	n := &Node{Name: strconv.Itoa(int(f.Number)), List: true}
+	body, isMessage := guess(f, depth)
+	switch {
+	case isMessage:
+		n.IsMsg, n.Nodes = true, t.tree(nil, body, depth+1)
+	case f.Type == protowire.BytesType:
+		n.Text, n.Value = string(t.quote(nil, body)), append([]byte{}, body...)
+	case f.Type == protowire.VarintType:
+		n.Text = strconv.FormatUint(f.Uint(), 10)
+	default:
+		n.Text = fmt.Sprintf("%#x", f.Uint())
 	}
-	n.Text = string(t.guess(nil, f.num, f.typ, f.v, depth))[2:] // without ": "
 	return n
 }
 
-// label is the name of a node with its place in a path.
-func (n *Node) label() string {
-	if n.Key != "" {
-		return n.Name + "[" + n.Key + "]"
+// known returns the descriptor of a field, nil if the schema does not know it, or
+// knows it as something else.
+func known(md protoreflect.MessageDescriptor, f wire.Field) protoreflect.FieldDescriptor {
+	if md == nil {
+		return nil
 	}
-	return n.Name
-}
-
-// Lines appends one line for each value in nodes, indented by two more spaces in
-// each message.
-func Lines(dst []byte, nodes []*Node, indent string) []byte {
-	for _, n := range nodes {
-		dst = append(append(dst, indent...), n.label()...)
-		switch {
-		case !n.IsMsg:
-			dst = append(append(dst, ": "...), n.Text...)
-		case len(n.Nodes) == 0:
-			dst = append(dst, " {}"...)
-		default:
-			dst = append(dst, " {\n"...)
-			dst = Lines(dst, n.Nodes, indent+"  ")
-			dst = append(append(dst, indent...), '}')
-		}
-		dst = append(dst, '\n')
+	if fd := md.Fields().ByNumber(f.Number); fd != nil && fits(fd, f.Type) {
+		return fd
 	}
-	return dst
+	return nil
 }
