@@ -18,7 +18,8 @@ import (
 // Names tells what messages of CRI are about, and remembers which pod and container
 // an id belongs to. It is safe for concurrent use.
 type Names struct {
-	kind func(protoreflect.FieldDescriptor) string
+	profile *director.Profile
+	kind    func(protoreflect.FieldDescriptor) string
 
 	mu       sync.Mutex
 	now, old map[string]inspect.About // :: id → what it is of; two generations
@@ -33,7 +34,7 @@ func NewNames(p *director.Profile, s *codec.Schema) (*Names, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Names{kind: fields.Kind, now: map[string]inspect.About{}}, nil
+	return &Names{profile: p, kind: fields.Kind, now: map[string]inspect.About{}}, nil
 }
 
 // Labels that kubelet gives to containers.

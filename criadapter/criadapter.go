@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -101,6 +102,30 @@ func Config(o Options) (director.Config, error) {
 		Panicked: o.Panicked,
 	}, nil
 }
+
+// builtIn is cri.yaml, for reading.
+var builtIn = sync.OnceValue(func() *director.Profile {
+	p, err := director.ParseProfile(criYAML)
+	if err != nil {
+		panic(fmt.Sprintf("the built-in cri.yaml: %v", err)) // the tests read it
+	}
+	return p
+})
+
+// Reads returns patterns of the short names of those methods of CRI that change nothing.
+func Reads() []string { return slices.Clone(builtIn().Reads) }
+
+// Packages returns the packages of CRI, in all versions, newest first.
+func Packages() []string {
+	var all []string
+	for _, v := range builtIn().Versions {
+		all = append(all, v.Package)
+	}
+	return all
+}
+
+// Is reports whether a profile is about CRI.
+func Is(p *director.Profile) bool { return p.Versions[0].Package == Packages()[0] }
 
 // Schema returns the schema of the newest CRI that this program is built with.
 func Schema() *codec.Schema {

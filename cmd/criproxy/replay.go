@@ -109,7 +109,7 @@ differ. Names that the runtime gives now take the place of the recorded ones.`, 
 	}
 	began := time.Now()
 	sum, err := replay.Run(ctx, replay.Config{
-		Calls: p.calls, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile,
+		Calls: p.calls, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile, Bare: p.names.Bare,
 		Speed: *speed, Tell: func(res replay.Result) { show(out, res) },
 	})
 	if sum.Redacted > 0 {

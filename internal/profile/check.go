@@ -53,11 +53,16 @@ func (p *Profile) Check() error {
 			}
 		}
 	}
-	for i, pattern := range p.Unimplemented {
-		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			fail("unimplemented[%d]: %q is no pattern; want one such as List*", i, pattern)
+	patterns := func(section string, all []string) {
+		for i, pattern := range all {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				fail("%s[%d]: %q is no pattern; want one such as List*", section, i, pattern)
+			}
 		}
 	}
+	patterns("unimplemented", p.Unimplemented)
+	patterns("reads", p.Reads)
+	patterns("volatile", p.Volatile)
 	for pattern, level := range p.Quiet {
 		if level < 4 || level > 9 {
 			fail("quiet.%s: is %d, want a level from 4 to 9; 3 is that of all other methods", pattern, level)

@@ -26,6 +26,8 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		Methods:  joined(p.without(rules.Methods), rules.Methods),
 		Known:    lastknown.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
 		Secret:   append(slices.Clone(p.Secret), rules.Secret...),
+		Reads:    append(slices.Clone(p.Reads), rules.Reads...),
+		Volatile: append(slices.Clone(p.Volatile), rules.Volatile...),
 		Quiet:    joined(p.Quiet, rules.Quiet),
 		Written: WrittenForm{
 			Requests: joined(p.Written.Requests, rules.Written.Requests),

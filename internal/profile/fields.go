@@ -141,6 +141,32 @@ func (p *Profile) section(field string) string {
 	return "harmless."
 }
 
+// IsVolatile reports whether a field is one of those under volatile.
+func (p *Profile) IsVolatile(fd protoreflect.FieldDescriptor) bool {
+	if !slices.ContainsFunc(p.Versions, func(v Version) bool { return v.Package == string(fd.ParentFile().Package()) }) {
+		return false
+	}
+	number := fd.Message() == nil && fd.Kind() != protoreflect.StringKind && !fd.IsList()
+	return slices.ContainsFunc(p.Volatile, func(pattern string) bool {
+		message, field, _ := strings.Cut(pattern, ".")
+		return Match(message, string(fd.Parent().Name())) && (field == "*" && number || field != "*" && Match(field, string(fd.Name())))
+	})
+}
+
+// Bare returns the name of a backend that a front name holds, as the backend has it. It is
+// empty if the name has no backend's prefix, or is of a kind of which that cannot be told.
+func (p *Profile) Bare(front string) string {
+	for _, kind := range sortedKeys(p.Names) {
+		form := p.Names[kind]
+		if sep, err := Separator(form.Front); err == nil && form.Bare == "primary" {
+			if _, bare, ok := strings.Cut(front, sep); ok {
+				return bare
+			}
+		}
+	}
+	return ""
+}
+
 // AllVersions returns a schema that knows the methods of p in all its versions, for
 // printing: older ones have the messages of the newest.
 func (p *Profile) AllVersions(s *codec.Schema) *codec.Schema {

@@ -65,6 +65,15 @@ type Profile struct {
 	// for anything.
 	Secret []string `yaml:"secret"`
 
+	// Reads are patterns of the names of methods that change nothing: what an access list
+	// means by read-only.
+	Reads []string `yaml:"reads"`
+
+	// Volatile are fields that are another in each run of the same calls, such as times and
+	// measurements, which a comparison leaves out: "Message.field", in which a star stands
+	// for anything. A field that is a star alone means the message's numbers.
+	Volatile []string `yaml:"volatile"`
+
 	// Quiet is the level of the log, from 4 on, at which the calls of a method are
 	// shown, for those that only look: "List*|Stream*" → 5. All others are at 3.
 	Quiet map[string]int `yaml:"quiet"`

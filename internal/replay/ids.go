@@ -16,6 +16,7 @@ import (
 // ids knows which name a server gave now to what had another one in the recording.
 type ids struct {
 	given func(protoreflect.FieldDescriptor) bool
+	bare  func(name string) string
 
 	mu      sync.Mutex
 	now     map[string]string // :: recorded → now
@@ -24,11 +25,14 @@ type ids struct {
 	changed bool
 }
 
-func newIDs(given func(protoreflect.FieldDescriptor) bool) *ids {
+func newIDs(given func(protoreflect.FieldDescriptor) bool, bare func(string) string) *ids {
+	if bare == nil {
+		bare = func(string) string { return "" }
+	}
 	if given == nil {
 		given = LooksLikeID
 	}
-	return &ids{given: given, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
+	return &ids{given: given, bare: bare, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
 }
 
 // LooksLikeID reports fields that are called id, or end so: a guess, for APIs of which no
@@ -90,8 +94,7 @@ func (x *ids) add(old, now string) {
 		return
 	}
 	x.now[old], x.changed = now, true
-	_, bareOld, _ := strings.Cut(old, "__") // in what a runtime says itself
-	_, bareNow, _ := strings.Cut(now, "__")
+	bareOld, bareNow := x.bare(old), x.bare(now) // in what a runtime says itself
 	if len(bareOld) >= longName && len(bareNow) >= longName {
 		x.add(bareOld, bareNow)
 	}

@@ -34,6 +34,10 @@ type Config struct {
 	// compared. Nil means none.
 	Volatile func(protoreflect.FieldDescriptor) bool
 
+	// Bare returns a name without what says whose it is, as a server has it that says more
+	// of it than the API does; empty if there is nothing such. Nil means that there never is.
+	Bare func(name string) string
+
 	// Speed is how much faster than in the recording to play. Zero means that nothing is
 	// waited for but the calls that had ended before.
 	Speed float64
@@ -78,7 +82,7 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	defer allElse()
 	ending, end := context.WithCancel(context.Background())
 	defer end()
-	r := &run{Config: cfg, ids: newIDs(cfg.Given), calm: calm, ending: ending}
+	r := &run{Config: cfg, ids: newIDs(cfg.Given, cfg.Bare), calm: calm, ending: ending}
 	if r.Settle == 0 {
 		r.Settle = 2 * time.Second
 	}
