@@ -3,11 +3,14 @@ package lastknown_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/lastknown"
@@ -88,5 +91,33 @@ func TestAChangeHoldsUpListsOnlyOnce(t *testing.T) {
 			assert.Equal(t, `books {id: "a"}`, got)
 		}
 		assert.LessOrEqual(t, time.Since(began), lastknown.DefaultSilence+time.Second, "all five together")
+
+		require.NoError(t, w.bind(t.Context(), "a"))
+		time.Sleep(lastknown.DefaultSilence - 3*time.Second)
+		began = time.Now()
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(began), 4*time.Second, "the change was a while ago")
+	}, "a")
+}
+
+// The process ends right after the call, and the runtime goes with it.
+func TestAStatusOfBeforeAChangeIsNotRead(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		file := lastknown.File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
+		w := n.watch(t, func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", file) })
+		require.NoError(t, w.Memory().Save())
+		n.when(only("Get", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		require.NoError(t, w.bind(t.Context(), "a"))
+		require.NoError(t, w.Memory().Save())
+		w.Retire()
+		n.library.with(func() { n.down = true })
+
+		w = n.watch(t, func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", file) })
+		_, err := w.get(t, "a")
+		assert.Equal(t, codes.Unavailable, status.Code(err))
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"}`, got)
 	}, "a")
 }

@@ -196,7 +196,7 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 		case changed && removes:
 			l.remove(id)
 		case changed:
-			l.stale[id] = true
+			l.stale[id], l.news = true, true // the file must not tell the old status either
 		default:
 			l.status.wanted[id] = true
 		}
