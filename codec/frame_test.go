@@ -140,7 +140,7 @@ func TestBytesJoinsThePiecesOnce(t *testing.T) {
 	other.Free()
 }
 
-func TestTheHeadOfAFrameIsItsFirstPieces(t *testing.T) {
+func TestHeadIsTheFirstPieces(t *testing.T) {
 	p := newPool(t)
 	f := codec.Concat([]*codec.Frame{p.frame('a', large), p.frame('b', large), p.frame('c', large)})
 	for n, want := range map[int]int{-1: 0, 0: 0, 1: large, large: large, large + 1: 2 * large, 9 * large: 3 * large} {
@@ -172,7 +172,7 @@ func TestDeliverTakesTheFrameOverWhateverComesOfIt(t *testing.T) {
 	assert.Zero(t, p.Out())
 }
 
-func TestWhatIsNeitherFrameNorMessageIsRefused(t *testing.T) {
+func TestOnlyFramesAndMessagesAreAccepted(t *testing.T) {
 	_, err := codec.Raw.Marshal("text")
 	assert.EqualError(t, err, "cannot send a string: neither a *codec.Frame nor a protobuf message")
 	err = codec.Raw.Unmarshal(nil, "text")

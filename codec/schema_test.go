@@ -98,7 +98,7 @@ func TestASchemaOfADescriptorSetIsInItsOrder(t *testing.T) {
 	assert.EqualValues(t, "lib.Part", s.Method("/p.B2/Later").Output.FullName())
 }
 
-func TestASetThatLacksAnImportIsTakenAndPrintedByNumber(t *testing.T) {
+func TestSetWithoutAnImportIsPrintedByNumber(t *testing.T) {
 	whole, err := codec.ParseSchema(set(t, "lib.proto", "b.proto"))
 	require.NoError(t, err)
 	partial, err := codec.ParseSchema(set(t, "b.proto"))

@@ -22,7 +22,7 @@ func says(book string) muxtest.Handler {
 	})
 }
 
-func TestWinnersAreTakenWhereJoinedRepliesWouldLoseAField(t *testing.T) {
+func TestWinnersDecideSingularFieldsOfJoinedReplies(t *testing.T) {
 	conn := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t,
 		"Tidy: {all: concat, missing: skip}", "Get: {all: concat, winners: {id: first, title: primary, colour: last}}")},
 		says(`title: "a" labels {key: "k" value: "a"}`), says(`id: "1" title: "b" colour: BLUE labels {key: "l" value: "b"}`), says(`id: "2" colour: RED`))
@@ -94,7 +94,7 @@ line 23: methods.X*: no method is called "X*"`, "the name goes before both patte
 	assert.EqualError(t, err, "line 21: methods.Pu*: Put is matched by P* and Pu*; write it out under its own name")
 }
 
-func TestHarmlessFieldsAreLeftAloneWhateverPatternMatchesThem(t *testing.T) {
+func TestHarmlessGoesBeforePatternsOfFields(t *testing.T) {
 	base := muxtest.LibraryProfile(t, `"*.lender_id": book`, `"*.*_id": book`, "  Book: [title, labels]", "  Book: [title, labels]\n  GetRequest: [lender_id]")
 	d, err := director.New(director.Config{Profile: base, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
 	require.NoError(t, err)

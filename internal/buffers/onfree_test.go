@@ -13,7 +13,7 @@ import (
 	"github.com/criproxy/criproxy/internal/buffers"
 )
 
-func TestOnFreeTellsOnceWhenNobodyHoldsTheBytes(t *testing.T) {
+func TestOnFreeCallsDoneAfterTheLastReference(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 10000)
 	pooled := func() mem.Buffer {
 		buf := bytes.Clone(large)
@@ -33,7 +33,7 @@ func TestOnFreeTellsOnceWhenNobodyHoldsTheBytes(t *testing.T) {
 	assert.EqualValues(t, 2, told.Load(), "nobody counts who holds what is small")
 }
 
-func TestOnFreeTellsOfAFrameThatIsForgotten(t *testing.T) {
+func TestOnFreeNoticesForgottenBuffers(t *testing.T) {
 	told := make(chan struct{})
 	func() {
 		buf := make([]byte, 10000)

@@ -8,7 +8,7 @@ import (
 	"github.com/criproxy/criproxy/internal/buffers"
 )
 
-func TestABufferIsAtMostAQuarterLongerThanAsked(t *testing.T) {
+func TestBufferIsAtMostAQuarterTooLong(t *testing.T) {
 	for n := 257; n <= 1<<24; n += 1 + n/97 {
 		b := buffers.Pool.Get(n)
 		assert.Len(t, *b, n)
@@ -20,7 +20,7 @@ func TestABufferIsAtMostAQuarterLongerThanAsked(t *testing.T) {
 	}
 }
 
-func TestABufferThatWasGivenBackIsUsedAgain(t *testing.T) {
+func TestReturnedBufferIsUsedAgain(t *testing.T) {
 	for range 100 { // the race detector has some dropped
 		b := buffers.Pool.Get(300_000)
 		buffers.Pool.Put(b)

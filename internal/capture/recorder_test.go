@@ -31,7 +31,7 @@ func record(rec *capture.Recorder, request, reply *codec.Frame) {
 
 const perCall = 4 // events
 
-func TestTheRecorderKeepsTheLatestAndNoMoreThanItsBytes(t *testing.T) {
+func TestRecorderKeepsTheLatestWithinItsBound(t *testing.T) {
 	const bytes = 64 << 10
 	rec := capture.NewRecorder(capture.Config{Bytes: bytes})
 	payload := codec.NewFrame([]byte(strings.Repeat("x", 100)))
@@ -125,7 +125,7 @@ func TestAMessageThatIsTooLongIsCutAndSaysSo(t *testing.T) {
 	assert.False(t, all[2].Truncated)
 }
 
-func TestOfAMessageThatIsTooLongOnlyThePiecesThatAreShownAreHeld(t *testing.T) {
+func TestTooLongMessageHoldsOnlyItsFirstPieces(t *testing.T) {
 	pool := &counting{}
 	const pieces, each = 64, 16 << 10
 	var all []*codec.Frame
@@ -219,7 +219,7 @@ func TestWhatIsHandedInMayBeChangedAtOnce(t *testing.T) {
 	assert.Zero(t, all[2].Code)
 }
 
-func TestWhatAFollowerReadStaysAsItWasHoweverMuchFollows(t *testing.T) {
+func TestEventsOfAFollowerAreNeverOverwritten(t *testing.T) {
 	const bytes = 64 << 10
 	rec := capture.NewRecorder(capture.Config{Bytes: bytes})
 	f := rec.Follow(true)

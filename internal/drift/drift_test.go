@@ -44,7 +44,7 @@ func watched(t *testing.T, p *director.Profile, reply string) (*drift.Watch, fun
 
 func bytesOf(message, text string) []byte { return muxtest.Bytes(message, text).Bytes() }
 
-func TestWhatTheProfileDoesNotKnowIsFoundToldOnceAndCounted(t *testing.T) {
+func TestUnknownFieldsAreReportedOnceAndCounted(t *testing.T) {
 	w, call, told := watched(t, unaware(t), `id: "1" quotes {id: "2"}`)
 	get := slices.Concat(bytesOf("GetRequest", `book_id: "1" lender_id: "7"`), []byte{0xf8, 0x07, 1}) // field 127
 	for range 3 {
@@ -141,7 +141,7 @@ func TestBrokenMessagesAreNotLookedInto(t *testing.T) {
 	}
 }
 
-func TestRoutingWithAnIdThatNoRuleCoversGoesByThoseThatAreCovered(t *testing.T) {
+func TestIDWithoutARuleDecidesNothing(t *testing.T) {
 	var got []string
 	answer := func(name string) muxtest.Handler {
 		return muxtest.Unary(func(_ context.Context, _ string, request *codec.Frame) (*codec.Frame, error) {

@@ -39,7 +39,7 @@ func TestAFixtureAnswersTheSameSessionAgain(t *testing.T) {
 	}
 }
 
-func TestAFixtureTellsHowThingsAreNowHoweverOftenItIsAsked(t *testing.T) {
+func TestFixtureAnswersAsThingsAreNow(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{})
 	session(t, serve(t, newLibrary("old").handle), rec)
 	f := replay.NewFixture(replay.FixtureConfig{Calls: load(t, false, rec), Schema: muxtest.Library, Changes: changesBooks})
@@ -74,7 +74,7 @@ func TestAFixtureSaysWhatWasNotRecorded(t *testing.T) {
 	assert.Len(t, f.Left(), 1)
 }
 
-func TestAFixtureFindsRequestsWhoseSecretsItDoesNotHave(t *testing.T) {
+func TestFixtureMatchesRequestsWithoutTheirSecrets(t *testing.T) {
 	redact := capture.NewRedactor(muxtest.Library, dump.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }})
 	rec := capture.NewRecorder(capture.Config{Redact: redact})
 	session(t, serve(t, newLibrary("old").handle), rec)

@@ -57,7 +57,7 @@ func TestReplayShowsEachFieldThatDiffers(t *testing.T) {
 	assert.Contains(t, changes, `Put title: removed "Tale 0"`)
 }
 
-func TestRecordingsThatWereJoinedAreReplayedOneAfterTheOther(t *testing.T) {
+func TestJoinedRecordingsReplayOneAfterTheOther(t *testing.T) {
 	one, two := capture.NewRecorder(capture.Config{}), capture.NewRecorder(capture.Config{})
 	session(t, serve(t, newLibrary("old").handle), one)
 	session(t, serve(t, newLibrary("other").handle), two)
