@@ -78,7 +78,7 @@ func (c *Config) files() []string {
 
 // isCRI reports whether a profile is about CRI, for which there is more than the
 // profile says.
-func isCRI(p *director.Profile) bool { return p.Versions[0].Package == "runtime.v1" }
+func isCRI(p *director.Profile) bool { return criadapter.Is(p) }
 
 // schema reads the descriptors that are configured, nil if there are none.
 func (c *Config) schema() (*codec.Schema, error) {

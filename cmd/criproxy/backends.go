@@ -102,6 +102,7 @@ func newBackend(cfg *Config, i int, d director.Config, m *memories) (*backend, e
 		Alive:       alive,
 		Watch:       b.changed,
 		Remembered:  b.remembered.count,
+		Panicked:    recovery.Report,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", b, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/strict"
 )
 
@@ -268,7 +269,7 @@ const minRecorder = 64 << 10
 
 // options are the parts of c that are CRI's.
 func (c *Config) options() criadapter.Options {
-	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.builtIn}
+	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.builtIn, Panicked: recovery.Report}
 	if o.StreamURL == "" && c.StreamPort != 0 {
 		o.StreamURL = "http://" + net.JoinHostPort(criadapter.NodeAddress(), fmt.Sprint(c.StreamPort))
 	}

@@ -22,10 +22,11 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // A process is the real main, with a configuration file and two runtimes in memory.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
 )
 
 // heldStream is a client's stream whose messages take memory before they come.
@@ -116,7 +117,7 @@ func (s *heldStream) SendMsg(m any) error {
 		s.sent += n
 		s.hold.sends(n)
 		if n >= smallMessage {
-			f.OnFree(s.hold.share())
+			*f = *codec.FrameOfBuffers(buffers.OnFree(f.Buffers(), s.hold.share()))
 		}
 	}
 	return s.ServerStream.SendMsg(m)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // DefaultHooks is the folder in which plugins register, KoordRuntimeProxy's.
@@ -36,6 +37,7 @@ func newHooks(cfg *Config) (*hook.Plugins, error) {
 		h.Servers = filepath.Join(cfg.StateDir, "hook-servers.json")
 	}
 	h.Watch = (&hookLog{failing: map[string]bool{}, told: map[string]bool{}}).watch
+	h.Panicked = recovery.Report
 	return hook.New(h)
 }
 

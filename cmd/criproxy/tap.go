@@ -18,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // reflectTime is how long tap waits for a server to say what its messages are.
@@ -113,7 +114,7 @@ func (t *tapped) build(ctx context.Context, flags *schemaFlags, errOut io.Writer
 	if err != nil {
 		return err
 	}
-	d, err := director.New(director.Config{Backends: []director.Backend{{Conn: t.conn}}, Tracer: t.record.tracer()})
+	d, err := director.New(director.Config{Backends: []director.Backend{{Conn: t.conn}}, Tracer: t.record.tracer(), Panicked: recovery.Report})
 	if err != nil {
 		return err
 	}

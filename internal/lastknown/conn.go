@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -99,6 +100,9 @@ type Config struct {
 	// Remembered is called for each answer from memory, with the method's full name. It
 	// must return at once. Optional.
 	Remembered func(method string)
+
+	// Panicked is called for each panic behind the scenes. Optional.
+	Panicked recovery.Hook
 }
 
 // Conn is a connection to a backend that answers for it while it is gone. It is

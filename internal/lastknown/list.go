@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -180,7 +179,7 @@ func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.
 	c.behind.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
 		defer cancel()
-		_ = recovery.Run(method, func() { f(ctx) }) // reported there; it is asked again
+		_ = c.cfg.Panicked.Run(method, func() { f(ctx) }) // reported there; it is asked again
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		g.flying--
