@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// greedy are clients of a socket who take as much as they get: streams of events, some of
-// which they close and open anew, and lists.
+// greedy are clients of a socket who take as much as they get: streams of events and calls
+// that the runtime does not answer, some of which they end and begin anew, and lists.
 type greedy struct {
 	clients []runtimeapi.RuntimeServiceClient
 	refused atomic.Int64 // because there are too many
@@ -24,10 +24,10 @@ type greedy struct {
 }
 
 // take has them take it until ctx ends.
-func (g *greedy) take(ctx context.Context, streams int) {
-	for i := range streams {
+func (g *greedy) take(ctx context.Context, calls int) {
+	for i := range calls {
 		client := g.clients[i%len(g.clients)]
-		g.wg.Go(func() { g.subscribe(ctx, client) })
+		g.wg.Go(func() { g.hang(ctx, client) })
 	}
 	for _, client := range g.clients {
 		g.wg.Go(func() {
@@ -35,6 +35,7 @@ func (g *greedy) take(ctx context.Context, streams int) {
 				within, cancel := context.WithCancel(ctx)
 				for range 50 {
 					g.wg.Go(func() { g.subscribe(within, client) })
+					g.wg.Go(func() { g.hang(within, client) })
 				}
 				_, _ = client.ListContainers(within, &runtimeapi.ListContainersRequest{}) // which may be refused
 				time.Sleep(50 * time.Millisecond)                                         // kubelet is to have some of the machine
@@ -55,9 +56,18 @@ func (g *greedy) subscribe(ctx context.Context, client runtimeapi.RuntimeService
 	}
 }
 
+// hang makes a call that the runtime does not answer before ctx ends. Of streams of events all
+// subscribers of a runtime share one.
+func (g *greedy) hang(ctx context.Context, client runtimeapi.RuntimeServiceClient) {
+	_, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: "hangs"})
+	if status.Code(err) == codes.ResourceExhausted {
+		g.refused.Add(1)
+	}
+}
+
 // Everybody may connect to the README's socket for readers.
 func TestReadersLeaveRoomForKubelet(t *testing.T) {
-	for sockets, streams := range map[int]int{1: defaultMaxCalls + 200, 5: defaultSideCalls + 100} {
+	for sockets, calls := range map[int]int{1: defaultMaxCalls + 200, 5: defaultSideCalls + 100} {
 		t.Run(fmt.Sprintf("from %d sockets", sockets), func(t *testing.T) {
 			p := newProcess(t)
 			text := "listBudget: 30s\nlisteners:\n" // the machine has much else to do
@@ -73,6 +83,12 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 			}
 			p.write(text)
 			p.launch()
+			var arrived atomic.Int64
+			p.runtimes[0].when(on(func(ctx context.Context, _ string, _ any) error {
+				arrived.Add(1)
+				<-ctx.Done()
+				return ctx.Err()
+			}, "ContainerStatus"))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			refused := func() (all bool) {
@@ -83,9 +99,15 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 				return all
 			}
 			for _, r := range readers {
-				r.take(ctx, streams)
+				r.take(ctx, calls)
 			}
-			eventually(t, "the readers have all that they get", refused)
+			before := int64(-1)
+			eventually(t, "the readers have all that they get", func() bool {
+				now := arrived.Load()
+				defer func() { before = now }()
+				time.Sleep(300 * time.Millisecond) // they make some calls anew all the time
+				return refused() && now-before < 200
+			})
 			kubelet := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 			for i := range 50 {
 				_, err := kubelet.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})

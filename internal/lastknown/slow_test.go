@@ -45,7 +45,9 @@ func TestABackendWhoseListsAreLateIsNeverGone(t *testing.T) {
 
 func TestOneAnswerInTimeMakesNoPunctualBackend(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, nil)
+		w := n.watch(t, func(c *lastknown.Config) {
+			c.Interval, c.Spec.Lists[0].Every = 8*time.Second, 8*time.Second // nobody asks more often
+		})
 		n.when(only("List", taking(3*time.Second)))
 		_, err := w.list(t, "")
 		require.NoError(t, err)
@@ -53,8 +55,22 @@ func TestOneAnswerInTimeMakesNoPunctualBackend(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		n.library.called("List")
 		n.when(nil)
-		w.until(t, lastknown.Up)
+		for began := time.Now(); w.State().Condition != lastknown.Up; time.Sleep(time.Second) {
+			require.Less(t, time.Since(began), 2*time.Minute, "it is up again")
+		}
 		assert.GreaterOrEqual(t, n.library.called("List"), 3, "else it is slow and up in turn")
+	}, "a")
+}
+
+// As containerd whose CRI plugin has gone, while Version is answered.
+func TestABackendThatLosesItsListsIsNotUp(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(only("List", func(context.Context, string) error { return status.Error(codes.Unimplemented, "unknown service") }))
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"}`, got)
+		assert.Equal(t, lastknown.Slow, w.State().Condition)
 	}, "a")
 }
 

@@ -57,7 +57,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 	for i, name := range []string{"A", "B", "C"} {
 		r := newRuntime(w, name, seed)
 		w.runtimes = append(w.runtimes, r)
-		cfg.backends = append(cfg.backends, backend{name: []string{"one", "two.test", "three.test"}[i], runtime: r, knows: newKnowledge()})
+		cfg.backends = append(cfg.backends, backend{name: []string{"one", "two.test", "three.test"}[i], runtime: r})
 	}
 	if w.random.IntN(3) == 0 { // nothing is known of whom the first weather hits
 		for _, r := range w.runtimes {
@@ -68,6 +68,9 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 		w.slowWatch = time.Duration(w.random.Int64N(int64(20 * time.Second)))
 	}
 	time.Sleep(time.Millisecond)
+	for i := range cfg.backends { // which were there before
+		cfg.backends[i].knows = newKnowledge()
+	}
 	w.now = newProxy(w, cfg, nil)
 
 	for i, f := range []func(*client){(*client).kubelet, (*client).reader, (*client).reader, (*client).writer, (*client).prober, (*client).gauger} {

@@ -415,7 +415,11 @@ func (b *backend) statusRemembered(c *call, i *item) bool {
 	}
 	var listed time.Time
 	for _, t := range b.knows.told[i.kind][i.id] {
-		if t.version == current && t.process == c.proxy.number && !t.at.After(c.began) {
+		// Before the runtime has listed it a new item is listed as its request describes it.
+		byRuntime := slices.ContainsFunc(b.runtime.told[i.kind], func(a answered) bool {
+			return a.process == c.proxy.number && a.asked.After(i.created) && !a.at.After(t.at)
+		})
+		if t.version == current && t.process == c.proxy.number && !t.at.After(c.began) && byRuntime {
 			listed = t.at
 			break
 		}
