@@ -70,7 +70,7 @@ func SecretsOf(p *Profile, s *codec.Schema) (dump.Secrets, error) {
 	}, nil
 }
 
-// secretKey takes apart an entry under secret: "Message.field", or
+// secretKey splits an entry under secret: "Message.field", or
 // "Message.map[\"key\"]".
 func secretKey(s string) (field, key string, err error) {
 	field, quoted, ok := strings.Cut(s, "[")
