@@ -61,6 +61,7 @@ type proxy struct {
 	sockets   []*socket       // the main one first; see show
 	stopped   bool            // nothing is to be reloaded or handed over any more
 	successor *exec.Cmd       // who serves, when handedOver is closed
+	leaveHeir func()          // ends telling the successor what is remembered; nil: there is none
 }
 
 // A setup is a configuration and what was made of it. It is immutable.

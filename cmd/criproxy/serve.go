@@ -50,10 +50,13 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, err := newSuccessor(cfg, inherited.takeMemories())
+	before := inherited.takeMemories()
+	defer before.close()
+	p, err := newSuccessor(cfg, before.all)
 	if err != nil {
 		return err
 	}
+	go func() { _ = recovery.Run("taking over what is remembered", func() { before.follow(p.memories) }) }() // until that process ends
 	for _, w := range p.director.Assumptions() {
 		klog.Warning(w)
 	}

@@ -188,6 +188,9 @@ func New(cfg Config) (*Conn, error) {
 	if err := c.compileRoles(); err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	c.mem.conn = c
+	c.mu.Unlock()
 	for _, l := range lists {
 		if err := c.mem.attach(l); err != nil {
 			c.mem.forgetAll(err)
@@ -333,42 +336,12 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 		return c.next.Invoke(ctx, name, args, answer, opts...)
 	})
 	if sent {
-		c.note(r, args, answer, err)
+		c.note(name, args, answer, err)
 	}
 	if err != nil {
 		return err
 	}
 	return codec.Deliver(reply, answer)
-}
-
-// note remembers what a call may have changed. One that failed may have as well.
-func (c *Conn) note(r role, args any, answer *codec.Frame, err error) {
-	if len(r.changes) == 0 && r.creates == nil {
-		return
-	}
-	request, bad := codec.FrameOf(args)
-	if bad != nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, l := range r.changes {
-		if subject := r.subjects[i]; subject != nil {
-			l.change(subject, request.Bytes(), err == nil, r.removes[i])
-		}
-	}
-	if r.creates != nil && err == nil {
-		if id, ok, err := r.created.Lookup(answer.Bytes()); err == nil && ok && len(id) > 0 {
-			r.creates.create(string(id), r.draft.of(r.creates.id, id, request.Bytes(), time.Now()))
-		}
-	}
-	for _, l := range r.changes {
-		l.touch()
-		if l.lag.late() {
-			c.askBehind(l)
-		}
-	}
-	c.Check()
 }
 
 // matchesAny reports whether one of patterns matches name.

@@ -428,9 +428,10 @@ func TestABackendComesBackWithACompleteList(t *testing.T) {
 
 func TestWhatPassesByIsNotAskedForAgain(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
-		w := n.watch(t, func(c *lastknown.Config) { c.Interval = 20 * time.Millisecond })
+		w := n.watch(t, func(c *lastknown.Config) { c.Interval, c.Alive = 20*time.Millisecond, "" })
 		_, err := w.list(t, "")
 		require.NoError(t, err)
+		time.Sleep(10 * time.Millisecond) // what was asked for at the same moment is answered
 		n.library.called("List")
 		for range 20 { // every is 1s
 			_, err := w.list(t, "")
