@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // readOnly is the pattern that stands for those of readOnlyMethods.
@@ -49,20 +51,20 @@ func matchMethod(pattern, method string) bool {
 }
 
 // allows reports whether the rules let the peer call the method.
-func allows(rules []AccessRule, method string, who *peerInfo) bool {
+func allows(rules []config.AccessRule, method string, who *peerInfo) bool {
 	if len(rules) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(rules, func(r AccessRule) bool {
+	return slices.ContainsFunc(rules, func(r config.AccessRule) bool {
 		if len(r.Methods) > 0 && !slices.ContainsFunc(r.Methods, func(p string) bool { return matchMethod(p, method) }) {
 			return false
 		}
-		return r.isFor(who)
+		return isFor(&r, who)
 	})
 }
 
 // isFor reports whether the rule is about the peer.
-func (r *AccessRule) isFor(who *peerInfo) bool {
+func isFor(r *config.AccessRule, who *peerInfo) bool {
 	if len(r.UIDs)+len(r.GIDs) == 0 {
 		return true
 	}

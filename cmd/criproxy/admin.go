@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/drift"
 )
 
 // adminMode lets nobody but the user that criproxy runs as connect to the admin
@@ -151,4 +153,14 @@ func (c *adminClient) get(ctx context.Context, path string) (*http.Response, err
 		return nil, fmt.Errorf("the criproxy at %s does not know %s; it may be an older one", c.path, path)
 	}
 	return nil, fmt.Errorf("criproxy at %s: %s", c.path, strings.TrimSpace(string(text)))
+}
+
+// serveSettings adds the configuration in use to the admin socket.
+func (a *admin) serveSettings(p *proxy) {
+	a.mux.HandleFunc("GET /settings", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, p.now.Load().cfg.Settings()) })
+}
+
+// serveDrift answers GET /drift with what was seen.
+func (a *admin) serveDrift(w *drift.Watch) {
+	a.mux.HandleFunc("GET /drift", func(rw http.ResponseWriter, _ *http.Request) { writeJSON(rw, w.Findings()) })
 }

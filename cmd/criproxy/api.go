@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // fromReflection, in place of a file, asks the backends what their services are.
@@ -26,19 +27,19 @@ type api struct {
 	own             *codec.Schema // what the configuration brings; nil for what is built in
 }
 
-// api returns what the proxy is to do: with CRI, as it is built in or as newer
+// readAPI returns what the proxy is to do: with CRI, as it is built in or as newer
 // descriptors have it, or what a profile says.
-func (c *Config) api() (api, error) {
-	schema, err := c.schema()
+func readAPI(c *config.Config) (api, error) {
+	schema, err := readSchema(c)
 	if err != nil {
 		return api{}, err
 	}
-	d, err := c.described(schema)
+	d, err := configureDirector(c, schema)
 	return api{d, schema}, err
 }
 
-func (c *Config) described(schema *codec.Schema) (director.Config, error) {
-	o := c.options()
+func configureDirector(c *config.Config, schema *codec.Schema) (director.Config, error) {
+	o := criOptions(c)
 	o.Schema = schema
 	if c.Profile == "" {
 		o.Rules = c.Rules
@@ -53,7 +54,7 @@ func (c *Config) described(schema *codec.Schema) (director.Config, error) {
 		return director.Config{}, fmt.Errorf("reading the profile: %w", err)
 	}
 	if d.Profile, err = director.ParseProfile(data); err != nil {
-		return director.Config{}, prefixLines(c.Profile, err)
+		return director.Config{}, config.PrefixLines(c.Profile, err)
 	}
 	d.Profile.From(c.Profile, nil)
 	if c.Rules != nil {
@@ -65,9 +66,9 @@ func (c *Config) described(schema *codec.Schema) (director.Config, error) {
 	return d, nil
 }
 
-// files are the contents of what the API is read from: who compares them sees a
+// apiSources returns the contents of the files from which the API is read. Comparing them shows a
 // change.
-func (c *Config) files() []string {
+func apiSources(c *config.Config) []string {
 	var all []string
 	for _, file := range append([]string{c.Profile}, c.Proto...) {
 		data, _ := os.ReadFile(file) // what cannot be read is an error elsewhere
@@ -80,14 +81,14 @@ func (c *Config) files() []string {
 // profile says.
 func isCRI(p *director.Profile) bool { return p.Versions[0].Package == "runtime.v1" }
 
-// schema reads the descriptors that are configured, nil if there are none.
-func (c *Config) schema() (*codec.Schema, error) {
+// readSchema reads the descriptors that are configured. It returns nil if there are none.
+func readSchema(c *config.Config) (*codec.Schema, error) {
 	var schema *codec.Schema
 	var sources []string
 	for _, from := range c.Proto {
 		switch {
 		case from == fromReflection:
-			s, err := c.reflect()
+			s, err := reflectSchema(c)
 			if err != nil {
 				return nil, err
 			}
@@ -129,8 +130,8 @@ func readSet(file string) (*codec.Schema, error) {
 	return s, nil
 }
 
-// reflect asks one backend after another for its services until one tells.
-func (c *Config) reflect() (*codec.Schema, error) {
+// reflectSchema asks one backend after another for its services until one answers.
+func reflectSchema(c *config.Config) (*codec.Schema, error) {
 	if len(c.Backends) == 0 {
 		return nil, errors.New("proto: reflection asks a backend, and there is none: use -connect, or name a file")
 	}
@@ -160,13 +161,11 @@ func (c *Config) reflect() (*codec.Schema, error) {
 	}
 }
 
-// splitList is the value of a flag that holds several, with commas between.
-func splitList(s string) []string {
-	var all []string
-	for one := range strings.SplitSeq(s, ",") {
-		if one = strings.TrimSpace(one); one != "" {
-			all = append(all, one)
-		}
+// criOptions are the parts of c that only CRI has.
+func criOptions(c *config.Config) criadapter.Options {
+	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.BuiltIn}
+	if o.StreamURL == "" && c.StreamPort != 0 {
+		o.StreamURL = "http://" + net.JoinHostPort(criadapter.NodeAddress(), fmt.Sprint(c.StreamPort))
 	}
-	return all
+	return o
 }

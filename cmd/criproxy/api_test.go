@@ -16,6 +16,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // healthProfile is about an API that is not CRI.
@@ -44,9 +46,9 @@ func serveHealth(t testing.TB, l net.Listener, service string, opts ...grpc.Serv
 }
 
 // startProxy runs a proxy until the test ends.
-func startProxy(t testing.TB, cfg *Config) *proxy {
+func startProxy(t testing.TB, cfg *config.Config) *proxy {
 	t.Helper()
-	require.NoError(t, cfg.check())
+	require.NoError(t, checkConfig(cfg))
 	p, err := newProxy(cfg)
 	require.NoError(t, err)
 	l, err := net.Listen("unix", cfg.Listen)
@@ -104,15 +106,15 @@ func TestAnotherAPIIsServedByAProfileAndWhatABackendTellsOfItself(t *testing.T) 
 	}
 	profile := filepath.Join(dir, "health.yaml")
 	require.NoError(t, os.WriteFile(profile, []byte(healthProfile), 0o600))
-	cfg := &Config{
+	cfg := &config.Config{
 		Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none",
 		Profile: profile, Proto: []string{"reflection"},
-		Backends: []BackendConfig{{Address: filepath.Join(dir, "one.sock")}, {Name: "two", Address: filepath.Join(dir, "two.sock")}},
+		Backends: []config.Backend{{Address: filepath.Join(dir, "one.sock")}, {Name: "two", Address: filepath.Join(dir, "two.sock")}},
 	}
 	r, err := func() (*report, error) {
 		c := *cfg
-		require.NoError(t, c.check())
-		return c.examine(t.Context())
+		require.NoError(t, checkConfig(&c))
+		return examine(t.Context(), &c)
 	}()
 	require.NoError(t, err)
 	assert.Empty(t, r.Errors)

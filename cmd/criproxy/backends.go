@@ -19,6 +19,7 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/trust"
@@ -28,7 +29,7 @@ import (
 // the list methods it lacks, and what known remembers of it. A single runtime has the
 // first two: without it there is no node, so nothing has to be kept alive.
 type backend struct {
-	cfg     BackendConfig
+	cfg     config.Backend
 	key     string // of what it was built from; see stackKey
 	cri     bool   // it is a container runtime
 	conn    *director.Conn
@@ -48,8 +49,8 @@ type backend struct {
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
 // newBackend builds the stack for the i-th runtime of cfg.
-func newBackend(cfg *Config, i int, d director.Config, m *memories) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[i], key: cfg.stackKey(i), cri: isCRI(d.Profile)}
+func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: isCRI(d.Profile)}
 	b.remembered = m.answers(b.String())
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
@@ -70,8 +71,8 @@ func newBackend(cfg *Config, i int, d director.Config, m *memories) (*backend, e
 		return nil, err
 	}
 	pkg := d.Profile.Versions[0].Package
-	b.bounded = newBoundedConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, defaultMaxCalls))
-	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != idsNative
+	b.bounded = newBoundedConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
+	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != config.NativeIDs
 	if !single {
 		b.bounded.whole = wholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
@@ -115,10 +116,10 @@ func newBackend(cfg *Config, i int, d director.Config, m *memories) (*backend, e
 
 // stackKey is the same for two configurations whose i-th runtime needs the same
 // stack of connections.
-func (c *Config) stackKey(i int) string {
+func stackKey(c *config.Config, i int) string {
 	b := c.Backends[i]
 	b.Handlers, b.Maps, b.Credentials = nil, nil, false // what the director does, not the stack
-	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.GoneAfter, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.sources, c.Rules})
+	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.GoneAfter, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.Sources, c.Rules})
 	if err != nil {
 		panic(err) // strings, numbers and booleans
 	}
@@ -127,7 +128,7 @@ func (c *Config) stackKey(i int) string {
 
 // director returns the backend for the multiplexer. cfg may differ from what the
 // stack was built from in what the key leaves out.
-func (b *backend) director(cfg BackendConfig) director.Backend {
+func (b *backend) director(cfg config.Backend) director.Backend {
 	maps := map[string]map[string]string{criadapter.Handlers: cfg.Handlers}
 	for kind, table := range cfg.Maps {
 		maps[kind] = table
@@ -291,7 +292,7 @@ func driverName(d runtimeapi.CgroupDriver) string {
 }
 
 // makeStateDir makes the state folder, or says what its lack means.
-func (c *Config) makeStateDir() {
+func makeStateDir(c *config.Config) {
 	if c.StateDir == "" || len(c.Backends) < 2 {
 		return
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -13,7 +14,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
+
+var update = flag.Bool("update", false, "write what is generated: testdata/config/*.txt")
 
 // Each mistake in testdata/config is a file, with what criproxy says beside it.
 func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
@@ -72,7 +77,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	p.config += "2"
 	p.writeAll("- {name: beta.io, address: " + p.dir + "/1.sock, policy: skip}\nlistBudget: 3s\nhooks: none\nlisteners: [{path: /run/r.sock, mode: '0600'}]\n")
 	text, r = check()
-	assert.Equal(t, []change{
+	assert.Equal(t, []config.Change{
 		{Setting: "backends[beta.io].policy", Will: `"skip"`},
 		{Setting: "hooks", Was: `"/etc/runtime/hookserver.d"`, Restart: true},
 		{Setting: "listBudget", Will: "3s"},
@@ -98,15 +103,15 @@ func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 }
 
 func TestEverySettingThatWaitsForARestartIsNamedAsOne(t *testing.T) {
-	c := &Config{Backends: []BackendConfig{{Address: "/run/a.sock"}}}
-	require.NoError(t, c.check())
+	c := &config.Config{Backends: []config.Backend{{Address: "/run/a.sock"}}}
+	require.NoError(t, checkConfig(c))
 	for _, text := range []string{"admin: /run/x.sock", "metrics: '127.0.0.1:1'", "tracing: 'http://a:1'", "hooks: /x", "hookSkipLabel: a=b", "maxMessageBytes: 1000000",
 		"flightRecorder: 1000000", "unsafeRaw: true", "capture: {path: /a.jsonl}"} {
-		next := &Config{}
-		require.NoError(t, next.parse("c.yaml", []byte("backends: [{address: /run/a.sock}]\n"+text+"\n")))
-		require.NoError(t, next.check())
-		assert.Len(t, c.needsRestart(next), 1, text)
-		for _, one := range c.settings().changes(next.settings()) {
+		next := &config.Config{}
+		require.NoError(t, next.Parse("c.yaml", []byte("backends: [{address: /run/a.sock}]\n"+text+"\n")))
+		require.NoError(t, checkConfig(next))
+		assert.Len(t, c.NeedsRestart(next), 1, text)
+		for _, one := range c.Settings().Changes(next.Settings()) {
 			assert.True(t, one.Restart, "%v", one)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/hook/hookapi"
 	"github.com/criproxy/criproxy/hook/plugin"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // BenchmarkHooks is what RunPodSandbox costs through the whole proxy, from a client to a runtime in memory that
@@ -22,7 +23,7 @@ import (
 // what a call of that plugin costs without a proxy. They take turns, so that a busy machine is busy for all of them,
 // and what is reported are medians.
 func BenchmarkHooks(b *testing.B) {
-	off := newNode(b, func(c *Config) { c.Hooks = "none" }, machineConfig{})
+	off := newNode(b, func(c *config.Config) { c.Hooks = "none" }, machineConfig{})
 	none := newNode(b, nil, machineConfig{})
 	one := newNode(b, nil, machineConfig{})
 	one.plug(plugin.Plugin{Name: "tier", Fail: true, PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // cost makes small calls at full rate, and returns the time of processors that
@@ -74,12 +75,12 @@ func compare(t testing.TB, without, with *node, rounds, calls int) float64 {
 func BenchmarkCapture(b *testing.B) {
 	for _, one := range []struct{ name, file string }{{"recorder", ""}, {"jsonl", "a.jsonl"}, {"pcapng", "a.pcapng"}, {"binlog", "a.binlog"}} {
 		b.Run(one.name, func(b *testing.B) {
-			without := newNode(b, func(c *Config) {
+			without := newNode(b, func(c *config.Config) {
 				if one.file == "" {
 					c.FlightRecorder = -1
 				}
 			})
-			with := newNode(b, func(c *Config) {
+			with := newNode(b, func(c *config.Config) {
 				if one.file != "" {
 					c.Capture.Path = filepath.Join(b.TempDir(), one.file)
 				}
@@ -96,9 +97,9 @@ func BenchmarkCapture(b *testing.B) {
 // It is less than 15 of 100 on a machine that does nothing else, see BenchmarkCapture; the
 // bound leaves room for one that does.
 func TestCapturingLeavesCallsTheirRate(t *testing.T) {
-	without := newNode(t, func(c *Config) { c.FlightRecorder = -1 })
+	without := newNode(t, func(c *config.Config) { c.FlightRecorder = -1 })
 	path := filepath.Join(t.TempDir(), "a.jsonl")
-	with := newNode(t, func(c *Config) { c.Capture.Path = path })
+	with := newNode(t, func(c *config.Config) { c.Capture.Path = path })
 	best := 0.0
 	for range 5 {
 		if best = max(best, compare(t, without, with, 3, 200)); best > 0.7 {

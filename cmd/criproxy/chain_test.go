@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/config"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -41,25 +43,25 @@ func (n *node) add(p *pod, image string) (id string) {
 
 // A criproxy behind another one is a runtime, whose ids happen to have prefixes.
 func TestWhatACriproxyBehindAnotherListsCanBeReached(t *testing.T) {
-	for _, ids := range [][2]string{{idsPrefix, idsPrefix}, {idsPrefix, idsNative}, {idsNative, idsPrefix}} {
+	for _, ids := range [][2]string{{config.PrefixIDs, config.PrefixIDs}, {config.PrefixIDs, config.NativeIDs}, {config.NativeIDs, config.PrefixIDs}} {
 		for _, at := range []string{"its primary", "a.io", "its only one"} {
 			t.Run("ids "+ids[0]+" over "+ids[1]+", "+at, func(t *testing.T) {
-				inner := newNode(t, func(c *Config) {
+				inner := newNode(t, func(c *config.Config) {
 					c.IDs = ids[1]
 					c.Backends[1].Handlers = map[string]string{"deep": "runc"}
 				})
-				outer := newNode(t, func(c *Config) {
+				outer := newNode(t, func(c *config.Config) {
 					c.IDs = ids[0]
-					behind := BackendConfig{Address: inner.cfg.Listen}
+					behind := config.Backend{Address: inner.cfg.Listen}
 					switch at {
 					case "a.io":
 						behind.Name, behind.Handlers = "a.io", map[string]string{"deep": "deep", "runc": "runc"}
 						c.Backends = append(c.Backends, behind)
 					case "its primary":
 						c.Backends[0].Name = "c.io"
-						c.Backends = append([]BackendConfig{behind}, c.Backends...)
+						c.Backends = append([]config.Backend{behind}, c.Backends...)
 					default:
-						c.Backends = []BackendConfig{behind}
+						c.Backends = []config.Backend{behind}
 					}
 				}, machineConfig{})
 				pods := []*pod{outer.runWith("runc", "near", "near:1"), outer.runWith("deep", "deep", "deep:1")}
@@ -84,7 +86,7 @@ func TestWhatACriproxyBehindAnotherListsCanBeReached(t *testing.T) {
 					assert.Equal(t, []string{p.sandbox}, listed(listPods(&runtimeapi.PodSandboxFilter{Id: p.sandbox})))
 					assert.Equal(t, p.containers, listed(listContainers(&runtimeapi.ContainerFilter{PodSandboxId: p.sandbox})))
 					assert.Equal(t, p.containers, listed(listContainers(&runtimeapi.ContainerFilter{Id: p.containers[0]})))
-					if ids[0] == idsPrefix {
+					if ids[0] == config.PrefixIDs {
 						for i := range len(p.sandbox) - 4 { // fewer characters than any id has in common with another
 							assert.Contains(t, listed(listPods(&runtimeapi.PodSandboxFilter{Id: p.sandbox[:i]})), p.sandbox, p.sandbox[:i])
 						}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/markdown"
 )
@@ -50,7 +51,7 @@ type chaos struct {
 func TestChaos(t *testing.T) {
 	var report strings.Builder
 	fmt.Fprintf(&report, "| ids | fault | injected, and survived | p99 of calls to other runtimes meanwhile |\n|---|---|---|---|\n")
-	inBothModesInTurn(t, func(t *testing.T, mode func(*Config)) {
+	inBothModesInTurn(t, func(t *testing.T, mode func(*config.Config)) {
 		c := newChaos(t, mode)
 		c.playChaos(*chaosSteps)
 		c.report(&report)
@@ -62,24 +63,24 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-func inBothModesInTurn(t *testing.T, test func(t *testing.T, mode func(*Config))) {
-	for _, ids := range []string{idsPrefix, idsNative} {
-		t.Run(ids, func(t *testing.T) { test(t, func(c *Config) { c.IDs = ids }) })
+func inBothModesInTurn(t *testing.T, test func(t *testing.T, mode func(*config.Config))) {
+	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
+		t.Run(ids, func(t *testing.T) { test(t, func(c *config.Config) { c.IDs = ids }) })
 	}
 }
 
 // newChaos starts three runtimes, a proxy that captures on a disk of its own, and the probe.
-func newChaos(t *testing.T, mode func(*Config)) *chaos {
+func newChaos(t *testing.T, mode func(*config.Config)) *chaos {
 	disk, fill := smallDisk(t)
 	var machines []machineConfig
 	for _, name := range []string{"", "beta.io", "gamma.io"} {
 		// What the runtimes remember of calls would be memory that is not given back.
-		machines = append(machines, machineConfig{backend: BackendConfig{Name: name}, wire: &wire{}, Config: fakecri.Config{CallLog: -1}})
+		machines = append(machines, machineConfig{backend: config.Backend{Name: name}, wire: &wire{}, Config: fakecri.Config{CallLog: -1}})
 	}
-	n := newNode(t, func(cfg *Config) {
+	n := newNode(t, func(cfg *config.Config) {
 		mode(cfg)
 		cfg.FlightRecorder = 1 << 20 // it is full soon
-		cfg.Capture = CaptureConfig{Path: filepath.Join(disk, "c.jsonl"), MaxBytes: 64 << 10, MaxFiles: 2}
+		cfg.Capture = config.Capture{Path: filepath.Join(disk, "c.jsonl"), MaxBytes: 64 << 10, MaxFiles: 2}
 	}, machines...)
 	for i := range n.runtimes {
 		n.isUp(i)

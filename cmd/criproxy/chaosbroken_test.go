@@ -10,12 +10,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // What asserts the invariants is shown to fail when they are broken, one by one.
 func TestTheInvariantsOfChaosAreNoticedWhenTheyAreBroken(t *testing.T) {
 	t.Run("a merged list lacks what a dead runtime held", func(t *testing.T) {
-		n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", Policy: "skip"}})
+		n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Policy: "skip"}})
 		n.isUp(1)
 		h := newHistory(n, 1)
 		n.run(1, "p1", 1)
@@ -37,7 +39,7 @@ func TestTheInvariantsOfChaosAreNoticedWhenTheyAreBroken(t *testing.T) {
 		n.runtimes[1].kill()
 		n.isDown(1)
 		n.stop()
-		require.NoError(t, os.Remove(n.cfg.stateFile(n.cfg.Backends[1]).Path))
+		require.NoError(t, os.Remove(stateFile(n.cfg, n.cfg.Backends[1]).Path))
 		n.start()
 		n.isUp(0)
 		broken := &fatal{TB: t}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/markdown"
 )
@@ -32,7 +33,7 @@ func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 	fmt.Fprintf(&report, "| the clock is set by | longest overrun of a deadline | a dead runtime is noticed, by its budget of 2s, after | found again after at most | p99 of calls meanwhile | and else |\n|---|---|---|---|---|---|\n")
 	for _, by := range []time.Duration{5 * time.Hour, -5 * time.Hour} {
 		t.Run(fmt.Sprint(by), func(t *testing.T) {
-			c := newChaos(t, func(*Config) {})
+			c := newChaos(t, func(*config.Config) {})
 			c.run(1, "p1", 1)
 			c.look()
 			c.gone[2] = c.holds(2)

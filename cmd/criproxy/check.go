@@ -20,6 +20,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
@@ -33,8 +34,8 @@ type report struct {
 	Methods  []methodReport  `json:"methods"`
 	Warnings []string        `json:"warnings,omitempty"`
 
-	Changes        []change `json:"changes"`                  // in the process that serves now; null if
-	ChangesUnknown string   `json:"changesUnknown,omitempty"` // that cannot be told, because of this
+	Changes        []config.Change `json:"changes"`                  // in the process that serves now; null if
+	ChangesUnknown string          `json:"changesUnknown,omitempty"` // that cannot be told, because of this
 
 	Errors []string     `json:"errors,omitempty"`
 	Drift  *driftReport `json:"drift,omitempty"` // with -drift
@@ -68,8 +69,8 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	changes, unknown := cfg.against(ctx)
-	r, err := cfg.examine(ctx)
+	changes, unknown := changesOf(ctx, cfg)
+	r, err := examine(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,7 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 		r.ChangesUnknown = unknown.Error()
 	}
 	if *withDrift {
-		if r.Drift, err = cfg.findDrift(ctx); err != nil {
+		if r.Drift, err = findDrift(ctx, cfg); err != nil {
 			return err
 		}
 	}
@@ -102,17 +103,17 @@ func check(ctx context.Context, args []string, out, _ io.Writer) error {
 }
 
 // examine compiles the configuration and asks each backend what it is.
-func (c *Config) examine(ctx context.Context) (*report, error) {
+func examine(ctx context.Context, c *config.Config) (*report, error) {
 	c.StateDir = "" // what a running criproxy knows is its own business
 	if len(c.Backends) == 0 {
-		return c.examineProfile()
+		return examineProfile(c)
 	}
 	p, err := newProxy(c)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	r := &report{Listen: c.Listen, Backends: make([]backendReport, len(c.Backends)), Warnings: c.warnings()}
+	r := &report{Listen: c.Listen, Backends: make([]backendReport, len(c.Backends)), Warnings: c.Warnings()}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -143,8 +144,8 @@ func (c *Config) examine(ctx context.Context) (*report, error) {
 }
 
 // examineProfile compiles the profile for two backends that nobody connects to.
-func (c *Config) examineProfile() (*report, error) {
-	a, err := c.api()
+func examineProfile(c *config.Config) (*report, error) {
+	a, err := readAPI(c)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +175,7 @@ func kinds(fields []director.Translated) map[string]string {
 
 // examineServer asks a backend of another API than CRI for its services. Most do not
 // tell; that they say so shows that they are there.
-func examineServer(ctx context.Context, b BackendConfig, conn *director.Conn) backendReport {
+func examineServer(ctx context.Context, b config.Backend, conn *director.Conn) backendReport {
 	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
 	versions, err := conn.Versions(ctx)
 	if err == nil {
@@ -188,7 +189,7 @@ func examineServer(ctx context.Context, b BackendConfig, conn *director.Conn) ba
 	return r
 }
 
-func examineRuntime(ctx context.Context, b BackendConfig, conn *director.Conn) backendReport {
+func examineRuntime(ctx context.Context, b config.Backend, conn *director.Conn) backendReport {
 	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
 	fail := func(err error) backendReport {
 		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", conn))

@@ -22,10 +22,12 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // A process is the real main, with a configuration file and two runtimes in memory.
@@ -75,7 +77,7 @@ func (p *process) launch() *exec.Cmd {
 	require.NoError(p, cmd.Start())
 	p.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
 	eventually(p, "it serves", func() bool {
-		conn, err := net.Dial("unix", besideListen(p.front)) // which comes last
+		conn, err := net.Dial("unix", config.AdminBeside(p.front)) // which comes last
 		if err == nil {
 			conn.Close()
 		}
@@ -137,7 +139,7 @@ func (p *process) end() {
 func (p *process) serving() int {
 	var v versionInfo
 	eventually(p, "the admin socket answers", func() bool {
-		response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/version")
+		response, err := newAdminClient(config.AdminBeside(p.front)).get(p.Context(), "/version")
 		if err != nil {
 			return false
 		}
@@ -152,7 +154,7 @@ func (p *process) serving() int {
 func (p *process) restartRuntime(away, back bool) {
 	noticed := func(state string) {
 		eventually(p, "the second runtime is "+state, func() bool {
-			response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/status")
+			response, err := newAdminClient(config.AdminBeside(p.front)).get(p.Context(), "/status")
 			if err != nil {
 				return false // cut off by a handover
 			}
@@ -284,7 +286,7 @@ func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
 		stored = append(stored, l.Addr().String())
 		require.NoError(t, l.Close())
 	}
-	assert.Equal(t, []string{p.front, besideListen(p.front)}, stored)
+	assert.Equal(t, []string{p.front, config.AdminBeside(p.front)}, stored)
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
 	text := make([]byte, 4096)
 	n, err := conn.Read(text)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
@@ -49,11 +50,11 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	proxying, stopProxying := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { stopProxying(); proxies.Wait() }()
 
-	cfg := &Config{
+	cfg := &config.Config{
 		Listen:   filepath.Join(dir, "criproxy.sock"),
 		StateDir: dir,
 		Hooks:    "none", // those of this machine are none of its business
-		Backends: []BackendConfig{
+		Backends: []config.Backend{
 			{Address: filepath.Join(dir, "alpha.sock")},
 			{Name: demoBackend, Address: filepath.Join(dir, "beta.sock"), Handlers: map[string]string{"vm": ""}},
 		},
@@ -66,7 +67,7 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 		rt := fakecri.New(fakecri.Config{Name: name, Version: fmt.Sprintf("%d.0.0", i+1), Seed: uint64(i + 1)})
 		runtimes.Go(func() { _ = rt.ServeOn(serving, l) })
 	}
-	if err := cfg.check(); err != nil {
+	if err := checkConfig(cfg); err != nil {
 		return err
 	}
 	p, err := newProxy(cfg)

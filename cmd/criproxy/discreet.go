@@ -13,6 +13,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // Who may only read is not shown what the profile calls secret: a socket for reading is
@@ -20,10 +21,10 @@ import (
 
 // onlyReads reports whether the rules let who do nothing but read, and do not name method
 // by itself, which is how an administrator says that it may show all.
-func onlyReads(rules []AccessRule, method string, who *peerInfo) bool {
+func onlyReads(rules []config.AccessRule, method string, who *peerInfo) bool {
 	for _, r := range rules {
 		switch {
-		case !r.isFor(who):
+		case !isFor(&r, who):
 		case len(r.Methods) == 0, slices.ContainsFunc(r.Methods, func(p string) bool { return !reads(p) || names(p, method) }):
 			return false
 		}
@@ -49,8 +50,8 @@ func names(pattern, method string) bool {
 }
 
 // newHider returns what hides the secrets of replies, nil if no socket has rules.
-func newHider(cfg *Config, a api) (*capture.Redactor, error) {
-	if !slices.ContainsFunc(cfg.Listeners, func(l ListenerConfig) bool { return len(l.Access) > 0 }) {
+func newHider(cfg *config.Config, a api) (*capture.Redactor, error) {
+	if !slices.ContainsFunc(cfg.Listeners, func(l config.Listener) bool { return len(l.Access) > 0 }) {
 		return nil, nil
 	}
 	schema := a.Profile.AllVersions(a.Schema)

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/doctor"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/lastknown"
@@ -72,11 +73,11 @@ func (d *diagnosis) add(level doctor.Level, about, text, cure string) {
 }
 
 // withoutConfig is what to look at on a node that has no configuration that can be used.
-func withoutConfig() *Config {
-	cfg := &Config{Listen: DefaultListen, Admin: DefaultAdmin}
+func withoutConfig() *config.Config {
+	cfg := &config.Config{Listen: config.DefaultListen, Admin: config.DefaultAdmin}
 	for _, path := range wellKnown {
 		if _, err := os.Stat(path); err == nil {
-			cfg.Backends = append(cfg.Backends, BackendConfig{Address: path})
+			cfg.Backends = append(cfg.Backends, config.Backend{Address: path})
 			return cfg
 		}
 	}
@@ -84,13 +85,13 @@ func withoutConfig() *Config {
 }
 
 // configuration looks at what cfg says, and at the files and folders that it names.
-func (d *diagnosis) configuration(f *flags, cfg *Config) {
+func (d *diagnosis) configuration(f *flags, cfg *config.Config) {
 	const about = "configuration"
 	for _, b := range cfg.Backends {
 		if b.Name == "" {
 			continue
 		}
-		for _, w := range nameWarnings(b.Name) {
+		for _, w := range config.NameWarnings(b.Name) {
 			text, cure := w, "choose a shorter name"
 			if i := strings.LastIndex(w, "; "); i >= 0 {
 				text, cure = w[:i], w[i+2:]
@@ -123,7 +124,7 @@ func (d *diagnosis) configuration(f *flags, cfg *Config) {
 }
 
 // running asks a criproxy that serves cfg.
-func (d *diagnosis) running(ctx context.Context, cfg *Config) {
+func (d *diagnosis) running(ctx context.Context, cfg *config.Config) {
 	const about = "criproxy"
 	if cfg.Admin == "" {
 		return
@@ -167,7 +168,7 @@ func (d *diagnosis) running(ctx context.Context, cfg *Config) {
 }
 
 // backends asks the runtimes themselves.
-func (d *diagnosis) backends(ctx context.Context, cfg *Config) []doctor.Backend {
+func (d *diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.Backend {
 	var all []doctor.Backend
 	for _, b := range cfg.Backends {
 		name := b.Name
@@ -179,7 +180,7 @@ func (d *diagnosis) backends(ctx context.Context, cfg *Config) []doctor.Backend 
 	if len(all) == 0 {
 		return nil
 	}
-	api, err := cfg.api()
+	api, err := readAPI(cfg)
 	if err != nil {
 		d.add(doctor.Error, "configuration", err.Error(), "mend it; criproxy check tries it without serving")
 		return all

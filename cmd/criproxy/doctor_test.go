@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/doctor"
 )
 
@@ -83,7 +84,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 
 func TestTheFileInEtcIsReadIfNothingElseIsSaid(t *testing.T) {
 	file := t.TempDir() + "/config.yaml"
-	read := func(args ...string) (*Config, *flags, error) {
+	read := func(args ...string) (*config.Config, *flags, error) {
 		fs, f := newFlags()
 		f.fallback = file
 		require.NoError(t, f.parse(fs, args, os.Stdout))

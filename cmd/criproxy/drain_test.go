@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // clientGreeting is what a client of HTTP/2 begins with: its preface, and settings.
@@ -23,9 +25,9 @@ func drained(t *testing.T) (p *proxy, end context.CancelFunc, ended <-chan error
 	newAuthority(t, "ours").write(files, "criproxy")
 	spare := listenTCP(t, "127.0.0.1:0")
 	require.NoError(t, spare.Close())
-	cfg := healthConfig(t, dir, BackendConfig{Address: filepath.Join(dir, "none.sock")})
-	cfg.Listeners = []ListenerConfig{{Path: spare.Addr().String(), TLS: &TLSConfig{Cert: files.Cert, Key: files.Key}}}
-	require.NoError(t, cfg.check())
+	cfg := healthConfig(t, dir, config.Backend{Address: filepath.Join(dir, "none.sock")})
+	cfg.Listeners = []config.Listener{{Path: spare.Addr().String(), TLS: &config.TLS{Cert: files.Cert, Key: files.Key}}}
+	require.NoError(t, checkConfig(cfg))
 	p, err := newProxy(cfg)
 	require.NoError(t, err)
 	require.NoError(t, p.openAll(nil))

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // A follower is a client that has opened a stream of events.
@@ -107,7 +109,7 @@ func (n *node) subscribed(i, clients int) {
 
 // own returns what runtime i calls the thing that clients call id.
 func (n *node) own(i int, id string) string {
-	if i == 0 || n.cfg.IDs == idsNative {
+	if i == 0 || n.cfg.IDs == config.NativeIDs {
 		return id
 	}
 	return id[len(n.cfg.Backends[i].Name+"__"):]
@@ -159,7 +161,7 @@ func TestNoEndOfOneRuntimesEventsEndsTheOthers(t *testing.T) {
 // Kubelet gives up events for good with the fifth end of a stream.
 func TestEventsGoOnOverReloads(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		n.isUp(1)
 		events := follow(t, t.Context(), n)
@@ -206,7 +208,7 @@ func TestEventsGoOnOverReloads(t *testing.T) {
 
 func TestEventsGoOnWhenARuntimeJoinsTheOnlyOne(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(cfg *Config) {})
+	n := newNode(t, func(cfg *config.Config) {})
 	n.isUp(1)
 	theirs := n.run(1, "theirs", 1)
 	without := *n.cfg

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // rights are the mode and the owner of a socket's file.
@@ -16,12 +18,13 @@ type rights struct {
 	uid, gid int         // so does -1
 }
 
-// rights returns those of a file that is made for l now.
-func (c *Config) rights(l ListenerConfig) rights {
+// rightsOf returns the rights of a file that is made for l now. What l leaves out is as the
+// file at model has it.
+func rightsOf(l config.Listener, model string) rights {
 	var r rights
-	r.mode, _ = l.mode()        // both were
-	r.uid, r.gid, _ = l.owner() // checked
-	if info, err := os.Stat(c.Backends[0].Address); err == nil {
+	r.mode, _ = l.Perm()      // both were
+	r.uid, r.gid, _ = l.IDs() // checked
+	if info, err := os.Stat(model); err == nil {
 		if r.mode == 0 { // connecting takes the right to write
 			r.mode = info.Mode().Perm()
 		}
@@ -30,15 +33,15 @@ func (c *Config) rights(l ListenerConfig) rights {
 		}
 	}
 	if r.mode == 0 {
-		r.mode = defaultMode
+		r.mode = config.DefaultMode
 	}
 	return r
 }
 
 // newRights returns what a file that is there has to get when l takes the place of was:
 // what is said anew. Of a file that was there before us nothing was said.
-func (c *Config) newRights(was, l ListenerConfig) rights {
-	r := c.rights(l)
+func newRights(was, l config.Listener, model string) rights {
+	r := rightsOf(l, model)
 	if l.Mode == was.Mode {
 		r.mode = 0
 	}
@@ -57,8 +60,8 @@ func (c *Config) newRights(was, l ListenerConfig) rights {
 
 // openFile returns the socket of l, which has a file, at a listener that was inherited, or
 // a new one if that is nil.
-func (c *Config) openFile(l ListenerConfig, inherited net.Listener) (*socket, error) {
-	listen := func() (net.Listener, error) { return c.listenAt(l) }
+func openFile(l config.Listener, model string, inherited net.Listener) (*socket, error) {
+	listen := func() (net.Listener, error) { return listenAt(l, model) }
 	if inherited == nil {
 		listener, err := listen()
 		if err != nil {
@@ -67,28 +70,28 @@ func (c *Config) openFile(l ListenerConfig, inherited net.Listener) (*socket, er
 		return newSocket(keepFile(l.Path, listener, listen), l), nil
 	}
 	f := keepFile(l.Path, inherited, listen)
-	if err := f.permit(c.newRights(ListenerConfig{}, l)); err != nil {
+	if err := f.permit(newRights(config.Listener{}, l, model)); err != nil {
 		f.Close() // nobody was served
 		return nil, fmt.Errorf("the socket %s was open before: %w; run as root, or have its .socket unit say so: SocketMode=, SocketUser=, SocketGroup=", l.Path, err)
 	}
 	return newSocket(f, l), nil
 }
 
-// changeFile makes the file of s what c says of it. Who is connected stays so.
-func (c *Config) changeFile(s *socket, l ListenerConfig) error {
+// changeFile gives the file of s the mode and the owner that l asks for. Clients stay connected.
+func changeFile(s *socket, l config.Listener, model string) error {
 	f, ok := s.Listener.(*socketFile)
 	if !ok {
 		return nil
 	}
-	f.renew(func() (net.Listener, error) { return c.listenAt(l) })
-	return f.permit(c.newRights(s.cfg, l))
+	f.renew(func() (net.Listener, error) { return listenAt(l, model) })
+	return f.permit(newRights(s.cfg, l, model))
 }
 
 // listenAt opens the socket file of l.
-func (c *Config) listenAt(l ListenerConfig) (net.Listener, error) {
-	r := c.rights(l)
+func listenAt(l config.Listener, model string) (net.Listener, error) {
+	r := rightsOf(l, model)
 	flag := "listeners in the configuration"
-	if l.Path == c.Listen {
+	if l.Main {
 		flag = "-listen"
 	}
 	listener, err := listenAs(l.Path, r.mode, flag)

@@ -11,10 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
-// rightsOf returns owner and mode of a file, as "12:34 0640".
-func rightsOf(t testing.TB, path string) string {
+// fileRights returns owner and mode of a file, as "12:34 0640".
+func fileRights(t testing.TB, path string) string {
 	t.Helper()
 	info, err := os.Lstat(path)
 	require.NoError(t, err)
@@ -23,9 +25,9 @@ func rightsOf(t testing.TB, path string) string {
 }
 
 // runtimeSocket is a configuration whose primary's socket is anybody's.
-func runtimeSocket(t *testing.T) *Config {
+func runtimeSocket(t *testing.T) *config.Config {
 	dir := socketDir(t)
-	cfg := &Config{Listen: filepath.Join(dir, "s.sock"), Backends: []BackendConfig{{Address: filepath.Join(dir, "runtime.sock")}}}
+	cfg := &config.Config{Listen: filepath.Join(dir, "s.sock"), Backends: []config.Backend{{Address: filepath.Join(dir, "runtime.sock")}}}
 	l, err := net.Listen("unix", cfg.Backends[0].Address)
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() }) // nobody has connected
@@ -74,13 +76,13 @@ func TestAModeThatChangesTakesEffectWithTheReload(t *testing.T) {
 	t.Run("a file that is made anew has it", func(t *testing.T) {
 		require.NoError(t, os.Remove(p.front))
 		eventually(t, "it is there again", func() bool { _, err := os.Lstat(p.front); return err == nil })
-		assert.Contains(t, rightsOf(t, p.front), "0600")
+		assert.Contains(t, fileRights(t, p.front), "0600")
 	})
 	t.Run("a process that takes over leaves it", func(t *testing.T) {
 		old := p.serving()
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
 		eventually(t, "another process serves", func() bool { return p.serving() != old })
-		assert.Contains(t, rightsOf(t, p.front), "0600")
+		assert.Contains(t, fileRights(t, p.front), "0600")
 	})
 	p.end()
 }
@@ -88,9 +90,9 @@ func TestAModeThatChangesTakesEffectWithTheReload(t *testing.T) {
 func TestASocketThatWasOpenBeforeHasTheModeThatIsSaid(t *testing.T) {
 	for said, want := range map[string]string{"": "0666", "0600": "0600", "0660": "0660"} {
 		cfg := runtimeSocket(t)
-		s, err := cfg.open(ListenerConfig{Path: cfg.Listen, Mode: said}, inheritedAt(t, cfg.Listen, 0o666))
+		s, err := openListener(config.Listener{Path: cfg.Listen, Mode: said}, cfg.Backends[0].Address, inheritedAt(t, cfg.Listen, 0o666))
 		require.NoError(t, err)
-		assert.Contains(t, rightsOf(t, cfg.Listen), want)
+		assert.Contains(t, fileRights(t, cfg.Listen), want)
 		require.NoError(t, s.Close())
 	}
 }
@@ -99,11 +101,11 @@ func TestAnOwnerThatChangesTakesEffect(t *testing.T) {
 	needRoot(t, "owners of sockets")
 	cfg := runtimeSocket(t)
 	require.NoError(t, os.Chown(cfg.Backends[0].Address, 7, 8))
-	l := ListenerConfig{Path: cfg.Listen, Owner: "12:34", Mode: "0660"}
-	s, err := cfg.open(l, inheritedAt(t, l.Path, 0o600))
+	l := config.Listener{Path: cfg.Listen, Owner: "12:34", Mode: "0660"}
+	s, err := openListener(l, cfg.Backends[0].Address, inheritedAt(t, l.Path, 0o600))
 	require.NoError(t, err)
 	defer s.Close() // nobody was served
-	assert.Equal(t, "12:34 0660", rightsOf(t, l.Path), "of a socket that was open before")
+	assert.Equal(t, "12:34 0660", fileRights(t, l.Path), "of a socket that was open before")
 	for _, next := range []struct{ owner, mode, want string }{
 		{"12:56", "0660", "12:56 0660"},
 		{"12:56", "0600", "12:56 0600"},
@@ -112,14 +114,14 @@ func TestAnOwnerThatChangesTakesEffect(t *testing.T) {
 		{"9", "0606", "9:0 0606"},
 	} {
 		l.Owner, l.Mode = next.owner, next.mode
-		require.NoError(t, cfg.changeFile(s, l))
+		require.NoError(t, changeFile(s, l, cfg.Backends[0].Address))
 		s.configure(l)
-		assert.Equal(t, next.want, rightsOf(t, l.Path))
+		assert.Equal(t, next.want, fileRights(t, l.Path))
 	}
 	require.NoError(t, os.Chown(l.Path, 1, 2))
 	require.NoError(t, os.Chmod(l.Path, 0o604))
-	require.NoError(t, cfg.changeFile(s, l))
-	assert.Equal(t, "1:2 0604", rightsOf(t, l.Path), "what has not been said anew stays as somebody made it")
+	require.NoError(t, changeFile(s, l, cfg.Backends[0].Address))
+	assert.Equal(t, "1:2 0604", fileRights(t, l.Path), "what has not been said anew stays as somebody made it")
 }
 
 func TestTheModeOfAFileThatIsNotOursStays(t *testing.T) {
@@ -137,17 +139,17 @@ func TestTheModeOfAFileThatIsNotOursStays(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			cfg := runtimeSocket(t)
-			l := ListenerConfig{Path: cfg.Listen, Mode: "0640"}
-			s, err := cfg.open(l, nil)
+			l := config.Listener{Path: cfg.Listen, Mode: "0640"}
+			s, err := openListener(l, cfg.Backends[0].Address, nil)
 			require.NoError(t, err)
 			defer s.Close()                                       // nobody was served
 			require.NoError(t, os.Rename(l.Path, l.Path+".away")) // so that its inode is not given to the next one
 			require.NoError(t, put(l.Path))
-			before := rightsOf(t, l.Path)
+			before := fileRights(t, l.Path)
 			l.Mode = "0600"
-			require.NoError(t, cfg.changeFile(s, l))
-			assert.Equal(t, before, rightsOf(t, l.Path))
-			assert.Contains(t, rightsOf(t, l.Path+".away"), "0640")
+			require.NoError(t, changeFile(s, l, cfg.Backends[0].Address))
+			assert.Equal(t, before, fileRights(t, l.Path))
+			assert.Contains(t, fileRights(t, l.Path+".away"), "0640")
 		})
 	}
 }

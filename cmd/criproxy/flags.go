@@ -6,82 +6,84 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/suggest"
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
 // flags are the command line of serve and check, as it was typed.
 type flags struct {
-	config     string
-	content    string // of config, when readConfig last read it
-	fallback   string // in place of config, if nothing is said
-	connect    string
-	listen     string
-	admin      string
-	metrics    string
-	newPodsTo  string
-	streamURL  string
-	streamPort int
-	maxMessage int
-	ids        string
-	stateDir   string
-	listBudget time.Duration
-	goneAfter  time.Duration
-	hooks      string
-	apiserver  string
-	koord      koordFlags
-
-	recorder     int
-	capture      string
-	captureBytes int64
-	captureFiles int
-	unsafeRaw    bool
-
-	profile   string
-	proto     string
-	protoPath string
-	dry       bool // there need be no backends
+	config    string
+	content   string // of config, when readConfig last read it
+	fallback  string // in place of config, if nothing is said
+	connect   string
+	apiserver string
+	koord     koordFlags
+	typed     config.Config // the values of Options on the command line
+	dry       bool          // there need be no backends
 
 	given map[string]bool // :: name of a flag → it was on the command line
 }
 
 // newFlags returns the flags and where their values go.
 func newFlags() (*flag.FlagSet, *flags) {
-	f := &flags{given: map[string]bool{}, fallback: DefaultConfig}
+	f := &flags{given: map[string]bool{}, fallback: config.DefaultConfig}
 	fs := flag.NewFlagSet("criproxy", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are returned, and printed once
-	fs.StringVar(&f.config, "config", "", "read the configuration from YAML `FILE`; flags go before what is in it (default "+DefaultConfig+", if it is there and there is no -connect)")
+	fs.StringVar(&f.config, "config", "", "read the configuration from YAML `FILE`; flags take precedence over it (default "+config.DefaultConfig+", if it is there and there is no -connect)")
 	fs.StringVar(&f.connect, "connect", "", "the runtimes, as `PATH,NAME:PATH,...` of their sockets; the one without a name is the primary, which gets all that nothing directs elsewhere")
-	fs.StringVar(&f.listen, "listen", "", "the `PATH` of the socket that kubelet connects to (default "+DefaultListen+")")
-	fs.StringVar(&f.admin, "admin", "", "the `PATH` of the socket for criproxy's own commands, which only the user it runs as can use; none opens no such socket (default beside that of -listen: "+DefaultAdmin+")")
-	fs.StringVar(&f.metrics, "metrics", "", "serve metrics and health at `HOST:PORT` as well, to everybody who can reach it (default only at the socket of -admin)")
-	fs.StringVar(&f.newPodsTo, "new-pods-to", "", "make pods that nothing sends elsewhere on the runtime called `NAME`, while the primary is drained (default the primary)")
-	fs.StringVar(&f.streamURL, "streamUrl", "", "complete URLs of exec, attach and port-forward that a runtime returns without a host with `URL`; those with a host pass as they are")
-	fs.IntVar(&f.streamPort, "streamPort", 0, "as -streamUrl, with the address of this node and `PORT` (default 11250)")
-	fs.IntVar(&f.maxMessage, "max-message-bytes", 0, "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)")
-	fs.StringVar(&f.ids, "ids", "", "how ids look to clients: `MODE` prefix, NAME__ID, or native, as the runtimes made them (default prefix)")
-	fs.DurationVar(&f.listBudget, "list-budget", 0, "`TIME` a runtime may take for a list before memory answers in its place (default 2s)")
-	fs.DurationVar(&f.goneAfter, "gone-after", 0, "`TIME` a runtime may answer nothing at all before it counts as gone (default 10s)")
-	fs.IntVar(&f.recorder, "flight-recorder", 0, "memory, in `BYTES`, in which the latest calls are recorded; -1 records nothing (default 8388608)")
-	fs.StringVar(&f.capture, "capture", "", "write all calls to `FILE`.jsonl, .pcapng (for Wireshark) or .binlog, without secrets")
-	fs.Int64Var(&f.captureBytes, "capture-max-bytes", 0, "begin a new file of -capture after `BYTES`; -1 never does (default 67108864)")
-	fs.IntVar(&f.captureFiles, "capture-files", 0, "keep `N` files of -capture, older ones as FILE.1.jsonl and so on (default 5)")
-	fs.BoolVar(&f.unsafeRaw, "unsafe-raw", false, "record, log and capture secrets as well: credentials, environments, output, tokens")
-	fs.StringVar(&f.stateDir, "state-dir", "", "keep what is known of the runtimes in `FOLDER`, for a restart while one of them is down; none keeps nothing (default "+DefaultStateDir+")")
-	fs.StringVar(&f.hooks, "hooks", "", "ask the plugins that have a file in `FOLDER`; none asks nobody (default "+DefaultHooks+")")
+	for _, o := range config.Options() {
+		if o.Flag != "" {
+			addFlag(fs, o.Value(&f.typed), o.Flag, o.Usage)
+		}
+	}
 	f.koord.register(fs)
-	fs.StringVar(&f.profile, "profile", "", "`FILE` that says what the API means, if it is another one than CRI: docs/profile.md")
-	fs.StringVar(&f.proto, "proto", "", "descriptors of the API, or of a newer CRI: .proto `FILES` or descriptor sets, with commas between, or reflection, which asks the backends")
-	fs.StringVar(&f.protoPath, "proto-path", "", "`FOLDERS` to look for imports of .proto files in, with commas between")
 	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; old command lines have it")
 	klog.InitFlags(fs)
 	return fs, f
+}
+
+// addFlag adds a flag whose value goes to the field that to points to.
+func addFlag(fs *flag.FlagSet, to any, name, usage string) {
+	switch to := to.(type) {
+	case *string:
+		fs.StringVar(to, name, "", usage)
+	case *int:
+		fs.IntVar(to, name, 0, usage)
+	case *int64:
+		fs.Int64Var(to, name, 0, usage)
+	case *bool:
+		fs.BoolVar(to, name, false, usage)
+	case *time.Duration:
+		fs.DurationVar(to, name, 0, usage)
+	case *[]string:
+		fs.Var((*commaList)(to), name, usage)
+	default:
+		panic(fmt.Sprintf("flag -%s: there is no flag for a %T", name, to))
+	}
+}
+
+// commaList is the value of a flag that takes several, with commas between.
+type commaList []string
+
+func (l *commaList) String() string { return strings.Join(*l, ",") }
+
+// Set replaces the list.
+func (l *commaList) Set(s string) error {
+	*l = nil
+	for one := range strings.SplitSeq(s, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			*l = append(*l, one)
+		}
+	}
+	return nil
 }
 
 // parse reads args. Its error says what is wrong in one line.
@@ -112,7 +114,7 @@ func flagError(fs *flag.FlagSet, err error) error {
 }
 
 // apply puts what is on the command line over what is in the file.
-func (f *flags) apply(c *Config) error {
+func (f *flags) apply(c *config.Config) error {
 	if f.given["connect"] {
 		backends, err := parseConnect(f.connect)
 		if err != nil {
@@ -128,72 +130,17 @@ func (f *flags) apply(c *Config) error {
 		}
 		c.Backends = backends
 	}
-	if f.given["listen"] {
-		c.Listen = f.listen
-	}
-	if f.given["admin"] {
-		c.Admin = f.admin
-	}
-	if f.given["metrics"] {
-		c.Metrics = f.metrics
-	}
-	if f.given["new-pods-to"] {
-		c.NewPodsTo = f.newPodsTo
-	}
-	if f.given["streamUrl"] {
-		c.StreamURL = f.streamURL
-	}
-	if f.given["streamPort"] {
-		c.StreamPort = f.streamPort
-	}
-	if f.given["ids"] {
-		c.IDs = f.ids
-	}
-	if f.given["list-budget"] {
-		c.ListBudget = f.listBudget
-	}
-	if f.given["gone-after"] {
-		c.GoneAfter = f.goneAfter
-	}
-	if f.given["state-dir"] {
-		c.StateDir = f.stateDir
-	}
-	if f.given["flight-recorder"] {
-		c.FlightRecorder = f.recorder
-	}
-	if f.given["capture"] {
-		c.Capture.Path = f.capture
-	}
-	if f.given["capture-max-bytes"] {
-		c.Capture.MaxBytes = f.captureBytes
-	}
-	if f.given["capture-files"] {
-		c.Capture.MaxFiles = f.captureFiles
-	}
-	if f.given["unsafe-raw"] {
-		c.UnsafeRaw = f.unsafeRaw
-	}
-	if f.given["profile"] {
-		c.Profile = f.profile
-	}
-	if f.given["proto"] {
-		c.Proto = splitList(f.proto)
-	}
-	if f.given["proto-path"] {
-		c.ProtoPath = splitList(f.protoPath)
-	}
-	if f.given["max-message-bytes"] {
-		c.MaxMessageBytes = f.maxMessage
-	}
-	if f.given["hooks"] {
-		c.Hooks = f.hooks
+	for _, o := range config.Options() {
+		if f.given[o.Flag] {
+			reflect.ValueOf(o.Value(c)).Elem().Set(reflect.ValueOf(o.Value(&f.typed)).Elem())
+		}
 	}
 	return f.koord.apply(c, f.given)
 }
 
 // parseConnect reads the value of -connect.
-func parseConnect(s string) ([]BackendConfig, error) {
-	var backends []BackendConfig
+func parseConnect(s string) ([]config.Backend, error) {
+	var backends []config.Backend
 	var errs []error
 	for _, one := range strings.Split(s, ",") {
 		b, err := parseBackend(strings.TrimSpace(one))
@@ -206,28 +153,28 @@ func parseConnect(s string) ([]BackendConfig, error) {
 	return backends, errors.Join(errs...)
 }
 
-func parseBackend(s string) (BackendConfig, error) {
+func parseBackend(s string) (config.Backend, error) {
 	const scheme = "unix://"
 	switch {
 	case s == "":
-		return BackendConfig{}, errors.New("-connect: there is an empty item; want PATH or NAME:PATH between the commas")
+		return config.Backend{}, errors.New("-connect: there is an empty item; want PATH or NAME:PATH between the commas")
 	case s == "docker":
-		return BackendConfig{}, errors.New("-connect docker: there is no dockershim in here any more; start cri-dockerd and use -connect /run/cri-dockerd.sock")
+		return config.Backend{}, errors.New("-connect docker: there is no dockershim in here any more; start cri-dockerd and use -connect /run/cri-dockerd.sock")
 	case strings.HasPrefix(s, "/"):
-		return BackendConfig{Address: s}, nil
+		return config.Backend{Address: s}, nil
 	case strings.HasPrefix(s, scheme):
-		return BackendConfig{Address: strings.TrimPrefix(s, scheme)}, nil
+		return config.Backend{Address: strings.TrimPrefix(s, scheme)}, nil
 	}
 	if i := strings.LastIndex(s, ":"+scheme+"/"); i >= 0 {
-		return BackendConfig{Name: s[:i], Address: s[i+1+len(scheme):]}, nil
+		return config.Backend{Name: s[:i], Address: s[i+1+len(scheme):]}, nil
 	}
 	if strings.Contains(s, "://") && strings.Count(s, ":/") == 1 {
-		return BackendConfig{}, fmt.Errorf("-connect: %q has the scheme of a URL; want unix:///PATH, PATH or NAME:PATH; networks are for the configuration file", s)
+		return config.Backend{}, fmt.Errorf("-connect: %q has the scheme of a URL; want unix:///PATH, PATH or NAME:PATH; networks are for the configuration file", s)
 	}
 	if i := strings.LastIndex(s, ":/"); i >= 0 {
-		return BackendConfig{Name: s[:i], Address: s[i+1:]}, nil
+		return config.Backend{Name: s[:i], Address: s[i+1:]}, nil
 	}
-	return BackendConfig{}, fmt.Errorf("-connect: %q is neither PATH nor NAME:PATH, where PATH is the absolute path of a socket", s)
+	return config.Backend{}, fmt.Errorf("-connect: %q is neither PATH nor NAME:PATH, where PATH is the absolute path of a socket", s)
 }
 
 // printFlags prints the flags: ours one by one, those of the log in short.
@@ -291,8 +238,8 @@ func (f *flags) saysWhat() bool {
 }
 
 // readConfig reads the file that -config names, or DefaultConfig, and the flags over it.
-func (f *flags) readConfig() (*Config, error) {
-	c := &Config{dry: f.dry}
+func (f *flags) readConfig() (*config.Config, error) {
+	c := &config.Config{NoBackends: f.dry}
 	if _, err := os.Stat(f.fallback); err == nil && !f.saysWhat() {
 		f.config = f.fallback // which is watched from here on
 	}
@@ -305,17 +252,12 @@ func (f *flags) readConfig() (*Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}
-		if err := c.parse(f.config, data); err != nil {
+		if err := c.Parse(f.config, data); err != nil {
 			return nil, err
 		}
 	}
 	if err := f.apply(c); err != nil {
 		return nil, err
 	}
-	return c, c.check()
-}
-
-// prefixLines puts where it was before each line of err.
-func prefixLines(where string, err error) error {
-	return errors.New(where + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+where+": "))
+	return c, checkConfig(c)
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -30,19 +31,19 @@ func FuzzConfig(f *testing.F) {
 	f.Add("backends: &a [*a]", ",,")
 	f.Add("rules: {fields: {x: y}}\nprofile: /dev/null", ":/")
 	f.Fuzz(func(t *testing.T, text, connect string) {
-		c := &Config{}
-		if err := c.parse("c.yaml", []byte(text)); err != nil {
+		c := &config.Config{}
+		if err := c.Parse("c.yaml", []byte(text)); err != nil {
 			require.NotEmpty(t, err.Error())
 			return
 		}
 		if backends, err := parseConnect(connect); err == nil {
 			c.Backends = append(c.Backends, backends...)
 		}
-		if err := c.check(); err == nil {
+		if err := c.Check(); err == nil {
 			require.NotEmpty(t, c.Backends)
-			c.warnings()
+			c.Warnings()
 			for i := range c.Backends {
-				c.stackKey(i)
+				stackKey(c, i)
 			}
 		}
 	})
@@ -83,9 +84,9 @@ func FuzzProxy(f *testing.F) {
 	dir, err := os.MkdirTemp("", "fuzz")
 	require.NoError(f, err)
 	f.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
-	cfg := &Config{Listen: filepath.Join(dir, "front.sock"), StateDir: "none", Hooks: "none"}
+	cfg := &config.Config{Listen: filepath.Join(dir, "front.sock"), StateDir: "none", Hooks: "none"}
 	for i, name := range []string{"", "beta.io"} {
-		b := BackendConfig{Name: name, Address: filepath.Join(dir, fmt.Sprint(i))}
+		b := config.Backend{Name: name, Address: filepath.Join(dir, fmt.Sprint(i))}
 		l, err := net.Listen("unix", b.Address)
 		require.NoError(f, err)
 		s := grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(misbehave))
@@ -93,7 +94,7 @@ func FuzzProxy(f *testing.F) {
 		f.Cleanup(s.Stop)
 		cfg.Backends = append(cfg.Backends, b)
 	}
-	require.NoError(f, cfg.check())
+	require.NoError(f, checkConfig(cfg))
 	p, err := newProxy(cfg)
 	require.NoError(f, err)
 	l, err := net.Listen("unix", cfg.Listen)

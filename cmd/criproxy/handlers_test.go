@@ -6,13 +6,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/config"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func TestAPodShowsTheHandlerThatItWasRunWith(t *testing.T) {
-	for _, ids := range []string{idsPrefix, idsNative} {
+	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
 		for _, behind := range []string{"", "runc"} { // what the handler two is called on beta.io
-			n := newNode(t, func(c *Config) { c.IDs = ids }, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", Handlers: map[string]string{"two": behind}}})
+			n := newNode(t, func(c *config.Config) { c.IDs = ids }, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Handlers: map[string]string{"two": behind}}})
 			handlers := map[string]string{} // :: id → handler
 			for _, handler := range []string{"", "runc", "two"} {
 				id, _ := n.sandbox(podConfig("pod"+handler), handler)

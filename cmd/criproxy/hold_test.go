@@ -22,6 +22,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
@@ -91,7 +92,7 @@ func TestAReplyWaitsForRoomBeforeItIsRead(t *testing.T) {
 
 func TestAListThatHangsKeepsWhatHasCome(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *Config) { c.ListBudget = patience })
+	n := newNode(t, func(c *config.Config) { c.ListBudget = patience })
 	n.isUp(1)
 	n.runtimes[0].Fill(2000)
 	n.runtimes[1].Fill(2000) // each about 2 MB a list

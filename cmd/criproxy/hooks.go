@@ -10,17 +10,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
-// DefaultHooks is the folder in which plugins register, KoordRuntimeProxy's.
-const DefaultHooks = "/etc/runtime/hookserver.d"
-
-// DefaultHookSkipLabel is the label of pods that no plugin is asked about.
-const DefaultHookSkipLabel = "runtimeproxy.koordinator.sh/skip-hookserver=true"
-
 // newHooks returns the plugins, nil if there are to be none.
-func newHooks(cfg *Config) (*hook.Plugins, error) {
+func newHooks(cfg *config.Config) (*hook.Plugins, error) {
 	if cfg.Hooks == "" {
 		return nil, nil
 	}

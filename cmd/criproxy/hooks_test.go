@@ -16,6 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/hook/plugin"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
@@ -46,7 +47,7 @@ func (n *node) plugin(name string) hook.PluginState {
 }
 
 func TestPluginsAreAskedAboutEachRuntimeByFrontNames(t *testing.T) {
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		var mu sync.Mutex
 		calls := map[string][]plugin.Call{}
@@ -120,7 +121,7 @@ func TestAClientOfAnOlderVersionGetsTheSameHooks(t *testing.T) {
 // What was there before the proxy is looked up, also on a runtime that is not the
 // primary, and in both modes.
 func TestAfterARestartPluginsAreToldWhatWasThereBefore(t *testing.T) {
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		p := n.run(1, "vm", 1)
 		n.known()
@@ -144,7 +145,7 @@ func TestAfterARestartPluginsAreToldWhatWasThereBefore(t *testing.T) {
 }
 
 func TestAPluginThatSaysNoRefusesOnBothRuntimes(t *testing.T) {
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		unplug := n.plug(plugin.Plugin{Name: "no", Fail: true,
 			PreRunPodSandbox: func(context.Context, *plugin.Pod) (*plugin.PodAnswer, error) {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // koordFlags are the five flags of KoordRuntimeProxy, so that its unit file starts us.
@@ -45,7 +47,7 @@ func (k *koordFlags) names() map[string]*string {
 
 // apply puts the flags into c. If any is given, the others are what they are by
 // default in KoordRuntimeProxy, unless c says something else.
-func (k *koordFlags) apply(c *Config, given map[string]bool) error {
+func (k *koordFlags) apply(c *config.Config, given map[string]bool) error {
 	any := false
 	defaults := koordDefaults
 	for name, value := range k.names() {
@@ -75,7 +77,7 @@ func (k *koordFlags) apply(c *Config, given map[string]bool) error {
 		}
 	}
 	if len(c.Backends) == 0 {
-		c.Backends = []BackendConfig{{Address: k.backend}}
+		c.Backends = []config.Backend{{Address: k.backend}}
 	} else if given["remote-runtime-service-endpoint"] {
 		primary := 0
 		for i, b := range c.Backends {

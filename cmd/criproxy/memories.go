@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
@@ -42,9 +43,9 @@ func (m *memories) answers(name string) *answers {
 }
 
 // of returns the Memory of a backend of cfg.
-func (m *memories) of(cfg *Config, b BackendConfig) *lastknown.Memory {
+func (m *memories) of(cfg *config.Config, b config.Backend) *lastknown.Memory {
 	name := director.Backend{Name: b.Name}.String()
-	at := cfg.stateFile(b)
+	at := stateFile(cfg, b)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if found := m.byName[name]; found != nil {
@@ -67,7 +68,7 @@ func (m *memories) of(cfg *Config, b BackendConfig) *lastknown.Memory {
 
 // keepOnly forgets the backends that cfg does not have: one that is added again later
 // starts from nothing.
-func (m *memories) keepOnly(cfg *Config) {
+func (m *memories) keepOnly(cfg *config.Config) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.handed = nil
@@ -123,7 +124,7 @@ func (m *memories) save() {
 }
 
 // stateFile says where a backend is remembered, and where earlier versions remembered it.
-func (c *Config) stateFile(b BackendConfig) lastknown.File {
+func stateFile(c *config.Config, b config.Backend) lastknown.File {
 	if c.StateDir == "" {
 		return lastknown.File{}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
@@ -68,7 +69,7 @@ func memoryFor(limit int64, recorder, maxMessage int) int64 {
 // list is taken to be as long as the longest were lately, the first one, when it comes, as
 // long as any may be. All else is counted when it is there: the output of commands, which
 // may be long, is as a rule short.
-func newMemory(cfg *Config, profile *director.Profile, schema *codec.Schema) *memory {
+func newMemory(cfg *config.Config, profile *director.Profile, schema *codec.Schema) *memory {
 	n := memoryFor(debug.SetMemoryLimit(-1), cfg.FlightRecorder, cfg.MaxMessageBytes)
 	m := &memory{total: n, maxMessage: cfg.MaxMessageBytes, free: semaphore.NewWeighted(n), side: semaphore.NewWeighted(n / 2), sizes: map[string]*atomic.Int64{}}
 	m.configure(cfg)
@@ -92,7 +93,7 @@ const unknownSize = -1
 // configure takes over what a reload may change. A call that waits when a runtime has begun to
 // answer does so in the time that a list may take: no runtime is to be taken for slow because
 // of us.
-func (m *memory) configure(cfg *Config) {
+func (m *memory) configure(cfg *config.Config) {
 	m.replyWait.Store(int64(min(memoryWait, cmp.Or(cfg.ListBudget, lastknown.DefaultBudget)/2)))
 }
 

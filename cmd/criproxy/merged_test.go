@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
@@ -24,14 +25,14 @@ import (
 type replies map[string][]byte
 
 // merged is a proxy in front of such runtimes: the primary, beta.io and gamma.io.
-func merged(t *testing.T, change func(*Config), runtimes ...replies) *node {
+func merged(t *testing.T, change func(*config.Config), runtimes ...replies) *node {
 	t.Helper()
 	dir := muxtest.Dir(t)
-	n := &node{TB: t, cfg: &Config{Listen: filepath.Join(dir, "front.sock"), StateDir: "none", Hooks: "none", Admin: "none"}}
+	n := &node{TB: t, cfg: &config.Config{Listen: filepath.Join(dir, "front.sock"), StateDir: "none", Hooks: "none", Admin: "none"}}
 	for i, name := range []string{"", "beta.io", "gamma.io"}[:len(runtimes)] {
 		socket := filepath.Join(dir, string(rune('0'+i))+".sock")
 		runtimes[i].serve(t, socket)
-		n.cfg.Backends = append(n.cfg.Backends, BackendConfig{Name: name, Address: socket})
+		n.cfg.Backends = append(n.cfg.Backends, config.Backend{Name: name, Address: socket})
 	}
 	if change != nil {
 		change(n.cfg)
@@ -74,7 +75,7 @@ func TestKubeletDecodesAListWithTextThatIsNoUTF8(t *testing.T) {
 		sandbox := append(str(1, id), str(2, string(append(str(1, "name"), str(2, uid)...)))...)
 		return str(1, string(append(sandbox, str(5, string(append(str(1, "reason"), str(2, reason)...)))...)))
 	}
-	n := merged(t, func(c *Config) { c.Backends[1].Name = "utf8.test" }, replies{"ListPodSandbox": pod("1", "u1", "all ü")}, replies{"ListPodSandbox": pod("2", "u2", "all\xff\xfe")})
+	n := merged(t, func(c *config.Config) { c.Backends[1].Name = "utf8.test" }, replies{"ListPodSandbox": pod("1", "u1", "all ü")}, replies{"ListPodSandbox": pod("2", "u2", "all\xff\xfe")})
 	for range 2 {
 		list, err := n.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 		require.NoError(t, err)

@@ -25,12 +25,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
 // scrape returns the metrics of p, as `name{labels}` → value.
 func (p *process) scrape() map[string]float64 {
-	response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/metrics")
+	response, err := newAdminClient(config.AdminBeside(p.front)).get(p.Context(), "/metrics")
 	require.NoError(p, err)
 	defer response.Body.Close() // it was only read
 	all := map[string]float64{}
@@ -119,7 +120,7 @@ func TestMonitoringOverTCPIsOnlyThereIfAskedForAndShowsNoCalls(t *testing.T) {
 	for _, path := range []string{"/events", "/status", "/debug/pprof/", "/hooks", "/config"} {
 		code, _ = get(path)
 		assert.Equal(t, 404, code, path)
-		response, err := newAdminClient(besideListen(p.front)).get(t.Context(), path)
+		response, err := newAdminClient(config.AdminBeside(p.front)).get(t.Context(), path)
 		require.NoError(t, err, "%s is at the admin socket", path)
 		response.Body.Close()
 	}
@@ -217,7 +218,7 @@ func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 	assert.NoError(t, err, "%s", out)
 	p := newProcess(t)
 	p.launch()
-	response, err := newAdminClient(besideListen(p.front)).get(t.Context(), "/metrics")
+	response, err := newAdminClient(config.AdminBeside(p.front)).get(t.Context(), "/metrics")
 	require.NoError(t, err)
 	defer response.Body.Close() // it was only read
 	check := exec.CommandContext(t.Context(), "promtool", "check", "metrics")

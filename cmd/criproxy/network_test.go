@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // An authority vouches for certificates.
@@ -50,7 +52,7 @@ func newAuthority(t testing.TB, name string) *authority {
 }
 
 // write makes a certificate for 127.0.0.1 and writes the files of a TLSConfig, whose CA is this authority.
-func (a *authority) write(files TLSConfig, name string) {
+func (a *authority) write(files config.TLS, name string) {
 	a.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(a, err)
@@ -70,9 +72,9 @@ func (a *authority) write(files TLSConfig, name string) {
 	}
 }
 
-func tlsFiles(dir, name string) TLSConfig {
+func tlsFiles(dir, name string) config.TLS {
 	at := func(what string) string { return filepath.Join(dir, name+"-"+what+".pem") }
-	return TLSConfig{CA: at("ca"), Cert: at("cert"), Key: at("key")}
+	return config.TLS{CA: at("ca"), Cert: at("cert"), Key: at("key")}
 }
 
 func listenTCP(t testing.TB, address string) net.Listener {
@@ -83,11 +85,11 @@ func listenTCP(t testing.TB, address string) net.Listener {
 }
 
 // healthConfig is a configuration for the API of health checks.
-func healthConfig(t testing.TB, dir string, backends ...BackendConfig) *Config {
+func healthConfig(t testing.TB, dir string, backends ...config.Backend) *config.Config {
 	t.Helper()
 	profile := filepath.Join(dir, "health.yaml")
 	require.NoError(t, os.WriteFile(profile, []byte(healthProfile), 0o600))
-	return &Config{Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none", Profile: profile, Backends: backends}
+	return &config.Config{Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none", Profile: profile, Backends: backends}
 }
 
 func checkHealth(t testing.TB, cc *grpc.ClientConn, service string) error {
@@ -130,7 +132,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	dir := socketDir(t)
 	server, ours, client := tlsFiles(dir, "server"), tlsFiles(dir, "ours"), tlsFiles(dir, "client")
 	first := newAuthority(t, "first")
-	for name, files := range map[string]TLSConfig{"server": server, "criproxy": ours, "client": client} {
+	for name, files := range map[string]config.TLS{"server": server, "criproxy": ours, "client": client} {
 		first.write(files, name)
 	}
 	backend := &keepListener{Listener: listenTCP(t, "127.0.0.1:0")}
@@ -138,9 +140,9 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	spare := listenTCP(t, "127.0.0.1:0")
 	front := spare.Addr().String()
 	spare.Close()
-	cfg := healthConfig(t, dir, BackendConfig{Address: backend.Addr().String(), TLS: &ours})
-	cfg.Listeners = []ListenerConfig{{Path: front, TLS: &ours, Access: []AccessRule{{Methods: []string{"/grpc.health.v1.Health/*"}}}}}
-	require.NoError(t, cfg.check())
+	cfg := healthConfig(t, dir, config.Backend{Address: backend.Addr().String(), TLS: &ours})
+	cfg.Listeners = []config.Listener{{Path: front, TLS: &ours, Access: []config.AccessRule{{Methods: []string{"/grpc.health.v1.Health/*"}}}}}
+	require.NoError(t, checkConfig(cfg))
 	p, err := newProxy(cfg)
 	require.NoError(t, err)
 	require.NoError(t, p.openAll(nil))
@@ -159,7 +161,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 
 	// New certificates of a new authority count from the next connection on, with nobody told.
 	second := newAuthority(t, "second")
-	for name, files := range map[string]TLSConfig{"server": server, "criproxy": ours, "client": client} {
+	for name, files := range map[string]config.TLS{"server": server, "criproxy": ours, "client": client} {
 		second.write(files, name)
 	}
 	require.NoError(t, checkHealth(t, cc, "one"), "connections stay")
@@ -189,8 +191,8 @@ func TestABackendThatIsNotWhoItShouldBeGetsNoCalls(t *testing.T) {
 	newAuthority(t, "its").write(server, "server")
 	newAuthority(t, "ours").write(ours, "criproxy")
 	backend := listenTCP(t, "127.0.0.1:0")
-	serveHealth(t, backend, "one", grpc.Creds(newTLS(&TLSConfig{Cert: server.Cert, Key: server.Key})))
-	cfg := healthConfig(t, dir, BackendConfig{Address: backend.Addr().String(), TLS: &TLSConfig{CA: ours.CA}})
+	serveHealth(t, backend, "one", grpc.Creds(newTLS(&config.TLS{Cert: server.Cert, Key: server.Key})))
+	cfg := healthConfig(t, dir, config.Backend{Address: backend.Addr().String(), TLS: &config.TLS{CA: ours.CA}})
 	startProxy(t, cfg)
 	eventually(t, "the call fails, and says why", func() bool {
 		_, err := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen)).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
@@ -230,7 +232,7 @@ func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
 				serveHealth(t, servers[i], service, opts...)
 				addresses = append(addresses, l.Addr().String())
 			}
-			b := BackendConfig{Address: addresses[0], Addresses: addresses[1:]}
+			b := config.Backend{Address: addresses[0], Addresses: addresses[1:]}
 			if name == "TLS" {
 				b.TLS = &files
 			}
@@ -286,7 +288,7 @@ func TestAServerIsFoundByDNS(t *testing.T) {
 	require.NoError(t, err)
 	secured := files
 	secured.ServerName = "127.0.0.1"
-	cfg := healthConfig(t, dir, BackendConfig{Address: "dns:///localhost:" + port, TLS: &secured})
+	cfg := healthConfig(t, dir, config.Backend{Address: "dns:///localhost:" + port, TLS: &secured})
 	startProxy(t, cfg)
 	assert.NoError(t, checkHealth(t, dial(t, "unix:"+cfg.Listen), "one"))
 }
@@ -295,25 +297,29 @@ func TestAddressesThatCannotBeMeantAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	files := tlsFiles(dir, "x")
 	newAuthority(t, "x").write(files, "x")
-	for want, change := range map[string]func(c *Config){
-		`backends[0]: "nowhere" is no address; want the absolute path of a socket, HOST:PORT, dns:///HOST:PORT or vsock:CID:PORT`: func(c *Config) { c.Backends[0].Address = "nowhere" },
-		`backends[0]: 10.0.0.1:99 is over a network, and needs tls: {ca: FILE}`:                                                   func(c *Config) { c.Backends[0].Address = "10.0.0.1:99" },
-		`backends[0]: "vsock:2:port" is no address; want vsock:CID:PORT, two numbers`:                                             func(c *Config) { c.Backends[0].Address = "vsock:2:port" },
-		`backends[0].balance: "fair" is no policy; want round_robin, pick_first or least_request_experimental`:                    func(c *Config) { c.Backends[0].Balance = "fair" },
-		`backends[0].tls: has one of cert and key; want both, or none`:                                                            func(c *Config) { c.Backends[0].TLS = &TLSConfig{CA: files.CA, Cert: files.Cert} },
-		`backends[0].tls.ca: "ca.pem" is no absolute path`:                                                                        func(c *Config) { c.Backends[0].TLS = &TLSConfig{CA: "ca.pem"} },
-		`listeners[0]: 10.0.0.1:99 is over a network, and needs tls: {cert: FILE, key: FILE}`:                                     func(c *Config) { c.Listeners = []ListenerConfig{{Path: "10.0.0.1:99"}} },
-		`listeners[0].tls: has no cert; clients want to know who they talk to`:                                                    func(c *Config) { c.Listeners = []ListenerConfig{{Path: "10.0.0.1:99", TLS: &TLSConfig{CA: files.CA}}} },
-		`listeners[0]: 10.0.0.1:99 is no file; it has neither owner nor mode`:                                                     func(c *Config) { c.Listeners = []ListenerConfig{{Path: "10.0.0.1:99", Mode: "0600", TLS: &files}} },
-		`listeners[0]: vsock:3:99 does not tell the user at the other end; ask for a certificate with tls.ca in place of uids and gids`: func(c *Config) {
-			c.Listeners = []ListenerConfig{{Path: "vsock:3:99", Access: []AccessRule{{UIDs: []uint32{0}}}}}
+	for want, change := range map[string]func(c *config.Config){
+		`backends[0]: "nowhere" is no address; want the absolute path of a socket, HOST:PORT, dns:///HOST:PORT or vsock:CID:PORT`: func(c *config.Config) { c.Backends[0].Address = "nowhere" },
+		`backends[0]: 10.0.0.1:99 is over a network, and needs tls: {ca: FILE}`:                                                   func(c *config.Config) { c.Backends[0].Address = "10.0.0.1:99" },
+		`backends[0]: "vsock:2:port" is no address; want vsock:CID:PORT, two numbers`:                                             func(c *config.Config) { c.Backends[0].Address = "vsock:2:port" },
+		`backends[0].balance: "fair" is no policy; want round_robin, pick_first or least_request_experimental`:                    func(c *config.Config) { c.Backends[0].Balance = "fair" },
+		`backends[0].tls: has one of cert and key; want both, or none`:                                                            func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: files.CA, Cert: files.Cert} },
+		`backends[0].tls.ca: "ca.pem" is no absolute path`:                                                                        func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: "ca.pem"} },
+		`listeners[0]: 10.0.0.1:99 is over a network, and needs tls: {cert: FILE, key: FILE}`:                                     func(c *config.Config) { c.Listeners = []config.Listener{{Path: "10.0.0.1:99"}} },
+		`listeners[0].tls: has no cert; clients want to know who they talk to`: func(c *config.Config) {
+			c.Listeners = []config.Listener{{Path: "10.0.0.1:99", TLS: &config.TLS{CA: files.CA}}}
+		},
+		`listeners[0]: 10.0.0.1:99 is no file; it has neither owner nor mode`: func(c *config.Config) {
+			c.Listeners = []config.Listener{{Path: "10.0.0.1:99", Mode: "0600", TLS: &files}}
+		},
+		`listeners[0]: vsock:3:99 does not tell the user at the other end; ask for a certificate with tls.ca in place of uids and gids`: func(c *config.Config) {
+			c.Listeners = []config.Listener{{Path: "vsock:3:99", Access: []config.AccessRule{{UIDs: []uint32{0}}}}}
 		},
 	} {
-		c := &Config{Listen: "/run/x.sock", Backends: []BackendConfig{{Address: "/run/y.sock"}}}
+		c := &config.Config{Listen: "/run/x.sock", Backends: []config.Backend{{Address: "/run/y.sock"}}}
 		change(c)
-		err := c.check()
+		err := checkConfig(c)
 		assert.ErrorContains(t, err, want)
 	}
-	c := &Config{Listen: "/run/x.sock", Backends: []BackendConfig{{Address: "vsock:2:1024"}}, Listeners: []ListenerConfig{{Path: "vsock:4294967295:99"}}}
-	assert.NoError(t, c.check(), "vsock needs no TLS: nobody is between a machine and its host")
+	c := &config.Config{Listen: "/run/x.sock", Backends: []config.Backend{{Address: "vsock:2:1024"}}, Listeners: []config.Listener{{Path: "vsock:4294967295:99"}}}
+	assert.NoError(t, checkConfig(c), "vsock needs no TLS: nobody is between a machine and its host")
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/muxtest"
@@ -65,16 +66,16 @@ func olderCRI(t testing.TB) *codec.Schema {
 }
 
 // newerNode is a criproxy that is built with an older CRI, before runtimes of today.
-func newerNode(t *testing.T, change func(*Config)) *node {
+func newerNode(t *testing.T, change func(*config.Config)) *node {
 	old := olderCRI(t)
-	n := newNode(t, func(c *Config) {
-		c.builtIn = old
+	n := newNode(t, func(c *config.Config) {
+		c.BuiltIn = old
 		c.Backends[1].Handlers = map[string]string{"vm": "runc"}
 		if change != nil {
 			change(c)
 		}
 	}, machineConfig{Config: fakecri.Config{Checkpoints: true}},
-		machineConfig{Config: fakecri.Config{Checkpoints: true}, backend: BackendConfig{Name: "beta.io"}})
+		machineConfig{Config: fakecri.Config{Checkpoints: true}, backend: config.Backend{Name: "beta.io"}})
 	n.isUp(0)
 	n.isUp(1)
 	return n
@@ -131,8 +132,8 @@ func TestANewerCRIIsPassedOnByAnOldCriproxyAndWhatItKnowsWorks(t *testing.T) {
 func TestTheNewerFileAloneMakesANewerCRIKnown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cri.binpb")
 	require.NoError(t, os.WriteFile(file, criadapter.Schema().Descriptors(), 0o600))
-	var flags *Config
-	n := newerNode(t, func(c *Config) { c.Proto, flags = []string{file}, c })
+	var flags *config.Config
+	n := newerNode(t, func(c *config.Config) { c.Proto, flags = []string{file}, c })
 	one, two := n.run(0, "one", 1), n.run(1, "two", 1)
 
 	_, err := n.CheckpointPod(n.ctx(), &runtimeapi.CheckpointPodRequest{PodSandboxId: two.sandbox, OutputPath: "/p", ContainerIds: two.containers})
@@ -151,7 +152,7 @@ func TestTheNewerFileAloneMakesANewerCRIKnown(t *testing.T) {
 
 	// check says so.
 	c := *flags
-	r, err := c.examine(t.Context())
+	r, err := examine(t.Context(), &c)
 	require.NoError(t, err)
 	at := slices.IndexFunc(r.Methods, func(m methodReport) bool { return strings.HasSuffix(m.Method, "/RestorePod") })
 	require.GreaterOrEqual(t, at, 0)
@@ -225,7 +226,7 @@ func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
 	}
 	sub := func(num protowire.Number, parts ...[]byte) []byte { return str(num, string(slices.Concat(parts...))) }
 	got := make(chan string, 10)
-	cfg := &Config{Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none", Hooks: "none", Proto: []string{futureProto(t)}, Rules: rules}
+	cfg := &config.Config{Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none", Hooks: "none", Proto: []string{futureProto(t)}, Rules: rules}
 	for i, name := range []string{"", "beta.io"} {
 		path := filepath.Join(dir, string(rune('0'+i))+".sock")
 		muxtest.Serve(t, path, func(method string, ss grpc.ServerStream) error {
@@ -243,7 +244,7 @@ func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
 			}
 			return ss.SendMsg(codec.NewFrame(reply))
 		})
-		cfg.Backends = append(cfg.Backends, BackendConfig{Name: name, Address: path})
+		cfg.Backends = append(cfg.Backends, config.Backend{Name: name, Address: path})
 	}
 	p := startProxy(t, cfg)
 	for _, b := range p.backends() {
@@ -291,7 +292,7 @@ func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
 	require.NoError(t, err)
 	served := &admin{mux: n.proxy.admin.mux, listener: l}
 	defer served.start()()
-	r, err := n.cfg.findDrift(t.Context())
+	r, err := findDrift(t.Context(), n.cfg)
 	require.NoError(t, err)
 	assert.True(t, r.Running)
 	assert.Equal(t, n.proxy.drift.Findings(), r.Seen)
@@ -315,11 +316,11 @@ func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, criadapter.Schema().Descriptors(), 0o600))
 	next := *n.cfg
 	next.Proto = []string{file}
-	require.NoError(t, next.check())
+	require.NoError(t, checkConfig(&next))
 	require.NoError(t, n.proxy.reload(&next))
 	assert.Empty(t, n.proxy.drift.Findings())
 	n.isUp(1)
 	n.imageRef("beta.io/sha256:1")
 	assert.Empty(t, n.proxy.drift.Findings())
-	assert.NotEmpty(t, n.cfg.needsRestart(&next), "what is recorded goes by the old file until a restart")
+	assert.NotEmpty(t, n.cfg.NeedsRestart(&next), "what is recorded goes by the old file until a restart")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // versionedLists writes a CRI in which the replies of ListPodSandbox and ListMetricDescriptors have a
@@ -61,7 +62,7 @@ func TestANewFieldThatIsNoListIsThePrimarys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules, err := director.ParseRules([]byte(c.rules))
 			require.NoError(t, err)
-			n := merged(t, func(cfg *Config) { cfg.Proto, cfg.Rules = []string{file}, rules }, pods("1", "7"), pods("2", "9"))
+			n := merged(t, func(cfg *config.Config) { cfg.Proto, cfg.Rules = []string{file}, rules }, pods("1", "7"), pods("2", "9"))
 			reply := &codec.Frame{}
 			require.NoError(t, n.cc.Invoke(t.Context(), runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &codec.Frame{}, reply))
 			var list runtimeapi.ListPodSandboxResponse
@@ -72,7 +73,7 @@ func TestANewFieldThatIsNoListIsThePrimarys(t *testing.T) {
 			assert.Equal(t, string(version("7")), string(reply.Bytes()), "code that merges keeps the primary's")
 
 			cfg := *n.cfg
-			r, err := cfg.examine(t.Context())
+			r, err := examine(t.Context(), &cfg)
 			require.NoError(t, err)
 			warnings := strings.Join(r.Warnings, "\n")
 			if c.warns == "" {

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // newPodsTo reloads the configuration with another runtime for new pods.
@@ -15,7 +17,7 @@ func (n *node) newPodsTo(name string) {
 	n.Helper()
 	cfg := *n.cfg
 	cfg.NewPodsTo = name
-	require.NoError(n, cfg.check())
+	require.NoError(n, checkConfig(&cfg))
 	require.NoError(n, n.proxy.reload(&cfg))
 }
 
@@ -67,9 +69,9 @@ func seen(name string) *runtimeapi.PodSandboxConfig {
 }
 
 func TestNewPodsGoToOneRuntimeWhileTheOtherIsDrained(t *testing.T) {
-	for _, ids := range []string{idsPrefix, idsNative} {
+	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
 		t.Run(ids, func(t *testing.T) {
-			n := newNode(t, func(c *Config) { c.IDs = ids }).known()
+			n := newNode(t, func(c *config.Config) { c.IDs = ids }).known()
 			old := seen("old")
 			oldSandbox, at := n.sandbox(old, "")
 			require.Equal(t, 0, at)
@@ -100,10 +102,10 @@ func TestNewPodsGoToOneRuntimeWhileTheOtherIsDrained(t *testing.T) {
 			assert.Equal(t, 1, at)
 			assert.Equal(t, 1, n.pulls(again, "docker.io/library/again:1"), "the pod has moved, not its old sandbox")
 
-			if ids == idsNative { // the drained runtime leaves, and the other one is the only one
+			if ids == config.NativeIDs { // the drained runtime leaves, and the other one is the only one
 				cfg := *n.cfg
-				cfg.Backends = []BackendConfig{{Address: n.runtimes[1].path}}
-				require.NoError(t, cfg.check())
+				cfg.Backends = []config.Backend{{Address: n.runtimes[1].path}}
+				require.NoError(t, checkConfig(&cfg))
 				require.NoError(t, n.proxy.reload(&cfg))
 				pods, err := n.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{Id: sandbox}})
 				require.NoError(t, err)
@@ -118,6 +120,6 @@ func TestNewPodsGoToOneRuntimeWhileTheOtherIsDrained(t *testing.T) {
 }
 
 func TestNewPodsGoToARuntimeThatThereIs(t *testing.T) {
-	c := &Config{NewPodsTo: "beta.oi", Backends: []BackendConfig{{Address: "/run/0.sock"}, {Name: "beta.io", Address: "/run/1.sock"}}}
-	assert.EqualError(t, c.check(), `newPodsTo: there is no runtime "beta.oi" (did you mean "beta.io"?)`)
+	c := &config.Config{NewPodsTo: "beta.oi", Backends: []config.Backend{{Address: "/run/0.sock"}, {Name: "beta.io", Address: "/run/1.sock"}}}
+	assert.EqualError(t, checkConfig(c), `newPodsTo: there is no runtime "beta.oi" (did you mean "beta.io"?)`)
 }

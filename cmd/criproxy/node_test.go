@@ -26,6 +26,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
@@ -37,7 +38,7 @@ const patience = 30 * time.Second
 // sockets, and a client of it.
 type node struct {
 	testing.TB
-	cfg      *Config
+	cfg      *config.Config
 	runtimes []*machine // as in cfg.Backends, the primary first
 	proxy    *proxy     // nil while it is stopped
 	stop     func()     // stops it
@@ -67,22 +68,22 @@ type machine struct {
 // A machineConfig is a machine that a test wants.
 type machineConfig struct {
 	fakecri.Config
-	backend BackendConfig // without the address
-	absent  bool          // it is not started
+	backend config.Backend // without the address
+	absent  bool           // it is not started
 	wire    *wire
 }
 
 // newNode starts machines and a proxy in front of them. Without a configuration
 // there are a primary and beta.io. They end with the test.
-func newNode(t testing.TB, change func(*Config), machines ...machineConfig) *node {
+func newNode(t testing.TB, change func(*config.Config), machines ...machineConfig) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "node") // t.TempDir is too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
 	if machines == nil {
-		machines = []machineConfig{{}, {backend: BackendConfig{Name: "beta.io"}}}
+		machines = []machineConfig{{}, {backend: config.Backend{Name: "beta.io"}}}
 	}
-	n := &node{TB: t, cfg: &Config{Listen: filepath.Join(dir, "front.sock"), StateDir: filepath.Join(dir, "state"), EventInterval: 100 * time.Millisecond, GoneAfter: 3 * time.Second, Hooks: filepath.Join(dir, "hooks.d")}}
+	n := &node{TB: t, cfg: &config.Config{Listen: filepath.Join(dir, "front.sock"), StateDir: filepath.Join(dir, "state"), EventInterval: 100 * time.Millisecond, GoneAfter: 3 * time.Second, Hooks: filepath.Join(dir, "hooks.d")}}
 	for i, m := range machines {
 		path := filepath.Join(dir, fmt.Sprintf("%d.sock", i))
 		one := newMachine(t, m.backend.Name, path, m.Config)
@@ -97,7 +98,7 @@ func newNode(t testing.TB, change func(*Config), machines ...machineConfig) *nod
 	if change != nil {
 		change(n.cfg)
 	}
-	require.NoError(t, n.cfg.check())
+	require.NoError(t, checkConfig(n.cfg))
 	n.start()
 	t.Cleanup(func() { n.stop() })
 	n.cc, err = grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -111,7 +112,7 @@ func newNode(t testing.TB, change func(*Config), machines ...machineConfig) *nod
 // start starts the proxy, again if it was stopped.
 func (n *node) start() {
 	n.Helper()
-	n.cfg.makeStateDir()
+	makeStateDir(n.cfg)
 	p, err := newProxy(n.cfg)
 	require.NoError(n, err)
 	// Not by listenAs: the umask that it sets is everybody's, and many tests run at once.
@@ -225,19 +226,19 @@ func on(f fakecri.Fault, methods ...string) fakecri.Fault {
 }
 
 // inBothModes runs a test with either form of ids.
-func inBothModes(t *testing.T, test func(t *testing.T, mode func(*Config))) {
+func inBothModes(t *testing.T, test func(t *testing.T, mode func(*config.Config))) {
 	t.Helper()
-	for _, ids := range []string{idsPrefix, idsNative} {
+	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
 		t.Run(ids, func(t *testing.T) {
 			t.Parallel()
-			test(t, func(c *Config) { c.IDs = ids })
+			test(t, func(c *config.Config) { c.IDs = ids })
 		})
 	}
 }
 
 // front returns what a client calls the thing that runtime i calls id.
 func (n *node) front(i int, id string) string {
-	if i == 0 || n.cfg.IDs == idsNative {
+	if i == 0 || n.cfg.IDs == config.NativeIDs {
 		return id
 	}
 	return n.cfg.Backends[i].Name + "__" + id

@@ -9,6 +9,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // supervised reports whether systemd, or whoever speaks its protocol, wants to be
@@ -23,7 +25,7 @@ func notify(lines ...string) {
 }
 
 // notifyReady tells systemd that we serve.
-func notifyReady(cfg *Config) {
+func notifyReady(cfg *config.Config) {
 	notify(daemon.SdNotifyReady, fmt.Sprintf("STATUS=Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
 }
 

@@ -18,6 +18,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
@@ -49,7 +50,7 @@ func TestTheItemsOfARuntimeThatIsGoneStayInAllLists(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			inBothModes(t, func(t *testing.T, mode func(*Config)) {
+			inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 				n := newNode(t, mode)
 				n.run(0, "web", 2)
 				one, two := n.run(1, "db1", 2), n.run(1, "db2", 1)
@@ -239,7 +240,7 @@ func (n *node) callsAbout(i int, p *pod) map[string]error {
 
 func TestFiltersMeanTheSameWhetherOrNotARuntimeIsThere(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		n.run(0, "web", 2)
 		one, two := n.run(1, "db1", 2), n.run(1, "db2", 1)
@@ -276,7 +277,7 @@ func TestAnAnswerFromMemoryIsMarked(t *testing.T) {
 
 func TestCallsUnderWayEndWithUnavailableWhenTheRuntimeFreezes(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		p := n.run(1, "db1", 1)
 		n.known()
@@ -335,7 +336,7 @@ func TestACommandThatTakesTooLongIsNoOutage(t *testing.T) {
 
 func TestThePrimaryCanBeDownLikeAnyOther(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		web, db := n.run(0, "web", 1), n.run(1, "db", 1)
 		n.known()
@@ -354,10 +355,10 @@ func TestThePrimaryCanBeDownLikeAnyOther(t *testing.T) {
 
 func TestPolicyFailFailsListsAndPolicySkipLeavesOut(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode, machineConfig{},
-			machineConfig{backend: BackendConfig{Name: "fail.io", Policy: "fail"}},
-			machineConfig{backend: BackendConfig{Name: "skip.io", Policy: "skip"}})
+			machineConfig{backend: config.Backend{Name: "fail.io", Policy: "fail"}},
+			machineConfig{backend: config.Backend{Name: "skip.io", Policy: "skip"}})
 		web := n.run(0, "web", 1)
 		failed := n.run(1, "failed", 1)
 		skipped := n.run(2, "skipped", 1)
@@ -403,9 +404,9 @@ func TestPolicyFailFailsListsAndPolicySkipLeavesOut(t *testing.T) {
 // A runtime that is configured and not installed keeps nobody from anything.
 func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		name := "never-" + filepath.Base(t.Name()) + ".io"
-		n := newNode(t, mode, machineConfig{}, machineConfig{backend: BackendConfig{Name: name}, absent: true})
+		n := newNode(t, mode, machineConfig{}, machineConfig{backend: config.Backend{Name: name}, absent: true})
 		web := n.run(0, "web", 1)
 		n.isDown(1)
 		eventually(t, "it is said", func() bool {
@@ -459,7 +460,7 @@ func TestAnImageThatNobodyHasIsAbsentWhileARuntimeIsDown(t *testing.T) {
 
 func TestListsWaitForARequiredRuntime(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", Required: true}, absent: true})
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Required: true}, absent: true})
 	listed := make(chan int, 1)
 	go func() {
 		pods, err := listPods(nil).unary(n)
@@ -483,7 +484,7 @@ func TestListsWaitForARequiredRuntime(t *testing.T) {
 
 func TestListsFailWhenARequiredRuntimeDoesNotCome(t *testing.T) {
 	t.Parallel() // it waits for 10 s
-	n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", Required: true}, absent: true})
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Required: true}, absent: true})
 	_, err := listPods(nil).unary(n)
 	assertCode(t, codes.Unavailable, err)
 	assert.ErrorContains(t, err, "backend beta.io is required, has not been seen since this node was booted, and did not come within 3s")
@@ -498,7 +499,7 @@ func TestImageFsInfoNeedsThePrimaryOnly(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, nil, machineConfig{Config: fakecri.Config{ImageMount: "/first"}},
-				machineConfig{Config: fakecri.Config{ImageMount: "/second"}, backend: BackendConfig{Name: "beta.io", Policy: policy}})
+				machineConfig{Config: fakecri.Config{ImageMount: "/second"}, backend: config.Backend{Name: "beta.io", Policy: policy}})
 			n.run(0, "web", 1)
 			mounts := func() []string {
 				t.Helper()
@@ -540,7 +541,7 @@ func TestImageFsInfoNeedsThePrimaryOnly(t *testing.T) {
 
 func TestARestartWhileARuntimeIsDownChangesNothing(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		web, db := n.run(0, "web", 1), n.run(1, "db", 2)
 		n.known()
@@ -587,7 +588,7 @@ func TestABrokenFileOfWhatIsKnownIsAnErrorThatSaysSo(t *testing.T) {
 	n.runtimes[1].kill()
 	n.isDown(1)
 	n.stop()
-	file := n.cfg.stateFile(n.cfg.Backends[1]).Path
+	file := stateFile(n.cfg, n.cfg.Backends[1]).Path
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	data[len(data)/2] ^= 1
@@ -617,7 +618,7 @@ func TestABackendIsRememberedByItsName(t *testing.T) {
 	n := newNode(t, nil)
 	a, b := n.cfg.Backends[1], n.cfg.Backends[1]
 	b.Address += "2"
-	assert.Equal(t, n.cfg.stateFile(a).Path, n.cfg.stateFile(b).Path, "at whatever address")
+	assert.Equal(t, stateFile(n.cfg, a).Path, stateFile(n.cfg, b).Path, "at whatever address")
 	info, err := os.Stat(n.cfg.StateDir)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700)|os.ModeDir, info.Mode(), "environments are in there")
@@ -627,7 +628,7 @@ func TestABackendIsRememberedByItsName(t *testing.T) {
 // was a moment ago: the proxy's own look is a second apart.
 func TestWhatIsKnownIsNeverOlderThanWhatAClientWasTold(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		p := n.run(1, "db", 2)
 		n.known()
@@ -774,7 +775,7 @@ func TestWhatHasNotChangedIsNotAskedForAgain(t *testing.T) {
 	n := newNode(t, nil)
 	n.run(1, "db", 3)
 	n.known()
-	file := n.cfg.stateFile(n.cfg.Backends[1]).Path
+	file := stateFile(n.cfg, n.cfg.Backends[1]).Path
 	before, err := os.Stat(file)
 	require.NoError(t, err)
 	n.runtimes[1].ForgetCalls()
@@ -787,7 +788,7 @@ func TestWhatHasNotChangedIsNotAskedForAgain(t *testing.T) {
 
 func TestAMutationIsFollowedByALook(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		p := n.run(1, "db", 1)
 		n.known()
@@ -853,7 +854,7 @@ func TestAStatusIsNotOlderThanItsItem(t *testing.T) {
 
 func TestAChangeOfStateIsOneLineInTheLog(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "oneline.io"}})
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "oneline.io"}})
 	p := n.run(1, "db", 1)
 	n.known()
 	n.runtimes[1].kill()
@@ -877,7 +878,7 @@ func TestAChangeOfStateIsOneLineInTheLog(t *testing.T) {
 
 func TestAStateFolderThatCannotBeWrittenIsOneLineInTheLog(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "diskfull.io"}})
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "diskfull.io"}})
 	n.run(1, "db1", 1)
 	n.known()
 	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
@@ -887,7 +888,7 @@ func TestAStateFolderThatCannotBeWrittenIsOneLineInTheLog(t *testing.T) {
 	assert.Len(t, logLines("diskfull.io", "writing what is remembered"), 1)
 	require.NoError(t, os.MkdirAll(n.cfg.StateDir, 0o700))
 	n.run(1, "db3", 1)
-	eventually(t, "it is kept again", func() bool { _, err := os.Stat(n.cfg.stateFile(n.cfg.Backends[1]).Path); return err == nil })
+	eventually(t, "it is kept again", func() bool { _, err := os.Stat(stateFile(n.cfg, n.cfg.Backends[1]).Path); return err == nil })
 	n.stop() // which writes as well, and says when it cannot
 }
 

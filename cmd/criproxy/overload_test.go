@@ -25,6 +25,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
@@ -63,7 +64,7 @@ func (n *node) under(i int) (begin func(ctx context.Context, p *pod) <-chan erro
 
 func TestCallsOverTheLimitOfASocketAreRefusedClearly(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *Config) { c.Listeners = []ListenerConfig{{Path: c.Listen, MaxCalls: 2}} })
+	n := newNode(t, func(c *config.Config) { c.Listeners = []config.Listener{{Path: c.Listen, MaxCalls: 2}} })
 	p := n.run(0, "web", 1)
 	begin, thaw := n.under(0)
 	one, two := begin(n.ctx(), p), begin(n.ctx(), p)
@@ -80,7 +81,7 @@ func TestCallsOverTheLimitOfASocketAreRefusedClearly(t *testing.T) {
 
 func TestCallsOverTheLimitOfABackendAreRefusedThereAndNowhereElse(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", MaxCalls: 2}})
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", MaxCalls: 2}})
 	n.isUp(1)
 	here, there := n.run(0, "web", 1), n.run(1, "db", 1)
 	begin, thaw := n.under(1)
@@ -100,7 +101,7 @@ func TestCallsOverTheLimitOfABackendAreRefusedThereAndNowhereElse(t *testing.T) 
 
 func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *Config) { c.ListBudget = time.Minute }) // long lists, on a machine that does much else
+	n := newNode(t, func(c *config.Config) { c.ListBudget = time.Minute }) // long lists, on a machine that does much else
 	n.isUp(1)
 	n.runtimes[1].Fill(2000) // about 2 MB a list
 	large := strings.Repeat("x", 3<<20)
@@ -231,7 +232,7 @@ func TestTheMemoryForMessagesFollowsGOMEMLIMIT(t *testing.T) {
 // memory for.
 func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *Config) { c.ListBudget = patience }) // the machine may be busy
+	n := newNode(t, func(c *config.Config) { c.ListBudget = patience }) // the machine may be busy
 	n.isUp(1)
 	n.runtimes[1].Fill(1000) // about 1 MB
 	_, err := listContainers(nil).streamed(n)
@@ -326,8 +327,8 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 		fmt.Sprintf("With 512 MiB that is %d MiB of messages", memoryFor(512*mib, capture.DefaultBytes, 16*mib)/mib),
 		fmt.Sprintf("follows `GOMEMLIMIT`, below; %d GiB without it", defaultMemory>>30),
 		fmt.Sprintf("waits for up to %s, then fails", memoryWait),
-		fmt.Sprintf("`maxCalls` of the listener: %d on the main one, %d on each other one", defaultMaxCalls, defaultSideCalls),
-		fmt.Sprintf("`maxCalls` of the backend, %d", defaultMaxCalls),
+		fmt.Sprintf("`maxCalls` of the listener: %d on the main one, %d on each other one", config.DefaultMaxCalls, config.DefaultSideCalls),
+		fmt.Sprintf("`maxCalls` of the backend, %d", config.DefaultMaxCalls),
 		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
 		fmt.Sprintf("`-flight-recorder`, %d MiB", capture.DefaultBytes/mib),
 		fmt.Sprintf("what is remembered of a runtime | %d MiB", lastknown.DefaultMaxBytes/mib),

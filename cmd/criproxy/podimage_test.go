@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
+	"github.com/criproxy/criproxy/internal/config"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -55,7 +57,7 @@ func (n *node) startOnce(sandbox string, config *runtimeapi.PodSandboxConfig, im
 // twoPods is a node with a pod on each of its runtimes, which differ in nothing that
 // kubelet says when it asks for the status of an image. The image is on the second.
 func twoPods(t *testing.T, policy string, change func(i int, config *runtimeapi.PodSandboxConfig)) (n *node, sandboxes []string, configs []*runtimeapi.PodSandboxConfig) {
-	n = newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", Policy: policy, Handlers: map[string]string{"two": "runc"}}})
+	n = newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Policy: policy, Handlers: map[string]string{"two": "runc"}}})
 	for i, handler := range []string{"", "two"} {
 		config := apiPod(fmt.Sprint("pod", i), fmt.Sprint("2026-11-21T15:00:00.00000000", i, "Z"))
 		if change != nil {
@@ -121,8 +123,8 @@ func TestARuntimeThatIsGoneKeepsNoPodOfThePrimaryFromItsImage(t *testing.T) {
 }
 
 func TestAPodsImageIsWhereItsSandboxIs(t *testing.T) {
-	n := newNode(t, nil, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", Handlers: map[string]string{"two": "runc"}}},
-		machineConfig{backend: BackendConfig{Name: "gamma.io"}})
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Handlers: map[string]string{"two": "runc"}}},
+		machineConfig{backend: config.Backend{Name: "gamma.io"}})
 	config := apiPod("vm", "2026-11-21T15:00:00.000000001Z")
 	config.Annotations["kubernetes.io/target-runtime"] = "gamma.io"
 	ran, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: "two"})

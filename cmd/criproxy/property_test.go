@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/criproxy/criproxy/internal/config"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -20,13 +22,13 @@ import (
 // they went; no item twice, none lost.
 func TestTheMergedViewIsTheUnionOfWhatRuntimesHoldAndHeld(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 				t.Parallel()
 				n := newNode(t, mode, machineConfig{},
-					machineConfig{backend: BackendConfig{Name: "beta.io"}},
-					machineConfig{backend: BackendConfig{Name: "gamma.io"}})
+					machineConfig{backend: config.Backend{Name: "beta.io"}},
+					machineConfig{backend: config.Backend{Name: "gamma.io"}})
 				for i := range n.runtimes {
 					n.isUp(i)
 				}

@@ -20,6 +20,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/recovery"
@@ -39,7 +40,7 @@ type proxy struct {
 	errors       lastErrors
 	metrics      *metrics
 	spans        spans
-	began        *Config                  // with what it was built
+	began        *config.Config           // with what it was built
 	draining     atomic.Bool              // no new calls are taken
 	disconnected atomic.Bool              // no calls are left: only its own goroutines are
 	reloader     atomic.Pointer[reloader] // nil if there is none
@@ -65,20 +66,20 @@ type proxy struct {
 
 // A setup is a configuration and what was made of it. It is immutable.
 type setup struct {
-	cfg      *Config
+	cfg      *config.Config
 	backends []*backend // the primary first
 }
 
 // newProxy builds all of it, and starts nothing.
-func newProxy(cfg *Config) (*proxy, error) { return newSuccessor(cfg, nil) }
+func newProxy(cfg *config.Config) (*proxy, error) { return newSuccessor(cfg, nil) }
 
 // newSuccessor is newProxy for a process that takes over from another, with what that
 // remembers: name of a backend → its encoded memory.
-func newSuccessor(cfg *Config, handed map[string][]byte) (*proxy, error) {
+func newSuccessor(cfg *config.Config, handed map[string][]byte) (*proxy, error) {
 	p := &proxy{began: cfg, memories: newMemories(handed), metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}), onServing: func() {}}
 	p.show()
 	recovery.Notify(logPanic)
-	a, err := cfg.api()
+	a, err := readAPI(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func newSuccessor(cfg *Config, handed map[string][]byte) (*proxy, error) {
 	p.hider.Store(hider)
 	p.memory = newMemory(cfg, a.Profile, p.record.schema)
 	p.memory.register(p.metrics.registry)
-	if p.drift, err = drift.New(cfg.drift(a.Config)); err != nil {
+	if p.drift, err = drift.New(driftConfig(cfg, a.Config)); err != nil {
 		return nil, err
 	}
 	s, d, err := p.build(cfg, a, nil)
@@ -158,11 +159,11 @@ const streamWorkers = 32
 
 // build makes the backends of cfg, those of old where nothing about them has
 // changed, and what the director needs to know.
-func (p *proxy) build(cfg *Config, a api, old *setup) (*setup, director.Config, error) {
+func (p *proxy) build(cfg *config.Config, a api, old *setup) (*setup, director.Config, error) {
 	s := &setup{cfg: cfg}
 	d := a.Config
 	d.MaxMessage = cfg.MaxMessageBytes
-	d.NativeNames = cfg.IDs == idsNative
+	d.NativeNames = cfg.IDs == config.NativeIDs
 	d.NewTo = cfg.NewPodsTo
 	d.LookInterval = cfg.EventInterval
 	d.Withheld = logWithheld()
@@ -185,11 +186,11 @@ func (p *proxy) build(cfg *Config, a api, old *setup) (*setup, director.Config, 
 
 // reuse returns the backend of s that is as the i-th of cfg would be, nil if there
 // is none.
-func (s *setup) reuse(cfg *Config, i int) *backend {
+func (s *setup) reuse(cfg *config.Config, i int) *backend {
 	if s == nil {
 		return nil
 	}
-	key := cfg.stackKey(i)
+	key := stackKey(cfg, i)
 	for _, b := range s.backends {
 		if b.key == key {
 			return b
@@ -224,14 +225,14 @@ func (p *proxy) backends() []*backend { return p.now.Load().backends }
 
 // reload makes the proxy work by cfg, from the next call on. Calls under way finish
 // as they began. If cfg cannot be used nothing changes.
-func (p *proxy) reload(cfg *Config) error {
+func (p *proxy) reload(cfg *config.Config) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
 	if err := p.changeable(); err != nil {
 		return err
 	}
 	old := p.now.Load()
-	a, err := cfg.api()
+	a, err := readAPI(cfg)
 	if err != nil {
 		return err
 	}
@@ -262,7 +263,7 @@ func (p *proxy) reload(cfg *Config) error {
 	p.now.Store(s)
 	p.memory.configure(cfg)
 	p.metrics.know(d)
-	if err := p.drift.Update(cfg.drift(d)); err != nil { // the director has taken the same profile
+	if err := p.drift.Update(driftConfig(cfg, d)); err != nil { // the director has taken the same profile
 		klog.ErrorS(err, "What clients and backends send is still compared with the old profile")
 	}
 	p.replaceSockets(cfg, opened)

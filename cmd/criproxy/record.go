@@ -21,12 +21,13 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // recording is the flight recorder of a proxy, and all that reads it.
 type recording struct {
-	cfg     *Config
+	cfg     *config.Config
 	rec     *capture.Recorder // nil if nothing is recorded
 	profile *director.Profile
 	schema  *codec.Schema // of all versions
@@ -41,7 +42,7 @@ type recording struct {
 
 // newRecording builds the flight recorder that cfg wants. Secrets of the profile are
 // not recorded.
-func newRecording(cfg *Config, a api) (*recording, error) {
+func newRecording(cfg *config.Config, a api) (*recording, error) {
 	r := &recording{cfg: cfg, profile: a.Profile, schema: a.Profile.AllVersions(a.Schema)}
 	if len(a.own.Methods()) > 0 {
 		r.descriptors = a.own.Descriptors()

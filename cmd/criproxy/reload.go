@@ -58,8 +58,8 @@ func (r *reloader) reload() error {
 	var waits []string
 	cfg, err := r.flags.readConfig()
 	if err == nil {
-		waits = r.proxy.began.needsRestart(cfg)
-		cfg.makeStateDir()
+		waits = r.proxy.began.NeedsRestart(cfg)
+		makeStateDir(cfg)
 		err = r.proxy.reload(cfg)
 	}
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *reloader) reload() error {
 	}
 	state.Reloads++
 	state.Loaded, state.Failed, state.Error, state.NeedsRestart = time.Now(), time.Time{}, "", waits
-	for _, w := range append(cfg.warnings(), r.proxy.director.Assumptions()...) {
+	for _, w := range append(cfg.Warnings(), r.proxy.director.Assumptions()...) {
 		klog.Warning(w)
 	}
 	for _, w := range waits {

@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *Config) { c.GoneAfter = patience }) // it is frozen for a while
+	n := newNode(t, func(c *config.Config) { c.GoneAfter = patience }) // it is frozen for a while
 	n.isUp(1)
 	p := n.run(1, "db", 1)
 	begin, thaw := n.under(1)
@@ -31,7 +33,7 @@ func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 
 func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(cfg *Config) { cfg.ListBudget = patience })
+	n := newNode(t, func(cfg *config.Config) { cfg.ListBudget = patience })
 	n.isUp(1)
 	ours, theirs := n.run(0, "ours", 1), n.run(1, "theirs", 1)
 	for name, list := range map[string]func() (int, error){
@@ -81,9 +83,9 @@ func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 // A reload that came while the process started, because the file had just been changed, ended it.
 func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
 	dir := socketDir(t)
-	with := func(name string) *Config {
-		cfg := healthConfig(t, dir, BackendConfig{Address: filepath.Join(dir, "0.sock")}, BackendConfig{Name: name, Address: filepath.Join(dir, "1.sock")})
-		require.NoError(t, cfg.check())
+	with := func(name string) *config.Config {
+		cfg := healthConfig(t, dir, config.Backend{Address: filepath.Join(dir, "0.sock")}, config.Backend{Name: name, Address: filepath.Join(dir, "1.sock")})
+		require.NoError(t, checkConfig(cfg))
 		return cfg
 	}
 	p, err := newProxy(with("beta.io"))

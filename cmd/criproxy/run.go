@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -27,7 +28,7 @@ const farewellTime = 100 * time.Millisecond
 // another process has taken over, lets the calls under way finish for a while, and
 // returns when all it started has ended.
 func (p *proxy) run(ctx context.Context, l net.Listener) error {
-	stopSpans, err := p.spans.start(ctx, p.now.Load().cfg.collector())
+	stopSpans, err := p.spans.start(ctx, tracingURL(p.now.Load().cfg))
 	var stopRecording func()
 	if err == nil {
 		defer p.parts.do("sending spans", stopSpans)
@@ -51,7 +52,7 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	}()
 	p.reloading.Lock()
 	if l != nil {
-		p.sockets = append(p.sockets, newSocket(l, p.now.Load().cfg.allSockets()[0]))
+		p.sockets = append(p.sockets, newSocket(l, p.now.Load().cfg.Sockets()[0]))
 	}
 	p.running = connected
 	for _, b := range p.backends() {
@@ -161,8 +162,8 @@ func (p *proxy) endSilent() {
 // openAll opens the sockets of the configuration, taking those that were inherited.
 func (p *proxy) openAll(inherited *inheritance) error {
 	cfg := p.now.Load().cfg
-	for _, l := range cfg.allSockets() {
-		s, err := cfg.open(l, inherited)
+	for _, l := range cfg.Sockets() {
+		s, err := openListener(l, cfg.Backends[0].Address, inherited)
 		if err != nil {
 			p.closeSockets()
 			return err
@@ -179,13 +180,13 @@ func (p *proxy) closeSockets() {
 }
 
 // openNew opens the sockets of cfg that are not open yet.
-func (p *proxy) openNew(cfg *Config) ([]*socket, error) {
+func (p *proxy) openNew(cfg *config.Config) ([]*socket, error) {
 	var opened []*socket
-	for _, l := range cfg.allSockets() {
+	for _, l := range cfg.Sockets() {
 		if slices.ContainsFunc(p.sockets, func(s *socket) bool { return s.path == l.Path }) {
 			continue
 		}
-		s, err := cfg.open(l, nil)
+		s, err := openListener(l, cfg.Backends[0].Address, nil)
 		if err != nil {
 			for _, one := range opened {
 				_ = one.Close() // nobody has connected
@@ -199,13 +200,13 @@ func (p *proxy) openNew(cfg *Config) ([]*socket, error) {
 
 // replaceSockets serves those that were opened, has the others work by cfg, and closes
 // those that cfg has no more. Who is connected there is told so with the next call.
-func (p *proxy) replaceSockets(cfg *Config, opened []*socket) {
+func (p *proxy) replaceSockets(cfg *config.Config, opened []*socket) {
 	there := append(p.sockets, opened...)
 	p.sockets = nil
-	for _, l := range cfg.allSockets() { // in this order: the main one first
+	for _, l := range cfg.Sockets() { // in this order: the main one first
 		i := slices.IndexFunc(there, func(s *socket) bool { return s.path == l.Path })
 		s := there[i] // openNew has seen to that
-		if err := cfg.changeFile(s, l); err != nil {
+		if err := changeFile(s, l, cfg.Backends[0].Address); err != nil {
 			klog.ErrorS(err, "A socket's file keeps the mode and owner that it has; change them by hand, or restart criproxy as root", "socket", s.path)
 			l.Mode, l.Owner = s.cfg.Mode, s.cfg.Owner // the next reload tries again
 		}

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -31,7 +32,7 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	defer unread.close()
 	unread.take()
-	for _, w := range cfg.warnings() {
+	for _, w := range cfg.Warnings() {
 		klog.Warning(w)
 	}
 	if f.given["apiserver"] {
@@ -45,7 +46,7 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	defer signal.Stop(usr2)
 	useFewCPUs()
 	letTimersBeLate()
-	cfg.makeStateDir()
+	makeStateDir(cfg)
 	inherited, err := inherit()
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 }
 
 // openFor opens all sockets of cfg.
-func (p *proxy) openFor(cfg *Config, inherited *inheritance) error {
+func (p *proxy) openFor(cfg *config.Config, inherited *inheritance) error {
 	if err := p.openAll(inherited); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
@@ -16,11 +17,11 @@ import (
 func show[T any](ctx context.Context, name, about string, args []string, out io.Writer, print func(io.Writer, *T)) error {
 	fs := flag.NewFlagSet("criproxy "+name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	path := fs.String("admin", DefaultAdmin, "")
+	path := fs.String("admin", config.DefaultAdmin, "")
 	asJSON := fs.Bool("json", false, "")
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(out, "criproxy %s %s\n\n  -admin PATH   its admin socket (default %s)\n  -json         for programs\n", name, about, DefaultAdmin)
+		fmt.Fprintf(out, "criproxy %s %s\n\n  -admin PATH   its admin socket (default %s)\n  -json         for programs\n", name, about, config.DefaultAdmin)
 		return err
 	case err != nil:
 		return &usageError{err}

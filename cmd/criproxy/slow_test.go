@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
@@ -35,15 +36,15 @@ func slowing(by time.Duration, methods ...string) fakecri.Fault {
 var slowMethods = []string{"ListPodSandbox", "ListContainers", "StreamPodSandboxes", "StreamContainers", "PodSandboxStatus", "ContainerStatus", "Status"}
 
 // hasty makes the times of a test a tenth of the defaults.
-func hasty(c *Config) { c.ListBudget, c.GoneAfter = 200*time.Millisecond, time.Second }
+func hasty(c *config.Config) { c.ListBudget, c.GoneAfter = 200*time.Millisecond, time.Second }
 
 // change reloads the configuration with a change.
-func (n *node) change(f func(*Config)) {
+func (n *node) change(f func(*config.Config)) {
 	n.Helper()
 	cfg := *n.cfg
 	f(&cfg)
-	require.NoError(n, cfg.check())
-	cfg.makeStateDir()
+	require.NoError(n, checkConfig(&cfg))
+	makeStateDir(&cfg)
 	require.NoError(n, n.proxy.reload(&cfg))
 	n.cfg = &cfg
 }
@@ -52,8 +53,8 @@ func (n *node) state(i int) lastknown.State { return n.proxy.backends()[i].known
 
 func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
-		n := newNode(t, func(c *Config) { mode(c); hasty(c) })
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
+		n := newNode(t, func(c *config.Config) { mode(c); hasty(c) })
 		web, db := n.run(0, "web", 1), n.run(1, "db", 1)
 		n.known()
 		n.runtimes[1].when(slowing(300*time.Millisecond, slowMethods...))
@@ -95,12 +96,12 @@ func TestASlowPrimaryIsAskedForItsStatus(t *testing.T) {
 // the list of pods was OK and empty.
 func TestARuntimeAddedBesideASlowPrimaryEmptiesNoList(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io"}})
+	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}})
 	both := n.cfg.Backends
 	web := n.run(0, "web", 1)
-	n.change(func(c *Config) { c.Backends = both[:1] })
+	n.change(func(c *config.Config) { c.Backends = both[:1] })
 	n.runtimes[0].when(slowing(300*time.Millisecond, slowMethods...))
-	n.change(func(c *Config) { c.Backends = both })
+	n.change(func(c *config.Config) { c.Backends = both })
 	for range 10 {
 		pods, err := listPods(nil).unary(n)
 		require.NoError(t, err)
@@ -110,7 +111,7 @@ func TestARuntimeAddedBesideASlowPrimaryEmptiesNoList(t *testing.T) {
 
 func TestAHungPrimaryThatWasNeverSeenFailsLists(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io"}})
+	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}})
 	n.stop()
 	n.runtimes[0].when(hanging())
 	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
@@ -123,7 +124,7 @@ func TestAHungPrimaryThatWasNeverSeenFailsLists(t *testing.T) {
 // What accepts connections may have pods, even if it has never answered.
 func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: BackendConfig{Name: "mute.io"}, absent: true})
+	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "mute.io"}, absent: true})
 	web := n.run(0, "web", 1)
 	pods, err := listPods(nil).unary(n)
 	require.NoError(t, err, "nobody listens there: it has nothing")
@@ -145,8 +146,8 @@ func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
 // pods out of the lists.
 func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
-		n := newNode(t, func(c *Config) { mode(c); hasty(c) })
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
+		n := newNode(t, func(c *config.Config) { mode(c); hasty(c) })
 		web, db := n.run(0, "web", 1), n.run(1, "db", 1)
 		n.known()
 		require.NoError(t, os.RemoveAll(n.cfg.StateDir))
@@ -154,14 +155,14 @@ func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
 		n.runtimes[1].kill()
 		n.isDown(1)
 		counted := n.proxy.report(n.ctx()).Backends[1].Remembered
-		for what, change := range map[string]func(*Config){
-			"the budget":       func(c *Config) { c.ListBudget += time.Millisecond },
-			"the state folder": func(c *Config) { c.StateDir = "" },
-			"the address": func(c *Config) {
-				c.Backends = append([]BackendConfig{}, c.Backends...)
+		for what, change := range map[string]func(*config.Config){
+			"the budget":       func(c *config.Config) { c.ListBudget += time.Millisecond },
+			"the state folder": func(c *config.Config) { c.StateDir = "" },
+			"the address": func(c *config.Config) {
+				c.Backends = append([]config.Backend{}, c.Backends...)
 				c.Backends[1].Address += "2"
 			},
-			"the largest message": func(c *Config) { c.MaxMessageBytes++ },
+			"the largest message": func(c *config.Config) { c.MaxMessageBytes++ },
 		} {
 			n.change(change)
 			for range 3 {
@@ -185,13 +186,13 @@ func TestARuntimeThatIsRemovedIsForgotten(t *testing.T) {
 	n.run(1, "db", 1)
 	n.known()
 	both := n.cfg.Backends
-	file := n.cfg.stateFile(both[1]).Path
+	file := stateFile(n.cfg, both[1]).Path
 	eventually(t, "it is remembered", func() bool { _, err := os.Stat(file); return err == nil })
 	n.runtimes[1].kill()
 	n.isDown(1)
-	n.change(func(c *Config) { c.Backends = both[:1] })
+	n.change(func(c *config.Config) { c.Backends = both[:1] })
 	assert.NoFileExists(t, file)
-	n.change(func(c *Config) { c.Backends = both })
+	n.change(func(c *config.Config) { c.Backends = both })
 	n.isDown(1)
 	pods, err := listPods(nil).unary(n)
 	require.NoError(t, err)

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // Who cleans up /run must not cut the node off: who is connected goes on, and who comes
@@ -19,7 +21,7 @@ import (
 func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	p := newProcess(t)
 	p.launch()
-	admin := besideListen(p.front)
+	admin := config.AdminBeside(p.front)
 	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	list := func(c runtimeapi.RuntimeServiceClient) error {
 		_, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -96,7 +98,7 @@ func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
 		defer other.Close()
 		pid := p.serving()
 		require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
-		eventually(t, "it has ended", func() bool { _, err := os.Stat(besideListen(p.front)); return err != nil })
+		eventually(t, "it has ended", func() bool { _, err := os.Stat(config.AdminBeside(p.front)); return err != nil })
 		assert.FileExists(t, p.front)
 	})
 }
@@ -124,7 +126,7 @@ func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
 func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	p := newProcess(t)
 	was, second, run := p.front, filepath.Join(p.dir, "second.sock"), filepath.Join(p.dir, "run")
-	more := fmt.Sprintf("admin: %s\nlisteners: [{path: %s}]\n", besideListen(was), second)
+	more := fmt.Sprintf("admin: %s\nlisteners: [{path: %s}]\n", config.AdminBeside(was), second)
 	p.write(more)
 	cmd := p.launch()
 	require.NoError(t, os.Mkdir(run, 0o755))

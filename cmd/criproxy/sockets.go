@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -23,9 +24,9 @@ import (
 type socket struct {
 	net.Listener
 	path   string
-	cfg    ListenerConfig                 // what it was last; who reloads reads it
-	access atomic.Pointer[[]AccessRule]   // nil when the socket is no longer in the configuration
-	tls    atomic.Pointer[tlsCredentials] // nil if connections are not secured
+	cfg    config.Listener                     // what it was last; who reloads reads it
+	access atomic.Pointer[[]config.AccessRule] // nil when the socket is no longer in the configuration
+	tls    atomic.Pointer[tlsCredentials]      // nil if connections are not secured
 
 	closing sync.Once
 	closed  chan struct{}
@@ -48,7 +49,7 @@ type socket struct {
 }
 
 // newSocket returns the socket whose listener is l.
-func newSocket(l net.Listener, cfg ListenerConfig) *socket {
+func newSocket(l net.Listener, cfg config.Listener) *socket {
 	s := &socket{Listener: l, path: cfg.Path, closed: make(chan struct{}), early: map[*acceptedConn]struct{}{}, open: map[*acceptedConn]struct{}{}}
 	s.greeted.L = &s.mu
 	s.configure(cfg)
@@ -56,7 +57,7 @@ func newSocket(l net.Listener, cfg ListenerConfig) *socket {
 }
 
 // configure takes over what is about connections and calls.
-func (s *socket) configure(cfg ListenerConfig) {
+func (s *socket) configure(cfg config.Listener) {
 	s.cfg = cfg
 	rules := cfg.Access
 	s.access.Store(&rules)
@@ -65,7 +66,7 @@ func (s *socket) configure(cfg ListenerConfig) {
 		secured = &tlsCredentials{keys: newKeyring(*cfg.TLS)}
 	}
 	s.tls.Store(secured)
-	s.main.Store(cfg.main)
+	s.main.Store(cfg.Main)
 	s.maxCalls.Store(int64(cfg.MaxCalls))
 }
 
@@ -171,11 +172,12 @@ func peerGroups(fd uintptr) []uint32 {
 	}
 }
 
-// open returns the socket of l: the one that was inherited, or a new one.
-func (c *Config) open(l ListenerConfig, inherited *inheritance) (*socket, error) {
+// openListener returns the socket of l: the one that was inherited, or a new one. What l leaves
+// out about its file is as the file at model has it.
+func openListener(l config.Listener, model string, inherited *inheritance) (*socket, error) {
 	listener := inherited.take(l.Path)
-	if l.isFile() {
-		return c.openFile(l, listener)
+	if l.IsFile() {
+		return openFile(l, model, listener)
 	}
 	if listener == nil {
 		var err error

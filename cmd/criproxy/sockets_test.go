@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // meetingListener is a listener whose Close returns when that of as many is called as
@@ -30,7 +32,7 @@ func TestASocketMayBeClosedByTwoAtOnce(t *testing.T) {
 	for range 50000 {
 		var missing atomic.Int64
 		missing.Store(2)
-		s := newSocket(meetingListener{missing: &missing}, ListenerConfig{})
+		s := newSocket(meetingListener{missing: &missing}, config.Listener{})
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() { assert.NotPanics(t, func() { _ = s.Close() }) })

@@ -23,6 +23,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // spans make OpenTelemetry spans of both legs of a call. A backend is told that its
@@ -32,8 +33,8 @@ type spans struct {
 	tracer atomic.Pointer[trace.Tracer] // nil until they are started
 }
 
-// collector is the URL that spans are sent to; empty if they are not wanted.
-func (c *Config) collector() string {
+// tracingURL is the URL that spans are sent to; empty if they are not wanted.
+func tracingURL(c *config.Config) string {
 	if os.Getenv("OTEL_SDK_DISABLED") == "true" {
 		return ""
 	}

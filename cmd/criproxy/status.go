@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/recovery"
@@ -40,13 +41,13 @@ type statusReport struct {
 
 // listenerStatus is a socket that clients connect to. Its JSON is stable.
 type listenerStatus struct {
-	Path    string       `json:"path"`
-	Mode    string       `json:"mode,omitempty"`  // octal; none if the file is gone
-	Owner   string       `json:"owner,omitempty"` // USER:GROUP
-	Access  []AccessRule `json:"access,omitempty"`
-	Refused int64        `json:"refused"`         // calls, by the access list
-	Lost    int64        `json:"lost"`            // how often the file was gone, and made anew
-	Error   string       `json:"error,omitempty"` // why nobody can connect
+	Path    string              `json:"path"`
+	Mode    string              `json:"mode,omitempty"`  // octal; none if the file is gone
+	Owner   string              `json:"owner,omitempty"` // USER:GROUP
+	Access  []config.AccessRule `json:"access,omitempty"`
+	Refused int64               `json:"refused"`         // calls, by the access list
+	Lost    int64               `json:"lost"`            // how often the file was gone, and made anew
+	Error   string              `json:"error,omitempty"` // why nobody can connect
 }
 
 // backendStatus is a runtime. Its JSON is stable.

@@ -15,14 +15,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // status returns what criproxy status says of p, as text and as JSON.
 func (p *process) status() (string, statusReport) {
 	p.Helper()
 	var text, asJSON bytes.Buffer
-	require.NoError(p, run(p.Context(), []string{"status", "-admin", besideListen(p.front)}, &text, &text))
-	require.NoError(p, run(p.Context(), []string{"status", "-json", "-admin", besideListen(p.front)}, &asJSON, &asJSON))
+	require.NoError(p, run(p.Context(), []string{"status", "-admin", config.AdminBeside(p.front)}, &text, &text))
+	require.NoError(p, run(p.Context(), []string{"status", "-json", "-admin", config.AdminBeside(p.front)}, &asJSON, &asJSON))
 	var r statusReport
 	dec := json.NewDecoder(&asJSON)
 	dec.DisallowUnknownFields()
@@ -54,10 +56,10 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	text, r := p.status()
 	assert.True(t, r.Ready)
 	assert.Equal(t, version, r.Version)
-	assert.Equal(t, besideListen(p.front), r.Admin)
+	assert.Equal(t, config.AdminBeside(p.front), r.Admin)
 	require.Len(t, r.Listeners, 2)
 	assert.Equal(t, p.front, r.Listeners[0].Path)
-	assert.Equal(t, listenerStatus{Path: ro, Mode: "0622", Owner: r.Listeners[0].Owner, Access: []AccessRule{{Methods: []string{"read-only"}, UIDs: []uint32{7}}}, Refused: 1}, r.Listeners[1])
+	assert.Equal(t, listenerStatus{Path: ro, Mode: "0622", Owner: r.Listeners[0].Owner, Access: []config.AccessRule{{Methods: []string{"read-only"}, UIDs: []uint32{7}}}, Refused: 1}, r.Listeners[1])
 	require.Len(t, r.Backends, 2)
 	for i, pods := range []int{2, 1} {
 		b := r.Backends[i]

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // tail is the subcommand that shows calls as they happen.
@@ -17,7 +18,7 @@ func tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	l := &look{}
 	fs := subFlags("tail")
 	l.flags(fs)
-	socket := fs.String("admin", DefaultAdmin, "the `PATH` of the admin socket of the criproxy to look at")
+	socket := fs.String("admin", config.DefaultAdmin, "the `PATH` of the admin socket of the criproxy to look at")
 	past := fs.Bool("past", false, "also the calls that are recorded already")
 	if err := parseSub(fs, args, out, "tail shows the calls of a running criproxy as they happen, until Ctrl-C.", 0, 0); err != nil {
 		return err
@@ -57,7 +58,7 @@ func tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 // dump is the subcommand that saves what a running criproxy has recorded.
 func dump(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
 	fs := subFlags("dump")
-	socket := fs.String("admin", DefaultAdmin, "the `PATH` of the admin socket of the criproxy whose calls to save")
+	socket := fs.String("admin", config.DefaultAdmin, "the `PATH` of the admin socket of the criproxy whose calls to save")
 	to := fs.String("o", "", "write to `FILE`.jsonl, .pcapng or .binlog, which must not exist yet (default standard output, as JSON lines)")
 	var schema schemaFlags
 	schema.flags(fs)

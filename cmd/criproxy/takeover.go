@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // takeover is criproxy at the path of a containerd's own socket, so that whatever uses
@@ -61,10 +63,10 @@ func install(_ context.Context, args []string, out, _ io.Writer) error {
 	if err := t.flags(args, "install", out); err != nil {
 		return err
 	}
-	if err := checkSocketPath(t.path); err != nil {
+	if err := config.CheckSocketPath(t.path); err != nil {
 		return &usageError{fmt.Errorf("-takeover: %w; want that of containerd, such as /run/containerd/containerd.sock", err)}
 	}
-	if err := checkSocketPath(t.runtimeSocket()); err != nil {
+	if err := config.CheckSocketPath(t.runtimeSocket()); err != nil {
 		return fmt.Errorf("where containerd is to listen: %w", err)
 	}
 	main, err := readIfThere(t.containerd)
@@ -77,18 +79,18 @@ func install(_ context.Context, args []string, out, _ io.Writer) error {
 	}
 	imports, imported, err := t.containerdFiles(undoLines(main))
 	if err != nil {
-		return prefixLines(t.containerd, err)
+		return config.PrefixLines(t.containerd, err)
 	}
-	config, err := t.criproxyFile(undoLines(ours))
+	own, err := t.criproxyFile(undoLines(ours))
 	if err != nil {
-		return prefixLines(t.config, err)
+		return config.PrefixLines(t.config, err)
 	}
 	// What is imported has to be there before containerd is told of it.
 	changed, err := t.write(out, map[string]string{t.imported(): imported}, []string{t.imported()})
 	if err != nil {
 		return err
 	}
-	more, err := t.write(out, map[string]string{t.containerd: imports, t.config: config}, []string{t.containerd, t.config})
+	more, err := t.write(out, map[string]string{t.containerd: imports, t.config: own}, []string{t.containerd, t.config})
 	if err != nil {
 		return err
 	}

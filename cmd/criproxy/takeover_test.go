@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // takeoverNode is the files of a node whose containerd listens at /run/c.sock.
@@ -57,9 +59,9 @@ func (n *takeoverNode) append(path, text string) {
 // backends are the runtimes in criproxy's file.
 func (n *takeoverNode) backends() (all []string) {
 	n.Helper()
-	var c Config
-	require.NoError(n, c.parse("config.yaml", []byte(n.read(n.config))))
-	require.NoError(n, c.check())
+	var c config.Config
+	require.NoError(n, c.Parse("config.yaml", []byte(n.read(n.config))))
+	require.NoError(n, checkConfig(&c))
 	for _, b := range c.Backends {
 		all = append(all, strings.TrimPrefix(b.Name+"=", "=")+b.Address)
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // Lines that install takes out of a file stay in it as comments, and those that it puts
@@ -183,16 +185,16 @@ func (t *takeover) criproxyFile(text string) (string, error) {
 	}
 	at := top(lines)
 	if !admin { // criproxy's own commands look for it there
-		lines = replaceLines(lines, at, 0, "admin: "+DefaultAdmin)
+		lines = replaceLines(lines, at, 0, "admin: "+config.DefaultAdmin)
 	}
 	if !listen {
 		lines = replaceLines(lines, at, 0, "listen: "+t.path)
 	}
 	next := strings.Join(lines, "")
-	var c Config
-	err := c.parse(t.config, []byte(next))
+	var c config.Config
+	err := c.Parse(t.config, []byte(next))
 	if err == nil {
-		err = c.check()
+		err = c.Check()
 	}
 	if err != nil {
 		return "", err

@@ -18,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // reflectTime is how long tap waits for a server to say what its messages are.
@@ -26,7 +27,7 @@ const reflectTime = 2 * time.Second
 // tap is the subcommand that only looks: one server of any gRPC API, behind a socket
 // that shows what passes.
 func tap(ctx context.Context, args []string, out, errOut io.Writer) error {
-	cfg := &Config{StateDir: "none"}
+	cfg := &config.Config{StateDir: "none"}
 	l := &look{}
 	fs := subFlags("tap")
 	l.flags(fs)
@@ -49,8 +50,8 @@ func tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if *connect == "" || cfg.Listen == "" {
 		return &usageError{errors.New("tap needs -connect, the socket of the server, and -listen, the socket to be")}
 	}
-	cfg.Backends = []BackendConfig{{Address: *connect}}
-	if err := cfg.check(); err != nil {
+	cfg.Backends = []config.Backend{{Address: *connect}}
+	if err := checkConfig(cfg); err != nil {
 		return err
 	}
 	if cfg.FlightRecorder < 0 {
@@ -81,7 +82,7 @@ func tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 
 // tapped is a server that is looked at.
 type tapped struct {
-	cfg    *Config
+	cfg    *config.Config
 	conn   *director.Conn
 	record *recording
 	server *grpc.Server
@@ -147,7 +148,7 @@ func (t *tapped) reflect(ctx context.Context, errOut io.Writer) *codec.Schema {
 
 // run serves until ctx ends, with show in a goroutine of its own.
 func (t *tapped) run(ctx context.Context, show func(*capture.Follower)) error {
-	listener, err := t.cfg.open(ListenerConfig{Path: t.cfg.Listen}, nil)
+	listener, err := openListener(t.cfg.Sockets()[0], t.cfg.Backends[0].Address, nil)
 	if err != nil {
 		return err
 	}

@@ -8,58 +8,37 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
-// TLSConfig is how a connection is secured. Its files are read for each new connection:
-// one that has changed counts from the next connection on, and one that is broken not
-// until it is well again.
-type TLSConfig struct {
-	// CA is a file with the certificates of those who vouch for the other side. Of a
-	// backend, optional: those that the system trusts. Of a listener, optional: clients
-	// need no certificate.
-	CA string `yaml:"ca"`
-
-	// Cert and Key are the files of our own certificate, and those who vouch for it, and
-	// of its key. Of a backend, optional: we show none.
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
-
-	// ServerName is the name in a backend's certificate. Optional: the host of its address.
-	ServerName string `yaml:"serverName"`
-}
-
-// check tells fail what is wrong with t, which stands at the key at.
-func (t *TLSConfig) check(at string, listener bool, fail func(string, ...any)) {
-	if t == nil {
-		return
-	}
-	for _, f := range []struct{ key, path string }{{"ca", t.CA}, {"cert", t.Cert}, {"key", t.Key}} {
-		if f.path != "" && !filepath.IsAbs(f.path) {
-			fail("%s.tls.%s: %q is no absolute path", at, f.key, f.path)
+// checkCertificates returns what is wrong with the files of certificates that cfg names.
+func checkCertificates(cfg *config.Config) error {
+	var errs []error
+	try := func(t *config.TLS, format string, i int) {
+		if t == nil {
+			return
+		}
+		if _, err := newKeyring(*t).load(); err != nil {
+			errs = append(errs, fmt.Errorf(format+": %w", i, err))
 		}
 	}
-	if (t.Cert == "") != (t.Key == "") {
-		fail("%s.tls: has one of cert and key; want both, or none", at)
+	for i, l := range cfg.Listeners {
+		try(l.TLS, "listeners[%d].tls", i)
 	}
-	if listener && t.Cert == "" {
-		fail("%s.tls: has no cert; clients want to know who they talk to", at)
+	for i, b := range cfg.Backends {
+		try(b.TLS, "backends[%d].tls", i)
 	}
-	if listener && t.ServerName != "" {
-		fail("%s.tls.serverName: is for backends", at)
-	}
-	if _, err := newKeyring(*t).load(); err != nil {
-		fail("%s.tls: %w", at, err)
-	}
+	return errors.Join(errs...)
 }
 
 // keyring are the files of a TLSConfig.
 type keyring struct {
-	files TLSConfig
+	files config.TLS
 
 	mu     sync.Mutex
 	good   *material // what was read last without a mistake
@@ -72,11 +51,11 @@ type material struct {
 	ca  *x509.CertPool // nil if there is no such file
 }
 
-func newKeyring(t TLSConfig) *keyring { return &keyring{files: t} }
+func newKeyring(t config.TLS) *keyring { return &keyring{files: t} }
 
 // load reads the files. If they have a mistake now, what they held before counts.
 func (k *keyring) load() (*material, error) {
-	m, err := k.files.read()
+	m, err := readKeys(k.files)
 	good, news := k.take(m, err)
 	if good == nil {
 		return nil, err
@@ -103,7 +82,7 @@ func (k *keyring) take(m *material, err error) (good *material, news bool) {
 	return k.good, news
 }
 
-func (t TLSConfig) read() (*material, error) {
+func readKeys(t config.TLS) (*material, error) {
 	m := &material{}
 	if t.Cert != "" {
 		own, err := tls.LoadX509KeyPair(t.Cert, t.Key)
@@ -131,7 +110,7 @@ type tlsCredentials struct {
 	name string // of the server, for clients
 }
 
-func newTLS(t *TLSConfig) credentials.TransportCredentials {
+func newTLS(t *config.TLS) credentials.TransportCredentials {
 	if t == nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
@@ -53,8 +54,8 @@ func (n *node) sampled(told map[string][]string) map[string]map[string]map[strin
 const cpuSeconds = "container_cpu_usage_seconds_total" // CRI-O has the label cpu there, containerd has not
 
 func TestALaterRuntimeChangesNoDescriptorThatWasTold(t *testing.T) {
-	inBothModes(t, func(t *testing.T, mode func(*Config)) {
-		n := newNode(t, mode, machineConfig{}, machineConfig{Config: fakecri.Config{Metrics: fakecri.CRIOMetrics}, backend: BackendConfig{Name: "beta.io"}, absent: true})
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
+		n := newNode(t, mode, machineConfig{}, machineConfig{Config: fakecri.Config{Metrics: fakecri.CRIOMetrics}, backend: config.Backend{Name: "beta.io"}, absent: true})
 		n.isUp(0)
 		one := n.run(0, "one", 2).containers[0]
 		told := n.told()

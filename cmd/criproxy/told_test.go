@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
@@ -60,13 +61,13 @@ func TestARuntimeWithoutItsCRIPluginStopsNoOther(t *testing.T) {
 
 // kubelet takes what is not found for gone, and tears down the volumes of what runs.
 func TestAnIdThatNobodyCanBeAskedAboutIsNotNotFound(t *testing.T) {
-	n := newNode(t, func(c *Config) { c.IDs = idsNative })
+	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
 	db := n.run(1, "db", 1)
 	n.known()
 	n.runtimes[1].kill()
 	n.isDown(1)
 	n.stop()
-	file := n.cfg.stateFile(n.cfg.Backends[1]).Path
+	file := stateFile(n.cfg, n.cfg.Backends[1]).Path
 	require.NoError(t, os.WriteFile(file, []byte("broken"), 0o600))
 	n.start()
 	n.isDown(1)
@@ -80,7 +81,7 @@ func TestAnIdThatNobodyCanBeAskedAboutIsNotNotFound(t *testing.T) {
 
 func TestOneImageThatWasAskedForIsNotAllImages(t *testing.T) {
 	crio := fakecri.Config{LooksUpImages: true}
-	n := newNode(t, nil, machineConfig{Config: crio}, machineConfig{Config: crio, backend: BackendConfig{Name: "beta.io"}})
+	n := newNode(t, nil, machineConfig{Config: crio}, machineConfig{Config: crio, backend: config.Backend{Name: "beta.io"}})
 	for _, image := range []string{"beta.io/one", "beta.io/two"} {
 		_, err := n.PullImage(n.ctx(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 		require.NoError(t, err)

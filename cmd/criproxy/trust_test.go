@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // open makes a folder that everybody can write to.
@@ -30,20 +31,20 @@ func TestNothingIsReadFromOrMadeWhereOthersCanWrite(t *testing.T) {
 	require.ErrorContains(t, err, "another user could put a socket in its place")
 	assert.ErrorContains(t, err, "chmod o-w "+dir)
 
-	config := filepath.Join(t.TempDir(), "c.yaml")
-	require.NoError(t, os.WriteFile(config, []byte("backends: [{address: /run/x.sock}]\n"), 0o600))
-	require.NoError(t, os.Chmod(config, 0o666))
-	_, err = (&flags{config: config}).readConfig()
-	require.ErrorContains(t, err, "chmod o-w "+config)
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("backends: [{address: /run/x.sock}]\n"), 0o600))
+	require.NoError(t, os.Chmod(file, 0o666))
+	_, err = (&flags{config: file}).readConfig()
+	require.ErrorContains(t, err, "chmod o-w "+file)
 
-	cfg := &Config{StateDir: dir, Backends: make([]BackendConfig, 2)}
-	cfg.makeStateDir()
+	cfg := &config.Config{StateDir: dir, Backends: make([]config.Backend, 2)}
+	makeStateDir(cfg)
 	assert.Empty(t, cfg.StateDir, "what lists say would be in others' hands")
 	_, err = capture.Create(capture.FileConfig{Path: filepath.Join(dir, "c.jsonl"), Header: func() capture.FileHeader { return capture.FileHeader{} }})
 	assert.ErrorContains(t, err, "chmod o-w "+dir)
 
-	ours := &Config{StateDir: filepath.Join(t.TempDir(), "a", "state"), Backends: make([]BackendConfig, 2)}
-	ours.makeStateDir()
+	ours := &config.Config{StateDir: filepath.Join(t.TempDir(), "a", "state"), Backends: make([]config.Backend, 2)}
+	makeStateDir(ours)
 	info, err := os.Stat(ours.StateDir)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
@@ -55,22 +56,22 @@ func TestASocketHasOwnerAndModeOfThePrimarysOwn(t *testing.T) {
 	dir, err := os.MkdirTemp("", "own")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
-	cfg := &Config{Backends: []BackendConfig{{Address: filepath.Join(dir, "runtime.sock")}}}
+	cfg := &config.Config{Backends: []config.Backend{{Address: filepath.Join(dir, "runtime.sock")}}}
 	theirs, err := net.Listen("unix", cfg.Backends[0].Address)
 	require.NoError(t, err)
 	defer theirs.Close()
 	require.NoError(t, os.Chmod(cfg.Backends[0].Address, 0o640))
 	require.NoError(t, os.Chown(cfg.Backends[0].Address, 12, 34))
 	for path, want := range map[string]struct {
-		cfg ListenerConfig
+		cfg config.Listener
 		own string
 	}{
-		filepath.Join(dir, "as.sock"):    {ListenerConfig{}, "12:34 0640"},
-		filepath.Join(dir, "mode.sock"):  {ListenerConfig{Mode: "0666"}, "12:34 0666"},
-		filepath.Join(dir, "owner.sock"): {ListenerConfig{Owner: "0:56", Mode: "0660"}, "0:56 0660"},
+		filepath.Join(dir, "as.sock"):    {config.Listener{}, "12:34 0640"},
+		filepath.Join(dir, "mode.sock"):  {config.Listener{Mode: "0666"}, "12:34 0666"},
+		filepath.Join(dir, "owner.sock"): {config.Listener{Owner: "0:56", Mode: "0660"}, "0:56 0660"},
 	} {
 		want.cfg.Path = path
-		s, err := cfg.open(want.cfg, nil)
+		s, err := openListener(want.cfg, cfg.Backends[0].Address, nil)
 		require.NoError(t, err)
 		info, err := os.Lstat(path)
 		require.NoError(t, err)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // unprivileged is a uid and gid of nobody in particular.
@@ -125,7 +126,7 @@ func TestAnUnprivilegedUserIsRefusedAndMayOnlyReadAtTheReadOnlySocket(t *testing
 	refused := p.as(unprivileged, p.front)
 	require.Len(t, refused, 1)
 	assert.Contains(t, refused["dial"], "permission denied", "the file's mode keeps them out")
-	assert.Contains(t, p.as(unprivileged, besideListen(p.front))["dial"], "permission denied", "of the admin socket as well")
+	assert.Contains(t, p.as(unprivileged, config.AdminBeside(p.front))["dial"], "permission denied", "of the admin socket as well")
 
 	// With a mode that lets everybody connect, the kernel still says who they are.
 	for name, may := range map[string]func(method string) bool{

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/criproxy/criproxy/internal/config"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -26,9 +28,9 @@ func (n *node) again(id string) map[string]error {
 }
 
 func TestStoppingAndRemovingWhatIsGoneSucceeds(t *testing.T) {
-	for _, ids := range []string{idsPrefix, idsNative} {
+	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
 		for i := range 2 {
-			n := newNode(t, func(c *Config) { c.IDs = ids })
+			n := newNode(t, func(c *config.Config) { c.IDs = ids })
 			p := n.run(i, "gone", 2)
 			_, err := n.StopPodSandbox(n.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
 			require.NoError(t, err)
@@ -44,7 +46,7 @@ func TestStoppingAndRemovingWhatIsGoneSucceeds(t *testing.T) {
 }
 
 func TestAnIdThatNobodyHasIsThePrimarysToAnswer(t *testing.T) {
-	n := newNode(t, func(c *Config) { c.IDs = idsNative })
+	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
 	cc, err := grpc.NewClient("unix:"+n.runtimes[0].path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer cc.Close()
@@ -65,7 +67,7 @@ func TestAnIdThatNobodyHasIsThePrimarysToAnswer(t *testing.T) {
 }
 
 func TestNobodyStopsWhatASilentRuntimeMayHave(t *testing.T) {
-	n := newNode(t, func(c *Config) { c.IDs = idsNative })
+	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
 	n.runtimes[1].when(failing(status.Error(codes.ResourceExhausted, "too much"), "ListContainers", "StreamContainers"))
 	_, err := n.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{})
 	require.NoError(t, err, "it is there")

@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/config"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -46,8 +48,8 @@ func (n *node) images(p *pod) map[string]shown {
 
 func TestAnImageIsShownAsItWasWritten(t *testing.T) {
 	const tag = "docker.io/library/app:1" // as the runtimes complete it
-	for _, ids := range []string{idsPrefix, idsNative} {
-		n := newNode(t, func(c *Config) { c.IDs = ids }, machineConfig{}, machineConfig{backend: BackendConfig{Name: "beta.io", Handlers: map[string]string{"two": "runc"}}})
+	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
+		n := newNode(t, func(c *config.Config) { c.IDs = ids }, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Handlers: map[string]string{"two": "runc"}}})
 		first, second := n.runWith("", "first", "app:1"), n.runWith("two", "second", "app:1")
 		n.add(second, "beta.io/app:1")
 		id := n.runtimes[0].Images()[0].GetId()

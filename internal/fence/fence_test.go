@@ -40,7 +40,8 @@ var mayImport = map[string][]string{
 	"internal/mounttest":  {}, // for tests only
 	"internal/doctor":     {},
 	"internal/mutants":    {"internal/markdown"}, // a command, for make mutants
-	"cmd/criproxy":        {"internal/doctor", "codec", "internal/lastknown", "director", "internal/drift", "criadapter", "internal/hook", "internal/capture", "internal/inspect", "internal/replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust"},
+	"internal/config":     {"codec", "criadapter", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest"},
+	"cmd/criproxy":        {"codec", "criadapter", "director", "internal/capture", "internal/config", "internal/doctor", "internal/drift", "internal/fakecri", "internal/hook", "internal/inspect", "internal/lastknown", "internal/recovery", "internal/replay", "internal/suggest", "internal/trust"},
 }
 
 // reserved are modules that only some packages may use, and why.

@@ -1,12 +1,12 @@
-package main
+package config
 
 import (
 	"fmt"
 	"strings"
 )
 
-// nameWarnings says what a runtime's name will do that nobody expects.
-func nameWarnings(name string) []string {
+// NameWarnings says what a runtime's name will do that nobody expects.
+func NameWarnings(name string) []string {
 	var all []string
 	if strings.Contains(name, "-") {
 		// kubelet, pkg/kubelet/kuberuntime/kuberuntime_gc.go: the id in the name of

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"cmp"
@@ -13,15 +13,15 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// ListenerConfig is a socket that clients connect to.
-type ListenerConfig struct {
+// Listener is a socket that clients connect to.
+type Listener struct {
 	// Path is where the socket is. With the path of listen it is about that socket. It may
 	// also be HOST:PORT, which takes TLS, or vsock:CID:PORT, where CID 4294967295 is
 	// whichever this machine has.
 	Path string `yaml:"path"`
 
 	// TLS is how connections are secured. Optional for sockets and vsock.
-	TLS *TLSConfig `yaml:"tls"`
+	TLS *TLS `yaml:"tls"`
 
 	// Owner of the socket's file, as USER, USER:GROUP or :GROUP, names or numbers. A reload
 	// changes it; who is connected stays so. Optional: as the primary runtime's own socket is
@@ -42,16 +42,16 @@ type ListenerConfig struct {
 	// One more is ResourceExhausted. Optional: 4096 at the main socket, 1024 at another one.
 	MaxCalls int `yaml:"maxCalls"`
 
-	main bool // it is the socket of listen
+	Main bool // it is the socket of listen
 }
 
 const (
-	// defaultMaxCalls is how many calls the main socket takes at once, and a backend gets.
-	defaultMaxCalls = 4096
+	// DefaultMaxCalls is how many calls the main socket takes at once, and a backend gets.
+	DefaultMaxCalls = 4096
 
-	// defaultSideCalls is how many another socket takes: half of what a backend has for
+	// DefaultSideCalls is how many another socket takes: half of what a backend has for
 	// these sockets together, so that one alone leaves room for the next.
-	defaultSideCalls = defaultMaxCalls / 4
+	DefaultSideCalls = DefaultMaxCalls / 4
 )
 
 // AccessRule allows calls.
@@ -70,22 +70,22 @@ type AccessRule struct {
 	GIDs []uint32 `yaml:"gids" json:"gids,omitempty"`
 }
 
-// defaultMode is that of containerd's own socket.
-const defaultMode = 0o660
+// DefaultMode is that of containerd's own socket.
+const DefaultMode = 0o660
 
-// allSockets are all that clients connect to, the main one first.
-func (c *Config) allSockets() []ListenerConfig {
-	all := []ListenerConfig{{Path: c.Listen}}
+// Sockets are all that clients connect to, the main one first.
+func (c *Config) Sockets() []Listener {
+	all := []Listener{{Path: c.Listen}}
 	for _, l := range c.Listeners {
 		if l.Path == c.Listen {
 			all[0] = l
 		} else {
-			l.MaxCalls = cmp.Or(l.MaxCalls, defaultSideCalls)
+			l.MaxCalls = cmp.Or(l.MaxCalls, DefaultSideCalls)
 			all = append(all, l)
 		}
 	}
-	all[0].main = true
-	all[0].MaxCalls = cmp.Or(all[0].MaxCalls, defaultMaxCalls)
+	all[0].Main = true
+	all[0].MaxCalls = cmp.Or(all[0].MaxCalls, DefaultMaxCalls)
 	return all
 }
 
@@ -110,10 +110,10 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 			}
 		}
 		l.TLS.check(at, true, fail)
-		if _, _, err := l.owner(); err != nil {
+		if _, _, err := l.IDs(); err != nil {
 			fail("%s.owner: %w", at, err)
 		}
-		if _, err := l.mode(); err != nil {
+		if _, err := l.Perm(); err != nil {
 			fail("%s.mode: %w", at, err)
 		}
 		if l.MaxCalls < 0 {
@@ -134,11 +134,11 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 
 // checkPath returns what is wrong with where the listener is, and with what is said of
 // who may connect there.
-func (l ListenerConfig) checkPath() error {
+func (l Listener) checkPath() error {
 	network, err := director.NetworkOf(l.Path)
 	switch {
 	case l.Path == "" || err == nil && network == "unix":
-		return checkSocketPath(l.Path)
+		return CheckSocketPath(l.Path)
 	case err != nil || strings.HasPrefix(l.Path, "dns:"):
 		return fmt.Errorf("%q is neither the absolute path of a socket, nor HOST:PORT, nor vsock:CID:PORT", l.Path)
 	case network == "tcp" && l.TLS == nil:
@@ -154,8 +154,8 @@ func (l ListenerConfig) checkPath() error {
 	return nil
 }
 
-// isFile reports whether the listener is a socket in the file system.
-func (l ListenerConfig) isFile() bool {
+// IsFile reports whether the listener is a socket in the file system.
+func (l Listener) IsFile() bool {
 	network, err := director.NetworkOf(l.Path)
 	return err == nil && network == "unix"
 }
@@ -171,8 +171,8 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// mode returns the mode of the socket's file, 0 if it is to be as the primary's.
-func (l ListenerConfig) mode() (os.FileMode, error) {
+// Perm returns the mode of the socket's file, 0 if it is to be as the primary's.
+func (l Listener) Perm() (os.FileMode, error) {
 	if l.Mode == "" {
 		return 0, nil
 	}
@@ -183,9 +183,9 @@ func (l ListenerConfig) mode() (os.FileMode, error) {
 	return os.FileMode(m), nil
 }
 
-// owner returns the user and group that the socket's file is to have. -1 leaves
+// IDs returns the user and group that the socket's file is to have. -1 leaves
 // what it has.
-func (l ListenerConfig) owner() (uid, gid int, err error) {
+func (l Listener) IDs() (uid, gid int, err error) {
 	name, group, _ := strings.Cut(l.Owner, ":")
 	uid, gid = -1, -1
 	if name != "" {

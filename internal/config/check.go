@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -18,22 +18,22 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// check completes c with the defaults and puts the primary first. Its error
+// Check completes c with the defaults and puts the primary first. Its error
 // names everything that is wrong.
-func (c *Config) check() error {
+func (c *Config) Check() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.Listen == "" {
 		c.Listen = DefaultListen
 	}
-	if err := checkSocketPath(c.Listen); err != nil {
+	if err := CheckSocketPath(c.Listen); err != nil {
 		fail("listen: %w", err)
 	}
 	switch {
 	case c.Admin == "none":
 		c.Admin = ""
 	case c.Admin != "":
-		if err := checkSocketPath(c.Admin); err != nil {
+		if err := CheckSocketPath(c.Admin); err != nil {
 			fail("admin: %w", err)
 		}
 		if c.Admin == c.Listen {
@@ -41,7 +41,7 @@ func (c *Config) check() error {
 		}
 	default:
 		// A path that is too long is nobody's mistake: there is no such socket then.
-		if path := besideListen(c.Listen); checkSocketPath(path) == nil {
+		if path := AdminBeside(c.Listen); CheckSocketPath(path) == nil {
 			c.Admin = path
 		}
 	}
@@ -54,7 +54,7 @@ func (c *Config) check() error {
 		fail("tracing: %q: want http://HOST:PORT or https://HOST:PORT, where a collector takes OTLP over gRPC", c.Tracing)
 	}
 	c.checkListeners(fail)
-	if len(c.Backends) == 0 && !c.dry {
+	if len(c.Backends) == 0 && !c.NoBackends {
 		fail("no runtime to connect to: use -connect /run/containerd/containerd.sock, or backends in a -config file")
 	}
 	primary := -1
@@ -117,10 +117,10 @@ func (c *Config) check() error {
 	}
 	switch c.IDs {
 	case "":
-		c.IDs = idsPrefix
-	case idsPrefix, idsNative:
+		c.IDs = PrefixIDs
+	case PrefixIDs, NativeIDs:
 	default:
-		fail("ids: %q: want %q or %q", c.IDs, idsPrefix, idsNative)
+		fail("ids: %q: want %q or %q", c.IDs, PrefixIDs, NativeIDs)
 	}
 	for i, b := range c.Backends {
 		switch lastknown.Policy(b.Policy) {
@@ -169,7 +169,6 @@ func (c *Config) check() error {
 		c.MaxMessageBytes = director.DefaultMaxMessage
 	}
 	c.checkCapture(fail)
-	c.sources = c.files()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -181,7 +180,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-func orNone(s string) string {
+func OrNone(s string) string {
 	if s == "" {
 		return "none"
 	}
@@ -220,21 +219,21 @@ func (c *Config) checkCapture(fail func(format string, args ...any)) {
 	}
 }
 
-// besideListen is where the admin socket is, unless the configuration says otherwise.
-func besideListen(listen string) string {
+// AdminBeside is where the admin socket is, unless the configuration says otherwise.
+func AdminBeside(listen string) string {
 	ending := filepath.Ext(listen)
 	return strings.TrimSuffix(listen, ending) + ".admin" + ending
 }
 
 // check tells fail what is wrong with where the backend is.
-func (b *BackendConfig) check(at string, fail func(string, ...any)) {
+func (b *Backend) check(at string, fail func(string, ...any)) {
 	for _, address := range append([]string{b.Address}, b.Addresses...) {
 		network, err := director.NetworkOf(address)
 		switch {
 		case err != nil:
 			fail("%s: %w", at, err)
 		case network == "unix":
-			if err := checkSocketPath(address); err != nil {
+			if err := CheckSocketPath(address); err != nil {
 				fail("%s: %w", at, err)
 			}
 		case network == "tcp" && b.TLS == nil:
@@ -250,7 +249,7 @@ func (b *BackendConfig) check(at string, fail func(string, ...any)) {
 	b.TLS.check(at, false, fail)
 }
 
-func checkSocketPath(path string) error {
+func CheckSocketPath(path string) error {
 	switch {
 	case path == "":
 		return errors.New("has no path; want the absolute path of a socket")
@@ -262,14 +261,14 @@ func checkSocketPath(path string) error {
 	return nil
 }
 
-// warnings are settings that work, with consequences that people should know.
-func (c *Config) warnings() []string {
+// Warnings are settings that work, with consequences that people should know.
+func (c *Config) Warnings() []string {
 	var all []string
 	if c.Profile != "" {
 		return nil // kubelet has nothing to do with it
 	}
 	for _, b := range c.Backends[1:] {
-		all = append(all, nameWarnings(b.Name)...)
+		all = append(all, NameWarnings(b.Name)...)
 	}
 	return all
 }

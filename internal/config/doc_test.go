@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"flag"
@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write what is generated: docs/config.md, testdata/config/*.txt")
+var update = flag.Bool("update", false, "write docs/config.md")
 
 // configDoc makes docs/config.md of the comments of Config.
 type configDoc struct {
@@ -34,7 +34,7 @@ criproxy that serves. Flags go before what is in the file. The file is read agai
 changes nothing. These settings wait for a restart (kill -USR2 fails no call): %s;
 so do profile, proto and rules as far as they say what is recorded.
 
-This page is made of the comments of the program: go test ./cmd/criproxy -run Configuration -update.
+This page is made of the comments of the program: go test ./internal/config -run Configuration -update.
 
 `
 
@@ -54,7 +54,7 @@ func TestTheDocsOfTheConfigurationAreThoseOfTheProgram(t *testing.T) {
 			return true
 		})
 	}
-	fmt.Fprintf(&d.out, configDocHead, strings.Join(restartKeys, ", "))
+	fmt.Fprintf(&d.out, configDocHead, strings.Join(restartKeys(), ", "))
 	d.fields(t, "", reflect.TypeFor[Config]())
 	path := filepath.Join("..", "..", "docs", "config.md")
 	if *update {
@@ -62,7 +62,7 @@ func TestTheDocsOfTheConfigurationAreThoseOfTheProgram(t *testing.T) {
 	}
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Equal(t, d.out.String(), string(got), "run go test ./cmd/criproxy -run Configuration -update")
+	assert.Equal(t, d.out.String(), string(got), "run go test ./internal/config -run Configuration -update")
 }
 
 // fields writes about the fields of a struct that is at path.
@@ -82,7 +82,7 @@ func (d *configDoc) fields(t *testing.T, path string, of reflect.Type) {
 	for i := range of.NumField() {
 		f := of.Field(i)
 		key := f.Tag.Get("yaml")
-		if key == "" {
+		if key == "" || key == "-" {
 			continue
 		}
 		doc := docs[f.Name]

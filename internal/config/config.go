@@ -1,15 +1,11 @@
-package main
+package config
 
 import (
-	"fmt"
-	"net"
-	"reflect"
-	"slices"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/strict"
 )
@@ -36,7 +32,7 @@ type Config struct {
 
 	// Listeners are further sockets, for clients that may not do everything, and what is
 	// particular about the main one. Optional.
-	Listeners []ListenerConfig `yaml:"listeners"`
+	Listeners []Listener `yaml:"listeners"`
 
 	// Admin is the path of the socket for criproxy's own commands, which only the user
 	// that it runs as can use. Optional: beside Listen, with "admin" before the ending;
@@ -55,7 +51,7 @@ type Config struct {
 
 	// Backends are the runtimes. The one without a name, or if all have one the
 	// first, is the primary: it gets all that nothing directs elsewhere.
-	Backends []BackendConfig `yaml:"backends"`
+	Backends []Backend `yaml:"backends"`
 
 	// Profile is a file that says what the API means, if it is another one than CRI; see
 	// docs/profile.md. Optional.
@@ -117,7 +113,7 @@ type Config struct {
 	FlightRecorder int `yaml:"flightRecorder"`
 
 	// Capture is a file that all calls are written to. Optional.
-	Capture CaptureConfig `yaml:"capture"`
+	Capture Capture `yaml:"capture"`
 
 	// UnsafeRaw records secrets as well: credentials of registries, environment
 	// variables, the output of commands, tokens. Optional.
@@ -135,13 +131,20 @@ type Config struct {
 	// is what kubelet takes at most.
 	MaxMessageBytes int `yaml:"maxMessageBytes"`
 
-	dry     bool          // nothing will be connected to
-	sources []string      // what Profile and Proto held when it was checked
-	builtIn *codec.Schema // for tests of what a criproxy of another time would do; nil for this one's
+	// NoBackends allows a configuration without runtimes, to which nothing is connected.
+	NoBackends bool `yaml:"-"`
+
+	// Sources are the contents of the files of Profile and Proto when the configuration was
+	// read. They tell that a file has changed.
+	Sources []string `yaml:"-"`
+
+	// BuiltIn replaces the descriptors of CRI that this program has, in tests of what an
+	// older or newer criproxy does. Nil leaves them.
+	BuiltIn *codec.Schema `yaml:"-"`
 }
 
-// CaptureConfig is a file of calls. docs/capture.md describes it.
-type CaptureConfig struct {
+// Capture is a file of calls. docs/capture.md describes it.
+type Capture struct {
 	// Path is the file. The ending of its name says how it is written: .jsonl,
 	// .pcapng or .binlog.
 	Path string `yaml:"path"`
@@ -155,8 +158,8 @@ type CaptureConfig struct {
 	MaxFiles int `yaml:"maxFiles"`
 }
 
-// BackendConfig is one of the runtimes.
-type BackendConfig struct {
+// Backend is one of the runtimes.
+type Backend struct {
 	// Name stands before the ids and images of this runtime: NAME__ID and
 	// NAME/IMAGE. Pods whose annotation kubernetes.io/target-runtime is NAME go to
 	// it. It should have a dot, so that kubelet takes it for a registry of its
@@ -175,7 +178,7 @@ type BackendConfig struct {
 	Balance string `yaml:"balance"`
 
 	// TLS is how the connection is secured. Optional for sockets and vsock.
-	TLS *TLSConfig `yaml:"tls"`
+	TLS *TLS `yaml:"tls"`
 
 	// Handlers are the RuntimeClass handlers whose pods go to this runtime, each
 	// with the name that the handler has there; "" is its default. Optional.
@@ -205,17 +208,23 @@ type BackendConfig struct {
 }
 
 const (
-	idsPrefix = "prefix"
-	idsNative = "native"
+	PrefixIDs = "prefix"
+	NativeIDs = "native"
 )
 
 // DefaultStateDir is where it is kept what is known of the runtimes.
 const DefaultStateDir = "/var/lib/criproxy"
 
-// parse reads the text of a file.
-func (c *Config) parse(file string, data []byte) error {
+// DefaultHooks is the folder in which plugins register, KoordRuntimeProxy's.
+const DefaultHooks = "/etc/runtime/hookserver.d"
+
+// DefaultHookSkipLabel is the label of pods that no plugin is asked about.
+const DefaultHookSkipLabel = "runtimeproxy.koordinator.sh/skip-hookserver=true"
+
+// Parse reads the text of a file.
+func (c *Config) Parse(file string, data []byte) error {
 	if err := strict.Unmarshal(data, c); err != nil {
-		return prefixLines(file, err)
+		return PrefixLines(file, err)
 	}
 	if c.Rules != nil {
 		lines := map[string]int{}
@@ -229,48 +238,10 @@ func (c *Config) parse(file string, data []byte) error {
 	return nil
 }
 
-// needsRestart names the differences between c and next that take effect only in a
-// process that begins with them.
-func (c *Config) needsRestart(next *Config) []string {
-	var all []string
-	if c.Admin != next.Admin {
-		all = append(all, fmt.Sprintf("admin: %s, was %s", orNone(next.Admin), orNone(c.Admin)))
-	}
-	if c.Metrics != next.Metrics {
-		all = append(all, fmt.Sprintf("metrics: %s, was %s", orNone(next.Metrics), orNone(c.Metrics)))
-	}
-	if c.Tracing != next.Tracing {
-		all = append(all, fmt.Sprintf("tracing: %s, was %s", orNone(next.Tracing), orNone(c.Tracing)))
-	}
-	if c.Hooks != next.Hooks {
-		all = append(all, fmt.Sprintf("hooks: %s, was %s", orNone(next.Hooks), orNone(c.Hooks)))
-	}
-	if c.HookSkipLabel != next.HookSkipLabel {
-		all = append(all, fmt.Sprintf("hookSkipLabel: %s, was %s", next.HookSkipLabel, c.HookSkipLabel))
-	}
-	if c.MaxMessageBytes != next.MaxMessageBytes {
-		all = append(all, fmt.Sprintf("maxMessageBytes: %d, was %d", next.MaxMessageBytes, c.MaxMessageBytes))
-	}
-	if c.FlightRecorder != next.FlightRecorder || c.UnsafeRaw != next.UnsafeRaw {
-		all = append(all, "flightRecorder, unsafeRaw: what is recorded, and how much of it")
-	}
-	if !slices.Equal(c.sources, next.sources) || !reflect.DeepEqual(c.Rules, next.Rules) {
-		all = append(all, "profile, proto, rules: what of them names fields and secrets in what is recorded; calls go by the new ones")
-	}
-	if c.Capture != next.Capture {
-		all = append(all, fmt.Sprintf("capture: %s, was %s", orNone(next.Capture.Path), orNone(c.Capture.Path)))
-	}
-	return all
-}
-
 // minRecorder is the least memory in which something can be recorded.
 const minRecorder = 64 << 10
 
-// options are the parts of c that are CRI's.
-func (c *Config) options() criadapter.Options {
-	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.builtIn}
-	if o.StreamURL == "" && c.StreamPort != 0 {
-		o.StreamURL = "http://" + net.JoinHostPort(criadapter.NodeAddress(), fmt.Sprint(c.StreamPort))
-	}
-	return o
+// PrefixLines puts where before each line of err.
+func PrefixLines(where string, err error) error {
+	return errors.New(where + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+where+": "))
 }
