@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // testAdmin serves an admin socket until the test ends, and returns its path.
@@ -20,7 +22,7 @@ func testAdmin(t *testing.T, a *admin) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	path := filepath.Join(dir, "a.sock")
-	a.listener, err = listenAs(path, adminMode, "-admin")
+	a.listener, err = listen.Unix(path, adminMode, "-admin")
 	require.NoError(t, err)
 	t.Cleanup(a.start())
 	return path

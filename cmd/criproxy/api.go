@@ -12,6 +12,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/config"
 )
 
@@ -141,7 +142,7 @@ func reflectSchema(c *config.Config) (*codec.Schema, error) {
 		var errs []error
 		for _, b := range c.Backends {
 			conn, err := director.NewConn(director.ConnConfig{
-				Name: b.Name, Address: b.Address, More: b.Addresses, Balance: b.Balance, Credentials: newTLS(b.TLS), MaxMessage: c.MaxMessageBytes,
+				Name: b.Name, Address: b.Address, More: b.Addresses, Balance: b.Balance, Credentials: certs.New(b.TLS), MaxMessage: c.MaxMessageBytes,
 			})
 			if err != nil {
 				return nil, err

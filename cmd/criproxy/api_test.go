@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // healthProfile is about an API that is not CRI.
@@ -85,16 +86,8 @@ func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn
 	return cc
 }
 
-func socketDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "api") // t.TempDir is too long for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
-	return dir
-}
-
 func TestAnotherAPIIsServedByAProfileAndWhatABackendTellsOfItself(t *testing.T) {
-	dir := socketDir(t)
+	dir := testkit.SocketDir(t)
 	for i, service := range []string{"one", "two"} {
 		l, err := net.Listen("unix", filepath.Join(dir, service+".sock"))
 		require.NoError(t, err)

@@ -19,8 +19,10 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/limits"
 	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/trust"
 )
@@ -33,7 +35,7 @@ type backend struct {
 	key     string // of what it was built from; see stackKey
 	cri     bool   // it is a container runtime
 	conn    *director.Conn
-	bounded *boundedConn
+	bounded *limits.Conn
 	known   *lastknown.Conn // nil for a single runtime
 	top     grpc.ClientConnInterface
 	stop    context.CancelFunc // nil until it runs; the proxy's own
@@ -58,7 +60,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*bac
 		Address:     b.cfg.Address,
 		More:        b.cfg.Addresses,
 		Balance:     b.cfg.Balance,
-		Credentials: newTLS(b.cfg.TLS),
+		Credentials: certs.New(b.cfg.TLS),
 		Profile:     d.Profile,
 		Schema:      d.Schema,
 		Conversions: d.Conversions,
@@ -71,10 +73,10 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*bac
 		return nil, err
 	}
 	pkg := d.Profile.Versions[0].Package
-	b.bounded = newBoundedConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
+	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
 	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != config.NativeIDs
 	if !single {
-		b.bounded.whole = wholeLists(d.Profile.Known.Lists, d.Schema, pkg)
+		b.bounded.Whole = limits.WholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
 	b.top, err = lastknown.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
 	if err != nil || single || len(d.Profile.Known.Lists)+len(d.Profile.Known.Replies) == 0 {

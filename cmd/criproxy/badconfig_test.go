@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write what is generated: testdata/config/*.txt")
@@ -94,10 +95,10 @@ func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 	p.launch()
 	p.write("hooks: none\n")
 	var r statusReport
-	eventually(t, "the first reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 1 })
+	testkit.Eventually(t, "the first reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 1 })
 	require.Len(t, r.Config.NeedsRestart, 1)
 	p.write("hooks: none\nlistBudget: 3s\n")
-	eventually(t, "the second reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 2 })
+	testkit.Eventually(t, "the second reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 2 })
 	assert.Len(t, r.Config.NeedsRestart, 1)
 	p.end()
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // A log that nobody reads, and a tail that has stopped reading, keep no call waiting.
@@ -42,7 +43,7 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 		<-ended
 	})
 	var tail net.Conn
-	eventually(t, "it serves", func() bool { tail, err = net.Dial("unix", at("a.sock")); return err == nil }) // the last of its sockets
+	testkit.Eventually(t, "it serves", func() bool { tail, err = net.Dial("unix", at("a.sock")); return err == nil }) // the last of its sockets
 	defer tail.Close()
 	_, err = io.WriteString(tail, "GET /events?follow=true HTTP/1.1\r\nHost: criproxy\r\n\r\n")
 	require.NoError(t, err)
@@ -58,12 +59,12 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 		require.Error(t, err)
 	}
 	machine.kill() // an outage is noticed all the same
-	eventually(t, "the outage is noticed", func() bool {
+	testkit.Eventually(t, "the outage is noticed", func() bool {
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err != nil
 	})
 	machine.start()
-	eventually(t, "its end is noticed", func() bool {
+	testkit.Eventually(t, "its end is noticed", func() bool {
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err == nil
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/markdown"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 var (
@@ -225,7 +226,7 @@ func faultOf(told string) string {
 // mutate makes a mutating call with a number on it, whatever becomes of it.
 func (c *chaos) mutate(i int) {
 	c.sent++
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.Context(), "chaos", fmt.Sprint(c.sent)), patience)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.Context(), "chaos", fmt.Sprint(c.sent)), testkit.Patience)
 	defer cancel()
 	_, _ = c.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.probe.containers[i]})
 }
@@ -255,7 +256,7 @@ func (c *chaos) deadline(i int) {
 	require.Error(c, err)
 	// The client gives up by itself. It is the proxy's own call that has to have ended.
 	excuse := max(0, time.Since(began)-little)
-	for c.proxy.sockets[0].calls.Load() > 0 && time.Since(began) < patience {
+	for c.proxy.sockets[0].Limits.Calls.Load() > 0 && time.Since(began) < testkit.Patience {
 		slept := time.Now()
 		time.Sleep(pause)
 		excuse += time.Since(slept) - pause

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // What asserts the invariants is shown to fail when they are broken, one by one.
@@ -67,7 +68,7 @@ func TestTheInvariantsOfChaosAreNoticedWhenTheyAreBroken(t *testing.T) {
 		}
 		assert.Error(t, leaked(before, levelNow()), "goroutines")
 		close(stop)
-		eventually(t, "they have ended", func() bool { return leaked(before, levelNow()) == nil })
+		testkit.Eventually(t, "they have ended", func() bool { return leaked(before, levelNow()) == nil })
 		var files []*os.File
 		for range 20 {
 			f, err := os.Open(os.DevNull)

@@ -18,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/markdown"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 var chaosClock = flag.Bool("chaos.clock", false, "set the MACHINE'S clock hours ahead and back, for seconds at a time")
@@ -65,7 +66,7 @@ func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 			require.NoError(t, late(c.overrun, c.excuse))
 			strange := &runtimeapi.ContainerStatusRequest{ContainerId: c.probe.containers[0]}
 			strange.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1))
-			eventually(t, "drift is looked for as ever", func() bool {
+			testkit.Eventually(t, "drift is looked for as ever", func() bool {
 				_, err := c.ContainerStatus(c.ctx(), strange)
 				require.NoError(t, err)
 				return slices.ContainsFunc(c.proxy.drift.Findings(), func(f drift.Finding) bool { return strings.Contains(f.Where, "9999") })
@@ -80,7 +81,7 @@ func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 				_, err := c.ListContainers(c.ctx(), &runtimeapi.ListContainersRequest{})
 				require.NoError(t, err)
 			}
-			eventually(t, "the capture goes on in other files", func() bool { return !os.SameFile(before, captured()) })
+			testkit.Eventually(t, "the capture goes on in other files", func() bool { return !os.SameFile(before, captured()) })
 			c.look()
 			c.calm()
 			settled(t, c.before, c.String)

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // A fault is something that goes wrong, of which all is well again when do returns; but for
@@ -135,13 +137,13 @@ func (c *chaos) vanish() {
 	}
 	events, err := client.GetContainerEvents(c.ctx(), &runtimeapi.GetEventsRequest{})
 	require.NoError(c, err)
-	eventually(c, "it hangs", func() bool { return c.proxy.sockets[0].calls.Load() >= int64(len(there)) })
+	testkit.Eventually(c, "it hangs", func() bool { return c.proxy.sockets[0].Limits.Calls.Load() >= int64(len(there)) })
 	vanish()
 	calls.Wait()
 	for err == nil {
 		_, err = events.Recv()
 	}
-	eventually(c, "its calls have ended", func() bool { return c.proxy.sockets[0].calls.Load() <= 1 }) // but the probe's
+	testkit.Eventually(c, "its calls have ended", func() bool { return c.proxy.sockets[0].Limits.Calls.Load() <= 1 }) // but the probe's
 }
 
 // readSlowly has a client that gets its replies a few bytes at a time.
@@ -221,7 +223,7 @@ func (c *chaos) loseFile(i int) {
 func (c *chaos) loseOwnFile() {
 	require.NoError(c, os.Remove(c.cfg.Listen))
 	c.look()
-	eventually(c, "the socket is there again", func() bool { return connects(c.cfg.Listen) })
+	testkit.Eventually(c, "the socket is there again", func() bool { return connects(c.cfg.Listen) })
 	client, end := c.client(&wire{})
 	defer end()
 	all, err := client.ListContainers(c.ctx(), &runtimeapi.ListContainersRequest{})
@@ -235,8 +237,8 @@ func (c *chaos) loseOwnFile() {
 func (c *chaos) fullDisk() {
 	c.fillDisk()
 	r := c.proxy.record
-	eventually(c, "that is noticed", func() bool { c.look(); return r.captureFails.Load() })
+	testkit.Eventually(c, "that is noticed", func() bool { c.look(); return r.captureFails.Load() })
 	require.NoError(c, os.Remove(filepath.Join(filepath.Dir(c.cfg.Capture.Path), "ballast")))
-	eventually(c, "it is captured again", func() bool { c.look(); return !r.captureFails.Load() })
+	testkit.Eventually(c, "it is captured again", func() bool { c.look(); return !r.captureFails.Load() })
 	require.Positive(c, r.captureFailures.Load())
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 
+	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/config"
 )
 
@@ -10,5 +11,5 @@ import (
 // names every mistake.
 func checkConfig(cfg *config.Config) error {
 	cfg.Sources = apiSources(cfg)
-	return errors.Join(cfg.Check(), checkCertificates(cfg))
+	return errors.Join(cfg.Check(), certs.Check(cfg))
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // A process is the real main, with a configuration file and two runtimes in memory.
@@ -76,7 +77,7 @@ func (p *process) launch() *exec.Cmd {
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, p.env
 	require.NoError(p, cmd.Start())
 	p.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
-	eventually(p, "it serves", func() bool {
+	testkit.Eventually(p, "it serves", func() bool {
 		conn, err := net.Dial("unix", config.AdminBeside(p.front)) // which comes last
 		if err == nil {
 			conn.Close()
@@ -128,7 +129,7 @@ func (p *process) hammer() func() int64 {
 func (p *process) end() {
 	pid := p.serving()
 	require.NoError(p, syscall.Kill(pid, syscall.SIGTERM))
-	eventually(p, "it has ended", func() bool {
+	testkit.Eventually(p, "it has ended", func() bool {
 		_, err := net.Dial("unix", p.front)
 		return err != nil
 	})
@@ -138,7 +139,7 @@ func (p *process) end() {
 // ends the admin connections that it has, so it may take another attempt.
 func (p *process) serving() int {
 	var v versionInfo
-	eventually(p, "the admin socket answers", func() bool {
+	testkit.Eventually(p, "the admin socket answers", func() bool {
 		response, err := newAdminClient(config.AdminBeside(p.front)).get(p.Context(), "/version")
 		if err != nil {
 			return false
@@ -153,7 +154,7 @@ func (p *process) serving() int {
 // returns when that has been noticed.
 func (p *process) restartRuntime(away, back bool) {
 	noticed := func(state string) {
-		eventually(p, "the second runtime is "+state, func() bool {
+		testkit.Eventually(p, "the second runtime is "+state, func() bool {
 			response, err := newAdminClient(config.AdminBeside(p.front)).get(p.Context(), "/status")
 			if err != nil {
 				return false // cut off by a handover
@@ -184,7 +185,7 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 	for i := range 50 {
 		p.write(fmt.Sprintf("listBudget: %dms\n", 2000+i))
 		require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
-		eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") > i })
+		testkit.Eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") > i })
 		p.restartRuntime(i == 20, i == 30)
 	}
 	pid := p.serving()
@@ -193,7 +194,7 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 		p.restartRuntime(i == 3, i == 6)
 		old := pid
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
+		testkit.Eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
 	}
 	require.NoError(t, first.Wait(), "the first process ends, and says all is well")
 	after, err := os.Stat(p.front)
@@ -210,9 +211,9 @@ func TestABadFileChangesNothingAndIsReloadedWhenItIsMended(t *testing.T) {
 	p.launch()
 	stop := p.hammer()
 	p.write("listBudgte: 3s\n")
-	eventually(t, "the mistake is logged", func() bool { return p.logged(`did you mean \"listBudget\"?`) == 1 })
+	testkit.Eventually(t, "the mistake is logged", func() bool { return p.logged(`did you mean \"listBudget\"?`) == 1 })
 	p.write("listBudget: 3s\n")
-	eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") == 1 })
+	testkit.Eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") == 1 })
 	stop()
 	p.end()
 }
@@ -262,7 +263,7 @@ func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	require.NoError(t, err)
 	defer conn.Close() // nothing is left to be read
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(testkit.Patience)))
 	p.env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 	p.launch()
 	var stored []string

@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // demoBackend is the name of the demo's second runtime.
@@ -78,7 +79,7 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 		p.close()
 		return err
 	}
-	if p.admin.listener, err = listenAs(cfg.Admin, adminMode, "-admin"); err != nil {
+	if p.admin.listener, err = listen.Unix(cfg.Admin, adminMode, "-admin"); err != nil {
 		p.closeSockets()
 		p.close()
 		return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/doctor"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // doctor returns what criproxy doctor finds, as text and as JSON, and its error.
@@ -54,7 +55,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	assert.Contains(t, behind.Cure, "unix://"+p.front)
 
 	p.runtimes[1].when(slowing(3*time.Second, "ListPodSandbox", "StreamPodSandboxes"))
-	eventually(t, "it is seen to be slow", func() bool { _, r := p.status(); return r.Backends[1].State == "slow" })
+	testkit.Eventually(t, "it is seen to be slow", func() bool { _, r := p.status(); return r.Backends[1].State == "slow" })
 	_, found, _ = p.doctor()
 	slow := finding(found, "backend beta.io is slow: has not answered ")
 	require.NotNil(t, slow, "%v", found)
@@ -62,7 +63,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 
 	p.runtimes[1].kill()
 	p.write("listBudgte: 1s\n")
-	eventually(t, "it is seen to be gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" && r.Config.Error != "" })
+	testkit.Eventually(t, "it is seen to be gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" && r.Config.Error != "" })
 	_, found, err = p.doctor()
 	require.ErrorIs(t, err, errReported)
 	require.NotNil(t, finding(found, `did you mean "listBudget"?`), "%v", found)

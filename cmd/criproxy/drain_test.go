@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // clientGreeting is what a client of HTTP/2 begins with: its preface, and settings.
@@ -20,7 +22,7 @@ const clientGreeting = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00
 
 // drained is a proxy at a socket and at an address with TLS, which the test ends.
 func drained(t *testing.T) (p *proxy, end context.CancelFunc, ended <-chan error) {
-	dir := socketDir(t)
+	dir := testkit.SocketDir(t)
 	files := tlsFiles(dir, "ours")
 	newAuthority(t, "ours").write(files, "criproxy")
 	spare := listenTCP(t, "127.0.0.1:0")
@@ -39,14 +41,10 @@ func drained(t *testing.T) (p *proxy, end context.CancelFunc, ended <-chan error
 }
 
 // greeting returns with how many connections of the socket gRPC is in a handshake.
-func (s *socket) greeting() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.early) - s.waiting
-}
+func greeting(s *listen.Socket) int { early, _ := s.Counts(); return early }
 
 // say connects to the socket and says text.
-func say(t *testing.T, s *socket, text string) net.Conn {
+func say(t *testing.T, s *listen.Socket, text string) net.Conn {
 	conn, err := net.Dial(s.Addr().Network(), s.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() }) // nothing is left to be done
@@ -63,7 +61,7 @@ func TestWhoConnectsAndSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
 		"a handover": func(p *proxy, _ context.CancelFunc) { close(p.handedOver) },
 		"a stop after a handover": func(p *proxy, end context.CancelFunc) {
 			close(p.handedOver)
-			eventually(t, "it drains", p.draining.Load)
+			testkit.Eventually(t, "it drains", p.draining.Load)
 			end()
 		},
 		"a socket that fails": func(p *proxy, _ context.CancelFunc) { p.failed <- io.ErrUnexpectedEOF },
@@ -74,7 +72,7 @@ func TestWhoConnectsAndSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
 			for _, s := range p.sockets {
 				say(t, s, "")
 				say(t, s, clientGreeting[:1])
-				eventually(t, "gRPC waits for them", func() bool { return s.greeting() == 2 })
+				testkit.Eventually(t, "gRPC waits for them", func() bool { return greeting(s) == 2 })
 			}
 			stop(p, end)
 			select {
@@ -91,16 +89,16 @@ func TestWhoHasJustConnectedIsHeardWhenTheProcessStops(t *testing.T) {
 	p, end, ended := drained(t)
 	s := p.sockets[0]
 	conn := say(t, s, "")
-	eventually(t, "gRPC waits for it", func() bool { return s.greeting() == 1 })
+	testkit.Eventually(t, "gRPC waits for it", func() bool { return greeting(s) == 1 })
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		p.drain(t.Context(), patience, patience)
+		p.drain(t.Context(), testkit.Patience, testkit.Patience)
 	}()
-	eventually(t, "it drains", p.draining.Load)
+	testkit.Eventually(t, "it drains", p.draining.Load)
 	_, err := io.WriteString(conn, clientGreeting)
 	require.NoError(t, err)
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(testkit.Patience)))
 	told := false
 	for !told {
 		var header [9]byte // of a frame
@@ -121,7 +119,7 @@ func TestWhoIsConnectedIsKnownUntilTheyLeave(t *testing.T) {
 	p, end, ended := drained(t)
 	s := p.sockets[0]
 	count := func() (n int) {
-		for _, one := range s.connected() {
+		for _, one := range s.Connected() {
 			n += one
 		}
 		return n
@@ -130,19 +128,18 @@ func TestWhoIsConnectedIsKnownUntilTheyLeave(t *testing.T) {
 	for range 100 {
 		require.NoError(t, say(t, s, clientGreeting).Close())
 	}
-	eventually(t, "one is left", func() bool { return count() == 1 })
-	eventually(t, "the others are forgotten", func() bool {
+	testkit.Eventually(t, "one is left", func() bool { return count() == 1 })
+	testkit.Eventually(t, "the others are forgotten", func() bool {
 		require.NoError(t, say(t, s, clientGreeting).Close())
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.open) < 50
+		_, open := s.Counts()
+		return open < 50
 	})
-	eventually(t, "one is left", func() bool { return count() == 1 })
-	for who := range s.connected() {
+	testkit.Eventually(t, "one is left", func() bool { return count() == 1 })
+	for who := range s.Connected() {
 		assert.Contains(t, who, "criproxy.test, uid ")
 	}
 	require.NoError(t, stays.Close())
-	eventually(t, "none is left", func() bool { return count() == 0 })
+	testkit.Eventually(t, "none is left", func() bool { return count() == 0 })
 	end()
 	require.NoError(t, <-ended)
 }

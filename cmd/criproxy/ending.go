@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // exitBound is how long this process may take to end. Calls under way have drainTime of
@@ -76,7 +78,7 @@ func (p *proxy) underWay(line ...any) []any {
 	add("calls", p.calls.underWay())
 	var backends []string
 	for _, b := range p.backends() {
-		if n := b.bounded.calls.n.Load(); n > 0 {
+		if n := b.bounded.Calls.N.Load(); n > 0 {
 			backends = append(backends, fmt.Sprintf("%s has not answered %d", b, n))
 		}
 	}
@@ -92,8 +94,8 @@ func (p *proxy) underWay(line ...any) []any {
 func (p *proxy) connected() []string {
 	var all []string
 	for _, s := range *p.shown.Load() {
-		for who, n := range s.connected() {
-			all = append(all, fmt.Sprintf("%d of %s at %s", n, who, s.path))
+		for who, n := range s.Connected() {
+			all = append(all, fmt.Sprintf("%d of %s at %s", n, who, s.Path))
 		}
 	}
 	slices.Sort(all)
@@ -133,7 +135,7 @@ func (p *parts) names() []string {
 // callUnderWay is a call of a client.
 type callUnderWay struct {
 	method string
-	peer   *peerInfo // nil if nobody knows
+	peer   *listen.Peer // nil if nobody knows
 	since  time.Time
 }
 
@@ -146,7 +148,7 @@ func (gs *generations) underWay() []string {
 	for c := range gs.calls {
 		a := alike{method: c.method, who: "somebody"}
 		if c.peer != nil {
-			a.who, a.path = c.peer.program(), c.peer.socket.path
+			a.who, a.path = c.peer.Program(), c.peer.Socket.Path
 		}
 		counts[a]++
 		if t, ok := since[a]; !ok || c.since.Before(t) {

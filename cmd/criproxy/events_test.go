@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // A follower is a client that has opened a stream of events.
@@ -72,7 +73,7 @@ func (f *follower) of(id string) []runtimeapi.ContainerEventType {
 // last waits until the latest event of a pod or container is what.
 func (f *follower) last(id string, what runtimeapi.ContainerEventType) {
 	f.Helper()
-	eventually(f, fmt.Sprint("the client is told ", what, " of ", id), func() bool {
+	testkit.Eventually(f, fmt.Sprint("the client is told ", what, " of ", id), func() bool {
 		all := f.of(id)
 		return len(all) > 0 && all[len(all)-1] == what
 	})
@@ -247,7 +248,7 @@ func TestARuntimeThatIsTakenAwayIsAskedNothingMore(t *testing.T) {
 	without.Backends = without.Backends[:1]
 	require.NoError(t, n.proxy.reload(&without))
 	calls := -1
-	eventually(t, "it is left alone for longer than it is looked at", func() bool {
+	testkit.Eventually(t, "it is left alone for longer than it is looked at", func() bool {
 		before := calls
 		calls = len(n.runtimes[1].Calls())
 		if calls == before {
@@ -272,7 +273,7 @@ func TestEventsOfTheOnlyRuntimeEndAsItEndsThem(t *testing.T) {
 		select {
 		case err := <-events.ended:
 			assert.EqualError(t, err, end.Error())
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			require.Fail(t, "the stream goes on")
 		}
 	}
@@ -291,14 +292,14 @@ func TestEventsEndOnceWhenTheProcessStops(t *testing.T) {
 	silent, err := net.Dial("unix", n.cfg.Listen)
 	require.NoError(t, err)
 	defer silent.Close()
-	eventually(t, "gRPC waits for it", func() bool { return n.proxy.sockets[0].greeting() == 1 })
+	testkit.Eventually(t, "gRPC waits for it", func() bool { return greeting(n.proxy.sockets[0]) == 1 })
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		n.stop()
 	}()
 	err = <-events.ended
-	assertCode(t, codes.Unavailable, err)
+	testkit.AssertCode(t, codes.Unavailable, err)
 	assert.ErrorContains(t, err, "this process stops; open the stream again")
 	for range 20 {
 		stream, err := n.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
@@ -335,15 +336,15 @@ func TestAHandoverEndsEventsOnce(t *testing.T) {
 	for i := range 2 {
 		old := pid
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
-		eventually(t, "the old one has ended its streams", func() bool { return ends.Load() > int32(i) })
+		testkit.Eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
+		testkit.Eventually(t, "the old one has ended its streams", func() bool { return ends.Load() > int32(i) })
 		for r, name := range []string{"", "beta.io"} {
 			ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
 				Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i, r), Namespace: "n", Uid: fmt.Sprint("u", i, r)},
 				Annotations: map[string]string{"kubernetes.io/target-runtime": name},
 			}})
 			require.NoError(t, err)
-			eventually(t, "its event comes", func() bool { _, ok := events.Load(ran.GetPodSandboxId()); return ok })
+			testkit.Eventually(t, "its event comes", func() bool { _, ok := events.Load(ran.GetPodSandboxId()); return ok })
 		}
 	}
 	assert.EqualValues(t, 2, ends.Load())

@@ -15,13 +15,14 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/replay"
 )
 
 // fixture is the subcommand that answers as a recorded runtime did.
 func fixture(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs := subFlags("fixture")
-	listen := fs.String("listen", "", "the `PATH` of the socket to answer at")
+	path := fs.String("listen", "", "the `PATH` of the socket to answer at")
 	speed := fs.Float64("speed", 0, "take as long as the recorded server did, divided by `N`; 0 answers at once")
 	backend := fs.String("backend", "", "answer as backend `NAME` did, and not as the clients were answered; that of a primary without a name is primary")
 	quiet := fs.Bool("quiet", false, "do not print the calls")
@@ -32,7 +33,7 @@ a call is matched by its method and request, and if no request is the same by th
 	if err != nil {
 		return err
 	}
-	if *listen == "" {
+	if *path == "" {
 		return &usageError{errors.New("fixture needs -listen, the socket to answer at")}
 	}
 	if err := checkSpeed("fixture", *speed); err != nil {
@@ -52,18 +53,18 @@ a call is matched by its method and request, and if no request is the same by th
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 	)
-	l, err := listenAs(*listen, adminMode, "-listen")
+	l, err := listen.Unix(*path, adminMode, "-listen")
 	if err != nil {
 		return err
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	if !*quiet {
-		fmt.Fprintf(out, "%d recorded calls, answered at %s\n", len(p.calls), *listen)
+		fmt.Fprintf(out, "%d recorded calls, answered at %s\n", len(p.calls), *path)
 	}
 	select {
 	case err := <-served:
-		return fmt.Errorf("serving %s: %w", *listen, err)
+		return fmt.Errorf("serving %s: %w", *path, err)
 	case <-ctx.Done():
 	}
 	s.Stop()

@@ -9,10 +9,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
-	needRoot(t, "how late threads may be woken")
+	testkit.NeedRoot(t, "how late threads may be woken")
 	p := newProcess(t)
 	p.launch()
 	defer p.end()

@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/mounttest"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // smallDisk returns a folder with room for 256 KiB, and what fills it up.
@@ -42,7 +43,7 @@ func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
 	}
 	list()
 	fill()
-	eventually(t, "it is said", func() bool { return list() && p.logged("Calls are not captured until that is mended") == 1 })
+	testkit.Eventually(t, "it is said", func() bool { return list() && p.logged("Calls are not captured until that is mended") == 1 })
 	for range 20 {
 		list()
 	}
@@ -50,7 +51,7 @@ func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
 	assert.Equal(t, 1., p.scrape()["criproxy_capture_failures_total"])
 	assert.Equal(t, 1, p.logged("Calls are not captured"), "once, however often it is tried")
 	require.NoError(t, os.Remove(filepath.Join(dir, "ballast")))
-	eventually(t, "it goes on", func() bool { return p.logged("Calls are captured again") == 1 })
+	testkit.Eventually(t, "it goes on", func() bool { return p.logged("Calls are captured again") == 1 })
 	assert.Equal(t, 1., p.scrape()["criproxy_capture_up"])
 	p.end()
 	var all []byte

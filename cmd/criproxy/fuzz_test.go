@@ -20,6 +20,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // FuzzConfig holds that a configuration, from a file or a flag, is taken or refused with
@@ -108,7 +109,7 @@ func FuzzProxy(f *testing.F) {
 	f.Cleanup(func() { cc.Close() }) // nothing is left to be done
 	methods := p.record.schema.Methods()
 	call := func(ctx context.Context, method string, frame []byte) error {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, testkit.Patience)
 		defer cancel()
 		cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 		if err != nil {
@@ -142,7 +143,7 @@ func FuzzProxy(f *testing.F) {
 		}
 		panics := recovery.Count()
 		md := metadata.Pairs("fuzz-how-bin", string([]byte{how}), "fuzz-reply-bin", string(reply))
-		quick, cancel := context.WithTimeout(context.Background(), patience)
+		quick, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		if endless(method) { // made up where a runtime's ends: it does not end by itself
 			quick, cancel = context.WithTimeout(context.Background(), 5*time.Millisecond)
 		}

@@ -81,10 +81,10 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 		})
 	}
 	for _, s := range *g.proxy.shown.Load() {
-		lost, err := s.fileState()
-		gauge("criproxy_listener_up", one(err == nil), s.path)
-		counter("criproxy_listener_lost_total", float64(lost), s.path)
-		counter("criproxy_refused_calls_total", float64(s.refused.Load()), s.path)
+		lost, err := s.FileState()
+		gauge("criproxy_listener_up", one(err == nil), s.Path)
+		counter("criproxy_listener_lost_total", float64(lost), s.Path)
+		counter("criproxy_refused_calls_total", float64(s.Refused.Load()), s.Path)
 	}
 	c := g.proxy.configState()
 	gauge("criproxy_config_last_reload_successful", one(c.Error == ""))

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // generations count calls, so that what they use can be taken away when the last
@@ -97,7 +99,7 @@ func (gs *generations) note(call *callUnderWay) func() {
 
 // intercept counts each call.
 func (gs *generations) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	defer gs.note(&callUnderWay{info.FullMethod, peerOf(ss.Context()), time.Now()})()
+	defer gs.note(&callUnderWay{info.FullMethod, listen.PeerOf(ss.Context()), time.Now()})()
 	if !gs.endless(info.FullMethod) && info.FullMethod != healthgrpc.Health_Watch_FullMethodName {
 		defer gs.begin()()
 		return handler(srv, ss)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/listen"
 )
 
 const (
@@ -49,7 +51,7 @@ func (p *proxy) handOver(ctx context.Context) error {
 	}
 	p.memories.release()
 	for _, s := range p.listening() { // the files are the new process's now
-		if l, ok := rawListener(s.listener).(*net.UnixListener); ok {
+		if l, ok := listen.Raw(s.listener).(*net.UnixListener); ok {
 			l.SetUnlinkOnClose(false)
 		}
 	}
@@ -89,7 +91,7 @@ func (p *proxy) startSuccessor(ctx context.Context, path string) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
 	var paths []string
 	for _, s := range p.listening() {
-		l, ok := rawListener(s.listener).(interface{ File() (*os.File, error) })
+		l, ok := listen.Raw(s.listener).(interface{ File() (*os.File, error) })
 		if !ok {
 			return fmt.Errorf("passing on %s: it is no socket", s.path)
 		}
@@ -111,7 +113,7 @@ func (p *proxy) startSuccessor(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	cmd.Env = append(os.Environ(), socketsVariable+"="+string(list), fmt.Sprintf("%s=%d", readyVariable, 3+len(paths)), fmt.Sprintf("%s=%d", memoriesVariable, 4+len(paths)))
+	cmd.Env = append(os.Environ(), listen.SocketsVariable+"="+string(list), fmt.Sprintf("%s=%d", listen.ReadyVariable, 3+len(paths)), fmt.Sprintf("%s=%d", listen.MemoriesVariable, 4+len(paths)))
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -121,10 +123,10 @@ func (p *proxy) startSuccessor(ctx context.Context, path string) error {
 	_ = writer.Close() // ours; the end of the new process is the end of the pipe
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()
-	word, err := io.ReadAll(io.LimitReader(reader, int64(len(readyWord))))
-	if err == nil && string(word) == readyWord {
+	word, err := io.ReadAll(io.LimitReader(reader, int64(len(listen.ReadyWord))))
+	if err == nil && string(word) == listen.ReadyWord {
 		p.successor = cmd
-		notify(fmt.Sprintf("MAINPID=%d", cmd.Process.Pid))
+		listen.Notify(fmt.Sprintf("MAINPID=%d", cmd.Process.Pid))
 		return nil
 	}
 	ended := cmd.Wait()

@@ -54,15 +54,15 @@ func (p *proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 	}, nil
 }
 
-// takeMemories returns what the process that hands over remembers: name of a backend →
-// its encoded memory. It is nil if there is no such process.
-func (in *inheritance) takeMemories() map[string][]byte {
-	if in.memories == nil {
+// receiveMemories reads from a socket what the process that hands over remembers: name of a
+// backend → its encoded memory. It returns nil if from is nil: there is no such process.
+func receiveMemories(from *os.File) map[string][]byte {
+	if from == nil {
 		return nil
 	}
-	defer in.memories.Close() // all has been read
+	defer from.Close() // all has been read
 	var all map[string][]byte
-	c, err := net.FileConn(in.memories)
+	c, err := net.FileConn(from)
 	if err == nil {
 		defer c.Close() // all has been read
 		_ = c.SetDeadline(time.Now().Add(memoriesTime))

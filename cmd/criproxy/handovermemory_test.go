@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // What is remembered goes from process to process, with no file at all.
@@ -45,7 +47,7 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	for i := range 2 {
 		old := p.serving()
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		eventually(t, "another process serves", func() bool { return p.serving() != old })
+		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
 		for range 10 {
 			assert.Equal(t, []string{ran.GetPodSandboxId()}, list(), "after handover %d", i)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // plug starts a plugin of the node's proxy, and returns when it can be asked. It
@@ -33,7 +34,7 @@ func (n *node) plug(p plugin.Plugin) (unplug func()) {
 		assert.NoError(n, <-ended)
 	})
 	n.Cleanup(unplug)
-	eventually(n, "plugin "+p.Name+" is ready", func() bool { return n.plugin(p.Name).State == "ready" })
+	testkit.Eventually(n, "plugin "+p.Name+" is ready", func() bool { return n.plugin(p.Name).State == "ready" })
 	return unplug
 }
 
@@ -96,9 +97,9 @@ func TestAbsentBackend(t *testing.T) {
 		return a, nil
 	}})
 	_, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
-	assertCode(t, codes.Unavailable, err)
+	testkit.AssertCode(t, codes.Unavailable, err)
 	n.runtimes[0].start()
-	eventually(t, "the pod runs", func() bool {
+	testkit.Eventually(t, "the pod runs", func() bool {
 		_, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
 		return err == nil
 	})
@@ -158,12 +159,12 @@ func TestAPluginThatSaysNoRefusesOnBothRuntimes(t *testing.T) {
 				delete(config.Annotations, "kubernetes.io/target-runtime")
 			}
 			_, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: config})
-			assertCode(t, codes.FailedPrecondition, err)
+			testkit.AssertCode(t, codes.FailedPrecondition, err)
 			assert.ErrorContains(t, err, "criproxy: RunPodSandbox: refused at PreRunPodSandbox: plugin no.json says no: the node is full (ResourceExhausted)")
 			assert.Empty(t, m.Calls("RunPodSandbox"))
 		}
 		unplug()
-		eventually(t, "the plugin is gone", func() bool { return n.plugin("no").Name == "" })
+		testkit.Eventually(t, "the plugin is gone", func() bool { return n.plugin("no").Name == "" })
 		n.run(0, "web", 1)
 	})
 }

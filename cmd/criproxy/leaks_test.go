@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // Wherever criproxy writes, and whatever it answers on its admin socket, with the log as
@@ -55,7 +56,7 @@ func TestSecretsAreNowhereToBeFound(t *testing.T) {
 	require.NotEmpty(t, token)
 
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGUSR1))
-	eventually(t, "it has dumped", func() bool { return p.logged("Dumped what was recorded") == 1 })
+	testkit.Eventually(t, "it has dumped", func() bool { return p.logged("Dumped what was recorded") == 1 })
 	found := map[string]string{}
 	for _, path := range []string{"/status", "/metrics", "/config", "/events", "/hooks", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
 		response, err := newAdminClient(config.AdminBeside(p.front)).get(ctx, path)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // level is what a process has open, and holds.
@@ -51,7 +53,7 @@ func (l level) String() string {
 func settled(t testing.TB, before level, why func() string) level {
 	t.Helper()
 	now := levelNow()
-	for deadline := time.Now().Add(patience); leaked(before, now) != nil; now = levelNow() {
+	for deadline := time.Now().Add(testkit.Patience); leaked(before, now) != nil; now = levelNow() {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<20)
 			stacks = stacks[:runtime.Stack(stacks, true)]

@@ -15,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // otherMethod stands for all methods that are not described: clients choose their
@@ -83,6 +84,25 @@ func newLegMetrics(prefix, of string, labels ...string) legMetrics {
 
 func (l *legMetrics) register(r *prometheus.Registry) {
 	r.MustRegister(l.calls, l.took, l.inFlight, l.requests, l.replies)
+}
+
+// watchLimits adds the metrics of the limits, and that of panics. usage returns the memory that
+// messages take, the memory that they may take, and the number of calls that were refused.
+func (m *metrics) watchLimits(usage func() (taken, total, refused int64)) {
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "criproxy_message_memory_bytes", Help: "Memory that messages of calls under way take, or have been promised.",
+		}, func() float64 { taken, _, _ := usage(); return float64(taken) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "criproxy_message_memory_limit_bytes", Help: "Memory that messages of calls under way may take.",
+		}, func() float64 { _, total, _ := usage(); return float64(total) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "criproxy_overload_calls_total", Help: "Calls that a socket refused because it had too many, or no memory for their messages.",
+		}, func() float64 { _, _, refused := usage(); return float64(refused) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "criproxy_panics_total", Help: "Panics that were contained; each is in the log.",
+		}, func() float64 { return float64(recovery.Count()) }),
+	)
 }
 
 // seriesKey is whose metrics a leg's are.

@@ -27,6 +27,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/limits"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // scrape returns the metrics of p, as `name{labels}` → value.
@@ -87,10 +89,10 @@ func TestMetricsCountCallsOnBothLegs(t *testing.T) {
 	}
 
 	p.runtimes[1].kill()
-	eventually(t, "it is down", func() bool { return p.scrape()[`criproxy_backend_up{backend="beta.io"}`] == 0 })
+	testkit.Eventually(t, "it is down", func() bool { return p.scrape()[`criproxy_backend_up{backend="beta.io"}`] == 0 })
 	assert.Greater(t, p.scrape()[`criproxy_backend_last_known_age_seconds{backend="beta.io"}`], 0.0)
 	p.write("listBudgte: 3s\n")
-	eventually(t, "the mistake is seen", func() bool { return p.scrape()["criproxy_config_last_reload_successful"] == 0 })
+	testkit.Eventually(t, "the mistake is seen", func() bool { return p.scrape()["criproxy_config_last_reload_successful"] == 0 })
 	assert.Equal(t, 1.0, p.scrape()[`criproxy_config_reloads_total{result="failure"}`])
 	p.end()
 }
@@ -115,7 +117,7 @@ func TestMonitoringOverTCPIsOnlyThereIfAskedForAndShowsNoCalls(t *testing.T) {
 	assert.Contains(t, text, "criproxy_build_info")
 	code, text = get("/healthz")
 	assert.Equal(t, "200 ok\n", fmt.Sprint(code, " ", text))
-	eventually(t, "it is ready", func() bool { code, text = get("/readyz"); return code == 200 })
+	testkit.Eventually(t, "it is ready", func() bool { code, text = get("/readyz"); return code == 200 })
 	assert.Equal(t, "primary: up\nbeta.io: up\n", text)
 	for _, path := range []string{"/events", "/status", "/debug/pprof/", "/hooks", "/config"} {
 		code, _ = get(path)
@@ -126,10 +128,10 @@ func TestMonitoringOverTCPIsOnlyThereIfAskedForAndShowsNoCalls(t *testing.T) {
 	}
 	pid := p.serving()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGUSR2))
-	eventually(t, "another process serves", func() bool { return p.serving() != pid })
-	eventually(t, "TCP is handed over as well", func() bool { code, _ = get("/healthz"); return code == 200 })
+	testkit.Eventually(t, "another process serves", func() bool { return p.serving() != pid })
+	testkit.Eventually(t, "TCP is handed over as well", func() bool { code, _ = get("/healthz"); return code == 200 })
 	p.runtimes[0].kill()
-	eventually(t, "it is not ready", func() bool { code, text = get("/readyz"); return code == 503 })
+	testkit.Eventually(t, "it is not ready", func() bool { code, text = get("/readyz"); return code == 503 })
 	assert.Contains(t, text, "primary: gone: ")
 	p.end()
 }
@@ -162,14 +164,14 @@ func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
 	assert.Equal(t, "SERVING", check(""), "another runtime's health is not ours")
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGTERM))
 	_, err = watch.Recv()
-	assertCode(t, codes.Unavailable, err) // it does not keep the process from ending
+	testkit.AssertCode(t, codes.Unavailable, err) // it does not keep the process from ending
 }
 
 // allMetrics are the names of all metrics that criproxy has.
 func allMetrics(t *testing.T) []string {
 	m := newMetrics()
 	m.registry.MustRegister(newGauges(nil))
-	(&memory{}).register(m.registry)
+	m.watchLimits((&limits.Memory{}).Usage)
 	descs := make(chan *prometheus.Desc, 1000)
 	m.registry.Describe(descs)
 	close(descs)

@@ -26,7 +26,9 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // An authority vouches for certificates.
@@ -93,7 +95,7 @@ func healthConfig(t testing.TB, dir string, backends ...config.Backend) *config.
 }
 
 func checkHealth(t testing.TB, cc *grpc.ClientConn, service string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	_, err := healthpb.NewHealthClient(cc).Check(ctx, &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
 	return err
@@ -129,14 +131,14 @@ func (k *keepListener) cut() int {
 }
 
 func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
-	dir := socketDir(t)
+	dir := testkit.SocketDir(t)
 	server, ours, client := tlsFiles(dir, "server"), tlsFiles(dir, "ours"), tlsFiles(dir, "client")
 	first := newAuthority(t, "first")
 	for name, files := range map[string]config.TLS{"server": server, "criproxy": ours, "client": client} {
 		first.write(files, name)
 	}
 	backend := &keepListener{Listener: listenTCP(t, "127.0.0.1:0")}
-	serveHealth(t, backend, "one", grpc.Creds(newTLS(&server)))
+	serveHealth(t, backend, "one", grpc.Creds(certs.New(&server)))
 	spare := listenTCP(t, "127.0.0.1:0")
 	front := spare.Addr().String()
 	spare.Close()
@@ -148,7 +150,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	require.NoError(t, p.openAll(nil))
 	runUntilEnd(t, p)
 
-	cc := dial(t, front, grpc.WithTransportCredentials(newTLS(&client)))
+	cc := dial(t, front, grpc.WithTransportCredentials(certs.New(&client)))
 	require.NoError(t, checkHealth(t, cc, "one"))
 	assert.NoError(t, checkHealth(t, dial(t, "unix:"+cfg.Listen), "one"), "the socket needs no certificate")
 
@@ -166,12 +168,12 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	}
 	require.NoError(t, checkHealth(t, cc, "one"), "connections stay")
 	require.Positive(t, backend.cut())
-	eventually(t, "the backend is reached with the new certificates", func() bool {
+	testkit.Eventually(t, "the backend is reached with the new certificates", func() bool {
 		ctx := t.Context()
 		_, err := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen)).Check(ctx, &healthpb.HealthCheckRequest{Service: "one"})
 		return err == nil
 	})
-	require.NoError(t, checkHealth(t, dial(t, front, grpc.WithTransportCredentials(newTLS(&client))), "one"))
+	require.NoError(t, checkHealth(t, dial(t, front, grpc.WithTransportCredentials(certs.New(&client))), "one"))
 	old := dial(t, front, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
 	_, err = healthpb.NewHealthClient(old).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 	assert.ErrorContains(t, err, "certificate signed by unknown authority")
@@ -179,22 +181,22 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	// Broken files change nothing.
 	require.NoError(t, os.WriteFile(ours.Cert, []byte("half a fi"), 0o600))
 	require.Positive(t, backend.cut())
-	eventually(t, "the backend is reached with the certificates from before", func() bool {
+	testkit.Eventually(t, "the backend is reached with the certificates from before", func() bool {
 		_, err := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen)).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 		return err == nil
 	})
 }
 
 func TestABackendThatIsNotWhoItShouldBeGetsNoCalls(t *testing.T) {
-	dir := socketDir(t)
+	dir := testkit.SocketDir(t)
 	server, ours := tlsFiles(dir, "server"), tlsFiles(dir, "ours")
 	newAuthority(t, "its").write(server, "server")
 	newAuthority(t, "ours").write(ours, "criproxy")
 	backend := listenTCP(t, "127.0.0.1:0")
-	serveHealth(t, backend, "one", grpc.Creds(newTLS(&config.TLS{Cert: server.Cert, Key: server.Key})))
+	serveHealth(t, backend, "one", grpc.Creds(certs.New(&config.TLS{Cert: server.Cert, Key: server.Key})))
 	cfg := healthConfig(t, dir, config.Backend{Address: backend.Addr().String(), TLS: &config.TLS{CA: ours.CA}})
 	startProxy(t, cfg)
-	eventually(t, "the call fails, and says why", func() bool {
+	testkit.Eventually(t, "the call fails, and says why", func() bool {
 		_, err := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen)).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 		return status.Code(err) == codes.Unavailable && assert.ObjectsAreEqual(true, err != nil) && contains(err, "unknown authority")
 	})
@@ -210,7 +212,7 @@ type silent struct{}
 func (silent) Errorf(string, ...any) {}
 
 func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
-	dir := socketDir(t)
+	dir := testkit.SocketDir(t)
 	files := tlsFiles(dir, "all")
 	newAuthority(t, "all").write(files, "server")
 	for name, make := range map[string]func(i int) (net.Listener, []grpc.ServerOption){
@@ -220,7 +222,7 @@ func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
 			return l, nil
 		},
 		"TLS": func(int) (net.Listener, []grpc.ServerOption) {
-			return listenTCP(t, "127.0.0.1:0"), []grpc.ServerOption{grpc.Creds(newTLS(&files))}
+			return listenTCP(t, "127.0.0.1:0"), []grpc.ServerOption{grpc.Creds(certs.New(&files))}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,15 +254,15 @@ func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
 				return found
 			}
 			require.Error(t, checkHealthUntil(t, cc))
-			eventually(t, "each gets one call in three", func() bool { return answers(30) == 10 })
+			testkit.Eventually(t, "each gets one call in three", func() bool { return answers(30) == 10 })
 
 			servers[0].Listener.Close()
 			servers[0].cut()
-			eventually(t, "the others go on", func() bool {
+			testkit.Eventually(t, "the others go on", func() bool {
 				_, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "two"})
 				return err == nil
 			})
-			eventually(t, "nobody waits for the one that is gone", func() bool {
+			testkit.Eventually(t, "nobody waits for the one that is gone", func() bool {
 				for range 12 {
 					_, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "two"})
 					if c := status.Code(err); c != codes.OK && c != codes.NotFound {
@@ -279,11 +281,11 @@ func checkHealthUntil(t testing.TB, cc *grpc.ClientConn) error {
 }
 
 func TestAServerIsFoundByDNS(t *testing.T) {
-	dir := socketDir(t)
+	dir := testkit.SocketDir(t)
 	files := tlsFiles(dir, "all")
 	newAuthority(t, "all").write(files, "server")
 	l := listenTCP(t, "127.0.0.1:0")
-	serveHealth(t, l, "one", grpc.Creds(newTLS(&files)))
+	serveHealth(t, l, "one", grpc.Creds(certs.New(&files)))
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	secured := files

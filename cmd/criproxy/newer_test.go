@@ -30,6 +30,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // olderCRI is CRI without what 0.36 and 0.37 brought: CheckpointPod, RestorePod, all Stream* and ImageSpec.image_ref.
@@ -248,7 +249,7 @@ func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
 	}
 	p := startProxy(t, cfg)
 	for _, b := range p.backends() {
-		eventually(t, "a backend is up", func() bool { return b.known.State().Condition == lastknown.Up })
+		testkit.Eventually(t, "a backend is up", func() bool { return b.known.State().Condition == lastknown.Up })
 	}
 	cc := muxtest.Connect(t, cfg.Listen)
 	invoke := func(method, message string, request []byte) string {

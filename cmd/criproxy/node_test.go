@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -29,10 +28,9 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
-
-// patience bounds what a test waits for. It is long: the machine may be busy.
-const patience = 30 * time.Second
 
 // A node is the assembled proxy in front of runtimes in memory, all on real
 // sockets, and a client of it.
@@ -115,11 +113,11 @@ func (n *node) start() {
 	makeStateDir(n.cfg)
 	p, err := newProxy(n.cfg)
 	require.NoError(n, err)
-	// Not by listenAs: the umask that it sets is everybody's, and many tests run at once.
-	listen := func() (net.Listener, error) { return net.Listen("unix", n.cfg.Listen) }
-	l, err := listen()
+	// Not by listen.Unix: the umask that it sets is everybody's, and many tests run at once.
+	open := func() (net.Listener, error) { return net.Listen("unix", n.cfg.Listen) }
+	l, err := open()
 	require.NoError(n, err)
-	l = keepFile(n.cfg.Listen, l, listen)
+	l = listen.KeepFile(n.cfg.Listen, l, open)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.run(ctx, l) }()
@@ -252,26 +250,6 @@ func (n *node) image(i int, name string) string {
 	return n.cfg.Backends[i].Name + "/" + name
 }
 
-// needRoot leaves a test of what out that only root can make, and says so; in CI it fails.
-func needRoot(t testing.TB, what string) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		require.Empty(t, os.Getenv("CI"), "%s: the tests have to run as root", what)
-		t.Skipf("NOT TESTED: %s; that takes root", what)
-	}
-}
-
-// eventually waits until a condition holds. The condition is tried in the test's
-// own goroutine.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			require.Fail(t, "it did not happen: "+what)
-		}
-	}
-}
-
 // known waits until all that the runtimes hold is known, and what is said about
 // it: until the proxy has gone round often enough.
 func (n *node) known() *node {
@@ -282,12 +260,12 @@ func (n *node) known() *node {
 			rounds := len(m.Calls("ListContainers"))
 			err := b.top.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
 			require.NoError(n, err, "this changes nothing, but who knows")
-			eventually(n, fmt.Sprintf("all of runtime %d is known", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
+			testkit.Eventually(n, fmt.Sprintf("all of runtime %d is known", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
 		}
 		images, err := b.known.Finder("ListImages", "")
 		require.NoError(n, err)
 		for _, image := range m.Images() {
-			eventually(n, "an image is known", func() bool { return images.Has([]byte(image.GetId())) })
+			testkit.Eventually(n, "an image is known", func() bool { return images.Has([]byte(image.GetId())) })
 		}
 	}
 	return n
@@ -296,17 +274,17 @@ func (n *node) known() *node {
 // isDown waits until the proxy takes runtime i for down, isUp for up.
 func (n *node) isDown(i int) {
 	n.Helper()
-	eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Gone })
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Gone })
 }
 
 func (n *node) isSlow(i int) {
 	n.Helper()
-	eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Slow })
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Slow })
 }
 
 func (n *node) isUp(i int) {
 	n.Helper()
-	eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
 		s := n.proxy.backends()[i].known.State()
 		return s.Condition == lastknown.Up && s.Seen
 	})
@@ -366,7 +344,7 @@ func (n *node) ctx() context.Context {
 	n.calls.Lock()
 	defer n.calls.Unlock()
 	if time.Since(n.calls.made) > time.Second {
-		ctx, cancel := context.WithTimeout(n.Context(), 2*patience)
+		ctx, cancel := context.WithTimeout(n.Context(), 2*testkit.Patience)
 		context.AfterFunc(n.Context(), cancel)
 		n.calls.ctx, n.calls.made = ctx, time.Now()
 	}
@@ -510,11 +488,6 @@ func idsOf(items []proto.Message) []string {
 		ids[i] = idOf(item)
 	}
 	return ids
-}
-
-func assertCode(t testing.TB, want codes.Code, err error) {
-	t.Helper()
-	assert.Equal(t, want.String(), status.Code(err).String(), "%v", err)
 }
 
 func assertProto(t testing.TB, want, got proto.Message) {

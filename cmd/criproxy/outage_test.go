@@ -21,6 +21,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // ways are the ways in which a runtime can be gone.
@@ -129,10 +130,10 @@ func TestTheItemsOfARuntimeThatIsGoneStayInAllLists(t *testing.T) {
 					n.runtimes[1].ForgetCalls()
 					began := time.Now()
 					for what, err := range n.callsAbout(1, one) {
-						assertCode(t, codes.Unavailable, err)
+						testkit.AssertCode(t, codes.Unavailable, err)
 						assert.ErrorContains(t, err, "beta.io", what)
 					}
-					assert.Less(t, time.Since(began), patience, "frozen, each would take for ever")
+					assert.Less(t, time.Since(began), testkit.Patience, "frozen, each would take for ever")
 					for what, err := range n.callsAbout(0, n.run(0, "other", 1)) {
 						assert.NoError(t, err, what)
 					}
@@ -308,8 +309,8 @@ func TestCallsUnderWayEndWithUnavailableWhenTheRuntimeFreezes(t *testing.T) {
 		for range calls {
 			select {
 			case err := <-errs:
-				assertCode(t, codes.Unavailable, err)
-			case <-time.After(patience):
+				testkit.AssertCode(t, codes.Unavailable, err)
+			case <-time.After(testkit.Patience):
 				require.Fail(t, "a call hangs: nobody noticed")
 			}
 		}
@@ -326,7 +327,7 @@ func TestACommandThatTakesTooLongIsNoOutage(t *testing.T) {
 	for i := range n.runtimes {
 		p := n.run(i, "slow", 1)
 		_, err := n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: p.containers[0], Cmd: []string{"sleep", "60"}, Timeout: 1})
-		assertCode(t, codes.DeadlineExceeded, err)
+		testkit.AssertCode(t, codes.DeadlineExceeded, err)
 		assert.NotEqual(t, lastknown.Gone, n.proxy.backends()[i].known.State().Condition)
 		n.runtimes[i].when(failing(status.Error(codes.DeadlineExceeded, "probe timed out"), "ExecSync"))
 		_, err = n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: p.containers[0]})
@@ -349,7 +350,7 @@ func TestThePrimaryCanBeDownLikeAnyOther(t *testing.T) {
 			assert.NoError(t, err, what)
 		}
 		_, err = n.Status(n.ctx(), &runtimeapi.StatusRequest{})
-		assertCode(t, codes.Unavailable, err) // whether it is ready, only it can say
+		testkit.AssertCode(t, codes.Unavailable, err) // whether it is ready, only it can say
 	})
 }
 
@@ -374,19 +375,19 @@ func TestPolicyFailFailsListsAndPolicySkipLeavesOut(t *testing.T) {
 			}
 		}
 		_, err := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: skipped.sandbox})
-		assertCode(t, codes.Unavailable, err)
+		testkit.AssertCode(t, codes.Unavailable, err)
 
 		n.runtimes[1].kill()
 		n.isDown(1)
 		for _, l := range allListings() {
 			_, err := l.unary(n)
-			assertCode(t, codes.Unavailable, err)
+			testkit.AssertCode(t, codes.Unavailable, err)
 			assert.ErrorContains(t, err, "fail.io", l.name)
 			_, err = l.streamed(n)
-			assertCode(t, codes.Unavailable, err)
+			testkit.AssertCode(t, codes.Unavailable, err)
 		}
 		_, err = n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: failed.sandbox})
-		assertCode(t, codes.Unavailable, err)
+		testkit.AssertCode(t, codes.Unavailable, err)
 		for what, err := range n.callsAbout(0, web) {
 			assert.NoError(t, err, what)
 		}
@@ -409,7 +410,7 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 		n := newNode(t, mode, machineConfig{}, machineConfig{backend: config.Backend{Name: name}, absent: true})
 		web := n.run(0, "web", 1)
 		n.isDown(1)
-		eventually(t, "it is said", func() bool {
+		testkit.Eventually(t, "it is said", func() bool {
 			return len(logLines(name, "has not been seen since this node was booted")) == 1
 		})
 		for _, l := range allListings() {
@@ -477,7 +478,7 @@ func TestListsWaitForARequiredRuntime(t *testing.T) {
 	select {
 	case got := <-listed:
 		assert.Equal(t, 1, got)
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		require.Fail(t, "the list waits on")
 	}
 }
@@ -486,7 +487,7 @@ func TestListsFailWhenARequiredRuntimeDoesNotCome(t *testing.T) {
 	t.Parallel() // it waits for 10 s
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Required: true}, absent: true})
 	_, err := listPods(nil).unary(n)
-	assertCode(t, codes.Unavailable, err)
+	testkit.AssertCode(t, codes.Unavailable, err)
 	assert.ErrorContains(t, err, "backend beta.io is required, has not been seen since this node was booted, and did not come within 3s")
 	_, err = n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
 	assert.NoError(t, err, "what is not a list goes on")
@@ -523,7 +524,7 @@ func TestImageFsInfoNeedsThePrimaryOnly(t *testing.T) {
 			m.when(hanging("ImageFsInfo"))
 			assert.Equal(t, []string{"/first"}, mounts())
 			m.when(nil)
-			eventually(t, "it is in time again", func() bool { return len(mounts()) == 2 })
+			testkit.Eventually(t, "it is in time again", func() bool { return len(mounts()) == 2 })
 			assert.Equal(t, []string{"/first", "/second"}, mounts())
 			m.kill()
 			n.isDown(1)
@@ -567,7 +568,7 @@ func TestARestartWhileARuntimeIsDownChangesNothing(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, status.GetStatus().GetState())
 		_, err = n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: db.containers[0]})
-		assertCode(t, codes.Unavailable, err)
+		testkit.AssertCode(t, codes.Unavailable, err)
 		for what, err := range n.callsAbout(0, web) {
 			assert.NoError(t, err, what)
 		}
@@ -603,7 +604,7 @@ func TestABrokenFileOfWhatIsKnownIsAnErrorThatSaysSo(t *testing.T) {
 		assert.NoError(t, err, what)
 	}
 	_, err = listPods(nil).unary(n) // waits for 10 s
-	assertCode(t, codes.Unavailable, err)
+	testkit.AssertCode(t, codes.Unavailable, err)
 	assert.ErrorContains(t, err, file, "it says which file")
 	assert.ErrorContains(t, err, "checksum", "and what is wrong with it")
 	n.runtimes[1].start()
@@ -765,7 +766,7 @@ func TestARuntimeIsNotAskedForWhatAClientAsksFor(t *testing.T) {
 		assert.Zero(t, own())
 	}
 	n.runtimes[1].ForgetCalls()
-	eventually(t, "it asks when nobody does", func() bool { return own() >= 4 })
+	testkit.Eventually(t, "it asks when nobody does", func() bool { return own() >= 4 })
 }
 
 // Where nothing changes a status is asked for once, and nothing is written: the
@@ -779,7 +780,7 @@ func TestWhatHasNotChangedIsNotAskedForAgain(t *testing.T) {
 	before, err := os.Stat(file)
 	require.NoError(t, err)
 	n.runtimes[1].ForgetCalls()
-	eventually(t, "its lists are asked for", func() bool { return len(n.runtimes[1].Calls("ListContainers")) >= 4 })
+	testkit.Eventually(t, "its lists are asked for", func() bool { return len(n.runtimes[1].Calls("ListContainers")) >= 4 })
 	assert.Empty(t, n.runtimes[1].Calls("PodSandboxStatus", "ContainerStatus"))
 	after, err := os.Stat(file)
 	require.NoError(t, err)
@@ -796,9 +797,9 @@ func TestAMutationIsFollowedByALook(t *testing.T) {
 		_, err := n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: p.containers[0]})
 		require.NoError(t, err)
 		// It comes at once, maybe before that reply, and brings the status with it.
-		eventually(t, "the status is asked for", func() bool { return len(n.runtimes[1].Calls("ContainerStatus")) > 0 })
+		testkit.Eventually(t, "the status is asked for", func() bool { return len(n.runtimes[1].Calls("ContainerStatus")) > 0 })
 		n.runtimes[1].ForgetCalls()
-		eventually(t, "its answer is kept: the next round has begun", func() bool { return len(n.runtimes[1].Calls("ListPodSandbox")) > 0 })
+		testkit.Eventually(t, "its answer is kept: the next round has begun", func() bool { return len(n.runtimes[1].Calls("ListPodSandbox")) > 0 })
 		n.runtimes[1].kill()
 		n.isDown(1)
 		got, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
@@ -832,12 +833,12 @@ func TestAStatusIsNotOlderThanItsItem(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, runtimeapi.ContainerState_CONTAINER_EXITED, list[0].(*runtimeapi.Container).GetState())
 			_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
-			assertCode(t, codes.Unavailable, err)
+			testkit.AssertCode(t, codes.Unavailable, err)
 
 			n.stop() // nor after a restart
 			n.start()
 			_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
-			assertCode(t, codes.Unavailable, err)
+			testkit.AssertCode(t, codes.Unavailable, err)
 
 			m.when(nil)
 			m.start()
@@ -872,7 +873,7 @@ func TestAChangeOfStateIsOneLineInTheLog(t *testing.T) {
 		_, err := listPods(nil).unary(n)
 		require.NoError(t, err)
 	}
-	eventually(t, "it is said", func() bool { return len(logLines("oneline.io")) > 1 })
+	testkit.Eventually(t, "it is said", func() bool { return len(logLines("oneline.io")) > 1 })
 	assert.Len(t, logLines("oneline.io"), 2, "the runtime is up")
 }
 
@@ -883,12 +884,12 @@ func TestAStateFolderThatCannotBeWrittenIsOneLineInTheLog(t *testing.T) {
 	n.known()
 	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
 	n.run(1, "db2", 1)
-	eventually(t, "it is said", func() bool { return len(logLines("diskfull.io", "writing what is remembered")) > 0 })
+	testkit.Eventually(t, "it is said", func() bool { return len(logLines("diskfull.io", "writing what is remembered")) > 0 })
 	time.Sleep(3 * time.Second)
 	assert.Len(t, logLines("diskfull.io", "writing what is remembered"), 1)
 	require.NoError(t, os.MkdirAll(n.cfg.StateDir, 0o700))
 	n.run(1, "db3", 1)
-	eventually(t, "it is kept again", func() bool { _, err := os.Stat(stateFile(n.cfg, n.cfg.Backends[1]).Path); return err == nil })
+	testkit.Eventually(t, "it is kept again", func() bool { _, err := os.Stat(stateFile(n.cfg, n.cfg.Backends[1]).Path); return err == nil })
 	n.stop() // which writes as well, and says when it cannot
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,10 +23,15 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/limits"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
+
+// taken returns what messages take of the memory of n, and total what they may take.
+func taken(n *node) int64 { taken, _, _ := n.proxy.memory.Usage(); return taken }
+func total(n *node) int64 { _, total, _ := n.proxy.memory.Usage(); return total }
 
 func openFiles(t testing.TB, pid int) int {
 	t.Helper()
@@ -56,7 +60,7 @@ func (n *node) under(i int) (begin func(ctx context.Context, p *pod) <-chan erro
 			_, err := n.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.containers[0], Cmd: []string{"true"}})
 			done <- err
 		}()
-		eventually(n, "a call is there", func() bool { return come.Load() > before })
+		testkit.Eventually(n, "a call is there", func() bool { return come.Load() > before })
 		return done
 	}
 	return begin, func() { close(ice) }
@@ -69,14 +73,14 @@ func TestCallsOverTheLimitOfASocketAreRefusedClearly(t *testing.T) {
 	begin, thaw := n.under(0)
 	one, two := begin(n.ctx(), p), begin(n.ctx(), p)
 	_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{})
-	assertCode(t, codes.ResourceExhausted, err)
+	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, n.cfg.Listen+" has 2 calls under way, which is its limit")
 	thaw()
 	require.NoError(t, <-one)
 	require.NoError(t, <-two)
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "there is room again")
-	eventually(t, "nothing is left over", func() bool { return n.proxy.sockets[0].calls.Load() == 0 })
+	testkit.Eventually(t, "nothing is left over", func() bool { return n.proxy.sockets[0].Limits.Calls.Load() == 0 })
 }
 
 func TestCallsOverTheLimitOfABackendAreRefusedThereAndNowhereElse(t *testing.T) {
@@ -87,7 +91,7 @@ func TestCallsOverTheLimitOfABackendAreRefusedThereAndNowhereElse(t *testing.T) 
 	begin, thaw := n.under(1)
 	one, two := begin(n.ctx(), there), begin(n.ctx(), there)
 	_, err := n.UpdateContainerResources(n.ctx(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: there.containers[0]})
-	assertCode(t, codes.ResourceExhausted, err)
+	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "backend beta.io has 2 calls under way, which is its limit")
 	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: here.containers[0]})
 	assert.NoError(t, err)
@@ -109,7 +113,7 @@ func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 	// the garbage collector that gives it back.
 	allGivenBack := func() {
 		t.Helper()
-		eventually(t, "all is given back", func() bool { runtime.GC(); return n.proxy.memory.taken.Load() == 0 })
+		testkit.Eventually(t, "all is given back", func() bool { runtime.GC(); return taken(n) == 0 })
 	}
 	for range 3 {
 		_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
@@ -128,10 +132,10 @@ func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 	}
 	allGivenBack()
 	_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)})
-	assertCode(t, codes.ResourceExhausted, err)
+	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "more than the limit of 16777216")
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)}, grpc.UseCompressor(gzip.Name))
-	assertCode(t, codes.ResourceExhausted, err)
+	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "when it is decompressed")
 	allGivenBack()
 }
@@ -141,32 +145,32 @@ func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 func TestARequestTakesMemoryBeforeItComes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
-	n.proxy.memory.free.TryAcquire(n.proxy.memory.total) // all is taken
-	ctx, cancel := context.WithTimeout(t.Context(), 4*memoryWait)
+	n.proxy.memory.Reserve(total(n)) // all is taken
+	ctx, cancel := context.WithTimeout(t.Context(), 4*limits.MemoryWait)
 	defer cancel()
 	cc := n.cc
 	cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/runtime.v1.RuntimeService/Version", grpc.ForceCodecV2(codec.Raw))
 	require.NoError(t, err)
 	require.NoError(t, cs.SendMsg(codec.NewFrame(bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 4<<20))))
 	err = cs.RecvMsg(&codec.Frame{})
-	assertCode(t, codes.ResourceExhausted, err)
+	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "no memory for a message of 12582912 bytes")
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "small messages need none")
-	n.proxy.memory.free.Release(n.proxy.memory.total)
+	n.proxy.memory.Release(total(n))
 }
 
 func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 	const subscribers = 1000
 	p := newProcess(t)
 	p.launch()
-	ctx, cancel := context.WithTimeout(t.Context(), 8*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*testkit.Patience)
 	defer cancel()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	var got sync.WaitGroup
 	for i := range subscribers {
 		if i%50 == 49 {
-			eventually(t, "those before are subscribed at both", func() bool {
+			testkit.Eventually(t, "those before are subscribed at both", func() bool {
 				return len(p.runtimes[0].Calls("GetContainerEvents")) >= i && len(p.runtimes[1].Calls("GetContainerEvents")) >= i
 			})
 		}
@@ -180,7 +184,7 @@ func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all are subscribed at both", func() bool {
+	testkit.Eventually(t, "all are subscribed at both", func() bool {
 		return len(p.runtimes[0].Calls("GetContainerEvents")) >= subscribers && len(p.runtimes[1].Calls("GetContainerEvents")) >= subscribers
 	})
 	for i, target := range []string{"", "beta.io"} {
@@ -220,40 +224,28 @@ func TestAProcessWithoutFileDescriptorsServesAgainWhenThereAreSome(t *testing.T)
 	p.end()
 }
 
-func TestTheMemoryForMessagesFollowsGOMEMLIMIT(t *testing.T) {
-	const mib = 1 << 20
-	assert.EqualValues(t, 1024*mib, memoryFor(1<<63-1, 8*mib, 16*mib), "no limit")
-	assert.EqualValues(t, (512-128-8)/4*mib, memoryFor(512*mib, 8*mib, 16*mib))
-	assert.EqualValues(t, 96*mib, memoryFor(512*mib, -1, 16*mib), "nothing is recorded")
-	assert.EqualValues(t, 64*mib, memoryFor(200*mib, 8*mib, 16*mib), "four messages must fit")
-}
-
 // What a runtime streams is kept until its end has come: it may be more than there is
 // memory for.
 func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *config.Config) { c.ListBudget = patience }) // the machine may be busy
+	n := newNode(t, func(c *config.Config) { c.ListBudget = testkit.Patience }) // the machine may be busy
 	n.isUp(1)
 	n.runtimes[1].Fill(1000) // about 1 MB
 	_, err := listContainers(nil).streamed(n)
 	require.NoError(t, err)
 	m := n.proxy.memory
-	for _, size := range m.sizes {
-		size.Store(0) // nothing is expected: all is taken as it comes
-	}
+	m.ExpectNothing() // all is taken as it comes
 	_, err = listContainers(nil).streamed(n)
 	require.NoError(t, err)
-	eventually(t, "all is given back", func() bool { runtime.GC(); return m.taken.Load() == 0 })
-	for _, size := range m.sizes {
-		size.Store(0)
-	}
+	testkit.Eventually(t, "all is given back", func() bool { runtime.GC(); return taken(n) == 0 })
+	m.ExpectNothing()
 	const left = 256 << 10
-	require.True(t, m.free.TryAcquire(m.total-left))
+	require.True(t, m.Reserve(total(n)-left))
 	_, err = listContainers(nil).streamed(n)
-	assertCode(t, codes.ResourceExhausted, err)
+	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
 	assert.NotEqual(t, lastknown.Gone, n.proxy.backends()[1].known.State().Condition, "it is none of the runtime's doing")
-	m.free.Release(m.total - left)
+	m.Release(total(n) - left)
 	_, err = listContainers(nil).streamed(n)
 	require.NoError(t, err)
 }
@@ -273,8 +265,8 @@ func TestAConnectionThatDoesNotReadItsRepliesMakesNoNewCalls(t *testing.T) {
 	request, err := codec.FrameOf(&runtimeapi.ContainerStatusRequest{ContainerId: made.GetContainerId()})
 	require.NoError(t, err)
 	m := n.proxy.memory
-	require.True(t, m.free.TryAcquire(m.total))
-	defer m.free.Release(m.total)
+	require.True(t, m.Reserve(total(n)))
+	defer m.Release(total(n))
 	deaf := dialed(t, n.cfg.Listen)
 	version := func() error {
 		_, err := runtimeapi.NewRuntimeServiceClient(deaf).Version(n.ctx(), &runtimeapi.VersionRequest{})
@@ -292,7 +284,7 @@ func TestAConnectionThatDoesNotReadItsRepliesMakesNoNewCalls(t *testing.T) {
 	}
 	cs := ask(n.ctx())
 	err = version()
-	assertCode(t, codes.ResourceExhausted, err)
+	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "this connection has not read")
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "others go on")
@@ -305,39 +297,103 @@ func TestAConnectionThatDoesNotReadItsRepliesMakesNoNewCalls(t *testing.T) {
 	gone, leave := context.WithCancel(n.ctx())
 	ask(gone)
 	leave()
-	eventually(t, "who does not want its reply has nothing to read", func() bool { return version() == nil })
+	testkit.Eventually(t, "who does not want its reply has nothing to read", func() bool { return version() == nil })
 }
 
-// What was to be sent on a call that has ended gRPC does not free.
-func TestADebtIsPaidByWhatIsReclaimed(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // nobody else does it
-	var d debt
-	d.add(1)
-	codec.NewFrame(make([]byte, 1<<20)).OnFree(func() { d.pay(1) })
-	eventually(t, "it is paid", func() bool { return d.wait(t.Context()) == 0 })
-}
-
-func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
-	data, err := os.ReadFile("../../docs/operations.md")
-	require.NoError(t, err)
-	const mib = 1 << 20
-	for _, text := range []string{
-		fmt.Sprintf("(GOMEMLIMIT - %d MiB - flight recorder) / %d        at least %d messages of the largest size", baseMemory/mib, copies, leastMessages),
-		fmt.Sprintf("set `GOMEMLIMIT` to %d MiB + %d·N·S", (baseMemory+capture.DefaultBytes)/mib, copies),
-		fmt.Sprintf("With 512 MiB that is %d MiB of messages", memoryFor(512*mib, capture.DefaultBytes, 16*mib)/mib),
-		fmt.Sprintf("follows `GOMEMLIMIT`, below; %d GiB without it", defaultMemory>>30),
-		fmt.Sprintf("waits for up to %s, then fails", memoryWait),
-		fmt.Sprintf("`maxCalls` of the listener: %d on the main one, %d on each other one", config.DefaultMaxCalls, config.DefaultSideCalls),
-		fmt.Sprintf("`maxCalls` of the backend, %d", config.DefaultMaxCalls),
-		fmt.Sprintf("`-max-message-bytes`, %d MiB", director.DefaultMaxMessage/mib),
-		fmt.Sprintf("`-flight-recorder`, %d MiB", capture.DefaultBytes/mib),
-		fmt.Sprintf("what is remembered of a runtime | %d MiB", lastknown.DefaultMaxBytes/mib),
-		fmt.Sprintf("If nothing comes for %s", lullTime),
-		fmt.Sprintf("within %s (half of `listBudget`, %s at most)", lastknown.DefaultBudget/2, memoryWait),
-		fmt.Sprintf("but for %d MiB, which the runtime may send unasked", director.StreamWindow/mib),
-		fmt.Sprintf("Messages below %d KiB are not counted", smallMessage>>10),
-	} {
-		assert.Contains(t, strings.Join(strings.Fields(string(data)), " "), strings.Join(strings.Fields(text), " "))
+// Nobody knows how long the first reply of a method will be, and a kubelet asks for the
+// status of each pod at once.
+func TestHungStatusCallsLeaveMemoryForLists(t *testing.T) {
+	p := newProcess(t)
+	p.env = append(os.Environ(), "GOMEMLIMIT=512MiB")
+	for _, m := range p.runtimes {
+		m.Fill(100)
+		m.when(hanging("PodSandboxStatus", "ContainerStatus"))
 	}
-	assert.EqualValues(t, 94*mib, memoryFor(512*mib, capture.DefaultBytes, 16*mib), "the example")
+	p.launch()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	images := runtimeapi.NewImageServiceClient(p.connect(p.front))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var pods *runtimeapi.ListPodSandboxResponse
+	testkit.Eventually(t, "both runtimes are there", func() (both bool) {
+		var err error
+		pods, err = client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		require.NoError(t, err)
+		return len(pods.GetItems()) == 200
+	})
+	for _, pod := range pods.GetItems() {
+		go func() {
+			_, _ = client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pod.GetId()}) // hangs
+		}()
+	}
+	hang := func(n int) bool {
+		return len(p.runtimes[0].Calls("PodSandboxStatus"))+len(p.runtimes[1].Calls("PodSandboxStatus")) >= n
+	}
+	testkit.Eventually(t, "some of them hang", func() bool { return hang(2) })
+	for range 20 {
+		_, err := client.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		require.NoError(t, err)
+		_, err = client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		require.NoError(t, err)
+		_, err = images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+		require.NoError(t, err)
+	}
+	testkit.Eventually(t, "all of them hang", func() bool { return hang(200) })
+	cancel()
+	p.end()
+}
+
+// A runtime that is not told from one that hangs because there is no memory would be taken
+// for gone.
+func TestAReplyWaitsForRoomBeforeItIsRead(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	n.isUp(1)
+	n.runtimes[1].Fill(200) // more than is not counted
+	m := n.proxy.memory
+	require.True(t, m.Reserve(total(n)))
+	_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
+	testkit.AssertCode(t, codes.ResourceExhausted, err)
+	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
+	assert.Equal(t, lastknown.Up, n.state(1).Condition, "it is none of the runtime's doing")
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		m.Release(total(n))
+	}()
+	_, err = n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
+	require.NoError(t, err, "there is room in time")
+}
+
+func TestAListThatHangsKeepsWhatHasCome(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(c *config.Config) { c.ListBudget = testkit.Patience })
+	n.isUp(1)
+	n.runtimes[0].Fill(2000)
+	n.runtimes[1].Fill(2000) // each about 2 MB a list
+	list := func(ctx context.Context) (int, error) {
+		r, err := n.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		return len(r.GetContainers()), err
+	}
+	got, err := list(n.ctx())
+	require.NoError(t, err)
+	require.Equal(t, 4000, got)
+	m := n.proxy.memory
+	testkit.Eventually(t, "all is given back", func() bool { return taken(n) == 0 })
+	n.runtimes[1].when(hanging("ListContainers"))
+	ctx, cancel := context.WithCancel(n.ctx())
+	done := make(chan error, 1)
+	go func() { _, err := list(ctx); done <- err }()
+	whole, _ := m.Expect(runtimeapi.RuntimeService_ListContainers_FullMethodName)
+	require.Greater(t, whole, int64(3<<20))
+	testkit.Eventually(t, "what has not come is given back, but for what may come unasked", func() bool {
+		taken := taken(n)
+		return taken > whole/2 && taken < whole*5/8+director.StreamWindow
+	})
+	n.runtimes[1].when(nil)
+	cancel()
+	require.Error(t, <-done)
+	got, err = list(n.ctx())
+	require.NoError(t, err)
+	require.Equal(t, 4000, got)
+	testkit.Eventually(t, "all is given back", func() bool { return taken(n) == 0 })
 }

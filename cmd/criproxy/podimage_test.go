@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -117,7 +118,7 @@ func TestARuntimeThatIsGoneKeepsNoPodOfThePrimaryFromItsImage(t *testing.T) {
 		assert.NoError(t, n.startOnce(sandboxes[0], configs[0], "other:1", false), "policy %s", policy)
 		if policy != "last-known" {
 			_, err := n.ImageStatus(n.ctx(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "app:1"}})
-			assertCode(t, codes.Unavailable, err)
+			testkit.AssertCode(t, codes.Unavailable, err)
 		}
 	}
 }

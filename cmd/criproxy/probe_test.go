@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // A probe is a client that calls those runtimes that nothing is done to, all the time, and
@@ -38,7 +40,7 @@ const quiet = "quiet"
 // newProbe runs a pod on each runtime, which must be up, and starts the probe.
 func newProbe(t testing.TB, n *node) *probe {
 	cc, err := grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, MaxDelay: 10 * time.Millisecond}, MinConnectTimeout: patience}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, MaxDelay: 10 * time.Millisecond}, MinConnectTimeout: testkit.Patience}))
 	require.NoError(t, err)
 	p := &probe{node: n, client: runtimeapi.NewRuntimeServiceClient(cc), took: map[string][]time.Duration{}}
 	p.wake.L = &p.mu
@@ -75,7 +77,7 @@ func (p *probe) run(ctx context.Context) {
 		i := p.targets[at%len(p.targets)]
 		p.calling = true
 		p.mu.Unlock()
-		bounded, cancel := context.WithTimeout(ctx, patience)
+		bounded, cancel := context.WithTimeout(ctx, testkit.Patience)
 		began := time.Now()
 		_, err := p.client.ContainerStatus(bounded, &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[i]})
 		took := time.Since(began)
@@ -104,7 +106,7 @@ const perPhase = 100
 // those calls. They are noted under the phase that do returns; if that is empty they are not.
 func (p *probe) during(targets []int, do func() string) error {
 	if len(targets) > 0 { // it may have to connect again
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		if _, err := p.client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[targets[0]]}, grpc.WaitForReady(true)); err != nil {
 			return err

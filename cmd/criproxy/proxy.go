@@ -19,10 +19,12 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/access"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/limits"
+	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -35,7 +37,7 @@ type proxy struct {
 	calls        *generations
 	record       *recording
 	drift        *drift.Watch
-	memory       *memory // for messages
+	memory       *limits.Memory // for messages
 	memories     *memories
 	errors       lastErrors
 	metrics      *metrics
@@ -45,9 +47,9 @@ type proxy struct {
 	disconnected atomic.Bool              // no calls are left: only its own goroutines are
 	reloader     atomic.Pointer[reloader] // nil if there is none
 	now          atomic.Pointer[setup]
-	hider        atomic.Pointer[capture.Redactor] // of secrets, from who may only read
+	filter       access.VerboseFilter
 
-	shown atomic.Pointer[[]*socket] // the sockets, for who only looks
+	shown atomic.Pointer[[]*listen.Socket] // the sockets, for who only looks
 
 	handedOver chan struct{} // closed when another process serves
 	failed     chan error    // a socket could not be served; has room for one
@@ -56,12 +58,12 @@ type proxy struct {
 	onServing  func()        // is called when clients can connect
 	stderr     io.Writer     // of who takes over; nil: nothing
 
-	reloading sync.Mutex      // one reload or handover at a time; guards what follows
-	running   context.Context // of the backends; nil until run
-	group     sync.WaitGroup  // what run waits for
-	sockets   []*socket       // the main one first; see show
-	stopped   bool            // nothing is to be reloaded or handed over any more
-	successor *exec.Cmd       // who serves, when handedOver is closed
+	reloading sync.Mutex       // one reload or handover at a time; guards what follows
+	running   context.Context  // of the backends; nil until run
+	group     sync.WaitGroup   // what run waits for
+	sockets   []*listen.Socket // the main one first; see show
+	stopped   bool             // nothing is to be reloaded or handed over any more
+	successor *exec.Cmd        // who serves, when handedOver is closed
 }
 
 // A setup is a configuration and what was made of it. It is immutable.
@@ -86,13 +88,13 @@ func newSuccessor(cfg *config.Config, handed map[string][]byte) (*proxy, error) 
 	if p.record, err = newRecording(cfg, a); err != nil {
 		return nil, err
 	}
-	hider, err := newHider(cfg, a)
+	redactor, err := access.NewRedactor(cfg, a.Profile, a.Schema)
 	if err != nil {
 		return nil, err
 	}
-	p.hider.Store(hider)
-	p.memory = newMemory(cfg, a.Profile, p.record.schema)
-	p.memory.register(p.metrics.registry)
+	p.filter.Set(redactor)
+	p.memory = limits.New(cfg, a.Profile, p.record.schema)
+	p.metrics.watchLimits(p.memory.Usage)
 	if p.drift, err = drift.New(driftConfig(cfg, a.Config)); err != nil {
 		return nil, err
 	}
@@ -118,10 +120,10 @@ func newSuccessor(cfg *config.Config, handed map[string][]byte) (*proxy, error) 
 		grpc.ForceServerCodecV2(codec.Raw),
 		grpc.UnknownServiceHandler(p.director.Handler()),
 		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
-		grpc.Creds(peerCredentials{insecure.NewCredentials()}),
+		grpc.Creds(listen.Credentials{TransportCredentials: insecure.NewCredentials()}),
 		grpc.ConnectionTimeout(10*time.Second),
-		grpc.ChainUnaryInterceptor(containUnary, authorizeUnary),
-		grpc.ChainStreamInterceptor(containStream, authorizeStream, p.memory.limit, p.calls.intercept, p.hideSecrets),
+		grpc.ChainUnaryInterceptor(containUnary, access.InterceptUnary),
+		grpc.ChainStreamInterceptor(containStream, access.InterceptStream, p.memory.Intercept, p.calls.intercept, p.filter.Intercept),
 		// Goroutines that have done a call have the stack for the next one.
 		grpc.NumStreamWorkers(streamWorkers),
 		// Static windows: the estimate that would be made otherwise costs a ping for
@@ -236,7 +238,7 @@ func (p *proxy) reload(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	hider, err := newHider(cfg, a)
+	redactor, err := access.NewRedactor(cfg, a.Profile, a.Schema)
 	if err != nil {
 		return err
 	}
@@ -257,11 +259,9 @@ func (p *proxy) reload(cfg *config.Config) error {
 		return err
 	}
 	// From here on nothing can fail.
-	if hider != nil { // or sockets that go have the old one as long as somebody is connected
-		p.hider.Store(hider) // before a socket has rules that need it
-	}
+	p.filter.Set(redactor) // before a socket has rules that need it
 	p.now.Store(s)
-	p.memory.configure(cfg)
+	p.memory.Configure(cfg)
 	p.metrics.know(d)
 	if err := p.drift.Update(driftConfig(cfg, d)); err != nil { // the director has taken the same profile
 		klog.ErrorS(err, "What clients and backends send is still compared with the old profile")

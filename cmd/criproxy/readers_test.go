@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // greedy are clients of a socket who take as much as they get: streams of events, some of
@@ -87,7 +88,7 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 			for _, r := range readers {
 				r.take(ctx, streams)
 			}
-			eventually(t, "the readers have all that they get", refused)
+			testkit.Eventually(t, "the readers have all that they get", refused)
 			kubelet := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 			for i := range 50 {
 				_, err := kubelet.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})

@@ -22,6 +22,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -79,8 +80,8 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	}
 	of.Metadata = withPlugins(ctx, of.Metadata)
 	if p, ok := peer.FromContext(ctx); ok && info.Client {
-		if who, ok := p.AuthInfo.(*peerInfo); ok && who.known {
-			of.Peer = capture.Peer{PID: int(who.pid), UID: int(who.uid), Name: who.name}
+		if who, ok := p.AuthInfo.(*listen.Peer); ok && who.Known {
+			of.Peer = capture.Peer{PID: int(who.PID), UID: int(who.UID), Name: who.Name}
 		}
 	}
 	ctx, leg := t.rec.Begin(ctx, of)

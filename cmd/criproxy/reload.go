@@ -11,6 +11,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // settle is how long the folder of the configuration has to be quiet before the file
@@ -51,8 +53,8 @@ func (r *reloader) current() configState { return *r.state.Load() }
 func (r *reloader) reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	notifyReloading()
-	defer func() { notifyReady(r.proxy.now.Load().cfg) }()
+	listen.NotifyReloading()
+	defer func() { listen.NotifyReady(r.proxy.now.Load().cfg) }()
 	state := r.current()
 	defer func() { r.state.Store(&state) }()
 	var waits []string

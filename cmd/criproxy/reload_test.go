@@ -11,11 +11,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *config.Config) { c.GoneAfter = patience }) // it is frozen for a while
+	n := newNode(t, func(c *config.Config) { c.GoneAfter = testkit.Patience }) // it is frozen for a while
 	n.isUp(1)
 	p := n.run(1, "db", 1)
 	begin, thaw := n.under(1)
@@ -25,7 +26,7 @@ func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 	require.NoError(t, n.proxy.reload(&without))
 	for range 100 { // by then it would be too late, were nobody to wait
 		_, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
-		assertCode(t, codes.NotFound, err)
+		testkit.AssertCode(t, codes.NotFound, err)
 	}
 	thaw()
 	assert.NoError(t, <-done)
@@ -33,7 +34,7 @@ func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 
 func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(cfg *config.Config) { cfg.ListBudget = patience })
+	n := newNode(t, func(cfg *config.Config) { cfg.ListBudget = testkit.Patience })
 	n.isUp(1)
 	ours, theirs := n.run(0, "ours", 1), n.run(1, "theirs", 1)
 	for name, list := range map[string]func() (int, error){
@@ -62,7 +63,7 @@ func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 			n, err := list()
 			done <- result{n, err}
 		}()
-		eventually(t, "the list is under way", func() bool { return n.proxy.sockets[0].calls.Load() == 1 })
+		testkit.Eventually(t, "the list is under way", func() bool { return n.proxy.sockets[0].Limits.Calls.Load() == 1 })
 		<-come
 		without := *n.cfg
 		without.Backends = without.Backends[:1]
@@ -82,7 +83,7 @@ func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 
 // A reload that came while the process started, because the file had just been changed, ended it.
 func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
-	dir := socketDir(t)
+	dir := testkit.SocketDir(t)
 	with := func(name string) *config.Config {
 		cfg := healthConfig(t, dir, config.Backend{Address: filepath.Join(dir, "0.sock")}, config.Backend{Name: name, Address: filepath.Join(dir, "1.sock")})
 		require.NoError(t, checkConfig(cfg))

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -52,7 +53,7 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	}()
 	p.reloading.Lock()
 	if l != nil {
-		p.sockets = append(p.sockets, newSocket(l, p.now.Load().cfg.Sockets()[0]))
+		p.sockets = append(p.sockets, listen.New(l, p.now.Load().cfg.Sockets()[0]))
 	}
 	p.running = connected
 	for _, b := range p.backends() {
@@ -81,9 +82,9 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 		return err
 	case <-p.handedOver:
 		stopAdmin() // it is the other process that is asked from now on
-		p.drain(ctx, handoverDrain, handoverGreet)
+		p.drain(ctx, handoverDrain, listen.HandoverGreet)
 	case <-ctx.Done():
-		p.drain(ctx, drainTime, greetTime)
+		p.drain(ctx, drainTime, listen.GreetTime)
 	}
 	return nil
 }
@@ -99,14 +100,14 @@ func (p *proxy) keep(ctx context.Context, what string, f func()) {
 }
 
 // serve lets clients in at s.
-func (p *proxy) serve(s *socket) {
-	p.goDo("serving "+s.path, func() {
+func (p *proxy) serve(s *listen.Socket) {
+	p.goDo("serving "+s.Path, func() {
 		err := p.server.Serve(s)
-		if err == nil || errors.Is(err, grpc.ErrServerStopped) || s.access.Load() == nil {
+		if err == nil || errors.Is(err, grpc.ErrServerStopped) || s.Access.Load() == nil {
 			return
 		}
 		select {
-		case p.failed <- fmt.Errorf("serving %s: %w", s.path, err):
+		case p.failed <- fmt.Errorf("serving %s: %w", s.Path, err):
 		default: // another socket has failed already
 		}
 	})
@@ -134,8 +135,8 @@ func (p *proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	if ctx.Err() == nil {
 		defer context.AfterFunc(ctx, func() {
 			hurry.Reset(drainTime)
-			silence.Reset(greetTime)
-			farewell.Reset(greetTime + farewellTime)
+			silence.Reset(listen.GreetTime)
+			farewell.Reset(listen.GreetTime + farewellTime)
 		})()
 	}
 	p.server.GracefulStop()
@@ -147,7 +148,7 @@ func (p *proxy) pause() {
 	p.stopped = true
 	p.reloading.Unlock()
 	for _, s := range p.sockets {
-		s.pause()
+		s.Pause()
 	}
 }
 
@@ -155,15 +156,15 @@ func (p *proxy) pause() {
 // that pauses.
 func (p *proxy) endSilent() {
 	for _, s := range p.sockets {
-		s.endSilent()
+		s.EndSilent()
 	}
 }
 
 // openAll opens the sockets of the configuration, taking those that were inherited.
-func (p *proxy) openAll(inherited *inheritance) error {
+func (p *proxy) openAll(inherited *listen.Inheritance) error {
 	cfg := p.now.Load().cfg
 	for _, l := range cfg.Sockets() {
-		s, err := openListener(l, cfg.Backends[0].Address, inherited)
+		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
 		if err != nil {
 			p.closeSockets()
 			return err
@@ -180,13 +181,13 @@ func (p *proxy) closeSockets() {
 }
 
 // openNew opens the sockets of cfg that are not open yet.
-func (p *proxy) openNew(cfg *config.Config) ([]*socket, error) {
-	var opened []*socket
+func (p *proxy) openNew(cfg *config.Config) ([]*listen.Socket, error) {
+	var opened []*listen.Socket
 	for _, l := range cfg.Sockets() {
-		if slices.ContainsFunc(p.sockets, func(s *socket) bool { return s.path == l.Path }) {
+		if slices.ContainsFunc(p.sockets, func(s *listen.Socket) bool { return s.Path == l.Path }) {
 			continue
 		}
-		s, err := openListener(l, cfg.Backends[0].Address, nil)
+		s, err := listen.Open(l, cfg.Backends[0].Address, nil)
 		if err != nil {
 			for _, one := range opened {
 				_ = one.Close() // nobody has connected
@@ -200,31 +201,31 @@ func (p *proxy) openNew(cfg *config.Config) ([]*socket, error) {
 
 // replaceSockets serves those that were opened, has the others work by cfg, and closes
 // those that cfg has no more. Who is connected there is told so with the next call.
-func (p *proxy) replaceSockets(cfg *config.Config, opened []*socket) {
+func (p *proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	there := append(p.sockets, opened...)
 	p.sockets = nil
 	for _, l := range cfg.Sockets() { // in this order: the main one first
-		i := slices.IndexFunc(there, func(s *socket) bool { return s.path == l.Path })
+		i := slices.IndexFunc(there, func(s *listen.Socket) bool { return s.Path == l.Path })
 		s := there[i] // openNew has seen to that
-		if err := changeFile(s, l, cfg.Backends[0].Address); err != nil {
-			klog.ErrorS(err, "A socket's file keeps the mode and owner that it has; change them by hand, or restart criproxy as root", "socket", s.path)
-			l.Mode, l.Owner = s.cfg.Mode, s.cfg.Owner // the next reload tries again
+		if err := listen.ChangeFile(s, l, cfg.Backends[0].Address); err != nil {
+			klog.ErrorS(err, "A socket's file keeps the mode and owner that it has; change them by hand, or restart criproxy as root", "socket", s.Path)
+			l.Mode, l.Owner = s.Cfg.Mode, s.Cfg.Owner // the next reload tries again
 		}
-		s.configure(l)
+		s.Configure(l)
 		p.sockets = append(p.sockets, s)
 	}
 	for _, s := range there {
 		if !slices.Contains(p.sockets, s) {
-			s.access.Store(nil)
+			s.Access.Store(nil)
 			_ = s.Close() // what is connected stays
-			s.endSilent()
-			unstoreSocket(s.path)
+			s.EndSilent()
+			listen.RemoveSocket(s.Path)
 		}
 	}
 	p.show()
 	for _, s := range opened {
 		p.serve(s)
-		storeSocket(s.Listener, s.path)
+		listen.StoreSocket(s.Listener, s.Path)
 	}
 }
 
@@ -239,7 +240,7 @@ func (p *proxy) show() {
 func (p *proxy) listening() []passedOn {
 	var all []passedOn
 	for _, s := range p.sockets {
-		all = append(all, passedOn{s.path, s.Listener})
+		all = append(all, passedOn{s.Path, s.Listener})
 	}
 	if l := p.admin.listener; l != nil {
 		all = append(all, passedOn{l.Addr().String(), l})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -47,11 +48,11 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	useFewCPUs()
 	letTimersBeLate()
 	makeStateDir(cfg)
-	inherited, err := inherit()
+	inherited, err := listen.Inherit()
 	if err != nil {
 		return err
 	}
-	p, err := newSuccessor(cfg, inherited.takeMemories())
+	p, err := newSuccessor(cfg, receiveMemories(inherited.Memories))
 	if err != nil {
 		return err
 	}
@@ -70,8 +71,8 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	p.reloader.Store(r)
 	klog.InfoS("Serving", "socket", cfg.Listen, "admin", cfg.Admin, "backends", len(cfg.Backends), "version", version)
 	p.onServing = func() {
-		notifyReady(cfg)
-		inherited.serving()
+		listen.NotifyReady(cfg)
+		inherited.Serving()
 		// Not before: there would be nothing to reload or to hand over. Signals wait, and so
 		// does a file that has changed.
 		watch := func(what string, f func()) {
@@ -88,15 +89,15 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 }
 
 // openFor opens all sockets of cfg.
-func (p *proxy) openFor(cfg *config.Config, inherited *inheritance) error {
+func (p *proxy) openFor(cfg *config.Config, inherited *listen.Inheritance) error {
 	if err := p.openAll(inherited); err != nil {
 		return err
 	}
 	if cfg.Admin == "" {
 		klog.InfoS("There is no admin socket: criproxy's own commands cannot reach this process")
 	} else {
-		open := func() (net.Listener, error) { return listenAs(cfg.Admin, adminMode, "-admin") }
-		l := inherited.take(cfg.Admin)
+		open := func() (net.Listener, error) { return listen.Unix(cfg.Admin, adminMode, "-admin") }
+		l := inherited.Take(cfg.Admin)
 		if l == nil {
 			var err error
 			if l, err = open(); err != nil {
@@ -104,10 +105,10 @@ func (p *proxy) openFor(cfg *config.Config, inherited *inheritance) error {
 				return err
 			}
 		}
-		p.admin.listener = keepFile(cfg.Admin, l, open)
+		p.admin.listener = listen.KeepFile(cfg.Admin, l, open)
 	}
 	if p.admin.tcpAt = cfg.Metrics; cfg.Metrics != "" {
-		if p.admin.tcp = inherited.take(cfg.Metrics); p.admin.tcp == nil {
+		if p.admin.tcp = inherited.Take(cfg.Metrics); p.admin.tcp == nil {
 			l, err := net.Listen("tcp", cfg.Metrics)
 			if err != nil {
 				p.closeSockets()
@@ -117,9 +118,9 @@ func (p *proxy) openFor(cfg *config.Config, inherited *inheritance) error {
 			p.admin.tcp = l
 		}
 	}
-	inherited.closeRest()
+	inherited.CloseRest()
 	for _, s := range p.listening() {
-		storeSocket(s.listener, s.path)
+		listen.StoreSocket(s.listener, s.path)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // slowing returns a fault that has calls of methods, or all, take longer.
@@ -64,7 +65,7 @@ func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 			pods, err := listPods(nil).unary(n)
 			require.NoError(t, err)
 			require.ElementsMatch(t, []string{web.sandbox, db.sandbox}, idsOf(pods))
-			assert.Less(t, time.Since(began), patience)
+			assert.Less(t, time.Since(began), testkit.Patience)
 			require.NotEqual(t, lastknown.Gone, n.state(1).Condition, "%v", n.state(1).Err)
 			_, err = n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: db.containers[0], Cmd: []string{"true"}})
 			require.NoError(t, err, "all else passes as usual")
@@ -117,7 +118,7 @@ func TestAHungPrimaryThatWasNeverSeenFailsLists(t *testing.T) {
 	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
 	n.start()
 	_, err := listPods(nil).unary(n, grpc.WaitForReady(true))
-	assertCode(t, codes.Unavailable, err)
+	testkit.AssertCode(t, codes.Unavailable, err)
 	assert.ErrorContains(t, err, "primary")
 }
 
@@ -132,7 +133,7 @@ func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
 	n.runtimes[1].when(hanging())
 	n.runtimes[1].start()
 	_, err = listPods(nil).unary(n)
-	assertCode(t, codes.Unavailable, err)
+	testkit.AssertCode(t, codes.Unavailable, err)
 	assert.ErrorContains(t, err, "mute.io")
 	assert.ErrorContains(t, err, "take it out of the configuration")
 	n.runtimes[1].when(nil)
@@ -187,7 +188,7 @@ func TestARuntimeThatIsRemovedIsForgotten(t *testing.T) {
 	n.known()
 	both := n.cfg.Backends
 	file := stateFile(n.cfg, both[1]).Path
-	eventually(t, "it is remembered", func() bool { _, err := os.Stat(file); return err == nil })
+	testkit.Eventually(t, "it is remembered", func() bool { _, err := os.Stat(file); return err == nil })
 	n.runtimes[1].kill()
 	n.isDown(1)
 	n.change(func(c *config.Config) { c.Backends = both[:1] })

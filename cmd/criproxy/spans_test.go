@@ -19,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // metadataListener starts a runtime that answers everything with nothing, and shows what metadata
@@ -111,7 +112,7 @@ func TestSpansShowBothLegsOfACall(t *testing.T) {
 	p.env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+l.Addr().String(), "OTEL_BSP_SCHEDULE_DELAY=50")
 	p.launch()
 	_, err = runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).StopPodSandbox(withTrace(t), &runtimeapi.StopPodSandboxRequest{PodSandboxId: "beta.io__1"})
-	assertCode(t, codes.Aborted, err)
+	testkit.AssertCode(t, codes.Aborted, err)
 	md := <-seen[1]
 
 	byKind := map[otlp.Span_SpanKind]*otlp.Span{}

@@ -18,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -87,7 +88,7 @@ func (p *proxy) report(ctx context.Context) statusReport {
 	wg.Wait()
 	r.Ready = p.ready()
 	for _, one := range *p.shown.Load() {
-		r.Listeners = append(r.Listeners, one.report())
+		r.Listeners = append(r.Listeners, reportListener(one))
 	}
 	if p.hooks != nil {
 		state := p.hooks.State()
@@ -96,17 +97,17 @@ func (p *proxy) report(ctx context.Context) statusReport {
 	return r
 }
 
-// report says how the socket is.
-func (s *socket) report() listenerStatus {
-	r := listenerStatus{Path: s.path, Refused: s.refused.Load()}
+// reportListener says how a socket is.
+func reportListener(s *listen.Socket) listenerStatus {
+	r := listenerStatus{Path: s.Path, Refused: s.Refused.Load()}
 	var err error
-	if r.Lost, err = s.fileState(); err != nil {
+	if r.Lost, err = s.FileState(); err != nil {
 		r.Error = err.Error()
 	}
-	if rules := s.access.Load(); rules != nil {
+	if rules := s.Access.Load(); rules != nil {
 		r.Access = *rules
 	}
-	if info, err := os.Stat(s.path); err == nil {
+	if info, err := os.Stat(s.Path); err == nil {
 		r.Mode = fmt.Sprintf("%04o", info.Mode().Perm())
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			r.Owner = userName(st.Uid) + ":" + groupName(st.Gid)

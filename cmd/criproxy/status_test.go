@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // status returns what criproxy status says of p, as text and as JSON.
@@ -83,8 +84,8 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	p.runtimes[1].kill()
 	p.write("listBudgte: 3s\n")
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
-	eventually(t, "the mistake is seen", func() bool { text, r = p.status(); return r.Config.Error != "" })
-	eventually(t, "the runtime is down", func() bool { text, r = p.status(); return r.Backends[1].State == "gone" })
+	testkit.Eventually(t, "the mistake is seen", func() bool { text, r = p.status(); return r.Config.Error != "" })
+	testkit.Eventually(t, "the runtime is down", func() bool { text, r = p.status(); return r.Backends[1].State == "gone" })
 	assert.Equal(t, 1, *r.Backends[1].Pods)
 	assert.True(t, r.Backends[1].LastKnown)
 	assert.True(t, r.Ready, "another runtime's health is not the node's")
@@ -100,12 +101,12 @@ func TestStatusOfASingleRuntimeSaysWhyItCannotBeReached(t *testing.T) {
 	p.writeAll("")
 	p.launch()
 	var r statusReport
-	eventually(t, "it is known to be down", func() bool { _, r = p.status(); return r.Backends[0].State == "gone" })
+	testkit.Eventually(t, "it is known to be down", func() bool { _, r = p.status(); return r.Backends[0].State == "gone" })
 	assert.False(t, r.Ready)
 	assert.Contains(t, r.Backends[0].Error, "no such file or directory")
 	assert.Nil(t, r.Backends[0].Pods)
 	p.runtimes[0].start()
-	eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready })
+	testkit.Eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready })
 	assert.Equal(t, 0, *r.Backends[0].Pods)
 	assert.Empty(t, r.Backends[0].Error)
 	p.end()

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // fill writes to a pipe until nothing more fits in.
@@ -67,24 +69,24 @@ func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 			t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
 			client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 			version := func() codes.Code {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 				defer cancel()
 				_, err := client.Version(ctx, &runtimeapi.VersionRequest{})
 				return status.Code(err)
 			}
 			works := func() bool { return version() == codes.OK }
-			eventually(t, "it serves", works)
+			testkit.Eventually(t, "it serves", works)
 			for range 3 {
 				p.runtimes[0].kill()
-				eventually(t, "the end of the primary is noticed", func() bool { return version() == codes.Unavailable })
+				testkit.Eventually(t, "the end of the primary is noticed", func() bool { return version() == codes.Unavailable })
 				p.runtimes[0].start()
-				eventually(t, "its return is noticed", works)
+				testkit.Eventually(t, "its return is noticed", works)
 			}
 			require.NoError(t, cmd.Process.Signal(test.signal))
 			select {
 			case err := <-ended:
 				assert.NoError(t, err)
-			case <-time.After(patience):
+			case <-time.After(testkit.Patience):
 				require.Fail(t, "it does not end")
 			}
 		})
@@ -109,7 +111,7 @@ func TestAProcessWhoseErrorNobodyReadsEnds(t *testing.T) {
 	case err := <-ended:
 		var code *exec.ExitError
 		assert.True(t, errors.As(err, &code) && code.ExitCode() == 1, "%v", err)
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		require.Fail(t, "it does not end")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // takeoverNode is the files of a node whose containerd listens at /run/c.sock.
@@ -180,7 +181,7 @@ func TestUninstallKeepsALineThatWasAddedAtTheEnd(t *testing.T) {
 
 // Not even the umask changes who may read and write the files.
 func TestInstallAndUninstallKeepOwnerAndModeOfFiles(t *testing.T) {
-	needRoot(t, "files of other users")
+	testkit.NeedRoot(t, "files of other users")
 	n := newTakeoverNode(t, "version = 2\n", "backends:\n- address: /run/c.sock\n")
 	for _, path := range []string{n.containerd, n.config} {
 		require.NoError(t, os.Chown(path, unprivileged, 1))

@@ -19,6 +19,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // reflectTime is how long tap waits for a server to say what its messages are.
@@ -122,7 +123,7 @@ func (t *tapped) build(ctx context.Context, flags *schemaFlags, errOut io.Writer
 		grpc.ForceServerCodecV2(codec.Raw),
 		grpc.UnknownServiceHandler(d.Handler()),
 		grpc.MaxRecvMsgSize(math.MaxInt32),
-		grpc.Creds(peerCredentials{insecure.NewCredentials()}),
+		grpc.Creds(listen.Credentials{TransportCredentials: insecure.NewCredentials()}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
 	t.admin = newAdmin(nil)
@@ -148,12 +149,12 @@ func (t *tapped) reflect(ctx context.Context, errOut io.Writer) *codec.Schema {
 
 // run serves until ctx ends, with show in a goroutine of its own.
 func (t *tapped) run(ctx context.Context, show func(*capture.Follower)) error {
-	listener, err := openListener(t.cfg.Sockets()[0], t.cfg.Backends[0].Address, nil)
+	listener, err := listen.Open(t.cfg.Sockets()[0], t.cfg.Backends[0].Address, nil)
 	if err != nil {
 		return err
 	}
 	if t.cfg.Admin != "" {
-		if t.admin.listener, err = listenAs(t.cfg.Admin, adminMode, "-admin"); err != nil {
+		if t.admin.listener, err = listen.Unix(t.cfg.Admin, adminMode, "-admin"); err != nil {
 			listener.Close()
 			return err
 		}

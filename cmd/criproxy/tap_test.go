@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
@@ -155,7 +156,7 @@ func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
 	s := grpc.NewServer()
 	healthpb.RegisterHealthServer(s, health.NewServer())
 	reflection.Register(s)
-	l, err := listenAs(back, 0o600, "")
+	l, err := listen.Unix(back, 0o600, "")
 	require.NoError(t, err)
 	served := make(chan struct{})
 	go func() {

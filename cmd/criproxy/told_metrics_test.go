@@ -9,6 +9,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // told are the label keys of each metric as a client is told them, which kubelet asks for
@@ -66,7 +67,7 @@ func TestALaterRuntimeChangesNoDescriptorThatWasTold(t *testing.T) {
 		n.runtimes[1].start()
 		n.isUp(1)
 		two := n.run(1, "two", 2).containers[0]
-		eventually(t, "the other's metrics are there", func() bool { return len(n.sampled(told)[two]) > 0 })
+		testkit.Eventually(t, "the other's metrics are there", func() bool { return len(n.sampled(told)[two]) > 0 })
 		fits := func(why string) {
 			t.Helper()
 			all := n.sampled(told)
@@ -86,7 +87,7 @@ func TestALaterRuntimeChangesNoDescriptorThatWasTold(t *testing.T) {
 		n.start()
 		n.isUp(0)
 		n.isUp(1)
-		eventually(t, "the other's metrics are there", func() bool { return len(n.sampled(told)[two]) > 0 })
+		testkit.Eventually(t, "the other's metrics are there", func() bool { return len(n.sampled(told)[two]) > 0 })
 		fits("after a restart of the proxy")
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // criproxy is installed on a node with pods, and still asks for their statuses when their runtime goes.
@@ -106,7 +107,7 @@ func TestAStatusThatIsUnavailableIsNotAskedForAgainAndAgain(t *testing.T) {
 	n.runtimes[1].when(failing(status.Error(codes.Unavailable, "the snapshotter is not there"), "ContainerStatus"))
 	n.run(1, "db", 1)
 	asked := func() int { return len(n.runtimes[1].Calls("ContainerStatus")) }
-	eventually(t, "it is asked for", func() bool { return asked() > 0 })
+	testkit.Eventually(t, "it is asked for", func() bool { return asked() > 0 })
 	before := asked()
 	time.Sleep(2 * time.Second)
 	assert.LessOrEqual(t, asked()-before, 5, "once a round, of which there is one a second")

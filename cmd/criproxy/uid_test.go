@@ -24,6 +24,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // unprivileged is a uid and gid of nobody in particular.
@@ -83,7 +84,7 @@ func tryOne(cc *grpc.ClientConn, method string) codes.Code {
 // as returns what tryAll says of the socket when it is run by another user.
 func (p *process) as(uid uint32, socket string) map[string]string {
 	p.Helper()
-	needRoot(p, "access by uid")
+	testkit.NeedRoot(p, "access by uid")
 	program, err := exec.LookPath("criproxy-try-all")
 	require.NoError(p, err)
 	data, err := os.ReadFile(program)

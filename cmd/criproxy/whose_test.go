@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -62,7 +63,7 @@ func TestAnIdThatNobodyHasIsThePrimarysToAnswer(t *testing.T) {
 		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: "none"}}},
 	}})
-	assertCode(t, codes.NotFound, err)
+	testkit.AssertCode(t, codes.NotFound, err)
 	assert.NotContains(t, err.Error(), "criproxy", "the runtime of the pod answers for what is in it")
 }
 
@@ -72,5 +73,5 @@ func TestNobodyStopsWhatASilentRuntimeMayHave(t *testing.T) {
 	_, err := n.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{})
 	require.NoError(t, err, "it is there")
 	_, err = n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: "0123"})
-	assertCode(t, codes.Unavailable, err)
+	testkit.AssertCode(t, codes.Unavailable, err)
 }

@@ -1,3 +1,6 @@
+// Package config is what can be configured, as plain data: Parse reads the text of a file,
+// Check completes it with the defaults and finds mistakes, Settings.Changes and NeedsRestart
+// compare two configurations. Nothing here opens a socket, listens or logs.
 package config
 
 import (

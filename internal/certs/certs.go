@@ -1,4 +1,6 @@
-package main
+// Package certs secures connections with certificates from files, which it reads for each
+// connection: a file that has changed counts from the next connection on.
+package certs
 
 import (
 	"context"
@@ -16,14 +18,14 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// checkCertificates returns what is wrong with the files of certificates that cfg names.
-func checkCertificates(cfg *config.Config) error {
+// Check returns what is wrong with the files of certificates that cfg names.
+func Check(cfg *config.Config) error {
 	var errs []error
 	try := func(t *config.TLS, format string, i int) {
 		if t == nil {
 			return
 		}
-		if _, err := newKeyring(*t).load(); err != nil {
+		if _, err := NewKeyring(*t).load(); err != nil {
 			errs = append(errs, fmt.Errorf(format+": %w", i, err))
 		}
 	}
@@ -51,7 +53,7 @@ type material struct {
 	ca  *x509.CertPool // nil if there is no such file
 }
 
-func newKeyring(t config.TLS) *keyring { return &keyring{files: t} }
+func NewKeyring(t config.TLS) *keyring { return &keyring{files: t} }
 
 // load reads the files. If they have a mistake now, what they held before counts.
 func (k *keyring) load() (*material, error) {
@@ -104,22 +106,22 @@ func readKeys(t config.TLS) (*material, error) {
 	return m, nil
 }
 
-// tlsCredentials secure connections by files.
-type tlsCredentials struct {
-	keys *keyring
+// Credentials secure connections by files.
+type Credentials struct {
+	Keys *keyring
 	name string // of the server, for clients
 }
 
-func newTLS(t *config.TLS) credentials.TransportCredentials {
+func New(t *config.TLS) credentials.TransportCredentials {
 	if t == nil {
 		return nil
 	}
-	return &tlsCredentials{newKeyring(*t), t.ServerName}
+	return &Credentials{NewKeyring(*t), t.ServerName}
 }
 
 // ClientHandshake is for gRPC.
-func (c *tlsCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	m, err := c.keys.load()
+func (c *Credentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	m, err := c.Keys.load()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,8 +134,8 @@ func (c *tlsCredentials) ClientHandshake(ctx context.Context, authority string, 
 }
 
 // ServerHandshake is for gRPC.
-func (c *tlsCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	m, err := c.keys.load()
+func (c *Credentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	m, err := c.Keys.load()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -145,14 +147,14 @@ func (c *tlsCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 }
 
 // Info is for gRPC.
-func (c *tlsCredentials) Info() credentials.ProtocolInfo {
+func (c *Credentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone is for gRPC.
-func (c *tlsCredentials) Clone() credentials.TransportCredentials {
-	return &tlsCredentials{c.keys, c.name}
+func (c *Credentials) Clone() credentials.TransportCredentials {
+	return &Credentials{c.Keys, c.name}
 }
 
 // OverrideServerName is for gRPC, which no longer calls it.
-func (c *tlsCredentials) OverrideServerName(string) error { return errors.ErrUnsupported }
+func (c *Credentials) OverrideServerName(string) error { return errors.ErrUnsupported }

@@ -1,4 +1,4 @@
-package main
+package limits
 
 import (
 	"context"
@@ -16,21 +16,21 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// boundedConn is the connection to a backend with a bound on the calls of clients, and
+// Conn is the connection to a backend with a bound on the calls of clients, and
 // on what the lists take that it streams.
-type boundedConn struct {
+type Conn struct {
 	grpc.ClientConnInterface
 	name  string
-	whole map[string]bool // :: streaming method whose answer is put together before it is passed on
-	calls bound           // of all sockets
+	Whole map[string]bool // :: streaming method whose answer is put together before it is passed on
+	Calls bound           // of all sockets
 	side  bound           // of them, those of all sockets but the main one
 }
 
-// newBoundedConn bounds the calls of clients to a backend. Half of them are for the main
+// NewConn bounds the calls of clients to a backend. Half of them are for the main
 // socket alone: whoever may connect to the others cannot take what kubelet needs.
-func newBoundedConn(conn grpc.ClientConnInterface, name string, maxCalls int) *boundedConn {
-	c := &boundedConn{ClientConnInterface: conn, name: name, calls: bound{max: int64(maxCalls)}}
-	c.side = bound{within: &c.calls, max: max(1, c.calls.max/2)}
+func NewConn(conn grpc.ClientConnInterface, name string, maxCalls int) *Conn {
+	c := &Conn{ClientConnInterface: conn, name: name, Calls: bound{max: int64(maxCalls)}}
+	c.side = bound{within: &c.Calls, max: max(1, c.Calls.max/2)}
 	return c
 }
 
@@ -39,20 +39,20 @@ func newBoundedConn(conn grpc.ClientConnInterface, name string, maxCalls int) *b
 type bound struct {
 	within *bound // nil if it is a part of nothing
 	max    int64
-	n      atomic.Int64
+	N      atomic.Int64
 }
 
 // take counts one more, and returns which bound is full if there is no room for it.
 func (b *bound) take() (full *bound) {
-	if b.n.Add(1) > b.max {
-		b.n.Add(-1)
+	if b.N.Add(1) > b.max {
+		b.N.Add(-1)
 		return b
 	}
 	if b.within == nil {
 		return nil
 	}
 	if full = b.within.take(); full != nil {
-		b.n.Add(-1)
+		b.N.Add(-1)
 	}
 	return full
 }
@@ -60,12 +60,12 @@ func (b *bound) take() (full *bound) {
 // give counts one less.
 func (b *bound) give() {
 	for ; b != nil; b = b.within {
-		b.n.Add(-1)
+		b.N.Add(-1)
 	}
 }
 
-// wholeLists are the methods that stream lists, of which known makes one message.
-func wholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[string]bool {
+// WholeLists are the methods that stream lists, of which known makes one message.
+func WholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range schema.Methods() {
 		if ok, _ := path.Match("/"+pkg+".*/*", m.Name); ok && m.ServerStreams {
@@ -77,13 +77,13 @@ func wholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[st
 
 // begin counts a call of a client, if there is room for it, until it is given back. Our own
 // calls are not counted, for which it returns nil: without them nobody knows how the backend is.
-func (c *boundedConn) begin(ctx context.Context, method string) (*bound, error) {
-	h := holdOf(ctx)
+func (c *Conn) begin(ctx context.Context, method string) (*bound, error) {
+	h := reservationOf(ctx)
 	if h == nil {
 		return nil, nil
 	}
-	counted := &c.calls
-	if !h.peer.socket.main.Load() {
+	counted := &c.Calls
+	if !h.client.Socket.Main.Load() {
 		counted = &c.side
 	}
 	switch counted.take() {
@@ -94,18 +94,18 @@ func (c *boundedConn) begin(ctx context.Context, method string) (*bound, error) 
 			method, c.name, c.side.max)
 	default:
 		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in backends",
-			method, c.name, c.calls.max)
+			method, c.name, c.Calls.max)
 	}
 }
 
 // Invoke does a unary call.
-func (c *boundedConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	counted, err := c.begin(ctx, method)
 	if err != nil {
 		return err
 	}
 	defer counted.give()
-	if h := holdOf(ctx); h != nil && h.mayBeLong() {
+	if h := reservationOf(ctx); h != nil && h.mayBeLong() {
 		return c.invokeInRoom(ctx, h, method, args, reply, opts)
 	}
 	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
@@ -114,7 +114,7 @@ func (c *boundedConn) Invoke(ctx context.Context, method string, args, reply any
 // invokeInRoom does a unary call as a stream, which tells that the backend has begun to
 // answer before it reads what that is. Until then the call takes no memory, however long
 // the backend thinks.
-func (c *boundedConn) invokeInRoom(ctx context.Context, h *hold, method string, args, reply any, opts []grpc.CallOption) error {
+func (c *Conn) invokeInRoom(ctx context.Context, h *reservation, method string, args, reply any, opts []grpc.CallOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Without the options: gRPC would store to them when the stream ends, which may be after this returns.
@@ -158,7 +158,7 @@ func (c *boundedConn) invokeInRoom(ctx context.Context, h *hold, method string, 
 }
 
 // NewStream opens a streaming call.
-func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	counted, err := c.begin(ctx, method)
 	if err != nil {
 		return nil, err
@@ -169,8 +169,8 @@ func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 		return nil, err
 	}
 	context.AfterFunc(ctx, counted.give) // which ends with the call, whatever becomes of the stream
-	if counted != nil && c.whole[method] {
-		return &wholeStream{ClientStream: cs, ctx: ctx, hold: holdOf(ctx)}, nil
+	if counted != nil && c.Whole[method] {
+		return &wholeStream{ClientStream: cs, ctx: ctx, reservation: reservationOf(ctx)}, nil
 	}
 	return cs, nil
 }
@@ -178,9 +178,9 @@ func (c *boundedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, meth
 // wholeStream is a stream whose messages take memory as they come, until the call ends.
 type wholeStream struct {
 	grpc.ClientStream
-	ctx   context.Context
-	hold  *hold
-	begun bool
+	ctx         context.Context
+	reservation *reservation
+	begun       bool
 }
 
 // RecvMsg receives a message, if there is room for it.
@@ -188,10 +188,10 @@ func (s *wholeStream) RecvMsg(m any) error {
 	if !s.begun {
 		s.begun = true
 		_, _ = s.Header() // RecvMsg tells what went wrong
-		if err := s.hold.room(s.ctx); err != nil {
+		if err := s.reservation.room(s.ctx); err != nil {
 			return err
 		}
-		defer s.hold.arrived(0)
+		defer s.reservation.arrived(0)
 	}
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (s *wholeStream) RecvMsg(m any) error {
 	if !ok {
 		return nil
 	}
-	if err := s.hold.keeps(int64(f.Len())); err != nil {
+	if err := s.reservation.keeps(int64(f.Len())); err != nil {
 		f.Free()
 		return err
 	}

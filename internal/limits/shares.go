@@ -1,4 +1,4 @@
-package main
+package limits
 
 import (
 	"context"
@@ -14,15 +14,15 @@ type shares []*semaphore.Weighted
 // shares returns those of a connection: half of the memory, so that a client that reads nothing leaves
 // something to the others. Who connects to another socket than the main one shares a quarter
 // with who connects there too, and half with all who connect to such sockets.
-func (p *peerInfo) shares(m *memory) shares {
-	p.once.Do(func() {
-		p.parts = shares{semaphore.NewWeighted(m.total / 2), m.free}
-		if s := p.socket; s != nil && !s.main.Load() {
+func (c *Client) shares(m *Memory) shares {
+	c.once.Do(func() {
+		c.parts = shares{semaphore.NewWeighted(m.total / 2), m.free}
+		if s := c.Socket; s != nil && !s.Main.Load() {
 			s.once.Do(func() { s.bytes = semaphore.NewWeighted(m.total / leastMessages) })
-			p.parts = shares{s.bytes, m.side, m.free}
+			c.parts = shares{s.bytes, m.side, m.free}
 		}
 	})
-	return p.parts
+	return c.parts
 }
 
 // try takes n bytes if they are free.

@@ -1,4 +1,4 @@
-package main
+package listen
 
 import (
 	"maps"
@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// greetTime is how long those who have just connected may take, when we stop, until they
+// GreetTime is how long those who have just connected may take, when we stop, until they
 // have said what a connection begins with: TLS, if it is to be, and what HTTP/2 wants to
 // hear first. Clients do so as they connect. gRPC would wait for 10s, and could end nothing
 // meanwhile, for anybody who connects and says nothing.
-const greetTime = 250 * time.Millisecond
+const GreetTime = 250 * time.Millisecond
 
-// handoverGreet is the same after a handover, when nobody waits for this process and no
+// HandoverGreet is the same after a handover, when nobody waits for this process and no
 // call may fail, however busy the machine is.
-const handoverGreet = 2 * time.Second
+const HandoverGreet = 2 * time.Second
 
 // acceptedConn is a connection that a client has made.
 type acceptedConn struct {
 	net.Conn
-	socket *socket
-	who    *peerInfo // nil before gRPC begins with it; socket.mu guards it, and what follows
-	begun  bool      // gRPC has begun with it
+	socket *Socket
+	who    *Peer // nil before gRPC begins with it; socket.mu guards it, and what follows
+	begun  bool  // gRPC has begun with it
 }
 
 // begin is called when gRPC begins with the connection.
@@ -33,7 +33,7 @@ func (a *acceptedConn) begin() {
 }
 
 // is names the process that made the connection.
-func (a *acceptedConn) is(who *peerInfo) {
+func (a *acceptedConn) is(who *Peer) {
 	a.socket.mu.Lock()
 	defer a.socket.mu.Unlock()
 	a.who = who
@@ -82,7 +82,7 @@ func (a *acceptedConn) isOpen() bool {
 }
 
 // opensLocked takes note of a connection. Those that are closed are forgotten when there are many.
-func (s *socket) opensLocked(a *acceptedConn) {
+func (s *Socket) opensLocked(a *acceptedConn) {
 	s.open[a] = struct{}{}
 	if len(s.open) > s.many {
 		maps.DeleteFunc(s.open, func(a *acceptedConn, _ struct{}) bool { return !a.isOpen() })
@@ -90,8 +90,16 @@ func (s *socket) opensLocked(a *acceptedConn) {
 	}
 }
 
-// connected counts the connections of each client: its name → how many.
-func (s *socket) connected() map[string]int {
+// Counts returns how many connections have not ended their handshakes, which gRPC has begun with,
+// and how many are remembered.
+func (s *Socket) Counts() (early, open int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.early) - s.waiting, len(s.open)
+}
+
+// Connected counts the connections of each client: its name → how many.
+func (s *Socket) Connected() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := map[string]int{}
@@ -101,17 +109,17 @@ func (s *socket) connected() map[string]int {
 		}
 		who := "somebody who has said nothing yet"
 		if a.who != nil {
-			who = a.who.program()
+			who = a.who.Program()
 		}
 		all[who]++
 	}
 	return all
 }
 
-// pause stops accepting connections, which wait in the kernel for whoever else has
+// Pause stops accepting connections, which wait in the kernel for whoever else has
 // the socket, and returns when gRPC has begun with those that were accepted: those
 // with which it has not begun when it stops are closed unheard.
-func (s *socket) pause() {
+func (s *Socket) Pause() {
 	s.mu.Lock()
 	s.paused = true
 	s.mu.Unlock()
@@ -125,8 +133,8 @@ func (s *socket) pause() {
 	s.mu.Unlock()
 }
 
-// endSilent closes the connections whose handshakes have not ended.
-func (s *socket) endSilent() {
+// EndSilent closes the connections whose handshakes have not ended.
+func (s *Socket) EndSilent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for a := range s.early {

@@ -1,4 +1,4 @@
-package main
+package limits
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func (d *debt) wait(ctx context.Context) int64 {
 		return 0
 	}
 	reclaim()
-	ctx, cancel := context.WithTimeout(ctx, memoryWait)
+	ctx, cancel := context.WithTimeout(ctx, MemoryWait)
 	defer cancel()
 	select {
 	case <-paid:

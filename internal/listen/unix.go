@@ -1,4 +1,4 @@
-package main
+package listen
 
 import (
 	"errors"
@@ -13,10 +13,10 @@ import (
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
-// listenAs opens the socket at path, which a flag says, with a mode. A socket file that
+// Unix opens the socket at path, which a flag says, with a mode. A socket file that
 // nobody serves any more is replaced; one that is served is left alone. Two processes
 // that start at the same time cannot steal it from each other.
-func listenAs(path string, mode os.FileMode, flag string) (net.Listener, error) {
+func Unix(path string, mode os.FileMode, flag string) (net.Listener, error) {
 	l, err := openSocket(path, mode, flag)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)

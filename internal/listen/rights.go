@@ -1,4 +1,4 @@
-package main
+package listen
 
 import (
 	"errors"
@@ -60,31 +60,31 @@ func newRights(was, l config.Listener, model string) rights {
 
 // openFile returns the socket of l, which has a file, at a listener that was inherited, or
 // a new one if that is nil.
-func openFile(l config.Listener, model string, inherited net.Listener) (*socket, error) {
+func openFile(l config.Listener, model string, inherited net.Listener) (*Socket, error) {
 	listen := func() (net.Listener, error) { return listenAt(l, model) }
 	if inherited == nil {
 		listener, err := listen()
 		if err != nil {
 			return nil, err
 		}
-		return newSocket(keepFile(l.Path, listener, listen), l), nil
+		return New(KeepFile(l.Path, listener, listen), l), nil
 	}
-	f := keepFile(l.Path, inherited, listen)
+	f := KeepFile(l.Path, inherited, listen)
 	if err := f.permit(newRights(config.Listener{}, l, model)); err != nil {
 		f.Close() // nobody was served
 		return nil, fmt.Errorf("the socket %s was open before: %w; run as root, or have its .socket unit say so: SocketMode=, SocketUser=, SocketGroup=", l.Path, err)
 	}
-	return newSocket(f, l), nil
+	return New(f, l), nil
 }
 
-// changeFile gives the file of s the mode and the owner that l asks for. Clients stay connected.
-func changeFile(s *socket, l config.Listener, model string) error {
-	f, ok := s.Listener.(*socketFile)
+// ChangeFile gives the file of s the mode and the owner that l asks for. Clients stay connected.
+func ChangeFile(s *Socket, l config.Listener, model string) error {
+	f, ok := s.Listener.(*File)
 	if !ok {
 		return nil
 	}
 	f.renew(func() (net.Listener, error) { return listenAt(l, model) })
-	return f.permit(newRights(s.cfg, l, model))
+	return f.permit(newRights(s.Cfg, l, model))
 }
 
 // listenAt opens the socket file of l.
@@ -94,7 +94,7 @@ func listenAt(l config.Listener, model string) (net.Listener, error) {
 	if l.Main {
 		flag = "-listen"
 	}
-	listener, err := listenAs(l.Path, r.mode, flag)
+	listener, err := Unix(l.Path, r.mode, flag)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func listenAt(l config.Listener, model string) (net.Listener, error) {
 }
 
 // renew has the file made by another function from now on.
-func (s *socketFile) renew(make func() (net.Listener, error)) {
+func (s *File) renew(make func() (net.Listener, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.make = make
@@ -114,18 +114,18 @@ func (s *socketFile) renew(make func() (net.Listener, error)) {
 
 // permit gives the file other rights, if it still is the one that was made: if it is not,
 // that is for look.
-func (s *socketFile) permit(r rights) error {
+func (s *File) permit(r rights) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// What is looked at is what is changed, whatever becomes of the path meanwhile.
-	fd, err := unix.Open(s.path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(s.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("looking at its file: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), s.path)
+	f := os.NewFile(uintptr(fd), s.Path)
 	defer f.Close() // it was only looked at
 	info, err := f.Stat()
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package listen
 
 import (
 	"fmt"
@@ -13,32 +13,32 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// supervised reports whether systemd, or whoever speaks its protocol, wants to be
+// Supervised reports whether systemd, or whoever speaks its protocol, wants to be
 // told how we are doing: sd_notify(3).
-func supervised() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
+func Supervised() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
 
-// notify tells systemd, if it wants to know.
-func notify(lines ...string) {
+// Notify tells systemd, if it wants to know.
+func Notify(lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
 		klog.ErrorS(err, "systemd could not be told", "message", lines[0])
 	}
 }
 
-// notifyReady tells systemd that we serve.
-func notifyReady(cfg *config.Config) {
-	notify(daemon.SdNotifyReady, fmt.Sprintf("STATUS=Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
+// NotifyReady tells systemd that we serve.
+func NotifyReady(cfg *config.Config) {
+	Notify(daemon.SdNotifyReady, fmt.Sprintf("STATUS=Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
 }
 
-// notifyReloading tells systemd that a reload has begun; notifyReady ends it.
-func notifyReloading() {
-	notify(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
+// NotifyReloading tells systemd that a reload has begun; notifyReady ends it.
+func NotifyReloading() {
+	Notify(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
 }
 
-// storeSocket lets systemd keep a listening socket while we are restarted: clients
+// StoreSocket lets systemd keep a listening socket while we are restarted: clients
 // that connect meanwhile wait, and its file stays the same. It needs
 // FileDescriptorStoreMax= in the unit.
-func storeSocket(l net.Listener, path string) {
-	if !supervised() {
+func StoreSocket(l net.Listener, path string) {
+	if !Supervised() {
 		return
 	}
 	if err := sendSocket(l, path); err != nil {
@@ -47,7 +47,7 @@ func storeSocket(l net.Listener, path string) {
 }
 
 func sendSocket(l net.Listener, path string) error {
-	unixListener, ok := rawListener(l).(*net.UnixListener)
+	unixListener, ok := Raw(l).(*net.UnixListener)
 	if !ok {
 		return nil
 	}
@@ -74,8 +74,8 @@ func sendSocket(l net.Listener, path string) error {
 	return sendErr
 }
 
-// unstoreSocket tells systemd to forget a socket.
-func unstoreSocket(path string) { notify("FDSTOREREMOVE=1", "FDNAME="+storeName(path)) }
+// RemoveSocket tells systemd to forget a socket.
+func RemoveSocket(path string) { Notify("FDSTOREREMOVE=1", "FDNAME="+storeName(path)) }
 
 // storeName is the name of a socket in systemd's store, which takes no colon.
 func storeName(path string) string {

@@ -1,10 +1,11 @@
-package main
+package access
 
 import (
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // Who may only read is not shown what the profile calls secret: a socket for reading is
@@ -21,7 +23,7 @@ import (
 
 // onlyReads reports whether the rules let who do nothing but read, and do not name method
 // by itself, which is how an administrator says that it may show all.
-func onlyReads(rules []config.AccessRule, method string, who *peerInfo) bool {
+func onlyReads(rules []config.AccessRule, method string, who *listen.Peer) bool {
 	for _, r := range rules {
 		switch {
 		case !isFor(&r, who):
@@ -49,39 +51,54 @@ func names(pattern, method string) bool {
 	return pattern != readOnly && !strings.ContainsAny(pattern, `*?[\`) && matchMethod(pattern, method)
 }
 
-// newHider returns what hides the secrets of replies, nil if no socket has rules.
-func newHider(cfg *config.Config, a api) (*capture.Redactor, error) {
+// A VerboseFilter takes secrets out of replies to clients that may only read. The zero value
+// has to be configured before the first call.
+type VerboseFilter struct {
+	now atomic.Pointer[capture.Redactor]
+}
+
+// NewRedactor returns what hides the secrets of replies. It returns nil if no socket has rules.
+func NewRedactor(cfg *config.Config, profile *director.Profile, schema *codec.Schema) (*capture.Redactor, error) {
 	if !slices.ContainsFunc(cfg.Listeners, func(l config.Listener) bool { return len(l.Access) > 0 }) {
 		return nil, nil
 	}
-	schema := a.Profile.AllVersions(a.Schema)
-	secrets, err := director.Secrets(a.Profile, schema)
+	schema = profile.AllVersions(schema)
+	secrets, err := director.Secrets(profile, schema)
 	if err != nil {
 		return nil, err
 	}
 	return capture.NewRedactor(schema, secrets), nil
 }
 
-// hideSecrets is an interceptor that takes secrets out of replies to who may only read.
-func (p *proxy) hideSecrets(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if who := peerOf(ss.Context()); who != nil {
-		rules, hider := who.socket.access.Load(), p.hider.Load()
+// Set makes the filter use r from the next call on. Nil changes nothing: a socket that a reload
+// took away keeps its filter as long as clients are connected there.
+func (v *VerboseFilter) Set(r *capture.Redactor) {
+	if r != nil {
+		v.now.Store(r)
+	}
+}
+
+// Intercept is an interceptor that takes secrets out of the replies of each call whose client may
+// only read.
+func (v *VerboseFilter) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if who := listen.PeerOf(ss.Context()); who != nil {
+		rules, hider := who.Socket.Access.Load(), v.now.Load()
 		if (rules == nil || onlyReads(*rules, info.FullMethod, who)) && hider.HasSecrets(info.FullMethod) {
-			ss = &discreet{ss, info.FullMethod, hider}
+			ss = &filteredStream{ss, info.FullMethod, hider}
 		}
 	}
 	return handler(srv, ss)
 }
 
-// discreet is a stream whose replies have no secrets.
-type discreet struct {
+// filteredStream is a stream whose replies have no secrets.
+type filteredStream struct {
 	grpc.ServerStream
 	method string
 	hider  *capture.Redactor
 }
 
 // SendMsg is for the handler.
-func (d *discreet) SendMsg(m any) error {
+func (d *filteredStream) SendMsg(m any) error {
 	f, err := codec.FrameOf(m)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package listen
 
 import (
 	"net"
@@ -32,7 +32,7 @@ func TestASocketMayBeClosedByTwoAtOnce(t *testing.T) {
 	for range 50000 {
 		var missing atomic.Int64
 		missing.Store(2)
-		s := newSocket(meetingListener{missing: &missing}, config.Listener{})
+		s := New(meetingListener{missing: &missing}, config.Listener{})
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() { assert.NotPanics(t, func() { _ = s.Close() }) })

@@ -1,4 +1,4 @@
-package main
+package listen
 
 import (
 	"encoding/json"
@@ -15,25 +15,25 @@ import (
 // sockets that it gets as file descriptors 3 and up, as JSON, and the descriptor on
 // which it says that it serves.
 const (
-	socketsVariable = "CRIPROXY_SOCKETS"
-	readyVariable   = "CRIPROXY_READY_FD"
-	// memoriesVariable is the descriptor of a socket from which the process reads, when it
+	SocketsVariable = "CRIPROXY_SOCKETS"
+	ReadyVariable   = "CRIPROXY_READY_FD"
+	// MemoriesVariable is the descriptor of a socket from which the process reads, when it
 	// has written a byte to it, what the other one remembers of the backends.
-	memoriesVariable = "CRIPROXY_MEMORIES_FD"
+	MemoriesVariable = "CRIPROXY_MEMORIES_FD"
 )
 
-// inheritance are sockets that were open before this process was: given by systemd,
+// Inheritance are sockets that were open before this process was: given by systemd,
 // or by the process that it takes over from. Nil is a process that has none.
-type inheritance struct {
+type Inheritance struct {
 	listeners map[string]net.Listener // :: path
 	ready     *os.File                // of who hands over; nil if nobody does
-	memories  *os.File                // of a process that hands over what it remembers; nil if none does
+	Memories  *os.File                // of a process that hands over what it remembers; nil if none does
 }
 
-// inherit takes what this process was started with. It can be called once.
-func inherit() (*inheritance, error) {
-	in := &inheritance{listeners: map[string]net.Listener{}}
-	paths, handedOver := os.LookupEnv(socketsVariable)
+// Inherit takes what this process was started with. It can be called once.
+func Inherit() (*Inheritance, error) {
+	in := &Inheritance{listeners: map[string]net.Listener{}}
+	paths, handedOver := os.LookupEnv(SocketsVariable)
 	if !handedOver {
 		for _, f := range activation.Files(true) {
 			if err := in.add(f, ""); err != nil {
@@ -44,7 +44,7 @@ func inherit() (*inheritance, error) {
 	}
 	var all []string
 	if err := json.Unmarshal([]byte(paths), &all); err != nil {
-		return nil, fmt.Errorf("%s=%s: %w", socketsVariable, paths, err)
+		return nil, fmt.Errorf("%s=%s: %w", SocketsVariable, paths, err)
 	}
 	const first = 3 // after stdin, stdout and stderr
 	for i, path := range all {
@@ -52,24 +52,24 @@ func inherit() (*inheritance, error) {
 			return nil, fmt.Errorf("taking over %s: %w", path, err)
 		}
 	}
-	fd, err := strconv.Atoi(os.Getenv(readyVariable))
+	fd, err := strconv.Atoi(os.Getenv(ReadyVariable))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", readyVariable, err)
+		return nil, fmt.Errorf("%s: %w", ReadyVariable, err)
 	}
 	in.ready = os.NewFile(uintptr(fd), "ready")
-	if text, ok := os.LookupEnv(memoriesVariable); ok { // earlier versions wrote files only
+	if text, ok := os.LookupEnv(MemoriesVariable); ok { // earlier versions wrote files only
 		if fd, err = strconv.Atoi(text); err != nil {
-			return nil, fmt.Errorf("%s: %w", memoriesVariable, err)
+			return nil, fmt.Errorf("%s: %w", MemoriesVariable, err)
 		}
-		in.memories = os.NewFile(uintptr(fd), "memories")
-		os.Unsetenv(memoriesVariable)
+		in.Memories = os.NewFile(uintptr(fd), "memories")
+		os.Unsetenv(MemoriesVariable)
 	}
-	os.Unsetenv(socketsVariable)
-	os.Unsetenv(readyVariable)
+	os.Unsetenv(SocketsVariable)
+	os.Unsetenv(ReadyVariable)
 	return in, nil
 }
 
-func (in *inheritance) add(f *os.File, path string) error {
+func (in *Inheritance) add(f *os.File, path string) error {
 	defer f.Close() // the listener has its own descriptor
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -88,8 +88,8 @@ func (in *inheritance) add(f *os.File, path string) error {
 	return nil
 }
 
-// take returns the socket at path, nil if there is none.
-func (in *inheritance) take(path string) net.Listener {
+// Take returns the socket at path, nil if there is none.
+func (in *Inheritance) Take(path string) net.Listener {
 	if in == nil {
 		return nil
 	}
@@ -98,25 +98,25 @@ func (in *inheritance) take(path string) net.Listener {
 	return l
 }
 
-// closeRest closes the sockets that nobody took. systemd has to let go of them, too: while it
+// CloseRest closes the sockets that nobody took. systemd has to let go of them, too: while it
 // keeps one, who connects there waits for an answer for good.
-func (in *inheritance) closeRest() {
+func (in *Inheritance) CloseRest() {
 	for path, l := range in.listeners {
 		klog.InfoS("A socket that was passed in is closed: no listener of the configuration has this path; ListenStream= of the .socket unit and listen should be the same", "socket", path)
 		_ = l.Close() // nobody has connected
-		unstoreSocket(path)
+		RemoveSocket(path)
 	}
 }
 
-// serving tells who hands over that it may stop.
-func (in *inheritance) serving() {
+// Serving tells who hands over that it may stop.
+func (in *Inheritance) Serving() {
 	if in.ready == nil {
 		return
 	}
-	if _, err := in.ready.WriteString(readyWord); err != nil {
+	if _, err := in.ready.WriteString(ReadyWord); err != nil {
 		klog.ErrorS(err, "The process that is taken over from could not be told to stop")
 	}
 	_ = in.ready.Close() // what was written is written
 }
 
-const readyWord = "ready"
+const ReadyWord = "ready"

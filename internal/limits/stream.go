@@ -1,4 +1,4 @@
-package main
+package limits
 
 import (
 	"compress/gzip"
@@ -15,16 +15,16 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// heldStream is a client's stream whose messages take memory before they come.
-type heldStream struct {
+// limitedStream is a client's stream whose messages take memory before they come.
+type limitedStream struct {
 	grpc.ServerStream
-	ctx  context.Context
-	hold *hold
-	last int64 // taken for the request before
-	sent int64 // of replies
+	ctx         context.Context
+	reservation *reservation
+	last        int64 // taken for the request before
+	sent        int64 // of replies
 }
 
-func (s *heldStream) Context() context.Context { return s.ctx }
+func (s *limitedStream) Context() context.Context { return s.ctx }
 
 // messageReader is what gRPC reads a stream by. It asks the client for a message when it
 // knows how long that is, and does not ask us; so we read in its place. The type is not
@@ -36,8 +36,8 @@ type messageReader interface {
 }
 
 // RecvMsg reads a message of a client.
-func (s *heldStream) RecvMsg(m any) error {
-	s.hold.give(s.last) // of a stream of many, one is here at a time
+func (s *limitedStream) RecvMsg(m any) error {
+	s.reservation.give(s.last) // of a stream of many, one is here at a time
 	s.last = 0
 	f, isFrame := m.(*codec.Frame)
 	r, canRead := grpc.ServerTransportStreamFromContext(s.ServerStream.Context()).(messageReader)
@@ -49,15 +49,15 @@ func (s *heldStream) RecvMsg(m any) error {
 		return received(err)
 	}
 	n := int(binary.BigEndian.Uint32(header[1:]))
-	if n > s.hold.memory.maxMessage {
-		return status.Errorf(codes.ResourceExhausted, "criproxy: the request is %d bytes, more than the limit of %d; raise -max-message-bytes", n, s.hold.memory.maxMessage)
+	if n > s.reservation.memory.maxMessage {
+		return status.Errorf(codes.ResourceExhausted, "criproxy: the request is %d bytes, more than the limit of %d; raise -max-message-bytes", n, s.reservation.memory.maxMessage)
 	}
 	compressed := header[0] == 1
 	room := int64(n)
 	if compressed {
-		room = int64(s.hold.memory.maxMessage) // nobody knows before
+		room = int64(s.reservation.memory.maxMessage) // nobody knows before
 	}
-	if err := s.hold.take(s.ctx, room); err != nil {
+	if err := s.reservation.take(s.ctx, room); err != nil {
 		return err
 	}
 	s.last = room
@@ -85,7 +85,7 @@ func received(err error) error {
 	return err
 }
 
-func (s *heldStream) decompress(how string, bufs mem.BufferSlice) (mem.BufferSlice, error) {
+func (s *limitedStream) decompress(how string, bufs mem.BufferSlice) (mem.BufferSlice, error) {
 	defer bufs.Free()
 	if how != "gzip" {
 		return nil, status.Errorf(codes.Unimplemented, "criproxy: the request is compressed by %q; want gzip, or none", how)
@@ -96,27 +96,27 @@ func (s *heldStream) decompress(how string, bufs mem.BufferSlice) (mem.BufferSli
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "criproxy: decompressing the request: %v", err)
 	}
-	whole, err := mem.ReadAll(io.LimitReader(z, int64(s.hold.memory.maxMessage)+1), mem.DefaultBufferPool())
+	whole, err := mem.ReadAll(io.LimitReader(z, int64(s.reservation.memory.maxMessage)+1), mem.DefaultBufferPool())
 	switch {
 	case err != nil:
 		whole.Free()
 		return nil, status.Errorf(codes.Internal, "criproxy: decompressing the request: %v", err)
-	case whole.Len() > s.hold.memory.maxMessage:
+	case whole.Len() > s.reservation.memory.maxMessage:
 		whole.Free()
-		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: the request is more than the limit of %d bytes when it is decompressed; raise -max-message-bytes", s.hold.memory.maxMessage)
+		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: the request is more than the limit of %d bytes when it is decompressed; raise -max-message-bytes", s.reservation.memory.maxMessage)
 	}
 	return whole, nil
 }
 
 // SendMsg sends a reply. What it takes is held until it is on the wire. A reply for which
 // there is no room is sent all the same: it is here, and the call may have changed something.
-func (s *heldStream) SendMsg(m any) error {
+func (s *limitedStream) SendMsg(m any) error {
 	if f, ok := m.(*codec.Frame); ok {
 		n := int64(f.Len())
 		s.sent += n
-		s.hold.sends(n)
+		s.reservation.sends(n)
 		if n >= smallMessage {
-			f.OnFree(s.hold.share())
+			f.OnFree(s.reservation.share())
 		}
 	}
 	return s.ServerStream.SendMsg(m)

@@ -1,4 +1,4 @@
-package main
+package limits
 
 import (
 	"context"
@@ -16,22 +16,23 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // holder is a memory for 4 messages of a MiB, of which one connection may have 2.
 type holder struct {
-	*memory
-	who *peerInfo
+	*Memory
+	who *Client
 }
 
 const large = 1 << 20 // bytes of a message
 
 func newHolder() holder {
-	return holder{&memory{total: 4 * large, maxMessage: large, free: semaphore.NewWeighted(4 * large), side: semaphore.NewWeighted(2 * large)}, &peerInfo{}}
+	return holder{&Memory{total: 4 * large, maxMessage: large, free: semaphore.NewWeighted(4 * large), side: semaphore.NewWeighted(2 * large)}, &Client{}}
 }
 
-func (m holder) call() *hold {
-	return &hold{memory: m.memory, peer: m.who, method: "/a.B/C", shares: 1}
+func (m holder) call() *reservation {
+	return &reservation{memory: m.Memory, client: m.who, method: "/a.B/C", shares: 1}
 }
 
 // lists has the method of the calls list, and its replies be expected to take n bytes.
@@ -45,12 +46,18 @@ func (m holder) lists(n int64) {
 func (m holder) isFree(t *testing.T) {
 	t.Helper()
 	assert.Zero(t, m.taken.Load())
-	for all, n := range map[*semaphore.Weighted]int64{m.free: m.total, m.who.shares(m.memory)[0]: m.total / 2} {
+	for all, n := range map[*semaphore.Weighted]int64{m.free: m.total, m.who.shares(m.Memory)[0]: m.total / 2} {
 		require.True(t, all.TryAcquire(n))
 		all.Release(n)
 	}
 	assert.Zero(t, m.who.debt.wait(t.Context()))
 }
+
+// known is what credentials say of a client.
+type known struct{ client *Client }
+
+func (known) AuthType() string  { return "test" }
+func (k known) Limits() *Client { return k.client }
 
 // largeRequests are those of a client without an end, as gRPC's transport has them.
 type largeRequests struct{ grpc.ServerTransportStream }
@@ -78,12 +85,12 @@ func (s streamOf) Context() context.Context { return s.ctx }
 // ended the call before: what had been given back with the call was given back again.
 func TestWhoReadsOnWhenTheCallHasEndedChangesNothing(t *testing.T) {
 	m := newHolder()
-	m.who.socket = &socket{}
-	m.who.socket.main.Store(true)
-	m.who.socket.maxCalls.Store(1)
+	m.who.Socket = &Socket{}
+	m.who.Socket.Main.Store(true)
+	m.who.Socket.MaxCalls.Store(1)
 	var left grpc.ServerStream // as to that goroutine
-	ctx := grpc.NewContextWithServerTransportStream(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: m.who}), largeRequests{})
-	require.NoError(t, m.limit(nil, streamOf{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: "/a.B/C"}, func(_ any, ss grpc.ServerStream) error {
+	ctx := grpc.NewContextWithServerTransportStream(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: known{m.who}}), largeRequests{})
+	require.NoError(t, m.Intercept(nil, streamOf{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: "/a.B/C"}, func(_ any, ss grpc.ServerStream) error {
 		left = ss
 		require.NoError(t, ss.RecvMsg(&codec.Frame{}))
 		assert.EqualValues(t, large, m.taken.Load())
@@ -92,9 +99,9 @@ func TestWhoReadsOnWhenTheCallHasEndedChangesNothing(t *testing.T) {
 		return nil
 	}))
 	m.isFree(t)
-	assertCode(t, codes.Canceled, left.RecvMsg(&codec.Frame{}))
+	testkit.AssertCode(t, codes.Canceled, left.RecvMsg(&codec.Frame{}))
 	m.isFree(t)
-	assertCode(t, codes.Canceled, left.RecvMsg(&codec.Frame{}))
+	testkit.AssertCode(t, codes.Canceled, left.RecvMsg(&codec.Frame{}))
 	m.isFree(t)
 }
 
@@ -102,8 +109,8 @@ func TestNothingIsTakenOnceACallHasEnded(t *testing.T) {
 	m := newHolder()
 	h := m.call()
 	h.done()
-	assertCode(t, codes.Canceled, h.take(t.Context(), large))
-	assertCode(t, codes.Canceled, h.keeps(large))
+	testkit.AssertCode(t, codes.Canceled, h.take(t.Context(), large))
+	testkit.AssertCode(t, codes.Canceled, h.keeps(large))
 	h.sends(large)
 	h.sends(4 * large) // which would be owed
 	h.share()()
@@ -133,7 +140,7 @@ func TestWhoWaitsForMemoryUntilTheCallHasEndedGetsNone(t *testing.T) {
 		synctest.Wait()
 		h.done()
 		m.free.Release(m.total)
-		assertCode(t, codes.Canceled, <-waited)
+		testkit.AssertCode(t, codes.Canceled, <-waited)
 		m.isFree(t)
 	})
 }
@@ -142,17 +149,19 @@ func TestWhoWaitsForMemoryUntilTheCallHasEndedGetsNone(t *testing.T) {
 // a quarter, however many connections that are.
 func TestOtherSocketsLeaveMemoryForTheMainOne(t *testing.T) {
 	m := newHolder()
-	side := func(s *socket) *hold { return &hold{memory: m.memory, peer: &peerInfo{socket: s}, shares: 1} }
-	one, two := &socket{}, &socket{}
+	side := func(s *Socket) *reservation {
+		return &reservation{memory: m.Memory, client: &Client{Socket: s}, shares: 1}
+	}
+	one, two := &Socket{}, &Socket{}
 	first := side(one)
 	require.NoError(t, first.take(t.Context(), large))
-	assert.False(t, side(one).peer.shares(m.memory).try(large), "another connection to the same socket")
+	assert.False(t, side(one).client.shares(m.Memory).try(large), "another connection to the same socket")
 	second := side(two)
 	require.NoError(t, second.take(t.Context(), large))
-	assert.False(t, side(&socket{}).peer.shares(m.memory).try(large), "a third socket")
+	assert.False(t, side(&Socket{}).client.shares(m.Memory).try(large), "a third socket")
 	main := m.call()
 	require.NoError(t, main.take(t.Context(), 2*large))
-	for _, h := range []*hold{first, second, main} {
+	for _, h := range []*reservation{first, second, main} {
 		h.done()
 	}
 	m.isFree(t)

@@ -1,4 +1,4 @@
-package main
+package limits
 
 import (
 	"context"
@@ -12,16 +12,16 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// hold is what one call has taken. It is given back once, when nobody shares it any more.
+// reservation is what one call has taken. It is given back once, when nobody shares it any more.
 // grpc-proxy's goroutines outlive the call: what they take after that is given back at once.
 //
 // What the replies will take is promised to the call before it begins, as far as that is known.
 // Where nothing comes, as of a runtime that hangs, it gives the promise back, and asks again when
 // something does: a runtime's answer begins with a header, and what follows it is not read before
 // there is room.
-type hold struct {
-	memory *memory
-	peer   *peerInfo // the client whose share it counts against
+type reservation struct {
+	memory *Memory
+	client *Client // against whose share it counts
 	method string
 
 	asking sync.Mutex // held while room waits: one asks for all replies of the call
@@ -38,22 +38,24 @@ type hold struct {
 	over     bool        // all was given back, and n and owed stay zero
 }
 
-type holdKey struct{}
+type reservationKey struct{}
 
-// holdOf returns what the call has taken, nil for calls that are our own.
-func holdOf(ctx context.Context) *hold {
-	h, _ := ctx.Value(holdKey{}).(*hold)
+// reservationOf returns what the call has taken, nil for calls that are our own.
+func reservationOf(ctx context.Context) *reservation {
+	h, _ := ctx.Value(reservationKey{}).(*reservation)
 	return h
 }
 
 // take takes n bytes more, and waits for them if need be.
-func (h *hold) take(ctx context.Context, n int64) error { return h.takeWithin(ctx, n, memoryWait) }
+func (h *reservation) take(ctx context.Context, n int64) error {
+	return h.takeWithin(ctx, n, MemoryWait)
+}
 
-func (h *hold) takeWithin(ctx context.Context, n int64, wait time.Duration) error {
+func (h *reservation) takeWithin(ctx context.Context, n int64, wait time.Duration) error {
 	if n < smallMessage {
 		return nil
 	}
-	if parts := h.peer.shares(h.memory); !parts.try(n) {
+	if parts := h.client.shares(h.memory); !parts.try(n) {
 		within, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		if parts.take(within, n) != nil {
@@ -75,12 +77,12 @@ func (h *hold) takeWithin(ctx context.Context, n int64, wait time.Duration) erro
 }
 
 // ended is the error for a call that asks for memory after its end.
-func (h *hold) ended() error {
+func (h *reservation) ended() error {
 	return status.Errorf(codes.Canceled, "criproxy: %s: the call has ended", h.method)
 }
 
 // refuse is the error of a call for which there is no room.
-func (h *hold) refuse(why string) error {
+func (h *reservation) refuse(why string) error {
 	h.memory.refused.Add(1)
 	return &refusal{status.Newf(codes.ResourceExhausted, "criproxy: %s: %s: the messages of all calls under way take %d of %d; read the replies, make fewer calls at once, or raise GOMEMLIMIT",
 		h.method, why, h.memory.taken.Load(), h.memory.total)}
@@ -95,14 +97,14 @@ func (r *refusal) GRPCStatus() *status.Status { return r.Status }
 func (r *refusal) Ours() bool                 { return true }
 
 // mayBeLong reports whether room should be asked for the replies of runtimes.
-func (h *hold) mayBeLong() bool {
-	_, most := h.memory.expect(h.method)
+func (h *reservation) mayBeLong() bool {
+	_, most := h.memory.Expect(h.method)
 	return most > 0
 }
 
 // begin promises the call what its replies are expected to take.
-func (h *hold) begin(ctx context.Context) error {
-	n, _ := h.memory.expect(h.method)
+func (h *reservation) begin(ctx context.Context) error {
+	n, _ := h.memory.Expect(h.method)
 	if err := h.take(ctx, n); err != nil || n == 0 {
 		return err
 	}
@@ -116,10 +118,10 @@ func (h *hold) begin(ctx context.Context) error {
 // room waits until there is room for the reply of a runtime that has begun to answer. There
 // always is for a call that is over: nobody gets the reply, as little as those that we ask for
 // ourselves.
-func (h *hold) room(ctx context.Context) error {
+func (h *reservation) room(ctx context.Context) error {
 	h.asking.Lock()
 	defer h.asking.Unlock()
-	_, most := h.memory.expect(h.method)
+	_, most := h.memory.Expect(h.method)
 	h.mu.Lock()
 	h.coming++
 	more := max(most, h.came) - h.promised
@@ -143,7 +145,7 @@ func (h *hold) room(ctx context.Context) error {
 }
 
 // arrived takes note of a reply of n bytes for which there was room, none if n is 0.
-func (h *hold) arrived(n int64) {
+func (h *reservation) arrived(n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.coming--
@@ -153,7 +155,7 @@ func (h *hold) arrived(n int64) {
 }
 
 // pauseLocked has a promise given back if nothing comes.
-func (h *hold) pauseLocked() {
+func (h *reservation) pauseLocked() {
 	switch {
 	case h.over || h.promised == 0:
 	case h.lull == nil:
@@ -165,17 +167,17 @@ func (h *hold) pauseLocked() {
 
 // nothingComes gives back what was promised, but for what has come, and what a runtime may
 // send before we read it.
-func (h *hold) nothingComes() {
+func (h *reservation) nothingComes() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.coming == 0 {
-		n, _ := h.memory.expect(h.method)
+		n, _ := h.memory.Expect(h.method)
 		h.keepLocked(h.came + min(max(n-h.came, 0), director.StreamWindow))
 	}
 }
 
 // keepLocked gives back what is promised beyond n bytes.
-func (h *hold) keepLocked(n int64) {
+func (h *reservation) keepLocked(n int64) {
 	n = max(n, h.sent)
 	if rest := h.promised - n; rest >= smallMessage && !h.over {
 		h.promised = n
@@ -186,14 +188,14 @@ func (h *hold) keepLocked(n int64) {
 
 // coverLocked takes what n bytes of replies take beyond what was promised. They are here
 // already: if there is no room for them they are owed.
-func (h *hold) coverLocked(n int64) {
+func (h *reservation) coverLocked(n int64) {
 	more := n - h.promised
 	if more < smallMessage || h.over {
 		return // nobody gets it
 	}
 	h.promised = n
-	if !h.peer.shares(h.memory).try(more) {
-		h.peer.debt.add(more)
+	if !h.client.shares(h.memory).try(more) {
+		h.client.debt.add(more)
 		h.owed += more
 		return
 	}
@@ -203,7 +205,7 @@ func (h *hold) coverLocked(n int64) {
 
 // sends takes note of n bytes more of replies to the client. The last of them, all that
 // were to come, are here.
-func (h *hold) sends(n int64) {
+func (h *reservation) sends(n int64) {
 	if n < smallMessage {
 		return
 	}
@@ -218,7 +220,7 @@ func (h *hold) sends(n int64) {
 
 // keeps takes what more of a list has come, n bytes, than was expected. The whole list is
 // kept until its end has come. It does not wait: the time of a list is the runtime's.
-func (h *hold) keeps(n int64) error {
+func (h *reservation) keeps(n int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
@@ -231,7 +233,7 @@ func (h *hold) keeps(n int64) error {
 		return nil
 	}
 	more = max(more, smallMessage)
-	if !h.peer.shares(h.memory).try(more) {
+	if !h.client.shares(h.memory).try(more) {
 		return h.refuse(fmt.Sprintf("no memory for a list of more than %d bytes, which a runtime streams", h.came))
 	}
 	h.memory.taken.Add(more)
@@ -241,7 +243,7 @@ func (h *hold) keeps(n int64) error {
 }
 
 // give gives n bytes back before the call ends.
-func (h *hold) give(n int64) {
+func (h *reservation) give(n int64) {
 	if n < smallMessage {
 		return
 	}
@@ -254,20 +256,20 @@ func (h *hold) give(n int64) {
 	h.release(n)
 }
 
-func (h *hold) release(n int64) {
+func (h *reservation) release(n int64) {
 	h.memory.taken.Add(-n)
-	h.peer.shares(h.memory).release(n)
+	h.client.shares(h.memory).release(n)
 }
 
 // share keeps what was taken until the function that it returns has been called.
-func (h *hold) share() func() {
+func (h *reservation) share() func() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.shares++
 	return h.done
 }
 
-func (h *hold) done() {
+func (h *reservation) done() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.shares--; h.shares > 0 {
@@ -282,7 +284,7 @@ func (h *hold) done() {
 		h.n = 0
 	}
 	if h.owed > 0 {
-		h.peer.debt.pay(h.owed)
+		h.client.debt.pay(h.owed)
 		h.owed = 0
 	}
 }

@@ -1,20 +1,20 @@
-package main
+// Package access decides which calls a client may make, by the access list of the socket that
+// it connected to, and hides secrets in the replies to clients that may only read.
+package access
 
 import (
 	"context"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // readOnly is the pattern that stands for those of readOnlyMethods.
@@ -51,7 +51,7 @@ func matchMethod(pattern, method string) bool {
 }
 
 // allows reports whether the rules let the peer call the method.
-func allows(rules []config.AccessRule, method string, who *peerInfo) bool {
+func allows(rules []config.AccessRule, method string, who *listen.Peer) bool {
 	if len(rules) == 0 {
 		return true
 	}
@@ -64,91 +64,44 @@ func allows(rules []config.AccessRule, method string, who *peerInfo) bool {
 }
 
 // isFor reports whether the rule is about the peer.
-func isFor(r *config.AccessRule, who *peerInfo) bool {
+func isFor(r *config.AccessRule, who *listen.Peer) bool {
 	if len(r.UIDs)+len(r.GIDs) == 0 {
 		return true
 	}
-	return who.known && (slices.Contains(r.UIDs, who.uid) ||
-		slices.ContainsFunc(who.gids, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
+	return who.Known && (slices.Contains(r.UIDs, who.UID) ||
+		slices.ContainsFunc(who.GIDs, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
 }
 
 // authorize returns the error of a call that the socket's access list does not allow.
 func authorize(ctx context.Context, method string) error {
-	who := peerOf(ctx)
+	who := listen.PeerOf(ctx)
 	if who == nil {
 		return status.Error(codes.PermissionDenied, "criproxy: nobody knows on which socket this call came")
 	}
-	rules := who.socket.access.Load()
+	rules := who.Socket.Access.Load()
 	if rules == nil {
-		return status.Errorf(codes.PermissionDenied, "criproxy: the socket %s is no longer in the configuration", who.socket.path)
+		return status.Errorf(codes.PermissionDenied, "criproxy: the socket %s is no longer in the configuration", who.Socket.Path)
 	}
 	if allows(*rules, method, who) {
 		return nil
 	}
-	who.socket.refused.Add(1)
-	klog.V(2).InfoS("Call refused by the access list", "socket", who.socket.path, "method", method, "peer", who)
-	return status.Errorf(codes.PermissionDenied, "criproxy: the access list of %s does not allow %s to %s", who.socket.path, method, who)
+	who.Socket.Refused.Add(1)
+	klog.V(2).InfoS("Call refused by the access list", "socket", who.Socket.Path, "method", method, "peer", who)
+	return status.Errorf(codes.PermissionDenied, "criproxy: the access list of %s does not allow %s to %s", who.Socket.Path, method, who)
 }
 
-// authorizeStream is authorize as an interceptor.
-func authorizeStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+// InterceptStream is authorize as an interceptor.
+func InterceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if err := authorize(ss.Context(), info.FullMethod); err != nil {
 		return err
 	}
 	return handler(srv, ss)
 }
 
-// authorizeUnary is authorize for the services that criproxy has itself.
-func authorizeUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// InterceptUnary is authorize for the services that criproxy has itself.
+func InterceptUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := authorize(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
 	return handler(ctx, request)
-}
-
-// peerInfo is who is at the other end of a connection.
-type peerInfo struct {
-	socket *socket
-	known  bool // what follows; not over TCP
-	pid    int32
-	name   string // of its program
-	uid    uint32
-	gids   []uint32 // its own and its supplementary groups
-
-	certificate string // the subject of its certificate, if it has shown one
-
-	once  sync.Once
-	parts shares // of the memory for messages
-	debt  debt   // what it has not read, beyond that
-}
-
-// peerOf returns who made a call, nil if nobody knows.
-func peerOf(ctx context.Context) *peerInfo {
-	p, _ := peer.FromContext(ctx)
-	if p == nil {
-		return nil
-	}
-	who, _ := p.AuthInfo.(*peerInfo)
-	return who
-}
-
-// AuthType is for gRPC.
-func (*peerInfo) AuthType() string { return "unix" }
-
-// program is String with the name of the process.
-func (p *peerInfo) program() string {
-	if p.name == "" {
-		return p.String()
-	}
-	return p.name + ", " + p.String()
-}
-
-func (p *peerInfo) String() string {
-	switch {
-	case p.certificate != "":
-		return "who has the certificate of " + p.certificate
-	case !p.known:
-		return "an unknown process"
-	}
-	return fmt.Sprintf("uid %d (process %d)", p.uid, p.pid)
 }
