@@ -29,7 +29,7 @@ func testAdmin(t *testing.T, a *admin) string {
 }
 
 func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
-	path := testAdmin(t, newAdmin(nil))
+	path := testAdmin(t, newAdmin(nil, nil, http.NotFound))
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -47,7 +47,7 @@ func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
 }
 
 func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
-	a := newAdmin(nil)
+	a := newAdmin(nil, nil, http.NotFound)
 	began := make(chan struct{})
 	a.mux.HandleFunc("GET /long", func(_ http.ResponseWriter, r *http.Request) {
 		close(began)

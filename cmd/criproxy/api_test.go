@@ -50,7 +50,7 @@ func serveHealth(t testing.TB, l net.Listener, service string, opts ...grpc.Serv
 func startProxy(t testing.TB, cfg *config.Config) *proxy {
 	t.Helper()
 	require.NoError(t, checkConfig(cfg))
-	p, err := newProxy(cfg)
+	p, err := newProxy(cfg, Options{})
 	require.NoError(t, err)
 	l, err := net.Listen("unix", cfg.Listen)
 	require.NoError(t, err)
@@ -60,13 +60,12 @@ func startProxy(t testing.TB, cfg *config.Config) *proxy {
 // runUntilEnd runs a proxy until the test ends, on the sockets that it has if there is no other.
 func runUntilEnd(t testing.TB, p *proxy, l ...net.Listener) *proxy {
 	t.Helper()
-	var first net.Listener
-	if len(l) > 0 {
-		first = l[0]
+	for _, one := range l {
+		p.UseListener(one)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- p.run(ctx, first) }()
+	go func() { ended <- p.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		assert.NoError(t, <-ended)

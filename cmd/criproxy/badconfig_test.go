@@ -145,7 +145,7 @@ func TestAFileThatChangesWhileTheProcessStartsIsReadAgain(t *testing.T) {
 	_, err := f.readConfig()
 	require.NoError(t, err)
 	write("backends: [{address: /run/b.sock}]\n")
-	r := newReloader(f, nil) // which is made when the sockets are there
+	r := &watcher{flags: f} // which is made when the sockets are there
 	assert.True(t, r.changed())
 	_, err = f.readConfig()
 	require.NoError(t, err)

@@ -108,7 +108,7 @@ func examine(ctx context.Context, c *config.Config) (*report, error) {
 	if len(c.Backends) == 0 {
 		return examineProfile(c)
 	}
-	p, err := newProxy(c)
+	p, err := newProxy(c, Options{})
 	if err != nil {
 		return nil, err
 	}

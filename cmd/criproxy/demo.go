@@ -17,7 +17,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
-	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // demoBackend is the name of the demo's second runtime.
@@ -71,21 +70,15 @@ func demo(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	if err := checkConfig(cfg); err != nil {
 		return err
 	}
-	p, err := newProxy(cfg)
+	p, err := newProxy(cfg, Options{})
 	if err != nil {
 		return err
 	}
-	if err := p.openAll(nil); err != nil {
-		p.close()
-		return err
-	}
-	if p.admin.listener, err = listen.Unix(cfg.Admin, adminMode, "-admin"); err != nil {
-		p.closeSockets()
-		p.close()
+	if err := p.open(nil); err != nil {
 		return err
 	}
 	proxies.Go(func() {
-		if runErr := p.run(proxying, nil); runErr != nil {
+		if runErr := p.Run(proxying); runErr != nil {
 			fmt.Fprintf(errOut, "criproxy: %v\n", runErr)
 		}
 	})

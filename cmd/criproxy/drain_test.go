@@ -30,12 +30,12 @@ func drained(t *testing.T) (p *proxy, end context.CancelFunc, ended <-chan error
 	cfg := healthConfig(t, dir, config.Backend{Address: filepath.Join(dir, "none.sock")})
 	cfg.Listeners = []config.Listener{{Path: spare.Addr().String(), TLS: &config.TLS{Cert: files.Cert, Key: files.Key}}}
 	require.NoError(t, checkConfig(cfg))
-	p, err := newProxy(cfg)
+	p, err := newProxy(cfg, Options{})
 	require.NoError(t, err)
 	require.NoError(t, p.openAll(nil))
 	ctx, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- p.run(ctx, nil) }()
+	go func() { done <- p.Run(ctx) }()
 	t.Cleanup(end)
 	return p, end, done
 }

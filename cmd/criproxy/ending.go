@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,9 +28,12 @@ const (
 	lastWord  = time.Minute
 )
 
-// awaitEnd returns what run returns. While a proxy that is to end has not, it says again and
+// errCutOff is the end of a process that gave up what had not ended, and logged that.
+var errCutOff = errors.New("the process ended before all calls had")
+
+// AwaitEnd returns what run returns. While a proxy that is to end has not, it says again and
 // again what it waits for, and after exitBound it gives up, and says so.
-func (p *proxy) awaitEnd(ctx context.Context, run func() error) error {
+func (p *proxy) AwaitEnd(ctx context.Context, run func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
 	bound, cut := exitBound, ctx.Done()
@@ -56,7 +60,7 @@ func (p *proxy) awaitEnd(ctx context.Context, run func() error) error {
 			klog.InfoS("Still stopping", p.underWay("after", time.Since(began).Round(time.Second))...)
 		case <-last.C:
 			klog.ErrorS(nil, "This process ends now, and cuts off what has not ended", p.underWay("after", time.Since(began).Round(time.Second))...)
-			return errReported
+			return errCutOff
 		}
 		word.Stop()
 	}

@@ -173,14 +173,14 @@ func TestEventsGoOnOverReloads(t *testing.T) {
 
 		without := *n.cfg
 		without.Backends = without.Backends[:1]
-		require.NoError(t, n.proxy.reload(&without))
+		require.NoError(t, reload(n.proxy, &without))
 		events.last(theirs.containers[0], deletedEvent)
 		events.last(theirs.sandbox, deletedEvent)
 		n.subscribed(1, 0)
 		alone := n.run(0, "alone", 1)
 		events.last(alone.containers[0], startedEvent)
 
-		require.NoError(t, n.proxy.reload(n.cfg))
+		require.NoError(t, reload(n.proxy, n.cfg))
 		events.last(theirs.sandbox, startedEvent)
 		events.last(theirs.containers[0], startedEvent)
 		events.last(theirs.containers[1], stoppedEvent)
@@ -190,7 +190,7 @@ func TestEventsGoOnOverReloads(t *testing.T) {
 			changed := *n.cfg
 			changed.ListBudget += time.Duration(i+1) * time.Second // all connections are new
 			n.runtimes[1].when(failing(status.Error(codes.Internal, "not yet"), "GetContainerEvents"))
-			require.NoError(t, n.proxy.reload(&changed))
+			require.NoError(t, reload(n.proxy, &changed))
 			n.isUp(1)
 			more := n.run(1, fmt.Sprint("more", i), 1)
 			events.last(more.containers[0], startedEvent)
@@ -223,7 +223,7 @@ func TestEventsGoOnWhenARuntimeJoinsTheOnlyOne(t *testing.T) {
 	alone := n.run(0, "alone", 1)
 	events.last(alone.containers[0], startedEvent)
 	n.cfg = both
-	require.NoError(t, n.proxy.reload(both))
+	require.NoError(t, reload(n.proxy, both))
 	events.last(theirs.sandbox, startedEvent)
 	events.last(theirs.containers[0], startedEvent)
 	n.subscribed(0, 1)
@@ -246,7 +246,7 @@ func TestARuntimeThatIsTakenAwayIsAskedNothingMore(t *testing.T) {
 	n.subscribed(1, 1)
 	without := *n.cfg
 	without.Backends = without.Backends[:1]
-	require.NoError(t, n.proxy.reload(&without))
+	require.NoError(t, reload(n.proxy, &without))
 	calls := -1
 	testkit.Eventually(t, "it is left alone for longer than it is looked at", func() bool {
 		before := calls

@@ -9,8 +9,8 @@ import (
 
 // gauges are the metrics that are looked up when somebody asks for them.
 type gauges struct {
-	proxy *proxy
-	descs map[string]*prometheus.Desc // :: name
+	source interface{ State() proxyState }
+	descs  map[string]*prometheus.Desc // :: name
 }
 
 // described are the metrics of gauges: name, what it says, labels.
@@ -45,8 +45,8 @@ var described = []struct {
 	{"criproxy_hook_conflicts_total", "Fields that two plugins changed in one call.", nil},
 }
 
-func newGauges(p *proxy) *gauges {
-	g := &gauges{proxy: p, descs: map[string]*prometheus.Desc{}}
+func newGauges(source interface{ State() proxyState }) *gauges {
+	g := &gauges{source: source, descs: map[string]*prometheus.Desc{}}
 	for _, d := range described {
 		g.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
@@ -68,43 +68,42 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	counter := func(name string, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.CounterValue, v, labels...)
 	}
-	gauge("criproxy_ready", one(g.proxy.ready()))
-	for _, b := range g.proxy.backends() {
-		state, _, _ := b.state()
-		gauge("criproxy_backend_up", one(isThere(state)), b.String())
-		gauge("criproxy_backend_slow", one(state == lastknown.Slow.String()), b.String())
-		if b.known != nil {
-			gauge("criproxy_backend_last_known_age_seconds", b.known.Age().Seconds(), b.String())
+	s := g.source.State()
+	gauge("criproxy_ready", one(s.Ready))
+	for _, b := range s.Backends {
+		gauge("criproxy_backend_up", one(b.isUp()), b.Name)
+		gauge("criproxy_backend_slow", one(b.State == lastknown.Slow.String()), b.Name)
+		if b.Age != nil {
+			gauge("criproxy_backend_last_known_age_seconds", b.Age.Seconds(), b.Name)
 		}
-		b.remembered.each(func(method string, n uint64) {
-			counter("criproxy_backend_remembered_answers_total", float64(n), b.String(), method)
-		})
+		for method, n := range b.Remembered {
+			counter("criproxy_backend_remembered_answers_total", float64(n), b.Name, method)
+		}
 	}
-	for _, s := range *g.proxy.shown.Load() {
-		lost, err := s.FileState()
-		gauge("criproxy_listener_up", one(err == nil), s.Path)
-		counter("criproxy_listener_lost_total", float64(lost), s.Path)
-		counter("criproxy_refused_calls_total", float64(s.Refused.Load()), s.Path)
+	for _, l := range s.Listeners {
+		gauge("criproxy_listener_up", one(l.Err == nil), l.Path)
+		counter("criproxy_listener_lost_total", float64(l.Lost), l.Path)
+		counter("criproxy_refused_calls_total", float64(l.Refused), l.Path)
 	}
-	c := g.proxy.configState()
+	c := s.Config
 	gauge("criproxy_config_last_reload_successful", one(c.Error == ""))
 	gauge("criproxy_config_last_reload_success_timestamp_seconds", float64(c.Loaded.UnixNano())/1e9)
 	counter("criproxy_config_reloads_total", float64(c.Reloads), "success")
 	counter("criproxy_config_reloads_total", float64(c.Failures), "failure")
 	gauge("criproxy_config_waiting_changes", float64(len(c.NeedsRestart)))
-	if rec := g.proxy.record.rec; rec != nil {
-		counter("criproxy_capture_events_total", float64(rec.Recorded()))
-		counter("criproxy_capture_missed_events_total", float64(rec.Missed()))
+	if s.Capture != nil {
+		counter("criproxy_capture_events_total", float64(s.Capture.Recorded))
+		counter("criproxy_capture_missed_events_total", float64(s.Capture.Missed))
+		if s.Capture.File {
+			gauge("criproxy_capture_up", one(!s.Capture.Failing))
+			counter("criproxy_capture_failures_total", float64(s.Capture.Failures))
+		}
 	}
-	if r := g.proxy.record; r.rec != nil && r.cfg.Capture.Path != "" {
-		gauge("criproxy_capture_up", one(!r.captureFails.Load()))
-		counter("criproxy_capture_failures_total", float64(r.captureFailures.Load()))
-	}
-	for _, f := range g.proxy.drift.Findings() {
+	for _, f := range s.Drift {
 		counter("criproxy_drift_total", float64(f.Count), f.Kind, f.Where)
 	}
-	if g.proxy.hooks != nil {
-		collectHooks(g.proxy.hooks.State(), gauge, counter)
+	if s.Plugins != nil {
+		collectHooks(*s.Plugins, gauge, counter)
 	}
 }
 

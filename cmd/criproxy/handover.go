@@ -32,10 +32,10 @@ func program() (string, error) {
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
-// handOver starts the program again, as it is installed now, with the same arguments,
+// HandOver starts the program again, as it is installed now, with the same arguments,
 // and gives it all sockets. When that process serves, this one is to drain and end. If
 // it does not come to that, this one goes on as before.
-func (p *proxy) handOver(ctx context.Context) error {
+func (p *proxy) HandOver(ctx context.Context) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
 	if err := p.changeable(); err != nil {
@@ -58,22 +58,6 @@ func (p *proxy) handOver(ctx context.Context) error {
 	p.stopped = true
 	close(p.handedOver)
 	return nil
-}
-
-// watchHandover hands over on each value from usr2, until one was a success or ctx ends.
-func (p *proxy) watchHandover(ctx context.Context, usr2 <-chan os.Signal) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-usr2:
-			if err := p.handOver(ctx); err != nil {
-				klog.ErrorS(err, "No handover")
-				continue
-			}
-			return
-		}
-	}
 }
 
 // startSuccessor returns when the new process serves.

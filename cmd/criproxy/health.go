@@ -5,68 +5,47 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-
-	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// ready reports whether calls are answered: we serve, can be connected to, and the primary
-// is up. The other backends are not asked: without them the node does what it can.
-func (p *proxy) ready() bool {
-	state, _, _ := p.backends()[0].state()
-	return isThere(state) && !p.draining.Load() && p.unreachable() == nil
-}
+// healthSource is what health is about.
+type healthSource interface{ Health() healthState }
 
-// isThere reports whether a backend in this state takes calls.
-func isThere(state string) bool {
-	return state == lastknown.Up.String() || state == lastknown.Slow.String()
-}
-
-// serveMonitoring adds what monitoring asks for: metrics, and whether we are well.
-func serveMonitoring(mux *http.ServeMux, p *proxy) {
-	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+// ServeMonitoring adds what monitoring asks for: metrics, and whether we are well.
+func (m *metrics) ServeMonitoring(mux *http.ServeMux, p healthSource) {
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !p.ready() {
+		h := p.Health()
+		if !h.Ready {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		if p.draining.Load() {
+		if h.Stopping {
 			fmt.Fprintln(w, "stopping")
 		}
-		if err := p.unreachable(); err != nil {
-			fmt.Fprintln(w, err)
+		if h.Unreachable != nil {
+			fmt.Fprintln(w, h.Unreachable)
 		}
-		for _, b := range p.backends() {
-			state, _, err := b.state()
-			fmt.Fprint(w, b, ": ", state)
-			if err != nil {
-				fmt.Fprint(w, ": ", err)
+		for _, b := range h.Backends {
+			fmt.Fprint(w, b.Name, ": ", b.State)
+			if b.Err != nil {
+				fmt.Fprint(w, ": ", b.Err)
 			}
 			fmt.Fprintln(w)
 		}
 	})
 }
 
-// servePprof adds what go tool pprof asks for.
-func servePprof(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-}
-
 // healthService is grpc.health.v1 on the sockets of clients. Its services are "", which is
 // what /readyz says, and the names of the backends; the one without a name is "primary".
 type healthService struct {
 	healthgrpc.UnimplementedHealthServer
-	proxy *proxy
+	of healthSource
 }
 
 // watchInterval is how often a watched state is looked at.
@@ -80,10 +59,10 @@ func (h *healthService) states() map[string]*healthgrpc.HealthCheckResponse {
 		}
 		return &healthgrpc.HealthCheckResponse{Status: healthgrpc.HealthCheckResponse_NOT_SERVING}
 	}
-	all := map[string]*healthgrpc.HealthCheckResponse{"": of(h.proxy.ready())}
-	for _, b := range h.proxy.backends() {
-		state, _, _ := b.state()
-		all[b.String()] = of(isThere(state))
+	now := h.of.Health()
+	all := map[string]*healthgrpc.HealthCheckResponse{"": of(now.Ready)}
+	for _, b := range now.Backends {
+		all[b.Name] = of(b.isUp())
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -182,9 +183,7 @@ func TestCriproxyHooksShowsThePlugins(t *testing.T) {
 		},
 	})
 	n.run(0, "web", 1)
-	a := newAdmin(nil)
-	a.serveHooks(n.proxy.hooks)
-	path := testAdmin(t, a)
+	path := testAdmin(t, newAdmin(n.proxy, func(*http.ServeMux) {}, http.NotFound))
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"hooks", "-admin", path}, &out, &out))
 	assert.Regexp(t, `^shares\.json  ready  /.*/shares\.sock  policy Ignore, timeout 2s\n`+

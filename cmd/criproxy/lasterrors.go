@@ -25,15 +25,6 @@ type lastErrors struct {
 	all []callError // the latest first
 }
 
-// callError is what clients got from a method, once or often. Its JSON is stable.
-type callError struct {
-	Time    time.Time `json:"time"` // of the latest
-	Method  string    `json:"method"`
-	Code    string    `json:"code"`
-	Message string    `json:"message"` // of the latest
-	Count   int       `json:"count"`
-}
-
 // add remembers the end of a call.
 func (l *lastErrors) add(method string, err error) {
 	code := codeOf(err)

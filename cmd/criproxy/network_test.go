@@ -145,7 +145,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	cfg := healthConfig(t, dir, config.Backend{Address: backend.Addr().String(), TLS: &ours})
 	cfg.Listeners = []config.Listener{{Path: front, TLS: &ours, Access: []config.AccessRule{{Methods: []string{"/grpc.health.v1.Health/*"}}}}}
 	require.NoError(t, checkConfig(cfg))
-	p, err := newProxy(cfg)
+	p, err := newProxy(cfg, Options{})
 	require.NoError(t, err)
 	require.NoError(t, p.openAll(nil))
 	runUntilEnd(t, p)

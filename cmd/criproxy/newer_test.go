@@ -318,7 +318,7 @@ func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
 	next := *n.cfg
 	next.Proto = []string{file}
 	require.NoError(t, checkConfig(&next))
-	require.NoError(t, n.proxy.reload(&next))
+	require.NoError(t, reload(n.proxy, &next))
 	assert.Empty(t, n.proxy.drift.Findings())
 	n.isUp(1)
 	n.imageRef("beta.io/sha256:1")

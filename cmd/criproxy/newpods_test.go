@@ -18,7 +18,7 @@ func (n *node) newPodsTo(name string) {
 	cfg := *n.cfg
 	cfg.NewPodsTo = name
 	require.NoError(n, checkConfig(&cfg))
-	require.NoError(n, n.proxy.reload(&cfg))
+	require.NoError(n, reload(n.proxy, &cfg))
 }
 
 // sandbox makes a sandbox of a pod and returns it as its own runtime names it, and which that is.
@@ -106,7 +106,7 @@ func TestNewPodsGoToOneRuntimeWhileTheOtherIsDrained(t *testing.T) {
 				cfg := *n.cfg
 				cfg.Backends = []config.Backend{{Address: n.runtimes[1].path}}
 				require.NoError(t, checkConfig(&cfg))
-				require.NoError(t, n.proxy.reload(&cfg))
+				require.NoError(t, reload(n.proxy, &cfg))
 				pods, err := n.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{Id: sandbox}})
 				require.NoError(t, err)
 				assert.Len(t, pods.GetItems(), 1, "its pods have the ids that they had")

@@ -111,7 +111,7 @@ func newNode(t testing.TB, change func(*config.Config), machines ...machineConfi
 func (n *node) start() {
 	n.Helper()
 	makeStateDir(n.cfg)
-	p, err := newProxy(n.cfg)
+	p, err := newProxy(n.cfg, Options{})
 	require.NoError(n, err)
 	// Not by listen.Unix: the umask that it sets is everybody's, and many tests run at once.
 	open := func() (net.Listener, error) { return net.Listen("unix", n.cfg.Listen) }
@@ -120,7 +120,8 @@ func (n *node) start() {
 	l = listen.KeepFile(n.cfg.Listen, l, open)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- p.run(ctx, l) }()
+	p.UseListener(l)
+	go func() { ended <- p.Run(ctx) }()
 	n.proxy = p
 	n.stop = sync.OnceFunc(func() {
 		cancel()

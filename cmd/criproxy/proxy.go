@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
+	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
@@ -42,11 +41,11 @@ type proxy struct {
 	errors       lastErrors
 	metrics      *metrics
 	spans        spans
-	began        *config.Config           // with what it was built
-	draining     atomic.Bool              // no new calls are taken
-	disconnected atomic.Bool              // no calls are left: only its own goroutines are
-	reloader     atomic.Pointer[reloader] // nil if there is none
+	began        *config.Config // with what it was built
+	draining     atomic.Bool    // no new calls are taken
+	disconnected atomic.Bool    // no calls are left: only its own goroutines are
 	now          atomic.Pointer[setup]
+	config       atomic.Pointer[configState] // how that is doing
 	filter       access.VerboseFilter
 
 	shown atomic.Pointer[[]*listen.Socket] // the sockets, for who only looks
@@ -55,7 +54,7 @@ type proxy struct {
 	failed     chan error    // a socket could not be served; has room for one
 	failing    chan struct{} // closed when that ends the process
 	parts      parts         // what the end waits for
-	onServing  func()        // is called when clients can connect
+	serving    chan struct{} // closed when clients can connect
 	stderr     io.Writer     // of who takes over; nil: nothing
 
 	reloading sync.Mutex       // one reload or handover at a time; guards what follows
@@ -72,20 +71,29 @@ type setup struct {
 	backends []*backend // the primary first
 }
 
-// newProxy builds all of it, and starts nothing.
-func newProxy(cfg *config.Config) (*proxy, error) { return newSuccessor(cfg, nil) }
+// Options are what a proxy is besides its configuration. The zero value is one that nobody
+// hands over to.
+type Options struct {
+	File     string            // where the configuration was read; empty if it was not in a file
+	Memories map[string][]byte // :: name of a backend → what the process before this one remembered of it
+	Stderr   io.Writer         // of a process that takes over; nil discards what it writes
+}
 
-// newSuccessor is newProxy for a process that takes over from another, with what that
-// remembers: name of a backend → its encoded memory.
-func newSuccessor(cfg *config.Config, handed map[string][]byte) (*proxy, error) {
-	p := &proxy{began: cfg, memories: newMemories(handed), metrics: newMetrics(), calls: newGenerations(), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}), onServing: func() {}}
+// newProxy builds all of it, and starts nothing.
+func newProxy(cfg *config.Config, o Options) (*proxy, error) {
+	p := &proxy{
+		began: cfg, stderr: o.Stderr, memories: newMemories(o.Memories), metrics: newMetrics(), calls: newGenerations(),
+		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
+	}
+	p.config.Store(&configState{File: o.File, Loaded: time.Now()})
 	p.show()
+	makeStateDir(cfg)
 	recovery.Notify(logPanic)
 	a, err := readAPI(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if p.record, err = newRecording(cfg, a); err != nil {
+	if p.record, err = newRecording(cfg, a.Config, a.own); err != nil {
 		return nil, err
 	}
 	redactor, err := access.NewRedactor(cfg, a.Profile, a.Schema)
@@ -136,14 +144,10 @@ func newSuccessor(cfg *config.Config, handed map[string][]byte) (*proxy, error) 
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
 	if !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // or it is what the backends are asked for
-		healthgrpc.RegisterHealthServer(p.server, &healthService{proxy: p})
+		healthgrpc.RegisterHealthServer(p.server, &healthService{of: p})
 	}
 	p.metrics.registry.MustRegister(newGauges(p))
-	p.admin = newAdmin(p)
-	p.admin.serveHooks(p.hooks)
-	p.admin.serveStatus(p)
-	p.admin.serveSettings(p)
-	p.admin.serveDrift(p.drift)
+	p.admin = newAdmin(p, func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.serveEvents)
 	return p, nil
 }
 
@@ -213,6 +217,10 @@ func (s *setup) discard(old *setup) {
 
 // close releases what newProxy made, if it is not run.
 func (p *proxy) close() {
+	p.closeSockets()
+	if p.admin != nil {
+		p.admin.close()
+	}
 	if p.server != nil {
 		p.server.Stop() // it has goroutines from the beginning
 	}
@@ -225,106 +233,6 @@ func (p *proxy) close() {
 // backends are the runtimes, the primary first.
 func (p *proxy) backends() []*backend { return p.now.Load().backends }
 
-// reload makes the proxy work by cfg, from the next call on. Calls under way finish
-// as they began. If cfg cannot be used nothing changes.
-func (p *proxy) reload(cfg *config.Config) error {
-	p.reloading.Lock()
-	defer p.reloading.Unlock()
-	if err := p.changeable(); err != nil {
-		return err
-	}
-	old := p.now.Load()
-	a, err := readAPI(cfg)
-	if err != nil {
-		return err
-	}
-	redactor, err := access.NewRedactor(cfg, a.Profile, a.Schema)
-	if err != nil {
-		return err
-	}
-	opened, err := p.openNew(cfg)
-	if err != nil {
-		return err
-	}
-	s, d, err := p.build(cfg, a, old)
-	if err == nil {
-		if err = p.director.Reload(d); err != nil {
-			s.discard(old)
-		}
-	}
-	if err != nil {
-		for _, one := range opened {
-			_ = one.Close() // nobody has connected
-		}
-		return err
-	}
-	// From here on nothing can fail.
-	p.filter.Set(redactor) // before a socket has rules that need it
-	p.now.Store(s)
-	p.memory.Configure(cfg)
-	p.metrics.know(d)
-	if err := p.drift.Update(driftConfig(cfg, d)); err != nil { // the director has taken the same profile
-		klog.ErrorS(err, "What clients and backends send is still compared with the old profile")
-	}
-	p.replaceSockets(cfg, opened)
-	p.replaceBackends(old, s)
-	p.memories.keepOnly(cfg)
-	return nil
-}
-
-// replaceBackends starts those of s that are new, and stops those of old that s has
-// no more when the last call that may use them has ended.
-func (p *proxy) replaceBackends(old, s *setup) {
-	var gone []*backend
-	for _, b := range old.backends {
-		if !slices.Contains(s.backends, b) {
-			if b.known != nil {
-				b.known.Retire()
-			}
-			gone = append(gone, b)
-		}
-	}
-	for _, b := range s.backends {
-		p.start(b)
-	}
-	if slices.Equal(old.backends, s.backends) {
-		return
-	}
-	before := p.calls.next()
-	p.goDo("keeping runtimes that are no longer in the configuration", func() {
-		select {
-		case <-before:
-		case <-time.After(retireTime):
-		case <-p.running.Done():
-		}
-		for _, b := range gone {
-			b.stop()
-		}
-	})
-}
-
-// What is asked too late, or too early, of a proxy.
-var (
-	errStopped   = errors.New("this process is stopping")
-	errNotServes = errors.New("this process does not serve yet; try again when it does")
-)
-
-// changeable returns why nothing can be reloaded or handed over, nil if it can.
-// p.reloading is held.
-func (p *proxy) changeable() error {
-	switch {
-	case p.stopped:
-		return errStopped
-	case p.running == nil:
-		return errNotServes
-	}
-	return nil
-}
-
-// retireTime bounds how long a runtime that is no longer in the configuration is
-// kept for calls that began before.
-const retireTime = 10 * time.Minute
-
 // start runs a backend, if it is not running.
 func (p *proxy) start(b *backend) {
 	if b.stop != nil {
@@ -333,16 +241,4 @@ func (p *proxy) start(b *backend) {
 	ctx, cancel := context.WithCancel(p.running)
 	b.stop = cancel
 	p.group.Go(func() { b.run(ctx, &p.parts) })
-}
-
-// logWithheld returns what logs, once for each backend, that credentials did not
-// go along with a pull.
-func logWithheld() func(director.Backend, string, string) {
-	var told sync.Map
-	return func(b director.Backend, method, name string) {
-		if _, twice := told.LoadOrStore(b.Name, true); !twice {
-			klog.InfoS("Credentials are not sent along: kubelet found them for the image with its prefix, and whoever the rest of the name belongs to need not be meant; allow it with credentials: true in the configuration of the backend",
-				"backend", b, "image", name)
-		}
-	}
 }

@@ -18,7 +18,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
@@ -43,10 +42,10 @@ type recording struct {
 
 // newRecording builds the flight recorder that cfg wants. Secrets of the profile are
 // not recorded.
-func newRecording(cfg *config.Config, a api) (*recording, error) {
-	r := &recording{cfg: cfg, profile: a.Profile, schema: a.Profile.AllVersions(a.Schema)}
-	if len(a.own.Methods()) > 0 {
-		r.descriptors = a.own.Descriptors()
+func newRecording(cfg *config.Config, d director.Config, own *codec.Schema) (*recording, error) {
+	r := &recording{cfg: cfg, profile: d.Profile, schema: d.Profile.AllVersions(d.Schema)}
+	if len(own.Methods()) > 0 {
+		r.descriptors = own.Descriptors()
 	}
 	return r, r.open()
 }
@@ -106,6 +105,17 @@ func (r *recording) header() capture.FileHeader {
 		h.Backends = append(h.Backends, capture.HeaderBackend{Name: director.Backend{Name: b.Name}.String(), Address: b.Address})
 	}
 	return h
+}
+
+// state returns how the recorder and the file of -capture are doing, nil if nothing is recorded.
+func (r *recording) state() *captureState {
+	if r.rec == nil {
+		return nil
+	}
+	return &captureState{
+		Recorded: r.rec.Recorded(), Missed: r.rec.Missed(),
+		File: r.cfg.Capture.Path != "", Failing: r.captureFails.Load(), Failures: r.captureFailures.Load(),
+	}
 }
 
 // start begins what reads the recorder: the log, the file of -capture, and the dumps
@@ -280,13 +290,4 @@ func (r *recording) serveEvents(w http.ResponseWriter, request *http.Request) {
 			return
 		}
 	}
-}
-
-// criSchema returns profile and schema of CRI, for commands that read captures.
-func criSchema() (*director.Profile, *codec.Schema, error) {
-	d, err := criadapter.Config(criadapter.Options{})
-	if err != nil {
-		return nil, nil, err
-	}
-	return d.Profile, d.Profile.AllVersions(d.Schema), nil
 }

@@ -3,15 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
@@ -19,72 +20,50 @@ import (
 // is read again: editors write in several steps.
 const settle = 200 * time.Millisecond
 
-// reloader reads the configuration again when it changes, or when it is told to.
-type reloader struct {
+// A watcher reads the configuration again when it changes, or when it is told to.
+type watcher struct {
 	flags *flags
 	proxy *proxy
 
-	mu    sync.Mutex // guards what flags last read
-	state atomic.Pointer[configState]
+	mu sync.Mutex // guards what flags last read
 }
 
-// configState is how the configuration is doing.
-type configState struct {
-	File         string    `json:"file,omitempty"`
-	Loaded       time.Time `json:"loaded"`                 // when the one in use was
-	Reloads      int       `json:"reloads"`                // that worked
-	Failures     int       `json:"failures"`               // that did not
-	Failed       time.Time `json:"failed,omitzero"`        // when the latest did not, if it did not
-	Error        string    `json:"error,omitempty"`        // why
-	NeedsRestart []string  `json:"needsRestart,omitempty"` // changes that wait for one
-}
-
-func newReloader(f *flags, p *proxy) *reloader {
-	r := &reloader{flags: f, proxy: p}
-	r.state.Store(&configState{File: f.config, Loaded: time.Now()})
-	return r
-}
-
-// current returns how the configuration is doing. It does not wait for a reload.
-func (r *reloader) current() configState { return *r.state.Load() }
-
-// reload reads the configuration and works by it. If there is anything wrong with it
+// reload reads the configuration and applies it. If there is anything wrong with it
 // nothing changes.
-func (r *reloader) reload() error {
+func (r *watcher) reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	listen.NotifyReloading()
-	defer func() { listen.NotifyReady(r.proxy.now.Load().cfg) }()
-	state := r.current()
-	defer func() { r.state.Store(&state) }()
+	defer func() { notifyReady(r.proxy.Config()) }()
 	var waits []string
 	cfg, err := r.flags.readConfig()
-	if err == nil {
-		waits = r.proxy.began.NeedsRestart(cfg)
-		makeStateDir(cfg)
-		err = r.proxy.reload(cfg)
+	if err != nil {
+		r.proxy.Refuse(err)
+	} else {
+		waits, err = r.proxy.Reload(cfg)
 	}
 	if err != nil {
-		state.Failures++
-		state.Failed, state.Error = time.Now(), err.Error()
-		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is mended", "file", state.File)
+		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is mended", "file", r.flags.config)
 		return err
 	}
-	state.Reloads++
-	state.Loaded, state.Failed, state.Error, state.NeedsRestart = time.Now(), time.Time{}, "", waits
 	for _, w := range append(cfg.Warnings(), r.proxy.director.Assumptions()...) {
 		klog.Warning(w)
 	}
 	for _, w := range waits {
 		klog.InfoS("A change of the configuration waits for a restart", "change", w)
 	}
-	klog.InfoS("Reloaded the configuration", "file", state.File, "backends", len(cfg.Backends))
+	klog.InfoS("Reloaded the configuration", "file", r.flags.config, "backends", len(cfg.Backends))
 	return nil
+}
+
+// notifyReady tells systemd what is served.
+func notifyReady(cfg *config.Config) {
+	listen.NotifyReady(fmt.Sprintf("Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
 }
 
 // changed reports whether the file is another than the one that was last read, be it
 // before anybody watched it.
-func (r *reloader) changed() bool {
+func (r *watcher) changed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	data, _ := os.ReadFile(r.flags.config) // missing is as good as empty: a change
@@ -94,7 +73,7 @@ func (r *reloader) changed() bool {
 // watch reloads the configuration when its file changes, and on each value from hup,
 // until ctx ends. It watches the folder: files are replaced, and those of a ConfigMap
 // are links of links.
-func (r *reloader) watch(ctx context.Context, hup <-chan os.Signal) {
+func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
 	var events chan fsnotify.Event
 	if r.flags.config != "" {
 		w, err := fsnotify.NewWatcher()

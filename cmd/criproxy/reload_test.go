@@ -23,7 +23,7 @@ func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 	done := begin(n.ctx(), p)
 	without := *n.cfg
 	without.Backends = without.Backends[:1]
-	require.NoError(t, n.proxy.reload(&without))
+	require.NoError(t, reload(n.proxy, &without))
 	for range 100 { // by then it would be too late, were nobody to wait
 		_, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[0]})
 		testkit.AssertCode(t, codes.NotFound, err)
@@ -67,7 +67,7 @@ func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 		<-come
 		without := *n.cfg
 		without.Backends = without.Backends[:1]
-		require.NoError(t, n.proxy.reload(&without))
+		require.NoError(t, reload(n.proxy, &without))
 		after, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
 		require.NoError(t, err)
 		assert.Len(t, after.GetContainers(), 1, "%s: that of the runtime that is left, %s", name, ours.containers[0])
@@ -76,7 +76,7 @@ func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 		assert.NoError(t, r.err, name)
 		assert.Equal(t, 2, r.n, "%s: with that of the runtime that is taken away, %s", name, theirs.containers[0])
 		n.runtimes[1].when(nil)
-		require.NoError(t, n.proxy.reload(n.cfg))
+		require.NoError(t, reload(n.proxy, n.cfg))
 		n.isUp(1)
 	}
 }
@@ -89,16 +89,20 @@ func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
 		require.NoError(t, checkConfig(cfg))
 		return cfg
 	}
-	p, err := newProxy(with("beta.io"))
+	p, err := newProxy(with("beta.io"), Options{})
 	require.NoError(t, err)
 	require.NoError(t, p.openAll(nil))
-	assert.ErrorIs(t, p.reload(with("gamma.io")), errNotServes)
-	assert.ErrorIs(t, p.handOver(t.Context()), errNotServes)
+	assert.ErrorIs(t, reload(p, with("gamma.io")), errNotServes)
+	assert.ErrorIs(t, p.HandOver(t.Context()), errNotServes)
 	assert.Equal(t, "beta.io", p.backends()[1].String(), "nothing has changed")
-	serves := make(chan struct{})
-	p.onServing = func() { close(serves) }
 	runUntilEnd(t, p)
-	<-serves
-	require.NoError(t, p.reload(with("gamma.io")))
+	<-p.Serving()
+	require.NoError(t, reload(p, with("gamma.io")))
 	assert.Equal(t, "gamma.io", p.backends()[1].String())
+}
+
+// reload has the proxy work by another configuration.
+func reload(p *proxy, cfg *config.Config) error {
+	_, err := p.Reload(cfg)
+	return err
 }

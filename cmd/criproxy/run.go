@@ -25,22 +25,25 @@ const drainTime = 4 * time.Second
 // have been heard and gRPC tells clients that it stops.
 const farewellTime = 100 * time.Millisecond
 
-// run serves l, or if that is nil the sockets that the proxy has, until ctx ends or
-// another process has taken over, lets the calls under way finish for a while, and
-// returns when all it started has ended.
-func (p *proxy) run(ctx context.Context, l net.Listener) error {
-	stopSpans, err := p.spans.start(ctx, tracingURL(p.now.Load().cfg))
+// UseListener makes l the main socket of a proxy that is not to open the sockets of its
+// configuration. It is called before Run.
+func (p *proxy) UseListener(l net.Listener) {
+	p.sockets = append(p.sockets, listen.New(l, p.Config().Sockets()[0]))
+}
+
+// Serving is closed when clients can connect.
+func (p *proxy) Serving() <-chan struct{} { return p.serving }
+
+// Run serves the sockets that were opened until ctx ends or another process has taken over, lets
+// the calls under way finish for a while, and returns when all it started has ended.
+func (p *proxy) Run(ctx context.Context) error {
+	stopSpans, err := p.spans.start(ctx, tracingURL(p.Config()))
 	var stopRecording func()
 	if err == nil {
 		defer p.parts.do("sending spans", stopSpans)
 		stopRecording, err = p.record.start()
 	}
 	if err != nil {
-		if l != nil {
-			_ = l.Close() // nobody was served
-		}
-		p.closeSockets()
-		p.admin.close()
 		p.close()
 		return err
 	}
@@ -52,9 +55,6 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 		disconnect()
 	}()
 	p.reloading.Lock()
-	if l != nil {
-		p.sockets = append(p.sockets, listen.New(l, p.now.Load().cfg.Sockets()[0]))
-	}
 	p.running = connected
 	for _, b := range p.backends() {
 		p.start(b)
@@ -72,7 +72,7 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 	stop := p.admin.start()
 	stopAdmin := sync.OnceFunc(func() { p.parts.do("ending the admin socket", stop) })
 	defer stopAdmin()
-	p.onServing()
+	close(p.serving)
 	select {
 	case err := <-p.failed:
 		close(p.failing)
@@ -87,6 +87,12 @@ func (p *proxy) run(ctx context.Context, l net.Listener) error {
 		p.drain(ctx, drainTime, listen.GreetTime)
 	}
 	return nil
+}
+
+// Do does f, for the end of which the caller waits. Until then a proxy that stops says that it waits
+// for what.
+func (p *proxy) Do(what string, f func(what string)) {
+	p.parts.do(what, func() { f(what) })
 }
 
 // goDo does f, for the end of which run waits, and which is to be known as what.
@@ -162,11 +168,10 @@ func (p *proxy) endSilent() {
 
 // openAll opens the sockets of the configuration, taking those that were inherited.
 func (p *proxy) openAll(inherited *listen.Inheritance) error {
-	cfg := p.now.Load().cfg
+	cfg := p.Config()
 	for _, l := range cfg.Sockets() {
 		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
 		if err != nil {
-			p.closeSockets()
 			return err
 		}
 		p.sockets = append(p.sockets, s)

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
 )
 
 // own returns a schema of what the flags name, which is nothing if there are none.
@@ -30,4 +32,13 @@ func (s *schemaFlags) own() (*codec.Schema, error) {
 		schema = schema.Join(parsed)
 	}
 	return schema, nil
+}
+
+// criSchema returns profile and schema of CRI, for commands that read captures.
+func criSchema() (*director.Profile, *codec.Schema, error) {
+	d, err := criadapter.Config(criadapter.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.Profile, d.Profile.AllVersions(d.Schema), nil
 }

@@ -2,9 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"sync"
@@ -12,7 +11,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
@@ -47,80 +45,67 @@ func serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	defer signal.Stop(usr2)
 	useFewCPUs()
 	letTimersBeLate()
-	makeStateDir(cfg)
 	inherited, err := listen.Inherit()
 	if err != nil {
 		return err
 	}
-	p, err := newSuccessor(cfg, receiveMemories(inherited.Memories))
+	p, err := newProxy(cfg, Options{File: f.config, Memories: receiveMemories(inherited.Memories), Stderr: errOut})
 	if err != nil {
 		return err
 	}
 	for _, w := range p.director.Assumptions() {
 		klog.Warning(w)
 	}
-	p.stderr = errOut
-	if err := p.openFor(cfg, inherited); err != nil {
-		p.close()
+	if err := p.open(inherited); err != nil {
 		return err
 	}
 	var watchers sync.WaitGroup
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	r := newReloader(f, p)
-	p.reloader.Store(r)
+	r := &watcher{flags: f, proxy: p}
 	klog.InfoS("Serving", "socket", cfg.Listen, "admin", cfg.Admin, "backends", len(cfg.Backends), "version", version)
-	p.onServing = func() {
-		listen.NotifyReady(cfg)
+	watchers.Go(func() {
+		select {
+		case <-p.Serving():
+		case <-watching.Done():
+			return
+		}
+		notifyReady(cfg)
 		inherited.Serving()
 		// Not before: there would be nothing to reload or to hand over. Signals wait, and so
 		// does a file that has changed.
-		watch := func(what string, f func()) {
-			watchers.Go(func() { p.parts.do(what, func() { recovery.Keep(watching, what, f) }) })
-		}
-		watch("reading the configuration anew", func() { r.watch(watching, hup) })
-		watch("handing over", func() { p.watchHandover(watching, usr2) })
-	}
-	return p.awaitEnd(ctx, func() error {
+		watchers.Go(func() {
+			p.Do("reading the configuration anew", func(what string) {
+				recovery.Keep(watching, what, func() { r.watch(watching, hup) })
+			})
+		})
+		p.Do("handing over", func(what string) {
+			recovery.Keep(watching, what, func() { watchHandover(watching, p, usr2) })
+		})
+	})
+	err = p.AwaitEnd(ctx, func() error {
 		defer watchers.Wait()
 		defer stop()
-		return p.run(ctx, nil)
+		return p.Run(ctx)
 	})
+	if errors.Is(err, errCutOff) {
+		return errReported
+	}
+	return err
 }
 
-// openFor opens all sockets of cfg.
-func (p *proxy) openFor(cfg *config.Config, inherited *listen.Inheritance) error {
-	if err := p.openAll(inherited); err != nil {
-		return err
-	}
-	if cfg.Admin == "" {
-		klog.InfoS("There is no admin socket: criproxy's own commands cannot reach this process")
-	} else {
-		open := func() (net.Listener, error) { return listen.Unix(cfg.Admin, adminMode, "-admin") }
-		l := inherited.Take(cfg.Admin)
-		if l == nil {
-			var err error
-			if l, err = open(); err != nil {
-				p.closeSockets()
-				return err
+// watchHandover hands over on each value from usr2, until one was a success or ctx ends.
+func watchHandover(ctx context.Context, p *proxy, usr2 <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-usr2:
+			if err := p.HandOver(ctx); err != nil {
+				klog.ErrorS(err, "No handover")
+				continue
 			}
-		}
-		p.admin.listener = listen.KeepFile(cfg.Admin, l, open)
-	}
-	if p.admin.tcpAt = cfg.Metrics; cfg.Metrics != "" {
-		if p.admin.tcp = inherited.Take(cfg.Metrics); p.admin.tcp == nil {
-			l, err := net.Listen("tcp", cfg.Metrics)
-			if err != nil {
-				p.closeSockets()
-				p.admin.close()
-				return fmt.Errorf("metrics: %w; choose another address with -metrics", err)
-			}
-			p.admin.tcp = l
+			return
 		}
 	}
-	inherited.CloseRest()
-	for _, s := range p.listening() {
-		listen.StoreSocket(s.listener, s.path)
-	}
-	return nil
 }

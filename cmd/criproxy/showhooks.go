@@ -4,23 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"text/tabwriter"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/hook"
 )
-
-// serveHooks adds what is known of the plugins to the admin socket.
-func (a *admin) serveHooks(plugins *hook.Plugins) {
-	a.mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) {
-		if plugins == nil {
-			http.Error(w, "plugins are turned off here: -hooks is none", http.StatusConflict)
-			return
-		}
-		writeJSON(w, plugins.State())
-	})
-}
 
 // showHooks is the subcommand that shows the plugins of a running criproxy.
 func showHooks(ctx context.Context, args []string, out, _ io.Writer) error {

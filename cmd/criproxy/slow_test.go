@@ -46,7 +46,7 @@ func (n *node) change(f func(*config.Config)) {
 	f(&cfg)
 	require.NoError(n, checkConfig(&cfg))
 	makeStateDir(&cfg)
-	require.NoError(n, n.proxy.reload(&cfg))
+	require.NoError(n, reload(n.proxy, &cfg))
 	n.cfg = &cfg
 }
 
@@ -155,7 +155,7 @@ func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
 		require.NoError(t, os.WriteFile(n.cfg.StateDir, nil, 0o600)) // nothing can be kept there
 		n.runtimes[1].kill()
 		n.isDown(1)
-		counted := n.proxy.report(n.ctx()).Backends[1].Remembered
+		counted := n.proxy.Report(n.ctx()).Backends[1].Remembered
 		for what, change := range map[string]func(*config.Config){
 			"the budget":       func(c *config.Config) { c.ListBudget += time.Millisecond },
 			"the state folder": func(c *config.Config) { c.StateDir = "" },
@@ -173,7 +173,7 @@ func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
 			}
 			_, err := n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: db.sandbox})
 			assert.NoError(t, err, what)
-			now := n.proxy.report(n.ctx()).Backends[1].Remembered
+			now := n.proxy.Report(n.ctx()).Backends[1].Remembered
 			assert.GreaterOrEqual(t, now, counted+4, "%s: answers from memory go on being counted", what)
 			counted = now
 		}

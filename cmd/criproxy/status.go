@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/user"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/recovery"
@@ -25,59 +23,15 @@ import (
 // statusTime bounds how long a backend may take to say how it is.
 const statusTime = 3 * time.Second
 
-// statusReport is how a running criproxy is doing. Its JSON is stable.
-type statusReport struct {
-	Version   string           `json:"version"`
-	PID       int              `json:"pid"`
-	Started   time.Time        `json:"started"`
-	Ready     bool             `json:"ready"` // the primary is up, and clients can connect
-	Listeners []listenerStatus `json:"listeners"`
-	Admin     string           `json:"admin,omitempty"`
-	Backends  []backendStatus  `json:"backends"` // the primary first
-	Hooks     *hook.State      `json:"hooks,omitempty"`
-	Errors    []callError      `json:"errors"` // that clients got, the latest first
-	Panics    uint64           `json:"panics"` // that were contained; each is in the log
-	Config    configState      `json:"config"`
-}
-
-// listenerStatus is a socket that clients connect to. Its JSON is stable.
-type listenerStatus struct {
-	Path    string              `json:"path"`
-	Mode    string              `json:"mode,omitempty"`  // octal; none if the file is gone
-	Owner   string              `json:"owner,omitempty"` // USER:GROUP
-	Access  []config.AccessRule `json:"access,omitempty"`
-	Refused int64               `json:"refused"`         // calls, by the access list
-	Lost    int64               `json:"lost"`            // how often the file was gone, and made anew
-	Error   string              `json:"error,omitempty"` // why nobody can connect
-}
-
-// backendStatus is a runtime. Its JSON is stable.
-type backendStatus struct {
-	Name       string        `json:"name"` // "primary" if it has none
-	Address    string        `json:"address"`
-	State      string        `json:"state"` // "up", "slow", "gone", or "connecting": not yet known
-	Since      time.Time     `json:"since"`
-	Error      string        `json:"error,omitempty"`
-	Policy     string        `json:"policy,omitempty"`
-	Runtime    string        `json:"runtime,omitempty"`    // "containerd v2.4.2", as far as known
-	API        []string      `json:"api,omitempty"`        // packages of CRI, the one that is used first
-	Remembered uint64        `json:"remembered"`           // answers from memory, since this process began
-	LastKnown  bool          `json:"lastKnown"`            // what follows is as it was last known
-	Pods       *int          `json:"pods,omitempty"`       // missing
-	Containers *int          `json:"containers,omitempty"` // if it
-	Images     *int          `json:"images,omitempty"`     // does not say
-	Took       time.Duration `json:"took"`                 // of the list of containers, in nanoseconds
-}
-
 // started is when this process began.
 var started = time.Now()
 
-// report asks every backend, and returns how all is.
-func (p *proxy) report(ctx context.Context) statusReport {
+// Report asks every backend, and returns how all is.
+func (p *proxy) Report(ctx context.Context) statusReport {
 	s := p.now.Load()
 	r := statusReport{
 		Version: version, PID: os.Getpid(), Started: started, Admin: s.cfg.Admin,
-		Backends: make([]backendStatus, len(s.backends)), Errors: p.errors.list(), Panics: recovery.Count(), Config: p.configState(),
+		Backends: make([]backendStatus, len(s.backends)), Errors: p.errors.list(), Panics: recovery.Count(), Config: *p.config.Load(),
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
@@ -86,7 +40,7 @@ func (p *proxy) report(ctx context.Context) statusReport {
 		wg.Go(func() { r.Backends[i] = b.report(ctx) })
 	}
 	wg.Wait()
-	r.Ready = p.ready()
+	r.Ready = p.Health().Ready
 	for _, one := range *p.shown.Load() {
 		r.Listeners = append(r.Listeners, reportListener(one))
 	}
@@ -198,16 +152,42 @@ func (b *backend) report(ctx context.Context) backendStatus {
 	return r
 }
 
-// serveStatus adds how the proxy is doing to the admin socket.
-func (a *admin) serveStatus(p *proxy) {
-	a.mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) { writeJSON(w, p.report(r.Context())) })
-	a.mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, p.configState()) })
+// Config returns the configuration in use.
+func (p *proxy) Config() *config.Config { return p.now.Load().cfg }
+
+// Health returns whether the proxy answers calls. It is ready when it serves, clients can connect,
+// and the primary is up. The other backends do not matter: without them the node does what it can.
+func (p *proxy) Health() healthState {
+	h := healthState{Stopping: p.draining.Load(), Unreachable: p.unreachable()}
+	for _, b := range p.backends() {
+		h.Backends = append(h.Backends, b.health())
+	}
+	h.Ready = takesCalls(h.Backends[0].State) && !h.Stopping && h.Unreachable == nil
+	return h
 }
 
-// configState returns how the configuration is doing.
-func (p *proxy) configState() configState {
-	if r := p.reloader.Load(); r != nil {
-		return r.current()
+// State returns how the proxy is doing, as far as it knows without asking anybody.
+func (p *proxy) State() proxyState {
+	s := proxyState{healthState: p.Health(), Config: *p.config.Load(), Capture: p.record.state(), Drift: p.drift.Findings()}
+	for _, l := range *p.shown.Load() {
+		h := listenerHealth{Path: l.Path, Refused: l.Refused.Load()}
+		h.Lost, h.Err = l.FileState()
+		s.Listeners = append(s.Listeners, h)
 	}
-	return configState{Loaded: started} // the demo's
+	if p.hooks != nil {
+		plugins := p.hooks.State()
+		s.Plugins = &plugins
+	}
+	return s
+}
+
+func (b *backend) health() backendHealth {
+	h := backendHealth{Name: b.String(), Remembered: map[string]uint64{}}
+	h.State, _, h.Err = b.state()
+	if b.known != nil {
+		age := b.known.Age()
+		h.Age = &age
+	}
+	b.remembered.each(func(method string, n uint64) { h.Remembered[method] = n })
+	return h
 }

@@ -126,8 +126,7 @@ func (t *tapped) build(ctx context.Context, flags *schemaFlags, errOut io.Writer
 		grpc.Creds(listen.Credentials{TransportCredentials: insecure.NewCredentials()}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
-	t.admin = newAdmin(nil)
-	t.admin.mux.HandleFunc("GET /events", t.record.serveEvents)
+	t.admin = newAdmin(nil, nil, t.record.serveEvents)
 	return nil
 }
 

@@ -81,7 +81,7 @@ func TestALaterRuntimeChangesNoDescriptorThatWasTold(t *testing.T) {
 		n.known()
 		next := *n.cfg
 		next.Backends[1].MaxCalls = 17
-		require.NoError(t, n.proxy.reload(&next))
+		require.NoError(t, reload(n.proxy, &next))
 		fits("after a reload")
 		n.stop()
 		n.start()

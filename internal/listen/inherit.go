@@ -101,6 +101,9 @@ func (in *Inheritance) Take(path string) net.Listener {
 // CloseRest closes the sockets that nobody took. systemd has to let go of them, too: while it
 // keeps one, who connects there waits for an answer for good.
 func (in *Inheritance) CloseRest() {
+	if in == nil {
+		return
+	}
 	for path, l := range in.listeners {
 		klog.InfoS("A socket that was passed in is closed: no listener of the configuration has this path; ListenStream= of the .socket unit and listen should be the same", "socket", path)
 		_ = l.Close() // nobody has connected

@@ -1,7 +1,6 @@
 package listen
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -9,8 +8,6 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
-
-	"github.com/criproxy/criproxy/internal/config"
 )
 
 // Supervised reports whether systemd, or whoever speaks its protocol, wants to be
@@ -25,9 +22,7 @@ func Notify(lines ...string) {
 }
 
 // NotifyReady tells systemd that we serve.
-func NotifyReady(cfg *config.Config) {
-	Notify(daemon.SdNotifyReady, fmt.Sprintf("STATUS=Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
-}
+func NotifyReady(status string) { Notify(daemon.SdNotifyReady, "STATUS="+status) }
 
 // NotifyReloading tells systemd that a reload has begun; notifyReady ends it.
 func NotifyReloading() {

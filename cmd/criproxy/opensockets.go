@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"net"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/listen"
+)
+
+// open opens all sockets of the configuration, taking those that were inherited. If it cannot, the
+// proxy is closed.
+func (p *proxy) open(inherited *listen.Inheritance) error {
+	if err := p.openAll(inherited); err != nil {
+		p.close()
+		return err
+	}
+	cfg := p.Config()
+	if cfg.Admin == "" {
+		klog.InfoS("There is no admin socket: criproxy's own commands cannot reach this process")
+	} else {
+		open := func() (net.Listener, error) { return listen.Unix(cfg.Admin, adminMode, "-admin") }
+		l := inherited.Take(cfg.Admin)
+		if l == nil {
+			var err error
+			if l, err = open(); err != nil {
+				p.close()
+				return err
+			}
+		}
+		p.admin.listener = listen.KeepFile(cfg.Admin, l, open)
+	}
+	if p.admin.tcpAt = cfg.Metrics; cfg.Metrics != "" {
+		if p.admin.tcp = inherited.Take(cfg.Metrics); p.admin.tcp == nil {
+			l, err := net.Listen("tcp", cfg.Metrics)
+			if err != nil {
+				p.close()
+				return fmt.Errorf("metrics: %w; choose another address with -metrics", err)
+			}
+			p.admin.tcp = l
+		}
+	}
+	inherited.CloseRest()
+	for _, s := range p.listening() {
+		listen.StoreSocket(s.listener, s.path)
+	}
+	return nil
+}
