@@ -26,8 +26,8 @@ import (
 func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 	dir := shortDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
-	machine := newMachine(t, "", at("0.sock"), fakecri.Config{})
-	machine.start()
+	machine := testkit.NewMachine(t, "", at("0.sock"), fakecri.Config{})
+	machine.Start()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
@@ -49,7 +49,7 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 	require.NoError(t, err)
 	response, err := http.ReadResponse(bufio.NewReader(tail), nil)
 	require.NoError(t, err)
-	cc := runtimeapi.NewRuntimeServiceClient(dialed(t, at("p.sock")))
+	cc := runtimeapi.NewRuntimeServiceClient(testkit.Dialed(t, at("p.sock")))
 	for range 2000 { // a pipe takes 64 KiB
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		require.NoError(t, err)
@@ -58,12 +58,12 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 		_, err = cc.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "nobody's"})
 		require.Error(t, err)
 	}
-	machine.kill() // an outage is noticed all the same
+	machine.Kill() // an outage is noticed all the same
 	testkit.Eventually(t, "the outage is noticed", func() bool {
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err != nil
 	})
-	machine.start()
+	machine.Start()
 	testkit.Eventually(t, "its end is noticed", func() bool {
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err == nil
@@ -114,15 +114,15 @@ func TestTheLogHasARecordOfEachCallOfItsLevel(t *testing.T) {
 			t.Parallel()
 			dir := shortDir(t)
 			at := func(name string) string { return filepath.Join(dir, name) }
-			machine := newMachine(t, "", at("0.sock"), fakecri.Config{})
-			machine.start()
-			machine.when(failing(status.Error(codes.Internal, "it broke"), "StopContainer"))
+			machine := testkit.NewMachine(t, "", at("0.sock"), fakecri.Config{})
+			machine.Start()
+			machine.When(testkit.Failing(status.Error(codes.Internal, "it broke"), "StopContainer"))
 			log := &output{}
 			proxy := exec.Command("criproxy", "-connect", at("0.sock"), "-listen", at("p.sock"), "-state-dir", "none", "-hooks", "none", "-logtostderr", "-v", level)
 			proxy.Stderr = log
 			require.NoError(t, proxy.Start())
 			log.waitFor(t, "Serving")
-			cc := runtimeapi.NewRuntimeServiceClient(dialed(t, at("p.sock")))
+			cc := runtimeapi.NewRuntimeServiceClient(testkit.Dialed(t, at("p.sock")))
 			_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 			require.NoError(t, err)
 			_, err = cc.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{

@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // plant makes a pod with secrets where kubelet and kubectl put them, on the second runtime.
@@ -27,7 +28,7 @@ func (p *process) plant(name string) (sandbox, container string) {
 	_, err := runtimeapi.NewImageServiceClient(cc).PullImage(p.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "beta.io/busybox"}})
 	require.NoError(p, err)
 	annotations := map[string]string{"kubectl.kubernetes.io/last-applied-configuration": planted, "harmless": "harmless-annotation"}
-	pod := podConfig(name)
+	pod := testkit.PodConfig(name)
 	pod.Annotations = map[string]string{"kubernetes.io/target-runtime": "beta.io"}
 	for key, value := range annotations {
 		pod.Annotations[key] = value
@@ -50,7 +51,7 @@ func (p *process) readAll(socket, sandbox, container string) map[string][]byte {
 	seen := map[string][]byte{}
 	for _, m := range criadapter.Schema().Methods() {
 		name := filepath.Base(m.Name)
-		if !looks(m.Name) || endless(m.Name) {
+		if !looks(m.Name) || testkit.Endless(m.Name) {
 			continue
 		}
 		for _, pkg := range []string{"runtime.v1.", "runtime.v1alpha2.", "runtime."} {

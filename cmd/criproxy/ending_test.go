@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
@@ -34,7 +35,7 @@ func (p *process) hangs() (done <-chan error, thaw func()) {
 	})
 	var come atomic.Bool
 	ice := make(chan struct{})
-	p.runtimes[1].when(on(func(ctx context.Context, _ string, _ any) error {
+	p.runtimes[1].When(testkit.On(func(ctx context.Context, _ string, _ any) error {
 		come.Store(true)
 		select {
 		case <-ice:
@@ -114,6 +115,6 @@ func TestAStopThatTakesTooLongSaysWhatHangs(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, 1, ended(t, cmd))
-	assert.GreaterOrEqual(t, time.Since(began), exitBound)
+	assert.GreaterOrEqual(t, time.Since(began), daemon.ExitBound)
 	p.lines(`"This process ends now, and cuts off what has not ended" after="\d+s" parts=\["reading the configuration anew"\]`)
 }

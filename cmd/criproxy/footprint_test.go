@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/tuning"
 )
 
 func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
@@ -27,6 +28,6 @@ func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
 			continue // the thread has ended
 		}
 		require.NoError(t, err)
-		assert.Equal(t, timerSlack, strings.TrimSpace(string(slack)), "%s", thread)
+		assert.Equal(t, tuning.TimerSlack, strings.TrimSpace(string(slack)), "%s", thread)
 	}
 }

@@ -10,28 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/mounttest"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// smallDisk returns a folder with room for 256 KiB, and what fills it up.
-func smallDisk(t testing.TB) (dir string, fill func()) {
-	t.Helper()
-	dir = mounttest.Tmpfs(t, "full disks", "size=256k,mode=0700")
-	return dir, func() {
-		f, err := os.Create(filepath.Join(dir, "ballast"))
-		require.NoError(t, err)
-		defer f.Close() // it is full
-		for size := 4096; size > 0; {
-			if _, err := f.Write(make([]byte, size)); err != nil {
-				size /= 2
-			}
-		}
-	}
-}
-
 func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
-	dir, fill := smallDisk(t)
+	dir, fill := testkit.SmallDisk(t)
 	p := newProcess(t)
 	p.write("capture: {path: " + filepath.Join(dir, "c.jsonl") + ", maxBytes: 65536, maxFiles: 2}\n")
 	p.launch()

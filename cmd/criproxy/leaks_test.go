@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
@@ -59,7 +60,7 @@ func TestSecretsAreNowhereToBeFound(t *testing.T) {
 	testkit.Eventually(t, "it has dumped", func() bool { return p.logged("Dumped what was recorded") == 1 })
 	found := map[string]string{}
 	for _, path := range []string{"/status", "/metrics", "/config", "/events", "/hooks", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
-		response, err := newAdminClient(config.AdminBeside(p.front)).get(ctx, path)
+		response, err := admin.NewClient(config.AdminBeside(p.front)).Get(ctx, path)
 		if err != nil {
 			continue // not everything is there in every version
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/cli"
 	"github.com/criproxy/criproxy/internal/config"
 )
 
@@ -44,10 +45,10 @@ func manualPage() string {
 	}
 	line(".PP\n%s", roff("criproxy COMMAND -h describes the flags of a command."))
 	line(".SH FLAGS OF SERVE AND CHECK")
-	fs, _ := newFlags()
+	fs, _ := cli.NewFlags()
 	var log []string
 	fs.VisitAll(func(f *flag.Flag) {
-		if isKlog(f.Name) {
+		if cli.IsKlog(f.Name) {
 			if f.Name != "v" {
 				log = append(log, "-"+f.Name)
 			}

@@ -123,7 +123,7 @@ func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	_, err := client.Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
-	files, memory := openFiles(t, pid), vm(t, pid, "VmRSS")
+	files, memory := testkit.OpenFiles(t, pid), vm(t, pid, "VmRSS")
 	var all []net.Conn
 	defer func() {
 		for _, c := range all {
@@ -142,7 +142,7 @@ func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
 		_, err = c.Write(preface)
 		require.NoError(t, err)
 	}
-	testkit.Eventually(t, "all are accepted", func() bool { return openFiles(t, pid) >= files+connections })
+	testkit.Eventually(t, "all are accepted", func() bool { return testkit.OpenFiles(t, pid) >= files+connections })
 	began := time.Now()
 	_, err = client.Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
@@ -153,6 +153,6 @@ func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
 		c.Close()
 	}
 	all = nil
-	testkit.Eventually(t, "all are gone", func() bool { return openFiles(t, pid) <= files+5 })
+	testkit.Eventually(t, "all are gone", func() bool { return testkit.OpenFiles(t, pid) <= files+5 })
 	p.end()
 }

@@ -170,7 +170,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	pods := 0
 	call := func() { // whatever becomes of it
 		pods++
-		_, _ = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podConfig(fmt.Sprint("web", pods))})
+		_, _ = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig(fmt.Sprint("web", pods))})
 		_, _ = client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 		_, _ = client.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "unknown"})
 		_, _ = monitor.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "x"})
@@ -216,9 +216,9 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	active := prometheus.alerts()
 	delete(active, "CriproxyListsAreSlow") // a machine that tests may be
 	assert.Empty(t, active)
-	p.runtimes[1].kill()
+	p.runtimes[1].Kill()
 	p.write(config + "listBudgte: 3s\n")
-	p.runtimes[0].kill()
+	p.runtimes[0].Kill()
 	tells := []string{"CriproxyBackendDown", "CriproxyCallsFail", "CriproxyConfigNotReloaded", "CriproxyNotReady"}
 	testkit.Eventually(t, "the alerts tell of it", func() bool {
 		call()

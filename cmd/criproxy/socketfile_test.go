@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
@@ -22,7 +24,7 @@ import (
 func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	p := newProcess(t)
 	p.launch()
-	admin := config.AdminBeside(p.front)
+	own := config.AdminBeside(p.front)
 	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	list := func(c runtimeapi.RuntimeServiceClient) error {
 		_, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -32,19 +34,19 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	was, err := os.Stat(p.front)
 	require.NoError(t, err)
 	for range 3 {
-		for _, path := range []string{p.front, admin} {
+		for _, path := range []string{p.front, own} {
 			require.NoError(t, os.Remove(path))
 		}
-		testkit.Eventually(t, "the sockets are there again", func() bool { return connects(p.front) && connects(admin) })
+		testkit.Eventually(t, "the sockets are there again", func() bool { return testkit.Connects(p.front) && testkit.Connects(own) })
 		require.NoError(t, list(connected), "who was connected is not cut off")
 		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
 		info, err := os.Stat(p.front)
 		require.NoError(t, err)
 		assert.Equal(t, was.Mode(), info.Mode())
 		assert.Equal(t, was.Sys().(*syscall.Stat_t).Uid, info.Sys().(*syscall.Stat_t).Uid)
-		info, err = os.Stat(admin)
+		info, err = os.Stat(own)
 		require.NoError(t, err)
-		assert.Equal(t, os.FileMode(adminMode), info.Mode().Perm())
+		assert.Equal(t, os.FileMode(admin.Mode), info.Mode().Perm())
 	}
 	text, r := p.status()
 	assert.True(t, r.Ready)
@@ -57,7 +59,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
 		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
 		require.NoError(t, os.Remove(p.front))
-		testkit.Eventually(t, "the socket is there again", func() bool { return connects(p.front) })
+		testkit.Eventually(t, "the socket is there again", func() bool { return testkit.Connects(p.front) })
 		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
 	})
 	p.end()
@@ -81,7 +83,7 @@ func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
 	assert.Contains(t, r.Listeners[0].Error, "serving it already", "it says who")
 	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "who is connected stays so")
-	time.Sleep(3 * lookInterval)
+	time.Sleep(3 * daemon.RestoreInterval)
 	assert.Equal(t, 1, p.logged(said), "once, however often it was tried")
 
 	require.NoError(t, other.Close())

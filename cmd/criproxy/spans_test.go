@@ -63,7 +63,7 @@ func newTraced(t *testing.T) (*process, []<-chan metadata.MD) {
 	p := newProcess(t)
 	var seen []<-chan metadata.MD
 	for i, m := range p.runtimes {
-		m.kill()
+		m.Kill()
 		seen = append(seen, metadataListener(t, fmt.Sprintf("%s/%d.sock", p.dir, i)))
 	}
 	return p, seen

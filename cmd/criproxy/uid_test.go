@@ -67,7 +67,7 @@ func tryAll() {
 
 func tryOne(cc *grpc.ClientConn, method string) codes.Code {
 	patience := time.Minute
-	if endless(method) {
+	if testkit.Endless(method) {
 		patience = 3 * time.Second // who is refused is refused at once; who is not waits for events that do not come
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -41,16 +41,28 @@ var mayImport = map[string][]string{
 	"internal/doctor":     {},
 	"internal/mutants":    {"internal/markdown"}, // a command, for make mutants
 	"internal/config":     {"codec", "criadapter", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest"},
-	"internal/testkit":    {},
+	"internal/testkit":    {"codec", "internal/fakecri", "internal/mounttest"},
 	"internal/certs":      {"internal/config"},
 	"internal/limits":     {"codec", "director", "internal/config", "internal/lastknown"},
 	"internal/listen":     {"internal/certs", "internal/config", "internal/limits", "internal/recovery", "internal/trust"},
 	"internal/access":     {"codec", "director", "internal/capture", "internal/config", "internal/listen"},
-	"cmd/criproxy":        {"codec", "criadapter", "director", "internal/access", "internal/capture", "internal/certs", "internal/config", "internal/doctor", "internal/drift", "internal/fakecri", "internal/hook", "internal/inspect", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/replay", "internal/suggest", "internal/trust"},
+	"internal/version":    {},
+	"internal/state":      {"internal/config", "internal/drift", "internal/hook", "internal/lastknown"},
+	"internal/api":        {"codec", "criadapter", "director", "internal/certs", "internal/config"},
+	"internal/telemetry":  {"codec", "director", "internal/capture", "internal/config", "internal/drift", "internal/hook", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/state", "internal/version"},
+	"internal/admin":      {"internal/config", "internal/state", "internal/version"},
+	"internal/show":       {"internal/admin", "internal/hook", "internal/inspect", "internal/state"},
+	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/state", "internal/telemetry", "internal/trust", "internal/version"},
+	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri"},
+	"internal/takeover":   {"internal/config"},
+	"internal/tuning":     {},
+	"internal/stderr":     {},
+	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/version"},
+	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr"},
 }
 
 // rooms are what the command is made of: they log, and know that there is gRPC and CRI.
-var rooms = []string{"cmd/criproxy", "internal/access", "internal/certs", "internal/limits", "internal/listen"}
+var rooms = []string{"cmd/criproxy", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/cli", "internal/daemon", "internal/demo", "internal/limits", "internal/listen", "internal/show", "internal/state", "internal/stderr", "internal/telemetry", "internal/testkit"}
 
 // reserved are modules that only some packages may use, and why.
 var reserved = []struct {
