@@ -8,6 +8,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
+// A schema says what a frame is; decoding it is the exception.
 func Example() {
 	frame, err := codec.FrameOf(&testpb.SimpleRequest{ResponseSize: 10, Payload: &testpb.Payload{Body: []byte("hello")}})
 	if err != nil {
@@ -15,9 +16,14 @@ func Example() {
 	}
 	schema := codec.NewSchema(testpb.File_grpc_testing_test_proto)
 	method := schema.Method("/grpc.testing.TestService/UnaryCall")
-	fmt.Printf("%d bytes: %s\n", frame.Len(), codec.Text{}.Append(nil, method.Input, frame.Bytes()))
-	fmt.Printf("by number: %s\n", codec.Text{MaxValue: 4}.Append(nil, nil, frame.Bytes()))
+	fmt.Printf("%s: %d bytes\n", method.Input.FullName(), frame.Len())
+
+	var request testpb.SimpleRequest
+	if err := codec.Deliver(&request, frame); err != nil { // which takes the frame over
+		fmt.Println(err)
+	}
+	fmt.Println(request.GetResponseSize(), string(request.GetPayload().GetBody()))
 	// Output:
-	// 11 bytes: response_size: 10 payload {body: "hello"}
-	// by number: 2: 10 3 {2: "hell"...(5 bytes)}
+	// grpc.testing.SimpleRequest: 11 bytes
+	// 10 hello
 }

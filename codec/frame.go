@@ -3,13 +3,13 @@ package codec
 import (
 	"fmt"
 	"iter"
-	"runtime"
-	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/criproxy/criproxy/internal/buffers"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // A Frame is one gRPC message, not decoded. The zero Frame is the empty
@@ -33,11 +33,13 @@ func NewFrame(b []byte) *Frame {
 	return &Frame{bufs: mem.BufferSlice{mem.SliceBuffer(b)}}
 }
 
-// NewPooledFrame is NewFrame for a buffer that goes back to pool when the frame
-// is freed.
-func NewPooledFrame(b *[]byte, pool mem.BufferPool) *Frame {
-	return &Frame{bufs: mem.BufferSlice{mem.NewBuffer(b, pool)}}
-}
+// FrameOfBuffers returns a frame of bufs, which it takes over: the frame owns the caller's
+// reference to each, and Free gives it back.
+func FrameOfBuffers(bufs mem.BufferSlice) *Frame { return &Frame{bufs: bufs} }
+
+// Buffers returns the buffers that the message is in. They stay the frame's: whoever keeps
+// one beyond Free takes a reference of its own.
+func (f *Frame) Buffers() mem.BufferSlice { return f.bufs }
 
 // Concat returns the frames as one message, in their order, without copying.
 // It takes the frames over. Concatenated messages are the merged message.
@@ -53,16 +55,6 @@ func Concat(frames []*Frame) *Frame {
 // Len returns the number of bytes.
 func (f *Frame) Len() int { return f.bufs.Len() }
 
-// Held returns how much memory the bytes keep from being used for anything else: Len, and
-// what is left over of the buffers they are in.
-func (f *Frame) Held() int {
-	n := 0
-	for _, b := range f.bufs {
-		n += cap(b.ReadOnlyData())
-	}
-	return n
-}
-
 // Bytes returns the message in one piece. The bytes are the frame's: they must
 // not be changed, nor be kept beyond Free.
 //
@@ -74,7 +66,7 @@ func (f *Frame) Bytes() []byte {
 	case 1:
 		return f.bufs[0].ReadOnlyData()
 	}
-	whole := f.bufs.MaterializeToBuffer(Pool)
+	whole := f.bufs.MaterializeToBuffer(buffers.Pool)
 	f.bufs.Free()
 	f.bufs = mem.BufferSlice{whole}
 	return whole.ReadOnlyData()
@@ -111,21 +103,6 @@ func (f *Frame) AppendTo(dst []byte, limit int) []byte {
 func (f *Frame) Ref() *Frame {
 	f.bufs.Ref()
 	return &Frame{bufs: f.bufs}
-}
-
-// Head returns a frame of the pieces that the first n bytes of the message are in, to be freed
-// on its own. It may have more than n bytes, since it copies none.
-func (f *Frame) Head(n int) *Frame {
-	head := &Frame{}
-	for _, b := range f.bufs {
-		if n <= 0 {
-			break
-		}
-		b.Ref()
-		head.bufs = append(head.bufs, b)
-		n -= b.Len()
-	}
-	return head
 }
 
 // Free gives the bytes back. The frame is empty afterwards.
@@ -169,60 +146,11 @@ func Deliver(v any, f *Frame) error {
 	case *emptypb.Empty:
 		m.ProtoReflect().SetUnknown(f.bufs.Materialize())
 	case proto.Message:
-		if err := Decode(f.Bytes(), m); err != nil {
+		if err := wire.Decode(f.Bytes(), m); err != nil {
 			return fmt.Errorf("decoding a %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
 		}
 	default:
 		return fmt.Errorf("cannot receive into a %T: neither a *codec.Frame nor a protobuf message", v)
 	}
 	return nil
-}
-
-// OnFree has done called, once, when nobody holds the bytes of the frame any more: not
-// the caller, which frees it as usual, and not gRPC, which holds what was sent until it is
-// on the wire. Where somebody forgets to free, it is called when the memory is reclaimed.
-// It may be called before OnFree returns, and in any goroutine.
-func (f *Frame) OnFree(done func()) {
-	h := &holder{done: sync.OnceFunc(done)}
-	runtime.AddCleanup(h, func(done func()) { done() }, h.done)
-	h.left.Store(1)                              // until all pieces are counted
-	pieces := make(mem.BufferSlice, len(f.bufs)) // those of f may be others' as well
-	for i, b := range f.bufs {
-		data := b.ReadOnlyData()
-		if mem.IsBelowBufferPoolingThreshold(cap(data)) {
-			pieces[i] = b // gRPC does not count who holds it, and it is small
-			continue
-		}
-		h.left.Add(1)
-		pieces[i] = mem.NewBuffer(&data, &piece{b, h})
-	}
-	f.bufs = pieces
-	h.freed()
-}
-
-// holder counts the pieces of a frame that somebody holds.
-type holder struct {
-	left atomic.Int32
-	done func()
-}
-
-func (h *holder) freed() {
-	if h.left.Add(-1) == 0 {
-		h.done()
-	}
-}
-
-// piece is where a piece of a frame goes when it is freed. It is a pool for one.
-type piece struct {
-	mem.Buffer
-	holder *holder
-}
-
-// Get is not called: nothing is taken from here.
-func (p *piece) Get(n int) *[]byte { return mem.DefaultBufferPool().Get(n) }
-
-// Put gives the piece back to where it is from.
-func (p *piece) Put(*[]byte) {
-	p.Free()
-	p.holder.freed()
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
 )
 
 const large = 2000 // bytes, enough for a pool
@@ -139,15 +140,15 @@ func TestBytesJoinsThePiecesOnce(t *testing.T) {
 	other.Free()
 }
 
-func TestTheHeadOfAFrameIsItsFirstPieces(t *testing.T) {
+func TestHeadIsTheFirstPieces(t *testing.T) {
 	p := newPool(t)
 	f := codec.Concat([]*codec.Frame{p.frame('a', large), p.frame('b', large), p.frame('c', large)})
 	for n, want := range map[int]int{-1: 0, 0: 0, 1: large, large: large, large + 1: 2 * large, 9 * large: 3 * large} {
-		head := f.Head(n)
+		head := codec.FrameOfBuffers(buffers.Head(f.Buffers(), n))
 		assert.Equal(t, want, head.Len(), n)
 		head.Free()
 	}
-	head := f.Head(large)
+	head := codec.FrameOfBuffers(buffers.Head(f.Buffers(), large))
 	f.Free()
 	assert.Equal(t, 1, p.Out(), "the rest has gone back")
 	assert.Equal(t, bytes.Repeat([]byte("a"), large), head.Bytes())
@@ -171,7 +172,7 @@ func TestDeliverTakesTheFrameOverWhateverComesOfIt(t *testing.T) {
 	assert.Zero(t, p.Out())
 }
 
-func TestWhatIsNeitherFrameNorMessageIsRefused(t *testing.T) {
+func TestOnlyFramesAndMessagesAreAccepted(t *testing.T) {
 	_, err := codec.Raw.Marshal("text")
 	assert.EqualError(t, err, "cannot send a string: neither a *codec.Frame nor a protobuf message")
 	err = codec.Raw.Unmarshal(nil, "text")

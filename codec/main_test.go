@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -84,5 +85,5 @@ func (p *pool) frame(c byte, n int) *codec.Frame {
 	for i := range *b {
 		(*b)[i] = c
 	}
-	return codec.NewPooledFrame(b, p)
+	return codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(b, p)})
 }

@@ -108,7 +108,7 @@ func (typed) UnaryCall(_ context.Context, r *testpb.SimpleRequest) (*testpb.Simp
 	return &testpb.SimpleResponse{Username: "of " + string(r.GetPayload().GetBody()), Payload: r.GetPayload()}, nil
 }
 
-func TestTypedServicesAndFramesShareAServerAndAConnection(t *testing.T) {
+func TestTypedServicesAndFramesShareAConnection(t *testing.T) {
 	s := echo(t, newFrame)
 	testpb.RegisterTestServiceServer(s, typed{})
 	cc := dial(t, listen(t, s), raw())

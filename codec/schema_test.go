@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 func names(s *codec.Schema) (names []string) {
@@ -97,7 +98,7 @@ func TestASchemaOfADescriptorSetIsInItsOrder(t *testing.T) {
 	assert.EqualValues(t, "lib.Part", s.Method("/p.B2/Later").Output.FullName())
 }
 
-func TestASetThatLacksAnImportIsTakenAndPrintedByNumber(t *testing.T) {
+func TestSetWithoutAnImportIsPrintedByNumber(t *testing.T) {
 	whole, err := codec.ParseSchema(set(t, "lib.proto", "b.proto"))
 	require.NoError(t, err)
 	partial, err := codec.ParseSchema(set(t, "b.proto"))
@@ -106,13 +107,13 @@ func TestASetThatLacksAnImportIsTakenAndPrintedByNumber(t *testing.T) {
 
 	b := parse(t, whole.Method("/p.B2/Later").Input, `id: "7f" part {name: "wheel"} colour: BLUE`)
 	text := func(s *codec.Schema) string {
-		return string(codec.Text{}.Append(nil, s.Method("/p.B2/Later").Input, b))
+		return string(dump.Text{}.Append(nil, s.Method("/p.B2/Later").Input, b))
 	}
 	assert.Equal(t, `id: "7f" part {name: "wheel"} colour: BLUE`, text(whole))
 	assert.Equal(t, `id: "7f" part {1: "wheel"} colour: 1`, text(partial))
 
 	part := parse(t, whole.Method("/p.B2/Later").Output, `name: "wheel"`)
-	assert.Equal(t, `1: "wheel"`, string(codec.Text{}.Append(nil, partial.Method("/p.B2/Later").Output, part)))
+	assert.Equal(t, `1: "wheel"`, string(dump.Text{}.Append(nil, partial.Method("/p.B2/Later").Output, part)))
 }
 
 func TestWhatIsNoDescriptorSetIsRefused(t *testing.T) {

@@ -11,12 +11,15 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // Names tells what messages of CRI are about, and remembers which pod and container
 // an id belongs to. It is safe for concurrent use.
 type Names struct {
-	kind func(protoreflect.FieldDescriptor) string
+	profile *director.Profile
+	kind    func(protoreflect.FieldDescriptor) string
 
 	mu       sync.Mutex
 	now, old map[string]inspect.About // :: id → what it is of; two generations
@@ -27,11 +30,11 @@ const maxNames = 10_000
 
 // NewNames returns names for a profile and its schema, which know where ids stand.
 func NewNames(p *director.Profile, s *codec.Schema) (*Names, error) {
-	fields, err := director.FieldsOf(p, s)
+	fields, err := profile.FieldsOf(p, s)
 	if err != nil {
 		return nil, err
 	}
-	return &Names{kind: fields.Kind, now: map[string]inspect.About{}}, nil
+	return &Names{profile: p, kind: fields.Kind, now: map[string]inspect.About{}}, nil
 }
 
 // Labels that kubelet gives to containers.
@@ -58,21 +61,13 @@ func (w *aboutWalk) message(md protoreflect.MessageDescriptor, b []byte, a *insp
 	if depth > 10 {
 		return
 	}
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
+	for f, err := range wire.Fields(b) {
+		if err != nil {
 			return
 		}
-		m := protowire.ConsumeFieldValue(num, typ, b[n:])
-		if m < 0 {
-			return
+		if fd := md.Fields().ByNumber(f.Number); fd != nil && f.Type == protowire.BytesType {
+			w.field(md, fd, f.Bytes(), a, depth)
 		}
-		fd := md.Fields().ByNumber(num)
-		if fd != nil && typ == protowire.BytesType {
-			v, _ := protowire.ConsumeBytes(b[n:])
-			w.field(md, fd, v, a, depth)
-		}
-		b = b[n+m:]
 	}
 }
 
@@ -132,7 +127,7 @@ func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.Fiel
 
 // label takes a label of a pod or container in, an entry of a map.
 func label(a *inspect.About, entry []byte) {
-	k, v, ok := codec.MapEntry(entry)
+	k, v, ok := wire.MapEntry(entry)
 	if !ok {
 		return
 	}

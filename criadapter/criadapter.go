@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,7 +22,7 @@ import (
 )
 
 //go:embed cri.yaml
-var profile []byte
+var criYAML []byte
 
 // Handlers is the table in the Maps of a [director.Backend] that translates runtime
 // handlers: the handler in front → the backend's own.
@@ -45,12 +46,15 @@ type Options struct {
 	// Rules are said of the fields and methods that it brings, or in place of what
 	// cri.yaml says. See [director.Profile.Extend]. Optional.
 	Rules *director.Profile
+
+	// Panicked is as in [director.Config], which gets it as well. Optional.
+	Panicked func(doing string, value any, stack []byte)
 }
 
 // Config returns the configuration of a director for CRI. Its backends are yet
 // to be filled in.
 func Config(o Options) (director.Config, error) {
-	p, err := director.ParseProfile(profile)
+	p, err := director.ParseProfile(criYAML)
 	if err != nil {
 		return director.Config{}, fmt.Errorf("the built-in cri.yaml: %w", err)
 	}
@@ -90,13 +94,38 @@ func Config(o Options) (director.Config, error) {
 			"metric-descriptors": m.descriptors,
 			"image-fs-info":      mergeImageFsInfo,
 		},
-		Recaps: map[string]func() director.Recap{"container-events": newEvents()},
+		Recaps: map[string]func() director.Recap{"container-events": newEvents(o.Panicked)},
 		Conversions: map[string]director.Conversion{
 			"v1alpha1": v1alpha1,
 			"seccomp":  seccomp,
 		},
+		Panicked: o.Panicked,
 	}, nil
 }
+
+// builtIn is cri.yaml, for reading.
+var builtIn = sync.OnceValue(func() *director.Profile {
+	p, err := director.ParseProfile(criYAML)
+	if err != nil {
+		panic(fmt.Sprintf("the built-in cri.yaml: %v", err)) // the tests read it
+	}
+	return p
+})
+
+// Reads returns patterns of the short names of those methods of CRI that change nothing.
+func Reads() []string { return slices.Clone(builtIn().Reads) }
+
+// Packages returns the packages of CRI, in all versions, newest first.
+func Packages() []string {
+	var all []string
+	for _, v := range builtIn().Versions {
+		all = append(all, v.Package)
+	}
+	return all
+}
+
+// Is reports whether a profile is about CRI.
+func Is(p *director.Profile) bool { return p.Versions[0].Package == Packages()[0] }
 
 // Schema returns the schema of the newest CRI that this program is built with.
 func Schema() *codec.Schema {

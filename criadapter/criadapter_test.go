@@ -13,6 +13,7 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,7 +23,7 @@ var update = flag.Bool("update", false, "write testdata/fates.txt anew")
 func TestSomebodyHasLookedAtEveryStringOfCRI(t *testing.T) {
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
-	fields, err := director.FieldsOf(cfg.Profile, cfg.Schema)
+	fields, err := profile.FieldsOf(cfg.Profile, cfg.Schema)
 	require.NoError(t, err)
 	assert.Empty(t, fields.Unclassified(), "cri-api has fields that cri.yaml does not know. Does any of them hold a name that belongs to one runtime? "+
 		"Then it goes under fields, else under harmless.")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // events is the recap of GetContainerEvents: what one client was told of the pods and
@@ -26,8 +27,8 @@ type events struct {
 }
 
 // newEvents returns what makes the recaps of all clients.
-func newEvents() func() director.Recap {
-	l := newLooks()
+func newEvents(panics recovery.Hook) func() director.Recap {
+	l := newLooks(panics)
 	return func() director.Recap { return &events{l, newSnapshot()} }
 }
 

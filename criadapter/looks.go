@@ -15,6 +15,8 @@ import (
 // way at a time. A client that comes meanwhile gets the next list, because the one under
 // way may be older than the events that this client has.
 type looks struct {
+	panics recovery.Hook
+
 	mu sync.Mutex
 	at map[grpc.ClientConnInterface]*queue // :: runtime → the clients that wait for its lists
 }
@@ -33,7 +35,9 @@ type look struct {
 	err        error
 }
 
-func newLooks() *looks { return &looks{at: map[grpc.ClientConnInterface]*queue{}} }
+func newLooks(panics recovery.Hook) *looks {
+	return &looks{panics: panics, at: map[grpc.ClientConnInterface]*queue{}}
+}
 
 // list returns what a runtime has now, and whether some of the answer came from memory. The
 // snapshot is the caller's.
@@ -87,7 +91,7 @@ func (l *looks) begin(conn grpc.ClientConnInterface, q *queue) {
 	one := q.next
 	q.now, q.next = one, nil
 	go func() {
-		one.err = recovery.Do("looking for events", func() (err error) {
+		one.err = l.panics.Do("looking for events", func() (err error) {
 			one.listed, one.remembered, err = lookAt(one.ctx, conn)
 			return err
 		})

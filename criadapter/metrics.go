@@ -12,6 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/wire"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -182,33 +183,26 @@ var (
 
 // splitSample returns the name and the label values of a Metric.
 func splitSample(sample []byte) (name string, values [][]byte, err error) {
-	for len(sample) > 0 {
-		num, typ, n := protowire.ConsumeField(sample)
-		if n < 0 {
-			return "", nil, fmt.Errorf("a metric: %w", protowire.ParseError(n))
+	for f, err := range wire.Fields(sample) {
+		switch {
+		case err != nil:
+			return "", nil, fmt.Errorf("a metric: %w", err)
+		case f.Type != protowire.BytesType:
+		case f.Number == sampleName:
+			name = string(f.Bytes())
+		case f.Number == sampleValues:
+			values = append(values, f.Bytes())
 		}
-		if typ == protowire.BytesType && (num == sampleName || num == sampleValues) {
-			_, _, tag := protowire.ConsumeTag(sample)
-			v, _ := protowire.ConsumeBytes(sample[tag:])
-			if num == sampleName {
-				name = string(v)
-			} else {
-				values = append(values, v)
-			}
-		}
-		sample = sample[n:]
 	}
 	return name, values, nil
 }
 
 // joinSample appends a Metric with other label values, all else as it is.
 func joinSample(dst, sample []byte, values [][]byte) []byte {
-	for len(sample) > 0 {
-		num, _, n := protowire.ConsumeField(sample) // splitSample has seen it
-		if num != sampleValues {
-			dst = append(dst, sample[:n]...)
+	for f := range wire.Fields(sample) { // splitSample has seen all of it
+		if f.Number != sampleValues {
+			dst = append(dst, f.Raw...)
 		}
-		sample = sample[n:]
 	}
 	for _, v := range values {
 		dst = protowire.AppendBytes(protowire.AppendTag(dst, sampleValues, protowire.BytesType), v)

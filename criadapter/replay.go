@@ -1,10 +1,6 @@
 package criadapter
 
-import (
-	"strings"
-
-	"google.golang.org/protobuf/reflect/protoreflect"
-)
+import "google.golang.org/protobuf/reflect/protoreflect"
 
 // Given reports fields in which a runtime names what it made: pods, containers, images.
 func (n *Names) Given(fd protoreflect.FieldDescriptor) bool {
@@ -15,26 +11,9 @@ func (n *Names) Given(fd protoreflect.FieldDescriptor) bool {
 	return false
 }
 
-// Volatile reports fields of CRI that are another in each run of the same calls: times,
-// what is measured, and the addresses of pods.
-func Volatile(fd protoreflect.FieldDescriptor) bool {
-	if !isCRI(fd) {
-		return false
-	}
-	switch fd.Name() {
-	case "created_at", "started_at", "finished_at", "timestamp", "ip":
-		return true
-	}
-	switch parent := string(fd.Parent().Name()); {
-	case fd.Message() != nil || fd.Kind() == protoreflect.StringKind || fd.IsList():
-		return false
-	case strings.HasSuffix(parent, "Usage"), strings.HasPrefix(parent, "Psi"), parent == "UInt64Value", parent == "Metric":
-		return true
-	}
-	return false
-}
+// Bare returns an id as its runtime has it, empty if it has no runtime's prefix.
+func (n *Names) Bare(id string) string { return n.profile.Bare(id) }
 
-func isCRI(fd protoreflect.FieldDescriptor) bool {
-	pkg := string(fd.ParentFile().Package())
-	return pkg == "runtime" || strings.HasPrefix(pkg, "runtime.v1")
-}
+// Volatile reports fields of CRI that are another in each run of the same calls: those that
+// cri.yaml has under volatile.
+func Volatile(fd protoreflect.FieldDescriptor) bool { return builtIn().IsVolatile(fd) }

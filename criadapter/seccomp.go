@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/wire"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -57,22 +58,16 @@ func fieldsOf(md protoreflect.MessageDescriptor) profileFields {
 func fillProfile(dst, context []byte, f profileFields, missing func(path, profile []byte, has bool, f profileFields) []byte) ([]byte, error) {
 	var path, profile []byte
 	has := false // an empty profile is one, too
-	for rest := context; len(rest) > 0; {
-		num, typ, n := protowire.ConsumeField(rest)
-		if n < 0 {
-			return dst, fmt.Errorf("security context: %w", protowire.ParseError(n))
+	for field, err := range wire.Fields(context) {
+		switch {
+		case err != nil:
+			return dst, fmt.Errorf("security context: %w", err)
+		case field.Type != protowire.BytesType:
+		case field.Number == f.path:
+			path = field.Bytes()
+		case field.Number == f.profile:
+			profile, has = field.Bytes(), true
 		}
-		if typ == protowire.BytesType {
-			_, _, tag := protowire.ConsumeTag(rest)
-			v, _ := protowire.ConsumeBytes(rest[tag:])
-			switch num {
-			case f.path:
-				path = v
-			case f.profile:
-				profile, has = v, true
-			}
-		}
-		rest = rest[n:]
 	}
 	return append(append(dst, context...), missing(path, profile, has, f)...), nil
 }
@@ -106,22 +101,13 @@ func profileBytes(t runtimeapi.SecurityProfile_ProfileType, ref string) []byte {
 func pathOf(profile []byte) string {
 	var t uint64
 	var ref string
-	for len(profile) > 0 {
-		num, typ, tag := protowire.ConsumeTag(profile)
-		if tag < 0 {
-			break
-		}
-		n := protowire.ConsumeFieldValue(num, typ, profile[tag:])
-		if n < 0 {
-			break
-		}
+	for f := range wire.Fields(profile) { // of a malformed one what can be read
 		switch {
-		case num == 1 && typ == protowire.VarintType:
-			t, _ = protowire.ConsumeVarint(profile[tag:])
-		case num == 2 && typ == protowire.BytesType:
-			ref, _ = protowire.ConsumeString(profile[tag:])
+		case f.Number == 1 && f.Type == protowire.VarintType:
+			t = f.Uint()
+		case f.Number == 2 && f.Type == protowire.BytesType:
+			ref = string(f.Bytes())
 		}
-		profile = profile[tag+n:]
 	}
 	switch runtimeapi.SecurityProfile_ProfileType(t) {
 	case runtimeapi.SecurityProfile_RuntimeDefault:

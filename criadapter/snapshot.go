@@ -7,12 +7,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/wire"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -139,15 +139,13 @@ func (s *snapshot) addContainer(item []byte) error {
 // under one number, which are id, metadata, state and created_at.
 func statusOf(item []byte) []byte {
 	var status []byte
-	for len(item) > 0 {
-		number, _, n := protowire.ConsumeField(item)
-		if n < 0 {
+	for f, err := range wire.Fields(item) {
+		if err != nil {
 			return nil // without a status, as if nothing were known of the pod
 		}
-		if number <= 4 {
-			status = append(status, item[:n]...)
+		if f.Number <= 4 {
+			status = append(status, f.Raw...)
 		}
-		item = item[n:]
 	}
 	return status
 }

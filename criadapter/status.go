@@ -13,6 +13,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 var statusFields = (&runtimeapi.StatusResponse{}).ProtoReflect().Descriptor().Fields()
@@ -64,36 +65,28 @@ type abilities struct {
 // splitStatus returns a status without its abilities, byte for byte, and these.
 func splitStatus(reply []byte) (rest []byte, a *abilities, err error) {
 	a = &abilities{same: true}
-	for len(reply) > 0 {
-		num, typ, n := protowire.ConsumeField(reply)
-		if n < 0 {
-			return nil, nil, protowire.ParseError(n)
+	for f, err := range wire.Fields(reply) {
+		if err != nil {
+			return nil, nil, err
 		}
-		_, _, tag := protowire.ConsumeTag(reply)
 		switch {
-		case typ == protowire.BytesType && num == statusFields.ByName("runtime_handlers").Number():
+		case f.Type == protowire.BytesType && f.Number == statusFields.ByName("runtime_handlers").Number():
 			h := &runtimeapi.RuntimeHandler{}
-			err = unmarshalField(reply[tag:n], h)
+			err = proto.Unmarshal(f.Bytes(), h)
 			a.handlers = append(a.handlers, h)
-		case typ == protowire.BytesType && num == statusFields.ByName("features").Number():
+		case f.Type == protowire.BytesType && f.Number == statusFields.ByName("features").Number():
 			if a.features == nil {
 				a.features = &runtimeapi.RuntimeFeatures{}
 			}
-			err = unmarshalField(reply[tag:n], a.features)
+			err = proto.UnmarshalOptions{Merge: true}.Unmarshal(f.Bytes(), a.features)
 		default:
-			rest = append(rest, reply[:n]...)
+			rest = append(rest, f.Raw...)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		reply = reply[n:]
 	}
 	return rest, a, nil
-}
-
-func unmarshalField(v []byte, m proto.Message) error {
-	b, _ := protowire.ConsumeBytes(v)
-	return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, m)
 }
 
 // add merges what another runtime can do; handlers are those of its handlers that

@@ -7,6 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/wire"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -65,18 +66,15 @@ const fsID rewrite.Class = 4
 // pid and ipc, converted, and all others as they are.
 func convertNamespaces(dst, options []byte, convert func([4]uint64) [4]uint64) ([]byte, error) {
 	var values [4]uint64 // :: field number → value
-	for rest := options; len(rest) > 0; {
-		num, typ, n := protowire.ConsumeField(rest)
-		if n < 0 {
-			return dst, fmt.Errorf("NamespaceOption: %w", protowire.ParseError(n))
+	for f, err := range wire.Fields(options) {
+		switch {
+		case err != nil:
+			return dst, fmt.Errorf("NamespaceOption: %w", err)
+		case f.Type == protowire.VarintType && f.Number < protowire.Number(len(values)):
+			values[f.Number] = f.Uint()
+		default:
+			dst = append(dst, f.Raw...)
 		}
-		if typ == protowire.VarintType && num < protowire.Number(len(values)) {
-			_, _, tag := protowire.ConsumeTag(rest)
-			values[num], _ = protowire.ConsumeVarint(rest[tag:])
-		} else {
-			dst = append(dst, rest[:n]...)
-		}
-		rest = rest[n:]
 	}
 	for num, v := range convert(values) {
 		if v != 0 {

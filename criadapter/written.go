@@ -8,6 +8,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -17,7 +18,7 @@ import (
 // it is: what was written with a prefix has got it back from the note in the container's
 // annotations. All else in there is as it is elsewhere.
 func asWritten(p *director.Profile, s *codec.Schema) (func(director.EditContext) director.Edit, error) {
-	fields, err := director.FieldsOf(p, s)
+	fields, err := profile.FieldsOf(p, s)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -54,8 +55,8 @@ func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 // findList returns a method by its short name, and the list in its reply; nil if there is no
 // such method.
 func findList(name string, p *Profile, s *codec.Schema) (*codec.Method, protoreflect.FieldDescriptor) {
-	for _, m := range described(p, s) {
-		if shortName(m.Name) != name || m.Output.Fields().Len() == 0 {
+	for _, m := range p.Describes(s) {
+		if profile.ShortName(m.Name) != name || m.Output.Fields().Len() == 0 {
 			continue
 		}
 		if fd := m.Output.Fields().Get(0); fd.IsList() && fd.Message() != nil {
@@ -84,4 +85,12 @@ func (a *asker) has(ctx context.Context, conn grpc.ClientConnInterface, name []b
 		return err
 	})
 	return found, err
+}
+
+// filtersByBeginning reports whether names in the request of a list may be cut short.
+func filtersByBeginning(p *Profile, desc *codec.Method) bool {
+	return slices.ContainsFunc(p.Known.Lists, func(l lastknown.List) bool {
+		name := profile.ShortName(desc.Name)
+		return (name == l.List || name == l.Stream) && slices.ContainsFunc(l.Filters, func(f lastknown.Filter) bool { return f.Match == byBeginning })
+	})
 }

@@ -6,9 +6,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -21,7 +24,7 @@ func failed(m *method, err error) error {
 	var bad *rewrite.MalformedError
 	switch {
 	case errors.As(err, &route):
-		return status.Errorf(route.code, "criproxy: %s: %s", shortName(m.Name), route.reason)
+		return status.Errorf(route.code, "criproxy: %s: %s", profile.ShortName(m.Name), route.reason)
 	case errors.As(err, &bad):
 		return internal(m.Name, err)
 	}
@@ -33,7 +36,7 @@ func failed(m *method, err error) error {
 
 // internal is the status for a message that we cannot work on.
 func internal(name string, err error) error {
-	return status.Errorf(codes.Internal, "criproxy: %s: %v", shortName(name), err)
+	return status.Errorf(codes.Internal, "criproxy: %s: %v", profile.ShortName(name), err)
 }
 
 // unicast does a call on one backend.
@@ -99,16 +102,16 @@ func (t *table) toFront(m *method, backend int, reply *codec.Frame) (*codec.Fram
 // apply is [rewrite.Plan.Apply] on frames, into pooled memory.
 func apply(plan *rewrite.Plan, in *codec.Frame, edit rewrite.Edit) (*codec.Frame, error) {
 	src := in.Bytes()
-	buf := codec.Pool.Get(len(src) + len(src)/8 + 64) // room for some prefixes
+	buf := buffers.Pool.Get(len(src) + len(src)/8 + 64) // room for some prefixes
 	out, err := plan.Apply((*buf)[:0], src, edit)
 	if err != nil {
-		codec.Pool.Put(buf)
+		buffers.Pool.Put(buf)
 		return nil, err
 	}
 	if cap(out) != cap(*buf) { // it was too small: keep the larger one
-		codec.Pool.Put(buf)
+		buffers.Pool.Put(buf)
 		buf = new([]byte)
 	}
 	*buf = out
-	return codec.NewPooledFrame(buf, codec.Pool), nil
+	return codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(buf, buffers.Pool)}), nil
 }

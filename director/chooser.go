@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -26,7 +27,7 @@ type chooser struct {
 	recall func(ctx context.Context, body []byte, said int) (backend int, err error)
 }
 
-func (t *table) compileChooser(cfg Config, form ChooseForm, desc *codec.Method, byName map[string]rewrite.Class) (chooser, error) {
+func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.Method, byName map[string]rewrite.Class) (chooser, error) {
 	c := chooser{kind: form.Kind, where: form.Path}
 	if form.Kind == "known" {
 		k, err := t.compileKnown(cfg, form.Path, desc)

@@ -3,11 +3,10 @@ package director
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -36,13 +35,13 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 			add(&class{name: kind, naming: n})
 			continue
 		}
-		sep, err := separator(form.Front)
+		sep, err := profile.Separator(form.Front)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if cfg.NativeNames && form.Bare == "primary" {
-			add(&class{name: kind, naming: native(kind, cfg.Backends)})
+			add(&class{name: kind, naming: native(kind, cfg.Backends, cfg.Panicked)})
 			continue
 		}
 		add(&class{name: kind, naming: prefixed(kind, sep, form.Bare == "primary", cfg.Backends, compileAsker(kind, cfg.Profile, cfg.Schema))})
@@ -64,64 +63,4 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 	return byName, errors.Join(errs...)
 }
 
-// messages are those that go in and out of methods, and what they are made of.
-func messages(methods []*codec.Method) *rewrite.Messages {
-	var roots []protoreflect.MessageDescriptor
-	for _, m := range methods {
-		roots = append(roots, m.Input, m.Output)
-	}
-	return rewrite.Reachable(roots)
-}
-
-func classify(p *Profile, all *rewrite.Messages, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
-	var rules []rewrite.Rule
-	for _, field := range sortedKeys(p.Fields) {
-		rules = append(rules, rewrite.Rule{Field: field, Class: byName[p.Fields[field]]})
-	}
-	for _, kind := range sortedKeys(p.Names) {
-		for _, field := range p.Names[kind].Empty {
-			rules = append(rules, rewrite.Rule{Field: field, Class: byName[kind], Absent: true})
-		}
-	}
-	for _, message := range sortedKeys(p.Harmless) {
-		for _, field := range p.Harmless[message] {
-			rules = append(rules, rewrite.Rule{Field: message + "." + field})
-		}
-	}
-	classes, err := all.Classify(rules)
-	if err != nil {
-		return nil, p.ruleErrors(err)
-	}
-	return classes, nil
-}
-
-// ruleErrors returns the mistakes of rules with the sections they stand in.
-func (p *Profile) ruleErrors(err error) error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return err
-	}
-	var errs []error
-	for _, one := range joined.Unwrap() {
-		var rule *rewrite.RuleError
-		if !errors.As(one, &rule) {
-			errs = append(errs, one)
-			continue
-		}
-		errs = append(errs, fmt.Errorf("%s%w", p.section(rule.Field), one))
-	}
-	return errors.Join(errs...)
-}
-
-// section returns where the rule for a field stands.
-func (p *Profile) section(field string) string {
-	if _, named := p.Fields[field]; named {
-		return "fields."
-	}
-	for kind, form := range p.Names {
-		if slices.Contains(form.Empty, field) {
-			return "names." + kind + ".empty: "
-		}
-	}
-	return "harmless."
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -3,13 +3,13 @@ package director
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -48,7 +48,7 @@ type Config struct {
 	Recaps map[string]func() Recap
 
 	// LookInterval is how often a Recap looks at a backend whose stream is not open. Zero
-	// means [DefaultLookInterval].
+	// means one second.
 	LookInterval time.Duration
 
 	// NativeNames leaves names of kinds whose bare form is the primary's as they
@@ -67,6 +67,12 @@ type Config struct {
 	// a part of a reply: the method, and the field as "package.Message.field". It must
 	// return at once. Optional.
 	Mended func(b Backend, method, field string)
+
+	// Panicked is called once for each panic in code that works on a call, in the goroutine
+	// in which it happened: with what was being done, such as the method, what panic was
+	// called with, and the stack. The call fails with Internal whether or not there is a
+	// Panicked; the value may quote a message, and clients do not get it. Optional.
+	Panicked func(doing string, value any, stack []byte)
 
 	// Around returns a connection that stands between clients and the director, and
 	// passes calls on to it. It gets the methods of the newest version, as
@@ -94,7 +100,7 @@ type Backend struct {
 	// Trusted backends get what the profile withholds from others.
 	Trusted bool
 
-	// Known is what is remembered of it, if anything is. It is usually Conn as well.
+	// Known is the memory of the backend; nil means that there is none. [Remember] sets it.
 	Known *lastknown.Conn
 
 	// Maps are the tables for kinds of names that the profile says are mapped.
@@ -141,23 +147,6 @@ type Conversion struct {
 	Up, Down rewrite.Edit
 }
 
-// CheckName returns why name cannot be the name of a backend. It stands before
-// ids and images, and has to be recognized there.
-func CheckName(name string) error {
-	for _, bad := range []string{"://", "/", "__"} {
-		if strings.Contains(name, bad) {
-			return fmt.Errorf("backend name %q: contains %q, which separates a name from what follows it; leave it out", name, bad)
-		}
-	}
-	if strings.ContainsAny(name, " \t\r\n,:@\"") {
-		return fmt.Errorf("backend name %q: contains white space or one of , : @ \"; use letters, digits, dots and single underscores", name)
-	}
-	if strings.HasSuffix(name, "_") {
-		return fmt.Errorf("backend name %q: ends in an underscore, which runs into the separator \"__\"; leave it out", name)
-	}
-	return nil
-}
-
 func (c *Config) check() error {
 	if len(c.Backends) == 0 {
 		return errors.New("backends: want at least one")
@@ -165,7 +154,7 @@ func (c *Config) check() error {
 	var errs []error
 	seen := map[string]int{}
 	for i, b := range c.Backends {
-		if err := CheckName(b.Name); err != nil {
+		if err := profile.CheckBackendName(b.Name); err != nil {
 			errs = append(errs, fmt.Errorf("backends[%d]: %w", i, err))
 		}
 		if b.Name == "" && i > 0 {

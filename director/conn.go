@@ -17,12 +17,16 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/address"
 )
 
 // A ConnConfig says how to reach one backend.
 type ConnConfig struct {
-	Name    string // for errors
-	Address string // where it is: see [NetworkOf]
+	Name string // for errors
+
+	// Address is where it is: the absolute path of a unix socket, HOST:PORT, dns:///HOST:PORT
+	// for all servers that DNS has of that name, or vsock:CID:PORT.
+	Address string
 
 	// More are the addresses of further servers, any of which is as good as the one at
 	// Address. Optional.
@@ -89,7 +93,7 @@ func NewConn(cfg ConnConfig) (*Conn, error) {
 		c.maxMessage = DefaultMaxMessage
 	}
 	if cfg.Profile != nil {
-		v, err := compileVersions(cfg.Profile, described(cfg.Profile, cfg.Schema), cfg.Conversions)
+		v, err := compileVersions(cfg.Profile, cfg.Profile.Describes(cfg.Schema), cfg.Conversions)
 		if err != nil {
 			return nil, err
 		}
@@ -143,8 +147,8 @@ func (c *Conn) String() string {
 	return name + " (" + c.address + ")"
 }
 
-func (c *Conn) dial(ctx context.Context, address string) (net.Conn, error) {
-	nc, err := dialAddress(ctx, address)
+func (c *Conn) dial(ctx context.Context, addr string) (net.Conn, error) {
+	nc, err := address.Dial(ctx, addr)
 	c.dialError.Store(&err)
 	if err == nil {
 		c.dials.Add(1) // before anything is sent on it
@@ -157,11 +161,11 @@ func (c *Conn) dial(ctx context.Context, address string) (net.Conn, error) {
 func (c *Conn) Absent(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, absentTime)
 	defer cancel()
-	for _, address := range c.addresses {
-		if strings.HasPrefix(address, dnsScheme) {
+	for _, one := range c.addresses {
+		if strings.HasPrefix(one, address.DNSScheme) {
 			return false
 		}
-		nc, err := dialAddress(ctx, address)
+		nc, err := address.Dial(ctx, one)
 		if err == nil {
 			_ = nc.Close() // nothing was sent
 			return false

@@ -13,6 +13,7 @@
 //	err = srv.Serve(listener)
 //
 // The folder example has a whole program, in less than 60 lines, for an API of its own.
+// [Remember] gives a backend a memory that answers for a server that is slow or gone.
 //
 // # How a backend is chosen
 //

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // endless is the stream of a method that does not end by itself, of all backends as one.
@@ -67,7 +66,7 @@ func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *metho
 	s.single.Store(true)
 	go func() {
 		defer close(s.ended)
-		if err := recovery.Do(s.name, func() error { return s.follow(t, m) }); err != nil {
+		if err := t.panics.Do(s.name, func() error { return s.follow(t, m) }); err != nil {
 			s.end(err, nil)
 		}
 		s.group.Wait()
@@ -110,7 +109,7 @@ func (s *endless) gather(t *table, m *method, late bool) {
 		one := newMember(s, at, late, s.left[key])
 		s.members[key] = one
 		s.group.Go(func() {
-			if err := recovery.Do(s.name, one.run); err != nil {
+			if err := t.panics.Do(s.name, one.run); err != nil {
 				s.end(err, nil)
 			}
 		})

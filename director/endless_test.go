@@ -18,7 +18,6 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/muxtest"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 func endlessProfile(t *testing.T) *director.Profile {
@@ -119,12 +118,13 @@ func TestAnEndlessStreamOutlivesThoseOfItsBackends(t *testing.T) {
 
 func TestReloadsReachAnEndlessStream(t *testing.T) {
 	dir := muxtest.Dir(t)
-	left := make(chan string, 10)
+	opened, left := make(chan string, 10), make(chan string, 10)
 	backend := func(name, says string) director.Backend {
 		s := muxtest.Serve(t, filepath.Join(dir, says), func(_ string, stream grpc.ServerStream) error {
 			if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: %q}", says))); err != nil {
 				return err
 			}
+			opened <- says
 			<-stream.Context().Done()
 			left <- says
 			return stream.Context().Err()
@@ -142,6 +142,7 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 	assert.False(t, d.Endless(muxtest.Method("List")))
 	l := listen(t, muxtest.Connect(t, muxtest.ServeDirector(t, filepath.Join(dir, "mux"), d)))
 	l.hears(`books {id: "beta.io__two"}`)
+	assert.ElementsMatch(t, []string{"one", "two"}, []string{<-opened, <-opened})
 	reload := func(backends ...director.Backend) {
 		cfg.Backends = backends
 		require.NoError(t, d.Reload(cfg))
@@ -166,9 +167,8 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 func TestAPanicEndsNoEndlessStream(t *testing.T) {
 	var told, at = atomic.Int32{}, atomic.Value{}
 	at.Store("")
-	recovery.Notify(func(*recovery.Panic) { told.Add(1) })
 	dir := muxtest.Dir(t)
-	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library}
+	cfg := director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Panicked: func(string, any, []byte) { told.Add(1) }}
 	for i, name := range []string{"", "beta.io"} {
 		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), ticking)
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})

@@ -14,7 +14,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/lastknown"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // part is what one backend answered to a call that went to all.
@@ -41,7 +40,7 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 	ask := func(i int) {
 		p := &parts[i]
 		p.backend = among[i]
-		p.err = recovery.Do(m.Name, func() (err error) {
+		p.err = t.panics.Do(m.Name, func() (err error) {
 			p.reply, err = t.ask(ctx, m, p.backend, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
 			return err
 		})

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 // FuzzProfile holds that a profile is taken or refused with a reason.
@@ -38,7 +40,7 @@ func FuzzNames(f *testing.F) {
 	f.Add("a_b", []byte("__"))
 	f.Add("a", []byte("_/_\x00\xff"))
 	f.Fuzz(func(t *testing.T, name string, back []byte) {
-		if CheckName(name) != nil || name == "" || len(back) == 0 {
+		if profile.CheckBackendName(name) != nil || name == "" || len(back) == 0 {
 			return
 		}
 		backends := []Backend{{}, {Name: name}, {Name: name + ".other"}}

@@ -12,6 +12,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 // says is a server that answers every call with one book.
@@ -21,7 +22,7 @@ func says(book string) muxtest.Handler {
 	})
 }
 
-func TestWinnersAreTakenWhereJoinedRepliesWouldLoseAField(t *testing.T) {
+func TestWinnersDecideSingularFieldsOfJoinedReplies(t *testing.T) {
 	conn := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t,
 		"Tidy: {all: concat, missing: skip}", "Get: {all: concat, winners: {id: first, title: primary, colour: last}}")},
 		says(`title: "a" labels {key: "k" value: "a"}`), says(`id: "1" title: "b" colour: BLUE labels {key: "l" value: "b"}`), says(`id: "2" colour: RED`))
@@ -38,26 +39,26 @@ func TestWinnersAreTakenWhereJoinedRepliesWouldLoseAField(t *testing.T) {
 }
 
 func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
-	profile := muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Get: {all: concat, missing: skip, winners: {id: first}}")
-	cfg := director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}}
+	base := muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Get: {all: concat, missing: skip, winners: {id: first}}")
+	cfg := director.Config{Profile: base, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}}
 	_, err := director.New(cfg)
 	assert.ErrorContains(t, err, "joined replies have one title, colour", "of its own schema a profile has to say all")
 
-	cfg.Profile, _ = profile.Fit(muxtest.Library)
+	cfg.Profile, _ = base.Fit(muxtest.Library)
 	d, err := director.New(cfg)
 	require.NoError(t, err)
 	require.Len(t, d.Assumptions(), 1)
 	assert.Equal(t, "Get: joined replies have one title, colour, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: "+
 		"{methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}}", d.Assumptions()[0])
 
-	rules, err := director.ParseRules([]byte("methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}"))
+	rules, err := profile.ParseRules([]byte("methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}"))
 	require.NoError(t, err)
 	cfg.Profile, err = cfg.Profile.Extend(rules)
 	require.NoError(t, err)
 	require.NoError(t, d.Reload(cfg))
 	assert.Empty(t, d.Assumptions(), "the rule that is recommended is one")
 
-	cfg.Profile, _ = profile.Fit(muxtest.Library)
+	cfg.Profile, _ = base.Fit(muxtest.Library)
 	cfg.Backends = cfg.Backends[:1]
 	require.NoError(t, d.Reload(cfg))
 	assert.Empty(t, d.Assumptions(), "of one backend nothing is joined")
@@ -93,9 +94,9 @@ line 23: methods.X*: no method is called "X*"`, "the name goes before both patte
 	assert.EqualError(t, err, "line 21: methods.Pu*: Put is matched by P* and Pu*; write it out under its own name")
 }
 
-func TestHarmlessFieldsAreLeftAloneWhateverPatternMatchesThem(t *testing.T) {
-	profile := muxtest.LibraryProfile(t, `"*.lender_id": book`, `"*.*_id": book`, "  Book: [title, labels]", "  Book: [title, labels]\n  GetRequest: [lender_id]")
-	d, err := director.New(director.Config{Profile: profile, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
+func TestHarmlessGoesBeforePatternsOfFields(t *testing.T) {
+	base := muxtest.LibraryProfile(t, `"*.lender_id": book`, `"*.*_id": book`, "  Book: [title, labels]", "  Book: [title, labels]\n  GetRequest: [lender_id]")
+	d, err := director.New(director.Config{Profile: base, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}})
 	require.NoError(t, err)
 	for _, f := range d.Fates() {
 		if f.Method == muxtest.Method("Get") {
@@ -111,7 +112,7 @@ func TestHarmlessFieldsAreLeftAloneWhateverPatternMatchesThem(t *testing.T) {
 }
 
 func TestMoreRulesGoBeforeThoseOfTheProfile(t *testing.T) {
-	rules, err := director.ParseRules([]byte(`
+	rules, err := profile.ParseRules([]byte(`
 fields: {Book.title: book}
 harmless: {PutRequest: [shelf]}
 methods:
@@ -127,17 +128,17 @@ methods:
 	assert.Contains(t, goes["List"], "to all")
 	assert.Contains(t, goes["Stream"], "to the primary", "one of the names of a key has another rule now")
 	assert.Contains(t, goes["Get"], "by backend lender_id")
-	fields, err := director.FieldsOf(more, muxtest.Library)
+	fields, err := profile.FieldsOf(more, muxtest.Library)
 	require.NoError(t, err)
 	assert.Empty(t, fields.Unclassified())
 
 	_, err = base.Extend(&director.Profile{Probe: "x"})
 	assert.EqualError(t, err, "versions: rules are added to a profile, and cannot change what it is about")
-	rules, err = director.ParseRules([]byte("\nfields: {Book.title: boook}"))
+	rules, err = profile.ParseRules([]byte("\nfields: {Book.title: boook}"))
 	require.NoError(t, err)
 	_, err = base.Extend(rules)
 	assert.EqualError(t, err, `line 2: fields.Book.title: "boook" is neither under names nor under edits (did you mean "book"?)`)
-	_, err = director.ParseRules([]byte("felds: {}"))
+	_, err = profile.ParseRules([]byte("felds: {}"))
 	assert.EqualError(t, err, `line 1: felds: unknown key (did you mean "fields"?)`)
 }
 

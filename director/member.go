@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // The pauses between two attempts to open the stream of a backend: as long as those
@@ -26,9 +25,9 @@ const (
 	maxLackPause = time.Minute
 )
 
-// DefaultLookInterval is how often a [Recap] looks at a backend without a stream, which
+// defaultLookInterval is how often a [Recap] looks at a backend without a stream, which
 // is as often as kubelet lists where it has no events.
-const DefaultLookInterval = time.Second
+const defaultLookInterval = time.Second
 
 // member is one backend's part in an endless stream.
 type member struct {
@@ -178,7 +177,7 @@ func (m *member) open() opening {
 	o := opening{cancel, make(chan struct{}, 1), make(chan ending, 1)}
 	go func() {
 		var e ending
-		e.err = recovery.Do(m.s.name, func() error { return m.receive(ctx, o, &e) })
+		e.err = m.at.Load().table.panics.Do(m.s.name, func() error { return m.receive(ctx, o, &e) })
 		o.ended <- e
 	}()
 	return o

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // merged is the streams of all backends as one: messages in the order in which
@@ -61,7 +60,7 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		}
 		_ = one.CloseSend() // recv tells
 		wg.Go(func() {
-			if err := recovery.Do(m.Name, func() error { return s.pump(one) }); err != nil && s.fail(one, err) {
+			if err := t.panics.Do(m.Name, func() error { return s.pump(one) }); err != nil && s.fail(one, err) {
 				cancel()
 			}
 		})

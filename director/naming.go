@@ -38,19 +38,6 @@ type naming struct {
 	changes []bool // by backend: whether a name of it is ever different in front
 }
 
-// separator returns what stands between backend and name in a form such as
-// "{backend}__{name}".
-func separator(form string) (string, error) {
-	sep, ok := strings.CutPrefix(form, "{backend}")
-	if ok {
-		sep, ok = strings.CutSuffix(sep, "{name}")
-	}
-	if !ok || sep == "" {
-		return "", fmt.Errorf("is %q, want \"{backend}\", a separator and \"{name}\"", form)
-	}
-	return sep, nil
-}
-
 // prefixed is the naming by prefix: a name of every backend but the first
 // carries the backend's. The primary is asked for names with a prefix that is nobody's.
 func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *asker) *naming {
@@ -188,7 +175,7 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 // native is the naming that changes nothing: whose a name is, is looked up. Where nobody
 // has it, it says nothing: the primary answers for it as it would alone, and tells a
 // client that stops what is gone that all is well.
-func native(kind string, backends []Backend) *naming {
+func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 	same := func(dst, name []byte, _ int) []byte { return append(dst, name...) }
 	return &naming{
 		kind:    kind,
@@ -206,7 +193,7 @@ func native(kind string, backends []Backend) *naming {
 			}
 			var wg sync.WaitGroup
 			for _, one := range backends {
-				wg.Go(func() { _ = recovery.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // told there; it is not found
+				wg.Go(func() { _ = panics.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // reported there; it is not found
 			}
 			wg.Wait()
 			b, v = holder(kind, name, backends)

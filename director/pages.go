@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -25,7 +26,7 @@ type pages struct {
 
 const tokenSeparator = "/"
 
-func compilePages(form PageForm, desc *codec.Method) (*pages, error) {
+func compilePages(form profile.PageForm, desc *codec.Method) (*pages, error) {
 	p := &pages{}
 	for _, f := range []struct {
 		key, text string

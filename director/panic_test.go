@@ -20,7 +20,6 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/muxtest"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // panicky is a connection that panics at the point that it is told.
@@ -63,9 +62,8 @@ func (s panickyStream) Header() (metadata.MD, error) {
 // backends, those of grpc-proxy.
 func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
 	var told atomic.Int32
-	recovery.Notify(func(*recovery.Panic) { told.Add(1) })
 	dir := muxtest.Dir(t)
-	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
+	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, Panicked: func(string, any, []byte) { told.Add(1) }}
 	var at atomic.Value
 	at.Store("")
 	for i, name := range []string{"", "beta.io"} {

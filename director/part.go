@@ -21,7 +21,8 @@ import (
 //
 // The reply of a single backend passes as it is, also where there are several.
 
-// A BrokenReplyError is that of a backend whose reply is no message of the method.
+// A BrokenReplyError says that the reply of a backend is no message of the method. It is the
+// Err of a [Part], for a [Merge] that tells it from the error of a call.
 type BrokenReplyError struct {
 	Backend string
 	Err     error

@@ -22,6 +22,7 @@ type knownChooser struct {
 	without map[string]bool     // keys of the map that do not count
 	finders []*lastknown.Finder // by backend; nil where nothing is remembered
 	newTo   int                 // the backend of what is new
+	panics  recovery.Hook
 }
 
 // compileKnown reads `List.path = path` and `List.map = map without "key", "key"`.
@@ -32,7 +33,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 	}
 	request, keys, but := strings.Cut(request, " without ")
 	listed, at, _ := strings.Cut(strings.TrimSpace(item), ".")
-	c := &knownChooser{without: map[string]bool{}, newTo: t.newTo}
+	c := &knownChooser{without: map[string]bool{}, newTo: t.newTo, panics: t.panics}
 	var err error
 	if c.path, err = rewrite.ParsePath(desc.Input, strings.TrimSpace(request)); err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func (c *knownChooser) find(has func(int) bool) int {
 
 func (c *knownChooser) renew(ctx context.Context, backend int) {
 	if f := c.finders[backend]; f != nil {
-		_ = recovery.Run("finding a name", func() { f.Renew(ctx) }) // told there; it is not found
+		_ = c.panics.Run("finding a name", func() { f.Renew(ctx) }) // reported there; it is not found
 	}
 }
 

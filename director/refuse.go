@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 // refuse returns the error of a method that the schema does not have, nil if it is to go
@@ -14,11 +16,11 @@ import (
 // older servers.
 func (t *table) refuse(name string) error {
 	if len(t.backends) == 1 || !t.ours(name) ||
-		!slices.ContainsFunc(t.unimplemented, func(pattern string) bool { return match(pattern, shortName(name)) }) {
+		!slices.ContainsFunc(t.unimplemented, func(pattern string) bool { return profile.Match(pattern, profile.ShortName(name)) }) {
 		return nil
 	}
 	return status.Errorf(codes.Unimplemented, "criproxy: %s: it is newer than what is known here of this API, and of %d backends the primary alone would be asked; give criproxy its .proto file (proto: in the configuration)",
-		shortName(name), len(t.backends))
+		profile.ShortName(name), len(t.backends))
 }
 
 // ours reports whether a method belongs to the API of the profile, in any version.

@@ -24,12 +24,12 @@ import (
 func (d *Director) Handler() grpc.StreamHandler {
 	transparent := proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
 		in, _ := metadata.FromIncomingContext(ctx)
-		return outgoing(ctx, in), early{d.front}, nil
+		return outgoing(ctx, in), early{d.front, d.panics()}, nil
 	})
 	handle := func(m *method, name string, ss grpc.ServerStream) error {
 		switch {
 		case m == nil || m.ClientStreams:
-			return transparent(nil, &headerOnce{ServerStream: ss})
+			return transparent(nil, &headerOnce{ss, d.panics()})
 		case m.ServerStreams:
 			return serveStream(d.front, name, ss)
 		default:
@@ -41,17 +41,21 @@ func (d *Director) Handler() grpc.StreamHandler {
 		if !ok {
 			return status.Error(codes.Internal, "criproxy: a call without a method; is this a grpc-go server?")
 		}
-		defer recovery.To(&err, name)
+		panics := d.panics()
+		defer panics.To(&err, name)
 		m := d.method(name)
 		traced := d.trace(m, name, ss)
 		if traced == nil {
 			return handle(m, name, ss)
 		}
-		err = recovery.Do(name, func() error { return handle(m, name, traced) })
+		err = panics.Do(name, func() error { return handle(m, name, traced) })
 		traced.leg.End(err, traced.trailer)
 		return err
 	}
 }
+
+// panics returns the hook for panics, that of the latest configuration.
+func (d *Director) panics() recovery.Hook { return d.table.Load().panics }
 
 // method returns what becomes of the method that a client calls name, in whichever
 // version, nil if nothing is known of it.
@@ -164,7 +168,10 @@ func outgoing(ctx context.Context, in metadata.MD) context.Context {
 // early makes up for two things that grpc-proxy's handler leaves out: the header
 // reaches the client when it is there, not with the first message, and also
 // when the call fails before there is one.
-type early struct{ grpc.ClientConnInterface }
+type early struct {
+	grpc.ClientConnInterface
+	panics recovery.Hook
+}
 
 func (c early) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, fail := context.WithCancelCause(ctx) // ends with the context of the server's stream
@@ -174,10 +181,10 @@ func (c early) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 		return nil, err
 	}
 	ss, _ := ctx.Value(serverStreamKey{}).(*headerOnce)
-	e := &earlyStream{ClientStream: cs, ctx: ctx, fail: fail, sent: make(chan struct{}), name: name}
+	e := &earlyStream{ClientStream: cs, ctx: ctx, fail: fail, sent: make(chan struct{}), name: name, panics: c.panics}
 	go func() { // ends with the stream: Header returns when there is a header or an end
 		defer close(e.sent)
-		err := recovery.Run(name, func() {
+		err := c.panics.Run(name, func() {
 			if md, err := cs.Header(); err == nil && md != nil && ss != nil {
 				_ = ss.ServerStream.SendHeader(md) // fails when the client has gone, which it will notice
 			}
@@ -189,10 +196,11 @@ func (c early) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 
 type earlyStream struct {
 	grpc.ClientStream
-	name string
-	sent chan struct{}
-	ctx  context.Context // ends with a panic
-	fail context.CancelCauseFunc
+	name   string
+	panics recovery.Hook
+	sent   chan struct{}   // closed when the client has the header, or will not get one
+	ctx    context.Context // ends with a panic
+	fail   context.CancelCauseFunc
 }
 
 // end ends the stream if err is a panic: RecvMsg tells, in whichever goroutine it was.
@@ -206,21 +214,21 @@ func (s *earlyStream) end(err error) {
 // SendMsg is called in a goroutine of grpc-proxy's, as RecvMsg is.
 func (s *earlyStream) SendMsg(m any) (err error) {
 	defer func() { s.end(err) }()
-	defer recovery.To(&err, s.name)
+	defer s.panics.To(&err, s.name)
 	return s.ClientStream.SendMsg(m)
 }
 
 // CloseSend is as SendMsg.
 func (s *earlyStream) CloseSend() (err error) {
 	defer func() { s.end(err) }()
-	defer recovery.To(&err, s.name)
+	defer s.panics.To(&err, s.name)
 	return s.ClientStream.CloseSend()
 }
 
 // RecvMsg waits with messages, and with the end of the call, until the header
 // is sent.
 func (s *earlyStream) RecvMsg(m any) (err error) {
-	defer recovery.To(&err, s.name)
+	defer s.panics.To(&err, s.name)
 	err = s.ClientStream.RecvMsg(m)
 	<-s.sent
 	var p *recovery.Panic
@@ -232,12 +240,15 @@ func (s *earlyStream) RecvMsg(m any) (err error) {
 
 // Header is as RecvMsg.
 func (s *earlyStream) Header() (md metadata.MD, err error) {
-	defer recovery.To(&err, s.name)
+	defer s.panics.To(&err, s.name)
 	return s.ClientStream.Header()
 }
 
 // headerOnce is a server stream whose header early sends. Its context leads there.
-type headerOnce struct{ grpc.ServerStream }
+type headerOnce struct {
+	grpc.ServerStream
+	panics recovery.Hook
+}
 
 type serverStreamKey struct{}
 
@@ -245,12 +256,12 @@ func (*headerOnce) SendHeader(metadata.MD) error { return nil }
 
 // RecvMsg is called in a goroutine of grpc-proxy's, as SendMsg is.
 func (s *headerOnce) RecvMsg(m any) (err error) {
-	defer recovery.To(&err, s.method())
+	defer s.panics.To(&err, s.method())
 	return s.ServerStream.RecvMsg(m)
 }
 
 func (s *headerOnce) SendMsg(m any) (err error) {
-	defer recovery.To(&err, s.method())
+	defer s.panics.To(&err, s.method())
 	return s.ServerStream.SendMsg(m)
 }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/lastknown"
-	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -30,6 +30,7 @@ type table struct {
 	native     bool // names say nothing about their backend
 	newTo      int  // the backend of what is new and nobody's
 	mended     func(b Backend, method, field string)
+	panics     recovery.Hook
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of methods that are not the primary's alone
@@ -82,8 +83,9 @@ func compile(cfg Config) (*table, error) {
 		maxMessage: cfg.MaxMessage,
 		native:     cfg.NativeNames,
 		mended:     cfg.Mended,
+		panics:     cfg.Panicked,
 
-		lookInterval: cmp.Or(cfg.LookInterval, DefaultLookInterval),
+		lookInterval: cmp.Or(cfg.LookInterval, defaultLookInterval),
 		replaced:     make(chan struct{}),
 	}
 	if t.maxMessage == 0 {
@@ -100,18 +102,18 @@ func compile(cfg Config) (*table, error) {
 		return t, nil
 	}
 	if err := t.compileProfile(cfg); err != nil {
-		return nil, cfg.Profile.located(err)
+		return nil, cfg.Profile.Located(err)
 	}
 	return t, nil
 }
 
 func (t *table) compileProfile(cfg Config) error {
-	if err := cfg.Profile.check(); err != nil {
+	if err := cfg.Profile.Check(); err != nil {
 		return err
 	}
-	methods := described(cfg.Profile, cfg.Schema)
+	methods := cfg.Profile.Describes(cfg.Schema)
 	if len(methods) == 0 {
-		return fmt.Errorf("versions[0].package: the schema has no service in package %s%s", cfg.Profile.Versions[0].Package, packages(cfg.Schema))
+		return fmt.Errorf("versions[0].package: the schema has no service in package %s%s", cfg.Profile.Versions[0].Package, profile.PackagesOf(cfg.Schema))
 	}
 	versions, err := compileVersions(cfg.Profile, methods, cfg.Conversions)
 	if err != nil {
@@ -129,8 +131,8 @@ func (t *table) compileProfile(cfg Config) error {
 		t.backEdits = append(t.backEdits, t.backEdit(b))
 		t.frontEdits = append(t.frontEdits, t.frontEdit(b))
 	}
-	all := messages(methods)
-	classes, err := classify(cfg.Profile, all, byName)
+	all := profile.MessagesOf(methods)
+	classes, err := cfg.Profile.Classify(all, byName)
 	if err != nil {
 		return err
 	}
@@ -148,74 +150,24 @@ func (t *table) compileProfile(cfg Config) error {
 		t.ordered = append(t.ordered, compiled)
 	}
 	for _, name := range sortedKeys(cfg.Profile.Written.Requests) {
-		if !slices.ContainsFunc(methods, func(m *codec.Method) bool { return shortName(m.Name) == name }) {
+		if !slices.ContainsFunc(methods, func(m *codec.Method) bool { return profile.ShortName(m.Name) == name }) {
 			errs = append(errs, fmt.Errorf("written.requests.%s: no method is called so", name))
 		}
 	}
-	if err := unmatchedKeys(cfg.Profile, methods); err != nil {
+	if err := cfg.Profile.Unmatched(methods); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// described returns the methods that the profile is about: those of the newest
-// version.
-func described(p *Profile, s *codec.Schema) []*codec.Method {
-	var methods []*codec.Method
-	for _, m := range s.Methods() {
-		if strings.HasPrefix(m.Name, "/"+p.Versions[0].Package+".") {
-			methods = append(methods, m)
-		}
-	}
-	return methods
-}
-
-// unmatchedKeys reports entries under methods and quiet that name no method, which
-// would otherwise go unnoticed.
-func unmatchedKeys(p *Profile, methods []*codec.Method) error {
-	var errs []error
-	var names []string
-	for _, m := range methods {
-		names = append(names, shortName(m.Name))
-	}
-	look := func(section, key string) {
-		if missing, bad := unmatched(key, methods); bad {
-			errs = append(errs, fmt.Errorf("%s.%s: no method is called %q%s", section, key, missing, suggest.Nearest(shortName(missing), names)))
-		}
-	}
-	for _, key := range sortedKeys(p.Methods) {
-		look("methods", key)
-	}
-	for _, key := range sortedKeys(p.Quiet) {
-		look("quiet", key)
-	}
-	return errors.Join(errs...)
-}
-
-// packages says which packages a schema has services in.
-func packages(s *codec.Schema) string {
-	var names []string
-	for _, m := range s.Methods() {
-		service, _, _ := strings.Cut(strings.TrimPrefix(m.Name, "/"), "/")
-		name := service[:max(0, strings.LastIndexByte(service, '.'))]
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return ", nor in any other"
-	}
-	return "; it has " + strings.Join(names, ", ")
-}
-
 func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.Classes, byName map[string]rewrite.Class) (*method, error) {
-	form, key, err := cfg.Profile.method(desc.Name)
+	form, key, err := cfg.Profile.Method(desc.Name)
 	if err != nil {
 		return nil, err
 	}
 	wrong := func(what string, err error) error { // also where the key is a pattern
-		if key != shortName(desc.Name) {
-			err = fmt.Errorf("%s: %w", shortName(desc.Name), err)
+		if key != profile.ShortName(desc.Name) {
+			err = fmt.Errorf("%s: %w", profile.ShortName(desc.Name), err)
 		}
 		return fmt.Errorf("methods.%s.%s: %w", key, what, err)
 	}
@@ -229,9 +181,9 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		begins:      filtersByBeginning(cfg.Profile, desc),
 		notes:       t.notes.classes.Plan(desc.Output),
 	}
-	if written, ok := cfg.Profile.Written.Requests[shortName(desc.Name)]; ok {
+	if written, ok := cfg.Profile.Written.Requests[profile.ShortName(desc.Name)]; ok {
 		if m.noted, err = t.compileNoted(desc.Input, written, classes); err != nil {
-			return nil, fmt.Errorf("written.requests.%s: %w", shortName(desc.Name), err)
+			return nil, fmt.Errorf("written.requests.%s: %w", profile.ShortName(desc.Name), err)
 		}
 	}
 	for _, c := range form.Choose {
@@ -290,7 +242,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
 				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"pages\", \"endless\" or, for a method with one reply, code of that name", form.All))
 			}
-		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.fitted); err != nil {
+		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.Fitted()); err != nil {
 			return nil, wrong("winners", err)
 		}
 	}
@@ -305,14 +257,6 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		}))
 	}
 	return m, nil
-}
-
-// filtersByBeginning reports whether names in the request of a list may be cut short.
-func filtersByBeginning(p *Profile, desc *codec.Method) bool {
-	return slices.ContainsFunc(p.Known.Lists, func(l lastknown.List) bool {
-		name := shortName(desc.Name)
-		return (name == l.List || name == l.Stream) && slices.ContainsFunc(l.Filters, func(f lastknown.Filter) bool { return f.Match == byBeginning })
-	})
 }
 
 func (t *table) backEdit(backend int) rewrite.Edit {

@@ -6,38 +6,30 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/balancer"
-	_ "google.golang.org/grpc/balancer/leastrequest" // as a policy for Balance
 	"google.golang.org/grpc/balancer/roundrobin"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
-)
 
-// CheckBalance returns what is wrong with the name of a policy for several servers.
-func CheckBalance(policy string) error {
-	if policy == "" || balancer.Get(policy) != nil {
-		return nil
-	}
-	return fmt.Errorf("%q is no policy; want round_robin, pick_first or least_request_experimental", policy)
-}
+	"github.com/criproxy/criproxy/internal/address"
+)
 
 // targetOf returns how gRPC is to find the servers, of which there may be several, by
 // its own resolvers and policies.
 func targetOf(cfg ConnConfig) (target string, opts []grpc.DialOption, err error) {
 	all := append([]string{cfg.Address}, cfg.More...)
 	local := cfg.Credentials == nil
-	for _, address := range all {
-		network, err := NetworkOf(address)
+	for _, one := range all {
+		network, err := address.Network(one)
 		if err != nil {
 			return "", nil, err
 		}
-		if strings.HasPrefix(address, dnsScheme) && len(all) > 1 {
-			return "", nil, fmt.Errorf("%s: is all servers of that name; there can be no others", address)
+		if strings.HasPrefix(one, address.DNSScheme) && len(all) > 1 {
+			return "", nil, fmt.Errorf("%s: is all servers of that name; there can be no others", one)
 		}
-		local = local || network == networkUnix
+		local = local || network == address.Unix
 	}
-	if err := CheckBalance(cfg.Balance); err != nil {
+	if err := address.CheckBalance(cfg.Balance); err != nil {
 		return "", nil, fmt.Errorf("balance: %w", err)
 	}
 	creds := cfg.Credentials
@@ -54,16 +46,16 @@ func targetOf(cfg ConnConfig) (target string, opts []grpc.DialOption, err error)
 	case len(all) > 1:
 		r := manual.NewBuilderWithScheme("servers")
 		state := resolver.State{}
-		for _, address := range all {
-			a := resolver.Address{Addr: address}
+		for _, one := range all {
+			a := resolver.Address{Addr: one}
 			if !local {
-				a.ServerName = address // whose certificate it has to have
+				a.ServerName = one // whose certificate it has to have
 			}
 			state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{a}})
 		}
 		r.InitialState(state)
 		target, opts = "servers:///"+cfg.Address, append(opts, grpc.WithResolvers(r))
-	case strings.HasPrefix(cfg.Address, dnsScheme):
+	case strings.HasPrefix(cfg.Address, address.DNSScheme):
 		target = cfg.Address
 	default:
 		return "passthrough:///" + cfg.Address, opts, nil

@@ -274,7 +274,7 @@ func pages(end error, ids ...string) muxtest.Handler {
 
 var serverStream = grpc.StreamDesc{ServerStreams: true}
 
-func TestAStreamOfAllBackendsHasEveryItemOnceAndThenEnds(t *testing.T) {
+func TestMergedStreamHasEveryItemOnceAndEnds(t *testing.T) {
 	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)},
 		pages(nil, "1", "2", "3"), pages(nil), pages(nil, "1", "4"))
 	o := do(t, cc, muxtest.Method("Stream"), serverStream, "")
@@ -298,7 +298,7 @@ func TestAStreamOfAllBackendsHasEveryItemOnceAndThenEnds(t *testing.T) {
 	assert.Empty(t, o.err)
 }
 
-func TestAStreamOfAllBackendsFailsWithTheFirstThatFails(t *testing.T) {
+func TestMergedStreamFailsWithTheFirstFailure(t *testing.T) {
 	hang := func(_ string, stream grpc.ServerStream) error {
 		<-stream.Context().Done() // must be cancelled
 		return stream.Context().Err()

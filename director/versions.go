@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -45,7 +46,7 @@ type older struct {
 func compileVersions(p *Profile, methods []*codec.Method, code map[string]Conversion) (*versions, error) {
 	v := &versions{methods: map[string]*versioned{}, older: map[string]older{}}
 	newest := p.Versions[0].Package
-	api := messages(methods)
+	api := profile.MessagesOf(methods)
 	var errs []error
 	for i, version := range p.Versions {
 		v.packages = append(v.packages, version.Package)
@@ -78,7 +79,7 @@ func compileVersions(p *Profile, methods []*codec.Method, code map[string]Conver
 
 // conversions returns a function that finds the conversions of a message of
 // one version.
-func conversions(version Version, api *rewrite.Messages, code map[string]Conversion) (func(protoreflect.MessageDescriptor) []step, error) {
+func conversions(version profile.Version, api *rewrite.Messages, code map[string]Conversion) (func(protoreflect.MessageDescriptor) []step, error) {
 	type compiled struct {
 		Conversion
 		classes *rewrite.Classes

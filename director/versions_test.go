@@ -67,7 +67,7 @@ func speaking(versions string, asked *atomic.Int32) muxtest.Handler {
 	}
 }
 
-func TestAClientAndABackendOfDifferentVersionsUnderstandEachOther(t *testing.T) {
+func TestClientAndBackendMayDifferInVersion(t *testing.T) {
 	for _, c := range []struct{ client, backend, spoken string }{
 		{"v1", "v1", "v1"},
 		{"v1", "v0", "v0"},
@@ -111,7 +111,7 @@ func TestABackendThatSpeaksNoKnownVersionSaysSo(t *testing.T) {
 	assert.Regexp(t, `criproxy: backend primary \(.*\) speaks none of library.v1, library.v0`, err.Error())
 }
 
-func TestABackendThatComesBackAsAnotherVersionIsAskedAgain(t *testing.T) {
+func TestRestartedBackendIsAskedForItsVersionAgain(t *testing.T) {
 	var asked atomic.Int32
 	dir := muxtest.Dir(t)
 	profile := twoVersions(t)

@@ -8,13 +8,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/suggest"
 	"github.com/criproxy/criproxy/rewrite"
 )
-
-// winners are what a profile may say of a field that is no list, of which joined
-// replies would have the last.
-var winners = []string{"primary", "first", "last"}
 
 // winner is a field of a reply that is taken of one backend.
 type winner struct {
@@ -25,7 +22,7 @@ type winner struct {
 // compileWinners finds the fields that joining would lose, all of which must have a
 // winner. A stream loses nothing. Of a profile that was written for another version of the
 // API a field without a winner is the primary's, which is an assumption.
-func (t *table) compileWinners(form MethodForm, desc *codec.Method, fitted bool) ([]winner, error) {
+func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitted bool) ([]winner, error) {
 	var all []winner
 	var errs []error
 	var names, lost []string
@@ -56,8 +53,8 @@ func (t *table) compileWinners(form MethodForm, desc *codec.Method, fitted bool)
 }
 
 // assumed says that fields are the primary's, and how to say otherwise.
-func assumed(form MethodForm, desc *codec.Method, lost []string) string {
-	name := shortName(desc.Name)
+func assumed(form profile.MethodForm, desc *codec.Method, lost []string) string {
+	name := profile.ShortName(desc.Name)
 	rule := "all: concat"
 	if form.Missing != "" {
 		rule += ", missing: " + form.Missing

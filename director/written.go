@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -22,7 +23,7 @@ type noted struct {
 	note    *rewrite.Path
 }
 
-func (t *table) compileNoted(md protoreflect.MessageDescriptor, form NotedForm, classes *rewrite.Classes) (*noted, error) {
+func (t *table) compileNoted(md protoreflect.MessageDescriptor, form profile.NotedForm, classes *rewrite.Classes) (*noted, error) {
 	n := &noted{}
 	var err error
 	if n.note, err = rewrite.ParsePath(md, form.Note); err != nil {

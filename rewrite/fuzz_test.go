@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/wire"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -72,7 +72,7 @@ func FuzzApply(f *testing.F) {
 			t.Skip("larger inputs find nothing new, slowly")
 		}
 		reference := dynamicpb.NewMessage(md)
-		decodeErr := codec.Decode(in, reference)
+		decodeErr := wire.Decode(in, reference)
 
 		same, err := plan.Apply(nil, in, identity)
 		if err != nil {
@@ -98,7 +98,7 @@ func FuzzApply(f *testing.F) {
 			return // broken where no rule looks: copied as it is
 		}
 		edited := dynamicpb.NewMessage(md)
-		if err := codec.Decode(got, edited); err != nil {
+		if err := wire.Decode(got, edited); err != nil {
 			t.Fatalf("made %x of %x: %v", got, in, err)
 		}
 		n := editReference(reference, classes, prefix)

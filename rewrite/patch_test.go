@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -112,7 +112,7 @@ func inOrder(t *testing.T, md protoreflect.MessageDescriptor, fields string) []b
 }
 
 func text(md protoreflect.MessageDescriptor, b []byte) string {
-	return string(codec.Text{}.Append(nil, md, b))
+	return string(dump.Text{}.Append(nil, md, b))
 }
 
 // A decoder puts the pieces of a message together, so what is in any of them is

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/testkit"
@@ -56,5 +59,53 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	}
 	assert.NoFileExists(t, filepath.Join(state, "beta.io.known"))
 	assert.Zero(t, p.logged("could not be taken over"), fmt.Sprint("see ", p.log))
+	p.end()
+}
+
+// The old process makes a pod, its successor is asked for the list, and the runtime's lists hang.
+func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	list := func(c runtimeapi.RuntimeServiceClient) []string {
+		t.Helper()
+		pods, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}, grpc.WaitForReady(true))
+		require.NoError(t, err)
+		var ids []string
+		for _, one := range pods.GetItems() {
+			ids = append(ids, one.GetId())
+		}
+		return ids
+	}
+	require.Empty(t, list(client))
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	p.runtimes[1].When(func(ctx context.Context, method string, request any) error {
+		if err := testkit.Failing(status.Error(codes.ResourceExhausted, "no lists today"), "ListPodSandbox", "StreamPodSandboxes")(ctx, method, request); err != nil {
+			return err
+		}
+		return testkit.On(func(context.Context, string, any) error {
+			close(begun)
+			<-goOn
+			return nil
+		}, "RunPodSandbox")(ctx, method, request)
+	})
+	made := make(chan string, 1)
+	go func() {
+		ran, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata:    &runtimeapi.PodSandboxMetadata{Name: "db", Uid: "db", Namespace: "default"},
+			Annotations: map[string]string{"kubernetes.io/target-runtime": "beta.io"},
+		}})
+		assert.NoError(t, err)
+		made <- ran.GetPodSandboxId()
+	}()
+	<-begun
+	old := p.serving()
+	require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
+	testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+	successor := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	require.Empty(t, list(successor))
+	close(goOn)
+	id := <-made
+	assert.Equal(t, []string{id}, list(successor), "from the moment at which it was told")
 	p.end()
 }

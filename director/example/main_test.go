@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 func TestTheProgramIsShort(t *testing.T) {
@@ -38,7 +39,7 @@ func serveNotes(t *testing.T, schema *codec.Schema, path, owner string) {
 			return err
 		}
 		m := schema.Method(name)
-		said := codec.Text{}.Append(nil, m.Input, request.Bytes())
+		said := dump.Text{}.Append(nil, m.Input, request.Bytes())
 		reply := `id: "7" text: ` + quote(owner+" was asked: "+string(said))
 		if strings.HasSuffix(name, "/List") {
 			reply = "notes {" + reply + "}"
@@ -87,7 +88,7 @@ func TestNotesOfTwoServersAreBehindOneSocket(t *testing.T) {
 		m := schema.Method("/notes.v1.Notes/" + c.method)
 		reply := &codec.Frame{}
 		require.NoError(t, cc.Invoke(t.Context(), m.Name, message(m.Input, c.request), reply, grpc.WaitForReady(true)))
-		assert.Equal(t, c.want, string(codec.Text{}.Append(nil, m.Output, reply.Bytes())))
+		assert.Equal(t, c.want, string(dump.Text{}.Append(nil, m.Output, reply.Bytes())))
 	}
 	require.NoError(t, cc.Close())
 	stop()

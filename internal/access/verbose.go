@@ -9,10 +9,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/buffers"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/listen"
@@ -104,11 +106,11 @@ func (d *filteredStream) SendMsg(m any) error {
 		return err
 	}
 	b := f.Bytes()
-	buf := codec.Pool.Get(len(b)) // what is shown is not longer
+	buf := buffers.Pool.Get(len(b)) // what is shown is not longer
 	if *buf, err = d.hider.HideReply((*buf)[:0], d.method, b); err != nil {
 		return status.Error(codes.Internal, fmt.Sprintf("criproxy: %s: what is secret cannot be hidden from who may only read: %v", path.Base(d.method), err))
 	}
-	shown := codec.NewPooledFrame(buf, codec.Pool)
+	shown := codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(buf, buffers.Pool)})
 	defer shown.Free() // gRPC has its own reference
 	return d.ServerStream.SendMsg(shown)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // fromReflection, in place of a file, asks the backends what their services are.
@@ -82,7 +83,7 @@ func Sources(c *config.Config) []string {
 
 // IsCRI reports whether a profile is about CRI, for which there is more than the
 // profile says.
-func IsCRI(p *director.Profile) bool { return p.Versions[0].Package == "runtime.v1" }
+func IsCRI(p *director.Profile) bool { return criadapter.Is(p) }
 
 // readSchema reads the descriptors that are configured. It returns nil if there are none.
 func readSchema(c *config.Config) (*codec.Schema, error) {
@@ -166,7 +167,7 @@ func reflectSchema(c *config.Config) (*codec.Schema, error) {
 
 // criOptions are the parts of c that only CRI has.
 func criOptions(c *config.Config) criadapter.Options {
-	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.BuiltIn}
+	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.BuiltIn, Panicked: recovery.Report}
 	if o.StreamURL == "" && c.StreamPort != 0 {
 		o.StreamURL = "http://" + net.JoinHostPort(criadapter.NodeAddress(), fmt.Sprint(c.StreamPort))
 	}

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 func valid(s string) string { return strings.ToValidUTF8(s, string(utf8.RuneError)) }
@@ -87,23 +89,11 @@ func (d *binlogDecoder) begin() (FileHeader, error) {
 
 // extraOf returns what we added to an entry, nil if it is not one of ours.
 func extraOf(entry *binlogpb.GrpcLogEntry) *binlogExtra {
-	for b := entry.ProtoReflect().GetUnknown(); len(b) > 0; {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return nil
+	for f := range wire.Fields(entry.ProtoReflect().GetUnknown()) {
+		extra := &binlogExtra{}
+		if f.Number == extraField && f.Type == protowire.BytesType && json.Unmarshal(f.Bytes(), extra) == nil {
+			return extra
 		}
-		m := protowire.ConsumeFieldValue(num, typ, b[n:])
-		if m < 0 {
-			return nil
-		}
-		if num == extraField && typ == protowire.BytesType {
-			content, _ := protowire.ConsumeBytes(b[n:])
-			extra := &binlogExtra{}
-			if json.Unmarshal(content, extra) == nil {
-				return extra
-			}
-		}
-		b = b[n+m:]
 	}
 	return nil
 }

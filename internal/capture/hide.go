@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // errUnreadable is the error of a message whose secrets cannot be found.
@@ -28,33 +28,29 @@ func (r *Redactor) HideReply(dst []byte, method string, b []byte) ([]byte, error
 	return r.method(method).reply.hide(dst, b, 0)
 }
 
-func (n *secretNode) hide(dst, b []byte, depth int) (_ []byte, err error) {
+func (n *secretNode) hide(dst, b []byte, depth int) ([]byte, error) {
 	if depth > maxDepth {
 		return dst, errUnreadable
 	}
-	for len(b) > 0 {
-		num, typ, size := protowire.ConsumeField(b)
-		if size < 0 {
+	for field, err := range wire.Fields(b) {
+		if err != nil {
 			return dst, errUnreadable
 		}
-		field := b[:size]
-		b = b[size:]
-		f := n.field(num)
+		f := n.field(field.Number)
 		switch {
 		case f == nil && n.unknown, f.isSecret():
 		case f == nil || f.entry == nil && !f.into.isLive():
-			dst = append(dst, field...)
-		case typ == protowire.BytesType && f.entry != nil:
+			dst = append(dst, field.Raw...)
+		case field.Type == protowire.BytesType && f.entry != nil:
 			dst, err = f.entry.hide(dst, field, depth)
-		case typ == protowire.BytesType:
+		case field.Type == protowire.BytesType:
 			dst, err = f.into.hideIn(dst, field, depth)
-		case typ == protowire.StartGroupType && f.into != nil:
-			_, _, tag := protowire.ConsumeTag(field)
-			body, _ := protowire.ConsumeGroup(num, field[tag:]) // ConsumeField has seen it, as all below
-			dst, err = f.into.hide(append(dst, field[:tag]...), body, depth+1)
-			dst = append(dst, field[tag+len(body):]...)
+		case field.Type == protowire.StartGroupType && f.into != nil:
+			body := field.Bytes()
+			dst, err = f.into.hide(append(dst, field.Tag()...), body, depth+1)
+			dst = append(dst, field.Value[len(body):]...)
 		default: // not what the schema says: no decoder takes it for the field
-			dst = append(dst, field...)
+			dst = append(dst, field.Raw...)
 		}
 		if err != nil {
 			return dst, err
@@ -64,10 +60,9 @@ func (n *secretNode) hide(dst, b []byte, depth int) (_ []byte, err error) {
 }
 
 // hideIn appends a length-delimited field that holds a message of type n.
-func (n *secretNode) hideIn(dst, field []byte, depth int) ([]byte, error) {
-	_, _, tag := protowire.ConsumeTag(field)
-	body, _ := protowire.ConsumeBytes(field[tag:])
-	dst = append(dst, field[:tag]...)
+func (n *secretNode) hideIn(dst []byte, field wire.Field, depth int) ([]byte, error) {
+	body := field.Bytes()
+	dst = append(dst, field.Tag()...)
 	at, room := len(dst), protowire.SizeVarint(uint64(len(body)))
 	dst, err := n.hide(append(dst, make([]byte, room)...), body, depth+1)
 	if err != nil {
@@ -83,17 +78,15 @@ func (n *secretNode) hideIn(dst, field []byte, depth int) ([]byte, error) {
 }
 
 // hide appends an entry of the map, unless it is secret.
-func (m *secretMap) hide(dst, field []byte, depth int) ([]byte, error) {
-	_, _, tag := protowire.ConsumeTag(field)
-	entry, _ := protowire.ConsumeBytes(field[tag:])
-	key, _, ok := codec.MapEntry(entry)
+func (m *secretMap) hide(dst []byte, field wire.Field, depth int) ([]byte, error) {
+	key, _, ok := wire.MapEntry(field.Bytes())
 	switch {
 	case !ok:
 		return dst, errUnreadable
 	case m.some.isSecret(), m.secret != nil && m.secret(key):
 		return dst, nil
 	case !m.some.into.isLive():
-		return append(dst, field...), nil
+		return append(dst, field.Raw...), nil
 	}
 	return m.entry.hideIn(dst, field, depth)
 }

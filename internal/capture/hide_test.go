@@ -11,9 +11,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 func TestSecretsAreNotInWhatSomebodyMayRead(t *testing.T) {
@@ -25,7 +26,7 @@ func TestSecretsAreNotInWhatSomebodyMayRead(t *testing.T) {
 	} {
 		got, err := redactor.HideReply([]byte("before"), muxtest.Method("List"), muxtest.Frame(t, "ListResponse", in).Bytes())
 		require.NoError(t, err)
-		assert.Equal(t, want, string(codec.Text{Unsafe: true}.Append(nil, muxtest.Message("ListResponse"), got[len("before"):])))
+		assert.Equal(t, want, string(dump.Text{Unsafe: true}.Append(nil, muxtest.Message("ListResponse"), got[len("before"):])))
 	}
 	book := append(muxtest.Frame(t, "Book", `id: "7f"`).Bytes(), "\xba\x06\x07planted\xc0\x06\x2a"...) // fields 103 and 104
 	b := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), book)
@@ -53,7 +54,7 @@ func FuzzHide(f *testing.F) {
 	r := capture.NewRedactor(muxtest.Library, secrets)
 	f.Fuzz(func(t *testing.T, in []byte) {
 		want := dynamicpb.NewMessage(md)
-		if codec.Decode(in, want) != nil || len(in) > 1<<16 {
+		if wire.Decode(in, want) != nil || len(in) > 1<<16 {
 			return
 		}
 		out, err := r.HideReply(nil, muxtest.Method("List"), in)
@@ -61,7 +62,7 @@ func FuzzHide(f *testing.F) {
 			return // nested deeper than anybody means
 		}
 		got := dynamicpb.NewMessage(md)
-		require.NoError(t, codec.Decode(out, got), "%x became %x", in, out)
+		require.NoError(t, wire.Decode(out, got), "%x became %x", in, out)
 		clearSecrets(want)
 		clearMistyped(want)
 		clearMistyped(got)

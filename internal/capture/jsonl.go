@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // jsonEncoder writes JSON lines.
@@ -62,7 +63,7 @@ func (e *jsonEncoder) Append(dst []byte, ev *Event) []byte {
 	case Request, Reply:
 		dst = jsonUint(dst, "size", uint64(ev.Size))
 		dst = append(dst, `,"message":`...)
-		dst = codec.AppendJSON(dst, messageOf(e.schema, ev), ev.Payload)
+		dst = dump.AppendJSON(dst, messageOf(e.schema, ev), ev.Payload)
 		dst = append(dst, `,"raw":"`...)
 		dst = base64.StdEncoding.AppendEncode(dst, ev.Payload)
 		dst = append(dst, '"')

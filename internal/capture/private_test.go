@@ -12,7 +12,7 @@ import (
 
 // What was there has been moved away. What is there now, in a folder such as /tmp,
 // somebody has put there in that moment.
-func TestWhatSomebodyPutsInTheWayMeanwhileIsNotWrittenTo(t *testing.T) {
+func TestCaptureDoesNotFollowALinkPutInItsWay(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim")
 	require.NoError(t, os.WriteFile(victim, []byte("precious"), 0o600))

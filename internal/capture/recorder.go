@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
 )
 
 // DefaultBytes is how much a [Recorder] keeps.
@@ -155,8 +156,8 @@ func (l *Leg) message(kind Kind, f *codec.Frame) {
 		l.rec.put(buf, f.AppendTo(b, kept), nil)
 		return
 	}
-	head := f.Head(kept)
-	if head.Held() > 2*kept {
+	head := codec.FrameOfBuffers(buffers.Head(f.Buffers(), kept))
+	if buffers.Held(head.Buffers()) > 2*kept {
 		head.Free()
 		record := append(make([]byte, 0, len(b)+kept), b...)
 		l.rec.recycle(buf, b)
@@ -210,9 +211,9 @@ func statusOf(err error) (code uint32, message string, details []byte) {
 // would hold far more of it than it shows.
 const maxCopied = 32 << 10
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
-func getBuffer() *[]byte { return buffers.Get().(*[]byte) }
+func getBuffer() *[]byte { return scratch.Get().(*[]byte) }
 
 // put hands a record to the ring, and its buffer back to the pool, unless the
 // ring has taken it over.
@@ -228,6 +229,6 @@ func (r *Recorder) put(buf *[]byte, record []byte, frame *codec.Frame) {
 func (r *Recorder) recycle(buf *[]byte, record []byte) {
 	if cap(record) <= 2*maxCopied {
 		*buf = record
-		buffers.Put(buf)
+		scratch.Put(buf)
 	}
 }

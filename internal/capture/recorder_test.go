@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
@@ -30,7 +31,7 @@ func record(rec *capture.Recorder, request, reply *codec.Frame) {
 
 const perCall = 4 // events
 
-func TestTheRecorderKeepsTheLatestAndNoMoreThanItsBytes(t *testing.T) {
+func TestRecorderKeepsTheLatestWithinItsBound(t *testing.T) {
 	const bytes = 64 << 10
 	rec := capture.NewRecorder(capture.Config{Bytes: bytes})
 	payload := codec.NewFrame([]byte(strings.Repeat("x", 100)))
@@ -124,13 +125,13 @@ func TestAMessageThatIsTooLongIsCutAndSaysSo(t *testing.T) {
 	assert.False(t, all[2].Truncated)
 }
 
-func TestOfAMessageThatIsTooLongOnlyThePiecesThatAreShownAreHeld(t *testing.T) {
+func TestTooLongMessageHoldsOnlyItsFirstPieces(t *testing.T) {
 	pool := &counting{}
 	const pieces, each = 64, 16 << 10
 	var all []*codec.Frame
 	for i := range pieces {
 		b := bytes.Repeat([]byte{byte(i)}, each)
-		all = append(all, codec.NewPooledFrame(&b, pool))
+		all = append(all, codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(&b, pool)}))
 	}
 	message := codec.Concat(all)
 	rec := capture.NewRecorder(capture.Config{Bytes: 640 << 10})
@@ -146,7 +147,7 @@ func TestOfAMessageThatIsTooLongOnlyThePiecesThatAreShownAreHeld(t *testing.T) {
 	// In one piece it would be held whole: what is shown is copied.
 	rec = capture.NewRecorder(capture.Config{Bytes: 640 << 10})
 	whole := make([]byte, pieces*each)
-	message = codec.NewPooledFrame(&whole, pool)
+	message = codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(&whole, pool)})
 	record(rec, codec.NewFrame(nil), message)
 	message.Free()
 	assert.Equal(t, pieces-10+1, pool.back)
@@ -160,7 +161,7 @@ func TestLargeMessagesAreForgottenBeforeWhatIsSmall(t *testing.T) {
 	late := rec.Follow(true)
 	for i := range n {
 		list := make([]byte, length)
-		f := codec.NewPooledFrame(&list, pool)
+		f := codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(&list, pool)})
 		list[0] = byte(i)
 		record(rec, codec.NewFrame([]byte("request")), f)
 		f.Free()
@@ -218,7 +219,7 @@ func TestWhatIsHandedInMayBeChangedAtOnce(t *testing.T) {
 	assert.Zero(t, all[2].Code)
 }
 
-func TestWhatAFollowerReadStaysAsItWasHoweverMuchFollows(t *testing.T) {
+func TestEventsOfAFollowerAreNeverOverwritten(t *testing.T) {
 	const bytes = 64 << 10
 	rec := capture.NewRecorder(capture.Config{Bytes: bytes})
 	f := rec.Follow(true)

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // A Redactor overwrites what is secret in a message, in place and in equal length:
@@ -42,7 +44,7 @@ type secretMap struct {
 }
 
 // NewRedactor returns a redactor for the methods of a schema.
-func NewRedactor(schema *codec.Schema, secrets codec.Secrets) *Redactor {
+func NewRedactor(schema *codec.Schema, secrets dump.Secrets) *Redactor {
 	r := &Redactor{methods: map[string]*methodPlan{}}
 	c := redactCompiler{secrets: secrets, nodes: map[nodeKey]*secretNode{}}
 	for _, m := range schema.Methods() {
@@ -119,7 +121,7 @@ type nodeKey struct {
 }
 
 type redactCompiler struct {
-	secrets codec.Secrets
+	secrets dump.Secrets
 	nodes   map[nodeKey]*secretNode
 }
 
@@ -268,7 +270,7 @@ func (w *redactWalk) message(n *secretNode, b []byte, depth int) bool {
 				return false
 			}
 		} else if f == nil && n.unknown || f != nil && (f.secret || f.into != nil && f.into.all) {
-			w.number(num, typ, b[:m])
+			w.number(wire.Field{Number: num, Type: typ, Value: b[:m]})
 		}
 		b = b[m:]
 	}
@@ -302,28 +304,22 @@ func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, whole boo
 func (w *redactWalk) mapEntry(m *secretMap, entry []byte, whole bool, depth int) bool {
 	f := m.some
 	if m.secret != nil {
-		if key, _, _ := codec.MapEntry(entry); !whole || m.secret(key) { // the key may be what is missing
+		if key, _, _ := wire.MapEntry(entry); !whole || m.secret(key) { // the key may be what is missing
 			f = m.all
 		}
 	}
-	for b := entry; len(b) > 0; {
-		num, typ, tag := protowire.ConsumeTag(b)
-		if tag < 0 {
-			return w.cutOff(b)
-		}
-		size := protowire.ConsumeFieldValue(num, typ, b[tag:])
-		if size < 0 {
-			return w.cutOff(b)
-		}
-		if num == 2 && typ == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(b[tag:])
-			if !w.field(&secretNode{}, f, value, true, depth) {
+	for field, err := range wire.Fields(entry) {
+		switch {
+		case err != nil:
+			return w.cutOff(field.Raw)
+		case field.Number != 2:
+		case field.Type == protowire.BytesType:
+			if !w.field(&secretNode{}, f, field.Bytes(), true, depth) {
 				return false
 			}
-		} else if num == 2 && f.secret {
-			w.number(num, typ, b[tag:tag+size])
+		case f.secret:
+			w.number(field)
 		}
-		b = b[tag+size:]
 	}
 	return true
 }
@@ -343,9 +339,9 @@ func fill(b []byte) {
 }
 
 // number makes a number zero, in as many bytes.
-func (w *redactWalk) number(num protowire.Number, typ protowire.Type, b []byte) {
+func (w *redactWalk) number(f wire.Field) {
 	w.found = true
-	switch typ {
+	switch b := f.Value; f.Type {
 	case protowire.VarintType:
 		for i := range b {
 			b[i] = 0x80
@@ -354,22 +350,12 @@ func (w *redactWalk) number(num protowire.Number, typ protowire.Type, b []byte) 
 	case protowire.Fixed32Type, protowire.Fixed64Type:
 		clear(b)
 	case protowire.StartGroupType:
-		for len(b) > 0 { // every field in it
-			num, typ, tag := protowire.ConsumeTag(b)
-			if tag < 0 || typ == protowire.EndGroupType {
-				return
-			}
-			m := protowire.ConsumeFieldValue(num, typ, b[tag:])
-			if m < 0 {
-				return
-			}
-			if typ == protowire.BytesType {
-				content, _ := protowire.ConsumeBytes(b[tag : tag+m])
-				fill(content)
+		for inside := range wire.Fields(f.Bytes()) { // every field in it
+			if inside.Type == protowire.BytesType {
+				fill(inside.Bytes())
 			} else {
-				w.number(num, typ, b[tag:tag+m])
+				w.number(inside)
 			}
-			b = b[tag+m:]
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
@@ -33,7 +33,7 @@ func bytesField(num protowire.Number, b []byte) []byte {
 // wherever it stands, whatever is around it, and wherever the message is cut off. (What is
 // before it has to be whole, or else it takes the secret for a part of itself.)
 func FuzzRedactHides(f *testing.F) {
-	r := NewRedactor(muxtest.Library, codec.Secrets{
+	r := NewRedactor(muxtest.Library, dump.Secrets{
 		Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" },
 		Keys:  func(protoreflect.FieldDescriptor) []string { return []string{"password"} },
 	})

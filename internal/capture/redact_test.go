@@ -13,11 +13,12 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
 // secrets hides titles, colours, and labels of two names.
-var secrets = codec.Secrets{
+var secrets = dump.Secrets{
 	Field: func(fd protoreflect.FieldDescriptor) bool {
 		return fd.FullName() == "library.v1.Book.title" || fd.FullName() == "library.v1.Book.colour"
 	},
@@ -46,7 +47,7 @@ func TestSecretsAreOverwrittenInEqualLength(t *testing.T) {
 		require.True(t, ok)
 		assert.Len(t, b, n)
 		assert.NotContains(t, string(b), "planted")
-		assert.Equal(t, c.want, string(codec.Text{Unsafe: true}.Append(nil, muxtest.Message(c.message), b)))
+		assert.Equal(t, c.want, string(dump.Text{Unsafe: true}.Append(nil, muxtest.Message(c.message), b)))
 	}
 }
 

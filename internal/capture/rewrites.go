@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // rewrites finds what was changed between the two legs of a call, message by
@@ -87,7 +88,7 @@ func (r *rewrites) diff(ev *Event, before, after []byte) []string {
 		return nil
 	}
 	var lines []string
-	for _, c := range (codec.Text{MaxValue: 200}).Diff(messageOf(r.schema, ev), before, after) {
+	for _, c := range (dump.Text{MaxValue: 200}).Diff(messageOf(r.schema, ev), before, after) {
 		if len(lines) == maxRewrites {
 			return append(lines, "rewrite ...")
 		}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
 )
 
 // ring holds the latest records, in chunks that are only ever appended to. A
@@ -95,7 +96,7 @@ func (r *ring) hold(frame *codec.Frame) byte {
 	c := r.newest
 	c.frames = append(c.frames, frame)
 	place := byte(c.forgotten + len(c.frames) - 1)
-	held := frame.Held()
+	held := buffers.Held(frame.Buffers())
 	for r.held += held; r.held > r.holdable() && (r.holding != c || len(c.frames) > 1); {
 		if len(r.holding.frames) > 0 {
 			r.forget(r.holding)
@@ -109,7 +110,7 @@ func (r *ring) hold(frame *codec.Frame) byte {
 
 // forget gives the oldest frame of a chunk back.
 func (r *ring) forget(c *chunk) {
-	n := c.frames[0].Held()
+	n := buffers.Held(c.frames[0].Buffers())
 	r.held -= n
 	r.total -= n
 	c.frames[0].Free()

@@ -17,6 +17,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	text "github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/replay"
 )
@@ -28,7 +29,7 @@ type played struct {
 	schema   *codec.Schema
 	profile  *director.Profile
 	names    *criadapter.Names
-	text     codec.Text
+	text     text.Text
 	redactor *capture.Redactor
 }
 
@@ -108,7 +109,7 @@ differ. Names that the runtime gives now take the place of the recorded ones.`, 
 	}
 	began := time.Now()
 	sum, err := replay.Run(ctx, replay.Config{
-		Calls: p.calls, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile,
+		Calls: p.calls, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile, Bare: p.names.Bare,
 		Speed: *speed, Tell: func(res replay.Result) { show(out, res) },
 	})
 	if sum.Redacted > 0 {

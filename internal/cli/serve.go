@@ -53,7 +53,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, err := daemon.New(cfg, daemon.Options{File: f.config, Memories: daemon.ReceiveMemories(inherited.Memories), Stderr: errOut})
+	p, err := daemon.New(cfg, daemon.Options{File: f.config, Legacy: daemon.ReceiveLegacy(inherited.Memories), Stderr: errOut})
 	if err != nil {
 		return err
 	}

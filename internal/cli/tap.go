@@ -22,6 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
@@ -118,7 +119,7 @@ func (t *tapped) build(ctx context.Context, flags *schemaFlags, errOut io.Writer
 	if err != nil {
 		return err
 	}
-	d, err := director.New(director.Config{Backends: []director.Backend{{Conn: t.conn}}, Tracer: t.record.Tracer()})
+	d, err := director.New(director.Config{Backends: []director.Backend{{Conn: t.conn}}, Tracer: t.record.Tracer(), Panicked: recovery.Report})
 	if err != nil {
 		return err
 	}

@@ -106,6 +106,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*Bac
 		Alive:       alive,
 		Watch:       b.changed,
 		Remembered:  b.remembered.count,
+		Panicked:    recovery.Report,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", b, err)

@@ -47,6 +47,10 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 		return err
 	}
 	if err := p.startSuccessor(ctx, path); err != nil {
+		if p.leaveHeir != nil {
+			p.leaveHeir()
+			p.leaveHeir = nil
+		}
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
 	}
 	p.memories.release()
@@ -103,7 +107,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	}
 	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
 	_ = theirs.Close()
-	defer giveMemories()()
+	p.leaveHeir = giveMemories()
 	_ = writer.Close() // ours; the end of the new process is the end of the pipe
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()

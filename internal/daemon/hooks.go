@@ -7,6 +7,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
@@ -27,5 +28,6 @@ func newHooks(cfg *config.Config) (*hook.Plugins, error) {
 		h.Servers = filepath.Join(cfg.StateDir, "hook-servers.json")
 	}
 	h.Watch = telemetry.NewHookLog().Watch
+	h.Panicked = recovery.Report
 	return hook.New(h)
 }

@@ -102,6 +102,30 @@ func (m *memories) encode() (map[string][]byte, error) {
 	return all, nil
 }
 
+// handOn has tell called with each call that changes something, until it is nil.
+func (m *memories) handOn(tell func(backend string, n lastknown.Note)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, mem := range m.byName {
+		if tell == nil {
+			mem.HandOn(nil)
+		} else {
+			mem.HandOn(func(n lastknown.Note) { tell(name, n) })
+		}
+	}
+}
+
+// learn takes note of a call that another process has made.
+func (m *memories) learn(backend string, n lastknown.Note) error {
+	m.mu.Lock()
+	mem := m.byName[backend]
+	m.mu.Unlock()
+	if mem == nil {
+		return errors.New("there is no such backend")
+	}
+	return mem.Learn(n)
+}
+
 // release leaves all files to another process.
 func (m *memories) release() {
 	m.mu.Lock()

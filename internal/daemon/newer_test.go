@@ -29,6 +29,7 @@ import (
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
+	text "github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/muxtest"
@@ -222,7 +223,7 @@ func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
 	require.NoError(t, err)
 	const freeze, frozen = "/runtime.v1.RuntimeService/FreezePod", "/runtime.v1.RuntimeService/ListFrozen"
 	text := func(message string, b []byte) string {
-		return string(codec.Text{Unsafe: true}.Append(nil, schema.Method(freeze).File().Messages().ByName("FreezePodRequest").ParentFile().Messages().ByName(protoreflect.Name(message)), b))
+		return string(text.Text{Unsafe: true}.Append(nil, schema.Method(freeze).File().Messages().ByName("FreezePodRequest").ParentFile().Messages().ByName(protoreflect.Name(message)), b))
 	}
 	str := func(num protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), s)

@@ -66,7 +66,7 @@ func TestANewFieldThatIsNoListIsThePrimarys(t *testing.T) {
 			reply := &codec.Frame{}
 			require.NoError(t, n.cc.Invoke(t.Context(), runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &codec.Frame{}, reply))
 			var list runtimeapi.ListPodSandboxResponse
-			require.NoError(t, codec.Decode(reply.Bytes(), &list))
+			require.NoError(t, proto.Unmarshal(reply.Bytes(), &list))
 			assert.Len(t, list.GetItems(), 2)
 			assert.True(t, strings.HasSuffix(string(list.ProtoReflect().GetUnknown()), string(version(c.want))), "%q: the last one counts", list.ProtoReflect().GetUnknown())
 			require.NoError(t, n.cc.Invoke(t.Context(), runtimeapi.RuntimeService_ListMetricDescriptors_FullMethodName, &codec.Frame{}, reply))

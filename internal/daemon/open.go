@@ -8,11 +8,15 @@ import (
 
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // Open opens all sockets of the configuration, taking those that were inherited. If it cannot, the
 // proxy is closed.
 func (p *Proxy) Open(inherited *listen.Inheritance) error {
+	go func() { // until that process ends, or close ends it
+		_ = recovery.Run("taking over what is remembered", func() { p.legacy.follow(p.memories) })
+	}()
 	if err := p.openAll(inherited); err != nil {
 		p.Close()
 		return err

@@ -11,9 +11,9 @@ import (
 
 // logPanic logs a panic that was contained. Its stack has addresses, and nothing of what
 // was in messages.
-func logPanic(p *recovery.Panic) {
+func logPanic(doing string, value any, stack []byte) {
 	klog.ErrorS(nil, "A mistake in criproxy, please report it: a panic ended one call or one task, the process goes on",
-		"doing", p.What, "panic", p.Value, "panics", recovery.Count(), "stack", string(p.Stack))
+		"doing", doing, "panic", value, "panics", recovery.Count(), "stack", string(stack))
 }
 
 // containStream makes a panic in a call the failure of that call.

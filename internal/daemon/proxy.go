@@ -45,6 +45,7 @@ type Proxy struct {
 	drift        *drift.Watch
 	memory       *limits.Memory // for messages
 	memories     *memories
+	legacy       *Legacy
 	errors       telemetry.LastErrors
 	metrics      *telemetry.Metrics
 	spans        telemetry.Spans
@@ -70,6 +71,7 @@ type Proxy struct {
 	sockets   []*listen.Socket // the main one first; see show
 	stopped   bool             // nothing is to be reloaded or handed over any more
 	successor *exec.Cmd        // who serves, when handedOver is closed
+	leaveHeir func()           // ends telling the successor what is remembered; nil: there is none
 }
 
 // A assembly is a configuration and what was made of it. It is immutable.
@@ -81,15 +83,15 @@ type assembly struct {
 // Options are what a proxy is besides its configuration. The zero value is one that nobody
 // hands over to.
 type Options struct {
-	File     string            // where the configuration was read; empty if it was not in a file
-	Memories map[string][]byte // :: name of a backend → what the process before this one remembered of it
-	Stderr   io.Writer         // of a process that takes over; nil discards what it writes
+	File   string    // where the configuration was read; empty if it was not in a file
+	Legacy *Legacy   // of the process that hands over; nil if none does
+	Stderr io.Writer // of a process that takes over; nil discards what it writes
 }
 
 // New builds all of it, and starts nothing.
 func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p := &Proxy{
-		began: cfg, stderr: o.Stderr, memories: newMemories(o.Memories), metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		began: cfg, stderr: o.Stderr, memories: newMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 	}
 	p.config.Store(&state.Config{File: o.File, Loaded: time.Now()})
@@ -224,6 +226,7 @@ func (s *assembly) discard(old *assembly) {
 
 // Close releases what newProxy made, if it is not run.
 func (p *Proxy) Close() {
+	p.legacy.close()
 	p.closeSockets()
 	if p.admin != nil {
 		p.admin.Close()

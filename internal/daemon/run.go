@@ -38,6 +38,7 @@ func (p *Proxy) Serving() <-chan struct{} { return p.serving }
 // Run serves the sockets that were opened until ctx ends or another process has taken over, lets
 // the calls under way finish for a while, and returns when all it started has ended.
 func (p *Proxy) Run(ctx context.Context) error {
+	defer p.legacy.close()
 	stopSpans, err := p.spans.Start(ctx, telemetry.TracingURL(p.Config()))
 	var stopRecording func()
 	if err == nil {

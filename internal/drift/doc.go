@@ -1,11 +1,13 @@
-// Package drift finds what an API has that its profile does not know: methods and
-// fields that came with a newer version, and fields that look as if they held an id
-// though no rule says so.
+// Package drift finds what an API has that its profile does not know: methods and fields that
+// came with a newer version, and fields that look as if they held an id but have no rule.
 //
-//	w := drift.New(drift.Config{Profile: p, Schema: s, Backends: names, Found: log})
-//	director.Config{..., Tracer: w}
+//	w, err := drift.New(drift.Config{Profile: p, Schema: s, Backends: names, Found: log})
+//	if err != nil {
+//		return err // a mistake of the profile
+//	}
+//	d, err := director.New(director.Config{..., Tracer: w})
 //
-// A [Watch] looks at some calls of each method, on the client's leg, and changes
-// nothing. [Uncovered] needs no calls: it lists the fields of the descriptors that
-// look like ids and have no rule.
+// A [Watch] looks at some calls of each method, on the client's leg, and changes nothing.
+// [Uncovered] needs no calls: it lists the fields of the descriptors that look like ids and
+// have no rule.
 package drift

@@ -13,6 +13,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,7 +44,7 @@ func watched(t *testing.T, p *director.Profile, reply string) (*drift.Watch, fun
 
 func bytesOf(message, text string) []byte { return muxtest.Bytes(message, text).Bytes() }
 
-func TestWhatTheProfileDoesNotKnowIsFoundToldOnceAndCounted(t *testing.T) {
+func TestUnknownFieldsAreReportedOnceAndCounted(t *testing.T) {
 	w, call, told := watched(t, unaware(t), `id: "1" quotes {id: "2"}`)
 	get := slices.Concat(bytesOf("GetRequest", `book_id: "1" lender_id: "7"`), []byte{0xf8, 0x07, 1}) // field 127
 	for range 3 {
@@ -88,7 +89,7 @@ func TestASuggestedRuleMendsIt(t *testing.T) {
 	call(muxtest.Method("Get"), bytesOf("GetRequest", `lender_id: "7"`))
 	call(muxtest.Method("Burn"), nil)
 	require.Len(t, w.Findings(), 2)
-	rules, err := director.ParseRules([]byte("fields: {GetRequest.lender_id: book}"))
+	rules, err := profile.ParseRules([]byte("fields: {GetRequest.lender_id: book}"))
 	require.NoError(t, err)
 	mended, err := p.Extend(rules)
 	require.NoError(t, err)
@@ -140,7 +141,7 @@ func TestBrokenMessagesAreNotLookedInto(t *testing.T) {
 	}
 }
 
-func TestRoutingWithAnIdThatNoRuleCoversGoesByThoseThatAreCovered(t *testing.T) {
+func TestIDWithoutARuleDecidesNothing(t *testing.T) {
 	var got []string
 	answer := func(name string) muxtest.Handler {
 		return muxtest.Unary(func(_ context.Context, _ string, request *codec.Frame) (*codec.Frame, error) {

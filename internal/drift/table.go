@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/wire"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -16,7 +17,7 @@ type table struct {
 	packages []string // of the API, each with a slash before and a dot after it
 	schema   *codec.Schema
 	kinds    []string
-	fields   *director.Fields
+	fields   *profile.Fields
 	byName   map[string][]protoreflect.FieldDescriptor // :: "Message.field"
 	open     map[protoreflect.FullName]bool            // fields of text that no rule covers
 	prefixes []string                                  // of front names
@@ -43,7 +44,7 @@ func compile(cfg Config) (*table, error) {
 		}
 	}
 	var err error
-	if t.fields, err = director.FieldsOf(cfg.Profile, cfg.Schema); err != nil {
+	if t.fields, err = profile.FieldsOf(cfg.Profile, cfg.Schema); err != nil {
 		return nil, err
 	}
 	unclassified := map[string]bool{}
@@ -84,25 +85,22 @@ const maxDepth = 20
 
 // scan tells found what of a message the profile does not know. b may end early.
 func (t *table) scan(md protoreflect.MessageDescriptor, b []byte, depth int, found func(Finding)) {
-	for len(b) > 0 && depth < maxDepth {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return
-		}
-		m := protowire.ConsumeFieldValue(num, typ, b[n:])
-		if m < 0 {
+	if depth >= maxDepth {
+		return
+	}
+	for f, err := range wire.Fields(b) {
+		if err != nil {
 			return
 		}
 		var value []byte
-		if typ == protowire.BytesType {
-			value, _ = protowire.ConsumeBytes(b[n:])
+		if f.Type == protowire.BytesType {
+			value = f.Bytes()
 		}
-		if fd := md.Fields().ByNumber(num); fd == nil {
-			found(t.unknown(md, num, value))
+		if fd := md.Fields().ByNumber(f.Number); fd == nil {
+			found(t.unknown(md, f.Number, value))
 		} else if t.fields.Kind(fd) == "" {
 			t.field(fd, value, depth, found)
 		}
-		b = b[n+m:]
 	}
 }
 
@@ -127,7 +125,7 @@ func (t *table) field(fd protoreflect.FieldDescriptor, value []byte, depth int, 
 
 // mapValue is the value of a map's entry, nil if that cannot be read.
 func mapValue(entry []byte) []byte {
-	_, value, ok := codec.MapEntry(entry)
+	_, value, ok := wire.MapEntry(entry)
 	if !ok {
 		return nil
 	}

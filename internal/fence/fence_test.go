@@ -1,4 +1,5 @@
-// Package fence keeps imports going one way. It has no code, only this test.
+// Package fence keeps imports going one way, and counts what the house is made of. It has
+// tests and nothing else.
 package fence
 
 import (
@@ -20,21 +21,27 @@ var mayImport = map[string][]string{
 	"internal/recovery":   {},
 	"internal/strict":     {"internal/suggest"},
 	"rewrite":             {"internal/suggest"},
-	"codec":               {},
+	"internal/wire":       {},
+	"internal/buffers":    {},
+	"internal/dump":       {"internal/wire"},
+	"codec":               {"internal/wire", "internal/buffers"},
 	"internal/lastknown":  {"codec", "rewrite", "internal/recovery"},
-	"internal/capture":    {"codec", "internal/trust"},
-	"internal/inspect":    {"codec", "internal/capture", "internal/lastknown"},
-	"internal/replay":     {"codec", "internal/capture", "internal/inspect"},
-	"director":            {"codec", "rewrite", "internal/lastknown", "internal/strict", "internal/suggest", "internal/recovery"},
+	"internal/capture":    {"codec", "internal/buffers", "internal/dump", "internal/wire", "internal/trust"},
+	"internal/inspect":    {"codec", "internal/dump", "internal/capture", "internal/lastknown"},
+	"internal/replay":     {"codec", "internal/dump", "internal/wire", "internal/capture", "internal/inspect"},
+	"internal/address":    {},
+	"internal/profile":    {"codec", "internal/dump", "rewrite", "internal/lastknown", "internal/strict", "internal/suggest"},
+	"director":            {"codec", "internal/buffers", "internal/dump", "rewrite", "internal/lastknown", "internal/profile", "internal/address", "internal/suggest", "internal/recovery"},
 	"director/example":    {"codec", "director"}, // a program that embeds it
-	"internal/drift":      {"codec", "rewrite", "director"},
-	"criadapter":          {"codec", "rewrite", "internal/lastknown", "director", "internal/inspect", "internal/hook", "hook/hookapi", "internal/recovery"},
+	"internal/drift":      {"codec", "internal/wire", "rewrite", "director", "internal/profile"},
+	"criadapter":          {"codec", "internal/wire", "rewrite", "internal/lastknown", "internal/profile", "director", "internal/inspect", "internal/hook", "hook/hookapi", "internal/recovery"},
 	"hook/hookapi":        {"codec"},
 	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
 	"hook/plugin/example": {"hook/plugin"},
-	"internal/hook":       {"codec", "rewrite", "director", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust"},
+	"internal/hook":       {"codec", "internal/dump", "internal/wire", "rewrite", "director", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust"},
 	"internal/fakecri":    {"codec"},
-	"internal/muxtest":    {"codec", "rewrite", "director"}, // for tests only
+	"internal/transport":  {"codec", "internal/buffers", "internal/recovery"}, // with the build tag transport
+	"internal/muxtest":    {"codec", "internal/dump", "rewrite", "director"},  // for tests only
 	"internal/fence":      {},
 	"internal/markdown":   {},
 	"internal/mounttest":  {}, // for tests only
@@ -43,13 +50,13 @@ var mayImport = map[string][]string{
 	"internal/config":     {"codec", "criadapter", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest"},
 	"internal/testkit":    {"codec", "internal/fakecri", "internal/mounttest"},
 	"internal/certs":      {"internal/config"},
-	"internal/limits":     {"codec", "director", "internal/config", "internal/lastknown"},
+	"internal/limits":     {"codec", "director", "internal/buffers", "internal/config", "internal/lastknown"},
 	"internal/listen":     {"internal/certs", "internal/config", "internal/limits", "internal/recovery", "internal/trust"},
-	"internal/access":     {"codec", "director", "internal/capture", "internal/config", "internal/listen"},
+	"internal/access":     {"codec", "director", "internal/buffers", "internal/capture", "internal/config", "internal/listen"},
 	"internal/version":    {},
 	"internal/state":      {"internal/config", "internal/drift", "internal/hook", "internal/lastknown"},
-	"internal/api":        {"codec", "criadapter", "director", "internal/certs", "internal/config"},
-	"internal/telemetry":  {"codec", "director", "internal/capture", "internal/config", "internal/drift", "internal/hook", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/state", "internal/version"},
+	"internal/api":        {"codec", "criadapter", "director", "internal/certs", "internal/config", "internal/recovery"},
+	"internal/telemetry":  {"codec", "director", "internal/capture", "internal/config", "internal/drift", "internal/dump", "internal/hook", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/state", "internal/version"},
 	"internal/admin":      {"internal/config", "internal/state", "internal/version"},
 	"internal/show":       {"internal/admin", "internal/hook", "internal/inspect", "internal/state"},
 	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/state", "internal/telemetry", "internal/trust", "internal/version"},
@@ -57,7 +64,7 @@ var mayImport = map[string][]string{
 	"internal/takeover":   {"internal/config"},
 	"internal/tuning":     {},
 	"internal/stderr":     {},
-	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/version"},
+	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/version"},
 	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr"},
 }
 
@@ -72,7 +79,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", rooms, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", append(rooms, "codec", "internal/lastknown", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", append(rooms, "codec", "internal/buffers", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
 	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -141,7 +141,7 @@ func (c *change) print(v protoreflect.Value) string {
 	case !v.IsValid():
 		return ""
 	case c.leaf.secret:
-		return codec.Redacted
+		return dump.Redacted
 	case fd.IsList():
 		var b []byte
 		for i := range v.List().Len() {
@@ -149,7 +149,7 @@ func (c *change) print(v protoreflect.Value) string {
 			if err != nil {
 				return err.Error()
 			}
-			b = append(codec.Text{}.Append(append(b, '{'), fd.Message(), item), '}')
+			b = append(dump.Text{}.Append(append(b, '{'), fd.Message(), item), '}')
 		}
 		return shortened(string(b))
 	default:

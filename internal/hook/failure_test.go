@@ -71,7 +71,7 @@ func TestWhateverAPluginDoesIgnoreGoesOnAndFailRefuses(t *testing.T) {
 }
 
 // A socket where somebody listens who never says a word is worse than none.
-func TestASocketThatAcceptsAndSaysNothingIsWaitedForOnlySoLong(t *testing.T) {
+func TestSilentPluginIsWaitedForUntilItsTimeout(t *testing.T) {
 	w := newWorld(t)
 	l, err := net.Listen("unix", filepath.Join(w.dir, "mute.sock"))
 	require.NoError(t, err)

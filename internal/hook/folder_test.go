@@ -108,7 +108,7 @@ func (w *world) removePods() error {
 	return nil
 }
 
-func TestAFolderOrFileThatAnybodyCanWriteToIsNotReadUntilItIsMended(t *testing.T) {
+func TestPluginsThatAnybodyCanWriteAreNotRead(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, os.Chmod(w.cfg.Folder, 0o777))
 	for _, name := range []string{"one", "two"} {
@@ -185,7 +185,7 @@ func TestWhatServesAPluginIsFoundOutAndKept(t *testing.T) {
 
 // With Fail, the plugin may say no to its own pod, which is not heard; another one's no
 // is, but not that it is not there.
-func TestOfOtherPluginsOnlyANoRefusesThePodThatServesOne(t *testing.T) {
+func TestOnlyARefusalStopsAPluginsPod(t *testing.T) {
 	w := newWorld(t)
 	no := func(context.Context, string, []byte) ([]byte, error) { return nil, status.Error(codes.Aborted, "no") }
 	w.raw("own", "Fail", []string{"PreRunPodSandbox"}, no)

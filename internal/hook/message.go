@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // fieldPath leads to a field of a message, through messages: "pod_meta.uid".
@@ -128,7 +128,7 @@ func typeOf(md protoreflect.MessageDescriptor) protoreflect.MessageType {
 // decode reads a message that came from a plugin or from our own memory.
 func decode(t protoreflect.MessageType, data []byte) (protoreflect.Message, error) {
 	m := t.New()
-	if err := codec.Decode(data, m.Interface()); err != nil {
+	if err := wire.Decode(data, m.Interface()); err != nil {
 		return nil, fmt.Errorf("decoding a %s: %w", t.Descriptor().FullName(), err)
 	}
 	return m, nil

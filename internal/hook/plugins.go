@@ -51,6 +51,9 @@ type Config struct {
 	// Watch is told what happens; ctx is that of the call, if there is one. It must
 	// return at once. Optional.
 	Watch func(ctx context.Context, e Event)
+
+	// Panicked is called for each panic in Run, which goes on a second later. Optional.
+	Panicked recovery.Hook
 }
 
 // Found is an object that was looked up.
@@ -122,8 +125,8 @@ func (p *Plugins) Run(ctx context.Context) error {
 		return errors.New("nothing to run: Around has not been called")
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { recovery.Keep(ctx, "following the folder of plugins", func() { p.follow(ctx) }) })
-	wg.Go(func() { recovery.Keep(ctx, "finding out what plugins are told", func() { p.learn(ctx) }) })
+	wg.Go(func() { p.cfg.Panicked.Keep(ctx, "following the folder of plugins", func() { p.follow(ctx) }) })
+	wg.Go(func() { p.cfg.Panicked.Keep(ctx, "finding out what plugins are told", func() { p.learn(ctx) }) })
 	wg.Wait()
 	p.Close()
 	return nil

@@ -25,6 +25,8 @@ type Namer interface {
 	Message(md protoreflect.MessageDescriptor, payload []byte) (about About, items []About)
 	// Learn remembers what is known of an id: the first of the IDs.
 	Learn(a About)
+	// Bare returns an id as its backend has it, empty if it has no backend's prefix.
+	Bare(id string) string
 	// Complete adds to a what is remembered of its ids.
 	Complete(a About) About
 }

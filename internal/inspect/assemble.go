@@ -72,7 +72,7 @@ func (a *Assembler) Add(ev *capture.Event) (*Call, What) {
 		if len(a.calls) >= maxCalls {
 			clear(a.calls)
 		}
-		c = &Call{ID: ev.Call, Method: ev.Method, Own: ev.Own, Began: ev.Time, mono: ev.Mono, Partial: ev.Kind != capture.Start || ev.Leg != 0 && !ev.Own}
+		c = &Call{names: a.names, ID: ev.Call, Method: ev.Method, Own: ev.Own, Began: ev.Time, mono: ev.Mono, Partial: ev.Kind != capture.Start || ev.Leg != 0 && !ev.Own}
 		if c.Partial && (ev.Kind == capture.End || ev.Leg != 0 && !ev.Own) {
 			return nil, Nothing // the rest of a call that has ended for its client
 		}

@@ -26,6 +26,7 @@ type Call struct {
 	Legs    []*Leg // the client's first, if there is one
 	Partial bool   // its beginning is not recorded
 
+	names  Namer // nil: nothing is known of its ids
 	stream bool
 	mono   time.Duration // when it began
 }

@@ -9,17 +9,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // A Difference is what the proxy changed on one leg of a backend.
 type Difference struct {
-	Backend string         `json:"backend"`
-	Method  [2]string      `json:"-"` // client's and backend's, if they are not the same
-	Request []codec.Change `json:"-"`
-	Reply   []codec.Change `json:"-"`
-	Status  [2]string      `json:"-"` // backend's and client's, if they are not the same
-	Gaps    []Gap          `json:"-"` // what may be different, too
+	Backend string        `json:"backend"`
+	Method  [2]string     `json:"-"` // client's and backend's, if they are not the same
+	Request []dump.Change `json:"-"`
+	Reply   []dump.Change `json:"-"`
+	Status  [2]string     `json:"-"` // backend's and client's, if they are not the same
+	Gaps    []Gap         `json:"-"` // what may be different, too
 }
 
 // A Gap says why messages could not be compared, and how they can be.
@@ -99,7 +99,7 @@ func (l *Leg) status() string {
 type comparison struct {
 	p       *Printer
 	md      protoreflect.MessageDescriptor
-	changes []codec.Change
+	changes []dump.Change
 	why     []string // something could not be compared
 }
 

@@ -99,8 +99,12 @@ func (f *Filter) follows(c *Call) bool {
 // behind the name of its backend.
 func hasID(c *Call, start string) bool {
 	return slices.ContainsFunc(c.About.IDs, func(id string) bool {
-		_, bare, _ := strings.Cut(id, "__")
-		return strings.HasPrefix(id, start) || bare != "" && strings.HasPrefix(bare, start)
+		if c.names != nil {
+			if bare := c.names.Bare(id); bare != "" && strings.HasPrefix(bare, start) {
+				return true
+			}
+		}
+		return strings.HasPrefix(id, start)
 	})
 }
 

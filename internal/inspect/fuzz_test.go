@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
@@ -40,7 +40,7 @@ func FuzzShow(f *testing.F) {
 			filter = inspect.Filter{}
 		}
 		var out bytes.Buffer
-		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Text: codec.Text{MaxValue: 50}}
+		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Text: dump.Text{MaxValue: 50}}
 		programs := &inspect.Printer{Out: io.Discard, Schema: muxtest.Library}
 		a := inspect.NewAssembler(muxtest.Library, names{})
 		var stats inspect.Stats

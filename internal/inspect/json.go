@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // callJSON is a call as tail and view print it with -json. It is stable, and
@@ -70,7 +70,7 @@ func (p *Printer) JSONStreamed(c *Call, full bool) {
 func (p *Printer) JSONDiff(c *Call, order []string) {
 	j := p.asJSON(c, false)
 	for _, d := range p.Diff(c, order) {
-		add := func(way string, changes []codec.Change) {
+		add := func(way string, changes []dump.Change) {
 			for _, ch := range changes {
 				j.Changes = append(j.Changes, changeJSON{d.Backend, way, ch.Path, ch.Before, ch.After})
 			}
@@ -123,7 +123,7 @@ func (p *Printer) asJSON(c *Call, full bool) callJSON {
 func (p *Printer) decoded(md protoreflect.MessageDescriptor, ms []Message) []json.RawMessage {
 	var all []json.RawMessage
 	for _, m := range ms {
-		all = append(all, codec.AppendJSON(nil, md, m.Payload))
+		all = append(all, dump.AppendJSON(nil, md, m.Payload))
 	}
 	return all
 }

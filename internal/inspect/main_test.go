@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,6 +145,11 @@ func (n names) Message(md protoreflect.MessageDescriptor, payload []byte) (about
 		return book(m.Get(fd).Message()), nil
 	}
 	return book(m), nil
+}
+
+func (n names) Bare(id string) string {
+	_, bare, _ := strings.Cut(id, "__")
+	return bare
 }
 
 func (n names) Learn(a inspect.About) { n[a.IDs[0]] = a }

@@ -11,13 +11,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // A Printer prints calls for people.
 type Printer struct {
 	Out    io.Writer
 	Schema *codec.Schema
-	Text   codec.Text // how values are shown
+	Text   dump.Text // how values are shown
 	Colour bool
 	Date   bool // print the day as well
 
@@ -207,7 +208,7 @@ func (p *Printer) message(b []byte, way string, md protoreflect.MessageDescripto
 		b = fmt.Appendf(b, ", of which %d were kept", len(m.Payload))
 	}
 	b = append(b, '\n')
-	return codec.Lines(b, p.Text.Tree(md, m.Payload), "        ")
+	return dump.Lines(b, p.Text.Tree(md, m.Payload), "        ")
 }
 
 func typeName(md protoreflect.MessageDescriptor) string {

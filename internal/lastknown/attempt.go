@@ -12,6 +12,7 @@ import (
 type attempt struct {
 	method string
 	lag    *lag
+	list   *list // that it asks for; nil: another answer
 	// usable reports whether memory has the answer. Once the call has waited long, that
 	// may be older than a change that a client made. Conn.mu is held.
 	usable func(long bool) bool
@@ -91,6 +92,9 @@ func (c *Conn) await(ctx context.Context, a *attempt) error {
 func (c *Conn) wait(a *attempt, long time.Duration) {
 	a.overdue = true
 	c.waiting[a] = struct{}{}
+	if a.list != nil { // the change that an answer is to show may have been a while ago
+		long = max(0, min(long, time.Until(a.list.touched.Add(c.cfg.Silence))))
+	}
 	a.timer = time.AfterFunc(long, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

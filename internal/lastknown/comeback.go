@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // comeBack asks a backend that is gone whether it is there again, and for its gates. It
@@ -170,7 +169,7 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 		g.seq = l.begin()
 		c.mu.Unlock()
 		wg.Go(func() {
-			g.err = recovery.Do(l.anyMethod().Name, func() error {
+			g.err = c.cfg.Panicked.Do(l.anyMethod().Name, func() error {
 				answer, err := c.fetch(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil)
 				if err == nil {
 					g.answer = answer

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -98,6 +100,9 @@ type Config struct {
 	// Remembered is called for each answer from memory, with the method's full name. It
 	// must return at once. Optional.
 	Remembered func(method string)
+
+	// Panicked is called for each panic behind the scenes. Optional.
+	Panicked recovery.Hook
 }
 
 // Conn is a connection to a backend that answers for it while it is gone. It is
@@ -140,8 +145,10 @@ type role struct {
 	status   *list // it tells the status of one of these
 	changes  []*list
 	subjects []*subject // of changes, what a call changes in that list; nil: it does not say
+	removes  []bool     // of changes, whether a call removes its subject there
 	creates  *list
 	created  *rewrite.Path // where the reply of creates has the new id
+	draft    *draft        // of creates
 }
 
 // New returns a connection that knows what is in cfg.File. A file that cannot be
@@ -181,6 +188,9 @@ func New(cfg Config) (*Conn, error) {
 	if err := c.compileRoles(); err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	c.mem.conn = c
+	c.mu.Unlock()
 	for _, l := range lists {
 		if err := c.mem.attach(l); err != nil {
 			c.mem.forgetAll(err)
@@ -246,10 +256,8 @@ func (c *Conn) compileRoles() error {
 			case l.status != nil && m == l.status.method:
 				r.status = l
 			}
-			for _, pattern := range l.spec.Changed {
-				if ok, _ := path.Match(pattern, short); ok {
-					r.changes, r.subjects = append(r.changes, l), append(r.subjects, l.subject(m))
-				}
+			if removes := matchesAny(l.spec.Removed, short); removes || matchesAny(l.spec.Changed, short) {
+				r.changes, r.subjects, r.removes = append(r.changes, l), append(r.subjects, l.subject(m)), append(r.removes, removes)
 			}
 			if at, ok := l.spec.Created[short]; ok {
 				p, err := textPath(m.Output, at)
@@ -257,6 +265,9 @@ func (c *Conn) compileRoles() error {
 					errs = append(errs, fmt.Errorf("known.lists[%d].created.%s: %w", i, short, err))
 				}
 				r.creates, r.created = l, p
+				if r.draft, err = l.compileDraft(m); err != nil {
+					errs = append(errs, fmt.Errorf("known.lists[%d].draft: %w", i, err))
+				}
 			}
 		}
 		c.roles[m.Name] = r
@@ -325,54 +336,20 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 		return c.next.Invoke(ctx, name, args, answer, opts...)
 	})
 	if sent {
-		c.note(r, args, answer, err)
+		c.note(name, args, answer, err)
 	}
 	if err != nil {
 		return err
 	}
-	if r.creates != nil {
-		c.learnNew(r.creates)
-	}
 	return codec.Deliver(reply, answer)
 }
 
-// learnNew lists what a call has created before the client hears of it: the backend may
-// go at any moment, and the next list must not lack it. A backend that is late with that
-// list is asked behind the scenes.
-func (c *Conn) learnNew(l *list) {
-	c.mu.Lock()
-	late := l.lag.late() || c.retired || c.cfg.Policy != LastKnown
-	c.mu.Unlock()
-	if late {
-		return
-	}
-	ctx, cancel := context.WithTimeout(c.life, c.cfg.Budget)
-	defer cancel()
-	c.renew(ctx, l)
-}
-
-// note remembers what a call may have changed. One that failed may have as well.
-func (c *Conn) note(r role, args any, answer *codec.Frame, err error) {
-	if len(r.changes) == 0 && r.creates == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, l := range r.changes {
-		l.touch()
-		if l.lag.late() {
-			c.askBehind(l)
-		}
-		if subject := r.subjects[i]; subject != nil {
-			l.outdate(subject, args, err == nil)
-		}
-	}
-	if r.creates != nil && err == nil {
-		if id, ok, err := r.created.Lookup(answer.Bytes()); err == nil && ok && len(id) > 0 {
-			r.creates.fresh[string(id)] = r.creates.asked
-		}
-	}
-	c.Check()
+// matchesAny reports whether one of patterns matches name.
+func matchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
 }
 
 // NewStream opens a streaming call.

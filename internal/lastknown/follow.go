@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 const (
@@ -44,7 +43,7 @@ func (c *Conn) follow() {
 		workers.Go(func() {
 			for q := range queue {
 				began := time.Now()
-				_ = recovery.Run(q.list.status.method.Name, func() { c.askStatus(q.list, q.id) }) // reported there; it is asked again
+				_ = c.cfg.Panicked.Run(q.list.status.method.Name, func() { c.askStatus(q.list, q.id) }) // reported there; it is asked again
 				// A pause of the same length, but for slow ones, is for clients: when a process
 				// starts, there are as many calls as there are containers, and a kubelet waits.
 				sleep(c.life, min(time.Since(began), breath), nil)

@@ -3,6 +3,7 @@ package lastknown
 import (
 	"fmt"
 	"iter"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -38,6 +39,21 @@ func (s *items) put(id string, body []byte) {
 	s.place[id] = len(s.ids)
 	s.ids, s.bodies = append(s.ids, id), append(s.bodies, body)
 	s.size += len(body)
+}
+
+// remove removes an item, and reports whether it was there.
+func (s *items) remove(id string) bool {
+	at, ok := s.place[id]
+	if !ok {
+		return false
+	}
+	s.size -= len(s.bodies[at])
+	s.ids, s.bodies = slices.Delete(s.ids, at, at+1), slices.Delete(s.bodies, at, at+1)
+	delete(s.place, id)
+	for i, id := range s.ids[at:] {
+		s.place[id] = at + i
+	}
+	return true
 }
 
 // all yields them with their ids.

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -25,7 +24,7 @@ func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Fr
 	var answer *codec.Frame
 	var err error
 	if soon {
-		err = c.await(ctx, &attempt{lag: &l.lag, usable: c.usableList(l)})
+		err = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: c.usableList(l)})
 	} else {
 		answer, err = c.ask(ctx, l, name, request, opts, c.usableList(l))
 	}
@@ -59,11 +58,12 @@ func (c *Conn) answersFor(l *list) (now, soon bool) {
 	return now, !now && l.complete && !l.lag.failing
 }
 
-// usableList tells whether memory has a list: all of it, and not older than a change. Of
-// an optional one nothing is enough, so that a backend delays no other.
+// usableList tells whether memory has a list: all of it, and not older than a change,
+// which the answer of a backend that is late may take up to Silence to show. Of an optional
+// list nothing is enough, so that a backend delays no other.
 func (c *Conn) usableList(l *list) func(long bool) bool {
 	return func(long bool) bool {
-		has := l.complete && (long || !l.dirty()) || l.spec.Optional && !c.cfg.Primary
+		has := l.complete && (long || !l.dirty() || older(l.touched, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
 		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
 	}
 }
@@ -86,7 +86,7 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 	c.mu.Unlock()
 
 	var answer *codec.Frame
-	err = c.try(ctx, &attempt{method: name, lag: &l.lag, usable: usable}, func(ctx context.Context) (err error) {
+	err = c.try(ctx, &attempt{method: name, lag: &l.lag, list: l, usable: usable}, func(ctx context.Context) (err error) {
 		answer, err = c.fetch(ctx, l, name, request, opts)
 		return err
 	})
@@ -179,7 +179,7 @@ func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.
 	c.behind.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
 		defer cancel()
-		_ = recovery.Run(method, func() { f(ctx) }) // reported there; it is asked again
+		_ = c.cfg.Panicked.Run(method, func() { f(ctx) }) // reported there; it is asked again
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		g.flying--

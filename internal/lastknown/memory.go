@@ -22,6 +22,8 @@ type Memory struct {
 	gone    bool              // nothing has been heard of the backend since it went
 	unsure  error             // why an earlier memory could not be read, until the backend is seen
 	news    bool              // apart from lists, something is not what the file says
+	conn    *Conn             // the latest that remembers here
+	heir    func(Note)        // the process that took over learns by it what this one still does; nil: there is none
 }
 
 // replyMemory is the latest reply to an empty request of a method.
@@ -37,7 +39,7 @@ func NewMemory(name string) *Memory {
 }
 
 func newMemory() *memory {
-	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, fresh: map[string]uint64{}, outdated: map[string]uint64{}}
+	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, creations: map[string]creation{}, removals: map[string]uint64{}, outdated: map[string]uint64{}}
 }
 
 // attach makes l remember in m, and read what m has of that list already. It fails if

@@ -28,9 +28,12 @@ type memory struct {
 	answered uint64    // the request whose answer is known
 	shown    uint64    // the latest request with a filter, the answer to which showed something new
 	changed  uint64    // the latest request that was made before something changed
+	touched  time.Time // when that was
 	at       time.Time // when the answered request was made
 
-	fresh    map[string]uint64 // :: id that was created → the latest request before
+	creations map[string]creation // :: id → its creation, which no answer is known to show
+	removals  map[string]uint64   // :: id that was removed → the latest request before
+
 	statuses map[string][]byte // :: id → what the status call replied; empty: there is none
 	stale    map[string]bool   // :: id that has been listed otherwise since its status was asked for
 
@@ -49,7 +52,9 @@ func (l *memory) begin() uint64 {
 
 // touch takes note that something has changed: answers to requests that have been
 // made already may not show it.
-func (l *memory) touch() { l.changed = l.begin() } // a number of its own, so that changes can be told apart
+func (l *memory) touch() {
+	l.changed, l.touched = l.begin(), time.Now() // a number of its own, so that changes can be told apart
+}
 
 // touchedSince reports whether something has changed since a request was made.
 func (l *memory) touchedSince(seq uint64) bool { return l.changed >= seq }
@@ -67,11 +72,7 @@ func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
 		l.pending.Free()
 	}
 	l.pending, l.answered, l.at, l.complete = answer.Ref(), seq, at, true
-	for id, before := range l.fresh {
-		if before < seq {
-			delete(l.fresh, id)
-		}
-	}
+	l.shownSince(seq)
 }
 
 // settle reads a pending answer. A broken one is forgotten: what was known stays known, and
@@ -98,15 +99,12 @@ func (l *list) settle() {
 			l.news = true
 		}
 	}
-	for id := range l.statuses {
-		if _, ok := items.get(id); !ok {
-			delete(l.statuses, id)
-		}
-	}
-	gone := func(id string) bool { _, ok := items.get(id); return !ok }
+	l.items = *items
+	l.amend()
+	gone := func(id string) bool { _, ok := l.items.get(id); return !ok }
+	maps.DeleteFunc(l.statuses, func(id string, _ []byte) bool { return gone(id) })
 	maps.DeleteFunc(l.stale, func(id string, _ bool) bool { return gone(id) })
 	maps.DeleteFunc(l.outdated, func(id string, _ uint64) bool { return gone(id) })
-	l.items = *items
 }
 
 // merge takes note of items that the answer to a request with a filter showed: it
@@ -135,12 +133,16 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 		if old, ok := l.items.get(id); ok && same(l.item, old, item) {
 			continue
 		}
+		if before, removed := l.removals[id]; removed && seq <= before {
+			continue // it was asked for before
+		}
 		l.items.put(id, bytes.Clone(item))
 		l.shown = max(l.shown, seq)
 		l.stale[id] = l.asksStatus()
 		l.news = true
 		l.touch() // the rest may have changed as well
 	}
+	l.amend()
 	return lacks
 }
 
@@ -170,7 +172,7 @@ func (l *list) reply(matches func(id string, item []byte) bool) []byte {
 func (l *list) holds(name []byte) int {
 	l.settle()
 	_, listed := l.items.get(string(name))
-	if _, created := l.fresh[string(name)]; listed || created {
+	if _, created := l.creations[string(name)]; listed || created {
 		return 1
 	}
 	n := 0
@@ -179,7 +181,7 @@ func (l *list) holds(name []byte) int {
 			n++
 		}
 	}
-	for id := range l.fresh {
+	for id := range l.creations {
 		if _, listed := l.items.get(id); !listed && len(id) > len(name) && id[:len(name)] == string(name) {
 			n++
 		}

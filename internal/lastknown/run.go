@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 const (
@@ -34,14 +33,14 @@ func (c *Conn) Run(ctx context.Context) error {
 	// found back.
 	c.behind.Go(func() {
 		for range rounds {
-			_ = recovery.Run("keeping what is remembered of backend "+c.cfg.Name, c.save) // reported there; the next round tries again
+			_ = c.cfg.Panicked.Run("keeping what is remembered of backend "+c.cfg.Name, c.save) // reported there; the next round tries again
 		}
 	})
 	c.behind.Go(func() {
 		for {
 			select {
 			case <-c.telling:
-				_ = recovery.Run("telling of backend "+c.cfg.Name, c.tellAll) // reported there
+				_ = c.cfg.Panicked.Run("telling of backend "+c.cfg.Name, c.tellAll) // reported there
 			case <-ctx.Done():
 				return
 			}
@@ -50,7 +49,7 @@ func (c *Conn) Run(ctx context.Context) error {
 	wait := firstWait
 	for {
 		next := c.cfg.Interval
-		_ = recovery.Run("looking after backend "+c.cfg.Name, func() { // reported there; the next round comes
+		_ = c.cfg.Panicked.Run("looking after backend "+c.cfg.Name, func() { // reported there; the next round comes
 			if c.State().Condition != Gone {
 				c.refresh()
 				wait = firstWait

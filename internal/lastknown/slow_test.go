@@ -12,9 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/lastknown"
-	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
 func TestABackendWhoseListsAreLateIsNeverGone(t *testing.T) {
@@ -60,17 +58,18 @@ func TestOneAnswerInTimeMakesNoPunctualBackend(t *testing.T) {
 	}, "a")
 }
 
-func TestASlowBackendsListShowsWhatAClientMade(t *testing.T) {
+func TestASlowBackendsListShowsAClientsChange(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		n.when(only("List", taking(4*time.Second)))
 		_, err := w.list(t, "")
 		require.NoError(t, err)
 		w.until(t, lastknown.Slow)
-		require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "new"`), &codec.Frame{}))
+		require.NoError(t, w.bind(t.Context(), "a"))
+		n.library.with(func() { n.library.books["a"] = `title: "bound"` })
 		got, err := w.list(t, "")
 		require.NoError(t, err)
-		assert.Contains(t, got, `"new"`)
+		assert.Contains(t, got, `title: "bound"`)
 	}, "a")
 }
 

@@ -75,6 +75,19 @@ type List struct {
 
 	// Created are methods whose reply holds the id of a new item: method → path.
 	Created map[string]string `yaml:"created"`
+
+	// Removed are methods, or patterns of them, after the success of which the items that
+	// their request names are not there any more.
+	Removed []string `yaml:"removed"`
+
+	// Draft describes an item that a method of Created has just created, until the backend
+	// lists it: path in the item → path in the request. What it does not name is empty.
+	// Optional: without it only the backend's next answer shows the item.
+	Draft map[string]string `yaml:"draft"`
+
+	// Born is the path of the time at which an item was created, in nanoseconds since
+	// 1970. Optional; it is for drafts.
+	Born string `yaml:"born"`
 }
 
 // A Filter is a field of a list's request that narrows the list.
@@ -200,9 +213,11 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
 		}
 		l.names = append(l.names, p)
 	}
-	for _, pattern := range spec.Changed {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return nil, fmt.Errorf("changed: %q is no pattern", pattern)
+	for key, patterns := range map[string][]string{"changed": spec.Changed, "removed": spec.Removed} {
+		for _, pattern := range patterns {
+			if _, err := path.Match(pattern, ""); err != nil {
+				return nil, fmt.Errorf("%s: %q is no pattern", key, pattern)
+			}
 		}
 	}
 	if spec.Status.Method != "" {

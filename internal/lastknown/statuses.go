@@ -181,14 +181,10 @@ func (l *list) subject(m *codec.Method) *subject {
 	return nil
 }
 
-// outdate takes note that a call has changed what its request names, or may have: the
-// statuses that are remembered are older, or are to be asked for.
-func (l *list) outdate(s *subject, args any, changed bool) {
-	request, err := codec.FrameOf(args)
-	if err != nil {
-		return
-	}
-	name, ok, err := s.request.Lookup(request.Bytes())
+// change takes note that a call has changed or removed what its request names, or may
+// have: the statuses that are remembered are older, or are to be asked for.
+func (l *list) change(s *subject, request []byte, changed, removes bool) {
+	name, ok, err := s.request.Lookup(request)
 	if err != nil || !ok || len(name) == 0 {
 		return
 	}
@@ -196,9 +192,12 @@ func (l *list) outdate(s *subject, args any, changed bool) {
 	l.outdatings++
 	mark := func(id string) {
 		l.outdated[id] = l.outdatings
-		if changed {
-			l.stale[id] = true
-		} else {
+		switch {
+		case changed && removes:
+			l.remove(id)
+		case changed:
+			l.stale[id], l.news = true, true // the file must not tell the old status either
+		default:
 			l.status.wanted[id] = true
 		}
 	}
@@ -208,10 +207,14 @@ func (l *list) outdate(s *subject, args any, changed bool) {
 		}
 		return
 	}
+	var marked []string
 	for id, body := range l.items.all() {
-		if got, _, err := s.item.Lookup(body); err == nil && bytes.HasPrefix(got, name) {
-			mark(id)
+		if got, _, err := s.item.Lookup(body); err == nil && bytes.HasPrefix(got, name) && (len(got) == len(name) || !removes) {
+			marked = append(marked, id)
 		}
+	}
+	for _, id := range marked {
+		mark(id)
 	}
 }
 

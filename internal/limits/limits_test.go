@@ -12,6 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/buffers"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/lastknown"
@@ -31,7 +32,7 @@ func TestADebtIsPaidByWhatIsReclaimed(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // nobody else does it
 	var d debt
 	d.add(1)
-	codec.NewFrame(make([]byte, 1<<20)).OnFree(func() { d.pay(1) })
+	buffers.OnFree(codec.NewFrame(make([]byte, 1<<20)).Buffers(), func() { d.pay(1) })
 	testkit.Eventually(t, "it is paid", func() bool { return d.wait(t.Context()) == 0 })
 }
 

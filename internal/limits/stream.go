@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
 )
 
 // limitedStream is a client's stream whose messages take memory before they come.
@@ -116,7 +117,7 @@ func (s *limitedStream) SendMsg(m any) error {
 		s.sent += n
 		s.reservation.sends(n)
 		if n >= smallMessage {
-			f.OnFree(s.reservation.share())
+			*f = *codec.FrameOfBuffers(buffers.OnFree(f.Buffers(), s.reservation.share()))
 		}
 	}
 	return s.ServerStream.SendMsg(m)

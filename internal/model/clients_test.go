@@ -342,12 +342,15 @@ func (c *client) writer() {
 				timeout = c.hurry()
 			}
 			sandbox, container := c.pick(sandboxes), c.pick(containers)
+			labels := map[string]string{"colour": []string{"red", "blue"}[c.rnd.IntN(2)], "app": "x"}
+			annotations := map[string]string{"version": "0"} // as the runtime will say, too
 			switch c.rnd.IntN(8) {
 			case 0:
 				// Whose it is the annotation says; without one it is the primary's.
-				c.change("RunPodSandbox", "", &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Annotations: map[string]string{"kubernetes.io/target-runtime": c.someBackend()}}}, timeout)
+				annotations["kubernetes.io/target-runtime"] = c.someBackend()
+				c.change("RunPodSandbox", "", &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Labels: labels, Annotations: annotations}}, timeout)
 			case 1, 2:
-				c.change("CreateContainer", sandbox, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox}, timeout)
+				c.change("CreateContainer", sandbox, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: &runtimeapi.ContainerConfig{Labels: labels, Annotations: annotations}}, timeout)
 			case 3:
 				c.change("StartContainer", container, &runtimeapi.StartContainerRequest{ContainerId: container}, timeout)
 			case 4:

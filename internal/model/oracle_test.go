@@ -75,7 +75,6 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 		w.violated("call %d, %s of process %d, begun at %.3f: %s "+format,
 			append([]any{c.number, c.method + "(" + f.String() + ")", c.proxy.number, c.began.Sub(w.began).Seconds(), c.cfg.front(at, i.id)}, args...)...)
 	}
-	gone := b.excused(c)
 	since := b.knows.since
 	if bound, ok := b.age(c, k); ok && c.began.Add(-bound).After(since) {
 		since = c.began.Add(-bound)
@@ -94,7 +93,7 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 			switch {
 			case told >= 0:
 				wrong(i, "is missing: it is there, and was told (version %d)", told)
-			case !i.ours.IsZero() && i.ours.Before(c.began) && !gone && c.knowsOf(i):
+			case !i.ours.IsZero() && i.ours.Before(c.began) && c.knowsOf(i):
 				wrong(i, "is missing: it is there, and its making was answered at %.3f", i.ours.Sub(w.began).Seconds())
 			case i.created.Before(since):
 				wrong(i, "is missing: it is there since %.3f, and the list may be as of %.3f", i.created.Sub(w.began).Seconds(), since.Sub(w.began).Seconds())
@@ -106,7 +105,7 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 			wrong(i, "is shown as version %d, state %d, which it has not been", now.version, now.state)
 		case now.version < told:
 			wrong(i, "is shown as version %d, and was told as version %d", now.version, told)
-		case !i.gone.IsZero() && i.gone.Before(c.began) && !gone && c.knowsOf(i):
+		case !i.gone.IsZero() && i.gone.Before(c.began) && c.knowsOf(i):
 			wrong(i, "is shown, and its removal was answered at %.3f", i.gone.Sub(w.began).Seconds())
 		case !i.removed.IsZero() && i.removed.Before(since) && since.After(b.knows.since):
 			wrong(i, "is shown, and was removed at %.3f; the list may be as of %.3f", i.removed.Sub(w.began).Seconds(), since.Sub(w.began).Seconds())
@@ -162,35 +161,6 @@ func (f filter) surelyMatches(cfg *config, i *item, version int) bool {
 		}
 	}
 	return true
-}
-
-// goneDuring reports whether a backend may count as gone during a call.
-func (b *backend) goneDuring(c *call) bool {
-	for _, p := range b.runtime.during(c.began, c.ended) {
-		if !p.reachable() || p.code != 0 || p.address != b.address {
-			return true
-		}
-	}
-	for i, s := range b.stack.states {
-		if s.Condition == lastknown.Gone && !s.at.After(c.ended) && (i+1 == len(b.stack.states) || b.stack.states[i+1].at.After(c.began)) {
-			return true
-		}
-	}
-	return b.stack.known.State().Condition == lastknown.Gone
-}
-
-// excused reports whether a list may be from before what a call has changed, since the
-// backend tells nothing: it is gone, its lists fail, or they have been waited for long.
-func (b *backend) excused(c *call) bool {
-	if b.goneDuring(c) || c.took() >= c.cfg.silence {
-		return true
-	}
-	for _, p := range b.runtime.during(c.began, c.ended) {
-		if p.list != 0 || p.broken {
-			return true
-		}
-	}
-	return false
 }
 
 // absentDuring reports whether nobody listened at the address of a backend, at some time.
@@ -428,7 +398,7 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int) {
 		wrong("is version %d, and its status was version %d", version, asked)
 	case version < i.least && i.leastAt.Before(c.began) && (i.leastBy == c.proxy.number || i.leastAt.Before(c.proxy.began)):
 		wrong("is version %d, and a call made it version %d at %.3f", version, i.least, i.leastAt.Sub(w.began).Seconds())
-	case !i.gone.IsZero() && i.gone.Before(c.began) && !b.goneDuring(c) && c.knowsOf(i):
+	case !i.gone.IsZero() && i.gone.Before(c.began) && c.knowsOf(i):
 		wrong("is OK, and its removal was answered at %.3f", i.gone.Sub(w.began).Seconds())
 	}
 	if w.wrong == "" {

@@ -487,13 +487,18 @@ func (r *runtime) do(method string, body []byte) (proto.Message, error) {
 		}
 		return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: id, State: runtimeapi.ContainerState(i.state()), Annotations: i.annotations(), Labels: i.labels, Reason: "as it is"}}, nil
 	case "RunPodSandbox":
-		return &runtimeapi.RunPodSandboxResponse{PodSandboxId: r.add(sandboxes, "", ready).id}, nil
+		i := r.add(sandboxes, "", ready)
+		i.labels = decode(body, &runtimeapi.RunPodSandboxRequest{}).GetConfig().GetLabels()
+		return &runtimeapi.RunPodSandboxResponse{PodSandboxId: i.id}, nil
 	case "CreateContainer":
-		pod := decode(body, &runtimeapi.CreateContainerRequest{}).PodSandboxId
+		request := decode(body, &runtimeapi.CreateContainerRequest{})
+		pod := request.PodSandboxId
 		if r.find(sandboxes, pod) == nil {
 			return nil, status.Errorf(codes.NotFound, "no sandbox %s", pod)
 		}
-		return &runtimeapi.CreateContainerResponse{ContainerId: r.add(containers, pod, made).id}, nil
+		i := r.add(containers, pod, made)
+		i.labels = request.GetConfig().GetLabels()
+		return &runtimeapi.CreateContainerResponse{ContainerId: i.id}, nil
 	case "StartContainer":
 		_, id := subject(method, body)
 		i := r.find(containers, id)

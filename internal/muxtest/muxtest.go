@@ -24,6 +24,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 //go:embed library.proto
@@ -101,7 +102,7 @@ func EqualProto(t testing.TB, name, want string, got *codec.Frame) {
 
 // Text prints a message of the API.
 func Text(name string, f *codec.Frame) string {
-	return string(codec.Text{}.Append(nil, Message(name), f.Bytes()))
+	return string(dump.Text{}.Append(nil, Message(name), f.Bytes()))
 }
 
 // Handler answers the calls of a server that a test made.

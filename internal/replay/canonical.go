@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // canonical brings the fields of a message into one order, so that two messages that say
@@ -14,7 +14,7 @@ import (
 // list, where a server promises no order. Lists of plain values stay as they are. each
 // is called for every field, and may change it, or say with false that it is to be left
 // out; nil changes nothing.
-func canonical(nodes []*codec.Node, lists bool, each func(*codec.Node) bool) []*codec.Node {
+func canonical(nodes []*dump.Node, lists bool, each func(*dump.Node) bool) []*dump.Node {
 	kept := nodes[:0]
 	for _, n := range nodes {
 		if each != nil && !each(n) {
@@ -25,7 +25,7 @@ func canonical(nodes []*codec.Node, lists bool, each func(*codec.Node) bool) []*
 		}
 		kept = append(kept, n)
 	}
-	slices.SortStableFunc(kept, func(a, b *codec.Node) int {
+	slices.SortStableFunc(kept, func(a, b *dump.Node) int {
 		if c := cmp.Or(cmp.Compare(number(a), number(b)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key)); c != 0 {
 			return c
 		}
@@ -37,7 +37,7 @@ func canonical(nodes []*codec.Node, lists bool, each func(*codec.Node) bool) []*
 	return kept
 }
 
-func number(n *codec.Node) int {
+func number(n *dump.Node) int {
 	if n.Field == nil {
 		return 0 // those that no schema knows go by name
 	}
@@ -49,6 +49,6 @@ func key(md protoreflect.MessageDescriptor, payload []byte) string {
 	if md == nil {
 		return string(payload)
 	}
-	root := codec.Node{IsMsg: true, Nodes: canonical(codec.Text{Unsafe: true}.Tree(md, payload), false, nil)}
+	root := dump.Node{IsMsg: true, Nodes: canonical(dump.Text{Unsafe: true}.Tree(md, payload), false, nil)}
 	return root.String()
 }

@@ -8,35 +8,35 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // compare learns the names in the answer to a call, and returns in what it differs from
 // the recorded one.
-func (r *run) compare(c *Call, got *answer) []codec.Change {
+func (r *run) compare(c *Call, got *answer) []dump.Change {
 	var md protoreflect.MessageDescriptor
 	if m := r.Schema.Method(c.Method); m != nil {
 		md = m.Output
 	}
 	if len(c.Replies) == 1 && len(got.replies) == 1 && md != nil && !c.open() {
-		plain := codec.Text{Unsafe: true}
+		plain := dump.Text{Unsafe: true}
 		r.ids.learn(plain.Tree(md, c.Replies[0].Payload), plain.Tree(md, got.replies[0]))
 	}
 	if c.open() && len(c.Replies) == 0 {
 		return nil // the client did not wait for an answer
 	}
-	var changes []codec.Change
+	var changes []dump.Change
 	if !c.open() || got.err != nil {
 		s := status.Convert(got.err)
 		was, is := statusText(c.Code.String(), c.Message), statusText(s.Code().String(), s.Message())
 		if was != r.ids.recorded(is) {
-			changes = append(changes, codec.Change{Path: "status", Before: was, After: is})
+			changes = append(changes, dump.Change{Path: "status", Before: was, After: is})
 		}
 	}
 	if len(got.replies) == 0 && len(changes) > 0 && !c.open() {
 		return changes // it says it all
 	}
-	was, is := make([][]*codec.Node, len(c.Replies)), make([][]*codec.Node, len(got.replies))
+	was, is := make([][]*dump.Node, len(c.Replies)), make([][]*dump.Node, len(got.replies))
 	for i, m := range c.Replies {
 		if m.Truncated {
 			return changes // the rest of it is not known
@@ -50,7 +50,7 @@ func (r *run) compare(c *Call, got *answer) []codec.Change {
 	if len(was) != 1 || len(is) != 1 {
 		return append(changes, diffMessages(was, is)...)
 	}
-	return append(changes, codec.DiffNodes(was[0], is[0])...)
+	return append(changes, dump.DiffNodes(was[0], is[0])...)
 }
 
 func statusText(code, message string) string {
@@ -59,8 +59,8 @@ func statusText(code, message string) string {
 
 // tree takes a reply apart, without what is another in each run, and with the names of
 // the recording.
-func (r *run) tree(md protoreflect.MessageDescriptor, payload []byte, now bool) []*codec.Node {
-	return canonical(r.Text.Tree(md, payload), true, func(n *codec.Node) bool {
+func (r *run) tree(md protoreflect.MessageDescriptor, payload []byte, now bool) []*dump.Node {
+	return canonical(r.Text.Tree(md, payload), true, func(n *dump.Node) bool {
 		if n.Field != nil && r.Volatile != nil && r.Volatile(n.Field) {
 			return false
 		}
@@ -73,8 +73,8 @@ func (r *run) tree(md protoreflect.MessageDescriptor, payload []byte, now bool) 
 
 // diffMessages compares the messages of a stream, whatever their order: who reports
 // events makes no promise about that.
-func diffMessages(was, is [][]*codec.Node) []codec.Change {
-	text := func(nodes []*codec.Node) string { return (&codec.Node{IsMsg: true, Nodes: nodes}).String() }
+func diffMessages(was, is [][]*dump.Node) []dump.Change {
+	text := func(nodes []*dump.Node) string { return (&dump.Node{IsMsg: true, Nodes: nodes}).String() }
 	extra := map[string]int{}
 	for _, nodes := range is {
 		extra[text(nodes)]++
@@ -93,15 +93,15 @@ func diffMessages(was, is [][]*codec.Node) []codec.Change {
 			came = append(came, i)
 		}
 	}
-	var changes []codec.Change
+	var changes []dump.Change
 	for k := range max(len(gone), len(came)) {
 		switch {
 		case k >= len(came):
-			changes = append(changes, codec.Change{Path: fmt.Sprintf("message %d", gone[k]+1), Before: text(was[gone[k]])})
+			changes = append(changes, dump.Change{Path: fmt.Sprintf("message %d", gone[k]+1), Before: text(was[gone[k]])})
 		case k >= len(gone):
-			changes = append(changes, codec.Change{Path: fmt.Sprintf("message %d", came[k]+1), After: text(is[came[k]])})
+			changes = append(changes, dump.Change{Path: fmt.Sprintf("message %d", came[k]+1), After: text(is[came[k]])})
 		default:
-			for _, c := range codec.DiffNodes(was[gone[k]], is[came[k]]) {
+			for _, c := range dump.DiffNodes(was[gone[k]], is[came[k]]) {
 				c.Path = fmt.Sprintf("message %d, %s", gone[k]+1, c.Path)
 				changes = append(changes, c)
 			}

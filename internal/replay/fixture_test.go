@@ -12,6 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/replay"
 )
@@ -38,7 +39,7 @@ func TestAFixtureAnswersTheSameSessionAgain(t *testing.T) {
 	}
 }
 
-func TestAFixtureTellsHowThingsAreNowHoweverOftenItIsAsked(t *testing.T) {
+func TestFixtureAnswersAsThingsAreNow(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{})
 	session(t, serve(t, newLibrary("old").handle), rec)
 	f := replay.NewFixture(replay.FixtureConfig{Calls: load(t, false, rec), Schema: muxtest.Library, Changes: changesBooks})
@@ -73,8 +74,8 @@ func TestAFixtureSaysWhatWasNotRecorded(t *testing.T) {
 	assert.Len(t, f.Left(), 1)
 }
 
-func TestAFixtureFindsRequestsWhoseSecretsItDoesNotHave(t *testing.T) {
-	redact := capture.NewRedactor(muxtest.Library, codec.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }})
+func TestFixtureMatchesRequestsWithoutTheirSecrets(t *testing.T) {
+	redact := capture.NewRedactor(muxtest.Library, dump.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }})
 	rec := capture.NewRecorder(capture.Config{Redact: redact})
 	session(t, serve(t, newLibrary("old").handle), rec)
 	var told []replay.Played

@@ -9,12 +9,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/wire"
 )
 
 // ids knows which name a server gave now to what had another one in the recording.
 type ids struct {
 	given func(protoreflect.FieldDescriptor) bool
+	bare  func(name string) string
 
 	mu      sync.Mutex
 	now     map[string]string // :: recorded → now
@@ -23,11 +25,14 @@ type ids struct {
 	changed bool
 }
 
-func newIDs(given func(protoreflect.FieldDescriptor) bool) *ids {
+func newIDs(given func(protoreflect.FieldDescriptor) bool, bare func(string) string) *ids {
+	if bare == nil {
+		bare = func(string) string { return "" }
+	}
 	if given == nil {
 		given = LooksLikeID
 	}
-	return &ids{given: given, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
+	return &ids{given: given, bare: bare, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
 }
 
 // LooksLikeID reports fields that are called id, or end so: a guess, for APIs of which no
@@ -44,7 +49,7 @@ const (
 
 // learn compares a recorded reply with the one of now. Lists say nothing new: what is in
 // them was given a name before.
-func (x *ids) learn(recorded, now []*codec.Node) {
+func (x *ids) learn(recorded, now []*dump.Node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.pair(recorded, now)
@@ -67,9 +72,9 @@ func (x *ids) learn(recorded, now []*codec.Node) {
 	x.there, x.back = strings.NewReplacer(there...), strings.NewReplacer(back...)
 }
 
-func (x *ids) pair(recorded, now []*codec.Node) {
+func (x *ids) pair(recorded, now []*dump.Node) {
 	for _, a := range recorded {
-		i := slices.IndexFunc(now, func(b *codec.Node) bool { return a.Name == b.Name && a.Key == b.Key && a.Field == b.Field })
+		i := slices.IndexFunc(now, func(b *dump.Node) bool { return a.Name == b.Name && a.Key == b.Key && a.Field == b.Field })
 		if i < 0 || a.List || a.Field == nil {
 			continue
 		}
@@ -89,8 +94,7 @@ func (x *ids) add(old, now string) {
 		return
 	}
 	x.now[old], x.changed = now, true
-	_, bareOld, _ := strings.Cut(old, "__") // in what a runtime says itself
-	_, bareNow, _ := strings.Cut(now, "__")
+	bareOld, bareNow := x.bare(old), x.bare(now) // in what a runtime says itself
 	if len(bareOld) >= longName && len(bareNow) >= longName {
 		x.add(bareOld, bareNow)
 	}
@@ -115,30 +119,20 @@ func (x *ids) apply(md protoreflect.MessageDescriptor, src []byte) []byte {
 		return src
 	}
 	out := make([]byte, 0, len(src)+64)
-	for b := src; len(b) > 0; {
-		num, typ, tag := protowire.ConsumeTag(b)
-		if tag < 0 {
-			return append(out, b...)
-		}
-		n := protowire.ConsumeFieldValue(num, typ, b[tag:])
-		if n < 0 {
-			return append(out, b...)
-		}
-		field := b[:tag+n]
-		b = b[tag+n:]
-		fd := md.Fields().ByNumber(num)
-		if typ != protowire.BytesType || fd == nil {
-			out = append(out, field...)
+	for f := range wire.Fields(src) { // and what is malformed at its end, as it is
+		fd := md.Fields().ByNumber(f.Number)
+		if f.Type != protowire.BytesType || fd == nil {
+			out = append(out, f.Raw...)
 			continue
 		}
-		value, _ := protowire.ConsumeBytes(field[tag:])
+		value := f.Bytes()
 		switch {
 		case fd.Message() != nil:
 			value = x.apply(fd.Message(), value)
 		case fd.Kind() == protoreflect.StringKind:
 			value = []byte(x.translate(string(value), x.given(fd)))
 		}
-		out = protowire.AppendBytes(append(out, field[:tag]...), value)
+		out = protowire.AppendBytes(append(out, f.Tag()...), value)
 	}
 	return out
 }

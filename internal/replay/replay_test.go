@@ -16,6 +16,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/replay"
 )
@@ -56,7 +57,7 @@ func TestReplayShowsEachFieldThatDiffers(t *testing.T) {
 	assert.Contains(t, changes, `Put title: removed "Tale 0"`)
 }
 
-func TestRecordingsThatWereJoinedAreReplayedOneAfterTheOther(t *testing.T) {
+func TestJoinedRecordingsReplayOneAfterTheOther(t *testing.T) {
 	one, two := capture.NewRecorder(capture.Config{}), capture.NewRecorder(capture.Config{})
 	session(t, serve(t, newLibrary("old").handle), one)
 	session(t, serve(t, newLibrary("other").handle), two)
@@ -177,7 +178,7 @@ func TestReplayTakesTurnsOnAStreamAsRecorded(t *testing.T) {
 }
 
 func TestSecretsAreSentAsStarsAndComparedAsSuch(t *testing.T) {
-	secrets := codec.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }}
+	secrets := dump.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }}
 	redact := capture.NewRedactor(muxtest.Library, secrets)
 	rec := capture.NewRecorder(capture.Config{Redact: redact})
 	session(t, serve(t, newLibrary("old").handle), rec)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // Config says what to play, and to whom. Calls and Conn are needed.
@@ -22,7 +23,7 @@ type Config struct {
 	// and names in it stay those of the recording.
 	Schema *codec.Schema
 	// Text prints values, and hides those that are secret.
-	Text codec.Text
+	Text dump.Text
 	// Redact is what the calls were recorded with, nil if with nothing. It hides in
 	// replies what it hid in theirs.
 	Redact *capture.Redactor
@@ -32,6 +33,10 @@ type Config struct {
 	// Volatile reports fields that are another in each run, such as times: they are not
 	// compared. Nil means none.
 	Volatile func(protoreflect.FieldDescriptor) bool
+
+	// Bare returns a name without what says whose it is, as a server has it that says more
+	// of it than the API does; empty if there is nothing such. Nil means that there never is.
+	Bare func(name string) string
 
 	// Speed is how much faster than in the recording to play. Zero means that nothing is
 	// waited for but the calls that had ended before.
@@ -47,8 +52,8 @@ type Config struct {
 type Result struct {
 	Call    *Call
 	Took    time.Duration
-	NotSent string         // why, if it was not
-	Changes []codec.Change // from what was recorded
+	NotSent string        // why, if it was not
+	Changes []dump.Change // from what was recorded
 }
 
 // Summary counts results.
@@ -77,7 +82,7 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	defer allElse()
 	ending, end := context.WithCancel(context.Background())
 	defer end()
-	r := &run{Config: cfg, ids: newIDs(cfg.Given), calm: calm, ending: ending}
+	r := &run{Config: cfg, ids: newIDs(cfg.Given, cfg.Bare), calm: calm, ending: ending}
 	if r.Settle == 0 {
 		r.Settle = 2 * time.Second
 	}

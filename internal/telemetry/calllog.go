@@ -11,6 +11,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	text "github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
@@ -20,7 +21,7 @@ import (
 type callLog struct {
 	schema  *codec.Schema
 	profile *director.Profile
-	text    codec.Text
+	text    text.Text
 }
 
 // maxLogged is how much of a message is logged, in bytes.

@@ -8,16 +8,18 @@ import (
 	"slices"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
 // A message is one that has come, whole.
 type message struct {
 	data       []byte
-	pooled     *[]byte      // data, where that is to go back to codec.Pool; nil: it is not
+	pooled     *[]byte      // data, where that is to go back to buffers.Pool; nil: it is not
 	reserved   *reservation // the memory that was taken for it; nil: none, it was short
 	compressed bool
 }
@@ -33,7 +35,7 @@ func newMessage(n int) message {
 	if n <= leastPooled {
 		return message{data: make([]byte, n)}
 	}
-	b := codec.Pool.Get(n)
+	b := buffers.Pool.Get(n)
 	return message{data: *b, pooled: b}
 }
 
@@ -42,11 +44,11 @@ func (m message) frame() *codec.Frame {
 	if m.pooled == nil {
 		return codec.NewFrame(m.data)
 	}
-	f := codec.NewPooledFrame(m.pooled, codec.Pool)
+	bufs := mem.BufferSlice{mem.NewBuffer(m.pooled, buffers.Pool)}
 	if r := m.reserved; r != nil {
-		f.OnFree(r.release)
+		bufs = buffers.OnFree(bufs, r.release)
 	}
-	return f
+	return codec.FrameOfBuffers(bufs)
 }
 
 // drop is for a message that nobody wants.

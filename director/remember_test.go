@@ -1,0 +1,58 @@
+package director_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+func TestMemoryAnswersForAServerThatIsGone(t *testing.T) {
+	dir := muxtest.Dir(t)
+	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library}
+	list := muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
+		return muxtest.Bytes("ListResponse", `books {id: "1"}`), nil
+	})
+	var servers []*muxtest.Server
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 4)
+	t.Cleanup(func() {
+		stop()
+		for range 4 {
+			assert.NoError(t, <-ended)
+		}
+	})
+	for i, name := range []string{"", "beta.io"} {
+		s := muxtest.Serve(t, filepath.Join(dir, name+".sock"), list)
+		servers = append(servers, s)
+		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path, Profile: cfg.Profile, Schema: cfg.Schema, Primary: i == 0})
+		require.NoError(t, err)
+		b, run, err := director.Remember(conn, cfg, director.MemoryConfig{})
+		require.NoError(t, err)
+		go func() { ended <- run(ctx) }()
+		go func() { ended <- conn.Run(ctx) }()
+		cfg.Backends = append(cfg.Backends, b)
+	}
+	d, err := director.New(cfg)
+	require.NoError(t, err)
+	listed := func() (string, error) {
+		reply := &codec.Frame{}
+		err := d.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, reply)
+		return muxtest.Text("ListResponse", reply), err
+	}
+	const both = `books {id: "1"} books {id: "beta.io__1"}`
+	assert.Eventually(t, func() bool { got, err := listed(); return err == nil && got == both }, 20*time.Second, 10*time.Millisecond)
+	servers[1].Stop()
+	for range 20 {
+		got, err := listed()
+		require.NoError(t, err)
+		assert.Equal(t, both, got)
+	}
+}

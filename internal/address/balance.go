@@ -1,0 +1,18 @@
+package address
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+	_ "google.golang.org/grpc/balancer/leastrequest" // as a policy
+	_ "google.golang.org/grpc/balancer/roundrobin"   // as the default policy
+)
+
+// CheckBalance returns why policy is not the name of a policy of gRPC for choosing among
+// several servers. The empty name is the default policy.
+func CheckBalance(policy string) error {
+	if policy == "" || balancer.Get(policy) != nil {
+		return nil
+	}
+	return fmt.Errorf("%q is no policy; want round_robin, pick_first or least_request_experimental", policy)
+}

@@ -1,0 +1,183 @@
+package dump
+
+import (
+	"strconv"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// A Change is one value in which two messages differ.
+type Change struct {
+	Path          string // "containers[3].image.image"
+	Field         protoreflect.FieldDescriptor
+	Before, After string // as [Text] prints them; empty where there is none
+	Was, Is       []byte // contents, of strings and bytes
+}
+
+// Diff lists in what two messages of type md differ, value by value. Items of a
+// list are compared in pairs if there are as many on both sides; otherwise those
+// that are equal are matched first.
+func (t Text) Diff(md protoreflect.MessageDescriptor, before, after []byte) []Change {
+	return diffNodes(nil, "", t.Tree(md, before), t.Tree(md, after))
+}
+
+// DiffNodes is Diff for trees.
+func DiffNodes(before, after []*Node) []Change { return diffNodes(nil, "", before, after) }
+
+func diffNodes(changes []Change, prefix string, before, after []*Node) []Change {
+	seen := map[string]bool{}
+	labels := make([]string, 0, len(before))
+	for _, n := range append(before[:len(before):len(before)], after...) {
+		if l := n.label(); !seen[l] {
+			seen[l] = true
+			labels = append(labels, l)
+		}
+	}
+	olds, news := byLabel(before), byLabel(after)
+	for _, l := range labels {
+		a, b := olds[l], news[l]
+		list := len(a) > 1 || len(b) > 1
+		for _, n := range append(a[:len(a):len(a)], b...) {
+			list = list || n.List && n.Field != nil
+		}
+		for _, p := range pairs(a, b) {
+			at := prefix + l
+			if list {
+				at += "[" + strconv.Itoa(p.index) + "]"
+			}
+			changes = diffPair(changes, at, p.a, p.b)
+		}
+	}
+	return changes
+}
+
+func byLabel(nodes []*Node) map[string][]*Node {
+	m := make(map[string][]*Node, len(nodes))
+	for _, n := range nodes {
+		m[n.label()] = append(m[n.label()], n)
+	}
+	return m
+}
+
+func diffPair(changes []Change, at string, a, b *Node) []Change {
+	switch {
+	case a != nil && b != nil && a.IsMsg && b.IsMsg:
+		return diffNodes(changes, at+".", a.Nodes, b.Nodes)
+	case a != nil && b != nil && a.IsMsg == b.IsMsg && a.Text == b.Text && string(a.Value) == string(b.Value):
+		return changes
+	}
+	c := Change{Path: at}
+	if a != nil {
+		c.Field, c.Before, c.Was = a.Field, a.String(), a.Value
+	}
+	if b != nil {
+		c.Field, c.After, c.Is = b.Field, b.String(), b.Value
+	}
+	return append(changes, c)
+}
+
+type pair struct {
+	a, b  *Node
+	index int // in after, or in before if it is only there
+}
+
+// maxAlign bounds the work of matching two lists.
+const maxAlign = 1 << 20
+
+// pairs matches the items of two lists.
+func pairs(a, b []*Node) []pair {
+	var all []pair
+	add := func(i, j int) {
+		p := pair{index: max(j, i)}
+		if i >= 0 {
+			p.a, p.index = a[i], i
+		}
+		if j >= 0 {
+			p.b, p.index = b[j], j
+		}
+		all = append(all, p)
+	}
+	if len(a) == len(b) || len(a)*len(b) > maxAlign {
+		for i := range max(len(a), len(b)) {
+			add(within(i, a), within(i, b))
+		}
+		return all
+	}
+	text := func(nodes []*Node) []string {
+		s := make([]string, len(nodes))
+		for i, n := range nodes {
+			s[i] = n.String()
+		}
+		return s
+	}
+	x, y := text(a), text(b)
+	// Longest common subsequence, from the back.
+	lcs := make([][]int32, len(x)+1)
+	for i := range lcs {
+		lcs[i] = make([]int32, len(y)+1)
+	}
+	for i := len(x) - 1; i >= 0; i-- {
+		for j := len(y) - 1; j >= 0; j-- {
+			if x[i] == y[j] {
+				lcs[i][j] = lcs[i+1][j+1] + 1
+			} else {
+				lcs[i][j] = max(lcs[i+1][j], lcs[i][j+1])
+			}
+		}
+	}
+	var goneA, goneB []int // between two matches: paired in their order
+	flush := func() {
+		for k := range max(len(goneA), len(goneB)) {
+			i, j := -1, -1
+			if k < len(goneA) {
+				i = goneA[k]
+			}
+			if k < len(goneB) {
+				j = goneB[k]
+			}
+			add(i, j)
+		}
+		goneA, goneB = nil, nil
+	}
+	i, j := 0, 0
+	for i < len(x) && j < len(y) {
+		switch {
+		case x[i] == y[j]:
+			flush()
+			add(i, j)
+			i, j = i+1, j+1
+		case lcs[i+1][j] >= lcs[i][j+1]:
+			goneA = append(goneA, i)
+			i++
+		default:
+			goneB = append(goneB, j)
+			j++
+		}
+	}
+	for ; i < len(x); i++ {
+		goneA = append(goneA, i)
+	}
+	for ; j < len(y); j++ {
+		goneB = append(goneB, j)
+	}
+	flush()
+	return all
+}
+
+func within(i int, nodes []*Node) int {
+	if i < len(nodes) {
+		return i
+	}
+	return -1
+}
+
+// String is the change on one line.
+func (c Change) String() string {
+	switch {
+	case c.Before == "":
+		return c.Path + ": added " + c.After
+	case c.After == "":
+		return c.Path + ": removed " + c.Before
+	}
+	return c.Path + ": " + c.Before + " -> " + c.After
+}

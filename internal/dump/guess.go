@@ -1,0 +1,44 @@
+package dump
+
+import (
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/criproxy/criproxy/internal/wire"
+)
+
+// guess says what a field is that the schema does not know: a message if it is a group, or if
+// it can be one and does not read as text; else a number, or text or bytes.
+func guess(f wire.Field, depth int) (body []byte, isMessage bool) {
+	switch f.Type {
+	case protowire.StartGroupType:
+		return f.Bytes(), true
+	case protowire.BytesType:
+		body = f.Bytes()
+		return body, depth < maxDepth && !isText(body) && wellFormed(body)
+	}
+	return nil, false
+}
+
+func isText(b []byte) bool {
+	if !utf8.Valid(b) {
+		return false
+	}
+	for _, r := range string(b) {
+		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
+			return false
+		}
+	}
+	return true
+}
+
+func wellFormed(b []byte) bool {
+	for _, err := range wire.Fields(b) {
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,76 @@
+package dump
+
+import "google.golang.org/protobuf/reflect/protoreflect"
+
+// Append appends the message src of type md to dst, on one line, and returns dst. A nil md
+// prints every field by number. Append does not keep src.
+func (t Text) Append(dst []byte, md protoreflect.MessageDescriptor, src []byte) []byte {
+	return appendNodes(dst, t.Tree(md, src), true)
+}
+
+// String is the value of a node on one line. Packed lists read as others do, so that equal
+// values have equal strings.
+func (n *Node) String() string {
+	if !n.IsMsg {
+		return n.Text
+	}
+	return string(append(appendNodes([]byte{'{'}, n.Nodes, false), '}'))
+}
+
+// appendNodes appends nodes with a space between. It shows what is packed and what is broken
+// if wire is true.
+func appendNodes(dst []byte, nodes []*Node, wire bool) []byte {
+	for i := 0; i < len(nodes); i++ {
+		n := nodes[i]
+		if i > 0 {
+			dst = append(dst, ' ')
+		}
+		if wire && n.Name == broken {
+			dst = append(append(append(dst, '<'), n.Text...), '>')
+			continue
+		}
+		dst = append(dst, n.label()...)
+		switch {
+		case n.IsMsg:
+			dst = append(appendNodes(append(dst, " {"...), n.Nodes, wire), '}')
+		case wire && n.packed != 0:
+			dst = append(append(dst, ": ["...), n.Text...)
+			for range n.packed - 1 {
+				i++
+				dst = append(append(dst, ", "...), nodes[i].Text...)
+			}
+			dst = append(dst, ']')
+		default:
+			dst = append(append(dst, ": "...), n.Text...)
+		}
+	}
+	return dst
+}
+
+// label is the name of a node with its place in a path.
+func (n *Node) label() string {
+	if n.Key != "" {
+		return n.Name + "[" + n.Key + "]"
+	}
+	return n.Name
+}
+
+// Lines appends one line for each value in nodes, indented by two more spaces in
+// each message.
+func Lines(dst []byte, nodes []*Node, indent string) []byte {
+	for _, n := range nodes {
+		dst = append(append(dst, indent...), n.label()...)
+		switch {
+		case !n.IsMsg:
+			dst = append(append(dst, ": "...), n.Text...)
+		case len(n.Nodes) == 0:
+			dst = append(dst, " {}"...)
+		default:
+			dst = append(dst, " {\n"...)
+			dst = Lines(dst, n.Nodes, indent+"  ")
+			dst = append(append(dst, indent...), '}')
+		}
+		dst = append(dst, '\n')
+	}
+	return dst
+}

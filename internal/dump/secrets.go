@@ -1,0 +1,60 @@
+package dump
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Secrets are the fields whose content nobody may see, beyond those that the
+// schema itself marks with debug_redact. The zero Secrets are none.
+type Secrets struct {
+	// Field reports a field. Optional.
+	Field func(protoreflect.FieldDescriptor) bool
+	// Keys returns the keys of a map whose values are secret, where not all of the
+	// map is. A star in a key stands for anything. Optional.
+	Keys func(fd protoreflect.FieldDescriptor) []string
+}
+
+// HasField reports whether the content of fd is secret.
+func (s Secrets) HasField(fd protoreflect.FieldDescriptor) bool {
+	return MarkedSecret(fd) || s.Field != nil && s.Field(fd)
+}
+
+// HasKey reports whether the entry of the map fd that has this key is secret.
+func (s Secrets) HasKey(fd protoreflect.FieldDescriptor, key []byte) bool {
+	if s.Keys == nil {
+		return false
+	}
+	for _, pattern := range s.Keys(fd) {
+		if MatchKey(pattern, string(key)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Text prints messages without the secrets.
+func (s Secrets) Text() Text { return Text{Secret: s.HasField, SecretKey: s.HasKey} }
+
+// MatchKey reports whether a key is one that pattern names, in which each star
+// stands for anything.
+func MatchKey(pattern, key string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == key
+	}
+	if !strings.HasPrefix(key, parts[0]) {
+		return false
+	}
+	key = key[len(parts[0]):]
+	last := len(parts) - 1
+	for _, part := range parts[1:last] {
+		i := strings.Index(key, part)
+		if i < 0 {
+			return false
+		}
+		key = key[i+len(part):]
+	}
+	return strings.HasSuffix(key, parts[last])
+}

@@ -1,0 +1,160 @@
+package lastknown
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// What clients have changed since the answer that is remembered, and what that answer
+// therefore cannot show:
+//
+//   - An item that a client has created. Its draft stands in the list until the backend
+//     lists it: a client that was told of a pod must not be told that there is none.
+//   - An item that a client has removed. It leaves the list at once.
+//
+// Requests that were made before the change may be answered after it, so each change is
+// kept until the answer to a later request.
+
+// A creation is an item that a call has created.
+type creation struct {
+	before uint64 // the latest request before
+	draft  []byte // the item as its request describes it, or as it was listed since; nil if neither is known
+}
+
+// A draft says how to describe an item by the request that created it.
+type draft struct {
+	copies []copied
+	born   *rewrite.Path // nil: it does not say when it was created
+}
+
+// copied is a field of the item that is a copy of one in the request.
+type copied struct{ item, request *rewrite.Path }
+
+// compileDraft returns the draft of the items that m creates. It leaves out fields that the
+// request of m does not have: methods that create the same may say different things of it.
+func (l *list) compileDraft(m *codec.Method) (*draft, error) {
+	if len(l.spec.Draft) == 0 {
+		return nil, nil
+	}
+	d := &draft{}
+	for at, from := range l.spec.Draft {
+		item, err := rewrite.ParsePath(l.item, at)
+		if err != nil {
+			return nil, err
+		}
+		request, err := rewrite.ParsePath(m.Input, from)
+		if err != nil {
+			continue
+		}
+		if !sameForm(item.Leaf(), request.Leaf()) {
+			return nil, fmt.Errorf("%s of the item and %s of the request of %s are not of one type that can be copied: want strings, messages, or lists or maps of them", at, from, m.Name)
+		}
+		d.copies = append(d.copies, copied{item, request})
+	}
+	slices.SortFunc(d.copies, func(a, b copied) int { return int(a.item.Leaf().Number() - b.item.Leaf().Number()) })
+	if l.spec.Born != "" {
+		born, err := rewrite.ParsePath(l.item, l.spec.Born)
+		if err != nil {
+			return nil, err
+		}
+		if k := born.Leaf().Kind(); k != protoreflect.Int64Kind && k != protoreflect.Uint64Kind || born.Leaf().IsList() {
+			return nil, fmt.Errorf("born: %s is no number of 64 bits", l.spec.Born)
+		}
+		d.born = born
+	}
+	return d, nil
+}
+
+// sameForm reports whether a value of a can be copied to b as it stands on the wire.
+func sameForm(a, b protoreflect.FieldDescriptor) bool {
+	if a.Kind() != b.Kind() || a.IsList() != b.IsList() || a.IsMap() != b.IsMap() {
+		return false
+	}
+	switch {
+	case a.IsMap():
+		return a.MapKey().Kind() == b.MapKey().Kind() && a.MapValue().Kind() == b.MapValue().Kind() && a.MapValue().Message() == b.MapValue().Message()
+	case a.Kind() == protoreflect.MessageKind:
+		return a.Message() == b.Message()
+	}
+	return a.Kind() == protoreflect.StringKind || a.Kind() == protoreflect.BytesKind
+}
+
+// of returns the item with an id that request has created now. It is nil where there is no
+// draft, or the request is broken.
+func (d *draft) of(id *rewrite.Path, named, request []byte, now time.Time) []byte {
+	if d == nil {
+		return nil
+	}
+	item := id.Append(nil, named)
+	for _, c := range d.copies {
+		err := c.request.All(request, func(value []byte) error {
+			item = c.item.Append(item, value)
+			return nil
+		})
+		if err != nil {
+			return nil
+		}
+	}
+	if d.born != nil {
+		item = d.born.AppendVarint(item, uint64(now.UnixNano()))
+	}
+	return item
+}
+
+// create takes note of an item that a call has created.
+func (l *list) create(id string, item []byte) {
+	l.settle()
+	delete(l.removals, id)
+	l.creations[id] = creation{l.asked, item}
+	l.amend()
+}
+
+// remove takes note of an item that a call has removed.
+func (l *list) remove(id string) {
+	l.settle()
+	delete(l.creations, id)
+	l.removals[id] = l.asked
+	l.amend()
+}
+
+// amend makes the items that are remembered show what clients have changed since.
+func (l *list) amend() {
+	for id, c := range l.creations {
+		switch item, listed := l.items.get(id); {
+		case listed: // an answer to an earlier request may lack it again
+			c.draft = item
+			l.creations[id] = c
+		case c.draft != nil:
+			l.items.put(id, c.draft)
+			l.news = true
+		}
+	}
+	for id := range l.removals {
+		if l.items.remove(id) {
+			delete(l.statuses, id)
+			delete(l.stale, id)
+			delete(l.outdated, id)
+			l.news = true
+		}
+	}
+}
+
+// shownSince forgets the changes that the answer to request seq shows.
+func (l *memory) shownSince(seq uint64) {
+	for id, c := range l.creations {
+		if c.before < seq {
+			delete(l.creations, id)
+		}
+	}
+	for id, before := range l.removals {
+		if before < seq {
+			delete(l.removals, id)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package lastknown_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+// removing makes Bind remove the book that it names.
+func removing(c *lastknown.Config) {
+	c.Spec.Lists[0].Changed, c.Spec.Lists[0].Removed = []string{"Put"}, []string{"Bi*"}
+}
+
+func TestAListThatFailsShowsWhatWasCreated(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{
+		"fails": func(context.Context, string) error { return errors.New("no lists today") },
+		"hangs": func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNoTime(t, func(t *testing.T, n *near) {
+				w := n.watch(t, func(c *lastknown.Config) { c.Primary = true })
+				n.when(only("List", fault))
+				require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "b" book {title: "Tale"}`), &codec.Frame{}))
+				for range 3 {
+					got, err := w.list(t, "")
+					require.NoError(t, err)
+					assert.Equal(t, `books {id: "a"} books {id: "b" title: "Tale"}`, got)
+				}
+			}, "a")
+		})
+	}
+}
+
+func TestWhatWasRemovedIsNotListedAgain(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, removing)
+		held, release := n.holding("List") // asked for before, and answered after
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			_, _ = w.list(t, "")
+		}()
+		<-held
+		require.NoError(t, w.bind(t.Context(), "a"))
+		n.when(only("List", func(context.Context, string) error { return errors.New("no lists today") }))
+		close(release)
+		<-answered
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "b"}`, got)
+		n.goes(t, w)
+		got, err = w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "b"}`, got)
+	}, "a", "b")
+}
+
+// The runtime says that it removed a book, and lists it all the same: it is the one to ask.
+func TestARuntimesLaterListIsBelieved(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, removing)
+		require.NoError(t, w.bind(t.Context(), "a"))
+		time.Sleep(5 * time.Second)
+		n.goes(t, w)
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"} books {id: "b"}`, got)
+	}, "a", "b")
+}
+
+func TestAChangeHoldsUpListsOnlyOnce(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		require.NoError(t, w.bind(t.Context(), "a"))
+		began := time.Now()
+		for range 5 {
+			got, err := w.list(t, "")
+			require.NoError(t, err)
+			assert.Equal(t, `books {id: "a"}`, got)
+		}
+		assert.LessOrEqual(t, time.Since(began), lastknown.DefaultSilence+time.Second, "all five together")
+
+		require.NoError(t, w.bind(t.Context(), "a"))
+		time.Sleep(lastknown.DefaultSilence - 3*time.Second)
+		began = time.Now()
+		_, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(began), 4*time.Second, "the change was a while ago")
+	}, "a")
+}
+
+// The process ends right after the call, and the runtime goes with it.
+func TestAStatusOfBeforeAChangeIsNotRead(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		file := lastknown.File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
+		w := n.watch(t, func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", file) })
+		require.NoError(t, w.Memory().Save())
+		n.when(only("Get", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
+		require.NoError(t, w.bind(t.Context(), "a"))
+		require.NoError(t, w.Memory().Save())
+		w.Retire()
+		n.library.with(func() { n.down = true })
+
+		w = n.watch(t, func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", file) })
+		_, err := w.get(t, "a")
+		assert.Equal(t, codes.Unavailable, status.Code(err))
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a"}`, got)
+	}, "a")
+}

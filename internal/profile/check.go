@@ -1,0 +1,138 @@
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/criproxy/criproxy/internal/suggest"
+)
+
+// winners are what a profile may say of a field that is no list, of which joined
+// replies would have the last.
+var winners = []string{"primary", "first", "last"}
+
+// Check returns every mistake that can be found without a schema.
+func (p *Profile) Check() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(p.Versions) == 0 {
+		fail("versions: want at least one package")
+	}
+	if len(p.Versions) > 1 && p.Probe == "" {
+		fail("probe: want a method as \"Service/Method\", to find out which of %d versions a backend speaks", len(p.Versions))
+	}
+	for kind, form := range p.Names {
+		switch {
+		case kind == "backend" || kind == "known" || kind == "told":
+			fail("names.%s: this kind is built in, choose another name", kind)
+		case form.Map != "" && form.Front != "":
+			fail("names.%s: has both front and map, want one", kind)
+		case form.Map == "" && len(form.Empty) > 0:
+			fail("names.%s.empty: is for map", kind)
+		case form.Map == "":
+			if _, err := Separator(form.Front); err != nil {
+				fail("names.%s.front: %w", kind, err)
+			}
+			if form.Bare != "primary" && form.Bare != "anyone" {
+				fail("names.%s.bare: is %q, want \"primary\" or \"anyone\"", kind, form.Bare)
+			}
+		}
+	}
+	for class := range p.Edits {
+		if _, twice := p.Names[class]; twice {
+			fail("edits.%s: is a kind of name already", class)
+		}
+	}
+	for field, class := range p.Fields {
+		if _, ok := p.Names[class]; !ok {
+			if _, ok := p.Edits[class]; !ok {
+				fail("fields.%s: %q is neither under names nor under edits%s", field, class, suggest.Nearest(class, append(sortedKeys(p.Names), sortedKeys(p.Edits)...)))
+			}
+		}
+	}
+	patterns := func(section string, all []string) {
+		for i, pattern := range all {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				fail("%s[%d]: %q is no pattern; want one such as List*", section, i, pattern)
+			}
+		}
+	}
+	patterns("unimplemented", p.Unimplemented)
+	patterns("reads", p.Reads)
+	patterns("volatile", p.Volatile)
+	for pattern, level := range p.Quiet {
+		if level < 4 || level > 9 {
+			fail("quiet.%s: is %d, want a level from 4 to 9; 3 is that of all other methods", pattern, level)
+		}
+	}
+	for pattern, form := range p.Methods {
+		for _, one := range strings.Split(pattern, "|") {
+			if _, err := path.Match(one, ""); err != nil {
+				fail("methods.%s: %q is no pattern", pattern, one)
+			}
+		}
+		if len(form.Winners) > 0 && form.All != "concat" {
+			fail("methods.%s.winners: is for all: concat", pattern)
+		}
+		for field, winner := range form.Winners {
+			if !slices.Contains(winners, winner) {
+				fail("methods.%s.winners.%s: is %q, want %s", pattern, field, winner, strings.Join(winners, ", "))
+			}
+		}
+		if form.Unsure != "" && form.First == "" {
+			fail("methods.%s.unsure: is for first", pattern)
+		}
+		if form.Recap != "" && form.All != "endless" {
+			fail("methods.%s.recap: is for all: endless", pattern)
+		}
+		if form.All != "" && form.First != "" {
+			fail("methods.%s: has both all and first, want one", pattern)
+		}
+		if form.Missing != "" && form.Missing != "fail" && form.Missing != "skip" {
+			fail("methods.%s.missing: is %q, want \"fail\" or \"skip\"", pattern, form.Missing)
+		}
+		if form.Mismatch != "" && form.Mismatch != "invalid" && form.Mismatch != "not-found" {
+			fail("methods.%s.mismatch: is %q, want \"invalid\" or \"not-found\"", pattern, form.Mismatch)
+		}
+		for _, c := range form.Choose {
+			if _, ok := p.Names[c.Kind]; !ok && c.Kind != "backend" && c.Kind != "known" && c.Kind != "told" {
+				fail("methods.%s.choose: %q is neither \"backend\", \"known\", \"told\" nor under names", pattern, c.Kind)
+			}
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// Separator returns what stands between backend and name in a form such as
+// "{backend}__{name}".
+func Separator(form string) (string, error) {
+	sep, ok := strings.CutPrefix(form, "{backend}")
+	if ok {
+		sep, ok = strings.CutSuffix(sep, "{name}")
+	}
+	if !ok || sep == "" {
+		return "", fmt.Errorf("is %q, want \"{backend}\", a separator and \"{name}\"", form)
+	}
+	return sep, nil
+}
+
+// CheckBackendName returns why name cannot be the name of a backend. It stands before
+// ids and images, and has to be recognized there.
+func CheckBackendName(name string) error {
+	for _, bad := range []string{"://", "/", "__"} {
+		if strings.Contains(name, bad) {
+			return fmt.Errorf("backend name %q: contains %q, which separates a name from what follows it; leave it out", name, bad)
+		}
+	}
+	if strings.ContainsAny(name, " \t\r\n,:@\"") {
+		return fmt.Errorf("backend name %q: contains white space or one of , : @ \"; use letters, digits, dots and single underscores", name)
+	}
+	if strings.HasSuffix(name, "_") {
+		return fmt.Errorf("backend name %q: ends in an underscore, which runs into the separator \"__\"; leave it out", name)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package profile
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/criproxy/criproxy/internal/lastknown"
+)
+
+// Extend returns the profile with more rules, which go before its own: for fields
+// and methods that a newer version of the API brings. They may have all that a
+// profile has but versions and probe. Neither profile is changed.
+func (p *Profile) Extend(rules *Profile) (*Profile, error) {
+	if len(rules.Versions) > 0 || rules.Probe != "" {
+		return nil, rules.Located(errors.New("versions: rules are added to a profile, and cannot change what it is about"))
+	}
+	all := &Profile{
+		Versions: p.Versions,
+		Probe:    p.Probe,
+		Names:    joined(p.Names, rules.Names),
+		Edits:    joined(p.Edits, rules.Edits),
+		Fields:   joined(p.Fields, rules.Fields),
+		Harmless: map[string][]string{},
+		Methods:  joined(p.without(rules.Methods), rules.Methods),
+		Known:    lastknown.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},
+		Secret:   append(slices.Clone(p.Secret), rules.Secret...),
+		Reads:    append(slices.Clone(p.Reads), rules.Reads...),
+		Volatile: append(slices.Clone(p.Volatile), rules.Volatile...),
+		Quiet:    joined(p.Quiet, rules.Quiet),
+		Written: WrittenForm{
+			Requests: joined(p.Written.Requests, rules.Written.Requests),
+			Replies:  joined(p.Written.Replies, rules.Written.Replies),
+		},
+
+		Unimplemented: append(slices.Clone(p.Unimplemented), rules.Unimplemented...),
+
+		places: joined(p.places, rules.places),
+		fitted: p.fitted,
+	}
+	for message, fields := range p.Harmless {
+		for _, field := range fields {
+			if _, named := rules.Fields[message+"."+field]; !named {
+				all.Harmless[message] = append(all.Harmless[message], field)
+			}
+		}
+	}
+	for message, fields := range rules.Harmless {
+		for _, field := range fields {
+			delete(all.Fields, message+"."+field)
+			if !slices.Contains(all.Harmless[message], field) {
+				all.Harmless[message] = append(all.Harmless[message], field)
+			}
+		}
+	}
+	for _, l := range rules.Known.Lists {
+		all.Known.Lists = slices.DeleteFunc(all.Known.Lists, func(old lastknown.List) bool { return old.List == l.List })
+		all.Known.Lists = append(all.Known.Lists, l)
+	}
+	if err := all.Located(all.Check()); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// joined returns both maps as one; what is in more counts.
+func joined[V any](m, more map[string]V) map[string]V {
+	all := map[string]V{}
+	maps.Copy(all, m)
+	maps.Copy(all, more)
+	return all
+}
+
+// without returns the profile's methods without the names that are keys of rules.
+func (p *Profile) without(rules map[string]MethodForm) map[string]MethodForm {
+	named := map[string]bool{}
+	for key := range rules {
+		for _, one := range alternatives(key) {
+			named[one] = true
+		}
+	}
+	rest := map[string]MethodForm{}
+	for key, form := range p.Methods {
+		ones := slices.DeleteFunc(alternatives(key), func(one string) bool { return named[one] })
+		if len(ones) > 0 {
+			rest[strings.Join(ones, "|")] = form
+		}
+	}
+	return rest
+}

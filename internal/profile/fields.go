@@ -1,0 +1,193 @@
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// Fields are what a profile says of the fields of an API. They are immutable.
+type Fields struct {
+	kinds   []string // :: class → kind
+	all     *rewrite.Messages
+	classes *rewrite.Classes
+}
+
+// FieldsOf returns what p says of the fields of s. Its error is a mistake of the profile.
+func FieldsOf(p *Profile, s *codec.Schema) (*Fields, error) {
+	f := &Fields{kinds: []string{""}, all: MessagesOf(p.Describes(s))}
+	byName := map[string]rewrite.Class{}
+	for _, field := range sortedKeys(p.Fields) {
+		if kind := p.Fields[field]; byName[kind] == 0 {
+			byName[kind] = rewrite.Class(len(f.kinds))
+			f.kinds = append(f.kinds, kind)
+		}
+	}
+	var err error
+	if f.classes, err = p.Classify(f.all, byName); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Kind returns the kind of names that stand in a field, or its class of edits; of all
+// other fields it is empty.
+func (f *Fields) Kind(fd protoreflect.FieldDescriptor) string { return f.kinds[f.classes.Of(fd)] }
+
+// Unclassified lists the string and bytes fields that the profile neither gives a kind
+// nor calls harmless, as "Message.field", each once. An id among them would leak from
+// one backend to another.
+func (f *Fields) Unclassified() []string {
+	var found []string
+	for _, md := range f.all.All() {
+		if md.IsMapEntry() {
+			continue // a map is the field that holds it
+		}
+		for i := range md.Fields().Len() {
+			if fd := md.Fields().Get(i); holdsText(fd) && !f.classes.Named(fd) {
+				found = append(found, fmt.Sprintf("%s.%s", md.Name(), fd.Name()))
+			}
+		}
+	}
+	return found
+}
+
+func holdsText(fd protoreflect.FieldDescriptor) bool {
+	if fd.IsMap() {
+		return holdsText(fd.MapKey()) || holdsText(fd.MapValue())
+	}
+	return fd.Kind() == protoreflect.StringKind || fd.Kind() == protoreflect.BytesKind
+}
+
+// Describes returns the methods that the profile is about: those of the newest
+// version.
+func (p *Profile) Describes(s *codec.Schema) []*codec.Method {
+	var methods []*codec.Method
+	for _, m := range s.Methods() {
+		if strings.HasPrefix(m.Name, "/"+p.Versions[0].Package+".") {
+			methods = append(methods, m)
+		}
+	}
+	return methods
+}
+
+// MessagesOf returns those that go in and out of methods, and what they are made of.
+func MessagesOf(methods []*codec.Method) *rewrite.Messages {
+	var roots []protoreflect.MessageDescriptor
+	for _, m := range methods {
+		roots = append(roots, m.Input, m.Output)
+	}
+	return rewrite.Reachable(roots)
+}
+
+// Classify returns the classes that the profile gives to fields; byName has those of its kinds
+// of names and of edits.
+func (p *Profile) Classify(all *rewrite.Messages, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
+	var rules []rewrite.Rule
+	for _, field := range sortedKeys(p.Fields) {
+		rules = append(rules, rewrite.Rule{Field: field, Class: byName[p.Fields[field]]})
+	}
+	for _, kind := range sortedKeys(p.Names) {
+		for _, field := range p.Names[kind].Empty {
+			rules = append(rules, rewrite.Rule{Field: field, Class: byName[kind], Absent: true})
+		}
+	}
+	for _, message := range sortedKeys(p.Harmless) {
+		for _, field := range p.Harmless[message] {
+			rules = append(rules, rewrite.Rule{Field: message + "." + field})
+		}
+	}
+	classes, err := all.Classify(rules)
+	if err != nil {
+		return nil, p.ruleErrors(err)
+	}
+	return classes, nil
+}
+
+// ruleErrors returns the mistakes of rules with the sections they stand in.
+func (p *Profile) ruleErrors(err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	var errs []error
+	for _, one := range joined.Unwrap() {
+		var rule *rewrite.RuleError
+		if !errors.As(one, &rule) {
+			errs = append(errs, one)
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s%w", p.section(rule.Field), one))
+	}
+	return errors.Join(errs...)
+}
+
+// section returns where the rule for a field stands.
+func (p *Profile) section(field string) string {
+	if _, named := p.Fields[field]; named {
+		return "fields."
+	}
+	for kind, form := range p.Names {
+		if slices.Contains(form.Empty, field) {
+			return "names." + kind + ".empty: "
+		}
+	}
+	return "harmless."
+}
+
+// IsVolatile reports whether a field is one of those under volatile.
+func (p *Profile) IsVolatile(fd protoreflect.FieldDescriptor) bool {
+	if !slices.ContainsFunc(p.Versions, func(v Version) bool { return v.Package == string(fd.ParentFile().Package()) }) {
+		return false
+	}
+	number := fd.Message() == nil && fd.Kind() != protoreflect.StringKind && !fd.IsList()
+	return slices.ContainsFunc(p.Volatile, func(pattern string) bool {
+		message, field, _ := strings.Cut(pattern, ".")
+		return Match(message, string(fd.Parent().Name())) && (field == "*" && number || field != "*" && Match(field, string(fd.Name())))
+	})
+}
+
+// Bare returns the name of a backend that a front name holds, as the backend has it. It is
+// empty if the name has no backend's prefix, or is of a kind of which that cannot be told.
+func (p *Profile) Bare(front string) string {
+	for _, kind := range sortedKeys(p.Names) {
+		form := p.Names[kind]
+		if sep, err := Separator(form.Front); err == nil && form.Bare == "primary" {
+			if _, bare, ok := strings.Cut(front, sep); ok {
+				return bare
+			}
+		}
+	}
+	return ""
+}
+
+// AllVersions returns a schema that knows the methods of p in all its versions, for
+// printing: older ones have the messages of the newest.
+func (p *Profile) AllVersions(s *codec.Schema) *codec.Schema {
+	for _, v := range p.Versions[1:] {
+		s = s.Alias(p.Versions[0].Package, v.Package)
+	}
+	return s
+}
+
+// PackagesOf says which packages a schema has services in.
+func PackagesOf(s *codec.Schema) string {
+	var names []string
+	for _, m := range s.Methods() {
+		service, _, _ := strings.Cut(strings.TrimPrefix(m.Name, "/"), "/")
+		name := service[:max(0, strings.LastIndexByte(service, '.'))]
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ", nor in any other"
+	}
+	return "; it has " + strings.Join(names, ", ")
+}

@@ -1,0 +1,117 @@
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/suggest"
+)
+
+// ShortName is the last part of a full method: "Version" of
+// "/runtime.v1.RuntimeService/Version".
+func ShortName(full string) string { return full[strings.LastIndexByte(full, '/')+1:] }
+
+// How exactly a profile names a method, the strongest first.
+const (
+	byService        = iota // "Books/Get"
+	byName                  // "Get"
+	byServicePattern        // "Books/*"
+	byPattern               // "Get*"
+	ranks
+)
+
+// rank says how exactly one, a name or a pattern, means the method that is called
+// full, and whether it does at all.
+func rank(one, full string) (int, bool) {
+	service, name, _ := strings.Cut(strings.TrimPrefix(full, "/"), "/")
+	r := byName
+	matches := Match(one, name)
+	if strings.Contains(one, "/") {
+		r = byService
+		short := service[strings.LastIndexByte(service, '.')+1:]
+		matches = Match(one, short+"/"+name) || Match(one, service+"/"+name)
+	}
+	if strings.Contains(one, "*") {
+		r += 2
+	}
+	return r, matches
+}
+
+func Match(pattern, name string) bool {
+	ok, _ := path.Match(pattern, name) // Profile.check has seen the pattern
+	return ok
+}
+
+// alternatives are the names and patterns in a key.
+func alternatives(key string) []string { return strings.Split(key, "|") }
+
+// Method returns what the profile says of a method, and under which key: what
+// names it most exactly counts.
+func (p *Profile) Method(full string) (MethodForm, string, error) {
+	var keys, ones [ranks][]string
+	for _, key := range sortedKeys(p.Methods) {
+		for _, one := range alternatives(key) {
+			if r, ok := rank(one, full); ok {
+				keys[r], ones[r] = append(keys[r], key), append(ones[r], one)
+			}
+		}
+	}
+	for r := range ranks {
+		switch {
+		case len(keys[r]) > 1 && !allEqual(keys[r]):
+			return MethodForm{}, "", fmt.Errorf("methods.%s: %s is matched by %s; write it out under its own name",
+				keys[r][1], ShortName(full), strings.Join(ones[r], " and "))
+		case len(keys[r]) > 0:
+			return p.Methods[keys[r][0]], keys[r][0], nil
+		}
+	}
+	return MethodForm{}, ShortName(full), nil
+}
+
+func allEqual(words []string) bool { return len(slices.Compact(slices.Clone(words))) == 1 }
+
+// unmatched reports whether a key names methods that there are not: all of them, or
+// one that is written out. Patterns may be for what a newer version brings.
+func unmatched(key string, methods []*codec.Method) (missing string, bad bool) {
+	any := false
+	for _, one := range alternatives(key) {
+		has := slices.ContainsFunc(methods, func(m *codec.Method) bool { _, ok := rank(one, m.Name); return ok })
+		if !has && (missing == "" || !strings.Contains(one, "*")) {
+			missing = one
+		}
+		if !has && !strings.Contains(one, "*") {
+			bad = true
+		}
+		any = any || has
+	}
+	return missing, bad || !any
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Unmatched reports entries under methods and quiet that name no method, which
+// would otherwise go unnoticed.
+func (p *Profile) Unmatched(methods []*codec.Method) error {
+	var errs []error
+	var names []string
+	for _, m := range methods {
+		names = append(names, ShortName(m.Name))
+	}
+	look := func(section, key string) {
+		if missing, bad := unmatched(key, methods); bad {
+			errs = append(errs, fmt.Errorf("%s.%s: no method is called %q%s", section, key, missing, suggest.Nearest(ShortName(missing), names)))
+		}
+	}
+	for _, key := range sortedKeys(p.Methods) {
+		look("methods", key)
+	}
+	for _, key := range sortedKeys(p.Quiet) {
+		look("quiet", key)
+	}
+	return errors.Join(errs...)
+}
