@@ -57,7 +57,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range p.Director.Assumptions() {
+	for _, w := range p.Assumptions() {
 		klog.Warning(w)
 	}
 	if err := p.Open(inherited); err != nil {

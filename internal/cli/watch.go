@@ -47,7 +47,7 @@ func (r *watcher) reload() error {
 		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is mended", "file", r.flags.config)
 		return err
 	}
-	for _, w := range append(cfg.Warnings(), r.proxy.Director.Assumptions()...) {
+	for _, w := range append(cfg.Warnings(), r.proxy.Assumptions()...) {
 		klog.Warning(w)
 	}
 	for _, w := range waits {

@@ -28,10 +28,10 @@ import (
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
-// Backend is one runtime, as a stack of connections: the socket, what makes up for
+// backend is one runtime, as a stack of connections: the socket, what makes up for
 // the list methods it lacks, and what known remembers of it. A single runtime has the
 // first two: without it there is no node, so nothing has to be kept alive.
-type Backend struct {
+type backend struct {
 	cfg     config.Backend
 	key     string // of what it was built from; see stackKey
 	cri     bool   // it is a container runtime
@@ -49,11 +49,11 @@ type Backend struct {
 	since  time.Time                // of that; zero until it is known
 }
 
-func (b *Backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
+func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
 // newBackend builds the stack for the i-th runtime of cfg.
-func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*Backend, error) {
-	b := &Backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile)}
+func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile)}
 	b.remembered = m.answers(b.String())
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
@@ -132,7 +132,7 @@ func stackKey(c *config.Config, i int) string {
 
 // director returns the backend for the multiplexer. cfg may differ from what the
 // stack was built from in what the key leaves out.
-func (b *Backend) director(cfg config.Backend) director.Backend {
+func (b *backend) director(cfg config.Backend) director.Backend {
 	maps := map[string]map[string]string{criadapter.Handlers: cfg.Handlers}
 	for kind, table := range cfg.Maps {
 		maps[kind] = table
@@ -147,7 +147,7 @@ func (b *Backend) director(cfg config.Backend) director.Backend {
 }
 
 // run keeps the connection, and what is known, until ctx ends.
-func (b *Backend) run(ctx context.Context, parts *parts) {
+func (b *backend) run(ctx context.Context, parts *parts) {
 	var wg sync.WaitGroup
 	do := func(what string, f func()) {
 		wg.Go(func() { parts.do(what+" "+b.String(), f) })
@@ -166,7 +166,7 @@ func (b *Backend) run(ctx context.Context, parts *parts) {
 }
 
 // connected is told when the socket can be reached, or no longer.
-func (b *Backend) connected(err error) {
+func (b *backend) connected(err error) {
 	b.mu.Lock()
 	b.lost, b.since = err, time.Now()
 	b.mu.Unlock()
@@ -185,7 +185,7 @@ func (b *Backend) connected(err error) {
 }
 
 // changed logs one line for each change of how the backend is doing.
-func (b *Backend) changed(s lastknown.State) {
+func (b *backend) changed(s lastknown.State) {
 	switch {
 	case s.Condition == lastknown.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
@@ -238,7 +238,7 @@ const AskTimeout = 5 * time.Second
 // watchDrivers tells when the cgroup driver of a runtime is not that of the
 // primary, each time one comes up: kubelet makes one tree of cgroups, and writes the
 // names of its groups in one way.
-func watchDrivers(ctx context.Context, all func() []*Backend) {
+func watchDrivers(ctx context.Context, all func() []*backend) {
 	told := map[string]bool{}
 	for {
 		backends := all()
@@ -259,7 +259,7 @@ func watchDrivers(ctx context.Context, all func() []*Backend) {
 	}
 }
 
-func (b *Backend) askDriver(ctx context.Context) {
+func (b *backend) askDriver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	var reply runtimeapi.RuntimeConfigResponse
@@ -277,7 +277,7 @@ func (b *Backend) askDriver(ctx context.Context) {
 
 // driverMismatch says what is wrong with two cgroup drivers, nothing if they agree
 // or are not known.
-func driverMismatch(primary, other *Backend) string {
+func driverMismatch(primary, other *backend) string {
 	primary.mu.Lock()
 	ours := primary.driver
 	primary.mu.Unlock()

@@ -77,8 +77,8 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 			r.Errors = append(r.Errors, text)
 		}
 	}
-	r.Methods = methodReports(p.Director)
-	r.Warnings = append(r.Warnings, p.Director.Assumptions()...)
+	r.Methods = methodReports(p.director)
+	r.Warnings = append(r.Warnings, p.director.Assumptions()...)
 	return r, nil
 }
 

@@ -36,7 +36,7 @@ import (
 
 // Proxy is a director with its backends and its server.
 type Proxy struct {
-	Director     *director.Director
+	director     *director.Director
 	server       *grpc.Server
 	admin        *admin.Server
 	hooks        *hook.Plugins // nil if there are to be none
@@ -74,10 +74,10 @@ type Proxy struct {
 	leaveHeir func()           // ends telling the successor what is remembered; nil: there is none
 }
 
-// A assembly is a configuration and what was made of it. It is immutable.
+// An assembly is a configuration and what was made of it. It is immutable.
 type assembly struct {
 	cfg      *config.Config
-	backends []*Backend // the primary first
+	backends []*backend // the primary first
 }
 
 // Options are what a proxy is besides its configuration. The zero value is one that nobody
@@ -128,14 +128,14 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	if p.hooks != nil {
 		d.Around = p.hooks.Around
 	}
-	if p.Director, err = director.New(d); err != nil {
+	if p.director, err = director.New(d); err != nil {
 		p.Close()
 		return nil, err
 	}
-	p.epochs.endless = p.Director.Endless
+	p.epochs.endless = p.director.Endless
 	p.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(codec.Raw),
-		grpc.UnknownServiceHandler(p.Director.Handler()),
+		grpc.UnknownServiceHandler(p.director.Handler()),
 		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
 		grpc.Creds(listen.Credentials{TransportCredentials: insecure.NewCredentials()}),
 		grpc.ConnectionTimeout(10*time.Second),
@@ -201,7 +201,7 @@ func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, 
 
 // reuse returns the backend of s that is as the i-th of cfg would be, nil if there
 // is none.
-func (s *assembly) reuse(cfg *config.Config, i int) *Backend {
+func (s *assembly) reuse(cfg *config.Config, i int) *backend {
 	if s == nil {
 		return nil
 	}
@@ -241,10 +241,10 @@ func (p *Proxy) Close() {
 }
 
 // backends are the runtimes, the primary first.
-func (p *Proxy) backends() []*Backend { return p.now.Load().backends }
+func (p *Proxy) backends() []*backend { return p.now.Load().backends }
 
 // start runs a backend, if it is not running.
-func (p *Proxy) start(b *Backend) {
+func (p *Proxy) start(b *backend) {
 	if b.stop != nil {
 		return
 	}
@@ -252,3 +252,6 @@ func (p *Proxy) start(b *Backend) {
 	b.stop = cancel
 	p.group.Go(func() { b.run(ctx, &p.parts) })
 }
+
+// Assumptions are what the multiplexer takes for granted about the API, for people to know.
+func (p *Proxy) Assumptions() []string { return p.director.Assumptions() }

@@ -64,7 +64,7 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	}
 	s, d, err := p.build(cfg, a, old)
 	if err == nil {
-		if err = p.Director.Reload(d); err != nil {
+		if err = p.director.Reload(d); err != nil {
 			s.discard(old)
 		}
 	}
@@ -91,7 +91,7 @@ func (p *Proxy) reload(cfg *config.Config) error {
 // replaceBackends starts those of s that are new, and stops those of old that s has
 // no more when the last call that may use them has ended.
 func (p *Proxy) replaceBackends(old, s *assembly) {
-	var gone []*Backend
+	var gone []*backend
 	for _, b := range old.backends {
 		if !slices.Contains(s.backends, b) {
 			if b.known != nil {
@@ -121,8 +121,8 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 
 // What is asked too late, or too early, of a proxy.
 var (
-	ErrStopped    = errors.New("this process is stopping")
-	ErrNotServing = errors.New("this process does not serve yet; try again when it does")
+	errStopped    = errors.New("this process is stopping")
+	errNotServing = errors.New("this process does not serve yet; try again when it does")
 )
 
 // changeable returns why nothing can be reloaded or handed over, nil if it can.
@@ -130,9 +130,9 @@ var (
 func (p *Proxy) changeable() error {
 	switch {
 	case p.stopped:
-		return ErrStopped
+		return errStopped
 	case p.running == nil:
-		return ErrNotServing
+		return errNotServing
 	}
 	return nil
 }

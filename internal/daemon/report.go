@@ -87,7 +87,7 @@ func groupName(gid uint32) string {
 }
 
 // state returns how the backend is doing, as far as that is known without asking.
-func (b *Backend) state() (state string, since time.Time, err error) {
+func (b *backend) state() (state string, since time.Time, err error) {
 	if b.known != nil {
 		s := b.known.State()
 		return s.Condition.String(), s.Since, s.Err
@@ -104,7 +104,7 @@ func (b *Backend) state() (state string, since time.Time, err error) {
 }
 
 // report asks the backend how it is.
-func (b *Backend) report(ctx context.Context) state.Backend {
+func (b *backend) report(ctx context.Context) state.Backend {
 	r := state.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
 	var mu sync.Mutex // guards r
 	var wg sync.WaitGroup
@@ -183,7 +183,7 @@ func (p *Proxy) State() state.State {
 	return s
 }
 
-func (b *Backend) health() state.BackendHealth {
+func (b *backend) health() state.BackendHealth {
 	h := state.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}}
 	h.State, _, h.Err = b.state()
 	if b.known != nil {
