@@ -40,8 +40,8 @@ type Source interface {
 	Config() *config.Config
 }
 
-// New returns an admin server. p is nil where only calls are shown; otherwise monitoring adds what
-// everybody may know. events answers with what is recorded.
+// New returns the admin server of a proxy. monitoring adds what everybody may know; events answers
+// with what is recorded.
 func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Server {
 	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
 	servePprof(a.mux)
@@ -50,9 +50,6 @@ func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Se
 		a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { writeJSON(w, with(r.Context())) })
 	}
 	answer("/version", func(context.Context) any { return state.Version{Version: version.Version, PID: os.Getpid()} })
-	if p == nil {
-		return a
-	}
 	monitoring(a.mux)
 	monitoring(a.public)
 	answer("/status", func(ctx context.Context) any { return p.Report(ctx) })

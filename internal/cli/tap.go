@@ -9,21 +9,18 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	"github.com/go-logr/logr"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/api"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/daemon"
-	"github.com/criproxy/criproxy/internal/listen"
-	"github.com/criproxy/criproxy/internal/recovery"
-	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
 // reflectTime is how long tap waits for a server to say what its messages are.
@@ -32,7 +29,7 @@ const reflectTime = 2 * time.Second
 // Tap is the subcommand that only looks: one server of any gRPC API, behind a socket
 // that shows what passes.
 func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
-	cfg := &config.Config{StateDir: "none"}
+	cfg := &config.Config{StateDir: "none", Hooks: "none"}
 	l := &look{}
 	fs := subFlags("tap")
 	l.flags(fs)
@@ -62,15 +59,21 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if cfg.FlightRecorder < 0 {
 		return &UsageError{errors.New("tap: without -flight-recorder there is nothing to see")}
 	}
-	t := &tapped{cfg: cfg}
-	if err := t.build(ctx, &l.schema, errOut); err != nil {
+	cfg.MaxMessageBytes = math.MaxInt32 // whatever the two sides agree on
+	shown, err := shownAPI(ctx, cfg, &l.schema, errOut)
+	if err != nil {
 		return err
 	}
-	defer t.conn.Close()
+	klog.SetLogger(logr.New(errorsOnly{errOut})) // the calls are what is to be seen
+	p, err := daemon.New(cfg, daemon.Options{Shown: shown})
+	if err != nil {
+		return err
+	}
 	show := func(*capture.Follower) {}
 	if !*quiet {
-		h := t.record.Header()
+		h := p.Recording().Header()
 		if err := l.open(&h, out); err != nil {
+			p.Close()
 			return err
 		}
 		if !l.json {
@@ -82,67 +85,42 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 			}
 		}
 	}
-	return t.run(ctx, show)
+	if err := p.Open(nil); err != nil {
+		return err
+	}
+	f := p.Recording().Follow()
+	var shows sync.WaitGroup
+	shows.Go(func() { show(f) })
+	defer shows.Wait() // the recorder ends with Run
+	return p.Run(ctx)
 }
 
-// tapped is a server that is looked at.
-type tapped struct {
-	cfg    *config.Config
-	conn   *director.Conn
-	record *telemetry.Recording
-	server *grpc.Server
-	admin  *admin.Server
-}
-
-func (t *tapped) build(ctx context.Context, flags *schemaFlags, errOut io.Writer) error {
+// shownAPI is what the messages of the server mean: those of CRI, of the flags, and of what the
+// server says of itself.
+func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOut io.Writer) (*api.API, error) {
 	profile, schema, err := flags.load(nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	own, err := flags.own()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if reflected := t.reflect(ctx, errOut); reflected != nil {
+	if reflected := reflectServer(ctx, cfg, errOut); reflected != nil {
 		own, schema = own.Join(reflected), schema.Join(reflected)
 	}
-	t.record = &telemetry.Recording{Cfg: t.cfg, Profile: profile, Schema: schema}
-	if len(own.Methods()) > 0 {
-		t.record.Descriptors = own.Descriptors()
-	}
-	if err := t.record.Open(); err != nil {
-		return err
-	}
-	t.conn, err = director.NewConn(director.ConnConfig{
-		Address: t.cfg.Backends[0].Address, MaxMessage: math.MaxInt32, Primary: true, Tracer: t.record.Tracer(),
-	})
-	if err != nil {
-		return err
-	}
-	d, err := director.New(director.Config{Backends: []director.Backend{{Conn: t.conn}}, Tracer: t.record.Tracer(), Panicked: recovery.Report})
-	if err != nil {
-		return err
-	}
-	t.server = grpc.NewServer(
-		grpc.ForceServerCodecV2(codec.Raw),
-		grpc.UnknownServiceHandler(d.Handler()),
-		grpc.MaxRecvMsgSize(math.MaxInt32),
-		grpc.Creds(listen.Credentials{TransportCredentials: insecure.NewCredentials()}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-	)
-	t.admin = admin.New(nil, nil, t.record.ServeEvents)
-	return nil
+	return &api.API{Config: director.Config{Profile: profile, Schema: schema}, Own: own}, nil
 }
 
-// reflect asks the server what its messages are; nil if it does not tell.
-func (t *tapped) reflect(ctx context.Context, errOut io.Writer) *codec.Schema {
+// reflectServer asks the server what its messages are. It returns nil if the server does not say.
+func reflectServer(ctx context.Context, cfg *config.Config, errOut io.Writer) *codec.Schema {
 	ctx, cancel := context.WithTimeout(ctx, reflectTime)
 	defer cancel()
-	conn, err := director.NewConn(director.ConnConfig{Address: t.cfg.Backends[0].Address})
+	conn, err := director.NewConn(director.ConnConfig{Address: cfg.Backends[0].Address})
 	if err != nil {
 		return nil
 	}
-	defer conn.Close()
+	defer conn.Close() // nothing is under way
 	schema, err := codec.Reflect(ctx, conn)
 	if err != nil && status.Code(err) != codes.Unimplemented {
 		fmt.Fprintf(errOut, "criproxy: the server does not say what its messages are: %s\n", status.Convert(err).Message())
@@ -150,40 +128,17 @@ func (t *tapped) reflect(ctx context.Context, errOut io.Writer) *codec.Schema {
 	return schema
 }
 
-// run serves until ctx ends, with show in a goroutine of its own.
-func (t *tapped) run(ctx context.Context, show func(*capture.Follower)) error {
-	listener, err := listen.Open(t.cfg.Sockets()[0], t.cfg.Backends[0].Address, nil)
+// errorsOnly is a log of errors, for a command whose output is something else.
+type errorsOnly struct{ out io.Writer }
+
+func (errorsOnly) Init(logr.RuntimeInfo)            {}
+func (errorsOnly) Enabled(int) bool                 { return false }
+func (errorsOnly) Info(int, string, ...any)         {}
+func (e errorsOnly) WithValues(...any) logr.LogSink { return e }
+func (e errorsOnly) WithName(string) logr.LogSink   { return e }
+func (e errorsOnly) Error(err error, text string, _ ...any) {
 	if err != nil {
-		return err
+		text = fmt.Sprintf("%s: %v", text, err)
 	}
-	if t.cfg.Admin != "" {
-		if t.admin.Listener, err = listen.Unix(t.cfg.Admin, admin.Mode, "-admin"); err != nil {
-			listener.Close()
-			return err
-		}
-	}
-	stopRecording, err := t.record.Start()
-	if err != nil {
-		listener.Close()
-		t.admin.Close()
-		return err
-	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stopRecording()
-	f := t.record.Rec.Follow(true)
-	wg.Go(func() { show(f) })
-	defer t.admin.Start()()
-	served := make(chan error, 1)
-	go func() { served <- t.server.Serve(listener) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serving %s: %w", t.cfg.Listen, err)
-	case <-ctx.Done():
-	}
-	hurry := time.AfterFunc(time.Second, t.server.Stop)
-	defer hurry.Stop()
-	t.server.GracefulStop()
-	<-served
-	return nil
+	fmt.Fprintf(e.out, "criproxy: %s\n", text)
 }

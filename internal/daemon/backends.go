@@ -118,6 +118,21 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*bac
 	return b, nil
 }
 
+// newPlainBackend builds a connection to the one backend of cfg that passes everything on as it is.
+func newPlainBackend(cfg *config.Config, d director.Config) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}}
+	var err error
+	b.conn, err = director.NewConn(director.ConnConfig{
+		Address: b.cfg.Address, MaxMessage: cfg.MaxMessageBytes, Primary: true, Watch: b.connected, Tracer: d.Tracer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.bounded = limits.NewConn(b.conn, b.String(), config.DefaultMaxCalls)
+	b.top = b.bounded
+	return b, nil
+}
+
 // stackKey is the same for two configurations whose i-th runtime needs the same
 // stack of connections.
 func stackKey(c *config.Config, i int) string {

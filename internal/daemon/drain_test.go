@@ -136,7 +136,7 @@ func TestWhoIsConnectedIsKnownUntilTheyLeave(t *testing.T) {
 	})
 	testkit.Eventually(t, "one is left", func() bool { return count() == 1 })
 	for who := range s.Connected() {
-		assert.Contains(t, who, "criproxy.test, uid ")
+		assert.Contains(t, who, "daemon.test, uid ")
 	}
 	require.NoError(t, stays.Close())
 	testkit.Eventually(t, "none is left", func() bool { return count() == 0 })

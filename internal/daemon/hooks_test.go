@@ -215,7 +215,7 @@ func TestACaptureSaysWhichPluginChangedWhat(t *testing.T) {
 		}})
 	}
 	n.run(0, "web", 0)
-	f := n.proxy.record.Rec.Follow(true)
+	f := n.proxy.record.Follow()
 	var ev capture.Event
 	var legs int
 	for f.TryNext(&ev) {

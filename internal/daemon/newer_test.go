@@ -172,7 +172,7 @@ func TestTheNewerFileAloneMakesANewerCRIKnown(t *testing.T) {
 	require.NotNil(t, carried.Method(runtimeapi.RuntimeService_RestorePod_FullMethodName))
 	seen := false
 	var ev capture.Event
-	for f := rec.Rec.Follow(true); f.TryNext(&ev); {
+	for f := rec.Follow(); f.TryNext(&ev); {
 		seen = seen || ev.Kind == capture.Request && strings.HasSuffix(ev.Method, "/RestorePod")
 	}
 	assert.True(t, seen)
@@ -273,7 +273,7 @@ func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
 	invoke(freeze, "FreezePodResponse", slices.Concat(str(1, "p1"), str(4, "hunter2")))
 	assert.Contains(t, <-got, "hunter2")
 	var ev capture.Event
-	for f := p.record.Rec.Follow(true); f.TryNext(&ev); {
+	for f := p.record.Follow(); f.TryNext(&ev); {
 		assert.NotContains(t, string(ev.Payload), "hunter2")
 	}
 }

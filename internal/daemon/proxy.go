@@ -46,6 +46,7 @@ type Proxy struct {
 	memory       *limits.Memory // for messages
 	memories     *memories
 	legacy       *Legacy
+	shows        bool // it changes nothing: see Options.Shown
 	errors       telemetry.LastErrors
 	metrics      *telemetry.Metrics
 	spans        telemetry.Spans
@@ -86,6 +87,10 @@ type Options struct {
 	File   string    // where the configuration was read; empty if it was not in a file
 	Legacy *Legacy   // of the process that hands over; nil if none does
 	Stderr io.Writer // of a process that takes over; nil discards what it writes
+
+	// Shown makes the proxy pass everything on to its one backend as it is, and says what the
+	// messages that it records mean. Nil is a proxy of the API of its configuration.
+	Shown *api.API
 }
 
 // New builds all of it, and starts nothing.
@@ -98,8 +103,11 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p.show()
 	makeStateDir(cfg)
 	recovery.Notify(logPanic)
-	a, err := api.Read(cfg)
-	if err != nil {
+	var a api.API
+	var err error
+	if p.shows = o.Shown != nil; p.shows {
+		a = *o.Shown
+	} else if a, err = api.Read(cfg); err != nil {
 		return nil, err
 	}
 	if p.record, err = telemetry.NewRecording(cfg, a.Config, a.Own); err != nil {
@@ -112,8 +120,10 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p.filter.Set(redactor)
 	p.memory = limits.New(cfg, a.Profile, p.record.Schema)
 	p.metrics.WatchLimits(p.memory.Usage)
-	if p.drift, err = drift.New(driftConfig(cfg, a.Config)); err != nil {
-		return nil, err
+	if !p.shows {
+		if p.drift, err = drift.New(driftConfig(cfg, a.Config)); err != nil {
+			return nil, err
+		}
 	}
 	s, d, err := p.build(cfg, a, nil)
 	if err != nil {
@@ -152,7 +162,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		// Whatever keepalive a client likes: the socket is local.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
-	if !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // or it is what the backends are asked for
+	if !p.shows && !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // or it is what the backends are asked for
 		healthgrpc.RegisterHealthServer(p.server, &telemetry.HealthService{Of: p})
 	}
 	p.metrics.Registry.MustRegister(telemetry.NewGauges(p))
@@ -162,7 +172,10 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 
 // tracer returns what is shown the calls.
 func (p *Proxy) tracer() director.Tracer {
-	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors, p.drift} // the first says what is sent on
+	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // the first says what is sent on
+	if p.drift != nil {
+		all = append(all, p.drift)
+	}
 	if t := p.record.Tracer(); t != nil {
 		all = append(all, t)
 	}
@@ -176,6 +189,15 @@ const streamWorkers = 32
 // changed, and what the director needs to know.
 func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, director.Config, error) {
 	s := &assembly{cfg: cfg}
+	if p.shows {
+		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
+		b, err := newPlainBackend(cfg, d)
+		if err != nil {
+			return nil, d, err
+		}
+		s.backends, d.Backends = []*backend{b}, []director.Backend{{Conn: b.top}}
+		return s, d, nil
+	}
 	d := a.Config
 	d.MaxMessage = cfg.MaxMessageBytes
 	d.NativeNames = cfg.IDs == config.NativeIDs
@@ -255,3 +277,6 @@ func (p *Proxy) start(b *backend) {
 
 // Assumptions are what the multiplexer takes for granted about the API, for people to know.
 func (p *Proxy) Assumptions() []string { return p.director.Assumptions() }
+
+// Recording is the flight recorder.
+func (p *Proxy) Recording() *telemetry.Recording { return p.record }

@@ -170,7 +170,10 @@ func (p *Proxy) Health() state.Health {
 
 // State returns how the proxy is doing, as far as it knows without asking anybody.
 func (p *Proxy) State() state.State {
-	s := state.State{Health: p.Health(), Config: *p.config.Load(), Capture: p.record.State(), Drift: p.drift.Findings()}
+	s := state.State{Health: p.Health(), Config: *p.config.Load(), Capture: p.record.State()}
+	if p.drift != nil {
+		s.Drift = p.drift.Findings()
+	}
 	for _, l := range *p.shown.Load() {
 		h := state.ListenerHealth{Path: l.Path, Refused: l.Refused.Load()}
 		h.Lost, h.Err = l.FileState()

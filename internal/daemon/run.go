@@ -26,6 +26,15 @@ const drainTime = 4 * time.Second
 // have been heard and gRPC tells clients that it stops.
 const farewellTime = 100 * time.Millisecond
 
+// tracingURL is where spans are sent. A proxy that only shows what passes makes none: they would
+// change the metadata of calls.
+func (p *Proxy) tracingURL() string {
+	if p.shows {
+		return ""
+	}
+	return telemetry.TracingURL(p.Config())
+}
+
 // UseListener makes l the main socket of a proxy that is not to open the sockets of its
 // configuration. It is called before Run.
 func (p *Proxy) UseListener(l net.Listener) {
@@ -39,7 +48,7 @@ func (p *Proxy) Serving() <-chan struct{} { return p.serving }
 // the calls under way finish for a while, and returns when all it started has ended.
 func (p *Proxy) Run(ctx context.Context) error {
 	defer p.legacy.close()
-	stopSpans, err := p.spans.Start(ctx, telemetry.TracingURL(p.Config()))
+	stopSpans, err := p.spans.Start(ctx, p.tracingURL())
 	var stopRecording func()
 	if err == nil {
 		defer p.parts.do("sending spans", stopSpans)

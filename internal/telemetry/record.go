@@ -29,13 +29,13 @@ import (
 
 // Recording is the flight recorder of a proxy, and all that reads it.
 type Recording struct {
-	Cfg     *config.Config
-	Rec     *capture.Recorder // nil if nothing is recorded
-	Profile *director.Profile
+	cfg     *config.Config
+	rec     *capture.Recorder // nil if nothing is recorded
+	profile *director.Profile
 	Schema  *codec.Schema // of all versions
 	// descriptors of an API that this program is not built with, for whoever reads
 	// what was recorded; nil for CRI.
-	Descriptors []byte
+	descriptors []byte
 	log         callLog
 
 	captureFailures atomic.Int64 // how often the capture could not be written any more
@@ -45,28 +45,28 @@ type Recording struct {
 // NewRecording builds the flight recorder that cfg wants. Secrets of the profile are
 // not recorded.
 func NewRecording(cfg *config.Config, d director.Config, own *codec.Schema) (*Recording, error) {
-	r := &Recording{Cfg: cfg, Profile: d.Profile, Schema: d.Profile.AllVersions(d.Schema)}
+	r := &Recording{cfg: cfg, profile: d.Profile, Schema: d.Profile.AllVersions(d.Schema)}
 	if len(own.Methods()) > 0 {
-		r.Descriptors = own.Descriptors()
+		r.descriptors = own.Descriptors()
 	}
-	return r, r.Open()
+	return r, r.open()
 }
 
-func (r *Recording) Open() error {
-	if r.Cfg.FlightRecorder < 0 {
+func (r *Recording) open() error {
+	if r.cfg.FlightRecorder < 0 {
 		return nil
 	}
-	secrets, err := director.Secrets(r.Profile, r.Schema)
+	secrets, err := director.Secrets(r.profile, r.Schema)
 	if err != nil {
 		return err
 	}
-	r.Rec = capture.NewRecorder(capture.Config{
-		Bytes:     r.Cfg.FlightRecorder,
+	r.rec = capture.NewRecorder(capture.Config{
+		Bytes:     r.cfg.FlightRecorder,
 		Redact:    capture.NewRedactor(r.Schema, secrets),
-		UnsafeRaw: r.Cfg.UnsafeRaw,
+		UnsafeRaw: r.cfg.UnsafeRaw,
 	})
-	r.log = callLog{schema: r.Schema, profile: r.Profile, text: secrets.Text()}
-	r.log.text.Unsafe = r.Cfg.UnsafeRaw
+	r.log = callLog{schema: r.Schema, profile: r.profile, text: secrets.Text()}
+	r.log.text.Unsafe = r.cfg.UnsafeRaw
 	return nil
 }
 
@@ -91,32 +91,36 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 
 // Tracer returns what the director is to show its calls to, nil if nothing is recorded.
 func (r *Recording) Tracer() director.Tracer {
-	if r.Rec == nil {
+	if r.rec == nil {
 		return nil
 	}
-	return tracer{r.Rec}
+	return tracer{r.rec}
 }
 
 // Header says where the events come from.
 func (r *Recording) Header() capture.FileHeader {
 	h := capture.FileHeader{
 		Version: capture.Version, Program: "criproxy " + version.Version, Created: time.Now().UTC(),
-		Listen: r.Cfg.Listen, UnsafeRaw: r.Cfg.UnsafeRaw, Descriptors: r.Descriptors,
+		Listen: r.cfg.Listen, UnsafeRaw: r.cfg.UnsafeRaw, Descriptors: r.descriptors,
 	}
-	for _, b := range r.Cfg.Backends {
+	for _, b := range r.cfg.Backends {
 		h.Backends = append(h.Backends, capture.HeaderBackend{Name: director.Backend{Name: b.Name}.String(), Address: b.Address})
 	}
 	return h
 }
 
+// Follow returns what reads the events, the recorded ones first. It is not for a Recording that
+// records nothing.
+func (r *Recording) Follow() *capture.Follower { return r.rec.Follow(true) }
+
 // State returns how the recorder and the file of -capture are doing, nil if nothing is recorded.
 func (r *Recording) State() *state.Capture {
-	if r.Rec == nil {
+	if r.rec == nil {
 		return nil
 	}
 	return &state.Capture{
-		Recorded: r.Rec.Recorded(), Missed: r.Rec.Missed(),
-		File: r.Cfg.Capture.Path != "", Failing: r.captureFails.Load(), Failures: r.captureFailures.Load(),
+		Recorded: r.rec.Recorded(), Missed: r.rec.Missed(),
+		File: r.cfg.Capture.Path != "", Failing: r.captureFails.Load(), Failures: r.captureFailures.Load(),
 	}
 }
 
@@ -124,20 +128,20 @@ func (r *Recording) State() *state.Capture {
 // that SIGUSR1 asks for. The function that it returns ends the recording, and returns
 // when all of it is written.
 func (r *Recording) Start() (stop func(), err error) {
-	if r.Rec == nil {
+	if r.rec == nil {
 		return func() {}, nil
 	}
 	var wg sync.WaitGroup
 	stopping := make(chan struct{})
-	if path := r.Cfg.Capture.Path; path != "" {
+	if path := r.cfg.Capture.Path; path != "" {
 		w, err := capture.Create(capture.FileConfig{
 			Path: path, Header: r.Header, Schema: r.Schema,
-			MaxBytes: r.Cfg.Capture.MaxBytes, MaxFiles: r.Cfg.Capture.MaxFiles,
+			MaxBytes: r.cfg.Capture.MaxBytes, MaxFiles: r.cfg.Capture.MaxFiles,
 		})
 		if err != nil {
 			return nil, err
 		}
-		f := r.Rec.Follow(true)
+		f := r.rec.Follow(true)
 		wg.Go(func() {
 			r.writeAll(w, f, stopping)
 			if err := w.Close(); err != nil {
@@ -146,7 +150,7 @@ func (r *Recording) Start() (stop func(), err error) {
 		})
 	}
 	if klog.V(2).Enabled() {
-		f := r.Rec.Follow(true)
+		f := r.rec.Follow(true)
 		wg.Go(func() { recovery.Keep(context.Background(), "logging calls", func() { r.log.run(f) }) })
 	}
 	asked := make(chan os.Signal, 1)
@@ -165,7 +169,7 @@ func (r *Recording) Start() (stop func(), err error) {
 	return func() {
 		signal.Stop(asked)
 		close(asked)
-		r.Rec.Close()
+		r.rec.Close()
 		close(stopping)
 		wg.Wait()
 	}, nil
@@ -184,7 +188,7 @@ func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-
 		}
 		r.captureFailures.Add(1)
 		r.captureFails.Store(true)
-		klog.ErrorS(err, "Calls are not captured until that is mended", "file", r.Cfg.Capture.Path)
+		klog.ErrorS(err, "Calls are not captured until that is mended", "file", r.cfg.Capture.Path)
 		for err != nil {
 			select {
 			case <-time.After(captureRetry):
@@ -194,7 +198,7 @@ func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-
 			err = recovery.Do("writing a capture", func() error { return resume(w, f) })
 		}
 		r.captureFails.Store(false)
-		klog.InfoS("Calls are captured again; the file says how many events are missing", "file", r.Cfg.Capture.Path)
+		klog.InfoS("Calls are captured again; the file says how many events are missing", "file", r.cfg.Capture.Path)
 	}
 }
 
@@ -215,7 +219,7 @@ const dumps = 5
 
 // dumpFile is where SIGUSR1 dumps to: a folder that is ours, if there is one.
 func (r *Recording) dumpFile() string {
-	dir := r.Cfg.StateDir
+	dir := r.cfg.StateDir
 	if dir != "" {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			dir = ""
@@ -235,8 +239,8 @@ func (r *Recording) dump() (path string, n int, err error) {
 	if err != nil {
 		return path, 0, err
 	}
-	last := r.Rec.Recorded()
-	f := r.Rec.Follow(true)
+	last := r.rec.Recorded()
+	f := r.rec.Follow(true)
 	var ev capture.Event
 	for f.TryNext(&ev) && err == nil {
 		n++
@@ -257,13 +261,13 @@ const RecordedHeader = "Criproxy-Recorded"
 // ServeEvents answers GET /events, with follow=true for those to come, too. Who reads too
 // slowly misses events, and is told so.
 func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
-	if r.Rec == nil {
+	if r.rec == nil {
 		http.Error(w, "nothing is recorded: this criproxy was started with -flight-recorder -1", http.StatusConflict)
 		return
 	}
 	follow := request.FormValue("follow") == "true"
-	recorded := r.Rec.Recorded()
-	f := r.Rec.Follow(true)
+	recorded := r.rec.Recorded()
+	f := r.rec.Follow(true)
 	w.Header().Set("Content-Type", "application/x-grpc-binarylog")
 	w.Header().Set(RecordedHeader, strconv.FormatUint(recorded, 10))
 	enc := capture.NewEncoder(capture.Binlog, r.Schema)
