@@ -16,7 +16,7 @@ import (
 
 // Tail is the subcommand that shows calls as they happen.
 func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
-	l := &look{}
+	l := &callView{}
 	fs := subFlags("tail")
 	l.flags(fs)
 	socket := fs.String("admin", config.DefaultAdmin, "the `PATH` of the admin socket of the criproxy to look at")

@@ -30,7 +30,7 @@ const reflectTime = 2 * time.Second
 // that shows what passes.
 func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	cfg := &config.Config{StateDir: "none", Hooks: "none"}
-	l := &look{}
+	l := &callView{}
 	fs := subFlags("tap")
 	l.flags(fs)
 	connect := fs.String("connect", "", "the `PATH` of the server's socket")

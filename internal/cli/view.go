@@ -14,7 +14,7 @@ import (
 
 // View is the subcommand that shows the calls in a file.
 func View(_ context.Context, args []string, out, errOut io.Writer) error {
-	l := &look{}
+	l := &callView{}
 	fs := subFlags("view")
 	l.flags(fs)
 	sequence := fs.Bool("sequence", false, "draw a sequence diagram, in the text of Mermaid")

@@ -17,8 +17,8 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-// look is how calls are shown, the same for those under way and for those on file.
-type look struct {
+// callView is how calls are shown, the same for those under way and for those on file.
+type callView struct {
 	filter inspect.Filter
 	full   bool
 	json   bool
@@ -33,7 +33,7 @@ type look struct {
 }
 
 // flags adds those of a look to fs.
-func (l *look) flags(fs *flag.FlagSet) {
+func (l *callView) flags(fs *flag.FlagSet) {
 	fs.StringVar(&l.filter.Method, "method", "", "only methods that fit `PATTERN`, such as 'Run*|Stop*'")
 	fs.StringVar(&l.filter.Backend, "backend", "", "only calls to backends that fit `PATTERN`; the primary may be called primary")
 	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name fits `PATTERN`")
@@ -52,7 +52,7 @@ func (l *look) flags(fs *flag.FlagSet) {
 }
 
 // open prepares for events from a source.
-func (l *look) open(h *capture.FileHeader, out io.Writer) error {
+func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	profile, schema, err := l.schema.load(h.Descriptors)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func isTerminal(out io.Writer) bool {
 }
 
 // add takes an event in, and shows what there is to be shown.
-func (l *look) add(ev *capture.Event) error {
+func (l *callView) add(ev *capture.Event) error {
 	c, what := l.assembler.Add(ev)
 	if ev.Kind == capture.Missed && ev.Seq > l.from && !l.json {
 		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
@@ -110,7 +110,7 @@ func (l *look) add(ev *capture.Event) error {
 	return l.printer.Err()
 }
 
-func (l *look) streamed(c *inspect.Call) {
+func (l *callView) streamed(c *inspect.Call) {
 	switch {
 	case l.diff:
 	case l.json:
@@ -123,7 +123,7 @@ func (l *look) streamed(c *inspect.Call) {
 }
 
 // read shows all events that a reader has.
-func (l *look) read(r *capture.Reader) error {
+func (l *callView) read(r *capture.Reader) error {
 	for {
 		var ev capture.Event
 		switch err := r.Next(&ev); {
