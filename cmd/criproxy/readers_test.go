@@ -13,6 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // greedy are clients of a socket who take as much as they get: streams of events, some of
@@ -57,7 +60,7 @@ func (g *greedy) subscribe(ctx context.Context, client runtimeapi.RuntimeService
 
 // Everybody may connect to the README's socket for readers.
 func TestReadersLeaveRoomForKubelet(t *testing.T) {
-	for sockets, streams := range map[int]int{1: defaultMaxCalls + 200, 5: defaultSideCalls + 100} {
+	for sockets, streams := range map[int]int{1: config.DefaultMaxCalls + 200, 5: config.DefaultSideCalls + 100} {
 		t.Run(fmt.Sprintf("from %d sockets", sockets), func(t *testing.T) {
 			p := newProcess(t)
 			text := "listBudget: 30s\nlisteners:\n" // the machine has much else to do
@@ -85,7 +88,7 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 			for _, r := range readers {
 				r.take(ctx, streams)
 			}
-			eventually(t, "the readers have all that they get", refused)
+			testkit.Eventually(t, "the readers have all that they get", refused)
 			kubelet := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 			for i := range 50 {
 				_, err := kubelet.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})

@@ -1,0 +1,107 @@
+// Package access decides which calls a client may make, by the access list of the socket that
+// it connected to, and hides secrets in the replies to clients that may only read.
+package access
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
+)
+
+// readOnly is the pattern that stands for those of readOnlyMethods.
+const readOnly = "read-only"
+
+// readOnlyMethods are the methods of CRI, and of ourselves, that only look.
+var readOnlyMethods = []string{
+	"Version", "Status", "RuntimeConfig", "ImageFsInfo", "GetContainerEvents",
+	"List*", "Stream*", "*Status", "*Stats",
+	"/grpc.health.v1.Health/*",
+}
+
+// criPackages are where the short names of methods are looked for. Other services
+// that a runtime may have on its socket have methods of the same names.
+var criPackages = []string{"/runtime.v1.", "/runtime.v1alpha2.", "/runtime."}
+
+// matchMethod reports whether the method is one of those that the pattern means.
+func matchMethod(pattern, method string) bool {
+	if pattern == readOnly {
+		return slices.ContainsFunc(readOnlyMethods, func(one string) bool { return matchMethod(one, method) })
+	}
+	if strings.HasPrefix(pattern, "/") {
+		ok, _ := path.Match(pattern, method)
+		return ok
+	}
+	service := path.Dir(method)
+	for _, pkg := range criPackages {
+		if service == pkg+"RuntimeService" || service == pkg+"ImageService" {
+			ok, _ := path.Match(pattern, path.Base(method))
+			return ok
+		}
+	}
+	return false
+}
+
+// allows reports whether the rules let the peer call the method.
+func allows(rules []config.AccessRule, method string, who *listen.Peer) bool {
+	if len(rules) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(rules, func(r config.AccessRule) bool {
+		if len(r.Methods) > 0 && !slices.ContainsFunc(r.Methods, func(p string) bool { return matchMethod(p, method) }) {
+			return false
+		}
+		return isFor(&r, who)
+	})
+}
+
+// isFor reports whether the rule is about the peer.
+func isFor(r *config.AccessRule, who *listen.Peer) bool {
+	if len(r.UIDs)+len(r.GIDs) == 0 {
+		return true
+	}
+	return who.Known && (slices.Contains(r.UIDs, who.UID) ||
+		slices.ContainsFunc(who.GIDs, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
+}
+
+// authorize returns the error of a call that the socket's access list does not allow.
+func authorize(ctx context.Context, method string) error {
+	who := listen.PeerOf(ctx)
+	if who == nil {
+		return status.Error(codes.PermissionDenied, "criproxy: nobody knows on which socket this call came")
+	}
+	rules := who.Socket.Access.Load()
+	if rules == nil {
+		return status.Errorf(codes.PermissionDenied, "criproxy: the socket %s is no longer in the configuration", who.Socket.Path)
+	}
+	if allows(*rules, method, who) {
+		return nil
+	}
+	who.Socket.Refused.Add(1)
+	klog.V(2).InfoS("Call refused by the access list", "socket", who.Socket.Path, "method", method, "peer", who)
+	return status.Errorf(codes.PermissionDenied, "criproxy: the access list of %s does not allow %s to %s", who.Socket.Path, method, who)
+}
+
+// InterceptStream is authorize as an interceptor.
+func InterceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := authorize(ss.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return handler(srv, ss)
+}
+
+// InterceptUnary is authorize for the services that criproxy has itself.
+func InterceptUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := authorize(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return handler(ctx, request)
+}

@@ -1,0 +1,134 @@
+package listen
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// File listens on a socket whose file somebody may delete: who cleans up /run, or a
+// mount over the folder. Who is connected would not notice, and nobody else could connect
+// again, so the file is made anew. As a net.Listener it outlives its file.
+type File struct {
+	Path string
+	now  atomic.Pointer[net.Listener] // a *net.UnixListener
+
+	lost    atomic.Int64          // how often the file was not there
+	trouble atomic.Pointer[error] // why it is not there; nil while it is
+
+	mu    sync.Mutex // guards what follows
+	make  func() (net.Listener, error)
+	file  os.FileInfo // that of now; nil if it was never there
+	ended bool        // no file is to be made any more
+}
+
+// KeepFile returns l, which listens at path, as a listener for which make opens another
+// one when the file is gone. Who calls look has to.
+func KeepFile(path string, l net.Listener, make func() (net.Listener, error)) *File {
+	s := &File{Path: path, make: make}
+	s.now.Store(&l)
+	s.file, _ = os.Lstat(path) // what is not there is made anew
+	return s
+}
+
+// Accept waits for a connection, at whichever file there is.
+func (s *File) Accept() (net.Conn, error) {
+	for {
+		now := s.now.Load()
+		conn, err := (*now).Accept()
+		if err == nil || s.now.Load() == now {
+			return conn, err
+		}
+	}
+}
+
+// Close ends it. The file goes, unless it is somebody else's by now.
+func (s *File) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if l, ok := (*s.now.Load()).(*net.UnixListener); ok && !s.there() {
+		l.SetUnlinkOnClose(false)
+	}
+	return (*s.now.Load()).Close()
+}
+
+// Addr is the path.
+func (s *File) Addr() net.Addr { return (*s.now.Load()).Addr() }
+
+// SetDeadline ends waiting for connections, and making files.
+func (s *File) SetDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if l, ok := (*s.now.Load()).(*net.UnixListener); ok {
+		return l.SetDeadline(t)
+	}
+	return nil
+}
+
+// there reports whether the file is the one that was made. s.mu is held.
+func (s *File) there() bool {
+	info, err := os.Lstat(s.Path)
+	return err == nil && s.file != nil && os.SameFile(info, s.file)
+}
+
+// Restore makes the file anew if it is gone, and reports whether it did. Where it cannot it
+// says so once, and the next call tries again.
+func (s *File) Restore() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.there() {
+		return false
+	}
+	first := s.trouble.Load() == nil
+	if first {
+		s.lost.Add(1)
+	}
+	l, err := s.make()
+	if err != nil {
+		err = fmt.Errorf("the socket file %s is gone or another one, and cannot be made anew, so that nobody can connect there: %w", s.Path, err)
+		if was := s.trouble.Swap(&err); was == nil || (*was).Error() != err.Error() {
+			klog.ErrorS(err, "A socket cannot be connected to; who is connected stays so", "socket", s.Path)
+		}
+		return false
+	}
+	old := s.now.Swap(&l)
+	s.file, _ = os.Lstat(s.Path)
+	s.trouble.Store(nil)
+	if l, ok := (*old).(*net.UnixListener); ok {
+		l.SetUnlinkOnClose(false) // it is the new one's
+	}
+	_ = (*old).Close() // nobody can have connected there any more
+	klog.InfoS("A socket file was gone, and has been made anew; see who deletes it", "socket", s.Path, "times", s.lost.Load())
+	return true
+}
+
+// state returns how often the file was gone, and what is wrong now.
+func (s *File) state() (lost int64, trouble error) {
+	if err := s.trouble.Load(); err != nil {
+		trouble = *err
+	}
+	return s.lost.Load(), trouble
+}
+
+// FileState is state for a socket that may have no file.
+func (s *Socket) FileState() (lost int64, trouble error) {
+	if f, ok := s.Listener.(*File); ok {
+		return f.state()
+	}
+	return 0, nil
+}
+
+// Raw returns the listener of the operating system that l stands for.
+func Raw(l net.Listener) net.Listener {
+	if f, ok := l.(*File); ok {
+		return *f.now.Load()
+	}
+	return l
+}

@@ -1,0 +1,47 @@
+package telemetry
+
+import (
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/drift"
+)
+
+// LogMended returns what logs, once for each backend, method and field, that text which is
+// no UTF-8 was replaced.
+func LogMended() func(director.Backend, string, string) {
+	type place struct{ backend, method, field string }
+	var logged sync.Map // of places: as many as the schema has
+	return func(b director.Backend, method, field string) {
+		if _, twice := logged.LoadOrStore(place{b.Name, method, field}, true); !twice {
+			klog.InfoS("A runtime sends text that is not valid UTF-8. In merged replies criproxy puts U+FFFD in its place, because kubelet could decode nothing of them otherwise; look where the runtime got that text from",
+				"backend", b, "method", method, "field", field)
+		}
+	}
+}
+
+// LogWithheld returns what logs, once for each backend, that credentials did not
+// go along with a pull.
+func LogWithheld() func(director.Backend, string, string) {
+	var logged sync.Map
+	return func(b director.Backend, method, name string) {
+		if _, twice := logged.LoadOrStore(b.Name, true); !twice {
+			klog.InfoS("Credentials are not sent along: kubelet found them for the image with its prefix, and whoever the rest of the name belongs to need not be meant; allow it with credentials: true in the configuration of the backend",
+				"backend", b, "image", name)
+		}
+	}
+}
+
+// LogDrift is told of each finding once.
+func LogDrift(f drift.Finding) {
+	what := "Seen, and not known: a method"
+	switch f.Kind {
+	case drift.Field:
+		what = "Seen, and not known: a field"
+	case drift.ID:
+		what = "Seen, and not translated: a field that looks like an id"
+	}
+	klog.InfoS(what, "where", f.Where, "method", f.Method, "suggest", f.Suggest)
+}
