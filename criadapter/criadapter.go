@@ -10,6 +10,7 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"sync"
 
@@ -115,17 +116,25 @@ var builtIn = sync.OnceValue(func() *director.Profile {
 // Reads returns patterns of the short names of those methods of CRI that change nothing.
 func Reads() []string { return slices.Clone(builtIn().Reads) }
 
-// Packages returns the packages of CRI, in all versions, newest first.
-func Packages() []string {
-	var all []string
-	for _, v := range builtIn().Versions {
-		all = append(all, v.Package)
+// services are those of CRI in all versions: "/runtime.v1.RuntimeService".
+var services = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{}
+	p := builtIn()
+	for _, m := range p.AllVersions(Schema()).Methods() {
+		all[path.Dir(m.Name)] = true
 	}
 	return all
+})
+
+// ShortName returns the name of a method without its service: "Version" of
+// "/runtime.v1.RuntimeService/Version". It reports false if the service is none of CRI, in any
+// version.
+func ShortName(method string) (name string, ok bool) {
+	return path.Base(method), services()[path.Dir(method)]
 }
 
 // Is reports whether a profile is about CRI.
-func Is(p *director.Profile) bool { return p.Versions[0].Package == Packages()[0] }
+func Is(p *director.Profile) bool { return p.Versions[0].Package == builtIn().Versions[0].Package }
 
 // Schema returns the schema of the newest CRI that this program is built with.
 func Schema() *codec.Schema {

@@ -7,12 +7,14 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
+	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/listen"
 )
@@ -20,34 +22,24 @@ import (
 // readOnly is the pattern that stands for those of readOnlyMethods.
 const readOnly = "read-only"
 
-// readOnlyMethods are the methods of CRI, and of ourselves, that only look.
-var readOnlyMethods = []string{
-	"Version", "Status", "RuntimeConfig", "ImageFsInfo", "GetContainerEvents",
-	"List*", "Stream*", "*Status", "*Stats",
-	"/grpc.health.v1.Health/*",
-}
-
-// criPackages are where the short names of methods are looked for. Other services
-// that a runtime may have on its socket have methods of the same names.
-var criPackages = []string{"/runtime.v1.", "/runtime.v1alpha2.", "/runtime."}
+// readOnlyMethods returns patterns of the methods of CRI, as cri.yaml has them under reads, and
+// of our own services that change nothing.
+var readOnlyMethods = sync.OnceValue(func() []string { return append(criadapter.Reads(), "/grpc.health.v1.Health/*") })
 
 // matchMethod reports whether the method is one of those that the pattern means.
 func matchMethod(pattern, method string) bool {
 	if pattern == readOnly {
-		return slices.ContainsFunc(readOnlyMethods, func(one string) bool { return matchMethod(one, method) })
+		return slices.ContainsFunc(readOnlyMethods(), func(one string) bool { return matchMethod(one, method) })
 	}
 	if strings.HasPrefix(pattern, "/") {
 		ok, _ := path.Match(pattern, method)
 		return ok
 	}
-	service := path.Dir(method)
-	for _, pkg := range criPackages {
-		if service == pkg+"RuntimeService" || service == pkg+"ImageService" {
-			ok, _ := path.Match(pattern, path.Base(method))
-			return ok
-		}
+	name, ok := criadapter.ShortName(method) // other services on the socket may have methods of the same names
+	if ok {
+		ok, _ = path.Match(pattern, name)
 	}
-	return false
+	return ok
 }
 
 // allows reports whether the rules let the peer call the method.

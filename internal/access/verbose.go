@@ -39,10 +39,10 @@ func onlyReads(rules []config.AccessRule, method string, who *listen.Peer) bool 
 // reads reports whether all methods that a pattern means are among those that read-only
 // means. A star stands for a star.
 func reads(pattern string) bool {
-	if pattern == readOnly || slices.Contains(readOnlyMethods, pattern) {
+	if pattern == readOnly || slices.Contains(readOnlyMethods(), pattern) {
 		return true
 	}
-	return slices.ContainsFunc(readOnlyMethods, func(one string) bool {
+	return slices.ContainsFunc(readOnlyMethods(), func(one string) bool {
 		ok, _ := path.Match(one, path.Base(pattern))
 		return ok
 	})
@@ -60,12 +60,12 @@ type VerboseFilter struct {
 }
 
 // NewRedactor returns what hides the secrets of replies. It returns nil if no socket has rules.
-func NewRedactor(cfg *config.Config, profile *director.Profile, schema *codec.Schema) (*capture.Redactor, error) {
+func NewRedactor(cfg *config.Config, p *director.Profile, schema *codec.Schema) (*capture.Redactor, error) {
 	if !slices.ContainsFunc(cfg.Listeners, func(l config.Listener) bool { return len(l.Access) > 0 }) {
 		return nil, nil
 	}
-	schema = profile.AllVersions(schema)
-	secrets, err := director.Secrets(profile, schema)
+	schema = p.AllVersions(schema)
+	secrets, err := p.Secrets(schema)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	secrets, err := director.Secrets(profile, schema)
+	secrets, err := profile.Secrets(schema)
 	if err != nil {
 		return err
 	}

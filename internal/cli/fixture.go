@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/replay"
 )
 
@@ -47,7 +47,7 @@ a call is matched by its method and request, and if no request is the same by th
 	count := &playedCount{out: out, quiet: *quiet}
 	f := replay.NewFixture(replay.FixtureConfig{
 		Calls: p.calls, Schema: p.schema, Redact: p.redactor, Speed: *speed, Tell: count.tell,
-		Changes: func(method string) bool { return p.profile.LogLevel(method) == director.StateChanging },
+		Changes: func(method string) bool { return p.profile.LogLevel(method) == profile.StateChanging },
 	})
 	s := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(f.Handler()), grpc.MaxRecvMsgSize(math.MaxInt32),

@@ -44,7 +44,7 @@ func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
 	if p.profile, p.schema, err = flags.load(p.header.Descriptors); err != nil {
 		return nil, err
 	}
-	secrets, err := director.Secrets(p.profile, p.schema)
+	secrets, err := p.profile.Secrets(p.schema)
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,10 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/address"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
@@ -83,7 +85,7 @@ func (c *Config) Check() error {
 			primary = i
 			continue
 		}
-		if err := director.CheckName(b.Name); err != nil {
+		if err := profile.CheckBackendName(b.Name); err != nil {
 			fail("%s: %w", at, err)
 		}
 		if j, twice := names[b.Name]; twice {
@@ -227,23 +229,23 @@ func AdminBeside(listen string) string {
 
 // check tells fail what is wrong with where the backend is.
 func (b *Backend) check(at string, fail func(string, ...any)) {
-	for _, address := range append([]string{b.Address}, b.Addresses...) {
-		network, err := director.NetworkOf(address)
+	for _, addr := range append([]string{b.Address}, b.Addresses...) {
+		network, err := address.Network(addr)
 		switch {
 		case err != nil:
 			fail("%s: %w", at, err)
 		case network == "unix":
-			if err := CheckSocketPath(address); err != nil {
+			if err := CheckSocketPath(addr); err != nil {
 				fail("%s: %w", at, err)
 			}
 		case network == "tcp" && b.TLS == nil:
-			fail("%s: %s is over a network, and needs tls: {ca: FILE}", at, address)
+			fail("%s: %s is over a network, and needs tls: {ca: FILE}", at, addr)
 		}
 	}
 	if len(b.Addresses) > 0 && strings.HasPrefix(b.Address, "dns:") {
 		fail("%s.addresses: %s is all servers of that name already", at, b.Address)
 	}
-	if err := director.CheckBalance(b.Balance); err != nil {
+	if err := address.CheckBalance(b.Balance); err != nil {
 		fail("%s.balance: %w", at, err)
 	}
 	b.TLS.check(at, false, fail)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/address"
 )
 
 // Listener is a socket that clients connect to.
@@ -135,7 +135,7 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 // checkPath returns what is wrong with where the listener is, and with what is said of
 // who may connect there.
 func (l Listener) checkPath() error {
-	network, err := director.NetworkOf(l.Path)
+	network, err := address.Network(l.Path)
 	switch {
 	case l.Path == "" || err == nil && network == "unix":
 		return CheckSocketPath(l.Path)
@@ -156,7 +156,7 @@ func (l Listener) checkPath() error {
 
 // IsFile reports whether the listener is a socket in the file system.
 func (l Listener) IsFile() bool {
-	network, err := director.NetworkOf(l.Path)
+	network, err := address.Network(l.Path)
 	return err == nil && network == "unix"
 }
 

@@ -25,7 +25,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
@@ -33,6 +32,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
@@ -216,7 +216,7 @@ func futureProto(t testing.TB) string {
 }
 
 func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
-	rules, err := director.ParseRules([]byte("fields: {FreezePodRequest.peers: sandbox, Frozen.peer: sandbox}"))
+	rules, err := profile.ParseRules([]byte("fields: {FreezePodRequest.peers: sandbox, Frozen.peer: sandbox}"))
 	require.NoError(t, err)
 	dir := muxtest.Dir(t)
 	schema, err := codec.CompileProto(t.Context(), nil, futureProto(t))

@@ -15,8 +15,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 // versionedLists writes a CRI in which the replies of ListPodSandbox and ListMetricDescriptors have a
@@ -60,7 +60,7 @@ func TestANewFieldThatIsNoListIsThePrimarys(t *testing.T) {
 		"a rule for others": {"methods: {'List*': {all: concat}}", "7", "ListPodSandbox: joined replies have one resource_version"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rules, err := director.ParseRules([]byte(c.rules))
+			rules, err := profile.ParseRules([]byte(c.rules))
 			require.NoError(t, err)
 			n := merged(t, func(cfg *config.Config) { cfg.Proto, cfg.Rules = []string{file}, rules }, pods("1", "7"), pods("2", "9"))
 			reply := &codec.Frame{}

@@ -47,12 +47,12 @@ var mayImport = map[string][]string{
 	"internal/mounttest":  {}, // for tests only
 	"internal/doctor":     {},
 	"internal/mutants":    {"internal/markdown"}, // a command, for make mutants
-	"internal/config":     {"codec", "criadapter", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest"},
+	"internal/config":     {"codec", "criadapter", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest", "internal/address", "internal/profile"},
 	"internal/testkit":    {"codec", "internal/fakecri", "internal/mounttest"},
 	"internal/certs":      {"internal/config"},
 	"internal/limits":     {"codec", "director", "internal/buffers", "internal/config", "internal/lastknown"},
 	"internal/listen":     {"internal/certs", "internal/config", "internal/limits", "internal/recovery", "internal/trust"},
-	"internal/access":     {"codec", "director", "internal/buffers", "internal/capture", "internal/config", "internal/listen"},
+	"internal/access":     {"codec", "director", "internal/buffers", "internal/capture", "internal/config", "internal/listen", "criadapter"},
 	"internal/version":    {},
 	"internal/state":      {"internal/config", "internal/drift", "internal/hook", "internal/lastknown"},
 	"internal/api":        {"codec", "criadapter", "director", "internal/certs", "internal/config", "internal/recovery"},
@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 	"internal/takeover":   {"internal/config"},
 	"internal/tuning":     {},
 	"internal/stderr":     {},
-	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/version"},
+	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/version", "internal/profile"},
 	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr"},
 }
 

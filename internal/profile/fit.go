@@ -56,7 +56,7 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	}
 	fit.Secret = nil
 	for _, secret := range p.Secret {
-		if _, err := SecretsOf(&Profile{Versions: p.Versions, Secret: []string{secret}}, s); err != nil {
+		if _, err := (&Profile{Versions: p.Versions, Secret: []string{secret}}).Secrets(s); err != nil {
 			f.left = append(f.left, "secret."+secret)
 			continue
 		}

@@ -56,7 +56,7 @@ func (r *Recording) open() error {
 	if r.cfg.FlightRecorder < 0 {
 		return nil
 	}
-	secrets, err := director.Secrets(r.profile, r.Schema)
+	secrets, err := r.profile.Secrets(r.Schema)
 	if err != nil {
 		return err
 	}
