@@ -98,7 +98,7 @@ func (c *playedCount) tell(p replay.Played) {
 		how += ", whose request is another one"
 	}
 	if !c.quiet {
-		fmt.Fprintf(c.out, "%-26s %s  %s\n", inspect.Tame(inspect.ShortMethod(p.Method)), p.Code, how)
+		fmt.Fprintf(c.out, "%-26s %s  %s\n", inspect.Sanitize(inspect.ShortMethod(p.Method)), p.Code, how)
 	}
 }
 

@@ -133,17 +133,17 @@ func printResult(out io.Writer, res replay.Result) {
 	if res.NotSent == "" && len(res.Changes) == 0 {
 		return
 	}
-	fmt.Fprintf(out, "call %d  %s\n", res.Call.ID, inspect.Tame(inspect.ShortMethod(res.Call.Method)))
+	fmt.Fprintf(out, "call %d  %s\n", res.Call.ID, inspect.Sanitize(inspect.ShortMethod(res.Call.Method)))
 	if res.NotSent != "" {
 		fmt.Fprintf(out, "    not sent: %s\n", res.NotSent)
 	}
 	for _, c := range res.Changes {
 		fmt.Fprintf(out, "    < %s\n", c.Path)
 		if c.Before != "" {
-			fmt.Fprintf(out, "        - %s\n", inspect.Tame(c.Before))
+			fmt.Fprintf(out, "        - %s\n", inspect.Sanitize(c.Before))
 		}
 		if c.After != "" {
-			fmt.Fprintf(out, "        + %s\n", inspect.Tame(c.After))
+			fmt.Fprintf(out, "        + %s\n", inspect.Sanitize(c.After))
 		}
 	}
 }

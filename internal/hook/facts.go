@@ -7,9 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// memory is what is known of the objects that there are, by their ids as clients know
-// them. What is known of one is serialized: it cannot change under anybody who looks at
-// it. The memory sleeps while there is no plugin: nobody asks, and nothing is kept.
+// memory holds a fact for each object, by its front id. Facts are serialized, so that a reader's
+// cannot change. The memory sleeps while there is no plugin, and keeps nothing then.
 type memory struct {
 	mu      sync.Mutex // guards what follows
 	awake   bool
@@ -20,7 +19,7 @@ type memory struct {
 
 type factKey struct{ kind, id string }
 
-// fact is what is known of one object. It is immutable.
+// fact describes one object. It is immutable.
 type fact struct {
 	object     *object
 	id, parent string // parent is the id of what it lies in
@@ -38,7 +37,7 @@ func newFact(o *object, id, parent string, m protoreflect.Message) (*fact, error
 
 func (f *fact) key() factKey { return factKey{f.object.kind, f.id} }
 
-// message returns what is known, as a message of the caller's own.
+// message returns the object's message, which becomes the caller's.
 func (f *fact) message() (protoreflect.Message, error) { return decode(f.object.typ, f.data) }
 
 func newMemory() *memory {
