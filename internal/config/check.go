@@ -18,8 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// Check completes c with the defaults and puts the primary first. Its error
-// names everything that is wrong.
+// Check completes c with the defaults and puts the primary first. Its error names every mistake.
 func (c *Config) Check() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -219,13 +218,14 @@ func (c *Config) checkCapture(fail func(format string, args ...any)) {
 	}
 }
 
-// AdminBeside is where the admin socket is, unless the configuration says otherwise.
+// AdminBeside is the path of the admin socket for a main socket at listen, unless the
+// configuration says otherwise.
 func AdminBeside(listen string) string {
 	ending := filepath.Ext(listen)
 	return strings.TrimSuffix(listen, ending) + ".admin" + ending
 }
 
-// check tells fail what is wrong with where the backend is.
+// check calls fail for each mistake in where the backend is.
 func (b *Backend) check(at string, fail func(string, ...any)) {
 	for _, address := range append([]string{b.Address}, b.Addresses...) {
 		network, err := director.NetworkOf(address)

@@ -16,8 +16,8 @@ import (
 // DefaultListen is the socket that kubelet connects to.
 const DefaultListen = "/run/criproxy.sock"
 
-// DefaultConfig is the file that is read if there is one and the command line names no
-// other one, and no runtimes.
+// DefaultConfig is the file that criproxy reads if it exists, and the command line names neither
+// another one nor runtimes.
 const DefaultConfig = "/etc/criproxy/config.yaml"
 
 // DefaultAdmin is the admin socket beside DefaultListen.
@@ -215,7 +215,7 @@ const (
 	NativeIDs = "native"
 )
 
-// DefaultStateDir is where it is kept what is known of the runtimes.
+// DefaultStateDir is where criproxy keeps what it knows of the runtimes.
 const DefaultStateDir = "/var/lib/criproxy"
 
 // DefaultHooks is the folder in which plugins register, KoordRuntimeProxy's.
@@ -224,7 +224,7 @@ const DefaultHooks = "/etc/runtime/hookserver.d"
 // DefaultHookSkipLabel is the label of pods that no plugin is asked about.
 const DefaultHookSkipLabel = "runtimeproxy.koordinator.sh/skip-hookserver=true"
 
-// Parse reads the text of a file.
+// Parse reads the text of a file into c.
 func (c *Config) Parse(file string, data []byte) error {
 	if err := strict.Unmarshal(data, c); err != nil {
 		return PrefixLines(file, err)

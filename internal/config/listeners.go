@@ -73,7 +73,7 @@ type AccessRule struct {
 // DefaultMode is that of containerd's own socket.
 const DefaultMode = 0o660
 
-// Sockets are all that clients connect to, the main one first.
+// Sockets are all sockets that clients connect to, the main one first.
 func (c *Config) Sockets() []Listener {
 	all := []Listener{{Path: c.Listen}}
 	for _, l := range c.Listeners {
@@ -89,7 +89,7 @@ func (c *Config) Sockets() []Listener {
 	return all
 }
 
-// checkListeners tells fail what is wrong with the listeners.
+// checkListeners calls fail for each mistake in the listeners.
 func (c *Config) checkListeners(fail func(string, ...any)) {
 	taken := map[string]string{}
 	if c.Admin != "" {
@@ -132,8 +132,8 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 	}
 }
 
-// checkPath returns what is wrong with where the listener is, and with what is said of
-// who may connect there.
+// checkPath returns what is wrong with the path of the listener, and with its settings that
+// depend on the kind of path.
 func (l Listener) checkPath() error {
 	network, err := director.NetworkOf(l.Path)
 	switch {
@@ -171,7 +171,7 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// Perm returns the mode of the socket's file, 0 if it is to be as the primary's.
+// Perm returns the mode of the socket's file, 0 if the mode is that of the primary's socket.
 func (l Listener) Perm() (os.FileMode, error) {
 	if l.Mode == "" {
 		return 0, nil
@@ -183,8 +183,8 @@ func (l Listener) Perm() (os.FileMode, error) {
 	return os.FileMode(m), nil
 }
 
-// IDs returns the user and group that the socket's file is to have. -1 leaves
-// what it has.
+// IDs returns the user and the group that own the socket's file. -1 leaves the owner that it
+// has.
 func (l Listener) IDs() (uid, gid int, err error) {
 	name, group, _ := strings.Cut(l.Owner, ":")
 	uid, gid = -1, -1

@@ -67,7 +67,7 @@ var options = []Option{
 		false, func(c *Config) any { return &c.ProtoPath }},
 }
 
-// restartKeys are the keys at the top of the file whose changes a reload does not apply.
+// restartKeys are the top-level keys of the file whose changes a reload does not apply.
 func restartKeys() []string {
 	var all []string
 	for _, o := range options {
@@ -78,8 +78,8 @@ func restartKeys() []string {
 	return all
 }
 
-// NeedsRestart names the differences between c and next that take effect only in a
-// process that begins with them.
+// NeedsRestart names the differences between c and next that take effect only in a process that
+// starts with them.
 func (c *Config) NeedsRestart(next *Config) []string {
 	var all []string
 	for _, o := range options {

@@ -22,15 +22,15 @@ const (
 	MemoriesVariable = "CRIPROXY_MEMORIES_FD"
 )
 
-// Inheritance are sockets that were open before this process was: given by systemd,
-// or by the process that it takes over from. Nil is a process that has none.
+// Inheritance holds the sockets that were open before this process started: systemd passes them,
+// or the process that hands over. Nil is a process that has none.
 type Inheritance struct {
 	listeners map[string]net.Listener // :: path
 	ready     *os.File                // of who hands over; nil if nobody does
 	Memories  *os.File                // of a process that hands over what it remembers; nil if none does
 }
 
-// Inherit takes what this process was started with. It can be called once.
+// Inherit takes over the sockets that this process was started with. It can be called once.
 func Inherit() (*Inheritance, error) {
 	in := &Inheritance{listeners: map[string]net.Listener{}}
 	paths, handedOver := os.LookupEnv(SocketsVariable)
@@ -88,7 +88,7 @@ func (in *Inheritance) add(f *os.File, path string) error {
 	return nil
 }
 
-// Take returns the socket at path, nil if there is none.
+// Take returns the listener at path, nil if there is none.
 func (in *Inheritance) Take(path string) net.Listener {
 	if in == nil {
 		return nil
@@ -98,8 +98,8 @@ func (in *Inheritance) Take(path string) net.Listener {
 	return l
 }
 
-// CloseRest closes the sockets that nobody took. systemd has to let go of them, too: while it
-// keeps one, who connects there waits for an answer for good.
+// CloseRest closes the sockets that were not taken, and has systemd forget them: while systemd
+// keeps one, a client that connects there waits for ever.
 func (in *Inheritance) CloseRest() {
 	if in == nil {
 		return
@@ -111,7 +111,7 @@ func (in *Inheritance) CloseRest() {
 	}
 }
 
-// Serving tells who hands over that it may stop.
+// Serving tells the process that hands over to stop.
 func (in *Inheritance) Serving() {
 	if in.ready == nil {
 		return

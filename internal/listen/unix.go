@@ -13,9 +13,9 @@ import (
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
-// Unix opens the socket at path, which a flag says, with a mode. A socket file that
-// nobody serves any more is replaced; one that is served is left alone. Two processes
-// that start at the same time cannot steal it from each other.
+// Unix opens the socket at path, which flag names, with a mode. It replaces a socket file that
+// no process serves, and leaves one alone that is served. Two processes that start at the same
+// time cannot take the socket from each other.
 func Unix(path string, mode os.FileMode, flag string) (net.Listener, error) {
 	l, err := openSocket(path, mode, flag)
 	if err != nil {
@@ -53,7 +53,7 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 	return l, err
 }
 
-// makeWay removes a socket file that is left over at path.
+// makeWay removes a stale socket file at path.
 func makeWay(path, flag string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
