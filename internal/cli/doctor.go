@@ -35,8 +35,7 @@ type Diagnosis struct {
 	Kubelet  *doctor.Kubelet  `json:"kubelet,omitempty"` // that was looked at
 }
 
-// wellKnown are the sockets of runtimes that are looked at as long as there is no
-// configuration.
+// wellKnown are the sockets of runtimes that the doctor looks at without a configuration.
 var wellKnown = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock"}
 
 // ExamineNode is the subcommand that looks at the node and says what would not work.
@@ -78,7 +77,7 @@ func (d *Diagnosis) add(level doctor.Level, about, text, cure string) {
 	d.Findings = append(d.Findings, doctor.Finding{Level: level, About: about, Text: text, Cure: cure})
 }
 
-// withoutConfig is what to look at on a node that has no configuration that can be used.
+// withoutConfig is a configuration for a node without a usable one.
 func withoutConfig() *config.Config {
 	cfg := &config.Config{Listen: config.DefaultListen, Admin: config.DefaultAdmin}
 	for _, path := range wellKnown {
@@ -90,7 +89,7 @@ func withoutConfig() *config.Config {
 	return cfg
 }
 
-// configuration looks at what cfg says, and at the files and folders that it names.
+// configuration looks at cfg, and at the files and folders that it names.
 func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 	const about = "configuration"
 	for _, b := range cfg.Backends {
@@ -129,7 +128,7 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 	}
 }
 
-// running asks a criproxy that serves cfg.
+// running asks the criproxy that serves cfg.
 func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	const about = "criproxy"
 	if cfg.Admin == "" {
@@ -214,7 +213,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.B
 	return all
 }
 
-// kubeletVersion asks a program, as the kubelet that runs.
+// kubeletVersion asks the program of the running kubelet.
 func kubeletVersion(exe string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -23,8 +23,8 @@ type DriftReport struct {
 	Running   bool            `json:"running"`        // there is one to ask
 }
 
-// FindDrift looks for what the profile does not know: in the descriptors, and in what
-// the criproxy that serves this configuration has seen, if there is one.
+// FindDrift looks for what the profile does not know: in the descriptors, and in what the
+// criproxy that serves this configuration has seen, if there is one.
 func FindDrift(ctx context.Context, c *config.Config) (*DriftReport, error) {
 	a, err := api.Read(c)
 	if err != nil {
@@ -57,6 +57,7 @@ func FindDrift(ctx context.Context, c *config.Config) (*DriftReport, error) {
 	return r, nil
 }
 
+// Print shows the report to people.
 func (r *DriftReport) Print(out io.Writer) {
 	show := func(title string, all []drift.Finding) {
 		if len(all) == 0 {

@@ -26,15 +26,15 @@ const (
 	handoverDrain = 10 * time.Minute
 )
 
-// program is the file that this process runs, which a package may have replaced.
+// program is the file that this process runs. A package may have replaced it.
 func program() (string, error) {
 	path, err := os.Executable()
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
-// HandOver starts the program again, as it is installed now, with the same arguments,
-// and gives it all sockets. When that process serves, this one is to drain and end. If
-// it does not come to that, this one goes on as before.
+// HandOver starts the program again, as it is installed now, with the same arguments, and passes
+// all sockets to it. When that process serves, this one drains and ends. If it does not, this
+// process goes on as before.
 func (p *Proxy) HandOver(ctx context.Context) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -64,7 +64,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	return nil
 }
 
-// startSuccessor returns when the new process serves.
+// startSuccessor starts the program, and returns when it serves.
 func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, takeoverTime)
 	defer cancel()

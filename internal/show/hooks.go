@@ -54,7 +54,7 @@ func printPoints(out io.Writer, points []hook.PointState) {
 	}
 }
 
-// short10 cuts a time down to what people look at.
+// short10 rounds a time to what people read.
 func short10(d time.Duration) string {
 	if d > 10*time.Millisecond {
 		return d.Round(time.Millisecond).String()

@@ -67,7 +67,7 @@ func printStatus(out io.Writer, r *state.Report, now time.Time) {
 	printConfig(out, &r.Config, now)
 }
 
-// accessText says who may call what.
+// accessText describes the access list of a socket.
 func accessText(l *state.Listener) string {
 	if len(l.Access) == 0 {
 		return "all methods, for all who can open it"
@@ -151,7 +151,7 @@ func printConfig(out io.Writer, c *state.Config, now time.Time) {
 	}
 }
 
-// ago is how long t is past, as people say it.
+// ago is how long before now t was, in the words of people.
 func ago(now, t time.Time) string {
 	d := now.Sub(t)
 	switch {

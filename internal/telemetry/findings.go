@@ -9,8 +9,8 @@ import (
 	"github.com/criproxy/criproxy/internal/drift"
 )
 
-// LogMended returns what logs, once for each backend, method and field, that text which is
-// no UTF-8 was replaced.
+// LogMended returns a function that logs, once for each backend, method and field, that invalid
+// UTF-8 was replaced.
 func LogMended() func(director.Backend, string, string) {
 	type place struct{ backend, method, field string }
 	var logged sync.Map // of places: as many as the schema has
@@ -22,8 +22,8 @@ func LogMended() func(director.Backend, string, string) {
 	}
 }
 
-// LogWithheld returns what logs, once for each backend, that credentials did not
-// go along with a pull.
+// LogWithheld returns a function that logs, once for each backend, that the credentials of a
+// pull were withheld.
 func LogWithheld() func(director.Backend, string, string) {
 	var logged sync.Map
 	return func(b director.Backend, method, name string) {
@@ -34,7 +34,7 @@ func LogWithheld() func(director.Backend, string, string) {
 	}
 }
 
-// LogDrift is told of each finding once.
+// LogDrift logs a finding. The caller calls it once for each.
 func LogDrift(f drift.Finding) {
 	what := "Seen, and not known: a method"
 	switch f.Kind {

@@ -8,13 +8,13 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// gauges are the metrics that are looked up when somebody asks for them.
+// gauges are the metrics whose values are read when a scraper asks for them.
 type gauges struct {
 	source interface{ State() state.State }
 	descs  map[string]*prometheus.Desc // :: name
 }
 
-// described are the metrics of gauges: name, what it says, labels.
+// described lists the metrics of gauges: name, help, labels.
 var described = []struct {
 	name, help string
 	labels     []string
