@@ -280,7 +280,7 @@ func TestAnAnswerFromMemoryIsMarked(t *testing.T) {
 	assert.Equal(t, []string{"beta.io"}, header[lastknown.HeaderKey])
 }
 
-func TestCallsUnderWayEndWithUnavailableWhenTheRuntimeFreezes(t *testing.T) {
+func TestCallsToARuntimeThatFreezesAreUnavailable(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
@@ -451,7 +451,7 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 
 // What is said about an image that nobody has is that nobody has it, also while
 // a runtime that was seen is down: it is known what that one has.
-func TestAnImageThatNobodyHasIsAbsentWhileARuntimeIsDown(t *testing.T) {
+func TestAMissingImageIsAbsentDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
 	n.run(1, "db", 1)
@@ -881,7 +881,7 @@ func TestAChangeOfStateIsOneLineInTheLog(t *testing.T) {
 	assert.Len(t, testkit.LogLines("oneline.io"), 2, "the runtime is up")
 }
 
-func TestAStateFolderThatCannotBeWrittenIsOneLineInTheLog(t *testing.T) {
+func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "diskfull.io"}})
 	n.run(1, "db1", 1)
