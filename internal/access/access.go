@@ -76,7 +76,7 @@ func isFor(r *config.AccessRule, who *listen.Peer) bool {
 func authorize(ctx context.Context, method string) error {
 	who := listen.PeerOf(ctx)
 	if who == nil {
-		return status.Error(codes.PermissionDenied, "criproxy: nobody knows on which socket this call came")
+		return status.Error(codes.PermissionDenied, "criproxy: internal error: no listener for this connection; please report it")
 	}
 	rules := who.Socket.Access.Load()
 	if rules == nil {

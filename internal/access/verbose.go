@@ -20,8 +20,8 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// Who may only read is not shown what the profile calls secret: a socket for reading is
-// often open to everybody on the node. Who may do more is: there are other ways for them.
+// Clients that may only read do not see what the profile calls secret: a socket for reading is
+// often open to every process on the node. Clients that may do more see it: they have other ways.
 
 // onlyReads reports whether the rules allow the client nothing but reading, and none of them
 // names the method by itself: by naming it an administrator says that it may show everything.
@@ -106,9 +106,9 @@ func (d *filteredStream) SendMsg(m any) error {
 		return err
 	}
 	b := f.Bytes()
-	buf := buffers.Pool.Get(len(b)) // what is shown is not longer
+	buf := buffers.Pool.Get(len(b)) // the reply does not get longer
 	if *buf, err = d.hider.HideReply((*buf)[:0], d.method, b); err != nil {
-		return status.Error(codes.Internal, fmt.Sprintf("criproxy: %s: what is secret cannot be hidden from who may only read: %v", path.Base(d.method), err))
+		return status.Error(codes.Internal, fmt.Sprintf("criproxy: %s: secrets cannot be removed for a client that may only read: %v", path.Base(d.method), err))
 	}
 	shown := codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(buf, buffers.Pool)})
 	defer shown.Free() // gRPC has its own reference

@@ -40,7 +40,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("there is no admin socket at %s; is criproxy running, and with this -admin?", c.path)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("nobody serves the admin socket %s any more; start criproxy", c.path)
+		return nil, fmt.Errorf("no process serves the admin socket %s; start criproxy", c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("the admin socket %s is only for the user that criproxy runs as; run this as root", c.path)
 	case err != nil:

@@ -108,7 +108,7 @@ func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
 		bounded, stopWaiting := context.WithTimeout(context.Background(), time.Second)
 		defer stopWaiting()
 		if s.Shutdown(bounded) != nil {
-			_ = s.Close() // somebody who reads nothing
+			_ = s.Close() // of a client that reads nothing
 		}
 		<-done
 	}

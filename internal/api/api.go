@@ -28,7 +28,7 @@ const reflectTimeout = 15 * time.Second
 // An API is the configuration of a director for an API, without backends.
 type API struct {
 	director.Config               // its backends yet to be filled in
-	Own             *codec.Schema // what the configuration brings; nil for what is built in
+	Own             *codec.Schema // the configured descriptors; nil for those that are built in
 }
 
 // Read returns the API of a configuration: CRI as this program is built with it, CRI with newer

@@ -37,7 +37,7 @@ func changesOf(ctx context.Context, c *config.Config) ([]config.Change, error) {
 func printChanges(out io.Writer, all []config.Change, unknown string) {
 	switch {
 	case unknown != "":
-		fmt.Fprintf(out, "\nWhat it would change cannot be told: %s\n", unknown)
+		fmt.Fprintf(out, "\nWhat it would change is unknown: %s\n", unknown)
 		return
 	case len(all) == 0:
 		fmt.Fprintln(out, "\nNothing would change in the criproxy that serves now.")

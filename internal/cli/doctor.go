@@ -113,7 +113,7 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 		}
 	}
 	if cfg.StateDir == "" && len(cfg.Backends) > 1 {
-		d.add(doctor.Warning, about, "what is known of the runtimes is not kept: a restart of criproxy while one is down makes kubelet kill its pods", "set stateDir")
+		d.add(doctor.Warning, about, "the memory of the runtimes is not kept: a restart of criproxy while one is down makes kubelet kill its pods", "set stateDir")
 	}
 	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
 		for _, err := os.Stat(path); err != nil && path != "/"; _, err = os.Stat(path) {
@@ -143,7 +143,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 		err = json.NewDecoder(response.Body).Decode(&r)
 	}
 	if err != nil {
-		d.add(doctor.Note, about, "how a running criproxy is doing cannot be told: "+err.Error(), "start it, and look again")
+		d.add(doctor.Note, about, "the state of a running criproxy is unknown: "+err.Error(), "start it, and look again")
 		return
 	}
 	for _, b := range r.Backends {
@@ -191,7 +191,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.B
 		return all
 	}
 	if !api.IsCRI(a.Profile) {
-		return all // nobody makes pods with it
+		return all // there are no pods
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
 	defer cancel()

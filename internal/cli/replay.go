@@ -168,5 +168,5 @@ func jsonResult(out io.Writer, res replay.Result) {
 	for _, c := range res.Changes {
 		j.Changes = append(j.Changes, changeJSON{c.Path, c.Before, c.After})
 	}
-	_ = json.NewEncoder(out).Encode(j) // fails when nobody reads it
+	_ = json.NewEncoder(out).Encode(j) // fails when the reader has gone
 }

@@ -63,7 +63,7 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	klog.SetLogger(logr.New(errorsOnly{errOut})) // the calls are what is to be seen
+	klog.SetLogger(logr.New(errorsOnly{errOut})) // only the calls are to be seen
 	p, err := daemon.New(cfg, daemon.Options{Shown: shown})
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func (c *Config) Check() error {
 			fail("admin: %s is the socket to listen on as well; kubelet would reach criproxy's own commands", c.Admin)
 		}
 	default:
-		// A path that is too long is nobody's mistake: there is no such socket then.
+		// If the path is too long there is no such socket. That is no mistake in the configuration.
 		if path := AdminBeside(c.Listen); CheckSocketPath(path) == nil {
 			c.Admin = path
 		}
@@ -68,7 +68,7 @@ func (c *Config) Check() error {
 			fail("%s: %s is the socket to listen on as well; criproxy would call itself", at, b.Address)
 		}
 		if j, twice := addresses[b.Address]; twice && b.Address != "" {
-			fail("%s: %s is backends[%d] already; its pods would be there twice", at, b.Address, j)
+			fail("%s: %s is backends[%d] already; its pods would be listed twice", at, b.Address, j)
 		}
 		addresses[b.Address] = i
 		if b.MaxCalls < 0 {

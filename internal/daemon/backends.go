@@ -112,7 +112,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*bac
 		return nil, fmt.Errorf("backend %s: %w", b, err)
 	}
 	if err := mem.Err(); err != nil {
-		klog.ErrorS(err, "What was remembered of a backend cannot be read; lists fail until the backend is back", "backend", b)
+		klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
 	}
 	b.top = b.known
 	return b, nil
@@ -173,7 +173,7 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 	if b.known != nil {
 		do("keeping what is known of", func() {
 			if err := b.known.Run(ctx); err != nil {
-				klog.ErrorS(err, "What is remembered of a backend could not be written", "backend", b)
+				klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
 			}
 		})
 	}
@@ -211,9 +211,9 @@ func (b *backend) changed(s lastknown.State) {
 	case s.Condition == lastknown.Slow && b.cfg.Policy == string(lastknown.Skip):
 		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
 	case s.Condition == lastknown.Slow:
-		klog.ErrorS(s.Err, "Backend is slow: what it does not answer in time is answered from memory, all else as usual", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is slow: memory gives the answers that are late, all else goes on as usual", "backend", b, "socket", b.cfg.Address)
 	case !s.Seen:
-		klog.ErrorS(s.Err, "Backend is gone, and has not been seen since this node was booted: lists are without it while nobody listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone, and was not seen since this node booted: lists leave it out while no process listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
 	case b.cfg.Policy == string(lastknown.Fail):
 		klog.ErrorS(s.Err, "Backend is gone: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
 	case b.cfg.Policy == string(lastknown.Skip):
@@ -318,12 +318,12 @@ func makeStateDir(c *config.Config) {
 	if c.StateDir == "" || len(c.Backends) < 2 {
 		return
 	}
-	err := trust.Folder(c.StateDir, trust.Alone) // who writes there decides what lists say
+	err := trust.Folder(c.StateDir, trust.Alone) // the contents decide what lists say
 	if err == nil {
 		err = os.MkdirAll(c.StateDir, 0o700)
 	}
 	if err != nil {
-		klog.ErrorS(err, "The state folder cannot be used: what is known of the backends will not survive a restart of criproxy; choose another one with -state-dir", "folder", c.StateDir)
+		klog.ErrorS(err, "The state folder cannot be used: criproxy will forget the backends when it restarts; choose another one with -state-dir", "folder", c.StateDir)
 		c.StateDir = ""
 	}
 }

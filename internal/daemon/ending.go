@@ -140,7 +140,7 @@ func (p *parts) names() []string {
 // callUnderWay is a call of a client.
 type callUnderWay struct {
 	method string
-	peer   *listen.Peer // nil if nobody knows
+	peer   *listen.Peer // nil if it is unknown
 	since  time.Time
 }
 
@@ -151,7 +151,7 @@ func (gs *epochs) underWay() []string {
 	type alike struct{ method, who, path string }
 	counts, since := map[alike]int{}, map[alike]time.Time{}
 	for c := range gs.calls {
-		a := alike{method: c.method, who: "somebody"}
+		a := alike{method: c.method, who: "an unknown client"}
 		if c.peer != nil {
 			a.who, a.path = c.peer.Program(), c.peer.Socket.Path
 		}

@@ -22,7 +22,7 @@ const (
 	takeoverTime = 30 * time.Second
 
 	// handoverDrain bounds how long calls under way may take to finish after a new
-	// process has taken over. Nobody waits for this one, so it is long enough for pulls.
+	// process has taken over. Nothing waits for this one, so it is long enough for pulls.
 	handoverDrain = 10 * time.Minute
 )
 
@@ -121,5 +121,5 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("it does not serve after %s", takeoverTime)
 	}
-	return errors.Join(errors.New("it does not serve, and says itself why"), ended)
+	return errors.Join(errors.New("it does not serve; its log says why"), ended)
 }

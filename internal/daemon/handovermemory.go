@@ -31,7 +31,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 	conn, err := net.FileConn(file)
 	_ = file.Close() // conn has its own descriptor
 	if err != nil {
-		_ = theirs.Close() // nobody uses it
+		_ = theirs.Close() // it is unused
 		return nil, nil, fmt.Errorf("making a socket for what is remembered: %w", err)
 	}
 	h := &heir{conn: conn, gob: gob.NewEncoder(conn)}
@@ -51,7 +51,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 				err = h.gob.Encode(all)
 			}
 			if err != nil {
-				klog.ErrorS(err, "The new process does not get what is remembered of the backends")
+				klog.ErrorS(err, "The new process does not get the memories of the backends")
 				h.end()
 			}
 		}()
@@ -100,7 +100,7 @@ func (h *heir) tell(backend string, n lastknown.Note) {
 
 func (h *heir) end() {
 	h.ended = true
-	_ = h.conn.Close() // nothing more is said
+	_ = h.conn.Close() // no more notes follow
 }
 
 // Legacy is what the process that hands over remembers. Nil is nothing: there is no such
@@ -129,7 +129,7 @@ func ReceiveLegacy(from *os.File) *Legacy {
 		_ = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		klog.ErrorS(err, "What the process before this one remembers could not be taken over; its files are used")
+		klog.ErrorS(err, "The memories of the previous process could not be taken over; its files are used")
 		l.close()
 		l.all = nil
 	}
@@ -145,7 +145,7 @@ func (l *Legacy) follow(m *memories) {
 			return // it has ended
 		}
 		if err := m.learn(n.Backend, n.Note); err != nil {
-			klog.ErrorS(err, "A call of the process before this one was not taken note of; the next lists show it", "backend", n.Backend, "method", n.Note.Method)
+			klog.ErrorS(err, "A call of the previous process was not noted; the next lists show it", "backend", n.Backend, "method", n.Note.Method)
 		}
 		if _, err := l.conn.Write([]byte{1}); err != nil {
 			return

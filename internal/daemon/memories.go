@@ -56,7 +56,7 @@ func (m *memories) of(cfg *config.Config, b config.Backend) *lastknown.Memory {
 	if data, ok := m.handed[name]; ok {
 		var err error
 		if mem, err = lastknown.Receive(name, at, data); err != nil {
-			klog.ErrorS(err, "The process before this one handed over what cannot be read; its file is used", "backend", name)
+			klog.ErrorS(err, "The memory that the previous process passed on cannot be read; its file is used", "backend", name)
 		}
 	}
 	if mem == nil {
@@ -141,7 +141,7 @@ func (m *memories) save() {
 	defer m.mu.Unlock()
 	for name, mem := range m.byName {
 		if err := mem.Save(); err != nil {
-			klog.ErrorS(err, "What is remembered of a backend could not be written", "backend", name)
+			klog.ErrorS(err, "The memory of a backend could not be written", "backend", name)
 		}
 	}
 }

@@ -415,7 +415,7 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 		web := n.run(0, "web", 1)
 		n.isDown(1)
 		testkit.Eventually(t, "it is said", func() bool {
-			return len(testkit.LogLines(name, "has not been seen since this node was booted")) == 1
+			return len(testkit.LogLines(name, "was not seen since this node booted")) == 1
 		})
 		for _, l := range allListings() {
 			for _, list := range []func(*node, ...grpc.CallOption) ([]proto.Message, error){l.unary, l.streamed} {
@@ -445,7 +445,7 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 		pods, err := listPods(nil).unary(n)
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []string{web.sandbox, db.sandbox}, idsOf(pods))
-		assert.Len(t, testkit.LogLines(name, "has not been seen since"), 1)
+		assert.Len(t, testkit.LogLines(name, "was not seen since"), 1)
 	})
 }
 
@@ -492,7 +492,7 @@ func TestListsFailWhenARequiredRuntimeDoesNotCome(t *testing.T) {
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Required: true}, absent: true})
 	_, err := listPods(nil).unary(n)
 	testkit.AssertCode(t, codes.Unavailable, err)
-	assert.ErrorContains(t, err, "backend beta.io is required, has not been seen since this node was booted, and did not come within 3s")
+	assert.ErrorContains(t, err, "backend beta.io is required, was not seen since this node booted, and did not come within 3s")
 	_, err = n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig("web")})
 	assert.NoError(t, err, "what is not a list goes on")
 }

@@ -57,21 +57,21 @@ type Proxy struct {
 	config       atomic.Pointer[state.Config] // how that is doing
 	filter       access.VerboseFilter
 
-	shown atomic.Pointer[[]*listen.Socket] // the sockets, for who only looks
+	shown atomic.Pointer[[]*listen.Socket] // the sockets, for readers
 
 	handedOver chan struct{} // closed when another process serves
 	failed     chan error    // a socket could not be served; has room for one
 	failing    chan struct{} // closed when that ends the process
 	parts      parts         // what the end waits for
 	serving    chan struct{} // closed when clients can connect
-	stderr     io.Writer     // of who takes over; nil: nothing
+	stderr     io.Writer     // of the process that takes over; nil discards what it writes
 
 	reloading sync.Mutex       // one reload or handover at a time; guards what follows
 	running   context.Context  // of the backends; nil until run
 	group     sync.WaitGroup   // what run waits for
 	sockets   []*listen.Socket // the main one first; see show
 	stopped   bool             // nothing is to be reloaded or handed over any more
-	successor *exec.Cmd        // who serves, when handedOver is closed
+	successor *exec.Cmd        // serves when handedOver is closed
 	leaveHeir func()           // ends telling the successor what is remembered; nil: there is none
 }
 

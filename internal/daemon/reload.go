@@ -70,7 +70,7 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	}
 	if err != nil {
 		for _, one := range opened {
-			_ = one.Close() // nobody has connected
+			_ = one.Close() // no client has connected
 		}
 		return err
 	}
@@ -80,7 +80,7 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	p.memory.Configure(cfg)
 	p.metrics.Know(d)
 	if err := p.drift.Update(driftConfig(cfg, d)); err != nil { // the director has taken the same profile
-		klog.ErrorS(err, "What clients and backends send is still compared with the old profile")
+		klog.ErrorS(err, "Messages are still compared with the old profile")
 	}
 	p.replaceSockets(cfg, opened)
 	p.replaceBackends(old, s)
@@ -119,7 +119,7 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 	})
 }
 
-// What is asked too late, or too early, of a proxy.
+// Why a proxy refuses to reload or to hand over.
 var (
 	errStopped    = errors.New("this process is stopping")
 	errNotServing = errors.New("this process does not serve yet; try again when it does")

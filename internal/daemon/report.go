@@ -111,7 +111,7 @@ func (b *backend) report(ctx context.Context) state.Backend {
 	// One of them that fails says why; the others would say the same.
 	ask := func(method string, request, reply any, took func(time.Duration)) {
 		if !b.cri {
-			return // nobody has said what there is to count
+			return // what to count is unknown for other APIs
 		}
 		wg.Go(func() {
 			began := time.Now()

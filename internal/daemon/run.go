@@ -137,14 +137,14 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
 	p.draining.Store(true)
 	p.pause()
-	// Not before clients have been told, by GOAWAY, to connect anew: they open the stream
+	// Not before GOAWAY has told clients to connect anew: they open the stream
 	// again at once, and kubelet does so five times in its life.
 	farewell := time.AfterFunc(greet+farewellTime, func() {
 		p.epochs.endStreams("criproxy: this process stops; open the stream again")
 	})
 	defer farewell.Stop()
 	hurry := time.AfterFunc(bound, func() {
-		klog.InfoS("Ending what is still under way", p.underWay()...)
+		klog.InfoS("Cutting off the calls that are still under way", p.underWay()...)
 		p.server.Stop()
 	})
 	defer hurry.Stop()
@@ -192,7 +192,7 @@ func (p *Proxy) openAll(inherited *listen.Inheritance) error {
 
 func (p *Proxy) closeSockets() {
 	for _, s := range p.sockets {
-		_ = s.Close() // nobody was served
+		_ = s.Close() // it was not served
 	}
 }
 
@@ -206,7 +206,7 @@ func (p *Proxy) openNew(cfg *config.Config) ([]*listen.Socket, error) {
 		s, err := listen.Open(l, cfg.Backends[0].Address, nil)
 		if err != nil {
 			for _, one := range opened {
-				_ = one.Close() // nobody has connected
+				_ = one.Close() // no client has connected
 			}
 			return nil, err
 		}
@@ -233,7 +233,7 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	for _, s := range there {
 		if !slices.Contains(p.sockets, s) {
 			s.Access.Store(nil)
-			_ = s.Close() // what is connected stays
+			_ = s.Close() // connections stay open
 			s.EndSilent()
 			listen.RemoveSocket(s.Path)
 		}

@@ -32,7 +32,7 @@ func Run(ctx context.Context, once bool, out, errOut io.Writer) (err error) {
 	}
 	defer os.RemoveAll(dir)
 
-	klog.SetLogger(logr.Discard()) // the session is what is to be seen
+	klog.SetLogger(logr.Discard()) // only the session is to be seen
 	// What was started last is stopped first: the proxy, then the runtimes.
 	var runtimes, proxies sync.WaitGroup
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))

@@ -163,7 +163,7 @@ func (s *session) remove(ctx context.Context, pods []*demoPod) error {
 		}
 		s.say("RemoveImage", p.image, "ok")
 	}
-	for gone := 0; gone < 2*len(pods); { // the sandbox and the container of each: who records this has all events
+	for gone := 0; gone < 2*len(pods); { // the sandbox and the container of each, so that a recording has all events
 		e, err := s.events.Recv()
 		if err != nil {
 			return err

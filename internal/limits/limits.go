@@ -151,7 +151,7 @@ func (m *Memory) learn(method string, n int64) {
 func (m *Memory) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	who := clientOf(ss.Context())
 	if who == nil {
-		return handler(srv, ss) // refused already
+		return handler(srv, ss) // the access list has refused it
 	}
 	max := who.Socket.MaxCalls.Load()
 	if n := who.Socket.Calls.Add(1); n > max {

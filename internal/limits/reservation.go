@@ -35,7 +35,7 @@ type reservation struct {
 	came     int64       // bytes of those that have come
 	sent     int64       // of replies to the client, the small ones not counted
 	lull     *time.Timer // runs while nothing comes; nil before anything was promised
-	shares   int         // who may need it: the call, and frames that are not on the wire yet
+	shares   int         // of it: by the call, and by frames that are not on the wire yet
 	over     bool        // all was given back, and n and owed stay zero
 }
 
@@ -192,7 +192,7 @@ func (h *reservation) keepLocked(n int64) {
 func (h *reservation) coverLocked(n int64) {
 	more := n - h.promised
 	if more < smallMessage || h.over {
-		return // nobody gets it
+		return // the reply is dropped
 	}
 	h.promised = n
 	if !h.client.shares(h.memory).try(more) {

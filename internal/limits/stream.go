@@ -56,7 +56,7 @@ func (s *limitedStream) RecvMsg(m any) error {
 	compressed := header[0] == 1
 	room := int64(n)
 	if compressed {
-		room = int64(s.reservation.memory.maxMessage) // nobody knows before
+		room = int64(s.reservation.memory.maxMessage) // the length is unknown before
 	}
 	if err := s.reservation.take(s.ctx, room); err != nil {
 		return err

@@ -107,7 +107,7 @@ func (s *Socket) Connected() map[string]int {
 		if !a.isOpen() {
 			continue
 		}
-		who := "somebody who has said nothing yet"
+		who := "a client that has sent nothing yet"
 		if a.who != nil {
 			who = a.who.Program()
 		}

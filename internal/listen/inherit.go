@@ -26,7 +26,7 @@ const (
 // or the process that hands over. Nil is a process that has none.
 type Inheritance struct {
 	listeners map[string]net.Listener // :: path
-	ready     *os.File                // of who hands over; nil if nobody does
+	ready     *os.File                // of the process that hands over; nil if none does
 	Memories  *os.File                // of a process that hands over what it remembers; nil if none does
 }
 
@@ -82,7 +82,7 @@ func (in *Inheritance) add(f *os.File, path string) error {
 		path = l.Addr().String()
 	}
 	if unit := in.listeners[path]; unit != nil {
-		_ = unit.Close() // from a .socket unit: the same as that from the store, or one whose file was made anew since
+		_ = unit.Close() // from a .socket unit: the same as that from the store, or one whose file was made again since
 	}
 	in.listeners[path] = l
 	return nil
@@ -106,7 +106,7 @@ func (in *Inheritance) CloseRest() {
 	}
 	for path, l := range in.listeners {
 		klog.InfoS("A socket that was passed in is closed: no listener of the configuration has this path; ListenStream= of the .socket unit and listen should be the same", "socket", path)
-		_ = l.Close() // nobody has connected
+		_ = l.Close() // no client has connected
 		RemoveSocket(path)
 	}
 }
@@ -117,7 +117,7 @@ func (in *Inheritance) Serving() {
 		return
 	}
 	if _, err := in.ready.WriteString(ReadyWord); err != nil {
-		klog.ErrorS(err, "The process that is taken over from could not be told to stop")
+		klog.ErrorS(err, "Could not tell the process that hands over to stop")
 	}
 	_ = in.ready.Close() // what was written is written
 }

@@ -61,7 +61,7 @@ func (p *Peer) Program() string {
 func (p *Peer) String() string {
 	switch {
 	case p.certificate != "":
-		return "who has the certificate of " + p.certificate
+		return "a client with the certificate " + p.certificate
 	case !p.Known:
 		return "an unknown process"
 	}

@@ -71,7 +71,7 @@ func openFile(l config.Listener, model string, inherited net.Listener) (*Socket,
 	}
 	f := KeepFile(l.Path, inherited, listen)
 	if err := f.permit(newRights(config.Listener{}, l, model)); err != nil {
-		f.Close() // nobody was served
+		f.Close() // it was not served
 		return nil, fmt.Errorf("the socket %s was open before: %w; run as root, or have its .socket unit say so: SocketMode=, SocketUser=, SocketGroup=", l.Path, err)
 	}
 	return New(f, l), nil
@@ -117,7 +117,7 @@ func (s *File) renew(make func() (net.Listener, error)) {
 func (s *File) permit(r rights) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// What is looked at is what is changed, whatever becomes of the path meanwhile.
+	// O_PATH: the file that is examined is the one that is changed, also if the path changes.
 	fd, err := unix.Open(s.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -24,7 +24,7 @@ import (
 type Socket struct {
 	net.Listener
 	Path   string
-	Cfg    config.Listener                     // what it was last; who reloads reads it
+	Cfg    config.Listener                     // as of the last reload; only a reload reads it
 	Access atomic.Pointer[[]config.AccessRule] // nil when the socket is no longer in the configuration
 	tls    atomic.Pointer[certs.Credentials]   // nil if connections are not secured
 

@@ -32,7 +32,7 @@ type File struct {
 func KeepFile(path string, l net.Listener, make func() (net.Listener, error)) *File {
 	s := &File{Path: path, make: make}
 	s.now.Store(&l)
-	s.file, _ = os.Lstat(path) // what is not there is made anew
+	s.file, _ = os.Lstat(path) // a missing file is restored
 	return s
 }
 
@@ -92,9 +92,9 @@ func (s *File) Restore() bool {
 	}
 	l, err := s.make()
 	if err != nil {
-		err = fmt.Errorf("the socket file %s is gone or another one, and cannot be made anew, so that nobody can connect there: %w", s.Path, err)
+		err = fmt.Errorf("the socket file %s is gone or was replaced, and cannot be restored, so that no client can connect there: %w", s.Path, err)
 		if was := s.trouble.Swap(&err); was == nil || (*was).Error() != err.Error() {
-			klog.ErrorS(err, "A socket cannot be connected to; who is connected stays so", "socket", s.Path)
+			klog.ErrorS(err, "No new client can connect to a socket; connected clients stay connected", "socket", s.Path)
 		}
 		return false
 	}
@@ -104,8 +104,8 @@ func (s *File) Restore() bool {
 	if l, ok := (*old).(*net.UnixListener); ok {
 		l.SetUnlinkOnClose(false) // it is the new one's
 	}
-	_ = (*old).Close() // nobody can have connected there any more
-	klog.InfoS("A socket file was gone, and has been made anew; see who deletes it", "socket", s.Path, "times", s.lost.Load())
+	_ = (*old).Close() // no client can connect there any more
+	klog.InfoS("Restored a socket file that was gone; find out what deletes it", "socket", s.Path, "times", s.lost.Load())
 	return true
 }
 

@@ -17,7 +17,7 @@ func Supervised() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
 // Notify sends lines to systemd, if it wants notifications.
 func Notify(lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
-		klog.ErrorS(err, "systemd could not be told", "message", lines[0])
+		klog.ErrorS(err, "Could not notify systemd", "message", lines[0])
 	}
 }
 
@@ -36,7 +36,7 @@ func StoreSocket(l net.Listener, path string) {
 		return
 	}
 	if err := sendSocket(l, path); err != nil {
-		klog.ErrorS(err, "systemd could not be given the socket to keep over a restart", "socket", path)
+		klog.ErrorS(err, "systemd could not store the socket for a restart", "socket", path)
 	}
 }
 

@@ -35,7 +35,7 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 	if err := trust.Folder(filepath.Dir(path), trust.Sticky); err != nil {
 		return nil, fmt.Errorf("another user could put a socket in its place, and be taken for criproxy: %w; or choose another path with %s", err, flag)
 	}
-	// Between looking at the old file and putting a new one there, nobody else may.
+	// No other process may act between the look at the old file and the new one.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("locking the folder: %w", err)
 	}

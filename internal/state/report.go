@@ -29,8 +29,8 @@ type Listener struct {
 	Owner   string              `json:"owner,omitempty"` // USER:GROUP
 	Access  []config.AccessRule `json:"access,omitempty"`
 	Refused int64               `json:"refused"`         // calls, by the access list
-	Lost    int64               `json:"lost"`            // how often the file was gone, and made anew
-	Error   string              `json:"error,omitempty"` // why nobody can connect
+	Lost    int64               `json:"lost"`            // how often the file was gone, and was restored
+	Error   string              `json:"error,omitempty"` // why no client can connect
 }
 
 // Backend is a runtime. Its JSON is stable.

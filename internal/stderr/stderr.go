@@ -106,9 +106,9 @@ func (l *Log) write(to io.Writer) {
 		lines, lost := l.lines, l.lost
 		l.lines, l.lost = nil, 0
 		l.mu.Unlock()
-		_, _ = to.Write(lines) // who else could be told?
+		_, _ = to.Write(lines) // there is nowhere to report a failure
 		if lost > 0 {
-			fmt.Fprintf(to, "criproxy: %d lines of the log are missing here: nobody read it\n", lost)
+			fmt.Fprintf(to, "criproxy: %d lines of the log are missing here: it was not read\n", lost)
 		}
 	}
 }

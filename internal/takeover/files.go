@@ -38,7 +38,7 @@ func undoLines(text string) string {
 		}
 	}
 	before := b.String()
-	if strings.HasSuffix(text, "\n"+unended) { // still the last: nobody has added a line
+	if strings.HasSuffix(text, "\n"+unended) { // still the last: no line was added
 		before = strings.TrimSuffix(before, "\n")
 	}
 	if onlyMade.MatchString(before) {

@@ -63,7 +63,7 @@ func (t *Takeover) Install(out io.Writer) error {
 	if err != nil {
 		return config.PrefixLines(t.Config, err)
 	}
-	// What is imported has to be there before containerd is told of it.
+	// The imported file has to exist before containerd's configuration names it.
 	changed, err := t.write(out, map[string]string{t.imported(): imported}, []string{t.imported()})
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ To put it into effect:
   systemctl restart containerd.service                                # containers run on
   systemctl enable criproxy.service && systemctl restart criproxy.service
   crictl --runtime-endpoint unix://%s version
-Between the two restarts nobody answers there; kubelet tries again. To take it back: criproxy uninstall
+Between the two restarts no process answers there; kubelet tries again. To take it back: criproxy uninstall
 `, t.Path)
 	return nil
 }
@@ -109,7 +109,7 @@ To put it into effect, if criproxy is to go, or to listen at a socket of its own
   systemctl stop criproxy.service
   systemctl restart containerd.service                                # containers run on
   systemctl start criproxy.service                                    # unless it is to go
-If there was a second runtime, its pods have to be gone before: nobody shows them to kubelet any more.
+If there was a second runtime, remove its pods before: without criproxy kubelet does not see them.
 `)
 	return nil
 }
@@ -185,7 +185,7 @@ func writeLike(model, path, text string) error {
 	}
 	mode := os.FileMode(0o644)
 	if info != nil {
-		mode = 0o600 // nobody reads it who may not read the other one
+		mode = 0o600 // until it has the owner and mode of the other one
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

@@ -28,7 +28,7 @@ func LogWithheld() func(director.Backend, string, string) {
 	var logged sync.Map
 	return func(b director.Backend, method, name string) {
 		if _, twice := logged.LoadOrStore(b.Name, true); !twice {
-			klog.InfoS("Credentials are not sent along: kubelet found them for the image with its prefix, and whoever the rest of the name belongs to need not be meant; allow it with credentials: true in the configuration of the backend",
+			klog.InfoS("Credentials are not sent along: kubelet chose them for the image name with the runtime's prefix, and the registry of the rest of the name may be another one; credentials: true in the configuration of the backend sends them",
 				"backend", b, "image", name)
 		}
 	}
@@ -36,12 +36,12 @@ func LogWithheld() func(director.Backend, string, string) {
 
 // LogDrift logs a finding. The caller calls it once for each.
 func LogDrift(f drift.Finding) {
-	what := "Seen, and not known: a method"
+	what := "Seen: an unknown method"
 	switch f.Kind {
 	case drift.Field:
-		what = "Seen, and not known: a field"
+		what = "Seen: an unknown field"
 	case drift.ID:
-		what = "Seen, and not translated: a field that looks like an id"
+		what = "Seen: an untranslated field that looks like an id"
 	}
 	klog.InfoS(what, "where", f.Where, "method", f.Method, "suggest", f.Suggest)
 }

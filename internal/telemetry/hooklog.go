@@ -66,7 +66,7 @@ func (l *hookLog) Watch(_ context.Context, e hook.Event) {
 			klog.V(2).InfoS("Plugins were not asked: what the call is about cannot be found out", "method", e.Method, "id", e.ID, "error", e.Err)
 		}
 	case hook.Learned:
-		klog.V(2).InfoS("Plugins can be told of what there was before", "objects", e.Objects, "took", e.Took, "error", e.Err)
+		klog.V(2).InfoS("Plugins can be asked about what existed before", "objects", e.Objects, "took", e.Took, "error", e.Err)
 	}
 }
 
@@ -91,7 +91,7 @@ func (l *hookLog) asked(e hook.Asked) {
 		klog.V(3).InfoS("Plugin changed a call", "plugin", e.Plugin, "point", e.Point, "id", e.ID, "took", e.Took, "changes", strings.Join(changes, "; "))
 	}
 	if len(e.LeftOut) > 0 && l.first(e.Plugin+strings.Join(e.LeftOut, ",")) {
-		klog.InfoS("Plugin was not told what is no valid UTF-8; it reaches the runtime as it is", "plugin", e.Plugin, "point", e.Point, "fields", e.LeftOut)
+		klog.InfoS("Plugin did not get fields that are not valid UTF-8; the runtime gets them unchanged", "plugin", e.Plugin, "point", e.Point, "fields", e.LeftOut)
 	}
 }
 

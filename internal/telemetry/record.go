@@ -34,8 +34,8 @@ type Recording struct {
 	rec     *capture.Recorder // nil if nothing is recorded
 	profile *director.Profile
 	Schema  *codec.Schema // of all versions
-	// descriptors of an API that this program is not built with, for whoever reads
-	// what was recorded; nil for CRI.
+	// descriptors of an API that this program is not built with, for the readers of
+	// recordings; nil for CRI.
 	descriptors []byte
 	log         callLog
 

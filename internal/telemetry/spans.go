@@ -70,7 +70,7 @@ func (s *Spans) Start(ctx context.Context, url string) (stop func(), err error) 
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = provider.Shutdown(ctx) // the error handler is told what is lost
+		_ = provider.Shutdown(ctx) // the error handler logs what is lost
 	}, nil
 }
 
@@ -101,7 +101,7 @@ func (s *Spans) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 		ctx = propagation.TraceContext{}.Extract(ctx, carrier(info.Metadata))
 	} else {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
-			return ctx, nil // a question of our own: no client waits for it
+			return ctx, nil // a call of our own: no client waits for it
 		}
 		options = append(options, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("criproxy.backend", director.Backend{Name: info.Backend}.String())))
 	}
