@@ -69,7 +69,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	text, r := check()
 	assert.Nil(t, r.Changes)
 	assert.Contains(t, r.ChangesUnknown, "is criproxy running")
-	assert.Contains(t, text, "What it would change cannot be told: ")
+	assert.Contains(t, text, "What it would change is unknown: ")
 	p.launch()
 	text, r = check()
 	assert.Empty(t, r.Changes)

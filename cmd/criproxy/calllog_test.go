@@ -84,7 +84,7 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 			}
 		}
 	}()
-	out.waitFor(t, " lines of the log are missing here: nobody read it")
+	out.waitFor(t, " lines of the log are missing here: it was not read")
 	events, err := capture.NewReader(response.Body)
 	require.NoError(t, err)
 	for {

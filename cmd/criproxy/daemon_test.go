@@ -207,7 +207,7 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 	p.end()
 }
 
-func TestABadFileChangesNothingAndIsReloadedWhenItIsMended(t *testing.T) {
+func TestABadFileChangesNothingUntilItIsMended(t *testing.T) {
 	p := newProcess(t)
 	p.launch()
 	stop := p.hammer()

@@ -43,7 +43,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	text, found, _ := p.doctor() // the exit code depends on what else runs on this machine
 	assert.Nil(t, finding(found, "of criproxy"), "%s", text)
 	assert.Nil(t, finding(found, "backend beta.io is"))
-	assert.Nil(t, finding(found, "cannot be told: there is no admin socket"))
+	assert.Nil(t, finding(found, "is unknown: there is no admin socket"))
 
 	// This process goes past the proxy, and can be named.
 	_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.dir+"/1.sock")).Version(t.Context(), &runtimeapi.VersionRequest{})

@@ -83,7 +83,7 @@ func TestAStopSaysWhichCallsItWaitsFor(t *testing.T) {
 	assert.Equal(t, 0, ended(t, cmd))
 	testkit.AssertCode(t, codes.Unavailable, <-done)
 	p.lines(`"Still stopping" after="\d+s" ` + hungCall)
-	p.lines(`"Ending what is still under way" ` + hungCall)
+	p.lines(`"Cutting off the calls that are still under way" ` + hungCall)
 }
 
 func TestAHandoverSaysWhichCallsItWaitsFor(t *testing.T) {

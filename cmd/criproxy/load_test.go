@@ -56,7 +56,7 @@ func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 	p.end()
 }
 
-func TestAProcessWithoutFileDescriptorsServesAgainWhenThereAreSome(t *testing.T) {
+func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
 	p := newProcess(t)
 	pid := p.launch().Process.Pid
 	n := uint64(testkit.OpenFiles(t, pid) + 20)

@@ -70,7 +70,7 @@ func main() {
 func kill(errOut io.Writer) {
 	said := make(chan struct{})
 	go func() {
-		cli.PrintError(errOut, fmt.Errorf("not ended %s after it was told to; ending now", killBound))
+		cli.PrintError(errOut, fmt.Errorf("still running %s after the signal to end; ending now", killBound))
 		close(said)
 	}()
 	select {

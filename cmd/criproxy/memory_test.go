@@ -46,7 +46,7 @@ func vm(t testing.TB, pid int, what string) int {
 	return 0
 }
 
-func TestMemoryStaysBelowGOMEMLIMITWithLargeMessagesByTheHundred(t *testing.T) {
+func TestMemoryStaysBelowGOMEMLIMIT(t *testing.T) {
 	const limit = 768 << 20
 	p := newProcess(t)
 	p.env = append(os.Environ(), "GOMEMLIMIT=768MiB")

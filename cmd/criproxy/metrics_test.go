@@ -93,7 +93,7 @@ func TestMetricsCountCallsOnBothLegs(t *testing.T) {
 	p.end()
 }
 
-func TestMonitoringOverTCPIsOnlyThereIfAskedForAndShowsNoCalls(t *testing.T) {
+func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
 	at := freeAddress(t)
 	p := newProcess(t)
 	p.write("metrics: " + at + "\n")

@@ -52,7 +52,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	assert.True(t, r.Ready)
 	assert.EqualValues(t, 3, r.Listeners[0].Lost)
 	assert.Contains(t, text, "was gone 3 times")
-	assert.Equal(t, 6, p.logged("A socket file was gone"), "of both, each time")
+	assert.Equal(t, 6, p.logged("Restored a socket file"), "of both, each time")
 
 	t.Run("it goes on after a handover", func(t *testing.T) {
 		old := p.serving()
@@ -75,11 +75,11 @@ func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
 	require.NoError(t, os.Rename(p.front, p.front+".away")) // so that its inode is not given to the next one
 	other, err := net.Listen("unix", p.front)
 	require.NoError(t, err)
-	const said = "cannot be made anew"
+	const said = "cannot be restored"
 	testkit.Eventually(t, "it is said", func() bool { return p.logged(said) > 0 })
 	text, r := p.status()
 	assert.False(t, r.Ready)
-	assert.Contains(t, text, "NOT READY: nobody can connect")
+	assert.Contains(t, text, "NOT READY: no client can connect")
 	assert.Contains(t, r.Listeners[0].Error, "serving it already", "it says who")
 	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "who is connected stays so")

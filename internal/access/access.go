@@ -19,14 +19,14 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// readOnly is the pattern that stands for those of readOnlyMethods.
+// readOnly is the pattern that stands for the methods that only read.
 const readOnly = "read-only"
 
 // readOnlyMethods returns patterns of the methods of CRI, as cri.yaml has them under reads, and
 // of our own services that change nothing.
 var readOnlyMethods = sync.OnceValue(func() []string { return append(criadapter.Reads(), "/grpc.health.v1.Health/*") })
 
-// matchMethod reports whether the method is one of those that the pattern means.
+// matchMethod reports whether the pattern means the method.
 func matchMethod(pattern, method string) bool {
 	if pattern == readOnly {
 		return slices.ContainsFunc(readOnlyMethods(), func(one string) bool { return matchMethod(one, method) })
@@ -42,7 +42,7 @@ func matchMethod(pattern, method string) bool {
 	return ok
 }
 
-// allows reports whether the rules let the peer call the method.
+// allows reports whether the rules let the client call the method.
 func allows(rules []config.AccessRule, method string, who *listen.Peer) bool {
 	if len(rules) == 0 {
 		return true
@@ -55,7 +55,7 @@ func allows(rules []config.AccessRule, method string, who *listen.Peer) bool {
 	})
 }
 
-// isFor reports whether the rule is about the peer.
+// isFor reports whether the rule is about the client.
 func isFor(r *config.AccessRule, who *listen.Peer) bool {
 	if len(r.UIDs)+len(r.GIDs) == 0 {
 		return true
@@ -64,11 +64,11 @@ func isFor(r *config.AccessRule, who *listen.Peer) bool {
 		slices.ContainsFunc(who.GIDs, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
 }
 
-// authorize returns the error of a call that the socket's access list does not allow.
+// authorize returns the error for a call that the socket's access list does not allow.
 func authorize(ctx context.Context, method string) error {
 	who := listen.PeerOf(ctx)
 	if who == nil {
-		return status.Error(codes.PermissionDenied, "criproxy: nobody knows on which socket this call came")
+		return status.Error(codes.PermissionDenied, "criproxy: internal error: no listener for this connection; please report it")
 	}
 	rules := who.Socket.Access.Load()
 	if rules == nil {
@@ -82,7 +82,7 @@ func authorize(ctx context.Context, method string) error {
 	return status.Errorf(codes.PermissionDenied, "criproxy: the access list of %s does not allow %s to %s", who.Socket.Path, method, who)
 }
 
-// InterceptStream is authorize as an interceptor.
+// InterceptStream is authorize as a stream interceptor.
 func InterceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if err := authorize(ss.Context(), info.FullMethod); err != nil {
 		return err
@@ -90,7 +90,7 @@ func InterceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
 	return handler(srv, ss)
 }
 
-// InterceptUnary is authorize for the services that criproxy has itself.
+// InterceptUnary is authorize for the unary methods of services that criproxy has itself.
 func InterceptUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := authorize(ctx, info.FullMethod); err != nil {
 		return nil, err

@@ -20,11 +20,11 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// Who may only read is not shown what the profile calls secret: a socket for reading is
-// often open to everybody on the node. Who may do more is: there are other ways for them.
+// Clients that may only read do not see what the profile calls secret: a socket for reading is
+// often open to every process on the node. Clients that may do more see it: they have other ways.
 
-// onlyReads reports whether the rules let who do nothing but read, and do not name method
-// by itself, which is how an administrator says that it may show all.
+// onlyReads reports whether the rules allow the client nothing but reading, and none of them
+// names the method by itself: by naming it an administrator says that it may show everything.
 func onlyReads(rules []config.AccessRule, method string, who *listen.Peer) bool {
 	for _, r := range rules {
 		switch {
@@ -36,8 +36,8 @@ func onlyReads(rules []config.AccessRule, method string, who *listen.Peer) bool 
 	return len(rules) > 0
 }
 
-// reads reports whether all methods that a pattern means are among those that read-only
-// means. A star stands for a star.
+// reads reports whether read-only means all methods that the pattern means. A star stands for a
+// star.
 func reads(pattern string) bool {
 	if pattern == readOnly || slices.Contains(readOnlyMethods(), pattern) {
 		return true
@@ -48,7 +48,7 @@ func reads(pattern string) bool {
 	})
 }
 
-// names reports whether a pattern is the name of the method.
+// names reports whether the pattern is the name of the method.
 func names(pattern, method string) bool {
 	return pattern != readOnly && !strings.ContainsAny(pattern, `*?[\`) && matchMethod(pattern, method)
 }
@@ -106,9 +106,9 @@ func (d *filteredStream) SendMsg(m any) error {
 		return err
 	}
 	b := f.Bytes()
-	buf := buffers.Pool.Get(len(b)) // what is shown is not longer
+	buf := buffers.Pool.Get(len(b)) // the reply does not get longer
 	if *buf, err = d.hider.HideReply((*buf)[:0], d.method, b); err != nil {
-		return status.Error(codes.Internal, fmt.Sprintf("criproxy: %s: what is secret cannot be hidden from who may only read: %v", path.Base(d.method), err))
+		return status.Error(codes.Internal, fmt.Sprintf("criproxy: %s: secrets cannot be removed for a client that may only read: %v", path.Base(d.method), err))
 	}
 	shown := codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(buf, buffers.Pool)})
 	defer shown.Free() // gRPC has its own reference

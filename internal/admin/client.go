@@ -12,12 +12,13 @@ import (
 	"syscall"
 )
 
-// Client is a client of the admin socket at path.
+// Client is a client of the admin socket at a path.
 type Client struct {
 	path string
 	http *http.Client
 }
 
+// NewClient returns a client of the admin socket at path. It connects with each request.
 func NewClient(path string) *Client {
 	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -27,7 +28,8 @@ func NewClient(path string) *Client {
 	}}}
 }
 
-// Get asks for a path, such as "/version?a=b". The body is the caller's to close.
+// Get asks for a path, such as "/version?a=b". The caller closes the body. Its error says how to
+// mend the matter.
 func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://criproxy"+path, nil)
 	if err != nil {
@@ -38,7 +40,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("there is no admin socket at %s; is criproxy running, and with this -admin?", c.path)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("nobody serves the admin socket %s any more; start criproxy", c.path)
+		return nil, fmt.Errorf("no process serves the admin socket %s; start criproxy", c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("the admin socket %s is only for the user that criproxy runs as; run this as root", c.path)
 	case err != nil:

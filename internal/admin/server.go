@@ -18,12 +18,12 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// Mode lets nobody but the user that criproxy runs as connect to the admin
-// socket: what is to be had there tells of all pods.
+// Mode lets only the user that criproxy runs as connect to the admin socket: its answers are
+// about all pods.
 const Mode = 0o600
 
-// Server is the HTTP server on the admin socket, for criproxy's own commands and for
-// monitoring.
+// Server is the HTTP server on the admin socket, for criproxy's own commands and for monitoring.
+// The caller sets the listeners before Start.
 type Server struct {
 	Listener net.Listener // nil if there is no admin socket
 	TCP      net.Listener // where monitoring is served over TCP as well; nil if nowhere
@@ -33,15 +33,15 @@ type Server struct {
 	public *http.ServeMux // what everybody may know
 }
 
-// Source is what the admin socket tells of.
+// Source is the proxy that the admin socket is about.
 type Source interface {
 	Report(ctx context.Context) state.Report
 	State() state.State
 	Config() *config.Config
 }
 
-// New returns the admin server of a proxy. monitoring adds what everybody may know; events answers
-// with what is recorded.
+// New returns the admin server of a proxy. monitoring adds the paths that are public as well;
+// events answers with what is recorded.
 func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Server {
 	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
 	servePprof(a.mux)
@@ -67,7 +67,7 @@ func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Se
 	return a
 }
 
-// servePprof adds what go tool pprof asks for.
+// servePprof adds the paths that go tool pprof asks for.
 func servePprof(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -76,9 +76,8 @@ func servePprof(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
-// Start serves the admin socket and the address for monitoring, as far as there are
-// any. The function that it returns stops that, and returns when nothing of it is left;
-// handlers see their requests' context end.
+// Start serves the listeners that are set. stop ends that, and returns when all handlers have
+// returned: their requests' contexts end.
 func (a *Server) Start() (stop func()) {
 	stopSocket, stopTCP := serveHTTP(a.Listener, a.mux), serveHTTP(a.TCP, a.public)
 	return func() {
@@ -109,13 +108,13 @@ func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
 		bounded, stopWaiting := context.WithTimeout(context.Background(), time.Second)
 		defer stopWaiting()
 		if s.Shutdown(bounded) != nil {
-			_ = s.Close() // somebody who reads nothing
+			_ = s.Close() // of a client that reads nothing
 		}
 		<-done
 	}
 }
 
-// Close closes what an admin server that is not started listens on.
+// Close closes the listeners of a server that was not started.
 func (a *Server) Close() {
 	for _, l := range []net.Listener{a.Listener, a.TCP} {
 		if l != nil {
@@ -124,7 +123,7 @@ func (a *Server) Close() {
 	}
 }
 
-// writeJSON answers with v.
+// writeJSON answers with v as JSON.
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // fails when the client has gone

@@ -19,20 +19,20 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// fromReflection, in place of a file, asks the backends what their services are.
+// fromReflection, in place of a file, asks the backends for their services.
 const fromReflection = "reflection"
 
-// reflectTimeout bounds how long a start waits for a backend that tells.
+// reflectTimeout bounds how long a start waits for a backend that answers.
 const reflectTimeout = 15 * time.Second
 
-// API is what a proxy is to do with which API.
+// An API is the configuration of a director for an API, without backends.
 type API struct {
 	director.Config               // its backends yet to be filled in
-	Own             *codec.Schema // what the configuration brings; nil for what is built in
+	Own             *codec.Schema // the configured descriptors; nil for those that are built in
 }
 
-// Read returns what the proxy is to do: with CRI, as it is built in or as newer
-// descriptors have it, or what a profile says.
+// Read returns the API of a configuration: CRI as this program is built with it, CRI with newer
+// descriptors, or the API of a profile. With reflection it asks the backends.
 func Read(c *config.Config) (API, error) {
 	schema, err := readSchema(c)
 	if err != nil {
@@ -81,11 +81,11 @@ func Sources(c *config.Config) []string {
 	return all
 }
 
-// IsCRI reports whether a profile is about CRI, for which there is more than the
-// profile says.
+// IsCRI reports whether a profile is about CRI, for which criproxy does more than the profile
+// says.
 func IsCRI(p *director.Profile) bool { return criadapter.Is(p) }
 
-// readSchema reads the descriptors that are configured. It returns nil if there are none.
+// readSchema reads the configured descriptors. It returns nil if there are none.
 func readSchema(c *config.Config) (*codec.Schema, error) {
 	var schema *codec.Schema
 	var sources []string
@@ -165,7 +165,7 @@ func reflectSchema(c *config.Config) (*codec.Schema, error) {
 	}
 }
 
-// criOptions are the parts of c that only CRI has.
+// criOptions are the settings that only CRI has.
 func criOptions(c *config.Config) criadapter.Options {
 	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.BuiltIn, Panicked: recovery.Report}
 	if o.StreamURL == "" && c.StreamPort != 0 {

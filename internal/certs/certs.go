@@ -38,7 +38,7 @@ func Check(cfg *config.Config) error {
 	return errors.Join(errs...)
 }
 
-// keyring are the files of a TLSConfig.
+// keyring are the files of a config.TLS, with what was read last.
 type keyring struct {
 	files config.TLS
 
@@ -55,7 +55,7 @@ type material struct {
 
 func NewKeyring(t config.TLS) *keyring { return &keyring{files: t} }
 
-// load reads the files. If they have a mistake now, what they held before counts.
+// load reads the files. If that fails it returns what they held before.
 func (k *keyring) load() (*material, error) {
 	m, err := readKeys(k.files)
 	good, news := k.take(m, err)
@@ -68,8 +68,8 @@ func (k *keyring) load() (*material, error) {
 	return good, nil
 }
 
-// take returns what counts after the files were read, and whether there is a mistake in
-// them that has not been logged.
+// take notes the result of reading the files. It returns the contents to use, and whether err
+// has not been logged yet.
 func (k *keyring) take(m *material, err error) (good *material, news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,7 +106,7 @@ func readKeys(t config.TLS) (*material, error) {
 	return m, nil
 }
 
-// Credentials secure connections by files.
+// Credentials secure connections with the certificates of a config.TLS.
 type Credentials struct {
 	Keys *keyring
 	name string // of the server, for clients

@@ -17,7 +17,7 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-// callView is how calls are shown, the same for those under way and for those on file.
+// callView is how calls are shown, the same for calls under way and for those in files.
 type callView struct {
 	filter inspect.Filter
 	full   bool
@@ -51,7 +51,7 @@ func (l *callView) flags(fs *flag.FlagSet) {
 	l.schema.flags(fs)
 }
 
-// open prepares for events from a source.
+// open prepares for events of a source.
 func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	profile, schema, err := l.schema.load(h.Descriptors)
 	if err != nil {
@@ -80,7 +80,7 @@ func isTerminal(out io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
 }
 
-// add takes an event in, and shows what there is to be shown.
+// add takes an event, and shows the call when it is complete.
 func (l *callView) add(ev *capture.Event) error {
 	c, what := l.assembler.Add(ev)
 	if ev.Kind == capture.Missed && ev.Seq > l.from && !l.json {
@@ -138,7 +138,7 @@ func (l *callView) read(r *capture.Reader) error {
 	}
 }
 
-// schemaFlags say what messages mean, besides those of CRI.
+// schemaFlags are the flags that say what messages mean, besides those of CRI.
 type schemaFlags struct {
 	protos  multi
 	folders multi

@@ -22,7 +22,7 @@ type Report struct {
 	daemon.Examination
 
 	Changes        []config.Change `json:"changes"`                  // in the process that serves now; null if
-	ChangesUnknown string          `json:"changesUnknown,omitempty"` // that cannot be told, because of this
+	ChangesUnknown string          `json:"changesUnknown,omitempty"` // that is unknown, because of this
 
 	Drift *daemon.DriftReport `json:"drift,omitempty"` // with -drift
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/daemon"
 )
 
-// changesOf returns what would change in the process that serves cfg's admin socket, or
-// why that cannot be told.
+// changesOf returns what c would change in the process that serves its admin socket. Its error
+// says why that is unknown.
 func changesOf(ctx context.Context, c *config.Config) ([]config.Change, error) {
 	path := c.Admin
 	if path == "" {
@@ -33,11 +33,11 @@ func changesOf(ctx context.Context, c *config.Config) ([]config.Change, error) {
 	return running.Changes(c.Settings()), nil
 }
 
-// printChanges shows what would change to people.
+// printChanges shows the changes to people.
 func printChanges(out io.Writer, all []config.Change, unknown string) {
 	switch {
 	case unknown != "":
-		fmt.Fprintf(out, "\nWhat it would change cannot be told: %s\n", unknown)
+		fmt.Fprintf(out, "\nWhat it would change is unknown: %s\n", unknown)
 		return
 	case len(all) == 0:
 		fmt.Fprintln(out, "\nNothing would change in the criproxy that serves now.")

@@ -35,8 +35,7 @@ type Diagnosis struct {
 	Kubelet  *doctor.Kubelet  `json:"kubelet,omitempty"` // that was looked at
 }
 
-// wellKnown are the sockets of runtimes that are looked at as long as there is no
-// configuration.
+// wellKnown are the sockets of runtimes that the doctor looks at without a configuration.
 var wellKnown = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock"}
 
 // ExamineNode is the subcommand that looks at the node and says what would not work.
@@ -78,7 +77,7 @@ func (d *Diagnosis) add(level doctor.Level, about, text, cure string) {
 	d.Findings = append(d.Findings, doctor.Finding{Level: level, About: about, Text: text, Cure: cure})
 }
 
-// withoutConfig is what to look at on a node that has no configuration that can be used.
+// withoutConfig is a configuration for a node without a usable one.
 func withoutConfig() *config.Config {
 	cfg := &config.Config{Listen: config.DefaultListen, Admin: config.DefaultAdmin}
 	for _, path := range wellKnown {
@@ -90,7 +89,7 @@ func withoutConfig() *config.Config {
 	return cfg
 }
 
-// configuration looks at what cfg says, and at the files and folders that it names.
+// configuration looks at cfg, and at the files and folders that it names.
 func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 	const about = "configuration"
 	for _, b := range cfg.Backends {
@@ -114,7 +113,7 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 		}
 	}
 	if cfg.StateDir == "" && len(cfg.Backends) > 1 {
-		d.add(doctor.Warning, about, "what is known of the runtimes is not kept: a restart of criproxy while one is down makes kubelet kill its pods", "set stateDir")
+		d.add(doctor.Warning, about, "the memory of the runtimes is not kept: a restart of criproxy while one is down makes kubelet kill its pods", "set stateDir")
 	}
 	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
 		for _, err := os.Stat(path); err != nil && path != "/"; _, err = os.Stat(path) {
@@ -129,7 +128,7 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 	}
 }
 
-// running asks a criproxy that serves cfg.
+// running asks the criproxy that serves cfg.
 func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	const about = "criproxy"
 	if cfg.Admin == "" {
@@ -144,7 +143,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 		err = json.NewDecoder(response.Body).Decode(&r)
 	}
 	if err != nil {
-		d.add(doctor.Note, about, "how a running criproxy is doing cannot be told: "+err.Error(), "start it, and look again")
+		d.add(doctor.Note, about, "the state of a running criproxy is unknown: "+err.Error(), "start it, and look again")
 		return
 	}
 	for _, b := range r.Backends {
@@ -192,7 +191,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.B
 		return all
 	}
 	if !api.IsCRI(a.Profile) {
-		return all // nobody makes pods with it
+		return all // there are no pods
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
 	defer cancel()
@@ -214,7 +213,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.B
 	return all
 }
 
-// kubeletVersion asks a program, as the kubelet that runs.
+// kubeletVersion asks the program of the running kubelet.
 func kubeletVersion(exe string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

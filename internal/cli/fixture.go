@@ -74,7 +74,7 @@ a call is matched by its method and request, and if no request is the same by th
 	return nil
 }
 
-// playedCount tells how calls were answered. It is safe for concurrent use.
+// playedCount counts and prints how calls were answered. It is safe for concurrent use.
 type playedCount struct {
 	out   io.Writer
 	quiet bool

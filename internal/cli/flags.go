@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
-// Flags are the command line of serve and check, as it was typed.
+// Flags are the command line of serve and check.
 type Flags struct {
 	config    string
 	content   string // of config, when readConfig last read it
@@ -32,7 +32,7 @@ type Flags struct {
 	given map[string]bool // :: name of a flag → it was on the command line
 }
 
-// NewFlags returns the flags and where their values go.
+// NewFlags returns the flag set, and where the values of the flags go.
 func NewFlags() (*flag.FlagSet, *Flags) {
 	f := &Flags{given: map[string]bool{}, fallback: config.DefaultConfig}
 	fs := flag.NewFlagSet("criproxy", flag.ContinueOnError)
@@ -86,7 +86,7 @@ func (l *commaList) Set(s string) error {
 	return nil
 }
 
-// parse reads args. Its error says what is wrong in one line.
+// parse reads args. Its error has one line.
 func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -102,7 +102,7 @@ func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// apply puts what is on the command line over what is in the file.
+// apply puts the values of the command line over those of the file.
 func (f *Flags) apply(c *config.Config) error {
 	if f.given["connect"] {
 		backends, err := config.ParseConnect(f.connect)
@@ -157,7 +157,7 @@ func IsKlog(name string) bool {
 	return fs.Lookup(name) != nil
 }
 
-// saysWhat reports whether the command line says where to find the runtimes.
+// saysWhat reports whether the command line says where the runtimes are.
 func (f *Flags) saysWhat() bool {
 	if f.given["config"] || f.given["connect"] {
 		return true
@@ -170,7 +170,7 @@ func (f *Flags) saysWhat() bool {
 	return false
 }
 
-// readConfig reads the file that -config names, or DefaultConfig, and the flags over it.
+// readConfig reads the file that -config names, or the default one, and puts the flags over it.
 func (f *Flags) readConfig() (*config.Config, error) {
 	c := &config.Config{NoBackends: f.dry}
 	if _, err := os.Stat(f.fallback); err == nil && !f.saysWhat() {

@@ -11,12 +11,12 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// koordFlags are the five flags of KoordRuntimeProxy, so that its unit file starts us.
+// koordFlags are the five flags of KoordRuntimeProxy, so that its unit file starts criproxy.
 type koordFlags struct {
 	endpoint, backend, mode, skipKey, skipValue string
 }
 
-// What KoordRuntimeProxy takes where its flags say nothing.
+// koordDefaults are the defaults of KoordRuntimeProxy.
 var koordDefaults = koordFlags{
 	endpoint:  "/var/run/koord-runtimeproxy/runtimeproxy.sock",
 	backend:   "/var/run/containerd/containerd.sock",
@@ -45,8 +45,8 @@ func (k *koordFlags) names() map[string]*string {
 	}
 }
 
-// apply puts the flags into c. If any is given, the others are what they are by
-// default in KoordRuntimeProxy, unless c says something else.
+// apply puts the flags into c. If one of them is given, the others have the defaults of
+// KoordRuntimeProxy, unless c has other values.
 func (k *koordFlags) apply(c *config.Config, given map[string]bool) error {
 	any := false
 	defaults := koordDefaults

@@ -19,7 +19,7 @@ func TestNoConfigurationIsReadThatOthersCanWrite(t *testing.T) {
 	require.ErrorContains(t, err, "chmod o-w "+file)
 }
 
-func TestAFileThatChangesWhileTheProcessStartsIsReadAgain(t *testing.T) {
+func TestAFileThatChangesDuringTheStartIsReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write("backends: [{address: /run/a.sock}]\n")

@@ -22,7 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/replay"
 )
 
-// played is a capture that is to be played, as either side.
+// played is a capture to play, as either side.
 type played struct {
 	calls    []*replay.Call
 	header   *capture.FileHeader
@@ -65,7 +65,7 @@ func (p *played) given(fd protoreflect.FieldDescriptor) bool {
 	return p.names.Given(fd) || replay.LooksLikeID(fd)
 }
 
-// checkSpeed says what is wrong with -speed.
+// checkSpeed returns what is wrong with the value of -speed.
 func checkSpeed(command string, speed float64) error {
 	if speed < 0 || math.IsNaN(speed) || math.IsInf(speed, 0) {
 		return &UsageError{fmt.Errorf("%s: -speed is how many times faster than recorded: want a number such as 10, or 0 for no waiting", command)}
@@ -168,5 +168,5 @@ func jsonResult(out io.Writer, res replay.Result) {
 	for _, c := range res.Changes {
 		j.Changes = append(j.Changes, changeJSON{c.Path, c.Before, c.After})
 	}
-	_ = json.NewEncoder(out).Encode(j) // fails when nobody reads it
+	_ = json.NewEncoder(out).Encode(j) // fails when the reader has gone
 }

@@ -41,7 +41,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if f.given["apiserver"] {
 		klog.InfoS("The flag -apiserver is ignored: nothing here talks to the API server")
 	}
-	// Before anybody can know of us: a signal that nobody waits for ends the process.
+	// Before other processes know of this one: an unhandled signal would end it.
 	hup, usr2 := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	signal.Notify(usr2, syscall.SIGUSR2)
@@ -106,7 +106,7 @@ func watchHandover(ctx context.Context, p *daemon.Proxy, usr2 <-chan os.Signal) 
 			return
 		case <-usr2:
 			if err := p.HandOver(ctx); err != nil {
-				klog.ErrorS(err, "No handover")
+				klog.ErrorS(err, "The handover failed")
 				continue
 			}
 			return

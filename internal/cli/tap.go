@@ -23,11 +23,10 @@ import (
 	"github.com/criproxy/criproxy/internal/daemon"
 )
 
-// reflectTime is how long tap waits for a server to say what its messages are.
+// reflectTime is how long tap waits for the server's description of its messages.
 const reflectTime = 2 * time.Second
 
-// Tap is the subcommand that only looks: one server of any gRPC API, behind a socket
-// that shows what passes.
+// Tap is the subcommand that only shows calls: it stands before one server of any gRPC API.
 func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	cfg := &config.Config{StateDir: "none", Hooks: "none"}
 	l := &callView{}
@@ -64,7 +63,7 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	klog.SetLogger(logr.New(errorsOnly{errOut})) // the calls are what is to be seen
+	klog.SetLogger(logr.New(errorsOnly{errOut})) // only the calls are to be seen
 	p, err := daemon.New(cfg, daemon.Options{Shown: shown})
 	if err != nil {
 		return err
@@ -95,8 +94,8 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return p.Run(ctx)
 }
 
-// shownAPI is what the messages of the server mean: those of CRI, of the flags, and of what the
-// server says of itself.
+// shownAPI returns what the messages of the server mean: those of CRI, of the flags, and of the
+// server's own description.
 func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOut io.Writer) (*api.API, error) {
 	profile, schema, err := flags.load(nil)
 	if err != nil {

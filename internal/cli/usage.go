@@ -17,14 +17,14 @@ type UsageError struct{ error }
 // Usage returns err as a mistake on the command line.
 func Usage(err error) error { return &UsageError{err} }
 
-// ErrReported is the end of a command that has said itself what was wrong.
+// ErrReported ends a command that has printed itself what was wrong.
 var ErrReported = errors.New("reported")
 
-// ErrHelp is the end of a command that is to be followed by the help on all commands.
+// ErrHelp ends a command after which main prints the help on all commands.
 var ErrHelp = fmt.Errorf("see the help on all commands: %w", flag.ErrHelp)
 
-// ExitCode prints err for people and returns what the process should return: 2
-// for a mistake on the command line, 1 for any other failure.
+// ExitCode prints err for people and returns the exit code of the process: 2 for a mistake on
+// the command line, 1 for any other failure.
 func ExitCode(err error, errOut io.Writer) int {
 	var usage *UsageError
 	switch {
@@ -56,8 +56,8 @@ func subFlags(name string) *flag.FlagSet {
 	return fs
 }
 
-// parseSub reads the arguments of a subcommand, of which least to most are no flags.
-// Flags may stand behind them.
+// parseSub reads the arguments of a subcommand, of which least to most are not flags. Flags may
+// stand behind them. what describes the command, for -h.
 func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least, most int) error {
 	var rest []string
 	for {
@@ -87,7 +87,7 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 	return fs.Parse(append([]string{"--"}, rest...))
 }
 
-// flagError says more of a flag that there is not.
+// flagError adds the nearest flag to the error about an unknown flag.
 func flagError(fs *flag.FlagSet, err error) error {
 	name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !ok {

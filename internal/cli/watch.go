@@ -17,11 +17,11 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// settle is how long the folder of the configuration has to be quiet before the file
-// is read again: editors write in several steps.
+// settle is how long the folder of the configuration has to be quiet before the file is read
+// again: editors write in several steps.
 const settle = 200 * time.Millisecond
 
-// A watcher reads the configuration again when it changes, or when it is told to.
+// A watcher reads the configuration again when its file changes, or on SIGHUP.
 type watcher struct {
 	flags *Flags
 	proxy *daemon.Proxy
@@ -29,8 +29,8 @@ type watcher struct {
 	mu sync.Mutex // guards what flags last read
 }
 
-// reload reads the configuration and applies it. If there is anything wrong with it
-// nothing changes.
+// reload reads the configuration and applies it. If there is anything wrong with it nothing
+// changes.
 func (r *watcher) reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,8 +62,8 @@ func notifyReady(cfg *config.Config) {
 	listen.NotifyReady(fmt.Sprintf("Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
 }
 
-// changed reports whether the file is another than the one that was last read, be it
-// before anybody watched it.
+// changed reports whether the file differs from what was last read, also if it changed before
+// watch began.
 func (r *watcher) changed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,9 +71,9 @@ func (r *watcher) changed() bool {
 	return r.flags.content != string(data)
 }
 
-// watch reloads the configuration when its file changes, and on each value from hup,
-// until ctx ends. It watches the folder: files are replaced, and those of a ConfigMap
-// are links of links.
+// watch reloads the configuration when its file changes, and on each value from hup, until ctx
+// ends. It watches the folder: editors replace files, and those of a ConfigMap are links to
+// links.
 func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
 	var events chan fsnotify.Event
 	if r.flags.config != "" {

@@ -20,8 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// Check completes c with the defaults and puts the primary first. Its error
-// names everything that is wrong.
+// Check completes c with the defaults and puts the primary first. Its error names every mistake.
 func (c *Config) Check() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -42,7 +41,7 @@ func (c *Config) Check() error {
 			fail("admin: %s is the socket to listen on as well; kubelet would reach criproxy's own commands", c.Admin)
 		}
 	default:
-		// A path that is too long is nobody's mistake: there is no such socket then.
+		// If the path is too long there is no such socket. That is no mistake in the configuration.
 		if path := AdminBeside(c.Listen); CheckSocketPath(path) == nil {
 			c.Admin = path
 		}
@@ -71,7 +70,7 @@ func (c *Config) Check() error {
 			fail("%s: %s is the socket to listen on as well; criproxy would call itself", at, b.Address)
 		}
 		if j, twice := addresses[b.Address]; twice && b.Address != "" {
-			fail("%s: %s is backends[%d] already; its pods would be there twice", at, b.Address, j)
+			fail("%s: %s is backends[%d] already; its pods would be listed twice", at, b.Address, j)
 		}
 		addresses[b.Address] = i
 		if b.MaxCalls < 0 {
@@ -221,13 +220,14 @@ func (c *Config) checkCapture(fail func(format string, args ...any)) {
 	}
 }
 
-// AdminBeside is where the admin socket is, unless the configuration says otherwise.
+// AdminBeside is the path of the admin socket for a main socket at listen, unless the
+// configuration says otherwise.
 func AdminBeside(listen string) string {
 	ending := filepath.Ext(listen)
 	return strings.TrimSuffix(listen, ending) + ".admin" + ending
 }
 
-// check tells fail what is wrong with where the backend is.
+// check calls fail for each mistake in where the backend is.
 func (b *Backend) check(at string, fail func(string, ...any)) {
 	for _, addr := range append([]string{b.Address}, b.Addresses...) {
 		network, err := address.Network(addr)

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Settings are the values of a configuration as they are compared: as text, by the path that
-// each has in the file. Backends and listeners go by what they are called.
+// Settings are the values of a configuration as text, by their paths in the file, for
+// comparison. Backends and listeners go by their names.
 type Settings map[string]string
 
-// Settings returns what c says, defaults included; what is empty is left out.
+// Settings returns what c says, defaults included. It leaves out empty values.
 func (c *Config) Settings() Settings {
 	s := Settings{}
 	s.add("", reflect.ValueOf(*c))
@@ -61,8 +61,7 @@ func (s Settings) add(path string, v reflect.Value) {
 	}
 }
 
-// A Change is a setting that is another one in a configuration to come. Its JSON is
-// stable.
+// A Change is a setting that differs in another configuration. Its JSON is stable.
 type Change struct {
 	Setting string `json:"setting"`
 	Was     string `json:"was"` // empty if there was nothing
@@ -70,7 +69,7 @@ type Change struct {
 	Restart bool   `json:"restart,omitempty"` // it waits for one
 }
 
-// Changes returns what is another in next.
+// Changes returns the settings that differ in next.
 func (s Settings) Changes(next Settings) []Change {
 	all := []Change{}
 	for key := range union(s, next) {

@@ -30,11 +30,11 @@ const configDocHead = `# The configuration file
 
 ` + "`criproxy -config FILE`" + `, by default ` + "`" + DefaultConfig + "`" + `. It is YAML. Unknown keys, keys that are there twice and wrong types are
 mistakes, and all of them are named at once; ` + "`criproxy check -config FILE`" + ` tries a file, and says what it would change in the
-criproxy that serves. Flags go before what is in the file. The file is read again when it changes and on SIGHUP; one with mistakes
+criproxy that serves. Flags take precedence over the file. The file is read again when it changes and on SIGHUP; one with mistakes
 changes nothing. These settings wait for a restart (kill -USR2 fails no call): %s;
 so do profile, proto and rules as far as they say what is recorded.
 
-This page is made of the comments of the program: go test ./internal/config -run Configuration -update.
+This page consists of the comments in the program: go test ./internal/config -run Configuration -update.
 
 `
 

@@ -15,31 +15,32 @@ import (
 
 // Listener is a socket that clients connect to.
 type Listener struct {
-	// Path is where the socket is. With the path of listen it is about that socket. It may
-	// also be HOST:PORT, which takes TLS, or vsock:CID:PORT, where CID 4294967295 is
-	// whichever this machine has.
+	// Path is where the socket is. A listener with the path of listen is about that socket. It
+	// may also be HOST:PORT, which takes TLS, or vsock:CID:PORT, where CID 4294967295 is any of
+	// this machine.
 	Path string `yaml:"path"`
 
 	// TLS is how connections are secured. Optional for sockets and vsock.
 	TLS *TLS `yaml:"tls"`
 
 	// Owner of the socket's file, as USER, USER:GROUP or :GROUP, names or numbers. A reload
-	// changes it; who is connected stays so. Optional: as the primary runtime's own socket is
-	// when the file is made; one that systemd made, or the process before, stays as it is.
+	// changes it; connected clients stay connected. Optional: that of the primary runtime's own
+	// socket when the file is made; a file of systemd or of the process before keeps its owner.
 	Owner string `yaml:"owner"`
 
-	// Mode of the socket's file, in octal digits such as "0660". A reload changes it; who is
-	// connected stays so. Optional: as the primary runtime's own socket is when the file is
-	// made, "0660" if that is not there yet; one that systemd made, with its SocketMode=, or
-	// the process before, stays as it is.
+	// Mode of the socket's file, in octal digits such as "0660". A reload changes it; connected
+	// clients stay connected. Optional: that of the primary runtime's own socket when the file
+	// is made, or "0660" if that does not exist yet; a file of systemd, with its SocketMode=, or
+	// of the process before keeps its mode.
 	Mode string `yaml:"mode"`
 
-	// Access says who may call what: a call that no rule allows is PermissionDenied.
-	// Optional: without rules everybody who can open the socket may call everything.
+	// Access lists the calls that clients may make: a call that no rule allows is
+	// PermissionDenied. Optional: without rules every client that can open the socket may make
+	// every call.
 	Access []AccessRule `yaml:"access"`
 
-	// MaxCalls is how many calls may be under way at once, streams of events among them.
-	// One more is ResourceExhausted. Optional: 4096 at the main socket, 1024 at another one.
+	// MaxCalls is how many calls may be under way at once, streams of events among them. One
+	// more is ResourceExhausted. Optional: 4096 at the main socket, 1024 at another one.
 	MaxCalls int `yaml:"maxCalls"`
 
 	Main bool // it is the socket of listen
@@ -57,15 +58,16 @@ const (
 // AccessRule allows calls.
 type AccessRule struct {
 	// Methods are patterns such as "List*", for methods of CRI, or with the whole name
-	// "/runtime.v1.ImageService/*". "read-only" stands for all that only looks. Who may do
-	// nothing else is not shown what the profile calls secret: verbose information, which has
-	// environments of containers, and the annotation with the last applied configuration, in
-	// lists, statuses and events. A method that is named, without a star, shows all:
-	// [read-only, ContainerStatus]. Optional: all methods, and those of other services.
+	// "/runtime.v1.ImageService/*". "read-only" stands for all methods that only read. A client
+	// that may do nothing else does not see what the profile calls secret: verbose information,
+	// which has the environments of containers, and the annotation with the last applied
+	// configuration, in lists, statuses and events. A method that a rule names without a star
+	// shows everything: [read-only, ContainerStatus]. Optional: all methods, also those of other
+	// services.
 	Methods []string `yaml:"methods" json:"methods,omitempty"`
 
-	// UIDs and GIDs are who may: a process with one of the user ids, or in one of the
-	// groups. Optional: everybody who can open the socket.
+	// UIDs and GIDs are the clients that the rule is for: processes with one of the user ids, or
+	// in one of the groups. Optional: every client that can open the socket.
 	UIDs []uint32 `yaml:"uids" json:"uids,omitempty"`
 	GIDs []uint32 `yaml:"gids" json:"gids,omitempty"`
 }
@@ -73,7 +75,7 @@ type AccessRule struct {
 // DefaultMode is that of containerd's own socket.
 const DefaultMode = 0o660
 
-// Sockets are all that clients connect to, the main one first.
+// Sockets are all sockets that clients connect to, the main one first.
 func (c *Config) Sockets() []Listener {
 	all := []Listener{{Path: c.Listen}}
 	for _, l := range c.Listeners {
@@ -89,7 +91,7 @@ func (c *Config) Sockets() []Listener {
 	return all
 }
 
-// checkListeners tells fail what is wrong with the listeners.
+// checkListeners calls fail for each mistake in the listeners.
 func (c *Config) checkListeners(fail func(string, ...any)) {
 	taken := map[string]string{}
 	if c.Admin != "" {
@@ -121,7 +123,7 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 		}
 		for j, r := range l.Access {
 			if len(r.Methods)+len(r.UIDs)+len(r.GIDs) == 0 {
-				fail("%s.access[%d]: is empty, and would allow everything to everybody; leave access out if that is meant", at, j)
+				fail("%s.access[%d]: is empty, and would allow every call to every client; leave access out if that is intended", at, j)
 			}
 			for k, pattern := range r.Methods {
 				if err := checkPattern(pattern); err != nil {
@@ -132,8 +134,8 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 	}
 }
 
-// checkPath returns what is wrong with where the listener is, and with what is said of
-// who may connect there.
+// checkPath returns what is wrong with the path of the listener, and with its settings that
+// depend on the kind of path.
 func (l Listener) checkPath() error {
 	network, err := address.Network(l.Path)
 	switch {
@@ -148,7 +150,7 @@ func (l Listener) checkPath() error {
 	}
 	for _, r := range l.Access {
 		if len(r.UIDs)+len(r.GIDs) > 0 {
-			return fmt.Errorf("%s does not tell the user at the other end; ask for a certificate with tls.ca in place of uids and gids", l.Path)
+			return fmt.Errorf("%s does not identify the user of a client; ask for a certificate with tls.ca in place of uids and gids", l.Path)
 		}
 	}
 	return nil
@@ -171,7 +173,7 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// Perm returns the mode of the socket's file, 0 if it is to be as the primary's.
+// Perm returns the mode of the socket's file, 0 if the mode is that of the primary's socket.
 func (l Listener) Perm() (os.FileMode, error) {
 	if l.Mode == "" {
 		return 0, nil
@@ -183,8 +185,8 @@ func (l Listener) Perm() (os.FileMode, error) {
 	return os.FileMode(m), nil
 }
 
-// IDs returns the user and group that the socket's file is to have. -1 leaves
-// what it has.
+// IDs returns the user and the group that own the socket's file. -1 leaves the owner that it
+// has.
 func (l Listener) IDs() (uid, gid int, err error) {
 	name, group, _ := strings.Cut(l.Owner, ":")
 	uid, gid = -1, -1

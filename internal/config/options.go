@@ -25,7 +25,7 @@ var options = []Option{
 		false, func(c *Config) any { return &c.Listen }},
 	{"admin", "admin", "the `PATH` of the socket for criproxy's own commands, which only the user it runs as can use; none opens no such socket (default beside that of -listen: " + DefaultAdmin + ")",
 		true, func(c *Config) any { return &c.Admin }},
-	{"metrics", "metrics", "serve metrics and health at `HOST:PORT` as well, to everybody who can reach it (default only at the socket of -admin)",
+	{"metrics", "metrics", "serve metrics and health at `HOST:PORT` as well, for every client that can reach it (default only at the socket of -admin)",
 		true, func(c *Config) any { return &c.Metrics }},
 	{"tracing", "", "",
 		true, func(c *Config) any { return &c.Tracing }},
@@ -41,9 +41,9 @@ var options = []Option{
 		false, func(c *Config) any { return &c.ListBudget }},
 	{"goneAfter", "gone-after", "`TIME` a runtime may answer nothing at all before it counts as gone (default 10s)",
 		false, func(c *Config) any { return &c.GoneAfter }},
-	{"stateDir", "state-dir", "keep what is known of the runtimes in `FOLDER`, for a restart while one of them is down; none keeps nothing (default " + DefaultStateDir + ")",
+	{"stateDir", "state-dir", "keep the memory of the runtimes in `FOLDER`, for a restart while one of them is down; none keeps nothing (default " + DefaultStateDir + ")",
 		false, func(c *Config) any { return &c.StateDir }},
-	{"hooks", "hooks", "ask the plugins that have a file in `FOLDER`; none asks nobody (default " + DefaultHooks + ")",
+	{"hooks", "hooks", "ask the plugins that have a file in `FOLDER`; none asks no plugin (default " + DefaultHooks + ")",
 		true, func(c *Config) any { return &c.Hooks }},
 	{"hookSkipLabel", "", "",
 		true, func(c *Config) any { return &c.HookSkipLabel }},
@@ -67,7 +67,7 @@ var options = []Option{
 		false, func(c *Config) any { return &c.ProtoPath }},
 }
 
-// restartKeys are the keys at the top of the file whose changes a reload does not apply.
+// restartKeys are the top-level keys of the file whose changes a reload does not apply.
 func restartKeys() []string {
 	var all []string
 	for _, o := range options {
@@ -78,8 +78,8 @@ func restartKeys() []string {
 	return all
 }
 
-// NeedsRestart names the differences between c and next that take effect only in a
-// process that begins with them.
+// NeedsRestart names the differences between c and next that take effect only in a process that
+// starts with them.
 func (c *Config) NeedsRestart(next *Config) []string {
 	var all []string
 	for _, o := range options {

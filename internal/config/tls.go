@@ -2,17 +2,16 @@ package config
 
 import "path/filepath"
 
-// TLS is how a connection is secured. Its files are read for each new connection:
-// one that has changed counts from the next connection on, and one that is broken not
-// until it is well again.
+// TLS is how a connection is secured. Its files are read for each new connection: a changed file
+// counts from the next connection on, and a broken file is ignored until it is mended.
 type TLS struct {
-	// CA is a file with the certificates of those who vouch for the other side. Of a
-	// backend, optional: those that the system trusts. Of a listener, optional: clients
-	// need no certificate.
+	// CA is a file with the certificates of the authorities that sign the other side's
+	// certificate. For a backend, optional: those that the system trusts. For a listener,
+	// optional: clients need no certificate.
 	CA string `yaml:"ca"`
 
-	// Cert and Key are the files of our own certificate, and those who vouch for it, and
-	// of its key. Of a backend, optional: we show none.
+	// Cert and Key are the files of criproxy's own certificate, with its chain, and of its key.
+	// For a backend, optional: criproxy presents none.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 
@@ -34,7 +33,7 @@ func (t *TLS) check(at string, listener bool, fail func(string, ...any)) {
 		fail("%s.tls: has one of cert and key; want both, or none", at)
 	}
 	if listener && t.Cert == "" {
-		fail("%s.tls: has no cert; clients want to know who they talk to", at)
+		fail("%s.tls: has no cert; clients cannot verify a server without one", at)
 	}
 	if listener && t.ServerName != "" {
 		fail("%s.tls.serverName: is for backends", at)

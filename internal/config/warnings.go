@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// NameWarnings says what a runtime's name will do that nobody expects.
+// NameWarnings describes the surprises that a runtime's name will cause.
 func NameWarnings(name string) []string {
 	var all []string
 	if strings.Contains(name, "-") {

@@ -85,7 +85,7 @@ func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn
 	return cc
 }
 
-func TestAnotherAPIIsServedByAProfileAndWhatABackendTellsOfItself(t *testing.T) {
+func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	for i, service := range []string{"one", "two"} {
 		l, err := net.Listen("unix", filepath.Join(dir, service+".sock"))

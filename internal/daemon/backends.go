@@ -28,9 +28,9 @@ import (
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
-// backend is one runtime, as a stack of connections: the socket, what makes up for
-// the list methods it lacks, and what known remembers of it. A single runtime has the
-// first two: without it there is no node, so nothing has to be kept alive.
+// backend is one runtime, as a stack of connections: the socket, the limits, what makes up for
+// list methods that the runtime lacks, and the memory of its last answers. A single runtime has
+// no memory: without it there is no node to keep alive.
 type backend struct {
 	cfg     config.Backend
 	key     string // of what it was built from; see stackKey
@@ -112,7 +112,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*bac
 		return nil, fmt.Errorf("backend %s: %w", b, err)
 	}
 	if err := mem.Err(); err != nil {
-		klog.ErrorS(err, "What was remembered of a backend cannot be read; lists fail until the backend is back", "backend", b)
+		klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
 	}
 	b.top = b.known
 	return b, nil
@@ -133,8 +133,8 @@ func newPlainBackend(cfg *config.Config, d director.Config) (*backend, error) {
 	return b, nil
 }
 
-// stackKey is the same for two configurations whose i-th runtime needs the same
-// stack of connections.
+// stackKey is equal for two configurations whose i-th runtime needs the same stack of
+// connections.
 func stackKey(c *config.Config, i int) string {
 	b := c.Backends[i]
 	b.Handlers, b.Maps, b.Credentials = nil, nil, false // what the director does, not the stack
@@ -145,8 +145,8 @@ func stackKey(c *config.Config, i int) string {
 	return string(key)
 }
 
-// director returns the backend for the multiplexer. cfg may differ from what the
-// stack was built from in what the key leaves out.
+// director returns the backend for the multiplexer. cfg may differ from the configuration of the
+// stack in what stackKey leaves out.
 func (b *backend) director(cfg config.Backend) director.Backend {
 	maps := map[string]map[string]string{criadapter.Handlers: cfg.Handlers}
 	for kind, table := range cfg.Maps {
@@ -161,7 +161,7 @@ func (b *backend) director(cfg config.Backend) director.Backend {
 	}
 }
 
-// run keeps the connection, and what is known, until ctx ends.
+// run keeps the connection up and the memory current until ctx ends.
 func (b *backend) run(ctx context.Context, parts *parts) {
 	var wg sync.WaitGroup
 	do := func(what string, f func()) {
@@ -173,14 +173,14 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 	if b.known != nil {
 		do("keeping what is known of", func() {
 			if err := b.known.Run(ctx); err != nil {
-				klog.ErrorS(err, "What is remembered of a backend could not be written", "backend", b)
+				klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// connected is told when the socket can be reached, or no longer.
+// connected notes that the socket can be reached, or why it cannot.
 func (b *backend) connected(err error) {
 	b.mu.Lock()
 	b.lost, b.since = err, time.Now()
@@ -199,7 +199,7 @@ func (b *backend) connected(err error) {
 	}
 }
 
-// changed logs one line for each change of how the backend is doing.
+// changed logs one line for each change of the backend's condition.
 func (b *backend) changed(s lastknown.State) {
 	switch {
 	case s.Condition == lastknown.Up && s.Err != nil:
@@ -211,9 +211,9 @@ func (b *backend) changed(s lastknown.State) {
 	case s.Condition == lastknown.Slow && b.cfg.Policy == string(lastknown.Skip):
 		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
 	case s.Condition == lastknown.Slow:
-		klog.ErrorS(s.Err, "Backend is slow: what it does not answer in time is answered from memory, all else as usual", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is slow: memory gives the answers that are late, all else goes on as usual", "backend", b, "socket", b.cfg.Address)
 	case !s.Seen:
-		klog.ErrorS(s.Err, "Backend is gone, and has not been seen since this node was booted: lists are without it while nobody listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(s.Err, "Backend is gone, and was not seen since this node booted: lists leave it out while no process listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
 	case b.cfg.Policy == string(lastknown.Fail):
 		klog.ErrorS(s.Err, "Backend is gone: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
 	case b.cfg.Policy == string(lastknown.Skip):
@@ -223,7 +223,7 @@ func (b *backend) changed(s lastknown.State) {
 	}
 }
 
-// answers counts answers from memory, by method.
+// answers counts the answers from memory, by method. It is safe for concurrent use.
 type answers struct {
 	mu       sync.Mutex
 	byMethod map[string]uint64
@@ -247,12 +247,11 @@ func (a *answers) each(do func(method string, n uint64)) {
 	}
 }
 
-// AskTimeout bounds how long a question to a backend may take that no client asks.
+// AskTimeout bounds how long a backend may take to answer criproxy's own questions.
 const AskTimeout = 5 * time.Second
 
-// watchDrivers tells when the cgroup driver of a runtime is not that of the
-// primary, each time one comes up: kubelet makes one tree of cgroups, and writes the
-// names of its groups in one way.
+// watchDrivers logs when the cgroup driver of a runtime differs from the primary's: kubelet
+// makes one tree of cgroups, and names all cgroups in one way.
 func watchDrivers(ctx context.Context, all func() []*backend) {
 	told := map[string]bool{}
 	for {
@@ -290,8 +289,8 @@ func (b *backend) askDriver(ctx context.Context) {
 	b.driver = &driver
 }
 
-// driverMismatch says what is wrong with two cgroup drivers, nothing if they agree
-// or are not known.
+// driverMismatch describes the difference of two cgroup drivers. It is empty if they agree or
+// are unknown.
 func driverMismatch(primary, other *backend) string {
 	primary.mu.Lock()
 	ours := primary.driver
@@ -313,17 +312,18 @@ func DriverName(d runtimeapi.CgroupDriver) string {
 	return "cgroupfs"
 }
 
-// makeStateDir makes the state folder, or says what its lack means.
+// makeStateDir makes the state folder. If it cannot be used, it logs what that means, and cfg
+// has none.
 func makeStateDir(c *config.Config) {
 	if c.StateDir == "" || len(c.Backends) < 2 {
 		return
 	}
-	err := trust.Folder(c.StateDir, trust.Alone) // who writes there decides what lists say
+	err := trust.Folder(c.StateDir, trust.Alone) // the contents decide what lists say
 	if err == nil {
 		err = os.MkdirAll(c.StateDir, 0o700)
 	}
 	if err != nil {
-		klog.ErrorS(err, "The state folder cannot be used: what is known of the backends will not survive a restart of criproxy; choose another one with -state-dir", "folder", c.StateDir)
+		klog.ErrorS(err, "The state folder cannot be used: criproxy will forget the backends when it restarts; choose another one with -state-dir", "folder", c.StateDir)
 		c.StateDir = ""
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // What asserts the invariants is shown to fail when they are broken, one by one.
-func TestTheInvariantsOfChaosAreNoticedWhenTheyAreBroken(t *testing.T) {
+func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 	t.Run("a merged list lacks what a dead runtime held", func(t *testing.T) {
 		n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Policy: "skip"}})
 		n.isUp(1)

@@ -8,8 +8,8 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Check completes cfg with the defaults and reads the files that it names. Its error
-// names every mistake.
+// Check completes cfg with the defaults and reads the files that it names. Its error names every
+// mistake.
 func Check(cfg *config.Config) error {
 	cfg.Sources = api.Sources(cfg)
 	return errors.Join(cfg.Check(), certs.Check(cfg))

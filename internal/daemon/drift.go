@@ -7,7 +7,7 @@ import (
 	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
-// driftConfig is what the proxy watches for.
+// driftConfig is what the proxy compares messages with.
 func driftConfig(c *config.Config, d director.Config) drift.Config {
 	w := drift.Config{Profile: d.Profile, Schema: d.Schema, Found: telemetry.LogDrift}
 	for _, b := range c.Backends {

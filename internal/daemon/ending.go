@@ -16,9 +16,9 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// ExitBound is how long this process may take to end. Calls under way have drainTime of
-// it. A goroutine that is still there may be blocked for good, such as one that prints to a
-// pipe that nobody reads. The bound is below TimeoutStopSec of the unit.
+// ExitBound is how long this process may take to end. Calls under way have drainTime of it. A
+// goroutine that is left may be blocked for good, for example one that prints to a pipe that is
+// not read. The bound is below TimeoutStopSec of the unit.
 const ExitBound = 2 * drainTime
 
 // The first word on what the end waits for comes after firstWord, the next ones after twice
@@ -28,11 +28,12 @@ const (
 	lastWord  = time.Minute
 )
 
-// ErrCutOff is the end of a process that gave up what had not ended, and logged that.
+// ErrCutOff is the end of a process that cut off what had not ended in time. AwaitEnd has logged
+// what that was.
 var ErrCutOff = errors.New("the process ended before all calls had")
 
-// AwaitEnd returns what run returns. While a proxy that is to end has not, it says again and
-// again what it waits for, and after exitBound it gives up, and says so.
+// AwaitEnd returns what run returns. While a proxy that is to end has not, it logs again and
+// again what it waits for. After ExitBound it gives up, and logs that.
 func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
@@ -66,9 +67,9 @@ func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 	}
 }
 
-// underWay adds to what a line of the log says what a proxy that stops waits for: calls of
-// clients, runtimes that have not answered them, connections, and, when these have had their
-// time, its own parts.
+// underWay adds to the keys of a log line what a stopping proxy waits for: calls of clients,
+// backends that have not answered them, connections, and, when these have had their time, parts
+// of the process.
 func (p *Proxy) underWay(line ...any) []any {
 	add := func(key string, all []string) {
 		const most = 10
@@ -94,7 +95,7 @@ func (p *Proxy) underWay(line ...any) []any {
 	return line
 }
 
-// connected lists the clients that are connected, with their sockets.
+// connected lists the connected clients, with their sockets.
 func (p *Proxy) connected() []string {
 	var all []string
 	for _, s := range *p.shown.Load() {
@@ -106,13 +107,13 @@ func (p *Proxy) connected() []string {
 	return all
 }
 
-// parts are what a process does by itself and waits for when it ends.
+// parts are the tasks of a process that its end waits for.
 type parts struct {
 	mu    sync.Mutex
 	count map[string]int // :: what it does
 }
 
-// do does f, which is to be known as what.
+// do does f under the name what.
 func (p *parts) do(what string, f func()) {
 	p.add(what, 1)
 	defer p.add(what, -1)
@@ -139,18 +140,18 @@ func (p *parts) names() []string {
 // callUnderWay is a call of a client.
 type callUnderWay struct {
 	method string
-	peer   *listen.Peer // nil if nobody knows
+	peer   *listen.Peer // nil if it is unknown
 	since  time.Time
 }
 
-// underWay says which calls are, those together that are alike, the longest first.
+// underWay describes the calls under way, equal ones together, the longest first.
 func (gs *epochs) underWay() []string {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	type alike struct{ method, who, path string }
 	counts, since := map[alike]int{}, map[alike]time.Time{}
 	for c := range gs.calls {
-		a := alike{method: c.method, who: "somebody"}
+		a := alike{method: c.method, who: "an unknown client"}
 		if c.peer != nil {
 			a.who, a.path = c.peer.Program(), c.peer.Socket.Path
 		}

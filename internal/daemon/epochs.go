@@ -13,11 +13,10 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// epochs count calls, so that what they use can be taken away when the last
-// one that may use it has ended: a call belongs to the generation in which it
-// began, and the table that it works by is that of its generation, or a newer one.
-// Streams that never end by themselves are of no generation: they follow the table,
-// and end when the process stops.
+// epochs count calls, so that what they use can be closed when the last call that may use it has
+// ended. A call belongs to the epoch in which it began, and uses the table of that epoch or a
+// newer one. Streams without an end belong to no epoch: they follow the table, and end when the
+// process stops.
 type epochs struct {
 	endless func(method string) bool
 
@@ -46,8 +45,7 @@ func newEpoch(waiting bool) *epoch {
 	return &epoch{calls: 1, waiting: waiting, ended: make(chan struct{})}
 }
 
-// next begins a generation. The channel is closed when all calls that began earlier
-// have ended.
+// next begins an epoch. The channel is closed when all calls that began earlier have ended.
 func (gs *epochs) next() <-chan struct{} {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -58,11 +56,11 @@ func (gs *epochs) next() <-chan struct{} {
 	return old.ended
 }
 
-// endStreams ends streams that never end by themselves, with Unavailable and why, and
-// lets none begin any more.
+// endStreams ends the streams without an end, with Unavailable and why. No such stream can begin
+// any more.
 func (gs *epochs) endStreams(why string) { gs.stop(status.Error(codes.Unavailable, why)) }
 
-// leave takes a call away. The lock is held.
+// leave removes a call. The lock is held.
 func (g *epoch) leave() {
 	g.calls--
 	for ; g != nil && g.calls == 0 && !g.waiting; g = g.after {
@@ -71,7 +69,7 @@ func (g *epoch) leave() {
 	}
 }
 
-// begin counts a call, until the function that it returns is called.
+// begin counts a call until the caller calls the function that it returns.
 func (gs *epochs) begin() func() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -84,8 +82,7 @@ func (gs *epochs) begin() func() {
 	}
 }
 
-// note keeps a call in the list of those under way, until the function that it returns is
-// called.
+// note lists a call as under way until the caller calls the function that it returns.
 func (gs *epochs) note(call *callUnderWay) func() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -97,7 +94,7 @@ func (gs *epochs) note(call *callUnderWay) func() {
 	}
 }
 
-// intercept counts each call.
+// intercept is an interceptor that counts each call.
 func (gs *epochs) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	defer gs.note(&callUnderWay{info.FullMethod, listen.PeerOf(ss.Context()), time.Now()})()
 	if !gs.endless(info.FullMethod) && info.FullMethod != healthgrpc.Health_Watch_FullMethodName {

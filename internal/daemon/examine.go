@@ -16,8 +16,8 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Examination is what a configuration comes to, as far as it can be tried without serving it. Its JSON
-// is stable.
+// Examination is what becomes of a configuration, as far as criproxy can tell without serving
+// it. Its JSON is stable.
 type Examination struct {
 	Listen   string          `json:"listen"`
 	Backends []backendReport `json:"backends"`
@@ -82,7 +82,7 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 	return r, nil
 }
 
-// examineProfile compiles the profile for two backends that nobody connects to.
+// examineProfile compiles the profile for two backends without connecting to them.
 func examineProfile(c *config.Config) (*Examination, error) {
 	a, err := api.Read(c)
 	if err != nil {
@@ -112,8 +112,8 @@ func kinds(fields []director.Translated) map[string]string {
 	return m
 }
 
-// examineServer asks a backend of another API than CRI for its services. Most do not
-// tell; that they say so shows that they are there.
+// examineServer asks a backend of another API than CRI for its services. Most backends refuse,
+// but their refusal shows that they are there.
 func examineServer(ctx context.Context, b config.Backend, conn *director.Conn) backendReport {
 	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
 	versions, err := conn.Versions(ctx)

@@ -23,8 +23,8 @@ type DriftReport struct {
 	Running   bool            `json:"running"`        // there is one to ask
 }
 
-// FindDrift looks for what the profile does not know: in the descriptors, and in what
-// the criproxy that serves this configuration has seen, if there is one.
+// FindDrift looks for what the profile does not know: in the descriptors, and in what the
+// criproxy that serves this configuration has seen, if there is one.
 func FindDrift(ctx context.Context, c *config.Config) (*DriftReport, error) {
 	a, err := api.Read(c)
 	if err != nil {
@@ -43,7 +43,7 @@ func FindDrift(ctx context.Context, c *config.Config) (*DriftReport, error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return r, nil
 	} else if err == nil {
-		conn.Close() // there is somebody to ask
+		conn.Close() // it only shows that a criproxy serves
 	}
 	response, err := admin.NewClient(c.Admin).Get(ctx, "/drift")
 	if err != nil {
@@ -57,6 +57,7 @@ func FindDrift(ctx context.Context, c *config.Config) (*DriftReport, error) {
 	return r, nil
 }
 
+// Print shows the report to people.
 func (r *DriftReport) Print(out io.Writer) {
 	show := func(title string, all []drift.Finding) {
 		if len(all) == 0 {
@@ -72,14 +73,14 @@ func (r *DriftReport) Print(out io.Writer) {
 		}
 	}
 	show("Fields that look like ids, and have no rule", r.Uncovered)
-	show("Seen by the criproxy that serves, and not known to it", r.Seen)
+	show("Seen by the running criproxy, and unknown to it", r.Seen)
 	if len(r.Uncovered) == 0 {
 		fmt.Fprintln(out, "\nNo field of the API looks like an id and has no rule.")
 	}
 	switch {
 	case r.Running && len(r.Seen) == 0:
-		fmt.Fprintln(out, "The criproxy that serves has seen nothing that it does not know.")
+		fmt.Fprintln(out, "The running criproxy has seen nothing unknown.")
 	case !r.Running:
-		fmt.Fprintln(out, "No criproxy serves this configuration: nothing is known of what clients and backends send.")
+		fmt.Fprintln(out, "No criproxy serves this configuration: the messages of clients and backends are unknown.")
 	}
 }

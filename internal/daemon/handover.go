@@ -22,19 +22,19 @@ const (
 	takeoverTime = 30 * time.Second
 
 	// handoverDrain bounds how long calls under way may take to finish after a new
-	// process has taken over. Nobody waits for this one, so it is long enough for pulls.
+	// process has taken over. Nothing waits for this one, so it is long enough for pulls.
 	handoverDrain = 10 * time.Minute
 )
 
-// program is the file that this process runs, which a package may have replaced.
+// program is the file that this process runs. A package may have replaced it.
 func program() (string, error) {
 	path, err := os.Executable()
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
-// HandOver starts the program again, as it is installed now, with the same arguments,
-// and gives it all sockets. When that process serves, this one is to drain and end. If
-// it does not come to that, this one goes on as before.
+// HandOver starts the program again, as it is installed now, with the same arguments, and passes
+// all sockets to it. When that process serves, this one drains and ends. If it does not, this
+// process goes on as before.
 func (p *Proxy) HandOver(ctx context.Context) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -64,7 +64,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	return nil
 }
 
-// startSuccessor returns when the new process serves.
+// startSuccessor starts the program, and returns when it serves.
 func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, takeoverTime)
 	defer cancel()
@@ -121,5 +121,5 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("it does not serve after %s", takeoverTime)
 	}
-	return errors.Join(errors.New("it does not serve, and says itself why"), ended)
+	return errors.Join(errors.New("it does not serve; its log says why"), ended)
 }

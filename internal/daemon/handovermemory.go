@@ -14,14 +14,14 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// memoriesTime bounds how long handing over what is remembered may take, once it is asked
-// for.
+// memoriesTime bounds how long a process may take to pass on its memories once it is asked for
+// them.
 const memoriesTime = 10 * time.Second
 
-// memoriesFor returns the other end of a socket from which a new process reads what this one
-// remembers, and what serves this end until stop is called. What is remembered is sent when
-// the new process asks for it, as late as can be. A note of each call that has begun here and
-// ends later follows: clients hear of such a call from this process, and may ask the new one.
+// memoriesFor returns one end of a socket, from which the successor reads the memories of this
+// process, and a function that serves the other end until stop is called. The memories are sent
+// when the successor asks for them, as late as possible. A note of each call that has begun in
+// this process and ends later follows: its client may ask the successor about it.
 func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -31,7 +31,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 	conn, err := net.FileConn(file)
 	_ = file.Close() // conn has its own descriptor
 	if err != nil {
-		_ = theirs.Close() // nobody uses it
+		_ = theirs.Close() // it is unused
 		return nil, nil, fmt.Errorf("making a socket for what is remembered: %w", err)
 	}
 	h := &heir{conn: conn, gob: gob.NewEncoder(conn)}
@@ -51,7 +51,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 				err = h.gob.Encode(all)
 			}
 			if err != nil {
-				klog.ErrorS(err, "The new process does not get what is remembered of the backends")
+				klog.ErrorS(err, "The new process does not get the memories of the backends")
 				h.end()
 			}
 		}()
@@ -63,7 +63,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 	}, nil
 }
 
-// heir is a process that takes over, from the point of view of the one that hands over.
+// heir is the process that takes over, seen from the process that hands over.
 type heir struct {
 	mu    sync.Mutex
 	conn  net.Conn
@@ -71,17 +71,17 @@ type heir struct {
 	ended bool
 }
 
-// heirNote is a note of a call to a backend, on its way to the heir.
+// heirNote is a note about a call to a backend, for the heir.
 type heirNote struct {
 	Backend string
 	Note    lastknown.Note
 }
 
-// heirTime bounds how long the end of a call waits for the heir to take note of it.
+// heirTime bounds how long the end of a call waits until the heir has its note.
 const heirTime = 5 * time.Second
 
-// tell returns when the heir has taken note of a call. An heir that does not answer in time is
-// told nothing more.
+// tell returns when the heir has the note of a call. A heir that does not answer in time gets no
+// more notes.
 func (h *heir) tell(backend string, n lastknown.Note) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,18 +100,19 @@ func (h *heir) tell(backend string, n lastknown.Note) {
 
 func (h *heir) end() {
 	h.ended = true
-	_ = h.conn.Close() // nothing more is said
+	_ = h.conn.Close() // no more notes follow
 }
 
-// Legacy is what the process that hands over remembers. Nil is nothing: there is no such process.
+// Legacy is what the process that hands over remembers. Nil is nothing: there is no such
+// process.
 type Legacy struct {
 	all  map[string][]byte // :: name of a backend → its encoded memory
 	conn net.Conn          // notes come from it; nil: none do
 	gob  *gob.Decoder
 }
 
-// ReceiveLegacy reads from a socket what the process that hands over remembers. It returns nil if
-// from is nil.
+// ReceiveLegacy reads from a socket what the process that hands over remembers. It returns nil
+// if from is nil.
 func ReceiveLegacy(from *os.File) *Legacy {
 	if from == nil {
 		return nil
@@ -128,15 +129,15 @@ func ReceiveLegacy(from *os.File) *Legacy {
 		_ = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		klog.ErrorS(err, "What the process before this one remembers could not be taken over; its files are used")
+		klog.ErrorS(err, "The memories of the previous process could not be taken over; its files are used")
 		l.close()
 		l.all = nil
 	}
 	return l
 }
 
-// follow takes note of the calls that the process before this one still does, until it ends or
-// l is closed.
+// follow notes the calls that the process before this one still has under way, until that
+// process ends or l is closed.
 func (l *Legacy) follow(m *memories) {
 	for l != nil && l.conn != nil {
 		var n heirNote
@@ -144,7 +145,7 @@ func (l *Legacy) follow(m *memories) {
 			return // it has ended
 		}
 		if err := m.learn(n.Backend, n.Note); err != nil {
-			klog.ErrorS(err, "A call of the process before this one was not taken note of; the next lists show it", "backend", n.Backend, "method", n.Note.Method)
+			klog.ErrorS(err, "A call of the previous process was not noted; the next lists show it", "backend", n.Backend, "method", n.Note.Method)
 		}
 		if _, err := l.conn.Write([]byte{1}); err != nil {
 			return
@@ -158,7 +159,7 @@ func (l *Legacy) close() {
 	}
 }
 
-// memories are what is remembered: name of a backend → its encoded memory.
+// memories returns the encoded memory of each backend, by its name.
 func (l *Legacy) memories() map[string][]byte {
 	if l == nil {
 		return nil

@@ -16,9 +16,9 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// memories are what is remembered of the backends: of each name one, whatever connections
-// there are to it. A reload passes them on to the next connections, a handover to the next
-// process. It is safe for concurrent use.
+// memories are the lastknown.Memory of each backend, by its name, whatever connections there are
+// to it. A reload passes them to the next connections, a handover to the next process. It is
+// safe for concurrent use.
 type memories struct {
 	handed map[string][]byte // :: name → what the process before this one remembered
 
@@ -31,8 +31,8 @@ func newMemories(handed map[string][]byte) *memories {
 	return &memories{handed: handed, byName: map[string]*lastknown.Memory{}, answered: map[string]*answers{}}
 }
 
-// answers returns what counts the answers from memory in place of a backend. A reload must
-// not set it back.
+// answers returns the counter of answers from memory in place of a backend. A reload must not
+// reset it.
 func (m *memories) answers(name string) *answers {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,7 +56,7 @@ func (m *memories) of(cfg *config.Config, b config.Backend) *lastknown.Memory {
 	if data, ok := m.handed[name]; ok {
 		var err error
 		if mem, err = lastknown.Receive(name, at, data); err != nil {
-			klog.ErrorS(err, "The process before this one handed over what cannot be read; its file is used", "backend", name)
+			klog.ErrorS(err, "The memory that the previous process passed on cannot be read; its file is used", "backend", name)
 		}
 	}
 	if mem == nil {
@@ -66,8 +66,8 @@ func (m *memories) of(cfg *config.Config, b config.Backend) *lastknown.Memory {
 	return mem
 }
 
-// keepOnly forgets the backends that cfg does not have: one that is added again later
-// starts from nothing.
+// keepOnly forgets the backends that cfg does not have. One that is added again later starts
+// from nothing.
 func (m *memories) keepOnly(cfg *config.Config) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +87,7 @@ func (m *memories) keepOnly(cfg *config.Config) {
 	}
 }
 
-// encode returns all of them for another process.
+// encode returns all memories for another process.
 func (m *memories) encode() (map[string][]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +102,7 @@ func (m *memories) encode() (map[string][]byte, error) {
 	return all, nil
 }
 
-// handOn has tell called with each call that changes something, until it is nil.
+// handOn calls tell with each call that changes something, until handOn is called with nil.
 func (m *memories) handOn(tell func(backend string, n lastknown.Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +115,7 @@ func (m *memories) handOn(tell func(backend string, n lastknown.Note)) {
 	}
 }
 
-// learn takes note of a call that another process has made.
+// learn notes a call that another process has made.
 func (m *memories) learn(backend string, n lastknown.Note) error {
 	m.mu.Lock()
 	mem := m.byName[backend]
@@ -135,19 +135,18 @@ func (m *memories) release() {
 	}
 }
 
-// save writes all files. One that cannot be written only matters if this process
-// crashes.
+// save writes all files. A failure matters only if this process crashes.
 func (m *memories) save() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, mem := range m.byName {
 		if err := mem.Save(); err != nil {
-			klog.ErrorS(err, "What is remembered of a backend could not be written", "backend", name)
+			klog.ErrorS(err, "The memory of a backend could not be written", "backend", name)
 		}
 	}
 }
 
-// stateFile says where a backend is remembered, and where earlier versions remembered it.
+// stateFile is where the memory of a backend is kept, and where earlier versions kept it.
 func stateFile(c *config.Config, b config.Backend) lastknown.File {
 	if c.StateDir == "" {
 		return lastknown.File{}
@@ -160,12 +159,12 @@ func stateFile(c *config.Config, b config.Backend) lastknown.File {
 	}
 }
 
-// runFolder is empty after each start of the node, also where that is a container and the
+// runFolder is empty after each start of the node, also where the node is a container and the
 // boot id is that of its machine: Filesystem Hierarchy Standard 3.0, section 3.15.
 const runFolder = "/run"
 
-// startOfNode returns a word that is another at each start of the node, which the first
-// process that asks for it leaves in a folder. It is empty if nothing can be left there.
+// startOfNode returns a word that changes with each start of the node. The first process that
+// asks for it leaves it in folder. It is empty if that fails.
 func startOfNode(folder string) string {
 	path := filepath.Join(folder, "criproxy.boot")
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)

@@ -307,13 +307,13 @@ func TestAddressesThatCannotBeMeantAreRefused(t *testing.T) {
 		`backends[0].tls: has one of cert and key; want both, or none`:                                                            func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: files.CA, Cert: files.Cert} },
 		`backends[0].tls.ca: "ca.pem" is no absolute path`:                                                                        func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: "ca.pem"} },
 		`listeners[0]: 10.0.0.1:99 is over a network, and needs tls: {cert: FILE, key: FILE}`:                                     func(c *config.Config) { c.Listeners = []config.Listener{{Path: "10.0.0.1:99"}} },
-		`listeners[0].tls: has no cert; clients want to know who they talk to`: func(c *config.Config) {
+		`listeners[0].tls: has no cert; clients cannot verify a server without one`: func(c *config.Config) {
 			c.Listeners = []config.Listener{{Path: "10.0.0.1:99", TLS: &config.TLS{CA: files.CA}}}
 		},
 		`listeners[0]: 10.0.0.1:99 is no file; it has neither owner nor mode`: func(c *config.Config) {
 			c.Listeners = []config.Listener{{Path: "10.0.0.1:99", Mode: "0600", TLS: &files}}
 		},
-		`listeners[0]: vsock:3:99 does not tell the user at the other end; ask for a certificate with tls.ca in place of uids and gids`: func(c *config.Config) {
+		`listeners[0]: vsock:3:99 does not identify the user of a client; ask for a certificate with tls.ca in place of uids and gids`: func(c *config.Config) {
 			c.Listeners = []config.Listener{{Path: "vsock:3:99", Access: []config.AccessRule{{UIDs: []uint32{0}}}}}
 		},
 	} {

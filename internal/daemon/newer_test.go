@@ -112,7 +112,7 @@ func (n *node) imageRef(ref string) string {
 	return calls[len(calls)-1].Request.(*runtimeapi.PullImageRequest).GetImage().GetImageRef()
 }
 
-func TestANewerCRIIsPassedOnByAnOldCriproxyAndWhatItKnowsWorks(t *testing.T) {
+func TestAnOldCriproxyPassesANewerCRIOn(t *testing.T) {
 	n := newerNode(t, nil)
 	one, two := n.run(0, "one", 1), n.run(1, "two", 1)
 	list, err := n.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{})

@@ -11,8 +11,8 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// Open opens all sockets of the configuration, taking those that were inherited. If it cannot, the
-// proxy is closed.
+// Open opens all sockets of the configuration, and takes those that were inherited. If it fails,
+// the proxy is closed.
 func (p *Proxy) Open(inherited *listen.Inheritance) error {
 	go func() { // until that process ends, or close ends it
 		_ = recovery.Run("taking over what is remembered", func() { p.legacy.follow(p.memories) })

@@ -280,7 +280,7 @@ func TestAnAnswerFromMemoryIsMarked(t *testing.T) {
 	assert.Equal(t, []string{"beta.io"}, header[lastknown.HeaderKey])
 }
 
-func TestCallsUnderWayEndWithUnavailableWhenTheRuntimeFreezes(t *testing.T) {
+func TestCallsToARuntimeThatFreezesAreUnavailable(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
@@ -415,7 +415,7 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 		web := n.run(0, "web", 1)
 		n.isDown(1)
 		testkit.Eventually(t, "it is said", func() bool {
-			return len(testkit.LogLines(name, "has not been seen since this node was booted")) == 1
+			return len(testkit.LogLines(name, "was not seen since this node booted")) == 1
 		})
 		for _, l := range allListings() {
 			for _, list := range []func(*node, ...grpc.CallOption) ([]proto.Message, error){l.unary, l.streamed} {
@@ -445,13 +445,13 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 		pods, err := listPods(nil).unary(n)
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []string{web.sandbox, db.sandbox}, idsOf(pods))
-		assert.Len(t, testkit.LogLines(name, "has not been seen since"), 1)
+		assert.Len(t, testkit.LogLines(name, "was not seen since"), 1)
 	})
 }
 
 // What is said about an image that nobody has is that nobody has it, also while
 // a runtime that was seen is down: it is known what that one has.
-func TestAnImageThatNobodyHasIsAbsentWhileARuntimeIsDown(t *testing.T) {
+func TestAMissingImageIsAbsentDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
 	n.run(1, "db", 1)
@@ -492,7 +492,7 @@ func TestListsFailWhenARequiredRuntimeDoesNotCome(t *testing.T) {
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Required: true}, absent: true})
 	_, err := listPods(nil).unary(n)
 	testkit.AssertCode(t, codes.Unavailable, err)
-	assert.ErrorContains(t, err, "backend beta.io is required, has not been seen since this node was booted, and did not come within 3s")
+	assert.ErrorContains(t, err, "backend beta.io is required, was not seen since this node booted, and did not come within 3s")
 	_, err = n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig("web")})
 	assert.NoError(t, err, "what is not a list goes on")
 }
@@ -881,7 +881,7 @@ func TestAChangeOfStateIsOneLineInTheLog(t *testing.T) {
 	assert.Len(t, testkit.LogLines("oneline.io"), 2, "the runtime is up")
 }
 
-func TestAStateFolderThatCannotBeWrittenIsOneLineInTheLog(t *testing.T) {
+func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "diskfull.io"}})
 	n.run(1, "db1", 1)

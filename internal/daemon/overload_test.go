@@ -71,7 +71,7 @@ func TestCallsOverTheLimitOfASocketAreRefusedClearly(t *testing.T) {
 	testkit.Eventually(t, "nothing is left over", func() bool { return n.proxy.sockets[0].Limits.Calls.Load() == 0 })
 }
 
-func TestCallsOverTheLimitOfABackendAreRefusedThereAndNowhereElse(t *testing.T) {
+func TestCallsOverTheLimitOfABackendAreRefused(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", MaxCalls: 2}})
 	n.isUp(1)
@@ -176,7 +176,7 @@ func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 
 // How long a reply will be nobody knows. One for which there is no room is sent; but who
 // does not read such replies gets no more of them.
-func TestAConnectionThatDoesNotReadItsRepliesMakesNoNewCalls(t *testing.T) {
+func TestAConnectionWithUnreadRepliesMakesNoNewCalls(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
 	const much = 3 << 20

@@ -17,9 +17,9 @@ import (
 func TestAPanicIsInternalCountedAndLoggedWithItsStack(t *testing.T) {
 	recovery.Notify(logPanic)
 	before := recovery.Count()
-	err := containStream(nil, nil, &grpc.StreamServerInfo{FullMethod: "/x.Y/StreamZ"}, func(any, grpc.ServerStream) error { panic("first") })
+	err := recoverStream(nil, nil, &grpc.StreamServerInfo{FullMethod: "/x.Y/StreamZ"}, func(any, grpc.ServerStream) error { panic("first") })
 	assert.Equal(t, codes.Internal, status.Code(err))
-	_, err = containUnary(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/x.Y/UnaryZ"}, func(context.Context, any) (any, error) { panic("second") })
+	_, err = recoverUnary(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/x.Y/UnaryZ"}, func(context.Context, any) (any, error) { panic("second") })
 	assert.Equal(t, codes.Internal, status.Code(err))
 	assert.Equal(t, before+2, recovery.Count())
 	for _, what := range []string{"/x.Y/StreamZ", "/x.Y/UnaryZ"} {

@@ -99,7 +99,7 @@ func TestAnnotationsTellAPodWhereTheyDiffer(t *testing.T) {
 	}
 }
 
-func TestAnImageThatIsNotPulledIsFoundAfterAKubeletRestart(t *testing.T) {
+func TestAnUnpulledImageIsFoundAfterAKubeletRestart(t *testing.T) {
 	for _, policy := range policies {
 		n, sandboxes, configs := twoPods(t, policy, nil)
 		assert.NoError(t, n.startOnce(sandboxes[1], configs[1], "app:1", true))
@@ -110,7 +110,7 @@ func TestAnImageThatIsNotPulledIsFoundAfterAKubeletRestart(t *testing.T) {
 	}
 }
 
-func TestARuntimeThatIsGoneKeepsNoPodOfThePrimaryFromItsImage(t *testing.T) {
+func TestAnOutageHidesNoImageFromThePrimarysPods(t *testing.T) {
 	for _, policy := range policies {
 		n, sandboxes, configs := twoPods(t, policy, nil)
 		n.runtimes[1].Kill()

@@ -20,7 +20,7 @@ import (
 // The law of the merged view: whatever calls and faults there were, a list holds
 // what the runtimes hold that are there, and what those held that are gone when
 // they went; no item twice, none lost.
-func TestTheMergedViewIsTheUnionOfWhatRuntimesHoldAndHeld(t *testing.T) {
+func TestTheMergedViewIsTheUnionOfAllRuntimes(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		for seed := range uint64(3) {

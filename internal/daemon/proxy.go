@@ -34,7 +34,7 @@ import (
 	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
-// Proxy is a director with its backends and its server.
+// A Proxy is a director with its backends and its server. New makes one.
 type Proxy struct {
 	director     *director.Director
 	server       *grpc.Server
@@ -57,21 +57,21 @@ type Proxy struct {
 	config       atomic.Pointer[state.Config] // how that is doing
 	filter       access.VerboseFilter
 
-	shown atomic.Pointer[[]*listen.Socket] // the sockets, for who only looks
+	shown atomic.Pointer[[]*listen.Socket] // the sockets, for readers
 
 	handedOver chan struct{} // closed when another process serves
 	failed     chan error    // a socket could not be served; has room for one
 	failing    chan struct{} // closed when that ends the process
 	parts      parts         // what the end waits for
 	serving    chan struct{} // closed when clients can connect
-	stderr     io.Writer     // of who takes over; nil: nothing
+	stderr     io.Writer     // of the process that takes over; nil discards what it writes
 
 	reloading sync.Mutex       // one reload or handover at a time; guards what follows
 	running   context.Context  // of the backends; nil until run
 	group     sync.WaitGroup   // what run waits for
 	sockets   []*listen.Socket // the main one first; see show
 	stopped   bool             // nothing is to be reloaded or handed over any more
-	successor *exec.Cmd        // who serves, when handedOver is closed
+	successor *exec.Cmd        // serves when handedOver is closed
 	leaveHeir func()           // ends telling the successor what is remembered; nil: there is none
 }
 
@@ -81,8 +81,8 @@ type assembly struct {
 	backends []*backend // the primary first
 }
 
-// Options are what a proxy is besides its configuration. The zero value is one that nobody
-// hands over to.
+// Options are what a proxy needs besides its configuration. The zero value is right for a
+// process that takes over from none.
 type Options struct {
 	File   string    // where the configuration was read; empty if it was not in a file
 	Legacy *Legacy   // of the process that hands over; nil if none does
@@ -93,7 +93,8 @@ type Options struct {
 	Shown *api.API
 }
 
-// New builds all of it, and starts nothing.
+// New builds the proxy of a configuration that Check has completed. It opens no sockets and
+// starts nothing. The caller calls Run, or Close if it does not come to that.
 func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p := &Proxy{
 		began: cfg, stderr: o.Stderr, memories: newMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
@@ -149,8 +150,8 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
 		grpc.Creds(listen.Credentials{TransportCredentials: insecure.NewCredentials()}),
 		grpc.ConnectionTimeout(10*time.Second),
-		grpc.ChainUnaryInterceptor(containUnary, access.InterceptUnary),
-		grpc.ChainStreamInterceptor(containStream, access.InterceptStream, p.memory.Intercept, p.epochs.intercept, p.filter.Intercept),
+		grpc.ChainUnaryInterceptor(recoverUnary, access.InterceptUnary),
+		grpc.ChainStreamInterceptor(recoverStream, access.InterceptStream, p.memory.Intercept, p.epochs.intercept, p.filter.Intercept),
 		// Goroutines that have done a call have the stack for the next one.
 		grpc.NumStreamWorkers(streamWorkers),
 		// Static windows: the estimate that would be made otherwise costs a ping for
@@ -170,7 +171,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// tracer returns what is shown the calls.
+// tracer returns the tracer for the director.
 func (p *Proxy) tracer() director.Tracer {
 	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // the first says what is sent on
 	if p.drift != nil {
@@ -182,11 +183,11 @@ func (p *Proxy) tracer() director.Tracer {
 	return all
 }
 
-// streamWorkers is how many calls at once find a goroutine that is there already.
+// streamWorkers is how many calls at once find a goroutine that exists already.
 const streamWorkers = 32
 
-// build makes the backends of cfg, those of old where nothing about them has
-// changed, and what the director needs to know.
+// build makes the backends of cfg, and the director's configuration. It keeps the backends of
+// old that need no change.
 func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, director.Config, error) {
 	s := &assembly{cfg: cfg}
 	if p.shows {
@@ -221,8 +222,7 @@ func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, 
 	return s, d, nil
 }
 
-// reuse returns the backend of s that is as the i-th of cfg would be, nil if there
-// is none.
+// reuse returns the backend of s that is equal to the i-th of cfg, nil if there is none.
 func (s *assembly) reuse(cfg *config.Config, i int) *backend {
 	if s == nil {
 		return nil
@@ -236,8 +236,7 @@ func (s *assembly) reuse(cfg *config.Config, i int) *backend {
 	return nil
 }
 
-// discard closes the backends of s, which were never run, but those that are old's
-// as well.
+// discard closes the backends of s that were never run, except for those that old has as well.
 func (s *assembly) discard(old *assembly) {
 	for _, b := range s.backends {
 		if old == nil || !slices.Contains(old.backends, b) {
@@ -246,7 +245,7 @@ func (s *assembly) discard(old *assembly) {
 	}
 }
 
-// Close releases what newProxy made, if it is not run.
+// Close releases what New and Open made, if Run is not called.
 func (p *Proxy) Close() {
 	p.legacy.close()
 	p.closeSockets()
@@ -275,8 +274,8 @@ func (p *Proxy) start(b *backend) {
 	p.group.Go(func() { b.run(ctx, &p.parts) })
 }
 
-// Assumptions are what the multiplexer takes for granted about the API, for people to know.
+// Assumptions are what the multiplexer assumes about the API, for people to know.
 func (p *Proxy) Assumptions() []string { return p.director.Assumptions() }
 
-// Recording is the flight recorder.
+// Recording returns the flight recorder.
 func (p *Proxy) Recording() *telemetry.Recording { return p.record }

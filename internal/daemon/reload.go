@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Reload applies cfg from the next call on. Calls under way finish as they began. If cfg cannot be
-// used nothing changes. Otherwise it returns the changes that wait for a restart.
+// Reload applies cfg from the next call on. Calls under way finish as they began. If cfg cannot
+// be used nothing changes. Otherwise Reload returns the changes that wait for a restart.
 func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -29,7 +29,7 @@ func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	return waits, nil
 }
 
-// Refuse notes that the configuration is to be another one, which cannot be read because of err.
+// Refuse notes that a new configuration could not be read, because of err.
 func (p *Proxy) Refuse(err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -70,7 +70,7 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	}
 	if err != nil {
 		for _, one := range opened {
-			_ = one.Close() // nobody has connected
+			_ = one.Close() // no client has connected
 		}
 		return err
 	}
@@ -80,7 +80,7 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	p.memory.Configure(cfg)
 	p.metrics.Know(d)
 	if err := p.drift.Update(driftConfig(cfg, d)); err != nil { // the director has taken the same profile
-		klog.ErrorS(err, "What clients and backends send is still compared with the old profile")
+		klog.ErrorS(err, "Messages are still compared with the old profile")
 	}
 	p.replaceSockets(cfg, opened)
 	p.replaceBackends(old, s)
@@ -88,8 +88,8 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	return nil
 }
 
-// replaceBackends starts those of s that are new, and stops those of old that s has
-// no more when the last call that may use them has ended.
+// replaceBackends starts the new backends of s. It stops those that s no longer has when the
+// last call that may use them has ended.
 func (p *Proxy) replaceBackends(old, s *assembly) {
 	var gone []*backend
 	for _, b := range old.backends {
@@ -119,14 +119,14 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 	})
 }
 
-// What is asked too late, or too early, of a proxy.
+// Why a proxy refuses to reload or to hand over.
 var (
 	errStopped    = errors.New("this process is stopping")
 	errNotServing = errors.New("this process does not serve yet; try again when it does")
 )
 
-// changeable returns why nothing can be reloaded or handed over, nil if it can.
-// p.reloading is held.
+// changeable returns why the proxy can neither reload nor hand over, nil if it can. p.reloading
+// is held.
 func (p *Proxy) changeable() error {
 	switch {
 	case p.stopped:
@@ -137,6 +137,6 @@ func (p *Proxy) changeable() error {
 	return nil
 }
 
-// retireTime bounds how long a runtime that is no longer in the configuration is
-// kept for calls that began before.
+// retireTime bounds how long a runtime that is no longer in the configuration is kept for calls
+// that began before.
 const retireTime = 10 * time.Minute

@@ -22,13 +22,13 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// StatusTime bounds how long a backend may take to say how it is.
+// StatusTime bounds how long a backend may take to answer for a report.
 const StatusTime = 3 * time.Second
 
 // started is when this process began.
 var started = time.Now()
 
-// Report asks every backend, and returns how all is.
+// Report asks every backend, and returns how all are doing.
 func (p *Proxy) Report(ctx context.Context) state.Report {
 	s := p.now.Load()
 	r := state.Report{
@@ -53,7 +53,7 @@ func (p *Proxy) Report(ctx context.Context) state.Report {
 	return r
 }
 
-// reportListener says how a socket is.
+// reportListener returns how a socket is doing.
 func reportListener(s *listen.Socket) state.Listener {
 	r := state.Listener{Path: s.Path, Refused: s.Refused.Load()}
 	var err error
@@ -86,7 +86,7 @@ func groupName(gid uint32) string {
 	return strconv.Itoa(int(gid))
 }
 
-// state returns how the backend is doing, as far as that is known without asking.
+// state returns how the backend is doing, as far as that is known without asking it.
 func (b *backend) state() (state string, since time.Time, err error) {
 	if b.known != nil {
 		s := b.known.State()
@@ -103,7 +103,7 @@ func (b *backend) state() (state string, since time.Time, err error) {
 	return lastknown.Up.String(), b.since, nil
 }
 
-// report asks the backend how it is.
+// report asks the backend how it is doing.
 func (b *backend) report(ctx context.Context) state.Backend {
 	r := state.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
 	var mu sync.Mutex // guards r
@@ -111,7 +111,7 @@ func (b *backend) report(ctx context.Context) state.Backend {
 	// One of them that fails says why; the others would say the same.
 	ask := func(method string, request, reply any, took func(time.Duration)) {
 		if !b.cri {
-			return // nobody has said what there is to count
+			return // what to count is unknown for other APIs
 		}
 		wg.Go(func() {
 			began := time.Now()
@@ -168,7 +168,7 @@ func (p *Proxy) Health() state.Health {
 	return h
 }
 
-// State returns how the proxy is doing, as far as it knows without asking anybody.
+// State returns how the proxy is doing, as far as it knows without asking its backends.
 func (p *Proxy) State() state.State {
 	s := state.State{Health: p.Health(), Config: *p.config.Load(), Capture: p.record.State()}
 	if p.drift != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// RestoreInterval is how often it is looked whether the socket files are there: no client
-// has to wait for longer.
+// RestoreInterval is how often missing socket files are restored: no client waits longer than
+// this.
 const RestoreInterval = time.Second
 
-// keepSocketFiles makes socket files anew that are gone, until ctx ends or the sockets
-// are another process's.
+// keepSocketFiles restores missing socket files until ctx ends, or another process has the
+// sockets.
 func (p *Proxy) keepSocketFiles(ctx context.Context) {
 	tick := time.NewTicker(RestoreInterval)
 	defer tick.Stop()
@@ -22,14 +22,15 @@ func (p *Proxy) keepSocketFiles(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if !p.lookAtSocketFiles() {
+		if !p.restoreSocketFiles() {
 			return
 		}
 	}
 }
 
-// lookAtSocketFiles does it once, and reports whether the sockets are still ours.
-func (p *Proxy) lookAtSocketFiles() bool {
+// restoreSocketFiles restores missing socket files once. It reports whether the sockets still
+// belong to this process.
+func (p *Proxy) restoreSocketFiles() bool {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
 	if p.stopped {
@@ -44,7 +45,7 @@ func (p *Proxy) lookAtSocketFiles() bool {
 	return true
 }
 
-// unreachable returns why nobody can connect to the main socket, nil if that is not so.
+// unreachable returns why no client can connect to the main socket, nil if clients can.
 func (p *Proxy) unreachable() error {
 	all := *p.shown.Load()
 	if len(all) == 0 {

@@ -18,12 +18,12 @@ import (
 	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
-// drainTime is how long calls under way may take to finish when we stop. Clients that
-// connect meanwhile wait for who comes after us, and kubelet waits for 5s.
+// drainTime is how long calls under way may take to finish when criproxy stops. Clients that
+// connect meanwhile wait for the next process, and kubelet waits for 5s.
 const drainTime = 4 * time.Second
 
-// farewellTime is how long streams that do not end by themselves go on when all who connect
-// have been heard and gRPC tells clients that it stops.
+// farewellTime is how long streams without an end go on after new connections were heard and
+// gRPC has told clients that it stops.
 const farewellTime = 100 * time.Millisecond
 
 // tracingURL is where spans are sent. A proxy that only shows what passes makes none: they would
@@ -35,17 +35,18 @@ func (p *Proxy) tracingURL() string {
 	return telemetry.TracingURL(p.Config())
 }
 
-// UseListener makes l the main socket of a proxy that is not to open the sockets of its
-// configuration. It is called before Run.
+// UseListener makes l the main socket of a proxy that does not open the sockets of its
+// configuration. The caller calls it before Run.
 func (p *Proxy) UseListener(l net.Listener) {
 	p.sockets = append(p.sockets, listen.New(l, p.Config().Sockets()[0]))
 }
 
-// Serving is closed when clients can connect.
+// Serving returns a channel that is closed when clients can connect.
 func (p *Proxy) Serving() <-chan struct{} { return p.serving }
 
-// Run serves the sockets that were opened until ctx ends or another process has taken over, lets
-// the calls under way finish for a while, and returns when all it started has ended.
+// Run serves the sockets that were opened until ctx ends or another process has taken over. Then
+// it lets the calls under way finish for a while. It returns when everything that it started has
+// ended.
 func (p *Proxy) Run(ctx context.Context) error {
 	defer p.legacy.close()
 	stopSpans, err := p.spans.Start(ctx, p.tracingURL())
@@ -100,18 +101,18 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// Do does f, for the end of which the caller waits. Until then a proxy that stops says that it waits
-// for what.
+// Do calls f, and the caller waits for it. Until f returns, a proxy that stops logs that it
+// waits for what.
 func (p *Proxy) Do(what string, f func(what string)) {
 	p.parts.do(what, func() { f(what) })
 }
 
-// goDo does f, for the end of which run waits, and which is to be known as what.
+// goDo does f in a goroutine that Run waits for, under the name what.
 func (p *Proxy) goDo(what string, f func()) {
 	p.group.Go(func() { p.parts.do(what, f) })
 }
 
-// keep is goDo for what goes on until ctx ends, whatever happens.
+// keep is goDo for a task that goes on until ctx ends, also after a panic.
 func (p *Proxy) keep(ctx context.Context, what string, f func()) {
 	p.goDo(what, func() { recovery.Keep(ctx, what, f) })
 }
@@ -130,20 +131,20 @@ func (p *Proxy) serve(s *listen.Socket) {
 	})
 }
 
-// drain lets calls under way finish, and those who have just connected begin, for times
-// that are shorter when ctx has ended, and tells clients to connect anew.
+// drain tells clients to connect anew, lets calls under way finish within bound, and new
+// connections begin within greet. Both become shorter when ctx ends.
 func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
 	p.draining.Store(true)
 	p.pause()
-	// Not before clients have been told, by GOAWAY, to connect anew: they open the stream
+	// Not before GOAWAY has told clients to connect anew: they open the stream
 	// again at once, and kubelet does so five times in its life.
 	farewell := time.AfterFunc(greet+farewellTime, func() {
 		p.epochs.endStreams("criproxy: this process stops; open the stream again")
 	})
 	defer farewell.Stop()
 	hurry := time.AfterFunc(bound, func() {
-		klog.InfoS("Ending what is still under way", p.underWay()...)
+		klog.InfoS("Cutting off the calls that are still under way", p.underWay()...)
 		p.server.Stop()
 	})
 	defer hurry.Stop()
@@ -159,7 +160,7 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	p.server.GracefulStop()
 }
 
-// pause lets nobody in any more. From then on the proxy has the same sockets for good.
+// pause stops accepting connections. From then on the sockets of the proxy do not change.
 func (p *Proxy) pause() {
 	p.reloading.Lock()
 	p.stopped = true
@@ -169,15 +170,14 @@ func (p *Proxy) pause() {
 	}
 }
 
-// endSilent ends the connections of those who do not say what they want. It is for a proxy
-// that pauses.
+// endSilent ends the connections whose clients have sent nothing. The proxy must be paused.
 func (p *Proxy) endSilent() {
 	for _, s := range p.sockets {
 		s.EndSilent()
 	}
 }
 
-// openAll opens the sockets of the configuration, taking those that were inherited.
+// openAll opens the sockets for clients, and takes those that were inherited.
 func (p *Proxy) openAll(inherited *listen.Inheritance) error {
 	cfg := p.Config()
 	for _, l := range cfg.Sockets() {
@@ -192,7 +192,7 @@ func (p *Proxy) openAll(inherited *listen.Inheritance) error {
 
 func (p *Proxy) closeSockets() {
 	for _, s := range p.sockets {
-		_ = s.Close() // nobody was served
+		_ = s.Close() // it was not served
 	}
 }
 
@@ -206,7 +206,7 @@ func (p *Proxy) openNew(cfg *config.Config) ([]*listen.Socket, error) {
 		s, err := listen.Open(l, cfg.Backends[0].Address, nil)
 		if err != nil {
 			for _, one := range opened {
-				_ = one.Close() // nobody has connected
+				_ = one.Close() // no client has connected
 			}
 			return nil, err
 		}
@@ -215,8 +215,8 @@ func (p *Proxy) openNew(cfg *config.Config) ([]*listen.Socket, error) {
 	return opened, nil
 }
 
-// replaceSockets serves those that were opened, has the others work by cfg, and closes
-// those that cfg has no more. Who is connected there is told so with the next call.
+// replaceSockets serves the opened sockets, applies cfg to the rest, and closes those that cfg
+// no longer has. Clients that are connected there learn that with their next call.
 func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	there := append(p.sockets, opened...)
 	p.sockets = nil
@@ -233,7 +233,7 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	for _, s := range there {
 		if !slices.Contains(p.sockets, s) {
 			s.Access.Store(nil)
-			_ = s.Close() // what is connected stays
+			_ = s.Close() // connections stay open
 			s.EndSilent()
 			listen.RemoveSocket(s.Path)
 		}
@@ -245,8 +245,7 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	}
 }
 
-// show lets those who only look see which sockets there are now. They must not wait
-// for a reload or a handover.
+// show publishes the current sockets for readers that must not wait for a reload or a handover.
 func (p *Proxy) show() {
 	all := slices.Clone(p.sockets)
 	p.shown.Store(&all)

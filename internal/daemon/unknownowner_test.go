@@ -19,7 +19,7 @@ import (
 )
 
 // criproxy is installed on a node with pods, and still asks for their statuses when their runtime goes.
-func TestPodsThatWereListedStayListedFromTheFirstSecondOn(t *testing.T) {
+func TestListedPodsStayListedFromTheFirstSecondOn(t *testing.T) {
 	n := newNode(t, nil)
 	for i := range 20 {
 		n.run(1, fmt.Sprint("db", i), 1)
@@ -102,7 +102,7 @@ func TestOneImageThatWasAskedForIsNotAllImages(t *testing.T) {
 	assert.NotNil(t, image.GetImage(), "kubelet would run its containers as root")
 }
 
-func TestAStatusThatIsUnavailableIsNotAskedForAgainAndAgain(t *testing.T) {
+func TestAnUnavailableStatusIsNotAskedForRepeatedly(t *testing.T) {
 	n := newNode(t, nil)
 	n.runtimes[1].When(testkit.Failing(status.Error(codes.Unavailable, "the snapshotter is not there"), "ContainerStatus"))
 	n.run(1, "db", 1)

@@ -23,8 +23,8 @@ import (
 // demoBackend is the name of the demo's second runtime.
 const demoBackend = "beta.io"
 
-// Run shows criproxy at work on two runtimes in memory: it starts them, the proxy in front of them,
-// and a client that prints what it sees. Then it goes on until ctx ends, unless once is set.
+// Run shows criproxy at work on two runtimes in memory: it starts them, the proxy in front of
+// them, and a client that prints what it sees. Unless once is set it then waits until ctx ends.
 func Run(ctx context.Context, once bool, out, errOut io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "criproxy-demo-")
 	if err != nil {
@@ -32,7 +32,7 @@ func Run(ctx context.Context, once bool, out, errOut io.Writer) (err error) {
 	}
 	defer os.RemoveAll(dir)
 
-	klog.SetLogger(logr.Discard()) // the session is what is to be seen
+	klog.SetLogger(logr.Discard()) // only the session is to be seen
 	// What was started last is stopped first: the proxy, then the runtimes.
 	var runtimes, proxies sync.WaitGroup
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))

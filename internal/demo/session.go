@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// session is what the demo's client does: the life of two pods, one on each
-// runtime, through one socket. It prints each call as a line, and what came of it.
+// session is the demo's client. It goes through the life of two pods, one on each runtime,
+// through one socket, and prints each call as a line with its result.
 type session struct {
 	runtime runtimeapi.RuntimeServiceClient
 	image   runtimeapi.ImageServiceClient
@@ -54,7 +54,7 @@ func (s *session) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.look(ctx, pods); err != nil {
+	if err := s.inspect(ctx, pods); err != nil {
 		return err
 	}
 	if err := s.mistakes(ctx); err != nil {
@@ -95,8 +95,8 @@ func (s *session) start(ctx context.Context, p *demoPod) error {
 	return nil
 }
 
-// look asks for lists, status, events and output.
-func (s *session) look(ctx context.Context, pods []*demoPod) error {
+// inspect asks for lists, status, events and output.
+func (s *session) inspect(ctx context.Context, pods []*demoPod) error {
 	list, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (s *session) remove(ctx context.Context, pods []*demoPod) error {
 		}
 		s.say("RemoveImage", p.image, "ok")
 	}
-	for gone := 0; gone < 2*len(pods); { // the sandbox and the container of each: who records this has all events
+	for gone := 0; gone < 2*len(pods); { // the sandbox and the container of each, so that a recording has all events
 		e, err := s.events.Recv()
 		if err != nil {
 			return err

@@ -16,8 +16,8 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// Conn is the connection to a backend with a bound on the calls of clients, and
-// on what the lists take that it streams.
+// Conn is the connection to a backend with a bound on the calls of clients, and on the memory
+// that the lists which the backend streams take.
 type Conn struct {
 	grpc.ClientConnInterface
 	name  string
@@ -26,23 +26,24 @@ type Conn struct {
 	side  bound           // of them, those of all sockets but the main one
 }
 
-// NewConn bounds the calls of clients to a backend. Half of them are for the main
-// socket alone: whoever may connect to the others cannot take what kubelet needs.
+// NewConn bounds the calls of clients to a backend at maxCalls. Half of them are reserved for
+// the main socket, so that clients of the other sockets cannot take what kubelet needs.
 func NewConn(conn grpc.ClientConnInterface, name string, maxCalls int) *Conn {
 	c := &Conn{ClientConnInterface: conn, name: name, Calls: bound{max: int64(maxCalls)}}
 	c.side = bound{within: &c.Calls, max: max(1, c.Calls.max/2)}
 	return c
 }
 
-// A bound is how many there may be of something at once, and how many there are. It may be
-// a part of another bound, for some of those.
+// A bound limits how many of something there may be at once, and counts them. It may be a part
+// of another bound.
 type bound struct {
 	within *bound // nil if it is a part of nothing
 	max    int64
 	N      atomic.Int64
 }
 
-// take counts one more, and returns which bound is full if there is no room for it.
+// take counts one more. If there is no room it counts nothing and returns the bound that is
+// full.
 func (b *bound) take() (full *bound) {
 	if b.N.Add(1) > b.max {
 		b.N.Add(-1)
@@ -64,7 +65,8 @@ func (b *bound) give() {
 	}
 }
 
-// WholeLists are the methods that stream lists, of which known makes one message.
+// WholeLists returns the methods of pkg that stream a list, of which lastknown makes one message
+// before it passes it on.
 func WholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range schema.Methods() {
@@ -75,8 +77,9 @@ func WholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[st
 	return all
 }
 
-// begin counts a call of a client, if there is room for it, until it is given back. Our own
-// calls are not counted, for which it returns nil: without them nobody knows how the backend is.
+// begin counts a call of a client until the bound that it returns is given back. It returns nil
+// for a call that criproxy makes itself: those are not counted, because the state of the backend
+// depends on them.
 func (c *Conn) begin(ctx context.Context, method string) (*bound, error) {
 	h := reservationOf(ctx)
 	if h == nil {
@@ -98,7 +101,7 @@ func (c *Conn) begin(ctx context.Context, method string) (*bound, error) {
 	}
 }
 
-// Invoke does a unary call.
+// Invoke makes a unary call.
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	counted, err := c.begin(ctx, method)
 	if err != nil {
@@ -111,9 +114,9 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 }
 
-// invokeInRoom does a unary call as a stream, which tells that the backend has begun to
-// answer before it reads what that is. Until then the call takes no memory, however long
-// the backend thinks.
+// invokeInRoom makes a unary call as a stream. That shows when the backend has begun to answer,
+// before the answer is read. Until then the call takes no memory, however long the backend
+// thinks.
 func (c *Conn) invokeInRoom(ctx context.Context, h *reservation, method string, args, reply any, opts []grpc.CallOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

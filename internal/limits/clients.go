@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Socket is a socket that clients connect to, as far as limits are about it. The main one,
-// which kubelet connects to, may take more than the others. The zero value is another one.
+// Socket is what the limits keep of a socket that clients connect to. The main one, which
+// kubelet connects to, may take more than the others. The zero value is not the main one.
 type Socket struct {
 	Name     string // in errors
 	Main     atomic.Bool
@@ -21,7 +21,7 @@ type Socket struct {
 	bytes *semaphore.Weighted // of the memory for messages, if it is not the main one; see shares
 }
 
-// Client is one connection of a client, as far as limits are about it.
+// Client is what the limits keep of one connection of a client.
 type Client struct {
 	Socket *Socket
 
@@ -30,7 +30,7 @@ type Client struct {
 	debt  debt   // bytes of replies that it has not read, beyond its shares
 }
 
-// clientOf returns the client of a call. It returns nil for a call that no client made.
+// clientOf returns the client of a call, nil for a call that criproxy makes itself.
 func clientOf(ctx context.Context) *Client {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {

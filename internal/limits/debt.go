@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// debt is what replies to one connection take over the memory that there is: nobody knows
-// how long a reply is before it comes, and what has come is sent. While there is debt, no
-// new call of that connection begins. The zero debt is none.
+// debt counts the bytes of replies to one connection that exceed the memory for messages. The
+// length of a reply is unknown before it comes, and a reply that has come is sent. While there
+// is debt, no new call of that connection begins. The zero value is no debt.
 type debt struct {
 	mu   sync.Mutex
 	n    int64
@@ -34,7 +34,8 @@ func (d *debt) pay(n int64) {
 	}
 }
 
-// wait waits until there is none, and returns how much there is if that takes too long.
+// wait waits until the debt is paid. It returns the bytes that are left if ctx ends first, or
+// memoryWait passes.
 func (d *debt) wait(ctx context.Context) int64 {
 	d.mu.Lock()
 	n, paid := d.n, d.paid
@@ -53,12 +54,11 @@ func (d *debt) wait(ctx context.Context) int64 {
 	}
 }
 
-// reclaimed is the second in which reclaim last did something.
+// reclaimed is the second in which reclaim last collected garbage.
 var reclaimed atomic.Int64
 
-// reclaim reclaims memory, once a second at most. What a client has left unread is not
-// freed by gRPC: it is given back when it is reclaimed, for which a process that does
-// nothing else has two minutes.
+// reclaim collects garbage, at most once a second. gRPC does not free the replies that a client
+// left unread: only the collector does, and in an idle process it may take two minutes to run.
 func reclaim() {
 	now := time.Now().Unix()
 	if last := reclaimed.Load(); now != last && reclaimed.CompareAndSwap(last, now) {

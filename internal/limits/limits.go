@@ -26,9 +26,9 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// Memory is what the messages of all calls together may take. A call takes its part
-// before its message comes, and gives it back when the last of it is on the wire. It is
-// what keeps the process below GOMEMLIMIT: docs/operations.md has the formula.
+// Memory is the memory that the messages of all calls together may take. A call takes its part
+// before its message comes, and gives it back when the last byte of it is on the wire. This
+// keeps the process below GOMEMLIMIT; docs/operations.md has the formula.
 type Memory struct {
 	total      int64
 	maxMessage int
@@ -60,8 +60,8 @@ const (
 	lullTime = 250 * time.Millisecond
 )
 
-// memoryFor returns the memory for messages below a limit for the whole process, as
-// GOMEMLIMIT has it.
+// memoryFor returns the memory for messages that fits below limit, the limit of the whole
+// process in bytes, as GOMEMLIMIT sets it.
 func memoryFor(limit int64, recorder, maxMessage int) int64 {
 	if limit == math.MaxInt64 {
 		return max(defaultMemory, leastMessages*int64(maxMessage))
@@ -69,11 +69,11 @@ func memoryFor(limit int64, recorder, maxMessage int) int64 {
 	return max((limit-baseMemory-int64(max(recorder, 0)))/copies, leastMessages*int64(maxMessage))
 }
 
-// New returns the memory for messages. The methods that list are those of schema
-// whose replies repeat messages: how long a reply will be nobody knows before it comes. A
-// list is taken to be as long as the longest were lately, the first one, when it comes, as
-// long as any may be. All else is counted when it is there: the output of commands, which
-// may be long, is as a rule short.
+// New returns the memory for messages. It expects long replies from the methods of schema whose
+// replies repeat messages, the lists. The length of a reply is unknown before it comes: a list
+// is expected to be as long as the longest recent one, the first list as long as any message may
+// be. Other replies are counted when they are here; the output of commands may be long, but
+// seldom is.
 func New(cfg *config.Config, profile *director.Profile, schema *codec.Schema) *Memory {
 	n := memoryFor(debug.SetMemoryLimit(-1), cfg.FlightRecorder, cfg.MaxMessageBytes)
 	m := &Memory{total: n, maxMessage: cfg.MaxMessageBytes, free: semaphore.NewWeighted(n), side: semaphore.NewWeighted(n / 2), sizes: map[string]*atomic.Int64{}}
@@ -95,9 +95,9 @@ func New(cfg *config.Config, profile *director.Profile, schema *codec.Schema) *M
 
 const unknownSize = -1
 
-// Configure takes over what a reload may change. A call that waits when a runtime has begun to
-// answer does so in the time that a list may take: no runtime is to be taken for slow because
-// of us.
+// Configure applies what a reload may change. When a runtime has begun to answer, a call waits
+// for room at most half the time that a list may take, so that no runtime counts as slow because
+// of criproxy itself.
 func (m *Memory) Configure(cfg *config.Config) {
 	m.replyWait.Store(int64(min(MemoryWait, cmp.Or(cfg.ListBudget, lastknown.DefaultBudget)/2)))
 }
@@ -108,22 +108,22 @@ func (m *Memory) Usage() (taken, total, refused int64) {
 	return m.taken.Load(), m.total, m.refused.Load()
 }
 
-// Reserve takes n bytes for something other than a message, and reports whether they were free.
-// release gives them back.
+// Reserve takes n bytes for something other than a message. It reports whether they were free.
+// Release gives them back.
 func (m *Memory) Reserve(n int64) bool { return m.free.TryAcquire(n) }
 
-// Release gives back what reserve took.
+// Release gives back what Reserve took.
 func (m *Memory) Release(n int64) { m.free.Release(n) }
 
-// ExpectNothing forgets how long lists were, and takes them all for short.
+// ExpectNothing forgets how long lists were, and expects short ones.
 func (m *Memory) ExpectNothing() {
 	for _, size := range m.sizes {
 		size.Store(0)
 	}
 }
 
-// Expect returns how long the replies to a call of method are, 0 if that is not much. Where
-// nobody knows that yet it is the other value, which is how long they may be.
+// Expect returns the expected length of the replies to a call of method, 0 if they are short.
+// While that is unknown n is 0, and most is the length that a reply may have.
 func (m *Memory) Expect(method string) (n, most int64) {
 	size := m.sizes[method]
 	if size == nil {
@@ -139,19 +139,19 @@ func (m *Memory) Expect(method string) (n, most int64) {
 	return n, n
 }
 
-// learn notes how long a reply was.
+// learn notes the length of a reply.
 func (m *Memory) learn(method string, n int64) {
 	if size := m.sizes[method]; size != nil {
 		size.Store(min(max(n, size.Load()*7/8), m.total/leastMessages))
 	}
 }
 
-// Intercept keeps the calls of a socket to their number, and their messages to the memory
-// that there is.
+// Intercept is a stream interceptor. It limits the calls of a socket to their number, and their
+// messages to the memory that there is.
 func (m *Memory) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	who := clientOf(ss.Context())
 	if who == nil {
-		return handler(srv, ss) // refused already
+		return handler(srv, ss) // the access list has refused it
 	}
 	max := who.Socket.MaxCalls.Load()
 	if n := who.Socket.Calls.Add(1); n > max {

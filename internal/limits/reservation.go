@@ -12,13 +12,14 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// reservation is what one call has taken. It is given back once, when nobody shares it any more.
-// grpc-proxy's goroutines outlive the call: what they take after that is given back at once.
+// reservation is the memory that one call has taken. It is released once, when the call and all
+// frames of it that are not on the wire yet have ended. The goroutines of grpc-proxy outlive the
+// call: what they take later is released at once.
 //
-// What the replies will take is promised to the call before it begins, as far as that is known.
-// Where nothing comes, as of a runtime that hangs, it gives the promise back, and asks again when
-// something does: a runtime's answer begins with a header, and what follows it is not read before
-// there is room.
+// Room for the replies is reserved before the call begins, as far as their length is known.
+// While nothing comes, for example from a runtime that hangs, the call releases that room. When
+// a reply begins with its header, the call reserves room again, and reads the rest once it has
+// it.
 type reservation struct {
 	memory *Memory
 	client *Client // against whose share it counts
@@ -34,19 +35,20 @@ type reservation struct {
 	came     int64       // bytes of those that have come
 	sent     int64       // of replies to the client, the small ones not counted
 	lull     *time.Timer // runs while nothing comes; nil before anything was promised
-	shares   int         // who may need it: the call, and frames that are not on the wire yet
+	shares   int         // of it: by the call, and by frames that are not on the wire yet
 	over     bool        // all was given back, and n and owed stay zero
 }
 
 type reservationKey struct{}
 
-// reservationOf returns what the call has taken, nil for calls that are our own.
+// reservationOf returns the reservation of the call of ctx, nil for a call that criproxy makes
+// itself.
 func reservationOf(ctx context.Context) *reservation {
 	h, _ := ctx.Value(reservationKey{}).(*reservation)
 	return h
 }
 
-// take takes n bytes more, and waits for them if need be.
+// take takes n bytes more. It waits for them if it has to.
 func (h *reservation) take(ctx context.Context, n int64) error {
 	return h.takeWithin(ctx, n, MemoryWait)
 }
@@ -81,28 +83,28 @@ func (h *reservation) ended() error {
 	return status.Errorf(codes.Canceled, "criproxy: %s: the call has ended", h.method)
 }
 
-// refuse is the error of a call for which there is no room.
+// refuse is the error for a call for which there is no room.
 func (h *reservation) refuse(why string) error {
 	h.memory.refused.Add(1)
 	return &refusal{status.Newf(codes.ResourceExhausted, "criproxy: %s: %s: the messages of all calls under way take %d of %d; read the replies, make fewer calls at once, or raise GOMEMLIMIT",
 		h.method, why, h.memory.taken.Load(), h.memory.total)}
 }
 
-// A refusal is the status of a call that this process has no memory for. Ours tells it
-// from what a runtime says: it is no trouble of the runtime.
+// A refusal is the status of a call for which this process has no memory. Ours distinguishes it
+// from a status of the runtime: the runtime is not at fault.
 type refusal struct{ *status.Status }
 
 func (r *refusal) Error() string              { return r.Err().Error() }
 func (r *refusal) GRPCStatus() *status.Status { return r.Status }
 func (r *refusal) Ours() bool                 { return true }
 
-// mayBeLong reports whether room should be asked for the replies of runtimes.
+// mayBeLong reports whether the call should reserve room for the replies of runtimes.
 func (h *reservation) mayBeLong() bool {
 	_, most := h.memory.Expect(h.method)
 	return most > 0
 }
 
-// begin promises the call what its replies are expected to take.
+// begin reserves room for the expected replies of the call.
 func (h *reservation) begin(ctx context.Context) error {
 	n, _ := h.memory.Expect(h.method)
 	if err := h.take(ctx, n); err != nil || n == 0 {
@@ -115,9 +117,8 @@ func (h *reservation) begin(ctx context.Context) error {
 	return nil
 }
 
-// room waits until there is room for the reply of a runtime that has begun to answer. There
-// always is for a call that is over: nobody gets the reply, as little as those that we ask for
-// ourselves.
+// room waits until there is room for the reply of a runtime that has begun to answer. A call
+// that is over always has room: its reply is dropped.
 func (h *reservation) room(ctx context.Context) error {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -144,7 +145,7 @@ func (h *reservation) room(ctx context.Context) error {
 	return nil
 }
 
-// arrived takes note of a reply of n bytes for which there was room, none if n is 0.
+// arrived notes a reply of n bytes that had room, or none if n is 0.
 func (h *reservation) arrived(n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,7 +155,7 @@ func (h *reservation) arrived(n int64) {
 	h.pauseLocked()
 }
 
-// pauseLocked has a promise given back if nothing comes.
+// pauseLocked starts the time after which the reserved room is released if nothing comes.
 func (h *reservation) pauseLocked() {
 	switch {
 	case h.over || h.promised == 0:
@@ -165,8 +166,8 @@ func (h *reservation) pauseLocked() {
 	}
 }
 
-// nothingComes gives back what was promised, but for what has come, and what a runtime may
-// send before we read it.
+// nothingComes releases the reserved room, except for what has come and what a runtime may send
+// before it is read.
 func (h *reservation) nothingComes() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,7 +177,7 @@ func (h *reservation) nothingComes() {
 	}
 }
 
-// keepLocked gives back what is promised beyond n bytes.
+// keepLocked releases reserved room beyond n bytes.
 func (h *reservation) keepLocked(n int64) {
 	n = max(n, h.sent)
 	if rest := h.promised - n; rest >= smallMessage && !h.over {
@@ -186,12 +187,12 @@ func (h *reservation) keepLocked(n int64) {
 	}
 }
 
-// coverLocked takes what n bytes of replies take beyond what was promised. They are here
-// already: if there is no room for them they are owed.
+// coverLocked takes what n bytes of replies need beyond the reserved room. The replies are here
+// already: without room they become debt.
 func (h *reservation) coverLocked(n int64) {
 	more := n - h.promised
 	if more < smallMessage || h.over {
-		return // nobody gets it
+		return // the reply is dropped
 	}
 	h.promised = n
 	if !h.client.shares(h.memory).try(more) {
@@ -203,8 +204,8 @@ func (h *reservation) coverLocked(n int64) {
 	h.n += more
 }
 
-// sends takes note of n bytes more of replies to the client. The last of them, all that
-// were to come, are here.
+// sends notes n bytes more of replies to the client. When the last of them is sent all replies
+// of runtimes are here.
 func (h *reservation) sends(n int64) {
 	if n < smallMessage {
 		return
@@ -218,8 +219,8 @@ func (h *reservation) sends(n int64) {
 	}
 }
 
-// keeps takes what more of a list has come, n bytes, than was expected. The whole list is
-// kept until its end has come. It does not wait: the time of a list is the runtime's.
+// keeps takes room for n bytes of a streamed list, beyond what was expected. The call keeps the
+// whole list until its end has come. keeps does not wait: the time of a list is the runtime's.
 func (h *reservation) keeps(n int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -242,7 +243,7 @@ func (h *reservation) keeps(n int64) error {
 	return nil
 }
 
-// give gives n bytes back before the call ends.
+// give releases n bytes before the call ends.
 func (h *reservation) give(n int64) {
 	if n < smallMessage {
 		return
@@ -261,7 +262,7 @@ func (h *reservation) release(n int64) {
 	h.client.shares(h.memory).release(n)
 }
 
-// share keeps what was taken until the function that it returns has been called.
+// share keeps the reservation until the caller calls the function that it returns.
 func (h *reservation) share() func() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// shares are what a message takes its memory from, each one a part of the next: what one
-// connection may have, what its socket may have, what all sockets but the main one may have,
-// and the whole. A connection of the main socket has the first and the last.
+// shares are the parts that a message takes its memory from, each a part of the next: the part
+// of one connection, of its socket, of all sockets but the main one, and the whole. A connection
+// of the main socket has the first and the last.
 type shares []*semaphore.Weighted
 
-// shares returns those of a connection: half of the memory, so that a client that reads nothing leaves
-// something to the others. Who connects to another socket than the main one shares a quarter
-// with who connects there too, and half with all who connect to such sockets.
+// shares returns the shares of a connection. At the main socket it has half of the memory, so
+// that a client that reads nothing leaves room to the others. The connections of another socket
+// share a quarter, and those of all other sockets together half.
 func (c *Client) shares(m *Memory) shares {
 	c.once.Do(func() {
 		c.parts = shares{semaphore.NewWeighted(m.total / 2), m.free}

@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/buffers"
 )
 
-// limitedStream is a client's stream whose messages take memory before they come.
+// limitedStream is the stream of a client whose messages take memory before they come.
 type limitedStream struct {
 	grpc.ServerStream
 	ctx         context.Context
@@ -27,16 +27,16 @@ type limitedStream struct {
 
 func (s *limitedStream) Context() context.Context { return s.ctx }
 
-// messageReader is what gRPC reads a stream by. It asks the client for a message when it
-// knows how long that is, and does not ask us; so we read in its place. The type is not
-// exported, its methods are: should they go, messages are counted when they are there.
+// messageReader is how gRPC reads a stream. gRPC reads a message without asking as soon as it
+// knows its length, so limitedStream reads in its place. The type is not exported, but its
+// methods are: without them, messages would be counted when they are here.
 type messageReader interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
 	RecvCompress() string
 }
 
-// RecvMsg reads a message of a client.
+// RecvMsg reads a message of the client.
 func (s *limitedStream) RecvMsg(m any) error {
 	s.reservation.give(s.last) // of a stream of many, one is here at a time
 	s.last = 0
@@ -56,7 +56,7 @@ func (s *limitedStream) RecvMsg(m any) error {
 	compressed := header[0] == 1
 	room := int64(n)
 	if compressed {
-		room = int64(s.reservation.memory.maxMessage) // nobody knows before
+		room = int64(s.reservation.memory.maxMessage) // the length is unknown before
 	}
 	if err := s.reservation.take(s.ctx, room); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s *limitedStream) RecvMsg(m any) error {
 	return codec.Raw.Unmarshal(bufs, f)
 }
 
-// received is the status of a message that did not come.
+// received is the status of a message that could not be read.
 func received(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -109,8 +109,8 @@ func (s *limitedStream) decompress(how string, bufs mem.BufferSlice) (mem.Buffer
 	return whole, nil
 }
 
-// SendMsg sends a reply. What it takes is held until it is on the wire. A reply for which
-// there is no room is sent all the same: it is here, and the call may have changed something.
+// SendMsg sends a reply, and holds its memory until it is on the wire. A reply without room is
+// sent all the same: it is here, and the call may have changed something.
 func (s *limitedStream) SendMsg(m any) error {
 	if f, ok := m.(*codec.Frame); ok {
 		n := int64(f.Len())

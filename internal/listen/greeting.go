@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// GreetTime is how long those who have just connected may take, when we stop, until they
-// have said what a connection begins with: TLS, if it is to be, and what HTTP/2 wants to
-// hear first. Clients do so as they connect. gRPC would wait for 10s, and could end nothing
-// meanwhile, for anybody who connects and says nothing.
+// GreetTime is how long a new connection may take, when criproxy stops, to send what a
+// connection begins with: a TLS handshake, if there is to be one, and the preface of HTTP/2.
+// Clients send both as they connect. gRPC would wait 10s for a client that sends nothing, and
+// could end nothing else meanwhile.
 const GreetTime = 250 * time.Millisecond
 
-// HandoverGreet is the same after a handover, when nobody waits for this process and no
-// call may fail, however busy the machine is.
+// HandoverGreet is GreetTime after a handover, when nothing waits for this process, and no call
+// may fail however busy the machine is.
 const HandoverGreet = 2 * time.Second
 
 // acceptedConn is a connection that a client has made.
@@ -25,14 +25,14 @@ type acceptedConn struct {
 	begun  bool  // gRPC has begun with it
 }
 
-// begin is called when gRPC begins with the connection.
+// begin notes that gRPC has begun with the connection.
 func (a *acceptedConn) begin() {
 	a.socket.mu.Lock()
 	defer a.socket.mu.Unlock()
 	a.beginLocked()
 }
 
-// is names the process that made the connection.
+// is notes which process made the connection.
 func (a *acceptedConn) is(who *Peer) {
 	a.socket.mu.Lock()
 	defer a.socket.mu.Unlock()
@@ -47,7 +47,7 @@ func (a *acceptedConn) beginLocked() {
 	}
 }
 
-// leave is called when the handshakes have ended, or will never begin.
+// leave notes that the handshakes have ended, or will never begin.
 func (a *acceptedConn) leave() {
 	a.socket.mu.Lock()
 	defer a.socket.mu.Unlock()
@@ -55,8 +55,8 @@ func (a *acceptedConn) leave() {
 	delete(a.socket.early, a)
 }
 
-// SetDeadline is for gRPC, which bounds the handshakes by it, and takes the bound away when
-// they have ended.
+// SetDeadline is for gRPC, which bounds the handshakes by a deadline, and removes it when they
+// have ended.
 func (a *acceptedConn) SetDeadline(t time.Time) error {
 	if t.IsZero() {
 		a.leave()
@@ -64,14 +64,14 @@ func (a *acceptedConn) SetDeadline(t time.Time) error {
 	return a.Conn.SetDeadline(t)
 }
 
-// Close is for gRPC, when the handshakes have failed or it stops.
+// Close is for gRPC, which calls it when the handshakes have failed or it stops.
 func (a *acceptedConn) Close() error {
 	a.leave()
 	return a.Conn.Close()
 }
 
-// isOpen asks the connection itself: when the handshakes have ended gRPC closes it without a word,
-// since it reads from a net.UnixConn with less memory than from one of our own type.
+// isOpen asks the connection itself. After the handshakes gRPC works with the net.UnixConn, from
+// which it reads with less memory than from a type of ours, and closes that.
 func (a *acceptedConn) isOpen() bool {
 	c, ok := a.Conn.(syscall.Conn)
 	if !ok {
@@ -81,7 +81,7 @@ func (a *acceptedConn) isOpen() bool {
 	return err == nil && raw.Control(func(uintptr) {}) == nil
 }
 
-// opensLocked takes note of a connection. Those that are closed are forgotten when there are many.
+// opensLocked notes a connection. When there are many, it forgets those that are closed.
 func (s *Socket) opensLocked(a *acceptedConn) {
 	s.open[a] = struct{}{}
 	if len(s.open) > s.many {
@@ -90,15 +90,15 @@ func (s *Socket) opensLocked(a *acceptedConn) {
 	}
 }
 
-// Counts returns how many connections have not ended their handshakes, which gRPC has begun with,
-// and how many are remembered.
+// Counts returns how many connections are in their handshakes, and how many connections the
+// socket remembers.
 func (s *Socket) Counts() (early, open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.early) - s.waiting, len(s.open)
 }
 
-// Connected counts the connections of each client: its name → how many.
+// Connected counts the open connections of each client: the name of the client → how many.
 func (s *Socket) Connected() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Socket) Connected() map[string]int {
 		if !a.isOpen() {
 			continue
 		}
-		who := "somebody who has said nothing yet"
+		who := "a client that has sent nothing yet"
 		if a.who != nil {
 			who = a.who.Program()
 		}
@@ -116,9 +116,9 @@ func (s *Socket) Connected() map[string]int {
 	return all
 }
 
-// Pause stops accepting connections, which wait in the kernel for whoever else has
-// the socket, and returns when gRPC has begun with those that were accepted: those
-// with which it has not begun when it stops are closed unheard.
+// Pause stops accepting connections. Later ones wait in the kernel for the process that has the
+// socket next. Pause returns when gRPC has begun with each accepted connection: gRPC would close
+// the others unheard.
 func (s *Socket) Pause() {
 	s.mu.Lock()
 	s.paused = true

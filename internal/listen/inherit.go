@@ -22,15 +22,15 @@ const (
 	MemoriesVariable = "CRIPROXY_MEMORIES_FD"
 )
 
-// Inheritance are sockets that were open before this process was: given by systemd,
-// or by the process that it takes over from. Nil is a process that has none.
+// Inheritance holds the sockets that were open before this process started: systemd passes them,
+// or the process that hands over. Nil is a process that has none.
 type Inheritance struct {
 	listeners map[string]net.Listener // :: path
-	ready     *os.File                // of who hands over; nil if nobody does
+	ready     *os.File                // of the process that hands over; nil if none does
 	Memories  *os.File                // of a process that hands over what it remembers; nil if none does
 }
 
-// Inherit takes what this process was started with. It can be called once.
+// Inherit takes over the sockets that this process was started with. It can be called once.
 func Inherit() (*Inheritance, error) {
 	in := &Inheritance{listeners: map[string]net.Listener{}}
 	paths, handedOver := os.LookupEnv(SocketsVariable)
@@ -82,13 +82,13 @@ func (in *Inheritance) add(f *os.File, path string) error {
 		path = l.Addr().String()
 	}
 	if unit := in.listeners[path]; unit != nil {
-		_ = unit.Close() // from a .socket unit: the same as that from the store, or one whose file was made anew since
+		_ = unit.Close() // from a .socket unit: the same as that from the store, or one whose file was made again since
 	}
 	in.listeners[path] = l
 	return nil
 }
 
-// Take returns the socket at path, nil if there is none.
+// Take returns the listener at path, nil if there is none.
 func (in *Inheritance) Take(path string) net.Listener {
 	if in == nil {
 		return nil
@@ -98,26 +98,26 @@ func (in *Inheritance) Take(path string) net.Listener {
 	return l
 }
 
-// CloseRest closes the sockets that nobody took. systemd has to let go of them, too: while it
-// keeps one, who connects there waits for an answer for good.
+// CloseRest closes the sockets that were not taken, and has systemd forget them: while systemd
+// keeps one, a client that connects there waits for ever.
 func (in *Inheritance) CloseRest() {
 	if in == nil {
 		return
 	}
 	for path, l := range in.listeners {
 		klog.InfoS("A socket that was passed in is closed: no listener of the configuration has this path; ListenStream= of the .socket unit and listen should be the same", "socket", path)
-		_ = l.Close() // nobody has connected
+		_ = l.Close() // no client has connected
 		RemoveSocket(path)
 	}
 }
 
-// Serving tells who hands over that it may stop.
+// Serving tells the process that hands over to stop.
 func (in *Inheritance) Serving() {
 	if in.ready == nil {
 		return
 	}
 	if _, err := in.ready.WriteString(ReadyWord); err != nil {
-		klog.ErrorS(err, "The process that is taken over from could not be told to stop")
+		klog.ErrorS(err, "Could not tell the process that hands over to stop")
 	}
 	_ = in.ready.Close() // what was written is written
 }

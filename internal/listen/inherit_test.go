@@ -15,7 +15,7 @@ import (
 
 // systemd passes the sockets of a .socket unit first, and then those that were stored: if the
 // file was made anew meanwhile, the stored one is the one that it leads to.
-func TestOfTwoSocketsFromSystemdForOnePathTheStoredOneIsServed(t *testing.T) {
+func TestAStoredSocketIsServedBeforeTheUnitsOwn(t *testing.T) {
 	dir, err := os.MkdirTemp("", "two") // t.TempDir is too long for a socket
 	require.NoError(t, err)
 	defer os.RemoveAll(dir) // nothing is left to be done
@@ -43,7 +43,7 @@ func TestOfTwoSocketsFromSystemdForOnePathTheStoredOneIsServed(t *testing.T) {
 
 // After a restart with another path of listen, systemd gives us the socket of the old one. While
 // it kept that, clients of the old path would connect, and wait for an answer for good.
-func TestASocketThatNobodyWantsAnyMoreLeavesTheStoreOfSystemd(t *testing.T) {
+func TestAnUnusedSocketLeavesTheStoreOfSystemd(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ type vsockListen struct {
 	file *os.File
 }
 
-// vsockListener returns the listener of a vsock socket, which stays the caller's.
+// vsockListener returns a listener on a vsock socket. The file stays the caller's.
 func vsockListener(f *os.File) (net.Listener, error) {
 	own, err := duplicate(f)
 	if err != nil {

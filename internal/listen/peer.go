@@ -15,7 +15,8 @@ import (
 	"github.com/criproxy/criproxy/internal/limits"
 )
 
-// Peer is who is at the other end of a connection.
+// Peer is the client at the other end of a connection. As gRPC's AuthInfo it comes with each
+// call.
 type Peer struct {
 	Socket *Socket
 	Known  bool // what follows; not over TCP
@@ -36,7 +37,7 @@ func newPeer(s *Socket) *Peer {
 // Limits is for the room of that name.
 func (p *Peer) Limits() *limits.Client { return &p.limits }
 
-// PeerOf returns who made a call, nil if nobody knows.
+// PeerOf returns the client that made the call of ctx, nil if that is unknown.
 func PeerOf(ctx context.Context) *Peer {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
@@ -49,7 +50,7 @@ func PeerOf(ctx context.Context) *Peer {
 // AuthType is for gRPC.
 func (*Peer) AuthType() string { return "unix" }
 
-// Program is String with the name of the process.
+// Program is String with the name of the program.
 func (p *Peer) Program() string {
 	if p.Name == "" {
 		return p.String()
@@ -60,14 +61,14 @@ func (p *Peer) Program() string {
 func (p *Peer) String() string {
 	switch {
 	case p.certificate != "":
-		return "who has the certificate of " + p.certificate
+		return "a client with the certificate " + p.certificate
 	case !p.Known:
 		return "an unknown process"
 	}
 	return fmt.Sprintf("uid %d (process %d)", p.UID, p.PID)
 }
 
-// whoIs asks the kernel who connected.
+// whoIs asks the kernel which process made the connection.
 func whoIs(conn net.Conn, s *Socket) *Peer {
 	who := newPeer(s)
 	unixConn, ok := conn.(*net.UnixConn)
@@ -92,8 +93,7 @@ func whoIs(conn net.Conn, s *Socket) *Peer {
 	return who
 }
 
-// peerGroups returns the supplementary groups of who connected, which SO_PEERCRED
-// does not tell.
+// peerGroups returns the supplementary groups of the client, which SO_PEERCRED lacks.
 func peerGroups(fd uintptr) []uint32 {
 	gids := make([]uint32, 64)
 	for {

@@ -18,8 +18,8 @@ type rights struct {
 	uid, gid int         // so does -1
 }
 
-// rightsOf returns the rights of a file that is made for l now. What l leaves out is as the
-// file at model has it.
+// rightsOf returns the rights of a file that is made for l now. Where l says nothing they are
+// those of the file at model.
 func rightsOf(l config.Listener, model string) rights {
 	var r rights
 	r.mode, _ = l.Perm()      // both were
@@ -38,8 +38,8 @@ func rightsOf(l config.Listener, model string) rights {
 	return r
 }
 
-// newRights returns what a file that is there has to get when l takes the place of was:
-// what is said anew. Of a file that was there before us nothing was said.
+// newRights returns the rights that an existing file gets when l replaces was: only what l says
+// anew. For a file that existed before this process, was says nothing.
 func newRights(was, l config.Listener, model string) rights {
 	r := rightsOf(l, model)
 	if l.Mode == was.Mode {
@@ -58,8 +58,8 @@ func newRights(was, l config.Listener, model string) rights {
 	return r
 }
 
-// openFile returns the socket of l, which has a file, at a listener that was inherited, or
-// a new one if that is nil.
+// openFile returns the socket of l, which has a file. It uses the inherited listener, or opens
+// one if that is nil.
 func openFile(l config.Listener, model string, inherited net.Listener) (*Socket, error) {
 	listen := func() (net.Listener, error) { return listenAt(l, model) }
 	if inherited == nil {
@@ -71,7 +71,7 @@ func openFile(l config.Listener, model string, inherited net.Listener) (*Socket,
 	}
 	f := KeepFile(l.Path, inherited, listen)
 	if err := f.permit(newRights(config.Listener{}, l, model)); err != nil {
-		f.Close() // nobody was served
+		f.Close() // it was not served
 		return nil, fmt.Errorf("the socket %s was open before: %w; run as root, or have its .socket unit say so: SocketMode=, SocketUser=, SocketGroup=", l.Path, err)
 	}
 	return New(f, l), nil
@@ -105,19 +105,19 @@ func listenAt(l config.Listener, model string) (net.Listener, error) {
 	return listener, nil
 }
 
-// renew has the file made by another function from now on.
+// renew replaces the function that makes the file again.
 func (s *File) renew(make func() (net.Listener, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.make = make
 }
 
-// permit gives the file other rights, if it still is the one that was made: if it is not,
-// that is for look.
+// permit gives the file other rights, if it still is the file that was made. If it is not,
+// Restore replaces it.
 func (s *File) permit(r rights) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// What is looked at is what is changed, whatever becomes of the path meanwhile.
+	// O_PATH: the file that is examined is the one that is changed, also if the path changes.
 	fd, err := unix.Open(s.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -138,8 +138,8 @@ func (s *File) permit(r rights) error {
 	return r.give(fmt.Sprintf("/proc/self/fd/%d", fd), rights{info.Mode().Perm(), int(st.Uid), int(st.Gid)})
 }
 
-// give gives the file at path, which has the rights now, those of r. In between nobody can
-// connect who may neither before nor after.
+// give changes the rights of the file at path from now to r. In between, no process can connect
+// that may connect neither before nor after.
 func (r rights) give(path string, now rights) error {
 	if r.mode == 0 {
 		r.mode = now.mode

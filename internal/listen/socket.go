@@ -18,12 +18,13 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// Socket is one of the sockets that clients connect to. As a net.Listener it tells
-// each connection where it came in.
+// Socket is a socket that clients connect to. As a net.Listener it tells each connection on
+// which socket it came in. It is safe for concurrent use, except for Cfg, which only a reload
+// touches.
 type Socket struct {
 	net.Listener
 	Path   string
-	Cfg    config.Listener                     // what it was last; who reloads reads it
+	Cfg    config.Listener                     // as of the last reload; only a reload reads it
 	Access atomic.Pointer[[]config.AccessRule] // nil when the socket is no longer in the configuration
 	tls    atomic.Pointer[certs.Credentials]   // nil if connections are not secured
 
@@ -42,7 +43,7 @@ type Socket struct {
 	many    int                        // so many that some of them may be
 }
 
-// New returns the socket whose listener is l.
+// New returns the socket that l listens on.
 func New(l net.Listener, cfg config.Listener) *Socket {
 	s := &Socket{Listener: l, Path: cfg.Path, closed: make(chan struct{}), early: map[*acceptedConn]struct{}{}, open: map[*acceptedConn]struct{}{}}
 	s.greeted.L = &s.mu
@@ -51,7 +52,7 @@ func New(l net.Listener, cfg config.Listener) *Socket {
 	return s
 }
 
-// Configure takes over what is about connections and calls.
+// Configure applies what cfg says about connections and calls.
 func (s *Socket) Configure(cfg config.Listener) {
 	s.Cfg = cfg
 	rules := cfg.Access
@@ -65,7 +66,7 @@ func (s *Socket) Configure(cfg config.Listener) {
 	s.Limits.MaxCalls.Store(int64(cfg.MaxCalls))
 }
 
-// Accept is for gRPC. While the socket is paused it returns nothing.
+// Accept is for gRPC. While the socket is paused it does not return.
 func (s *Socket) Accept() (net.Conn, error) {
 	conn, err := s.Listener.Accept()
 	s.mu.Lock()
@@ -86,15 +87,14 @@ func (s *Socket) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// Close is for gRPC, and for a reload that takes the socket out: both may come at once.
+// Close is for gRPC, and for a reload that removes the socket. Both may call it at once.
 func (s *Socket) Close() error {
 	err := s.Listener.Close()
 	s.closing.Do(func() { close(s.closed) })
 	return err
 }
 
-// Credentials tell gRPC who is at the other end of a connection, and on which
-// socket it came in.
+// Credentials tell gRPC which client made a connection, and on which socket.
 type Credentials struct {
 	credentials.TransportCredentials
 }
@@ -123,8 +123,8 @@ func (Credentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 // Clone is for gRPC.
 func (p Credentials) Clone() credentials.TransportCredentials { return p }
 
-// Open returns the socket of l: the one that was inherited, or a new one. What l leaves
-// out about its file is as the file at model has it.
+// Open returns the socket of l: the inherited one, or a new one. Where l says nothing of the
+// mode and owner of its file, they are those of the file at model.
 func Open(l config.Listener, model string, inherited *Inheritance) (*Socket, error) {
 	listener := inherited.Take(l.Path)
 	if l.IsFile() {

@@ -11,9 +11,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// File listens on a socket whose file somebody may delete: who cleans up /run, or a
-// mount over the folder. Who is connected would not notice, and nobody else could connect
-// again, so the file is made anew. As a net.Listener it outlives its file.
+// File listens on a socket whose file may be deleted: by a clean-up of /run, or a mount over the
+// folder. Connected clients would not notice, but no others could connect. Restore makes the
+// file again; as a net.Listener, File outlives its file.
 type File struct {
 	Path string
 	now  atomic.Pointer[net.Listener] // a *net.UnixListener
@@ -27,12 +27,12 @@ type File struct {
 	ended bool        // no file is to be made any more
 }
 
-// KeepFile returns l, which listens at path, as a listener for which make opens another
-// one when the file is gone. Who calls look has to.
+// KeepFile returns a File for l, which listens at path. Restore calls make to open another
+// listener when the file is gone. The caller must call Restore periodically.
 func KeepFile(path string, l net.Listener, make func() (net.Listener, error)) *File {
 	s := &File{Path: path, make: make}
 	s.now.Store(&l)
-	s.file, _ = os.Lstat(path) // what is not there is made anew
+	s.file, _ = os.Lstat(path) // a missing file is restored
 	return s
 }
 
@@ -47,7 +47,7 @@ func (s *File) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends it. The file goes, unless it is somebody else's by now.
+// Close ends listening. It removes the file, unless another process has replaced it.
 func (s *File) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *File) Close() error {
 // Addr is the path.
 func (s *File) Addr() net.Addr { return (*s.now.Load()).Addr() }
 
-// SetDeadline ends waiting for connections, and making files.
+// SetDeadline ends accepting connections, and restoring the file.
 func (s *File) SetDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *File) there() bool {
 	return err == nil && s.file != nil && os.SameFile(info, s.file)
 }
 
-// Restore makes the file anew if it is gone, and reports whether it did. Where it cannot it
-// says so once, and the next call tries again.
+// Restore makes the file again if it is gone, and reports whether it did. If it fails it logs
+// that once, and the next call tries again.
 func (s *File) Restore() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,9 +92,9 @@ func (s *File) Restore() bool {
 	}
 	l, err := s.make()
 	if err != nil {
-		err = fmt.Errorf("the socket file %s is gone or another one, and cannot be made anew, so that nobody can connect there: %w", s.Path, err)
+		err = fmt.Errorf("the socket file %s is gone or was replaced, and cannot be restored, so that no client can connect there: %w", s.Path, err)
 		if was := s.trouble.Swap(&err); was == nil || (*was).Error() != err.Error() {
-			klog.ErrorS(err, "A socket cannot be connected to; who is connected stays so", "socket", s.Path)
+			klog.ErrorS(err, "No new client can connect to a socket; connected clients stay connected", "socket", s.Path)
 		}
 		return false
 	}
@@ -104,12 +104,12 @@ func (s *File) Restore() bool {
 	if l, ok := (*old).(*net.UnixListener); ok {
 		l.SetUnlinkOnClose(false) // it is the new one's
 	}
-	_ = (*old).Close() // nobody can have connected there any more
-	klog.InfoS("A socket file was gone, and has been made anew; see who deletes it", "socket", s.Path, "times", s.lost.Load())
+	_ = (*old).Close() // no client can connect there any more
+	klog.InfoS("Restored a socket file that was gone; find out what deletes it", "socket", s.Path, "times", s.lost.Load())
 	return true
 }
 
-// state returns how often the file was gone, and what is wrong now.
+// state returns how often the file was gone, and why it is missing now.
 func (s *File) state() (lost int64, trouble error) {
 	if err := s.trouble.Load(); err != nil {
 		trouble = *err
@@ -117,7 +117,8 @@ func (s *File) state() (lost int64, trouble error) {
 	return s.lost.Load(), trouble
 }
 
-// FileState is state for a socket that may have no file.
+// FileState returns how often the socket's file was gone, and why it is missing now. For a
+// socket without a file both are zero.
 func (s *Socket) FileState() (lost int64, trouble error) {
 	if f, ok := s.Listener.(*File); ok {
 		return f.state()
@@ -125,7 +126,7 @@ func (s *Socket) FileState() (lost int64, trouble error) {
 	return 0, nil
 }
 
-// Raw returns the listener of the operating system that l stands for.
+// Raw returns the listener of the operating system behind l.
 func Raw(l net.Listener) net.Listener {
 	if f, ok := l.(*File); ok {
 		return *f.now.Load()

@@ -10,34 +10,33 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Supervised reports whether systemd, or whoever speaks its protocol, wants to be
-// told how we are doing: sd_notify(3).
+// Supervised reports whether systemd, or another supervisor with its protocol, wants
+// notifications: sd_notify(3).
 func Supervised() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
 
-// Notify tells systemd, if it wants to know.
+// Notify sends lines to systemd, if it wants notifications.
 func Notify(lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
-		klog.ErrorS(err, "systemd could not be told", "message", lines[0])
+		klog.ErrorS(err, "Could not notify systemd", "message", lines[0])
 	}
 }
 
-// NotifyReady tells systemd that we serve.
+// NotifyReady tells systemd that criproxy serves, with a text for systemctl status.
 func NotifyReady(status string) { Notify(daemon.SdNotifyReady, "STATUS="+status) }
 
-// NotifyReloading tells systemd that a reload has begun; notifyReady ends it.
+// NotifyReloading tells systemd that a reload has begun; NotifyReady ends it.
 func NotifyReloading() {
 	Notify(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
 }
 
-// StoreSocket lets systemd keep a listening socket while we are restarted: clients
-// that connect meanwhile wait, and its file stays the same. It needs
-// FileDescriptorStoreMax= in the unit.
+// StoreSocket has systemd keep a listening socket while criproxy restarts: clients that connect
+// meanwhile wait, and the file stays the same. The unit needs FileDescriptorStoreMax=.
 func StoreSocket(l net.Listener, path string) {
 	if !Supervised() {
 		return
 	}
 	if err := sendSocket(l, path); err != nil {
-		klog.ErrorS(err, "systemd could not be given the socket to keep over a restart", "socket", path)
+		klog.ErrorS(err, "systemd could not store the socket for a restart", "socket", path)
 	}
 }
 
@@ -69,10 +68,10 @@ func sendSocket(l net.Listener, path string) error {
 	return sendErr
 }
 
-// RemoveSocket tells systemd to forget a socket.
+// RemoveSocket has systemd forget a socket.
 func RemoveSocket(path string) { Notify("FDSTOREREMOVE=1", "FDNAME="+storeName(path)) }
 
-// storeName is the name of a socket in systemd's store, which takes no colon.
+// storeName is the name of a socket in systemd's store, which allows no colon.
 func storeName(path string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(path, "/"), ":", "_")
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
-// Unix opens the socket at path, which a flag says, with a mode. A socket file that
-// nobody serves any more is replaced; one that is served is left alone. Two processes
-// that start at the same time cannot steal it from each other.
+// Unix opens the socket at path, which flag names, with a mode. It replaces a socket file that
+// no process serves, and leaves one alone that is served. Two processes that start at the same
+// time cannot take the socket from each other.
 func Unix(path string, mode os.FileMode, flag string) (net.Listener, error) {
 	l, err := openSocket(path, mode, flag)
 	if err != nil {
@@ -35,7 +35,7 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 	if err := trust.Folder(filepath.Dir(path), trust.Sticky); err != nil {
 		return nil, fmt.Errorf("another user could put a socket in its place, and be taken for criproxy: %w; or choose another path with %s", err, flag)
 	}
-	// Between looking at the old file and putting a new one there, nobody else may.
+	// No other process may act between the look at the old file and the new one.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("locking the folder: %w", err)
 	}
@@ -53,7 +53,7 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 	return l, err
 }
 
-// makeWay removes a socket file that is left over at path.
+// makeWay removes a stale socket file at path.
 func makeWay(path, flag string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {

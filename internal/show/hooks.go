@@ -46,7 +46,7 @@ func printPoints(out io.Writer, points []hook.PointState) {
 	for _, p := range points {
 		fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", p.Name, p.Calls, p.Failed, p.TimedOut, p.Refused, p.Changes, short10(p.Latency.Median), short10(p.Latency.P99))
 	}
-	_ = w.Flush() // to out, whose failures nobody could be told of
+	_ = w.Flush() // to out; there is nowhere to report its failures
 	for _, p := range points {
 		if p.LastErrorAt != nil {
 			fmt.Fprintf(out, "  last error at %s, %s: %s\n", p.Name, p.LastErrorAt.Format(time.RFC3339), p.LastError)
@@ -54,7 +54,7 @@ func printPoints(out io.Writer, points []hook.PointState) {
 	}
 }
 
-// short10 cuts a time down to what people look at.
+// short10 rounds a time to what people read.
 func short10(d time.Duration) string {
 	if d > 10*time.Millisecond {
 		return d.Round(time.Millisecond).String()

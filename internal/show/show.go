@@ -11,8 +11,8 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-// show asks the criproxy whose admin socket is at path for what it has at the path of a name there,
-// and writes it to out: by print, for people, or as JSON, as it is.
+// show asks the criproxy whose admin socket is at path for the answer called name, and writes it
+// to out: with print for people, or unchanged as JSON.
 func show[T any](ctx context.Context, path, name string, asJSON bool, out io.Writer, print func(io.Writer, *T)) error {
 	response, err := admin.NewClient(path).Get(ctx, "/"+name)
 	if err != nil {

@@ -24,7 +24,7 @@ func printStatus(out io.Writer, r *state.Report, now time.Time) {
 	if !r.Ready {
 		ready = "NOT READY: the primary is gone"
 		if len(r.Listeners) > 0 && r.Listeners[0].Error != "" {
-			ready = "NOT READY: nobody can connect"
+			ready = "NOT READY: no client can connect"
 		}
 	}
 	fmt.Fprintf(out, "criproxy %s, process %d, for %s, %s\n", r.Version, r.PID, ago(now, r.Started), ready)
@@ -36,13 +36,13 @@ func printStatus(out io.Writer, r *state.Report, now time.Time) {
 	if r.Admin != "" {
 		fmt.Fprintf(w, "%s\t%04o\t\tcriproxy's own commands\n", r.Admin, admin.Mode)
 	}
-	_ = w.Flush() // to out, whose failures nobody could be told of
+	_ = w.Flush() // to out; there is nowhere to report its failures
 	for _, l := range r.Listeners {
 		switch {
 		case l.Error != "":
 			fmt.Fprintf(out, "  %s\n", l.Error)
 		case l.Lost > 0:
-			fmt.Fprintf(out, "  the file %s was gone %d times, and has been made anew; see who deletes it\n", l.Path, l.Lost)
+			fmt.Fprintf(out, "  the file %s was gone %d times, and was restored; find out what deletes it\n", l.Path, l.Lost)
 		}
 	}
 	fmt.Fprintln(w, "\nBACKEND\tSTATE\tSINCE\tRUNTIME\tAPI\tPODS\tCONTAINERS\tIMAGES\tSOCKET")
@@ -67,10 +67,10 @@ func printStatus(out io.Writer, r *state.Report, now time.Time) {
 	printConfig(out, &r.Config, now)
 }
 
-// accessText says who may call what.
+// accessText describes the access list of a socket.
 func accessText(l *state.Listener) string {
 	if len(l.Access) == 0 {
-		return "all methods, for all who can open it"
+		return "all methods, for every client that can open it"
 	}
 	var rules []string
 	for _, r := range l.Access {
@@ -151,7 +151,7 @@ func printConfig(out io.Writer, c *state.Config, now time.Time) {
 	}
 }
 
-// ago is how long t is past, as people say it.
+// ago is how long before now t was, in the words of people.
 func ago(now, t time.Time) string {
 	d := now.Sub(t)
 	switch {

@@ -29,8 +29,8 @@ type Listener struct {
 	Owner   string              `json:"owner,omitempty"` // USER:GROUP
 	Access  []config.AccessRule `json:"access,omitempty"`
 	Refused int64               `json:"refused"`         // calls, by the access list
-	Lost    int64               `json:"lost"`            // how often the file was gone, and made anew
-	Error   string              `json:"error,omitempty"` // why nobody can connect
+	Lost    int64               `json:"lost"`            // how often the file was gone, and was restored
+	Error   string              `json:"error,omitempty"` // why no client can connect
 }
 
 // Backend is a runtime. Its JSON is stable.
@@ -51,7 +51,7 @@ type Backend struct {
 	Took       time.Duration `json:"took"`                 // of the list of containers, in nanoseconds
 }
 
-// CallError is what clients got from a method, once or often. Its JSON is stable.
+// CallError is an error that clients got from a method, once or more often. Its JSON is stable.
 type CallError struct {
 	Time    time.Time `json:"time"` // of the latest
 	Method  string    `json:"method"`
@@ -60,7 +60,7 @@ type CallError struct {
 	Count   int       `json:"count"`
 }
 
-// Config is how the configuration is doing.
+// Config is how the configuration is doing. Its JSON is stable.
 type Config struct {
 	File         string    `json:"file,omitempty"`
 	Loaded       time.Time `json:"loaded"`                 // when the one in use was
@@ -71,7 +71,7 @@ type Config struct {
 	NeedsRestart []string  `json:"needsRestart,omitempty"` // changes that wait for one
 }
 
-// Version is the answer to GET /version.
+// Version is the answer to GET /version. Its JSON is stable.
 type Version struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`

@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// State is how a proxy is doing, as far as it knows without asking anybody.
+// State is how a proxy is doing, as far as the proxy knows without asking its backends.
 type State struct {
 	Health
 	Listeners []ListenerHealth // the main one first
@@ -29,7 +29,7 @@ type Health struct {
 	Backends    []BackendHealth // the primary first
 }
 
-// BackendHealth is how a runtime is doing.
+// BackendHealth is how a backend is doing.
 type BackendHealth struct {
 	Name       string            // "primary" if it has none
 	State      string            // "up", "slow", "gone", or "connecting": not yet known

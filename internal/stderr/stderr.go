@@ -23,9 +23,9 @@ const (
 	LastRead = time.Second
 )
 
-// An Log is what was logged and has not been read by who reads stderr. klog holds a
-// lock while it writes, and much is logged by who holds others: without it a journal that
-// hangs, or a pipe that nobody reads, would hold up calls.
+// Log holds what was logged and has not been read from stderr. klog holds a lock while it
+// writes, and code that logs often holds other locks: without Log a journal that hangs, or a
+// pipe that is not read, would hold up calls.
 type Log struct {
 	in   *os.File      // where to write; a file, because klog knows nothing else
 	done chan struct{} // closed when all has been read
@@ -36,8 +36,8 @@ type Log struct {
 	lost  int    // how many came behind them
 }
 
-// NewLog returns a log of which what is written reaches to: in order, with a word
-// where lines are missing.
+// NewLog returns a log that copies each line to w, in order, with a note where lines are
+// missing.
 func NewLog(to io.Writer) (*Log, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -49,8 +49,8 @@ func NewLog(to io.Writer) (*Log, error) {
 	return l, nil
 }
 
-// Take makes it what this process logs to, at its start: nobody may be logging. That the
-// reader has gone ends the process no longer, as Go has it for stderr (os/signal, SIGPIPE).
+// Take makes l the log of this process, before anything else logs. A reader that goes away no
+// longer ends the process, as it does by default in Go (os/signal, SIGPIPE).
 func (l *Log) Take() {
 	signal.Ignore(syscall.SIGPIPE)
 	os.Stderr = l.in    // klog
@@ -60,7 +60,7 @@ func (l *Log) Take() {
 	}
 }
 
-// Close waits until what was logged has been read, but not for ever. What is logged later is lost.
+// Close waits until the log has been read, for at most LastRead. Later lines are lost.
 func (l *Log) Close() {
 	_ = l.in.Close() // nothing is left to be done
 	select {
@@ -69,7 +69,7 @@ func (l *Log) Close() {
 	}
 }
 
-// read keeps the lines that it reads, as long as there is room where they begin.
+// read keeps the lines that it reads, as long as there is room for their beginning.
 func (l *Log) read(from io.ReadCloser) {
 	defer close(l.more)
 	defer from.Close()
@@ -97,7 +97,7 @@ func (l *Log) read(from io.ReadCloser) {
 	}
 }
 
-// write writes the lines, which may take as long as it wants.
+// write writes the lines, which may take any time.
 func (l *Log) write(to io.Writer) {
 	defer close(l.done)
 	for open := true; open; {
@@ -106,9 +106,9 @@ func (l *Log) write(to io.Writer) {
 		lines, lost := l.lines, l.lost
 		l.lines, l.lost = nil, 0
 		l.mu.Unlock()
-		_, _ = to.Write(lines) // who else could be told?
+		_, _ = to.Write(lines) // there is nowhere to report a failure
 		if lost > 0 {
-			fmt.Fprintf(to, "criproxy: %d lines of the log are missing here: nobody read it\n", lost)
+			fmt.Fprintf(to, "criproxy: %d lines of the log are missing here: it was not read\n", lost)
 		}
 	}
 }

@@ -27,7 +27,7 @@ const made = "# Made by criproxy install; criproxy uninstall removes it, unless 
 // onlyMade is such a file to which nothing has been added.
 var onlyMade = regexp.MustCompile("^" + regexp.QuoteMeta(made) + `(?:version = 2|backends:\n- address: .*)\n$`)
 
-// undoLines is text without what install has done to it.
+// undoLines is text without the changes of install.
 func undoLines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -38,7 +38,7 @@ func undoLines(text string) string {
 		}
 	}
 	before := b.String()
-	if strings.HasSuffix(text, "\n"+unended) { // still the last: nobody has added a line
+	if strings.HasSuffix(text, "\n"+unended) { // still the last: no line was added
 		before = strings.TrimSuffix(before, "\n")
 	}
 	if onlyMade.MatchString(before) {
@@ -47,7 +47,7 @@ func undoLines(text string) string {
 	return before
 }
 
-// splitLines are the lines of text, with their ends, which the last one gets as well.
+// splitLines are the lines of text, each with its end, also the last one.
 func splitLines(text string) []string {
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n" + unended
@@ -73,7 +73,7 @@ func top(lines []string) int {
 	return at
 }
 
-// replaceLines takes n lines out, from the i-th on, and puts one in.
+// replaceLines removes n lines from the i-th on, and inserts one.
 func replaceLines(lines []string, i, n int, line string) []string {
 	var next []string
 	next = append(next, lines[:i]...)

@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Takeover is criproxy at the path of a containerd's own socket, so that whatever uses
-// that socket need not be told: containerd is made to listen beside it.
+// Takeover puts criproxy at the path of containerd's own socket, so that the clients of that
+// socket need no change: containerd listens beside it.
 type Takeover struct {
 	Path       string // where criproxy is to listen
 	Containerd string // containerd's configuration file
@@ -34,7 +34,7 @@ func (t *Takeover) imported() string {
 	return filepath.Join(filepath.Dir(t.Containerd), "criproxy.toml")
 }
 
-// CheckPath says what is wrong with the path to take over.
+// CheckPath returns what is wrong with the path to take over.
 func (t *Takeover) CheckPath() error {
 	if err := config.CheckSocketPath(t.Path); err != nil {
 		return fmt.Errorf("-takeover: %w; want that of containerd, such as /run/containerd/containerd.sock", err)
@@ -63,7 +63,7 @@ func (t *Takeover) Install(out io.Writer) error {
 	if err != nil {
 		return config.PrefixLines(t.Config, err)
 	}
-	// What is imported has to be there before containerd is told of it.
+	// The imported file has to exist before containerd's configuration names it.
 	changed, err := t.write(out, map[string]string{t.imported(): imported}, []string{t.imported()})
 	if err != nil {
 		return err
@@ -80,12 +80,12 @@ To put it into effect:
   systemctl restart containerd.service                                # containers run on
   systemctl enable criproxy.service && systemctl restart criproxy.service
   crictl --runtime-endpoint unix://%s version
-Between the two restarts nobody answers there; kubelet tries again. To take it back: criproxy uninstall
+Between the two restarts no process answers there; kubelet tries again. To take it back: criproxy uninstall
 `, t.Path)
 	return nil
 }
 
-// Uninstall takes it back, and writes to out what it changes. It restarts nothing.
+// Uninstall reverts Install, and writes to out what it changes. It restarts nothing.
 func (t *Takeover) Uninstall(out io.Writer) error {
 	files := map[string]string{}
 	for _, path := range []string{t.Containerd, t.Config} {
@@ -109,13 +109,13 @@ To put it into effect, if criproxy is to go, or to listen at a socket of its own
   systemctl stop criproxy.service
   systemctl restart containerd.service                                # containers run on
   systemctl start criproxy.service                                    # unless it is to go
-If there was a second runtime, its pods have to be gone before: nobody shows them to kubelet any more.
+If there was a second runtime, remove its pods before: without criproxy kubelet does not see them.
 `)
 	return nil
 }
 
-// write makes files have a content, where they have another, and says so. Empty is not
-// to be there.
+// write gives files their contents where they differ, and writes to out what it changed. It
+// removes files with empty contents.
 func (t *Takeover) write(out io.Writer, files map[string]string, order []string) (changed bool, err error) {
 	for _, path := range order {
 		before, err := readIfThere(path)
@@ -154,7 +154,7 @@ func readIfThere(path string) (string, error) {
 	return string(data), err
 }
 
-// replaceFile gives a file its content all at once, and keeps its owner, group and mode.
+// replaceFile replaces the contents of a file at once, and keeps its owner, group and mode.
 func replaceFile(path, text string) error {
 	if text == "" {
 		return os.Remove(path)
@@ -177,7 +177,7 @@ func replaceFile(path, text string) error {
 	return err
 }
 
-// writeLike makes a file with owner, group and mode of another one, if that is there.
+// writeLike makes a file with owner, group and mode of another one, if that exists.
 func writeLike(model, path, text string) error {
 	info, err := os.Stat(model)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -185,7 +185,7 @@ func writeLike(model, path, text string) error {
 	}
 	mode := os.FileMode(0o644)
 	if info != nil {
-		mode = 0o600 // nobody reads it who may not read the other one
+		mode = 0o600 // until it has the owner and mode of the other one
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

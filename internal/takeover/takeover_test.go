@@ -136,7 +136,7 @@ func TestInstallRefusesWhatContainerdCannotRead(t *testing.T) {
 }
 
 // A second runtime stood in a list that began with a line of install's own, without which it was no configuration.
-func TestWhatIsAddedToFilesThatInstallMadeStaysReadable(t *testing.T) {
+func TestAdditionsToInstalledFilesStayReadable(t *testing.T) {
 	n := newTakeoverNode(t, "", "")
 	require.NoError(t, n.install())
 	n.append(n.config, "- name: kata.example\n  address: /run/kata.sock\n")
@@ -153,7 +153,7 @@ func TestWhatIsAddedToFilesThatInstallMadeStaysReadable(t *testing.T) {
 	n.restores(left[0], left[1])
 }
 
-func TestInstallChangesAnyFileThatCriproxyReadsAndUninstallRestoresIt(t *testing.T) {
+func TestUninstallRestoresEveryFileThatInstallChanges(t *testing.T) {
 	for name, config := range map[string]string{
 		"the last line has no end":        "backends:\n- address: /run/c.sock",
 		"nor has that of something else":  "listen: /run/own.sock\nbackends:\n- address: /run/c.sock\nids: native",
@@ -207,7 +207,7 @@ func TestInstallAndUninstallKeepOwnerAndModeOfFiles(t *testing.T) {
 	kept("uninstall")
 }
 
-func TestInstallLeavesNothingOfAFileThatItCannotReplace(t *testing.T) {
+func TestAFailedInstallLeavesNoHalfFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.Mkdir(path, 0o755)) // over which no file can be renamed
 	require.NoError(t, os.WriteFile(path+".criproxy-new", []byte("of an install that was killed"), 0o600))

@@ -15,19 +15,19 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-// callLog logs calls: those that fail at level 2, and with their messages those that
-// change something at level 3, those that ask for the status of something at level 4,
-// and lists at level 5. It follows the recorder, so that no call waits for it.
+// callLog logs calls: at level 2 those that fail, at level 3 those that change something, with
+// their messages, at level 4 those that ask for the status of something, and at level 5 lists.
+// It follows the recorder, so that no call waits for the log.
 type callLog struct {
 	schema  *codec.Schema
 	profile *director.Profile
 	text    text.Text
 }
 
-// maxLogged is how much of a message is logged, in bytes.
+// maxLogged is how many bytes of a message are logged.
 const maxLogged = 64 << 10
 
-// run logs what f reads, until the recorder is closed.
+// run logs what f reads until the recorder is closed.
 func (l *callLog) run(f *capture.Follower) {
 	a := inspect.NewAssembler(l.schema, nil)
 	a.Copy, a.KeepBytes = true, maxLogged

@@ -9,8 +9,8 @@ import (
 	"github.com/criproxy/criproxy/internal/drift"
 )
 
-// LogMended returns what logs, once for each backend, method and field, that text which is
-// no UTF-8 was replaced.
+// LogMended returns a function that logs, once for each backend, method and field, that invalid
+// UTF-8 was replaced.
 func LogMended() func(director.Backend, string, string) {
 	type place struct{ backend, method, field string }
 	var logged sync.Map // of places: as many as the schema has
@@ -22,26 +22,26 @@ func LogMended() func(director.Backend, string, string) {
 	}
 }
 
-// LogWithheld returns what logs, once for each backend, that credentials did not
-// go along with a pull.
+// LogWithheld returns a function that logs, once for each backend, that the credentials of a
+// pull were withheld.
 func LogWithheld() func(director.Backend, string, string) {
 	var logged sync.Map
 	return func(b director.Backend, method, name string) {
 		if _, twice := logged.LoadOrStore(b.Name, true); !twice {
-			klog.InfoS("Credentials are not sent along: kubelet found them for the image with its prefix, and whoever the rest of the name belongs to need not be meant; allow it with credentials: true in the configuration of the backend",
+			klog.InfoS("Credentials are not sent along: kubelet chose them for the image name with the runtime's prefix, and the registry of the rest of the name may be another one; credentials: true in the configuration of the backend sends them",
 				"backend", b, "image", name)
 		}
 	}
 }
 
-// LogDrift is told of each finding once.
+// LogDrift logs a finding. The caller calls it once for each.
 func LogDrift(f drift.Finding) {
-	what := "Seen, and not known: a method"
+	what := "Seen: an unknown method"
 	switch f.Kind {
 	case drift.Field:
-		what = "Seen, and not known: a field"
+		what = "Seen: an unknown field"
 	case drift.ID:
-		what = "Seen, and not translated: a field that looks like an id"
+		what = "Seen: an untranslated field that looks like an id"
 	}
 	klog.InfoS(what, "where", f.Where, "method", f.Method, "suggest", f.Suggest)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// gauges are the metrics that are looked up when somebody asks for them.
+// gauges are the metrics whose values are read when a scraper asks for them.
 type gauges struct {
 	source interface{ State() state.State }
 	descs  map[string]*prometheus.Desc // :: name
 }
 
-// described are the metrics of gauges: name, what it says, labels.
+// described lists the metrics of gauges: name, help, labels.
 var described = []struct {
 	name, help string
 	labels     []string
@@ -24,8 +24,8 @@ var described = []struct {
 	{"criproxy_backend_slow", "1 if a backend is slow: memory answers what it does not answer in time.", []string{"backend"}},
 	{"criproxy_backend_last_known_age_seconds", "How old what lists show of a backend is: 0 while it is up.", []string{"backend"}},
 	{"criproxy_backend_remembered_answers_total", "Answers from memory in place of a backend that is slow or gone.", []string{"backend", "method"}},
-	{"criproxy_listener_up", "1 if clients can connect to a socket; 0 if its file is gone and cannot be made anew.", []string{"listener"}},
-	{"criproxy_listener_lost_total", "How often a socket's file was gone, and had to be made anew.", []string{"listener"}},
+	{"criproxy_listener_up", "1 if clients can connect to a socket; 0 if its file is gone and cannot be restored.", []string{"listener"}},
+	{"criproxy_listener_lost_total", "How often a socket's file was gone, and had to be restored.", []string{"listener"}},
 	{"criproxy_refused_calls_total", "Calls that the access list of a listener refused.", []string{"listener"}},
 	{"criproxy_config_last_reload_successful", "1 if the configuration in use is that of the file; 0 if the file has mistakes.", nil},
 	{"criproxy_config_last_reload_success_timestamp_seconds", "When the configuration in use was loaded.", nil},

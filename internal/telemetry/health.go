@@ -15,10 +15,10 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// healthSource is what health is about.
+// healthSource is the proxy that health is about.
 type healthSource interface{ Health() state.Health }
 
-// ServeMonitoring adds what monitoring asks for: metrics, and whether we are well.
+// ServeMonitoring adds the paths for monitoring: /metrics, /healthz and /readyz.
 func (m *Metrics) ServeMonitoring(mux *http.ServeMux, p healthSource) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
@@ -43,17 +43,17 @@ func (m *Metrics) ServeMonitoring(mux *http.ServeMux, p healthSource) {
 	})
 }
 
-// HealthService is grpc.health.v1 on the sockets of clients. Its services are "", which is
-// what /readyz says, and the names of the backends; the one without a name is "primary".
+// HealthService is grpc.health.v1 on the sockets of clients. Its services are "", which is as
+// ready as /readyz, and the names of the backends; the one without a name is "primary".
 type HealthService struct {
 	healthgrpc.UnimplementedHealthServer
 	Of healthSource
 }
 
-// watchInterval is how often a watched state is looked at.
+// watchInterval is how often a watched state is compared.
 const watchInterval = 500 * time.Millisecond
 
-// states are all services, and how they are.
+// states returns the status of each service.
 func (h *HealthService) states() map[string]*healthgrpc.HealthCheckResponse {
 	of := func(up bool) *healthgrpc.HealthCheckResponse {
 		if up {
@@ -82,7 +82,7 @@ func (h *HealthService) List(context.Context, *healthgrpc.HealthListRequest) (*h
 	return &healthgrpc.HealthListResponse{Statuses: h.states()}, nil
 }
 
-// Watch is for clients. It lasts as long as they want, or until we stop.
+// Watch is for clients. It ends when the client or the process does.
 func (h *HealthService) Watch(request *healthgrpc.HealthCheckRequest, ss healthgrpc.Health_WatchServer) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()

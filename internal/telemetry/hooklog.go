@@ -11,8 +11,8 @@ import (
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
-// changedBy is metadata of a runtime's leg in captures, which the runtime does not get:
-// the plugins that changed the request, and what.
+// changedBy is the key of metadata that captures add to a runtime's leg, and the runtime does
+// not get: the plugins that changed the request, and what they changed.
 const changedBy = "criproxy-changed-by"
 
 // withPlugins adds to the metadata of a leg which plugins changed the call of ctx.
@@ -30,7 +30,7 @@ func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
 	return md
 }
 
-// hookLog logs what happens between us and the plugins.
+// hookLog logs what happens between criproxy and the plugins.
 type hookLog struct {
 	mu      sync.Mutex
 	failing map[string]bool // :: plugin → its latest answer could not be used
@@ -39,7 +39,7 @@ type hookLog struct {
 
 func NewHookLog() *hookLog { return &hookLog{failing: map[string]bool{}, logged: map[string]bool{}} }
 
-// Watch is told what happens.
+// Watch logs an event.
 func (l *hookLog) Watch(_ context.Context, e hook.Event) {
 	switch e := e.(type) {
 	case hook.Loaded:
@@ -66,12 +66,12 @@ func (l *hookLog) Watch(_ context.Context, e hook.Event) {
 			klog.V(2).InfoS("Plugins were not asked: what the call is about cannot be found out", "method", e.Method, "id", e.ID, "error", e.Err)
 		}
 	case hook.Learned:
-		klog.V(2).InfoS("Plugins can be told of what there was before", "objects", e.Objects, "took", e.Took, "error", e.Err)
+		klog.V(2).InfoS("Plugins can be asked about what existed before", "objects", e.Objects, "took", e.Took, "error", e.Err)
 	}
 }
 
-// asked logs what a plugin made of a call: a change at level 3, and the first failure
-// after a success at any.
+// asked logs the answer of a plugin: a change at level 3, the first failure after a success at
+// any level.
 func (l *hookLog) asked(e hook.Asked) {
 	l.mu.Lock()
 	was := l.failing[e.Plugin]
@@ -91,11 +91,11 @@ func (l *hookLog) asked(e hook.Asked) {
 		klog.V(3).InfoS("Plugin changed a call", "plugin", e.Plugin, "point", e.Point, "id", e.ID, "took", e.Took, "changes", strings.Join(changes, "; "))
 	}
 	if len(e.LeftOut) > 0 && l.first(e.Plugin+strings.Join(e.LeftOut, ",")) {
-		klog.InfoS("Plugin was not told what is no valid UTF-8; it reaches the runtime as it is", "plugin", e.Plugin, "point", e.Point, "fields", e.LeftOut)
+		klog.InfoS("Plugin did not get fields that are not valid UTF-8; the runtime gets them unchanged", "plugin", e.Plugin, "point", e.Point, "fields", e.LeftOut)
 	}
 }
 
-// first reports whether key is seen for the first time. It forgets when there are many.
+// first reports whether key is new. It forgets all keys when there are many.
 func (l *hookLog) first(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,8 +19,9 @@ import (
 // maxErrors is how many kinds of errors are remembered.
 const maxErrors = 10
 
-// LastErrors remembers the latest errors that clients got, one for each method and
-// code. Calls that the client itself gave up are none.
+// LastErrors remembers the latest errors of clients' calls, one for each method and code. It
+// ignores calls that the client itself gave up. The zero value is empty. It is safe for
+// concurrent use.
 type LastErrors struct {
 	mu  sync.Mutex
 	all []state.CallError // the latest first
@@ -58,7 +59,7 @@ func (l *LastErrors) Begin(ctx context.Context, info director.LegInfo) (context.
 	return ctx, &errorLeg{all: l, method: info.Method}
 }
 
-// errorLeg waits for how a client's leg ends.
+// errorLeg remembers how a client's leg ends.
 type errorLeg struct {
 	all    *LastErrors
 	method string

@@ -19,15 +19,14 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// otherMethod stands for all methods that are not described: clients choose their
-// names, and there is no end to them.
+// otherMethod is the label of all undescribed methods: clients choose their names, so there is
+// no limit to them.
 const otherMethod = "other"
 
-// callBuckets are from a list of a small node to the pull of a large image, in seconds.
+// callBuckets range from a list of a small node to the pull of a large image, in seconds.
 var callBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// Metrics count calls on both legs. docs/metrics.md describes each; their names are
-// promises.
+// Metrics count calls on both legs. docs/metrics.md describes each; their names are promises.
 type Metrics struct {
 	Registry *prometheus.Registry
 	client   legMetrics // label method, and code
@@ -37,7 +36,7 @@ type Metrics struct {
 	series sync.Map                     // :: seriesKey → *series
 }
 
-// legMetrics are the same five for each of the two legs.
+// legMetrics are the five metrics that both legs have.
 type legMetrics struct {
 	calls    *prometheus.CounterVec
 	took     *prometheus.HistogramVec
@@ -106,13 +105,13 @@ func (m *Metrics) WatchLimits(usage func() (taken, total, refused int64)) {
 	)
 }
 
-// seriesKey is whose metrics a leg's are.
+// seriesKey identifies the metrics of one method on one leg.
 type seriesKey struct {
 	client          bool
 	backend, method string
 }
 
-// series are the metrics of one method on one leg, found once and for all.
+// series are the metrics of one method on one leg, looked up once.
 type series struct {
 	calls    *prometheus.CounterVec // but for the code
 	took     prometheus.Observer    // nil for streams without end
@@ -143,7 +142,7 @@ func (m *Metrics) find(key seriesKey, endless bool) *series {
 	return found.(*series)
 }
 
-// Know makes the metrics call the methods of an API by their names.
+// Know has the metrics name the methods of an API; they count others as "other".
 func (m *Metrics) Know(d director.Config) {
 	schema := d.Schema
 	if d.Profile != nil {
@@ -152,7 +151,7 @@ func (m *Metrics) Know(d director.Config) {
 	m.known.Store(schema)
 }
 
-// label is what a method is called in metrics.
+// label is the name of a method in metrics.
 func (m *Metrics) label(method string) string {
 	if m.known.Load().Method(method) == nil {
 		return otherMethod

@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// Tracers are several tracers as one. Each gets the context that those before it
-// left, with the metadata that is sent on.
+// Tracers are several tracers as one. Each gets the context that the one before it returned,
+// with the metadata that is sent on.
 type Tracers []director.Tracer
 
 // Begin is for the director.
@@ -32,7 +32,7 @@ func (o Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Cont
 	return ctx, legs
 }
 
-// observedLeg is a leg that several want to see.
+// observedLeg is a leg that several tracers see.
 type observedLeg struct {
 	all  []director.Leg
 	room [5]director.Leg // for all, so that both are one allocation

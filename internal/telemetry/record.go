@@ -27,14 +27,15 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// Recording is the flight recorder of a proxy, and all that reads it.
+// Recording is the flight recorder of a proxy, with its readers: the log, the file of -capture,
+// dumps and the admin socket.
 type Recording struct {
 	cfg     *config.Config
 	rec     *capture.Recorder // nil if nothing is recorded
 	profile *director.Profile
 	Schema  *codec.Schema // of all versions
-	// descriptors of an API that this program is not built with, for whoever reads
-	// what was recorded; nil for CRI.
+	// descriptors of an API that this program is not built with, for the readers of
+	// recordings; nil for CRI.
 	descriptors []byte
 	log         callLog
 
@@ -42,8 +43,8 @@ type Recording struct {
 	captureFails    atomic.Bool  // it cannot be now
 }
 
-// NewRecording builds the flight recorder that cfg wants. Secrets of the profile are
-// not recorded.
+// NewRecording builds the flight recorder that cfg asks for. It does not record what the profile
+// calls secret. own are the descriptors that this program is not built with, nil for CRI.
 func NewRecording(cfg *config.Config, d director.Config, own *codec.Schema) (*Recording, error) {
 	r := &Recording{cfg: cfg, profile: d.Profile, Schema: d.Profile.AllVersions(d.Schema)}
 	if len(own.Methods()) > 0 {
@@ -70,7 +71,7 @@ func (r *Recording) open() error {
 	return nil
 }
 
-// tracer shows the recorder what the director sees.
+// tracer passes what the director sees to the recorder.
 type tracer struct{ rec *capture.Recorder }
 
 func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
@@ -89,7 +90,7 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	return ctx, leg
 }
 
-// Tracer returns what the director is to show its calls to, nil if nothing is recorded.
+// Tracer returns the tracer for the director, nil if nothing is recorded.
 func (r *Recording) Tracer() director.Tracer {
 	if r.rec == nil {
 		return nil
@@ -97,7 +98,7 @@ func (r *Recording) Tracer() director.Tracer {
 	return tracer{r.rec}
 }
 
-// Header says where the events come from.
+// Header describes the source of the events.
 func (r *Recording) Header() capture.FileHeader {
 	h := capture.FileHeader{
 		Version: capture.Version, Program: "criproxy " + version.Version, Created: time.Now().UTC(),
@@ -124,9 +125,8 @@ func (r *Recording) State() *state.Capture {
 	}
 }
 
-// Start begins what reads the recorder: the log, the file of -capture, and the dumps
-// that SIGUSR1 asks for. The function that it returns ends the recording, and returns
-// when all of it is written.
+// Start begins to read the recorder: for the log, for the file of -capture, and for the dumps
+// that SIGUSR1 asks for. stop ends the recording, and returns when all of it is written.
 func (r *Recording) Start() (stop func(), err error) {
 	if r.rec == nil {
 		return func() {}, nil
@@ -175,11 +175,11 @@ func (r *Recording) Start() (stop func(), err error) {
 	}, nil
 }
 
-// captureRetry is how long the capture waits before it tries again to write.
+// captureRetry is how long the capture waits before it tries to write again.
 const captureRetry = time.Second
 
-// writeAll writes what f reads until the recorder is closed. While that fails, as with a
-// full disk, calls go on without.
+// writeAll writes what f reads until the recorder is closed. While writing fails, for example
+// because the disk is full, calls go on uncaptured.
 func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-chan struct{}) {
 	for {
 		err := recovery.Do("writing a capture", func() error { return w.Run(context.Background(), f) })
@@ -202,7 +202,7 @@ func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-
 	}
 }
 
-// resume writes one event, so that it is known whether that works again.
+// resume writes one event, to find out whether writing works again.
 func resume(w *capture.Writer, f *capture.Follower) error {
 	var ev capture.Event
 	if err := f.Next(context.Background(), &ev); err != nil {
@@ -217,7 +217,7 @@ func resume(w *capture.Writer, f *capture.Follower) error {
 // dumps is how many dumps are kept.
 const dumps = 5
 
-// dumpFile is where SIGUSR1 dumps to: a folder that is ours, if there is one.
+// dumpFile is the file that SIGUSR1 dumps to, in the state folder if there is one.
 func (r *Recording) dumpFile() string {
 	dir := r.cfg.StateDir
 	if dir != "" {
@@ -231,8 +231,7 @@ func (r *Recording) dumpFile() string {
 	return filepath.Join(dir, fmt.Sprintf("criproxy-dump-%d.jsonl", os.Getpid()))
 }
 
-// dump writes what is recorded to a file, and returns its name and how many events
-// there were.
+// dump writes the recorded events to a file. It returns its name and the number of events.
 func (r *Recording) dump() (path string, n int, err error) {
 	path = r.dumpFile()
 	w, err := capture.Create(capture.FileConfig{Path: path, Header: r.Header, Schema: r.Schema, MaxFiles: dumps})
@@ -258,8 +257,9 @@ func (r *Recording) dump() (path string, n int, err error) {
 // that were there already. recordedHeader says how many events there had been in all.
 const RecordedHeader = "Criproxy-Recorded"
 
-// ServeEvents answers GET /events, with follow=true for those to come, too. Who reads too
-// slowly misses events, and is told so.
+// ServeEvents answers GET /events with a capture, as a binary log that begins with the recorded
+// events; with follow=true later ones follow. A client that reads too slowly misses events, and
+// the capture says how many.
 func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 	if r.rec == nil {
 		http.Error(w, "nothing is recorded: this criproxy was started with -flight-recorder -1", http.StatusConflict)

@@ -27,14 +27,14 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// Spans make OpenTelemetry spans of both legs of a call. A backend is told that its
-// part belongs to ours. Without a collector there are none, and what the client says of
-// its trace passes as it is.
+// Spans make OpenTelemetry spans of both legs of a call. The backend learns that its part
+// belongs to them. Without a collector there are none, and the client's own trace context passes
+// unchanged.
 type Spans struct {
 	tracer atomic.Pointer[trace.Tracer] // nil until they are started
 }
 
-// TracingURL is the URL that spans are sent to; empty if they are not wanted.
+// TracingURL is the URL of the collector, empty if there is none.
 func TracingURL(c *config.Config) string {
 	if os.Getenv("OTEL_SDK_DISABLED") == "true" {
 		return ""
@@ -47,8 +47,8 @@ func TracingURL(c *config.Config) string {
 	return ""
 }
 
-// Start begins to send spans to a collector. The function that it returns sends the
-// rest, for a while.
+// Start begins to send spans to the collector at url. stop sends the rest, for up to two
+// seconds.
 func (s *Spans) Start(ctx context.Context, url string) (stop func(), err error) {
 	if url == "" {
 		return func() {}, nil
@@ -70,7 +70,7 @@ func (s *Spans) Start(ctx context.Context, url string) (stop func(), err error) 
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = provider.Shutdown(ctx) // the error handler is told what is lost
+		_ = provider.Shutdown(ctx) // the error handler logs what is lost
 	}, nil
 }
 
@@ -101,7 +101,7 @@ func (s *Spans) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 		ctx = propagation.TraceContext{}.Extract(ctx, carrier(info.Metadata))
 	} else {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
-			return ctx, nil // a question of our own: no client waits for it
+			return ctx, nil // a call of our own: no client waits for it
 		}
 		options = append(options, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("criproxy.backend", director.Backend{Name: info.Backend}.String())))
 	}
@@ -134,8 +134,8 @@ func (l *spanLeg) End(err error, _ metadata.MD) {
 	l.span.End()
 }
 
-// spanErrors logs why spans are lost, once a minute: a collector that is gone is told
-// of with each attempt.
+// spanErrors logs at most once a minute why spans are lost: OpenTelemetry reports each attempt
+// to reach a collector that is gone.
 type spanErrors struct {
 	mu   sync.Mutex
 	last time.Time

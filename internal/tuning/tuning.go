@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// UseFewCPUs leaves most of the machine to others, unless GOMAXPROCS says how many CPUs
-// are to be used. A call is handed from goroutine to goroutine, and waking another CPU
-// for each of them costs more than the work that it is woken for.
+// UseFewCPUs leaves most of the machine to others, unless GOMAXPROCS sets the number of CPUs. A
+// call passes from goroutine to goroutine, and waking another CPU for each of them costs more
+// than the work that it is woken for.
 func UseFewCPUs() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(min(max(runtime.GOMAXPROCS(0)/2, 1), maxCPUs))
@@ -27,9 +27,9 @@ const maxCPUs = 4
 // price is that a thread that is stuck in a system call is relieved that much later.
 const TimerSlack = "2000000"
 
-// LetTimersBeLate gives all threads timerSlack; new ones are as those that start them. For
-// all but its own that takes the capability SYS_NICE. The unit of systemd, which leaves it
-// out, says TimerSlackNSec instead.
+// LetTimersBeLate gives timerSlack to all threads; new ones inherit it. For threads other than
+// its own that needs the capability SYS_NICE. The unit of systemd lacks it, and sets
+// TimerSlackNSec instead.
 func LetTimersBeLate() {
 	for again, rounds := true, 0; again && rounds < 10; rounds++ { // threads start threads meanwhile
 		again = false
