@@ -150,7 +150,7 @@ func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
 		s.Stop()
 		<-served
 	})
-	out := running(t, socket, "tap", "-connect", back, "-listen", socket, "-full", "-capture", file)
+	out := running(t, filepath.Join(dir, "tap.admin.sock"), "tap", "-connect", back, "-listen", socket, "-full", "-capture", file) // the admin socket comes last
 	live := running(t, "", "tail", "-admin", filepath.Join(dir, "tap.admin.sock"), "-past", "-full")
 	_, err = healthpb.NewHealthClient(testkit.Dialed(t, socket)).Check(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err)

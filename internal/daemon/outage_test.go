@@ -492,7 +492,7 @@ func TestListsFailWhenARequiredRuntimeDoesNotCome(t *testing.T) {
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Required: true}, absent: true})
 	_, err := listPods(nil).unary(n)
 	testkit.AssertCode(t, codes.Unavailable, err)
-	assert.ErrorContains(t, err, "backend beta.io is required, was not seen since this node booted, and did not come within 3s")
+	assert.ErrorContains(t, err, "backend beta.io is required, has not been seen since this node was booted, and did not come within 3s")
 	_, err = n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig("web")})
 	assert.NoError(t, err, "what is not a list goes on")
 }
