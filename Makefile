@@ -17,7 +17,7 @@ help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(PROXY): FORCE
-	go build -tags $(TAGS) -trimpath -ldflags "-X main.version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
+	go build -tags $(TAGS) -trimpath -ldflags "-X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
 .PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench soak fuzz chaos mutants lint testbed testbed-down clean
 
@@ -33,7 +33,7 @@ PACKAGE := $(NFPM) package -f packaging/nfpm.yaml -t $(DIST)/
 BINARIES := $(ARCHS:%=$(DIST)/linux-%/criproxy)
 
 $(DIST)/linux-%/criproxy: FORCE
-	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -tags $(TAGS) -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $@ ./cmd/criproxy
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -tags $(TAGS) -trimpath -ldflags "-s -w -X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $@ ./cmd/criproxy
 
 dist: $(BINARIES) ## static binaries for amd64 and arm64, and their checksums, in dist
 	cd $(DIST) && for a in $(ARCHS); do cp -p linux-$$a/criproxy criproxy-$(VERSION)-linux-$$a; done
@@ -89,7 +89,7 @@ CHAOS_SEED ?= 1
 CHAOS_STEPS ?= 100
 CHAOS_CLOCK ?=
 chaos: ## inject faults drawn by CHAOS_SEED, CHAOS_STEPS of them, in memory and on real parts: docs/chaos.md. CHAOS_CLOCK=1 sets the machine's clock, too
-	go test ./cmd/criproxy -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
+	go test ./internal/daemon -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
 	  -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times $(if $(CHAOS_CLOCK),-chaos.clock) -chaos.report=$(CURDIR)/docs/chaos.md
 	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.report=$(CURDIR)/docs/chaos.md
 

@@ -5,14 +5,14 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Raw is the gRPC codec for frames. It passes bytes by reference. It neither
-// parses nor changes those of an *emptypb.Empty, which is what grpc-proxy's handler
-// pumps: it sends them by reference, and receives them with one copy. All other
-// protobuf messages are encoded as usual: typed services can share a server or a
+// Raw is the gRPC codec for frames, which it sends and receives by reference. Of an
+// *emptypb.Empty, the message that grpc-proxy's handler pumps, it carries the unknown fields
+// without parsing them: it sends them by reference, and receives them with one copy. It encodes
+// all other protobuf messages as usual, so that typed services can share a server or a
 // connection with frames.
 //
-// It has no name, so that the content type stays the plain "application/grpc"
-// that protobuf clients send.
+// Its name is empty, so that the content type stays the plain "application/grpc" that protobuf
+// clients send.
 var Raw encoding.CodecV2 = raw{}
 
 type raw struct{}

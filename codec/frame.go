@@ -12,20 +12,20 @@ import (
 	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// A Frame is one gRPC message, not decoded. The zero Frame is the empty
-// message, and what a receive is given to fill.
+// A Frame is one gRPC message, not decoded. The zero Frame is the empty message; a receive fills
+// one.
 //
-// A frame owns a reference to its bytes, which may be pooled. Whoever ends up
-// with a frame may call [Frame.Free] when nobody looks at its bytes any more;
-// a frame that is never freed costs nothing but the reuse of its memory.
+// A frame owns a reference to its bytes, which may be pooled. The owner of a frame may call
+// [Frame.Free] when its bytes are no longer in use; a frame that is never freed costs the reuse
+// of its memory and nothing else.
 //
-// A frame must not be used by two goroutines at once, except that any number
-// may send it, or read its Bytes, once Bytes has been called.
+// One goroutine at a time may use a frame. Once one has called Bytes, any number may send the
+// frame or read its Bytes.
 type Frame struct {
 	bufs mem.BufferSlice
 }
 
-// NewFrame returns a frame of b, which it takes over: b must not change again.
+// NewFrame returns a frame of b, which it takes over: the caller does not change b again.
 func NewFrame(b []byte) *Frame {
 	if len(b) == 0 {
 		return &Frame{}
@@ -55,10 +55,10 @@ func Concat(frames []*Frame) *Frame {
 // Len returns the number of bytes.
 func (f *Frame) Len() int { return f.bufs.Len() }
 
-// Bytes returns the message in one piece. The bytes are the frame's: they must
-// not be changed, nor be kept beyond Free.
+// Bytes returns the message in one piece. The bytes stay the frame's: the caller neither changes
+// them nor keeps them beyond Free.
 //
-// Large messages come in pieces; the first call joins them.
+// Large messages come in pieces; the first call copies them into one.
 func (f *Frame) Bytes() []byte {
 	switch len(f.bufs) {
 	case 0:
@@ -72,8 +72,8 @@ func (f *Frame) Bytes() []byte {
 	return whole.ReadOnlyData()
 }
 
-// Pieces yields the message in the pieces that it came in. Like AppendTo it leaves them as
-// they are. A piece is the frame's: it must not be changed, nor be kept beyond Free.
+// Pieces yields the message in the pieces in which it came, and does not join them. A piece
+// stays the frame's: the caller neither changes it nor keeps it beyond Free.
 func (f *Frame) Pieces() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for _, b := range f.bufs {
@@ -85,8 +85,8 @@ func (f *Frame) Pieces() iter.Seq[[]byte] {
 }
 
 // AppendTo appends at most limit bytes of the message to dst and returns dst.
-// Unlike Bytes it leaves the pieces of a large message as they are: any number of
-// goroutines may call it at once.
+// It does not join the pieces of a large message, so that any number of goroutines may call it
+// at once.
 func (f *Frame) AppendTo(dst []byte, limit int) []byte {
 	for _, b := range f.bufs {
 		piece := b.ReadOnlyData()
@@ -99,7 +99,7 @@ func (f *Frame) AppendTo(dst []byte, limit int) []byte {
 	return dst
 }
 
-// Ref returns a second frame of the same bytes, to be freed on its own.
+// Ref returns a second frame of the same bytes, with a reference of its own.
 func (f *Frame) Ref() *Frame {
 	f.bufs.Ref()
 	return &Frame{bufs: f.bufs}
@@ -111,9 +111,9 @@ func (f *Frame) Free() {
 	f.bufs = nil
 }
 
-// FrameOf returns the message v as a frame: v itself if it is one, or the bytes
-// of a protobuf message. grpc-proxy pumps messages of type *emptypb.Empty, all
-// of whose fields are unknown.
+// FrameOf returns the message v as a frame: v itself if it is one, or the encoding of a protobuf
+// message. Of an *emptypb.Empty, which grpc-proxy pumps, it takes the unknown fields without a
+// copy.
 func FrameOf(v any) (*Frame, error) {
 	switch m := v.(type) {
 	case *Frame:
@@ -131,9 +131,8 @@ func FrameOf(v any) (*Frame, error) {
 	}
 }
 
-// Deliver stores f in v, which is a *Frame or a protobuf message, and takes f
-// over. It is how a message that was made up here, or edited, reaches the
-// argument of a receive.
+// Deliver stores f in v, which is a *Frame or a protobuf message, and takes f over, also if it
+// fails. With it code that stands in the middle of a call fills the argument of a receive.
 func Deliver(v any, f *Frame) error {
 	if m, ok := v.(*Frame); ok {
 		if m != f {

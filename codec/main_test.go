@@ -31,13 +31,6 @@ func compile(t testing.TB, sources map[string]string, first string) protoreflect
 	return files[0]
 }
 
-func top(t testing.TB, schema string) protoreflect.MessageDescriptor {
-	t.Helper()
-	md := compile(t, map[string]string{"schema.proto": schema}, "schema.proto").Messages().ByName("Top")
-	require.NotNil(t, md, "the message of a test is called Top")
-	return md
-}
-
 func parse(t testing.TB, md protoreflect.MessageDescriptor, text string) []byte {
 	t.Helper()
 	m := dynamicpb.NewMessage(md)

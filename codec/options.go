@@ -5,8 +5,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// MetadataOf returns the addresses to which the options of a call want its
-// header and trailer stored, nil where they do not.
+// MetadataOf returns where the options of a call want its header and trailer stored; nil for
+// what they do not want.
 func MetadataOf(opts []grpc.CallOption) (header, trailer *metadata.MD) {
 	for _, o := range opts {
 		switch o := o.(type) {

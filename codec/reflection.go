@@ -23,10 +23,10 @@ var reflections = []string{
 // maxReflected bounds how many files a server may send.
 const maxReflected = 10_000
 
-// Reflect asks a server which services it has and what their messages are. Its
-// error has the code Unimplemented if the server does not tell. Files that the
-// server names but does not have are left out: what depends on them is printed by
-// number.
+// Reflect asks a server by gRPC's reflection service which services it has, and what their
+// messages are. The error has the code Unimplemented if the server has no such service. Reflect
+// leaves out files that the server names but does not have: fields of their types are then known
+// by number alone.
 func Reflect(ctx context.Context, cc grpc.ClientConnInterface) (*Schema, error) {
 	var err error
 	for _, method := range reflections {

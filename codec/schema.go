@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// A Method is what is known of one RPC.
+// A Method describes one RPC.
 type Method struct {
 	Name          string // as on the wire: "/runtime.v1.RuntimeService/Version"
 	Input, Output protoreflect.MessageDescriptor
@@ -26,15 +26,15 @@ type Method struct {
 // Unary reports whether one message goes in and one comes out.
 func (m *Method) Unary() bool { return !m.ClientStreams && !m.ServerStreams }
 
-// A Schema knows the methods of some services. It is immutable; the nil Schema
-// knows none.
+// A Schema has the methods of some services, with the types of their messages. It is immutable,
+// and safe for concurrent use; the nil Schema has none.
 type Schema struct {
 	methods []*Method
 	byName  map[string]*Method // :: "/package.Service/Method"
 }
 
-// NewSchema returns a schema of all services in files, as they are linked into
-// this program. What is in the earlier file counts if two have the same method.
+// NewSchema returns a schema of all services in files. If two files have the same method, that of
+// the earlier one counts.
 func NewSchema(files ...protoreflect.FileDescriptor) *Schema {
 	s := &Schema{byName: map[string]*Method{}}
 	for _, file := range files {
@@ -111,8 +111,8 @@ func LinkedIn() *Schema {
 	return NewSchema(files...)
 }
 
-// Alias returns a schema that also knows each service of package pkg under the
-// package as, for an older version whose messages are the same.
+// Alias returns a schema that also has each service of package pkg under the package as, for an
+// older version whose messages are the same.
 func (s *Schema) Alias(pkg, as string) *Schema {
 	all := &Schema{byName: map[string]*Method{}}
 	add := func(m *Method) {
@@ -134,8 +134,7 @@ func (s *Schema) Alias(pkg, as string) *Schema {
 	return all
 }
 
-// Join returns a schema that knows the methods of both; those of s count where
-// both have one.
+// Join returns a schema with the methods of both. If both have one of a name, that of s counts.
 func (s *Schema) Join(more *Schema) *Schema {
 	all := &Schema{byName: map[string]*Method{}}
 	for _, m := range append(slices.Clone(s.Methods()), more.Methods()...) {
@@ -147,7 +146,7 @@ func (s *Schema) Join(more *Schema) *Schema {
 	return all
 }
 
-// Method returns the method called name on the wire, nil if it is not known.
+// Method returns the method with this full name, nil if the schema does not have it.
 func (s *Schema) Method(name string) *Method {
 	if s == nil {
 		return nil
@@ -164,7 +163,7 @@ func (s *Schema) Methods() []*Method {
 }
 
 // Descriptors returns the files that describe the methods, and what they import, as a
-// serialized FileDescriptorSet for [ParseSchema].
+// serialized FileDescriptorSet that [ParseSchema] reads.
 func (s *Schema) Descriptors() []byte {
 	set := &descriptorpb.FileDescriptorSet{}
 	seen := map[string]bool{}

@@ -15,17 +15,17 @@ import (
 	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// Names tells what messages of CRI are about, and remembers which pod and container
-// an id belongs to. It is safe for concurrent use.
+// Names finds out which pods, containers and images messages of CRI are about, and remembers to
+// which pod and container an id belongs. It is safe for concurrent use.
 type Names struct {
 	profile *director.Profile
 	kind    func(protoreflect.FieldDescriptor) string
 
 	mu       sync.Mutex
-	now, old map[string]inspect.About // :: id → what it is of; two generations
+	now, old map[string]inspect.About // :: id → its pod and container; two epochs, of which the older one is dropped
 }
 
-// maxNames is how many ids are remembered at least.
+// maxNames is the least number of ids that are remembered.
 const maxNames = 10_000
 
 // NewNames returns names for a profile and its schema, which know where ids stand.

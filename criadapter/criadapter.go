@@ -10,6 +10,7 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"sync"
 
@@ -30,29 +31,28 @@ const Handlers = "handlers"
 
 // Options are what a user can say about CRI.
 type Options struct {
-	// StreamURL completes the URLs of exec, attach and port-forward that a
-	// runtime returns without a host. See [StreamURL]. Empty means
-	// "http://ADDRESS:11250", with the address of this node.
+	// StreamURL completes the URLs of exec, attach and port-forward that a runtime returns
+	// without a host. Empty means "http://ADDRESS:11250", with [NodeAddress] and
+	// [DefaultStreamPort].
 	StreamURL string
 
-	// Schema describes a newer CRI, or another one, than this program is built with:
-	// what it says goes before that. Optional.
+	// Schema describes a newer CRI, or another one, than this program is built with. Its
+	// methods go before those of this program. Optional.
 	Schema *codec.Schema
 
-	// BuiltIn is what there is in place of the CRI that this program is built with, as a
-	// criproxy of another time had it. Optional.
+	// BuiltIn replaces the CRI that this program is built with, by that of another release.
+	// Optional.
 	BuiltIn *codec.Schema
 
-	// Rules are said of the fields and methods that it brings, or in place of what
-	// cri.yaml says. See [director.Profile.Extend]. Optional.
+	// Rules are added to cri.yaml and go before what it says: for fields and methods that
+	// Schema adds, or in place of the built-in ones. Optional.
 	Rules *director.Profile
 
 	// Panicked is as in [director.Config], which gets it as well. Optional.
 	Panicked func(doing string, value any, stack []byte)
 }
 
-// Config returns the configuration of a director for CRI. Its backends are yet
-// to be filled in.
+// Config returns the configuration of a director for CRI. The caller adds the backends.
 func Config(o Options) (director.Config, error) {
 	p, err := director.ParseProfile(criYAML)
 	if err != nil {
@@ -65,7 +65,7 @@ func Config(o Options) (director.Config, error) {
 	}
 	if o.Schema != nil {
 		schema = o.Schema.Join(schema)
-		p, _ = p.Fit(schema) // of fields and methods that are gone there is nothing to say
+		p, _ = p.Fit(schema) // leave out what this CRI does not have
 	}
 	if o.Rules != nil {
 		if p, err = p.Extend(o.Rules); err != nil {
@@ -115,17 +115,25 @@ var builtIn = sync.OnceValue(func() *director.Profile {
 // Reads returns patterns of the short names of those methods of CRI that change nothing.
 func Reads() []string { return slices.Clone(builtIn().Reads) }
 
-// Packages returns the packages of CRI, in all versions, newest first.
-func Packages() []string {
-	var all []string
-	for _, v := range builtIn().Versions {
-		all = append(all, v.Package)
+// services are those of CRI in all versions: "/runtime.v1.RuntimeService".
+var services = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{}
+	p := builtIn()
+	for _, m := range p.AllVersions(Schema()).Methods() {
+		all[path.Dir(m.Name)] = true
 	}
 	return all
+})
+
+// ShortName returns the name of a method without its service: "Version" of
+// "/runtime.v1.RuntimeService/Version". It reports false if the service is none of CRI, in any
+// version.
+func ShortName(method string) (name string, ok bool) {
+	return path.Base(method), services()[path.Dir(method)]
 }
 
 // Is reports whether a profile is about CRI.
-func Is(p *director.Profile) bool { return p.Versions[0].Package == Packages()[0] }
+func Is(p *director.Profile) bool { return p.Versions[0].Package == builtIn().Versions[0].Package }
 
 // Schema returns the schema of the newest CRI that this program is built with.
 func Schema() *codec.Schema {

@@ -14,13 +14,13 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// events is the recap of GetContainerEvents: what one client was told of the pods and
-// containers of one runtime, by events of the runtime, or by those that we make of the
-// difference to its lists.
+// events is the recap of GetContainerEvents. It holds what one client was told of the pods and
+// containers of one runtime, by the runtime's events or by those that we make from the
+// difference between its lists.
 //
-// Kubelet takes the end of the stream for the end of evented PLEG, and with the fifth end
-// in its life for good. So one runtime that has no events, or goes away and comes back,
-// must not end the stream of all.
+// When the stream ends kubelet gives up evented PLEG, and after the fifth end in its life for
+// good. So a runtime that has no events, or goes away and comes back, must not end the stream of
+// all.
 type events struct {
 	looks *looks
 	told  *snapshot
@@ -32,8 +32,8 @@ func newEvents(panics recovery.Hook) func() director.Recap {
 	return func() director.Recap { return &events{l, newSnapshot()} }
 }
 
-// errRemembered is a list from memory, which is older than the latest event.
-var errRemembered = errors.New("the runtime did not answer, and what is known of it is no news")
+// errRemembered is the error of a list from memory, which is older than the latest event.
+var errRemembered = errors.New("the runtime did not answer, and memory has no news")
 
 // Begin is for the director.
 func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error {
@@ -62,7 +62,7 @@ func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*co
 // End is for the director.
 func (e *events) End() []*codec.Frame {
 	t := newTeller(context.Background(), nil, e.told, newSnapshot())
-	_ = t.tell() // of what is gone nothing is asked
+	_ = t.tell() // it asks nothing about what is gone
 	e.told = t.now
 	return t.events
 }

@@ -17,8 +17,7 @@ import (
 //go:embed hooks.yaml
 var hookSpec []byte
 
-// Hooks returns the configuration of plugins for CRI. Folder, label and the rest are
-// yet to be filled in.
+// Hooks returns the configuration of plugins for CRI. The caller adds folder, label and the rest.
 func Hooks() (hook.Config, error) {
 	spec, err := hook.ParseSpec(hookSpec)
 	if err != nil {
@@ -57,7 +56,7 @@ func list(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]st
 	return ids, nil
 }
 
-// lookup finds out what plugins are told of a pod or container, by its status.
+// lookup makes the message that plugins get of a pod or container, from its status.
 func lookup(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*hook.Found, error) {
 	client := runtimeapi.NewRuntimeServiceClient(conn)
 	if kind == "sandbox" {
@@ -102,7 +101,7 @@ func lookupContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient
 	if s.GetId() == "" {
 		return nil, status.Errorf(codes.NotFound, "there is no status of container %s", id)
 	}
-	// A status does not say which pod it is in.
+	// A status does not name the pod of the container.
 	list, err := client.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: s.GetId()}})
 	if err != nil {
 		return nil, err
@@ -125,7 +124,7 @@ func lookupContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient
 	return &hook.Found{ID: s.GetId(), Parent: list.GetContainers()[0].GetPodSandboxId(), Message: m}, nil
 }
 
-// hookResources are resources as plugins know them.
+// hookResources returns resources in the plugins' form.
 func hookResources(r *runtimeapi.LinuxContainerResources) *hookapi.LinuxContainerResources {
 	if r == nil {
 		return nil

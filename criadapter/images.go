@@ -13,8 +13,8 @@ import (
 )
 
 // ImageNames returns the names by which an image may be listed that a client calls
-// name: "busybox" is "docker.io/library/busybox:latest" for those who list it. It
-// is for [known.Config].
+// name: "busybox" is listed as "docker.io/library/busybox:latest". It is the Equivalents of
+// lastknown.
 func ImageNames(name string) []string {
 	names := []string{name}
 	ref, err := reference.ParseDockerRef(name)

@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// info is what a verbose status says in JSON, of which CRI says nothing. containerd
-// has both parts, CRI-O the second one. All of it may be missing.
+// info is the JSON in a verbose status, which CRI does not define. containerd sends both parts,
+// CRI-O the second one. All of it may be missing.
 type info struct {
 	Config map[string]json.RawMessage `json:"config"` // what it was made with, as encoding/json or protojson writes it
 	Spec   struct {
@@ -28,7 +28,7 @@ type info struct {
 
 func parseInfo(text map[string]string) *info {
 	i := &info{}
-	_ = json.Unmarshal([]byte(text["info"]), i) // what cannot be read is not known
+	_ = json.Unmarshal([]byte(text["info"]), i) // a field that cannot be read stays empty
 	return i
 }
 

@@ -23,7 +23,7 @@ type looks struct {
 
 type queue struct{ now, next *look }
 
-// look is one list, and who waits for it.
+// look is one list, with the clients that wait for it.
 type look struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -86,7 +86,7 @@ func (l *looks) join(conn grpc.ClientConnInterface) (one *look, leave func()) {
 	}
 }
 
-// begin has the next look at a runtime. The lock is held.
+// begin starts the next look at a runtime. The caller holds the lock.
 func (l *looks) begin(conn grpc.ClientConnInterface, q *queue) {
 	one := q.next
 	q.now, q.next = one, nil

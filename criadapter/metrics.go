@@ -16,26 +16,25 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// metrics makes the samples of all runtimes fit one set of descriptors. The values of a
-// sample's labels stand in the order of its descriptor's keys, and runtimes differ in that
-// order, and in which labels there are, for metrics of the same name. kubelet asks for the
-// descriptors when it starts, and never again: values in another order it would take for
-// others without a word, and a sample with another number of values it drops.
+// metrics makes the samples of all runtimes fit one set of descriptors. The values of a sample's
+// labels stand in the order of its descriptor's keys. For metrics of the same name, runtimes
+// differ in that order and in their labels. kubelet asks for the descriptors once, when it
+// starts: it would silently mix up values in another order, and it drops a sample with another
+// number of values.
 //
-// So the descriptor of a metric is that of the first runtime, by their order, which has it:
+// So the descriptor of a metric is that of the first runtime which has it:
 //
-//   - The primary's are told, and its samples passed on, as they are, whatever others have,
-//     and whenever they come.
-//   - The samples of another runtime get the values of the labels that are told, in that
-//     order, empty where it has none. A label that is not told is left out if it has no
-//     value, or if that is "total", which says that the sample is the whole. Any other
-//     sample with such a label is a part, one of several that could not be told from each
-//     other any more: it is left out.
-//   - So is one whose own descriptor is not known.
+//   - The primary's descriptors and samples pass as they are.
+//   - The samples of another runtime get the values of the descriptor's labels, in its order,
+//     empty for labels that the runtime does not have. A label that the descriptor does not
+//     have is dropped if it has no value, or the value "total", which says that the sample is
+//     the whole. Any other sample with such a label is one of several parts that nothing would
+//     tell apart any more, and is left out.
+//   - A sample whose own descriptor is not known is left out.
 //
-// The descriptors follow from what known remembers of the backends, so that clients need
-// not be remembered, over reloads and restarts. The descriptor of a metric that the primary
-// lacks may change when a runtime comes that stands before the one that had it.
+// The descriptors come from the memory of the backends, so that they survive reloads and
+// restarts without a memory of clients. The descriptor of a metric that the primary lacks may
+// change when a runtime appears that stands before the one that had it.
 type metrics struct {
 	mu    sync.Mutex
 	known map[string]*descriptors // :: backend → what it said last
@@ -131,7 +130,7 @@ func (m *metrics) keys(b director.Backend, metric string) []string {
 	return d.keys[metric]
 }
 
-// told returns the label keys of a metric as clients are told them.
+// told returns the label keys of a metric that clients get.
 func (m *metrics) told(all []director.Backend, metric string) []string {
 	for _, b := range all {
 		if keys := m.keys(b, metric); keys != nil {
@@ -141,7 +140,7 @@ func (m *metrics) told(all []director.Backend, metric string) []string {
 	return nil
 }
 
-// edit is the edit of one sample of a backend; of the primary's there is nothing to do.
+// edit returns the edit for the samples of a backend; nil for the primary, whose samples stay.
 func (m *metrics) edit(c director.EditContext) director.Edit {
 	if c.Backend.Name == c.Backends[0].Name {
 		return nil
@@ -153,7 +152,7 @@ func (m *metrics) edit(c director.EditContext) director.Edit {
 		}
 		own := m.keys(c.Backend, name)
 		if own == nil || len(own) != len(values) {
-			return dst, rewrite.ErrDrop // nobody can tell what its values are of
+			return dst, rewrite.ErrDrop // nothing says which label each value is of
 		}
 		told := m.told(c.Backends, name)
 		fitting := make([][]byte, len(told))

@@ -13,10 +13,10 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// seccomp fills in the form of a seccomp profile that the other side looks at.
-// Kubelets before 1.19 know only the string seccomp_profile_path, newer ones set
-// only the message seccomp; CRI-O looks at the message alone, and old runtimes at
-// the string. Without this a container would run without its profile, silently.
+// seccomp fills in the form of a seccomp profile that the other side reads. Kubelets before 1.19
+// set only the string seccomp_profile_path, newer ones only the message seccomp; CRI-O reads only
+// the message, and old runtimes only the string. Without this conversion a container would
+// silently run without its profile.
 var seccomp = director.Conversion{
 	Fields: []string{
 		"LinuxPodSandboxConfig.security_context",
@@ -74,8 +74,8 @@ func fillProfile(dst, context []byte, f profileFields, missing func(path, profil
 
 const localhost = "localhost/"
 
-// profileOf turns the string into a SecurityProfile. It reports false for the
-// empty string, and for what nobody defined.
+// profileOf turns the string into a SecurityProfile. It reports false for the empty string, and
+// for one that no version of CRI defines.
 func profileOf(path string) ([]byte, bool) {
 	ref, isLocal := strings.CutPrefix(path, localhost)
 	switch {

@@ -20,20 +20,19 @@ var statusFields = (&runtimeapi.StatusResponse{}).ProtoReflect().Descriptor().Fi
 
 // mergeStatus makes the status of a node with several runtimes.
 //
-// The conditions are the primary's alone: another runtime's trouble in there
-// makes kubelet stop the whole node within seconds. The handlers are the primary's
-// and, of the others, those that RuntimeClasses can name, under these names. What
-// handler "" and the runtime as a whole can do is what all can: annotations
-// take a pod of handler "" to any of them, and a runtime that does not know a
-// feature ignores it, as if user namespaces or read-only mounts had not been asked
-// for.
+// The conditions are the primary's alone: the trouble of another runtime would make kubelet stop
+// the whole node within seconds. The handlers are the primary's and, of the others, those that
+// RuntimeClasses can name, under these names. The abilities of handler "" and of the runtime as a
+// whole are those that all have: annotations take a pod of handler "" to any runtime, and a
+// runtime silently ignores a feature that it does not know, such as user namespaces or read-only
+// mounts.
 func mergeStatus(parts []director.Part) (*codec.Frame, error) {
 	primary := parts[0]
 	if primary.Err != nil {
 		return nil, primary.Err
 	}
 	if primary.Remembered {
-		return nil, status.Errorf(codes.Unavailable, "criproxy: Status: backend %s is down, and its conditions cannot be told from memory", primary.Backend)
+		return nil, status.Errorf(codes.Unavailable, "criproxy: Status: backend %s does not answer, and memory cannot tell its conditions", primary.Backend)
 	}
 	rest, merged, err := splitStatus(primary.Reply.Bytes())
 	if err != nil {
@@ -41,7 +40,7 @@ func mergeStatus(parts []director.Part) (*codec.Frame, error) {
 	}
 	for _, other := range parts[1:] {
 		if other.Err != nil || other.Reply.Len() == 0 {
-			continue // it is not known, so it has no pods
+			continue // it was never seen, so it has no pods
 		}
 		_, theirs, err := splitStatus(other.Reply.Bytes())
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// teller makes events of the difference between two snapshots.
+// teller makes events from the difference between two snapshots.
 type teller struct {
 	ctx      context.Context
 	conn     grpc.ClientConnInterface
@@ -51,10 +51,10 @@ var (
 	statusState   = mustPath(&runtimeapi.PodSandboxStatus{}, "state")
 )
 
-// tell makes the events in the order in which a runtime does things: pods come before
-// their containers, and go after them. Events of a pod that cannot be shown as it is now
-// are left to the next time, and what they would tell of stays as it was in the snapshot:
-// kubelet takes the containers that an event shows for all that the pod has.
+// tell makes the events in the order in which a runtime does things: pods come before their
+// containers, and go after them. It leaves the events of a pod whose present status it cannot
+// get to the next time, and the pod in the snapshot as it was: kubelet takes the containers that
+// an event shows for all that the pod has.
 func (t *teller) tell() error {
 	var ended []string
 	for _, id := range t.now.order.pods {
@@ -138,8 +138,8 @@ func (t *teller) leaveUntold() error {
 	return errors.Join(errs...)
 }
 
-// show returns the fields of an event that show a pod. One that is gone is shown as it was
-// last, and ended; one that nobody has seen is not shown.
+// show returns the fields of an event that show a pod. It shows a pod that is gone as it was
+// last, and ended; of a pod whose status was never seen it shows nothing.
 func (t *teller) show(id string) ([]byte, error) {
 	var b []byte
 	if now, is := t.now.pods[id]; is {

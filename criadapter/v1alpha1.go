@@ -20,9 +20,9 @@ import (
 // Passing the first on as it is would be a security hole: host_network=true
 // reads as "network: CONTAINER".
 //
-// What is false becomes POD, but for the pid namespace CONTAINER: that is what
-// kubelet 1.10 sends for the pod for which 1.9 sends host_pid=false. As POD it
-// would let the containers of a pod see each other's processes.
+// False becomes POD, but CONTAINER for the pid namespace: kubelet 1.10 sends that for a pod for
+// which 1.9 sends host_pid=false. POD would let the containers of a pod see each other's
+// processes.
 var v1alpha1 = director.Conversion{
 	Fields: []string{
 		"LinuxSandboxSecurityContext.namespace_options",

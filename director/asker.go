@@ -16,20 +16,19 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// asker finds out whether a backend has a name, by a list of what begins so. The nil
-// asker is for kinds of which there is no such list: nobody has them.
+// asker finds out whether a backend has a name, by listing what begins so. The nil asker is
+// for kinds without such a list, of which it finds no name.
 type asker struct {
 	method    string
 	filter    *rewrite.Path // in the request
 	items, id *rewrite.Path // the list in the reply, and in an item its id
 }
 
-// byBeginning is how a filter of a list compares where it may be cut short, in the words of
-// [lastknown.Filter].
+// byBeginning is the Match of a [lastknown.Filter] that takes names that are cut short.
 const byBeginning = "prefix"
 
-// compileAsker finds the list of a kind whose ids a filter may ask for. What is wrong with
-// the profile's lists [lastknown.New] says.
+// compileAsker finds the list of a kind that has a filter by id. It leaves mistakes in the
+// profile's lists to [lastknown.New].
 func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 	for _, l := range p.Known.Lists {
 		i := slices.IndexFunc(l.Filters, func(f lastknown.Filter) bool { return f.Item == l.ID && f.Match == byBeginning })
@@ -74,14 +73,14 @@ func (a *asker) has(ctx context.Context, conn grpc.ClientConnInterface, name []b
 	reply := &codec.Frame{}
 	err = conn.Invoke(ctx, a.method, codec.NewFrame(a.filter.Append(nil, name)), reply)
 	if status.Code(err) == codes.Unimplemented {
-		return false, nil // it has nothing of the kind
+		return false, nil // it has nothing of this kind
 	}
 	if err != nil {
 		return false, err
 	}
 	err = a.items.All(reply.Bytes(), func(item []byte) error {
 		id, _, err := a.id.Lookup(item)
-		found = found || bytes.HasPrefix(id, name) // not every backend knows the filter
+		found = found || bytes.HasPrefix(id, name) // not every backend honours the filter
 		return err
 	})
 	return found, err

@@ -15,10 +15,9 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// failed turns the error of a call into the status that the client gets. The
-// status of a backend passes as it is: kubelet looks at its code and at the
-// beginning of its message. Only what went wrong here gets a status here, and
-// this is the only place that chooses one.
+// failed turns the error of a call into the status that the client gets. The status of a
+// backend passes as it is: kubelet looks at its code and at the beginning of its message.
+// Errors of our own get their status here and nowhere else.
 func failed(m *method, err error) error {
 	var route *routeError
 	var bad *rewrite.MalformedError
@@ -34,12 +33,12 @@ func failed(m *method, err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// internal is the status for a message that we cannot work on.
+// internal returns the status for a message that cannot be read.
 func internal(name string, err error) error {
 	return status.Errorf(codes.Internal, "criproxy: %s: %v", profile.ShortName(name), err)
 }
 
-// unicast does a call on one backend.
+// unicast makes a call on one backend.
 func (t *table) unicast(ctx context.Context, m *method, backend int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	reply, err := t.invoke(ctx, m, backend, request, opts)
 	if err != nil {
@@ -61,8 +60,8 @@ func (t *table) invoke(ctx context.Context, m *method, backend int, request *cod
 	return reply, nil
 }
 
-// toBack returns the request with the names that the backend knows. It does not
-// free the one it was given, which other backends may get as well.
+// toBack returns the request with back names. The request that it gets stays the caller's:
+// other backends may get it as well.
 func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Frame, error) {
 	for _, w := range m.withhold {
 		var err error
@@ -82,7 +81,7 @@ func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Fra
 	return apply(m.request, request, t.backEdits[backend])
 }
 
-// toFront returns the reply with front names, and frees the one it was given.
+// toFront returns the reply with front names, and takes over the one it gets.
 func (t *table) toFront(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) {
 	reply, err := t.readNotes(m, backend, reply)
 	if err != nil {

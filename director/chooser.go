@@ -15,15 +15,15 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// chooser finds the backend by what a request, or the metadata that comes with it, says.
+// chooser finds the backend by a value in the request, or in its metadata.
 type chooser struct {
 	kind  string
-	where string // as the profile has it
+	where string // the path, as the profile has it
 	path  *rewrite.Path
-	key   string // of the metadata, if there is no path
+	key   string // of the metadata; used if path is nil
 	owner func(ctx context.Context, value []byte) (backend int, v verdict)
-	// recall is for those that look into what is remembered: the backend, negative if
-	// nobody is found. Else it is nil.
+	// recall looks into memory. It returns a negative backend if it finds none. It is nil for
+	// choosers that go by the request alone.
 	recall func(ctx context.Context, body []byte, said int) (backend int, err error)
 }
 
@@ -80,8 +80,8 @@ func (t *table) ownerByName(_ context.Context, value []byte) (int, verdict) {
 	return 0, ownerless
 }
 
-// choose asks the choosers of a method; a negative backend means that none knew. Where a
-// thing is known to be goes before where the request says that it should be.
+// choose asks the choosers of a method; a negative backend means that none decided. Where a
+// thing is goes before where the request wants it to be.
 func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error) {
 	said, saidErr := t.said(ctx, m, body)
 	for _, c := range m.choosers {
@@ -95,7 +95,7 @@ func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error)
 	return said, saidErr
 }
 
-// said is what the request says, which the first of the choosers that understands it decides.
+// said is the backend that the request wants: the first chooser that understands it decides.
 func (t *table) said(ctx context.Context, m *method, body []byte) (int, error) {
 	for _, c := range m.choosers {
 		if c.recall != nil {

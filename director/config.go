@@ -13,59 +13,60 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// DefaultMaxMessage is the largest message, in bytes, that kubelet takes, and
-// that containerd sends.
+// DefaultMaxMessage is the largest message in bytes that kubelet accepts and that containerd
+// sends.
 const DefaultMaxMessage = 16 << 20
 
-// Config is what a [Director] is made of. The zero value is not useful: it needs
-// at least one backend.
+// Config is what a [Director] is made of. It needs at least one backend. The director keeps
+// the Config; the caller does not change what it points to.
 type Config struct {
-	// Profile describes the API. Nil means that nothing is described: every call
-	// goes to the first backend as it is.
+	// Profile describes the API. Nil describes nothing: every call goes to the first backend
+	// as it is.
 	Profile *Profile
 
-	// Schema knows the methods of the API's newest version.
+	// Schema has the methods of the API's newest version. A Profile needs it.
 	Schema *codec.Schema
 
-	// Backends, the primary first. Only the primary may be without a name.
+	// Backends are the servers, the primary first. Only the primary may have no name.
 	Backends []Backend
 
-	// NewTo is the name of the backend that gets calls which make something new, where
-	// nothing says whose they are: those of methods that are new in the profile. What
-	// there is already stays where it is. Empty means the primary.
+	// NewTo names the backend that gets the calls of methods which the profile marks as new,
+	// if neither a name nor a chooser decides. Things that exist stay where they are. Empty
+	// means the primary.
 	NewTo string
 
-	// Edits is the code that the profile names under edits. It is called once
-	// for each backend; a nil [Edit] is one with nothing to do.
+	// Edits is the code that the profile names under edits. [New] and [Director.Reload] call
+	// it once for each backend. A nil [Edit] leaves the fields of that backend alone.
 	Edits map[string]func(EditContext) Edit
 
-	// Merges is the code that the profile names where a method goes to all
-	// backends, besides "concat".
+	// Merges is the code that the profile names where a method goes to all backends, besides
+	// the built-in "concat", "pages" and "endless".
 	Merges map[string]Merge
 
-	// Recaps is the code that the profile names under recap, where a stream does not end
-	// by itself. It is called once for each client and backend.
+	// Recaps is the code that the profile names under recap, for streams that do not end by
+	// themselves. The director calls it once for each client and backend.
 	Recaps map[string]func() Recap
 
-	// LookInterval is how often a Recap looks at a backend whose stream is not open. Zero
-	// means one second.
+	// LookInterval is how often the director calls the Look of a Recap whose backend has no
+	// open stream. Zero means one second.
 	LookInterval time.Duration
 
-	// NativeNames leaves names of kinds whose bare form is the primary's as they
-	// are on both sides. Whose they are is then looked up in what is known of the
-	// backends, all of which must have Known.
+	// NativeNames leaves the names of kinds whose bare form is the primary's unchanged on
+	// both sides. The director then looks up their owner in the memory of the backends, all
+	// of which must have Known.
 	NativeNames bool
 
-	// Conversions is the code that the profile names under versions.
+	// Conversions is the code that the profile names under versions.convert.
 	Conversions map[string]Conversion
 
-	// Withheld is told when something was withheld from a backend: the method, and
-	// the name it was meant for. It must return at once. Optional.
+	// Withheld is called when the director has removed a field from a request, as the
+	// profile says under withhold: with the method, and the name that the field was meant
+	// for. It must return at once. Optional.
 	Withheld func(b Backend, method, name string)
 
-	// Mended is told when text of a backend that is no UTF-8 was replaced, for it to become
-	// a part of a reply: the method, and the field as "package.Message.field". It must
-	// return at once. Optional.
+	// Mended is called when the director has replaced text that is not UTF-8 in a backend's
+	// part of a merged reply: with the method, and the field as "package.Message.field". It
+	// must return at once. Optional.
 	Mended func(b Backend, method, field string)
 
 	// Panicked is called once for each panic in code that works on a call, in the goroutine
@@ -74,30 +75,33 @@ type Config struct {
 	// Panicked; the value may quote a message, and clients do not get it. Optional.
 	Panicked func(doing string, value any, stack []byte)
 
-	// Around returns a connection that stands between clients and the director, and
-	// passes calls on to it. It gets the methods of the newest version, as
-	// *codec.Frame, with front names, and may answer, change or refuse them. Optional.
+	// Around returns a connection that stands between clients and the director and passes
+	// calls on to it. The connection gets the methods of the newest version, as *codec.Frame,
+	// with front names; it may answer, change or refuse calls. Optional.
 	Around func(director grpc.ClientConnInterface) grpc.ClientConnInterface
 
-	// Tracer is shown the legs of clients. Optional.
+	// Tracer sees the client's leg of each call; for those of a backend see [ConnConfig].
+	// Optional.
 	Tracer Tracer
 
-	// MaxMessage bounds a merged reply, in bytes. Zero means [DefaultMaxMessage].
+	// MaxMessage bounds a merged reply, in bytes. A larger one fails with ResourceExhausted.
+	// Zero means [DefaultMaxMessage].
 	MaxMessage int
 }
 
 // A Backend is one of the servers behind a [Director].
 type Backend struct {
-	// Name is how clients name it, and what stands before its names in front.
-	// See [CheckName].
+	// Name is how clients name the backend, and what stands before its names in front. It
+	// holds no white space, "/", ":", ",", "@", quotes or "__", and does not end in "_". Only
+	// the primary's may be empty.
 	Name string
 
-	// Conn is the way to it. It gets the methods of the newest version, and
-	// *codec.Frame messages; a [Conn] translates for servers that speak an older one.
-	// Two are compared by a reload: it is a pointer, or whatever else can be.
+	// Conn is the way to the backend. It gets the methods of the newest version, with
+	// *codec.Frame messages; a [Conn] translates for servers that speak an older one. A
+	// reload compares Conns with ==, so that a Conn is a pointer or another comparable type.
 	Conn grpc.ClientConnInterface
 
-	// Trusted backends get what the profile withholds from others.
+	// Trusted backends get the fields that the profile withholds from others.
 	Trusted bool
 
 	// Known is the memory of the backend; nil means that there is none. [Remember] sets it.
@@ -107,7 +111,7 @@ type Backend struct {
 	Maps map[string]map[string]string // :: kind → front name → back name
 }
 
-// String is the name by which people know the backend.
+// String returns the name that people see: "primary" for a primary without a name.
 func (b Backend) String() string {
 	if b.Name == "" {
 		return "primary"
@@ -115,11 +119,12 @@ func (b Backend) String() string {
 	return b.Name
 }
 
-// An Edit appends the new content of a field, whose content was value, to dst. Its
-// error [rewrite.ErrDrop] removes the field.
+// An Edit appends the new content of a field, whose content was value, to dst and returns
+// dst. The error [rewrite.ErrDrop] removes the field, any other fails the call. An Edit keeps
+// neither slice, and is safe for concurrent use.
 type Edit func(dst, value []byte) ([]byte, error)
 
-// An EditContext is what an edit may know when it is made.
+// An EditContext is what an edit learns when it is made.
 type EditContext struct {
 	Backend  Backend
 	Backends []Backend // all there are, the primary first
@@ -128,20 +133,20 @@ type EditContext struct {
 	Front func(dst []byte, kind string, name []byte) []byte
 }
 
-// A Merge makes one reply of those of all backends, the primary's first. It takes
-// the replies over. Its error is that of the call.
+// A Merge makes one reply of those of all backends, the primary's first. It takes the replies
+// over. Its error becomes that of the call. It is safe for concurrent use.
 type Merge func(parts []Part) (*codec.Frame, error)
 
 // A Part is what one backend answered to a call that went to all.
 type Part struct {
 	Backend    Backend
 	Reply      *codec.Frame // with front names; nil if there was an error
-	Remembered bool         // the backend is gone: this is what it said last
+	Remembered bool         // the backend did not answer: this is what it said last
 	Err        error
 }
 
-// A Conversion turns messages of an old version into those of the newest (Up)
-// and back (Down). Either may be nil, where nothing is to be done.
+// A Conversion turns messages of an old version into those of the newest (Up) and back
+// (Down). A nil one changes nothing.
 type Conversion struct {
 	Fields   []string // what it edits, as "Message.field"
 	Up, Down rewrite.Edit
@@ -165,11 +170,11 @@ func (c *Config) check() error {
 		}
 		seen[b.Name] = i
 		if c.NativeNames && b.Known == nil {
-			errs = append(errs, fmt.Errorf("backends[%d]: names that say nothing about their backend need a memory of it", i))
+			errs = append(errs, fmt.Errorf("backends[%d]: has no Known, which NativeNames need to find the owner of a name", i))
 		}
 	}
 	if _, ok := seen[c.NewTo]; c.NewTo != "" && !ok {
-		errs = append(errs, fmt.Errorf("new things are for %q, which is no backend", c.NewTo))
+		errs = append(errs, fmt.Errorf("NewTo is %q, which is no backend", c.NewTo))
 	}
 	return errors.Join(errs...)
 }

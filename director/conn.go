@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/address"
 )
 
-// A ConnConfig says how to reach one backend.
+// A ConnConfig says how to reach one backend. It needs an Address.
 type ConnConfig struct {
 	Name string // for errors
 
@@ -28,40 +28,42 @@ type ConnConfig struct {
 	// for all servers that DNS has of that name, or vsock:CID:PORT.
 	Address string
 
-	// More are the addresses of further servers, any of which is as good as the one at
-	// Address. Optional.
+	// More are the addresses of further servers that are equal to the one at Address.
+	// Optional.
 	More []string
 
-	// Balance is gRPC's policy for choosing among several servers, those of More and
-	// those that DNS has of one name. Optional: round_robin.
+	// Balance is gRPC's policy for choosing among several servers: round_robin, pick_first or
+	// least_request_experimental. Empty means round_robin.
 	Balance string
 
-	// Credentials secure the connection. Optional: it is not secured.
+	// Credentials secure the connection. Nil leaves it unsecured.
 	Credentials credentials.TransportCredentials
 
-	// Profile, Schema and Conversions are those of the [Config] it will be used
-	// in; they are needed to speak to a backend in an older version of the API.
+	// Profile, Schema and Conversions are those of the [Config] that the Conn is for. A Conn
+	// without them speaks the newest version of the API alone.
 	Profile     *Profile
 	Schema      *codec.Schema
 	Conversions map[string]Conversion
 
-	// MaxMessage is the largest message, in bytes, that is taken from the
-	// backend. Zero means [DefaultMaxMessage].
+	// MaxMessage is the largest message, in bytes, that the Conn accepts from the backend.
+	// Zero means [DefaultMaxMessage].
 	MaxMessage int
 
-	// Primary is for the Tracer, which is shown the legs of this backend. Optional.
+	// Primary says that the backend is the primary.
 	Primary bool
-	Tracer  Tracer
 
-	// Watch is told by Run when the backend can be reached (nil), or no longer
-	// (why not): once for each change, the first state included. Optional.
+	// Tracer sees this backend's legs. Optional.
+	Tracer Tracer
+
+	// Watch is called by Run when the backend can be reached (nil), or no longer (why not):
+	// once for each change, the first state included. Optional.
 	Watch func(error)
 }
 
-// A Conn is a connection to one backend. It takes the methods of the API's
-// newest version and speaks to the backend in the newest one that it has. It
-// connects by itself, again and again, and fails calls at once while it cannot.
-// It is safe for concurrent use.
+// A Conn is a connection to one backend. It takes the methods of the API's newest version and
+// speaks to the backend in the newest one that the backend has, for which it asks once on each
+// connection. It connects by itself, after pauses of 100 ms to 3 s, and fails calls with
+// Unavailable at once while it cannot. It is safe for concurrent use.
 type Conn struct {
 	name, address string
 	addresses     []string // address, and those of further servers
@@ -80,13 +82,14 @@ type Conn struct {
 
 // StreamWindow and ConnWindow are the bytes that the other side of a connection may send
 // before they are read, for one call and for all: RFC 9113, section 5.2. A list of some
-// hundred containers fits into one window, and waits for nobody.
+// hundred containers fits into one window. A server in front of a director wants the same.
 const (
 	StreamWindow = 1 << 20
 	ConnWindow   = 4 << 20
 )
 
-// NewConn returns a connection. It does nothing before its first call or Run.
+// NewConn returns a connection, which connects with its first call or Run. The caller ends it
+// with Close, or by ending Run.
 func NewConn(cfg ConnConfig) (*Conn, error) {
 	c := &Conn{name: cfg.Name, address: cfg.Address, addresses: append([]string{cfg.Address}, cfg.More...), probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage, watch: cfg.Watch, tracer: cfg.Tracer, primary: cfg.Primary}
 	if c.maxMessage == 0 {
@@ -156,8 +159,9 @@ func (c *Conn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return nc, err
 }
 
-// Absent reports whether nobody listens at any address of the backend, now: there is no
-// file, or it is refused. Whatever else keeps it from being reached is no evidence of that.
+// Absent reports whether nobody listens at any address of the backend: there is no file, or
+// the connection is refused. It tries to connect, for a second at most. Any other failure is
+// no evidence.
 func (c *Conn) Absent(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, absentTime)
 	defer cancel()
@@ -180,7 +184,7 @@ func (c *Conn) Absent(ctx context.Context) bool {
 // absentTime bounds how long an address may take to refuse.
 const absentTime = time.Second
 
-// Run keeps the connection up, until ctx ends, when it closes it.
+// Run keeps the connection up until ctx ends, and then closes it. Its error is nil.
 func (c *Conn) Run(ctx context.Context) error {
 	defer c.cc.Close() // nothing is left to be done
 	told := connectivity.Idle
@@ -211,10 +215,10 @@ func (c *Conn) Run(ctx context.Context) error {
 	}
 }
 
-// Close closes a connection that is not run.
+// Close closes a connection without [Conn.Run].
 func (c *Conn) Close() error { return c.cc.Close() }
 
-// Invoke does a unary call.
+// Invoke makes a unary call, with frames or protobuf messages.
 func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	w, err := c.wording(ctx, name)
 	if err != nil {
@@ -241,7 +245,8 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	return codec.Deliver(reply, answer)
 }
 
-// trace begins a leg of this backend, nil if nobody wants to see it.
+// trace begins a leg of this backend. It returns nil if there is no Tracer, or if that does
+// not want the leg.
 func (c *Conn) trace(ctx context.Context, name string) (context.Context, Leg) {
 	if c.tracer == nil {
 		return ctx, nil

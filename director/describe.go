@@ -8,13 +8,13 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Fate is what becomes of the calls of one method, for people.
+// A Fate says, for people, what becomes of the calls of one method.
 type Fate struct {
 	Method  string       // "/runtime.v1.RuntimeService/StopContainer"
-	Stream  bool         // whether more than one message goes in a direction
+	Stream  bool         // more than one message goes in a direction
 	Goes    string       // where a call goes: "to the owner of container_id"
-	Request []Translated // what is translated on its way to a backend
-	Reply   []Translated // and on its way back
+	Request []Translated // the fields that are translated on the way to a backend
+	Reply   []Translated // and on the way back
 }
 
 // Translated is a field whose content differs between front and back.
@@ -40,8 +40,8 @@ func (d *Director) Fates() []Fate {
 	return fates
 }
 
-// Assumptions are what a profile that was written for another version of the API should
-// have said, and what is assumed in its place, each with the rule that says otherwise.
+// Assumptions lists what a profile that was written for another version of the API leaves
+// open, and what the director assumes, each with the rule that says otherwise.
 func (d *Director) Assumptions() []string { return slices.Clone(d.table.Load().assumptions) }
 
 func (t *table) goes(m *method) string {

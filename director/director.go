@@ -9,8 +9,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Director is a connection to several backends as if they were one. It
-// chooses on the first message of each call. It is safe for concurrent use.
+// A Director is a connection to several backends as if they were one. It chooses the backend
+// by the first message of each call. It is safe for concurrent use.
 type Director struct {
 	table  atomic.Pointer[table]
 	front  grpc.ClientConnInterface // what clients reach: the versions in front of the director
@@ -18,8 +18,8 @@ type Director struct {
 	told   told
 }
 
-// New returns a director for cfg. Its error names every mistake in the profile
-// and the backends.
+// New returns a director for cfg. Its error names every mistake in the profile and the
+// backends. The director starts no goroutine, and there is nothing to close.
 func New(cfg Config) (*Director, error) {
 	t, err := compile(cfg)
 	if err != nil {
@@ -35,11 +35,10 @@ func New(cfg Config) (*Director, error) {
 	return d, nil
 }
 
-// Reload makes the director work as if it had been made with cfg, from the next
-// call on. Calls under way finish as they began, on the backends they began with, but for
-// streams that do not end by themselves, which go on with the new ones.
-// If cfg has mistakes nothing changes. [Config.Around] and [Config.Tracer] stay
-// those given to [New].
+// Reload makes the director work as if [New] had made it with cfg, from the next call on.
+// Calls under way finish on the backends they began with; streams that do not end by
+// themselves go on with the new backends. If cfg has mistakes nothing changes, and the error
+// names them. Around and Tracer stay those that New got.
 func (d *Director) Reload(cfg Config) error {
 	t, err := compile(cfg)
 	if err != nil {
@@ -58,15 +57,15 @@ func (d *Director) use(t *table) {
 	}
 }
 
-// Endless reports whether the calls of a method, in whichever version, do not end by
-// themselves, and follow reloads.
+// Endless reports whether the calls of a method, in any version, do not end by themselves
+// and follow reloads.
 func (d *Director) Endless(name string) bool {
 	m := d.method(name)
 	return m != nil && m.endless
 }
 
-// Invoke does a unary call: on one backend, or on all and merges their replies.
-// args and reply are *codec.Frame or protobuf messages.
+// Invoke makes a unary call with front names: on one backend, or on several, whose replies
+// it merges. args and reply are *codec.Frame or protobuf messages.
 func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	t := d.table.Load()
 	m := t.methods[name]
@@ -85,14 +84,14 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 		return failed(m, err)
 	}
 	var answer *codec.Frame
-	switch to.who {
-	case one:
+	switch to.spread {
+	case toOne:
 		answer, err = t.unicast(ctx, m, to.backend, request, opts)
-	case all:
+	case toAll:
 		answer, err = t.fanout(ctx, m, to.among, request, opts)
-	case firstOf:
+	case toFirst:
 		answer, err = t.firstOf(ctx, m, request, opts)
-	case nobody:
+	case toNone:
 		answer = &codec.Frame{}
 	}
 	if err != nil {
@@ -101,8 +100,7 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 	return codec.Deliver(reply, answer)
 }
 
-// NewStream opens a call whose backend is chosen by the first message that is
-// sent on it.
+// NewStream opens a call whose backend the first message sent on it decides.
 func (d *Director) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	t := d.table.Load()
 	m := t.methods[name]

@@ -73,7 +73,7 @@ func TestACallGoesToTheOwnerOfTheNameInIt(t *testing.T) {
 		{name: "an empty name says nothing", method: "Get", request: `book_id: "gamma.io__12" lender_id: ""`,
 			want: `id: "gamma.io__7f" title: "book_id: \"12\""`, backend: 2},
 		{name: "an unknown prefix is nobody's", method: "Get", request: `book_id: "omega.io__12"`,
-			backend: -1, code: codes.NotFound, message: `criproxy: Get: book "omega.io__12": nothing is known here by that prefix; there is beta.io, gamma.io`},
+			backend: -1, code: codes.NotFound, message: `criproxy: Get: book "omega.io__12": no backend has that prefix; there is beta.io, gamma.io`},
 		{name: "names of two owners", method: "Get", request: `book_id: "beta.io__12" lender_id: "gamma.io__a"`,
 			backend: -1, code: codes.InvalidArgument, message: `criproxy: Get: book "beta.io__12" and book "gamma.io__a" belong to different backends, and one call can only go to one`},
 		{name: "a name of an owner and one of the primary", method: "Get", request: `book_id: "beta.io__12" lender_id: "a"`,

@@ -19,17 +19,17 @@
 //
 // The first backend is the primary. For a method that the profile describes:
 //
-//  1. A name in the request that says whose it is decides: "beta.io__7f". If two
-//     such names disagree the call is refused, or, if it is a list, is empty. A list
-//     goes to all backends that may have what the names in it ask for.
-//  2. Else the method's own choosers are asked, in order: first those that know where a
-//     thing is, then a runtime handler, an annotation.
-//  3. Else a bare name of a kind that has none elsewhere is the primary's: "7f".
-//  4. Else the call goes to all backends if it is a list, to [Config.NewTo] if it makes something
-//     new, and to the primary if not.
+//  1. A name in the request with the prefix of a backend decides: "beta.io__7f". If two such
+//     names disagree the call is refused; a list is empty. A list goes to all backends that
+//     may have what the names in it ask for.
+//  2. Else the method's choosers decide, in order: first those that find where a thing is,
+//     then those that read where the request wants it to be: a runtime handler, an annotation.
+//  3. Else a name without a prefix belongs to the primary: "7f".
+//  4. Else a list goes to all backends, a call that makes something new goes to
+//     [Config.NewTo], and any other call goes to the primary.
 //
-// A method that no profile describes passes to the primary untouched, whatever
-// its kind of streaming.
+// A method that the profile does not describe passes to the primary untouched, streams
+// included.
 //
 // # What happens to a message
 //
@@ -38,9 +38,14 @@
 // bytes pass as they are. Metadata, deadlines, cancellation, headers, trailers
 // and status travel both ways unchanged.
 //
+// # What a program sees
+//
+// The package logs nothing. [Config.Tracer] and [ConnConfig.Tracer] see every call,
+// [Config.Panicked] the panics, and [ConnConfig.Watch] whether a backend can be reached.
+//
 // # Stability
 //
 // Programs may build on this package, with codec and rewrite. While criproxy is at version 0 a
 // minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows
-// semantic versioning. Of packages that do not say so nothing is promised.
+// semantic versioning. Packages that do not say so promise nothing.
 package director

@@ -14,12 +14,12 @@ import (
 )
 
 // endless is the stream of a method that does not end by itself, of all backends as one.
-// It lasts as long as the client stays. What the stream of one backend ends with concerns
-// that backend alone: it is opened again, and a [Recap] tells what happened meanwhile. A
-// reload adds backends and takes others away while the stream is open.
+// It lasts as long as the client stays. When the stream of one backend ends, the others go on:
+// a member opens it again, and a [Recap] makes up what the client missed. A reload adds
+// backends and takes others away while the stream is open.
 //
-// One backend that nobody answers for is passed on as it is, with header, end and trailer,
-// until a reload changes it or brings more.
+// The stream of a single backend without a memory is passed on as it is, with header, end and
+// trailer, until a reload changes that backend or adds others.
 type endless struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -28,10 +28,10 @@ type endless struct {
 	request *codec.Frame
 	opts    []grpc.CallOption
 	frames  chan *codec.Frame
-	ended   chan struct{} // closed when no goroutine is left
+	ended   chan struct{} // closed when all goroutines have ended
 
 	members map[memberKey]*member // follow's
-	left    map[memberKey]*member // likewise; those that were taken away, and may still say so
+	left    map[memberKey]*member // likewise; members that were taken away and may still send their end
 	group   sync.WaitGroup        // of the members
 	single  atomic.Bool           // this is the stream of one backend, and nothing else
 
@@ -44,8 +44,8 @@ type endless struct {
 	trailer metadata.MD
 }
 
-// memberKey is what makes a backend the same one after a reload: its name, and the form
-// of its names in front.
+// memberKey identifies a backend over reloads: by its name, and by the form of its names in
+// front.
 type memberKey struct {
 	name string
 	bare bool
@@ -123,7 +123,7 @@ func (s *endless) gather(t *table, m *method, late bool) {
 	}
 }
 
-// endsAs ends the call as the stream of a member has ended, if that is the only backend.
+// endsAs ends the call as the stream of a member has ended, if that member is the only one.
 func (s *endless) endsAs(err error, trailer metadata.MD) bool {
 	single := s.single.Load()
 	if single {
@@ -149,7 +149,7 @@ func (s *endless) head(md metadata.MD) {
 	})
 }
 
-// send is for the messages after the first, of which there are none.
+// send is for messages after the first; such a call has none.
 func (s *endless) send(*codec.Frame) error { return nil }
 
 func (s *endless) recv() (*codec.Frame, error) {

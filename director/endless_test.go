@@ -196,8 +196,9 @@ func TestAPanicEndsNoEndlessStream(t *testing.T) {
 }
 
 func TestAnEndlessStreamEndsWithItsClient(t *testing.T) {
-	gone := make(chan error, 2)
+	opened, gone := make(chan struct{}, 2), make(chan error, 2)
 	flood := func(_ string, stream grpc.ServerStream) error {
+		opened <- struct{}{}
 		for {
 			if err := stream.SendMsg(muxtest.Bytes("ListResponse", "books {id: '1'}")); err != nil {
 				<-stream.Context().Done()
@@ -212,6 +213,8 @@ func TestAnEndlessStreamEndsWithItsClient(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cs.SendMsg(&codec.Frame{}))
 	require.NoError(t, cs.RecvMsg(&codec.Frame{}))
+	<-opened
+	<-opened
 	cancel() // while it reads nothing
 	for range 2 {
 		assert.ErrorIs(t, <-gone, context.Canceled)

@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// traced returns options that keep header and trailer of a call, by which explain
-// tells whether its error came from the backend.
+// traced returns options that keep header and trailer of a call: explain uses them to tell
+// whether an error came from the backend.
 func traced(opts []grpc.CallOption) []grpc.CallOption {
 	header, trailer := codec.MetadataOf(opts)
 	if header == nil {
@@ -27,9 +27,10 @@ func traced(opts []grpc.CallOption) []grpc.CallOption {
 	return opts
 }
 
-// explain adds which backend it was to the errors that gRPC made up on this side
-// because it could not reach it, and says when an Unimplemented is about a version that
-// the backend no longer speaks. All else that the backend said passes as it is.
+// explain names the backend in the errors that gRPC made on this side because it could not
+// reach the backend. It also turns an Unimplemented into Unavailable if the backend was
+// restarted meanwhile, perhaps as another version. All that the backend itself said passes as
+// it is.
 func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 	switch status.Code(err) {
 	case codes.Unavailable:
@@ -43,7 +44,7 @@ func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 		}
 		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, why)}
 	case codes.Unimplemented:
-		// Clients take it for the last word: kubelet never streams a list again.
+		// Clients take it as final: kubelet never streams a list again.
 		if w.spoken != nil && w.spoken.dials != c.dials.Load() {
 			return status.Errorf(codes.Unavailable, "criproxy: backend %s came back during the call, maybe as another version; try again", c)
 		}
@@ -55,16 +56,15 @@ func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 	return err
 }
 
-// unreachableError is the status of a call that the backend did not answer
-// because it is gone. Unreachable tells it from the same code said by the
-// backend itself.
+// unreachableError is the status of a call whose backend could not be reached. Its method
+// Unreachable tells it from an Unavailable of the backend itself.
 type unreachableError struct{ *status.Status }
 
 func (e *unreachableError) Error() string              { return e.Err().Error() }
 func (e *unreachableError) GRPCStatus() *status.Status { return e.Status }
 func (e *unreachableError) Unreachable() bool          { return true }
 
-// explainedStream is explain for the errors of a stream.
+// explainedStream applies explain to the errors of a stream.
 type explainedStream struct {
 	grpc.ClientStream
 	conn    *Conn

@@ -24,10 +24,9 @@ type part struct {
 	err             error
 }
 
-// fanout does a call on some backends at once, under the caller's deadline, and
-// joins what they answer in the order of the backends. If one fails the call
-// fails, with that backend's status: a list that is short of a backend's items
-// makes kubelet kill them.
+// fanout makes a call on several backends at once, under the caller's deadline, and joins
+// their answers in the order of the backends. If one fails the call fails with its status:
+// kubelet kills the pods that a shortened list lacks.
 func (t *table) fanout(ctx context.Context, m *method, among []int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	if m.pages != nil {
 		return t.page(ctx, m, request, opts)
@@ -45,7 +44,7 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 			return err
 		})
 		if p.err != nil && m.merge == nil && !m.left(p.backend, p.err) {
-			cancel() // the call has failed: the other backends need not go on
+			cancel() // the call has failed: stop the others
 		}
 	}
 	var wg sync.WaitGroup
@@ -79,9 +78,9 @@ func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec
 	return m.merge(all)
 }
 
-// firstOf asks one backend after another until a reply has what the method looks
-// for. That nobody has it can only be said if everybody has been asked, unless the
-// client can do with less.
+// firstOf asks one backend after another until a reply has what the method looks for. If none
+// has it, every backend must have answered, or the call fails; a client that can do with less
+// says so in its request.
 func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	var none *codec.Frame // the primary's reply
 	var failure error
@@ -109,8 +108,8 @@ func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, op
 	return nil, failure
 }
 
-// left reports whether the i-th backend, which answered err, is left out of the merge: one
-// that has no such method has nothing to add. What the primary lacks, the whole lacks,
+// left reports whether the i-th backend, which answered err, is left out of the merge: a
+// backend without the method has nothing to add. If the primary lacks it the call fails,
 // unless the profile says otherwise.
 func (m *method) left(i int, err error) bool {
 	return (i > 0 || m.skipMissing) && status.Code(err) == codes.Unimplemented
@@ -135,7 +134,7 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 		case m.left(p.backend, p.err):
 			missing = cmp.Or(missing, p)
 		case failure == nil, status.Code(failure.err) == codes.Canceled && status.Code(p.err) != codes.Canceled:
-			failure = p // what failed by itself tells more than what was cancelled because of it
+			failure = p // its own failure tells more than a cancellation because of it
 		}
 	}
 	if len(replies) == 0 {

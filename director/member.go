@@ -36,12 +36,12 @@ type member struct {
 	leave context.CancelFunc
 	at    atomic.Pointer[place]
 	moved chan struct{} // holds a token when the backend has got another connection
-	after *member       // nil, or the one before, taken away, which has its say first
-	ended chan struct{} // closed when it has nothing more to say
+	after *member       // the member before, which was taken away and sends its end first; or nil
+	ended chan struct{} // closed when it sends nothing more
 
-	telling sync.Mutex // held while the client is told something; guards what follows
-	recap   Recap      // nil: nobody knows what the stream missed
-	begun   bool       // the recap knows from where on
+	telling sync.Mutex // held while a message goes to the client; guards what follows
+	recap   Recap      // nil: what the stream missed is lost
+	begun   bool       // the Recap's Begin has been called, or is not needed
 }
 
 // place is where a backend is in a table.
@@ -53,8 +53,8 @@ type place struct {
 
 func (p *place) conn() grpc.ClientConnInterface { return p.table.backends[p.backend].Conn }
 
-// newMember returns a member. All that the backend has is news where the stream is open
-// already, and where nobody looks as long as there is but one backend.
+// newMember returns a member. Everything that the backend has is news to a client whose stream
+// is open already, and to one whose only backend was not looked at.
 func newMember(s *endless, at *place, late bool, after *member) *member {
 	m := &member{s: s, moved: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
 	if at.method.recap != nil {
@@ -84,7 +84,7 @@ func (m *member) run() error {
 		select {
 		case <-m.after.ended:
 			m.after = nil
-		case <-m.ctx.Done(): // it has said nothing
+		case <-m.ctx.Done(): // it has sent nothing
 			<-m.after.ended
 			return nil
 		}
@@ -155,7 +155,7 @@ type opening struct {
 type ending struct {
 	err     error
 	trailer metadata.MD
-	said    bool // it had messages
+	said    bool // it had a message
 }
 
 // lacks reports whether the backend has no such stream. CRI-O says so by ending it at once.

@@ -14,17 +14,16 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// merged is the streams of all backends as one: messages in the order in which
-// they come, the end when all have ended, the failure of the first that fails.
+// merged joins the streams of all backends: it yields messages in the order in which they
+// come, ends when all have ended, and fails with the first that fails.
 //
-// One goroutine a backend receives and hands over, without a buffer between, so
-// that a slow client slows the backends as it would without us. They end with
-// the call's context.
+// One goroutine for each backend receives and hands over, without a buffer between, so that a
+// slow client slows the backends as it would without us. They end with the call's context.
 type merged struct {
 	ctx     context.Context
 	streams []*single
 	frames  chan *codec.Frame
-	ended   chan struct{} // closed when no goroutine will hand over any more
+	ended   chan struct{} // closed when all goroutines have handed over their last message
 
 	first    sync.Once
 	headered chan struct{} // closed when header is set
@@ -33,7 +32,7 @@ type merged struct {
 	mu     sync.Mutex
 	err    error // of the first backend to fail
 	failed *single
-	left   int // backends that lack the method, where that is no failure
+	left   int // backends that lack the method, if that is no failure
 }
 
 // merge opens the call on some backends.

@@ -11,35 +11,36 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// verdict is what a front name says about whose it is.
+// verdict is what a front name says about its owner.
 type verdict int
 
 const (
-	silent    verdict = iota // nothing
-	decided                  // it is the backend's
-	primarys                 // it is the primary's, being bare
-	ownerless                // nobody's
-	untold                   // perhaps that of a backend that cannot be asked
-	ambiguous                // several backends', which have names that begin so
+	silent       verdict = iota // it says nothing
+	decided                     // one backend owns it
+	primarys                    // the primary owns it, because it is bare
+	ownerless                   // no backend owns it
+	unknownOwner                // a backend that does not answer may own it
+	ambiguous                   // several backends have names that begin so
 )
 
 // naming translates the names of one kind. It is immutable.
 type naming struct {
 	kind    string
-	decides bool // such a name in a request decides where it goes
+	decides bool // a name of this kind in a request decides where the request goes
 	owner   func(ctx context.Context, front []byte) (backend int, v verdict)
-	// among is owner for a list: the backends that have what the name asks for, and with
-	// begins what begins so. Nil: it does not say.
+	// among is owner for a list: the backends that have what the name asks for; with begins
+	// also those that have a name which begins so. Nil: the name does not say.
 	among func(front []byte, begins bool) []int
 	// toBack and toFront append the translation of a name of the backend. They
 	// leave the empty name empty, unless a table has it.
 	toBack  func(dst, front []byte, backend int) []byte
 	toFront func(dst, back []byte, backend int) []byte
-	changes []bool // by backend: whether a name of it is ever different in front
+	changes []bool // by backend: whether any of its names differs in front
 }
 
-// prefixed is the naming by prefix: a name of every backend but the first
-// carries the backend's. The primary is asked for names with a prefix that is nobody's.
+// prefixed is the naming by prefix: the names of every backend but the first carry the
+// backend's own in front. A name with the prefix of no backend may be the primary's, which is
+// asked.
 func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *asker) *naming {
 	prefixes := make([]string, len(backends))
 	changes := make([]bool, len(backends))
@@ -51,7 +52,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 		}
 	}
 	separator := []byte(sep)
-	// read is owner without asking anybody.
+	// read is owner without a question to the primary.
 	read := func(front []byte) (int, verdict) {
 		at := bytes.Index(front, separator)
 		if at >= 0 {
@@ -80,7 +81,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 			// A primary that is a multiplexer itself has names with prefixes, which are bare here.
 			switch found, err := ask.has(ctx, backends[0].Conn, front); {
 			case err != nil:
-				return 0, untold
+				return 0, unknownOwner
 			case found:
 				return 0, primarys
 			default:
@@ -172,9 +173,9 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 	}, nil
 }
 
-// native is the naming that changes nothing: whose a name is, is looked up. Where nobody
-// has it, it says nothing: the primary answers for it as it would alone, and tells a
-// client that stops what is gone that all is well.
+// native is the naming that changes nothing, and looks up who owns a name. A name that no
+// backend has is silent: the primary answers for it as it would alone, so that a client which
+// stops what is gone succeeds.
 func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 	same := func(dst, name []byte, _ int) []byte { return append(dst, name...) }
 	return &naming{
@@ -198,7 +199,7 @@ func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 			wg.Wait()
 			b, v = holder(kind, name, backends)
 			if v == silent && slices.ContainsFunc(backends, func(b Backend) bool { return b.Known.MayHold(kind) }) {
-				return 0, untold
+				return 0, unknownOwner
 			}
 			return b, v
 		},

@@ -14,10 +14,10 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// pages is a method that lists page by page. Through several backends it goes one
-// after another, so that a page has the size that was asked for and an item is on
-// one page only. A front token is the name of the backend where the next page
-// begins, a slash, and that backend's own token.
+// pages is a method that lists page by page. It goes through several backends one after
+// another, so that a page has the size that the client asked for and an item stands on one
+// page only. A front token is the name of the backend where the next page begins, a slash, and
+// that backend's own token.
 type pages struct {
 	token, size *rewrite.Path
 	next, items *rewrite.Path
@@ -56,8 +56,8 @@ func compilePages(form profile.PageForm, desc *codec.Method) (*pages, error) {
 	return p, nil
 }
 
-// page asks the backends in turn, from the one that the token names, until the
-// page is full or nobody has more.
+// page asks the backends in turn, from the one that the token names, until the page is full or
+// the last backend has no more.
 func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	p := m.pages
 	body := request.Bytes()
@@ -111,8 +111,8 @@ func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts 
 	return t.bounded(merged, len(parts))
 }
 
-// begin returns where a front token goes on. A token that is none of ours is the
-// primary's to judge.
+// begin returns the backend and the token at which a front token goes on. A token that is none
+// of ours goes to the primary, which judges it.
 func (t *table) begin(front string) (int, string) {
 	name, token, ok := strings.Cut(front, tokenSeparator)
 	if ok {

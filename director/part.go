@@ -11,15 +11,15 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// What one backend answers becomes a part of a reply only if a decoder takes it: one that
-// is cut off swallows the beginning of the next part, and of a reply in which one string
-// is no UTF-8 Go's decoder takes nothing. So each part is looked at, the primary's too:
+// The reply of one backend becomes a part of a merged reply only if a decoder accepts it: a
+// part that is cut off would swallow the beginning of the next one, and Go's decoder rejects a
+// whole reply for one string that is not UTF-8. So each part is checked, the primary's too:
 //
-//   - One that is malformed is a [BrokenReplyError] of its backend.
-//   - Text that is not valid UTF-8 becomes U+FFFD, in that part alone. An id that was
-//     changed so is not the backend's own: the backend finds nothing by it.
+//   - A part that is malformed is a [BrokenReplyError] of its backend.
+//   - Text that is not UTF-8 becomes U+FFFD, in that part alone. The backend does not find
+//     anything by an id that was changed so.
 //
-// The reply of a single backend passes as it is, also where there are several.
+// A reply that goes to the client alone passes as it is.
 
 // A BrokenReplyError says that the reply of a backend is no message of the method. It is the
 // Err of a [Part], for a [Merge] that tells it from the error of a call.
@@ -38,7 +38,7 @@ func (t *table) broken(backend int, err error) error {
 	return &BrokenReplyError{t.backends[backend].String(), err}
 }
 
-// ask does a call on one backend, whose reply becomes a part of a merged one.
+// ask makes a call on one backend, whose reply becomes a part of a merged one.
 func (t *table) ask(ctx context.Context, m *method, backend int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	reply, err := t.invoke(ctx, m, backend, request, opts)
 	if err != nil {
@@ -47,8 +47,8 @@ func (t *table) ask(ctx context.Context, m *method, backend int, request *codec.
 	return t.toPart(m, backend, reply)
 }
 
-// toPart returns the reply of a backend as it can be merged, with front names, and frees
-// the one it was given.
+// toPart returns the reply of a backend with front names, checked for merging, and takes over
+// the one it gets.
 func (t *table) toPart(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) {
 	if m.shape == nil {
 		return t.toFront(m, backend, reply)

@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// knownChooser finds a backend by what it is known to list: an item that has a value of the
-// request, or the same map.
+// knownChooser finds a backend by the items that memory has of its lists: by one that holds a
+// value of the request, or the same map.
 type knownChooser struct {
 	path    *rewrite.Path       // in the request
 	item    *rewrite.Path       // in an item, of a map; nil if the path leads to a value
@@ -80,9 +80,9 @@ func itemMap(listed, at string, cfg Config) (*rewrite.Path, error) {
 	return p, err
 }
 
-// recall finds a backend for a request that says, if it is not negative, that the thing is
-// to be at one. Before nobody is found, those are asked where something has changed: a
-// client that has made a thing names it in its next call.
+// recall finds a backend for a request. If said is not negative, the request wants that
+// backend. Before recall gives up it asks the backends where something has changed: a client
+// that has made a thing names it in its next call.
 func (c *knownChooser) recall(ctx context.Context, body []byte, said int) (int, error) {
 	has, err := c.matcher(body)
 	if err != nil || has == nil {

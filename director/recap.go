@@ -8,23 +8,23 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Recap tells one client what the endless stream of one backend did not tell it: what
-// happened while the stream could not be opened, or had ended. It gets and makes messages
-// of the newest version, with back names. One goroutine at a time calls it.
+// A Recap makes up the messages that one client missed of the endless stream of one backend,
+// while that stream could not be opened or had ended. It gets and makes messages of the
+// newest version, with back names. One goroutine at a time calls it.
 type Recap interface {
-	// Begin takes all that there is at the backend for known to the client.
+	// Begin notes what the backend has now, which the client is taken to know.
 	Begin(ctx context.Context, conn grpc.ClientConnInterface) error
 
-	// Saw is shown each message of the stream before the client gets it. After an error
-	// the client does not get it, and the stream is opened again.
+	// Saw gets each message of the stream before the client does. After an error the client
+	// does not get the message, and the director opens the stream again.
 	Saw(message *codec.Frame) error
 
-	// Look returns messages for all that has happened at the backend and that the client
-	// was not told. With an error it returns those that it can: the rest comes with a
-	// later Look. What the client was told before Begin it does not know.
+	// Look returns messages for all that has happened at the backend since Begin and that the
+	// client was not told. With an error it returns those that it can make; a later Look
+	// returns the rest.
 	Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*codec.Frame, error)
 
-	// End returns messages for the end of all that the client was told of: the backend
-	// has been taken away.
+	// End returns messages that end all that the client was told of, because a reload has
+	// taken the backend away.
 	End() []*codec.Frame
 }

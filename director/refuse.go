@@ -10,10 +10,10 @@ import (
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
-// refuse returns the error of a method that the schema does not have, nil if it is to go
-// to the primary. Of a list the primary has but a part, and a client that takes it for
-// all forgets the rest; one that is told Unimplemented asks in the way that it knows from
-// older servers.
+// refuse returns the error of a method that the schema does not have; nil if the method goes
+// to the primary. The primary has only a part of a list, and a client that takes the part for
+// the whole forgets the rest. After Unimplemented a client asks in the way that older servers
+// understand.
 func (t *table) refuse(name string) error {
 	if len(t.backends) == 1 || !t.ours(name) ||
 		!slices.ContainsFunc(t.unimplemented, func(pattern string) bool { return profile.Match(pattern, profile.ShortName(name)) }) {

@@ -12,24 +12,24 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// who gets a call.
-type who int
+// spread is how many backends get a call.
+type spread int
 
 const (
-	one     who = iota // one backend
-	all                // several backends, and their replies are merged
-	firstOf            // one backend after another, until one has what is asked for
-	nobody             // no backend can have what is asked for: the reply is empty
+	toOne   spread = iota // one backend
+	toAll                 // several backends, whose replies are merged
+	toFirst               // one backend after another, until one has what the call asks for
+	toNone                // no backend can have what the call asks for: the reply is empty
 )
 
 // destination is where a call goes.
 type destination struct {
-	who     who
-	backend int   // for one
-	among   []int // for all
+	spread  spread
+	backend int   // of toOne
+	among   []int // of toAll
 }
 
-// A routeError is a request that cannot be sent to any backend.
+// A routeError is the error of a request that no backend can get.
 type routeError struct {
 	code   codes.Code
 	reason string
@@ -37,11 +37,11 @@ type routeError struct {
 
 func (e *routeError) Error() string { return e.reason }
 
-// route finds the destination of a call by the rules in the package's
-// documentation. It is a function of the table and the bytes alone.
+// route finds the destination of a call by the rules in the package's documentation, from the
+// table and the bytes of the request.
 func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (destination, error) {
 	if m.request == nil && len(m.choosers) == 0 && !m.isNew {
-		return t.unclaimed(m), nil // nothing in the message can matter: do not even join its pieces
+		return t.unclaimed(m), nil // nothing in the message matters: leave its pieces apart
 	}
 	body := request.Bytes()
 	if err := t.listen(ctx, m, body); err != nil {
@@ -65,11 +65,11 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 		b, v := n.owner(ctx, f.Value)
 		switch {
 		case v == ownerless:
-			return destination{}, &routeError{codes.NotFound, fmt.Sprintf("%s %q: nothing is known here by that prefix; there is %s", n.kind, f.Value, t.names())}
-		case v == untold:
-			return destination{}, &routeError{codes.Unavailable, fmt.Sprintf("%s %q: a backend that may have it cannot be asked, and nobody knows what it has; criproxy status shows which", n.kind, f.Value)}
+			return destination{}, &routeError{codes.NotFound, fmt.Sprintf("%s %q: no backend has that prefix; there is %s", n.kind, f.Value, t.names())}
+		case v == unknownOwner:
+			return destination{}, &routeError{codes.Unavailable, fmt.Sprintf("%s %q: a backend that may have it does not answer, and no memory says what it has; criproxy status shows which", n.kind, f.Value)}
 		case v == ambiguous:
-			return destination{}, &routeError{codes.InvalidArgument, fmt.Sprintf("%s %q: several begin so; use more of the id", n.kind, f.Value)}
+			return destination{}, &routeError{codes.InvalidArgument, fmt.Sprintf("%s %q: several ids begin so; use more of the id", n.kind, f.Value)}
 		case v == primarys && bare == nil:
 			bare = &names[i]
 		case v == decided && owner >= 0 && owner != b:
@@ -91,9 +91,9 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 	}
 	switch {
 	case owner >= 0:
-		return destination{who: one, backend: owner}, nil
+		return destination{spread: toOne, backend: owner}, nil
 	case bare != nil:
-		return destination{who: one}, nil
+		return destination{spread: toOne}, nil
 	case m.isNew && t.newTo > 0:
 		return t.newcomer(m, body)
 	default:
@@ -101,8 +101,8 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 	}
 }
 
-// newcomer is where a call goes that makes something new, and of which nothing says
-// whose it is.
+// newcomer is the destination of a call that makes something new, if neither a name nor a
+// chooser decides.
 func (t *table) newcomer(m *method, body []byte) (destination, error) {
 	if m.unlessNew != nil {
 		value, _, err := m.unlessNew.Lookup(body)
@@ -110,23 +110,23 @@ func (t *table) newcomer(m *method, body []byte) (destination, error) {
 			return destination{}, err
 		}
 		if len(value) > 0 {
-			return destination{who: one}, nil
+			return destination{spread: toOne}, nil
 		}
 	}
-	return destination{who: one, backend: t.newTo}, nil
+	return destination{spread: toOne, backend: t.newTo}, nil
 }
 
-// unclaimed is where a call goes in which nothing says whose it is.
+// unclaimed is the destination of a call if neither a name nor a chooser decides.
 func (t *table) unclaimed(m *method) destination {
 	switch {
-	case len(t.backends) == 1 && !m.endless: // there may be more before it ends
-		return destination{who: one}
+	case len(t.backends) == 1 && !m.endless: // a reload may add backends before it ends
+		return destination{spread: toOne}
 	case m.all:
-		return destination{who: all, among: t.everyone}
+		return destination{spread: toAll, among: t.everyone}
 	case m.first != nil:
-		return destination{who: firstOf}
+		return destination{spread: toFirst}
 	default:
-		return destination{who: one}
+		return destination{spread: toOne}
 	}
 }
 
@@ -136,7 +136,7 @@ func (t *table) conflict(a, b rewrite.Found) error {
 		t.classes[a.Class].name, a.Value, t.classes[b.Class].name, b.Value)}
 }
 
-// mismatch is the error of a request whose names no single backend can know.
+// mismatch returns the error of a request whose names belong to several backends.
 func (t *table) mismatch(m *method, err error) error {
 	var route *routeError
 	if m.notFound && errors.As(err, &route) {
@@ -145,8 +145,8 @@ func (t *table) mismatch(m *method, err error) error {
 	return err
 }
 
-// routeList finds the destination of a list: each name in it narrows down who can have what
-// matches. Nobody is no error, and its answer is empty.
+// routeList finds the destination of a list: each name in the request narrows down which
+// backends can have what matches. If none is left, the answer is empty, and no error.
 func (t *table) routeList(ctx context.Context, m *method, body []byte, names []rewrite.Found) (destination, error) {
 	var among []int // nil: all
 	for _, f := range names {
@@ -174,10 +174,10 @@ func (t *table) routeList(ctx context.Context, m *method, body []byte, names []r
 	}
 	switch len(among) {
 	case 0:
-		return destination{who: nobody}, nil
+		return destination{spread: toNone}, nil
 	case 1:
-		return destination{who: one, backend: among[0]}, nil
+		return destination{spread: toOne, backend: among[0]}, nil
 	default:
-		return destination{who: all, among: among}, nil
+		return destination{spread: toAll, among: among}, nil
 	}
 }

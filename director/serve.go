@@ -16,9 +16,9 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// Handler returns the handler that puts the director behind a server. It wants
-// a server with [codec.Raw] and, so that a method that nobody knows yet is passed
-// on, no registered service of the API:
+// Handler returns the handler that puts the director behind a server. The server needs
+// [codec.Raw]. It must have no registered service of the API, or methods that are newer than
+// that service would be refused:
 //
 //	grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
 func (d *Director) Handler() grpc.StreamHandler {
@@ -57,8 +57,8 @@ func (d *Director) Handler() grpc.StreamHandler {
 // panics returns the hook for panics, that of the latest configuration.
 func (d *Director) panics() recovery.Hook { return d.table.Load().panics }
 
-// method returns what becomes of the method that a client calls name, in whichever
-// version, nil if nothing is known of it.
+// method returns what becomes of the method that a client calls name, in any version; nil if
+// the profile does not describe it.
 func (d *Director) method(name string) *method {
 	t := d.table.Load()
 	return t.methods[t.versions.newest(name)]
@@ -128,8 +128,8 @@ func serveStream(conn grpc.ClientConnInterface, name string, ss grpc.ServerStrea
 	}
 }
 
-// saysMore reports whether there is more in a header than what each has, which the
-// server sets by itself.
+// saysMore reports whether a header holds more than the content type, which the server sets
+// by itself.
 func saysMore(header metadata.MD) bool {
 	_, usual := header["content-type"]
 	return len(header) > 1 || len(header) == 1 && !usual

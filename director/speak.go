@@ -11,9 +11,9 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// spoken says which versions a backend speaks. The backend said so on the latest of the
-// connections that had been made by then. On a newer connection there may be another
-// version: a restart can be over before anybody has seen the connection down.
+// spoken says which versions a backend speaks. The answer holds for the connection on which the
+// backend gave it: on a newer one there may be another version, because a restart can be over
+// before anything has noticed that the connection was down.
 type spoken struct {
 	dials    uint64 // Conn.dials before the backend was asked
 	versions []int  // newest first
@@ -36,7 +36,7 @@ func (c *Conn) Versions(ctx context.Context) ([]string, error) {
 	return packages, nil
 }
 
-// current returns which versions the backend speaks, nil if nobody has asked it on this
+// current returns which versions the backend speaks; nil if it has not been asked on this
 // connection.
 func (c *Conn) current() *spoken {
 	if s := c.spoken.Load(); s != nil && s.dials == c.dials.Load() {
@@ -73,7 +73,7 @@ func (c *Conn) speaks(ctx context.Context) (*spoken, error) {
 		}
 	}
 	if len(s.versions) == 0 {
-		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s speaks none of %s: its service is disabled or has not loaded, of which its log tells", c, strings.Join(c.versions.packages, ", "))
+		return nil, status.Errorf(codes.Unimplemented, "criproxy: backend %s speaks none of %s: its service is disabled or has not loaded; see its log", c, strings.Join(c.versions.packages, ", "))
 	}
 	c.spoken.Store(s)
 	return s, nil

@@ -59,13 +59,13 @@ func (s *stream) connect(first *codec.Frame) (source, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch to.who {
-	case all:
+	switch to.spread {
+	case toAll:
 		if s.method.endless {
 			return s.table.endless(s.ctx, s.cancel, s.method, s.desc, first, s.opts), nil
 		}
 		return s.table.merge(s.ctx, s.cancel, s.method, s.desc, to.among, first, s.opts)
-	case nobody:
+	case toNone:
 		return empty{}, nil
 	default:
 		cs, err := s.table.backends[to.backend].Conn.NewStream(s.ctx, s.desc, s.method.Name, s.opts...)

@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// table is what a profile and a list of backends come to: the fate of each
-// method. It is immutable; calls under way finish on the table they began with.
+// table is what a profile and a list of backends are compiled to: the fate of each method. It
+// is immutable; calls under way finish on the table that they began with.
 type table struct {
 	backends   []Backend
 	methods    map[string]*method // :: full method of the newest version
@@ -28,7 +28,7 @@ type table struct {
 	notes      *notes
 	maxMessage int
 	native     bool // names say nothing about their backend
-	newTo      int  // the backend of what is new and nobody's
+	newTo      int  // the backend that gets what is new
 	mended     func(b Backend, method, field string)
 	panics     recovery.Hook
 
@@ -55,17 +55,17 @@ type method struct {
 	notes          *rewrite.Plan  // finds messages with notes in its replies
 	all            bool           // without an owner: every backend
 	endless        bool           // of every backend, a stream that does not end by itself
-	recap          func() Recap   // tells what it missed; nil: nobody knows
-	begins         bool           // a name in its request asks for all that begin so
+	recap          func() Recap   // makes up what the client missed; nil: that is lost
+	begins         bool           // a name in its request asks for all names that begin so
 	merge          Merge          // what makes one of their replies; nil: they are joined
 	winners        []winner       // of fields that joining would lose
 	shape          *rewrite.Shape // of replies that are merged; nil: they are not
 	pages          *pages         // without an owner: page by page through all
 	first          *rewrite.Path  // without an owner: one after another, until a reply has this
-	unsure         *rewrite.Path  // a call with a value here need not know that nobody has it; nil: each does
+	unsure         *rewrite.Path  // a call with a value here succeeds though not every backend has answered; or nil
 	isNew          bool           // without an owner: the backend for what is new
 	unlessNew      *rewrite.Path  // but for calls that have a value here; nil: for all
-	notFound       bool           // names of different backends are NotFound, not invalid
+	notFound       bool           // names of different backends are NotFound, not InvalidArgument
 	skipMissing    bool           // a backend that lacks the method is left out
 	toBack         []bool         // by backend: whether its requests need editing
 	toFront        []bool         // by backend: whether its replies do

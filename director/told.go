@@ -8,14 +8,14 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// told remembers what requests have told: which backend a value goes with. It is safe for
+// told remembers what requests have told: the backend that belongs to a value. It is safe for
 // concurrent use, and outlives the tables of a director.
 type told struct {
 	mu       sync.Mutex
-	now, old map[string]string // :: value → name of a backend; two generations
+	now, old map[string]string // :: value → name of a backend; two epochs, of which the older one is dropped
 }
 
-// maxTold is how many values are remembered at least.
+// maxTold is the least number of values that are remembered.
 const maxTold = 10_000
 
 func (k *told) put(value, backend string) {
@@ -36,7 +36,7 @@ func (k *told) get(value []byte) (backend string, ok bool) {
 	return backend, ok
 }
 
-// recall is a chooser's, by the value at a path.
+// recallTold returns the recall of a chooser by the value at a path.
 func (t *table) recallTold(path *rewrite.Path) func(context.Context, []byte, int) (int, error) {
 	return func(_ context.Context, body []byte, _ int) (int, error) {
 		value, _, err := path.Lookup(body)
@@ -54,7 +54,7 @@ func (t *table) recallTold(path *rewrite.Path) func(context.Context, []byte, int
 	}
 }
 
-// tell is something that the requests of a method tell.
+// tell is a value that the requests of a method tell.
 type tell struct {
 	value  *rewrite.Path
 	name   *rewrite.Path // whose owner is the backend that the value goes with
@@ -77,7 +77,7 @@ func (t *table) compileTells(form map[string]string, desc *codec.Method, classes
 	return all, nil
 }
 
-// listen remembers what a request tells.
+// listen remembers the values that a request tells.
 func (t *table) listen(ctx context.Context, m *method, body []byte) error {
 	for _, l := range m.tells {
 		value, _, err := l.value.Lookup(body)

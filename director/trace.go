@@ -12,41 +12,39 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Tracer is shown every call, on both of its legs: the one between client and
-// director, with front names, and those between director and backends, with back
-// names and in the version that the backend speaks.
+// A Tracer sees the legs of calls: the one between client and director, with front names, and
+// those between director and backends, with back names and in the version that the backend
+// speaks.
 //
-// Its methods, and those of the legs, are called while the call waits: they must
-// return at once, whatever becomes of what they saw. A leg is called by several
-// goroutines if its call is a stream.
+// The call waits while a method of a Tracer or a [Leg] runs, so each must return at once.
+// Several goroutines call the Leg of a stream at the same time.
 type Tracer interface {
-	// Begin is told that a leg begins. The context it returns is that of the call
-	// from there on, by which the legs of one call find each other. The leg may be
-	// nil, which says that nobody wants to see it. The metadata that is sent to a
-	// backend is in the context of its leg, as outgoing metadata.
+	// Begin is called when a leg begins. The call goes on with the context that Begin
+	// returns, so that the legs of one call can find each other. A nil Leg declines to see
+	// the leg. The ctx of a backend's leg has the metadata for the backend, as outgoing
+	// metadata.
 	Begin(ctx context.Context, info LegInfo) (context.Context, Leg)
 }
 
-// LegInfo is what is known of a leg when it begins.
+// LegInfo describes a leg that begins.
 type LegInfo struct {
 	Method  string // as it is called on this leg
 	Backend string // of a backend's leg, its name; see Primary
 	Primary bool   // the backend is the primary
 	Client  bool   // it is the client's leg
 	Endless bool   // the call does not end by itself
-	// Metadata is what the client sent, on its leg. Who wants to keep it must copy it
+	// Metadata is what the client sent, on the client's leg. A Tracer that keeps it copies it
 	// before Begin returns.
 	Metadata metadata.MD
 }
 
-// A Leg is one leg of a call. Frames are the call's: who wants to keep one must
-// copy it before the method returns.
+// A Leg is one leg of a call. Frames stay the call's: a Leg that keeps one takes a reference
+// of its own, or copies it, before the method returns.
 type Leg interface {
 	Request(f *codec.Frame) // a message towards the backend
 	Header(md metadata.MD)  // the header of the answer
 	Reply(f *codec.Frame)   // a message towards the client
-	// End is the end of the leg, its last event: its status, nil for OK, and the
-	// trailer.
+	// End is the leg's last event: its status, nil for OK, and the trailer.
 	End(err error, trailer metadata.MD)
 }
 
@@ -55,7 +53,7 @@ type tracedStream struct {
 	grpc.ClientStream
 	leg    Leg
 	headed bool
-	stop   func() bool // of what ends the leg of a stream that nobody reads to its end
+	stop   func() bool // takes back what ends the leg of a stream that is not read to its end
 }
 
 // traceStream shows what passes on cs, the stream of a call with context ctx.
@@ -100,8 +98,8 @@ func (s *tracedStream) end(err error) {
 	}
 }
 
-// trace returns the stream of a client whose messages are shown, nil if nobody
-// wants to see them. The method is nil if nothing is known of it.
+// trace returns the stream of a client with a leg that sees its messages; nil if there is none.
+// m is nil for a method that the profile does not describe.
 func (d *Director) trace(m *method, name string, ss grpc.ServerStream) *tracedServer {
 	if d.tracer == nil {
 		return nil

@@ -19,9 +19,9 @@ type winner struct {
 	who   string
 }
 
-// compileWinners finds the fields that joining would lose, all of which must have a
-// winner. A stream loses nothing. Of a profile that was written for another version of the
-// API a field without a winner is the primary's, which is an assumption.
+// compileWinners finds the fields that joining would lose. Each must have a winner; a stream
+// loses nothing. With a profile that was written for another version of the API, the primary
+// wins a field without a winner, which is an assumption.
 func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitted bool) ([]winner, error) {
 	var all []winner
 	var errs []error
@@ -52,7 +52,7 @@ func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitt
 	return all, errors.Join(errs...)
 }
 
-// assumed says that fields are the primary's, and how to say otherwise.
+// assumed says that the primary wins fields, and which rule says otherwise.
 func assumed(form profile.MethodForm, desc *codec.Method, lost []string) string {
 	name := profile.ShortName(desc.Name)
 	rule := "all: concat"
@@ -70,8 +70,8 @@ func assumed(form profile.MethodForm, desc *codec.Method, lost []string) string 
 		name, strings.Join(lost, ", "), name, rule, strings.Join(winners, ", "))
 }
 
-// settle removes from the reply of a backend what others win; taken are the fields
-// that an earlier backend had, to which it adds. It frees a frame that it replaces.
+// settle removes the fields that others win from the reply of a backend. taken are the fields
+// that earlier backends had; settle adds to them. It frees a frame that it replaces.
 func (m *method) settle(backend int, reply *codec.Frame, taken map[protoreflect.FieldNumber]bool) (*codec.Frame, error) {
 	if len(m.winners) == 0 {
 		return reply, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// withhold removes a field from requests in which a name is not what the client
-// wrote it for.
+// withhold removes a field from a request for a backend at which a name in the request, for
+// which the client wrote the field, is another one.
 type withhold struct {
 	plan   *rewrite.Plan // finds the field
 	path   *rewrite.Path // leads to the name
@@ -49,8 +49,8 @@ func (t *table) namePath(md protoreflect.MessageDescriptor, text string, classes
 	return path, c.naming, nil
 }
 
-// from returns the request without the field, if the name in it is another one at
-// the backend; it leaves the request it was given to its owner.
+// from returns the request without the field, if the name in it is another one at the backend.
+// The request that it gets stays the caller's.
 func (w withhold) from(b int, backend Backend, method string, request *codec.Frame) (*codec.Frame, error) {
 	if backend.Trusted || !w.naming.changes[b] {
 		return request, nil

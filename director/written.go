@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// noteKey is what the key of a note begins with; behind it is the name of the backend. It
-// begins with letters that messages have seldom in a row, because it is looked for in each.
+// noteKey begins the key of a note; the name of the backend follows. It begins with letters
+// that seldom stand in a row, because each message is searched for it.
 const noteKey = "x-criproxy/"
 
 // noted are paths in a message: to names, and to the map that a note of them is in.
@@ -42,8 +42,8 @@ func (t *table) compileNoted(md protoreflect.MessageDescriptor, form profile.Not
 	return n, nil
 }
 
-// write returns the request with a note for the backend to keep, if the first name that is
-// in it has the backend's prefix. It leaves the request it was given to its owner.
+// write returns the request with a note for the backend to keep, if the first name that the
+// request has carries the backend's prefix. The request that it gets stays the caller's.
 func (n *noted) write(b int, key string, request *codec.Frame) (*codec.Frame, error) {
 	for i, path := range n.names {
 		name, _, err := path.Lookup(request.Bytes())
@@ -64,8 +64,8 @@ func (n *noted) write(b int, key string, request *codec.Frame) (*codec.Frame, er
 	return request, nil
 }
 
-// read appends to dst a message that a backend has kept, without the note that is in it,
-// and with the backend's prefix before its names, as they were when it was written.
+// read appends a message that a backend has kept to dst, without its note, and with the names
+// as the client wrote them: with the backend's prefix.
 func (n *noted) read(dst, message []byte, b int, key string) ([]byte, error) {
 	is := false
 	err := n.note.Entries(message, func(k, _ []byte) error {
@@ -137,8 +137,8 @@ func (t *table) compileNotes(p *Profile, all *rewrite.Messages, classes *rewrite
 	return err
 }
 
-// readNotes returns the reply of a backend with its notes read, and frees the one it was
-// given if that is another.
+// readNotes returns the reply of a backend with its notes read, and takes over the one it
+// gets.
 func (t *table) readNotes(m *method, b int, reply *codec.Frame) (*codec.Frame, error) {
 	key := t.notes.keys[b]
 	if m.notes == nil || key == "" || !bytes.Contains(reply.Bytes(), []byte(key)) {

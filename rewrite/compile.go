@@ -29,12 +29,12 @@ type Rule struct {
 	// message that has a class is the business of the [Edit].
 	Field string
 
-	// Class is what the field holds. Zero takes it out of what patterns match.
+	// Class is what the field holds. Zero exempts the field from patterns.
 	Class Class
 
-	// Absent has the [Edit] asked for the field of a message that does not have it, too,
-	// with no value; what it appends becomes the field. It is for one string or bytes
-	// field: what is empty is not on the wire.
+	// Absent also calls the [Edit] for a message that does not have the field, with no value;
+	// what the Edit appends becomes the field. It is for a string or bytes field that is no
+	// list, of which an empty one is not on the wire.
 	Absent bool
 }
 
@@ -46,7 +46,7 @@ type Classes struct {
 	nodes  func() nodes                    // for plans; who only asks for classes needs none
 }
 
-// nodes are what to do in messages, by name; only where there is something to do.
+// nodes say what to do in messages, by name; messages with nothing to do have none.
 type nodes map[protoreflect.FullName]*node
 
 // Classify is [Messages.Classify] on all messages that can be reached from roots.
@@ -54,9 +54,9 @@ func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, e
 	return Reachable(roots).Classify(rules)
 }
 
-// Classify resolves rules against the messages. The error names every rule that is no
-// rule here, with what was probably meant: a rule that silently matches nothing is an id
-// that leaks.
+// Classify resolves rules against the messages. Its error joins a [RuleError] for every rule that
+// is wrong or matches nothing, with what was probably meant: a rule that silently matches nothing
+// is an id that leaks.
 func (m *Messages) Classify(rules []Rule) (*Classes, error) {
 	c := &Classes{fields: map[protoreflect.FullName]Class{}, absent: map[protoreflect.FullName]bool{}}
 	var errs []error
@@ -256,14 +256,14 @@ func (n *node) set(num protowire.Number, s step) {
 // Of returns the class of fd, zero if it has none.
 func (c *Classes) Of(fd protoreflect.FieldDescriptor) Class { return c.fields[fd.FullName()] }
 
-// Named reports whether a rule names fd, be it to say that it has no class.
+// Named reports whether a rule names fd, also one that gives it no class.
 func (c *Classes) Named(fd protoreflect.FieldDescriptor) bool {
 	_, named := c.fields[fd.FullName()]
 	return named
 }
 
-// Plan returns the plan for messages of type md, nil if nothing in them has a
-// class.
+// Plan returns the plan for messages of type md; nil, which is a plan too, if nothing in them
+// has a class.
 func (c *Classes) Plan(md protoreflect.MessageDescriptor) *Plan {
 	n := c.nodes()[md.FullName()]
 	if n == nil {

@@ -1,9 +1,9 @@
 // Package rewrite finds and edits named fields of a serialized protobuf
 // message, and leaves every other byte as it was.
 //
-// Rules say which fields matter ("Container.id is a container id"). They are
-// resolved against descriptors once; what runs afterwards is a [Plan], a loop
-// over wire bytes that decodes nothing it was not asked for:
+// A [Rule] says which fields matter ("Container.id is a container id"). Rules are resolved
+// against descriptors once. What runs for each message is a [Plan], a loop over its bytes that
+// decodes nothing but the fields that rules name:
 //
 //	classes, err := rewrite.Classify(roots, []rewrite.Rule{
 //		{Field: "Container.id", Class: container},
@@ -13,8 +13,8 @@
 //		return append(append(dst, "beta.io__"...), v...), nil
 //	})
 //
-// The law of the package: an edit that returns what it was given yields the
-// same bytes, for any valid input. Field order, unknown fields, invalid UTF-8,
+// The law of the package: an edit that returns the value it gets yields the same bytes, for any
+// valid input. Field order, unknown fields, invalid UTF-8,
 // explicit zeros and oversized varints survive. Malformed input is an error,
 // never a panic and never a shortened copy.
 //
@@ -25,5 +25,5 @@
 //
 // Programs may build on this package, with director and codec. While criproxy is at version 0 a
 // minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows
-// semantic versioning. Of packages that do not say so nothing is promised.
+// semantic versioning. Packages that do not say so promise nothing.
 package rewrite

@@ -22,8 +22,8 @@ func Singular(md protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor 
 	return lost
 }
 
-// Without appends src to dst without those of its own fields that drop names; it
-// asks for each as often as the field is there.
+// Without appends src to dst without those of its fields for which drop returns true, and returns
+// dst. It calls drop for each field, in their order. Fields of messages inside stay.
 func Without(dst, src []byte, drop func(protowire.Number) bool) ([]byte, error) {
 	for i := 0; i < len(src); {
 		f, after, err := whole(src, i)

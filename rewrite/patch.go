@@ -14,19 +14,17 @@ import (
 //	p.SetEntry(annotations, "tier", "low") // config.annotations
 //	out, err := p.Apply(nil, in)
 //
-// Bytes that no change names are copied as they are, and what is changed keeps its
-// place. What is new goes behind the last field of its number, or to the end of its
-// message; messages on the way to it are made where they are missing. The zero
-// Patch changes nothing.
+// Bytes that no change names are copied as they are. A field that changes keeps its place; a new
+// one follows the last field of its number, or stands at the end of its message. Apply adds the
+// messages that are missing on the way. The zero Patch changes nothing.
 //
-// A path that passes a map key cannot be changed: Apply says so. A Patch must not be
-// used by two goroutines at once.
+// A path that passes a map key is an error of Apply. One goroutine at a time may use a Patch.
 type Patch struct {
 	root patchNode
 	err  error
 }
 
-// patchNode is what is to be done inside of one message.
+// patchNode holds the changes inside one message.
 type patchNode struct{ fields []*patchField }
 
 // patchField is what is to be done with one field. Exactly one of into, value,

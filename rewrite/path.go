@@ -107,8 +107,8 @@ func (p *Path) Lookup(src []byte) (value []byte, found bool, err error) {
 	return value, found, err
 }
 
-// LookupVarint is Lookup for a path to a number, bool or enum. A zero that is
-// not on the wire counts as found if the message that would hold it is there.
+// LookupVarint is [Path.Lookup] for a path to a number, bool or enum. A zero that is not on the
+// wire counts as found if the message that would hold it is there.
 func (p *Path) LookupVarint(src []byte) (value uint64, found bool, err error) {
 	if last := len(p.steps) - 1; last > 0 {
 		err = each(src, p.steps[:last], func(field, []byte) error {
@@ -152,8 +152,8 @@ func (p *Path) Entries(src []byte, yield func(key, value []byte) error) error {
 	})
 }
 
-// Append appends a message to dst in which there is nothing but value, at the end
-// of the path.
+// Append appends a message to dst that holds value at the end of the path and nothing else, and
+// returns dst.
 func (p *Path) Append(dst, value []byte) []byte {
 	return append(dst, wrap(p.steps, value)...)
 }

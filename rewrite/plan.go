@@ -23,14 +23,14 @@ type Edit func(dst []byte, c Class, value []byte) ([]byte, error)
 // ErrDrop is what an [Edit] returns to remove the field.
 var ErrDrop = errors.New("drop this field")
 
-// A Found is one classified field in a message.
+// A Found is one classified field that stands in a message.
 type Found struct {
 	Class Class
 	Value []byte // part of the message it was found in, not a copy
 }
 
-// A Plan knows where the classified fields of one message type are. The nil
-// Plan is that of a message that has none.
+// A Plan knows where the classified fields of one message type are. The nil Plan is that of a
+// message without any. A Plan is immutable.
 type Plan struct {
 	root  *node
 	paths []ClassifiedPath
@@ -44,7 +44,7 @@ type node struct {
 	absent []absentField
 }
 
-// absentField is a field that is edited where it is not there, too.
+// absentField is a field that is edited also in messages that do not have it.
 type absentField struct {
 	num   protowire.Number
 	class Class
@@ -287,10 +287,9 @@ func (w *walker) setLength(body, size, n int) {
 	protowire.AppendVarint(w.dst[body-size:body-size], uint64(n))
 }
 
-// Find appends to found what the classified fields of src hold, in the order in
-// which they stand, and returns it. The values are parts of src. Find checks
-// all of src, so that a malformed message is an error wherever it is broken.
-// It is safe for concurrent use.
+// Find appends the classified fields of src to found, in their order, and returns found. The
+// values are parts of src. Find checks all of src: a malformed message is an error wherever it is
+// broken. It is safe for concurrent use.
 func (p *Plan) Find(found []Found, src []byte) ([]Found, error) {
 	if p == nil {
 		return found, nil

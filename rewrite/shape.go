@@ -13,12 +13,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// A Shape says what a message of one type must look like, so that a decoder takes it. It
-// is immutable, and safe for concurrent use.
+// A Shape says what a message of one type must look like for a decoder to accept it. It is
+// immutable, and safe for concurrent use.
 //
-// It is for messages that become part of another one: a message that is cut off swallows
-// the beginning of what is put behind it, and a decoder that does not take one part
-// takes none of the whole.
+// It is for messages that become parts of another one: a message that is cut off swallows the
+// beginning of the part behind it, and a decoder that rejects one part rejects the whole.
 type Shape struct {
 	root *node
 	text []protoreflect.FieldDescriptor // :: class → the string field
@@ -57,8 +56,7 @@ func (s *Shape) node(md protoreflect.MessageDescriptor, made nodes) *node {
 	return n
 }
 
-// packing is how the numbers of a list stand in one field: one after another, each of the
-// wire type. Zero is: not at all.
+// packing is the wire type of the numbers of a packed list. Zero means that the field is none.
 type packing uint8
 
 const (
@@ -78,9 +76,9 @@ func packedAs(kind protoreflect.Kind) packing {
 	}
 }
 
-// Check returns a [MalformedError] if a decoder would not take src, however deep inside it
-// is broken. It also reports whether all text in src is UTF-8, without which Go's decoder
-// does not take it either; see [Shape.Mend]. It does not allocate.
+// Check returns a [MalformedError] if a decoder would reject src, however deep inside it is
+// broken. It also reports whether all text in src is UTF-8: Go's decoder rejects other text, see
+// [Shape.Mend]. It does not allocate.
 //
 // Fields that the schema does not have, or has with another wire type, pass: a decoder
 // does not look into them.
@@ -147,10 +145,9 @@ func (c *Checker) check(fields []byte) error {
 	return err
 }
 
-// Mend appends src, which [Shape.Check] has found well-formed, to dst with each run of
-// bytes that is no UTF-8 replaced by U+FFFD in all string fields, keys of maps among
-// them, and returns dst. All else is as it was. It calls mended with each field in which
-// it replaced something.
+// Mend appends src, which [Shape.Check] has found well-formed, to dst and returns dst. In string
+// fields, keys of maps among them, it replaces each run of bytes that is not UTF-8 by U+FFFD, and
+// calls mended with the field. All other bytes stay as they are.
 func (s *Shape) Mend(dst, src []byte, mended func(protoreflect.FieldDescriptor)) ([]byte, error) {
 	plan := Plan{root: s.root}
 	return plan.Apply(dst, src, func(dst []byte, c Class, value []byte) ([]byte, error) {

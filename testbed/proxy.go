@@ -202,7 +202,7 @@ func (p *Proxy) HandOver(ctx context.Context) (gone func() bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	err = poll(ctx, "criproxy to hand over", func() bool {
-		refused, _, _ := p.LogLines(at, "No handover")
+		refused, _, _ := p.LogLines(at, "The handover failed")
 		serving, _, _ := p.LogLines(at, `"Serving"`)
 		return len(refused)+len(serving) > 0
 	})

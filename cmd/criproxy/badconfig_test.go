@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"io"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +13,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/cli"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
+
+var update = flag.Bool("update", false, "write what is generated: testdata/config/*.txt")
 
 // Each mistake in testdata/config is a file, with what criproxy says beside it.
 func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
@@ -50,18 +58,18 @@ func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
 
 func TestCheckSaysWhatWouldChange(t *testing.T) {
 	p := newProcess(t)
-	check := func() (string, report) {
+	check := func() (string, cli.Report) {
 		var text, asJSON bytes.Buffer
 		require.NoError(t, run(t.Context(), []string{"check", "-config", p.config}, &text, &text))
 		require.NoError(t, run(t.Context(), []string{"check", "-json", "-config", p.config}, &asJSON, &asJSON))
-		var r report
+		var r cli.Report
 		require.NoError(t, json.Unmarshal(asJSON.Bytes(), &r))
 		return text.String(), r
 	}
 	text, r := check()
 	assert.Nil(t, r.Changes)
 	assert.Contains(t, r.ChangesUnknown, "is criproxy running")
-	assert.Contains(t, text, "What it would change cannot be told: ")
+	assert.Contains(t, text, "What it would change is unknown: ")
 	p.launch()
 	text, r = check()
 	assert.Empty(t, r.Changes)
@@ -72,7 +80,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	p.config += "2"
 	p.writeAll("- {name: beta.io, address: " + p.dir + "/1.sock, policy: skip}\nlistBudget: 3s\nhooks: none\nlisteners: [{path: /run/r.sock, mode: '0600'}]\n")
 	text, r = check()
-	assert.Equal(t, []change{
+	assert.Equal(t, []config.Change{
 		{Setting: "backends[beta.io].policy", Will: `"skip"`},
 		{Setting: "hooks", Was: `"/etc/runtime/hookserver.d"`, Restart: true},
 		{Setting: "listBudget", Will: "3s"},
@@ -88,25 +96,25 @@ func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 	p := newProcess(t)
 	p.launch()
 	p.write("hooks: none\n")
-	var r statusReport
-	eventually(t, "the first reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 1 })
+	var r state.Report
+	testkit.Eventually(t, "the first reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 1 })
 	require.Len(t, r.Config.NeedsRestart, 1)
 	p.write("hooks: none\nlistBudget: 3s\n")
-	eventually(t, "the second reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 2 })
+	testkit.Eventually(t, "the second reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 2 })
 	assert.Len(t, r.Config.NeedsRestart, 1)
 	p.end()
 }
 
 func TestEverySettingThatWaitsForARestartIsNamedAsOne(t *testing.T) {
-	c := &Config{Backends: []BackendConfig{{Address: "/run/a.sock"}}}
-	require.NoError(t, c.check())
+	c := &config.Config{Backends: []config.Backend{{Address: "/run/a.sock"}}}
+	require.NoError(t, daemon.Check(c))
 	for _, text := range []string{"admin: /run/x.sock", "metrics: '127.0.0.1:1'", "tracing: 'http://a:1'", "hooks: /x", "hookSkipLabel: a=b", "maxMessageBytes: 1000000",
 		"flightRecorder: 1000000", "unsafeRaw: true", "capture: {path: /a.jsonl}"} {
-		next := &Config{}
-		require.NoError(t, next.parse("c.yaml", []byte("backends: [{address: /run/a.sock}]\n"+text+"\n")))
-		require.NoError(t, next.check())
-		assert.Len(t, c.needsRestart(next), 1, text)
-		for _, one := range c.settings().changes(next.settings()) {
+		next := &config.Config{}
+		require.NoError(t, next.Parse("c.yaml", []byte("backends: [{address: /run/a.sock}]\n"+text+"\n")))
+		require.NoError(t, daemon.Check(next))
+		assert.Len(t, c.NeedsRestart(next), 1, text)
+		for _, one := range c.Settings().Changes(next.Settings()) {
 			assert.True(t, one.Restart, "%v", one)
 		}
 	}
@@ -128,20 +136,4 @@ func TestEveryCommandIsRunByAScript(t *testing.T) {
 		}
 		assert.True(t, regexp.MustCompile(`criproxy `+regexp.QuoteMeta(c.name)+`\b`).MatchString(all.String()), c.name)
 	}
-}
-
-func TestAFileThatChangesWhileTheProcessStartsIsReadAgain(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "c.yaml")
-	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
-	write("backends: [{address: /run/a.sock}]\n")
-	fs, f := newFlags()
-	require.NoError(t, f.parse(fs, []string{"-config", file}, io.Discard))
-	_, err := f.readConfig()
-	require.NoError(t, err)
-	write("backends: [{address: /run/b.sock}]\n")
-	r := newReloader(f, nil) // which is made when the sockets are there
-	assert.True(t, r.changed())
-	_, err = f.readConfig()
-	require.NoError(t, err)
-	assert.False(t, r.changed())
 }

@@ -19,14 +19,15 @@ import (
 
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // A log that nobody reads, and a tail that has stopped reading, keep no call waiting.
 func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 	dir := shortDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
-	machine := newMachine(t, "", at("0.sock"), fakecri.Config{})
-	machine.start()
+	machine := testkit.NewMachine(t, "", at("0.sock"), fakecri.Config{})
+	machine.Start()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
@@ -42,13 +43,13 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 		<-ended
 	})
 	var tail net.Conn
-	eventually(t, "it serves", func() bool { tail, err = net.Dial("unix", at("a.sock")); return err == nil }) // the last of its sockets
+	testkit.Eventually(t, "it serves", func() bool { tail, err = net.Dial("unix", at("a.sock")); return err == nil }) // the last of its sockets
 	defer tail.Close()
 	_, err = io.WriteString(tail, "GET /events?follow=true HTTP/1.1\r\nHost: criproxy\r\n\r\n")
 	require.NoError(t, err)
 	response, err := http.ReadResponse(bufio.NewReader(tail), nil)
 	require.NoError(t, err)
-	cc := runtimeapi.NewRuntimeServiceClient(dialed(t, at("p.sock")))
+	cc := runtimeapi.NewRuntimeServiceClient(testkit.Dialed(t, at("p.sock")))
 	for range 2000 { // a pipe takes 64 KiB
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		require.NoError(t, err)
@@ -57,13 +58,13 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 		_, err = cc.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "nobody's"})
 		require.Error(t, err)
 	}
-	machine.kill() // an outage is noticed all the same
-	eventually(t, "the outage is noticed", func() bool {
+	machine.Kill() // an outage is noticed all the same
+	testkit.Eventually(t, "the outage is noticed", func() bool {
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err != nil
 	})
-	machine.start()
-	eventually(t, "its end is noticed", func() bool {
+	machine.Start()
+	testkit.Eventually(t, "its end is noticed", func() bool {
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err == nil
 	})
@@ -83,7 +84,7 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 			}
 		}
 	}()
-	out.waitFor(t, " lines of the log are missing here: nobody read it")
+	out.waitFor(t, " lines of the log are missing here: it was not read")
 	events, err := capture.NewReader(response.Body)
 	require.NoError(t, err)
 	for {
@@ -113,15 +114,15 @@ func TestTheLogHasARecordOfEachCallOfItsLevel(t *testing.T) {
 			t.Parallel()
 			dir := shortDir(t)
 			at := func(name string) string { return filepath.Join(dir, name) }
-			machine := newMachine(t, "", at("0.sock"), fakecri.Config{})
-			machine.start()
-			machine.when(failing(status.Error(codes.Internal, "it broke"), "StopContainer"))
+			machine := testkit.NewMachine(t, "", at("0.sock"), fakecri.Config{})
+			machine.Start()
+			machine.When(testkit.Failing(status.Error(codes.Internal, "it broke"), "StopContainer"))
 			log := &output{}
 			proxy := exec.Command("criproxy", "-connect", at("0.sock"), "-listen", at("p.sock"), "-state-dir", "none", "-hooks", "none", "-logtostderr", "-v", level)
 			proxy.Stderr = log
 			require.NoError(t, proxy.Start())
 			log.waitFor(t, "Serving")
-			cc := runtimeapi.NewRuntimeServiceClient(dialed(t, at("p.sock")))
+			cc := runtimeapi.NewRuntimeServiceClient(testkit.Dialed(t, at("p.sock")))
 			_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 			require.NoError(t, err)
 			_, err = cc.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{

@@ -19,14 +19,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // A process is the real main, with a configuration file and two runtimes in memory.
@@ -36,7 +39,7 @@ type process struct {
 	log                string
 	env                []string // nil: ours
 	args               []string // more of them
-	runtimes           []*machine
+	runtimes           []*testkit.Machine
 }
 
 func newProcess(t *testing.T) *process {
@@ -45,8 +48,8 @@ func newProcess(t *testing.T) *process {
 	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
 	p := &process{TB: t, dir: dir, config: filepath.Join(dir, "c.yaml"), front: filepath.Join(dir, "front.sock"), log: filepath.Join(dir, "log")}
 	for i, name := range []string{"", "beta.io"} {
-		m := newMachine(t, name, filepath.Join(dir, fmt.Sprintf("%d.sock", i)), fakecri.Config{})
-		m.start()
+		m := testkit.NewMachine(t, name, filepath.Join(dir, fmt.Sprintf("%d.sock", i)), fakecri.Config{})
+		m.Start()
 		p.runtimes = append(p.runtimes, m)
 	}
 	p.write("")
@@ -75,8 +78,8 @@ func (p *process) launch() *exec.Cmd {
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, p.env
 	require.NoError(p, cmd.Start())
 	p.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
-	eventually(p, "it serves", func() bool {
-		conn, err := net.Dial("unix", besideListen(p.front)) // which comes last
+	testkit.Eventually(p, "it serves", func() bool {
+		conn, err := net.Dial("unix", config.AdminBeside(p.front)) // which comes last
 		if err == nil {
 			conn.Close()
 		}
@@ -127,7 +130,7 @@ func (p *process) hammer() func() int64 {
 func (p *process) end() {
 	pid := p.serving()
 	require.NoError(p, syscall.Kill(pid, syscall.SIGTERM))
-	eventually(p, "it has ended", func() bool {
+	testkit.Eventually(p, "it has ended", func() bool {
 		_, err := net.Dial("unix", p.front)
 		return err != nil
 	})
@@ -136,9 +139,9 @@ func (p *process) end() {
 // serving returns the process that answers on the admin socket. One that hands over
 // ends the admin connections that it has, so it may take another attempt.
 func (p *process) serving() int {
-	var v versionInfo
-	eventually(p, "the admin socket answers", func() bool {
-		response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/version")
+	var v state.Version
+	testkit.Eventually(p, "the admin socket answers", func() bool {
+		response, err := admin.NewClient(config.AdminBeside(p.front)).Get(p.Context(), "/version")
 		if err != nil {
 			return false
 		}
@@ -151,23 +154,23 @@ func (p *process) serving() int {
 // restartRuntime takes the second runtime away, or brings it back, or neither, and
 // returns when that has been noticed.
 func (p *process) restartRuntime(away, back bool) {
-	noticed := func(state string) {
-		eventually(p, "the second runtime is "+state, func() bool {
-			response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/status")
+	noticed := func(want string) {
+		testkit.Eventually(p, "the second runtime is "+want, func() bool {
+			response, err := admin.NewClient(config.AdminBeside(p.front)).Get(p.Context(), "/status")
 			if err != nil {
 				return false // cut off by a handover
 			}
 			defer response.Body.Close() // it was only read
-			var r statusReport
-			return jsonDecode(response.Body, &r) == nil && r.Backends[1].State == state
+			var r state.Report
+			return jsonDecode(response.Body, &r) == nil && r.Backends[1].State == want
 		})
 	}
 	switch {
 	case away:
-		p.runtimes[1].kill()
+		p.runtimes[1].Kill()
 		noticed("gone")
 	case back:
-		p.runtimes[1].start()
+		p.runtimes[1].Start()
 		noticed("up")
 	}
 }
@@ -183,7 +186,7 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 	for i := range 50 {
 		p.write(fmt.Sprintf("listBudget: %dms\n", 2000+i))
 		require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
-		eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") > i })
+		testkit.Eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") > i })
 		p.restartRuntime(i == 20, i == 30)
 	}
 	pid := p.serving()
@@ -192,7 +195,7 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 		p.restartRuntime(i == 3, i == 6)
 		old := pid
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
+		testkit.Eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
 	}
 	require.NoError(t, first.Wait(), "the first process ends, and says all is well")
 	after, err := os.Stat(p.front)
@@ -204,14 +207,14 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 	p.end()
 }
 
-func TestABadFileChangesNothingAndIsReloadedWhenItIsMended(t *testing.T) {
+func TestABadFileChangesNothingUntilItIsMended(t *testing.T) {
 	p := newProcess(t)
 	p.launch()
 	stop := p.hammer()
 	p.write("listBudgte: 3s\n")
-	eventually(t, "the mistake is logged", func() bool { return p.logged(`did you mean \"listBudget\"?`) == 1 })
+	testkit.Eventually(t, "the mistake is logged", func() bool { return p.logged(`did you mean \"listBudget\"?`) == 1 })
 	p.write("listBudget: 3s\n")
-	eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") == 1 })
+	testkit.Eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") == 1 })
 	stop()
 	p.end()
 }
@@ -234,7 +237,7 @@ func TestAReadOnlySocketLetsOnlyLook(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, cs.SendMsg(&codec.Frame{}))
 			require.NoError(t, cs.CloseSend())
-			if endless(name) {
+			if testkit.Endless(name) {
 				cancel()
 			}
 			err = cs.RecvMsg(&codec.Frame{})
@@ -261,7 +264,7 @@ func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	require.NoError(t, err)
 	defer conn.Close() // nothing is left to be read
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(testkit.Patience)))
 	p.env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 	p.launch()
 	var stored []string
@@ -285,7 +288,7 @@ func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
 		stored = append(stored, l.Addr().String())
 		require.NoError(t, l.Close())
 	}
-	assert.Equal(t, []string{p.front, besideListen(p.front)}, stored)
+	assert.Equal(t, []string{p.front, config.AdminBeside(p.front)}, stored)
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
 	text := make([]byte, 4096)
 	n, err := conn.Read(text)
@@ -298,7 +301,44 @@ func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
 	assert.FileExists(t, p.front, "its listener is in systemd's store")
 }
 
-// endless are the methods whose streams last as long as client and server.
-func endless(method string) bool {
-	return filepath.Base(method) == "GetContainerEvents" || method == healthgrpc.Health_Watch_FullMethodName
+// Each end is one of the five that kubelet takes in its life.
+func TestAHandoverEndsEventsOnce(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	ctx, cancel := context.WithCancel(t.Context())
+	var ends atomic.Int32
+	var events sync.Map // :: id → true
+	var kubelet sync.WaitGroup
+	kubelet.Go(func() {
+		for ctx.Err() == nil {
+			stream, err := client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+			for err == nil {
+				var e *runtimeapi.ContainerEventResponse
+				if e, err = stream.Recv(); err == nil {
+					events.Store(e.GetContainerId(), true)
+				}
+			}
+			ends.Add(1)
+		}
+	})
+	pid := p.serving()
+	for i := range 2 {
+		old := pid
+		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
+		testkit.Eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
+		testkit.Eventually(t, "the old one has ended its streams", func() bool { return ends.Load() > int32(i) })
+		for r, name := range []string{"", "beta.io"} {
+			ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+				Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i, r), Namespace: "n", Uid: fmt.Sprint("u", i, r)},
+				Annotations: map[string]string{"kubernetes.io/target-runtime": name},
+			}})
+			require.NoError(t, err)
+			testkit.Eventually(t, "its event comes", func() bool { _, ok := events.Load(ran.GetPodSandboxId()); return ok })
+		}
+	}
+	assert.EqualValues(t, 2, ends.Load())
+	cancel()
+	kubelet.Wait()
+	p.end()
 }

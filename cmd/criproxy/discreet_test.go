@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // plant makes a pod with secrets where kubelet and kubectl put them, on the second runtime.
@@ -27,7 +28,7 @@ func (p *process) plant(name string) (sandbox, container string) {
 	_, err := runtimeapi.NewImageServiceClient(cc).PullImage(p.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "beta.io/busybox"}})
 	require.NoError(p, err)
 	annotations := map[string]string{"kubectl.kubernetes.io/last-applied-configuration": planted, "harmless": "harmless-annotation"}
-	pod := podConfig(name)
+	pod := testkit.PodConfig(name)
 	pod.Annotations = map[string]string{"kubernetes.io/target-runtime": "beta.io"}
 	for key, value := range annotations {
 		pod.Annotations[key] = value
@@ -50,7 +51,7 @@ func (p *process) readAll(socket, sandbox, container string) map[string][]byte {
 	seen := map[string][]byte{}
 	for _, m := range criadapter.Schema().Methods() {
 		name := filepath.Base(m.Name)
-		if !looks(m.Name) || endless(m.Name) {
+		if !looks(m.Name) || testkit.Endless(m.Name) {
 			continue
 		}
 		for _, pkg := range []string{"runtime.v1.", "runtime.v1alpha2.", "runtime."} {
@@ -187,32 +188,4 @@ func TestReadOnlyShowsNoVerboseInformation(t *testing.T) {
 		assert.Equal(t, codes.NotFound, status.Code(err))
 	}
 	p.end()
-}
-
-func TestWhoMayOnlyReadIsWhoMayDoNothingElse(t *testing.T) {
-	me, other := &peerInfo{known: true, uid: 1, gids: []uint32{5}}, uint32(2)
-	const list, stop = "/runtime.v1.RuntimeService/ListContainers", "/runtime.v1.RuntimeService/StopContainer"
-	for _, c := range []struct {
-		why    string
-		method string
-		hides  bool
-		rules  []AccessRule
-	}{
-		{"no rules", list, false, nil},
-		{"read-only", list, true, []AccessRule{{Methods: []string{readOnly}}}},
-		{"patterns that only read", list, true, []AccessRule{{Methods: []string{"List*", "*Status", "ListPod*", "/runtime.v1.RuntimeService/List*"}}}},
-		{"a pattern for more", list, false, []AccessRule{{Methods: []string{readOnly, "*Container*"}}}},
-		{"all methods of a service", list, false, []AccessRule{{Methods: []string{"/runtime.v1.ImageService/*"}}}},
-		{"a writing method", list, false, []AccessRule{{Methods: []string{readOnly, "StopContainer"}}}},
-		{"its own name", list, false, []AccessRule{{Methods: []string{readOnly, "ListContainers"}}}},
-		{"its whole name", list, false, []AccessRule{{Methods: []string{list}}}},
-		{"another one's name", list, true, []AccessRule{{Methods: []string{readOnly, "ListImages"}}}},
-		{"a rule for all methods", list, false, []AccessRule{{Methods: []string{readOnly}}, {UIDs: []uint32{1}}}},
-		{"a rule for a group", list, false, []AccessRule{{Methods: []string{readOnly}}, {GIDs: []uint32{5}}}},
-		{"a rule for somebody else", list, true, []AccessRule{{Methods: []string{readOnly}}, {UIDs: []uint32{other}}}},
-		{"health beside", list, true, []AccessRule{{Methods: []string{readOnly, "/grpc.health.v1.Health/*"}}}},
-		{"what it may not do", stop, true, []AccessRule{{Methods: []string{readOnly}}}},
-	} {
-		assert.Equal(t, c.hides, onlyReads(c.rules, c.method, me), c.why)
-	}
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/cli"
 	"github.com/criproxy/criproxy/internal/doctor"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // doctor returns what criproxy doctor finds, as text and as JSON, and its error.
@@ -23,7 +25,7 @@ func (p *process) doctor() (string, []doctor.Finding, error) {
 	var text, asJSON bytes.Buffer
 	err := run(p.Context(), []string{"doctor", "-config", p.config}, &text, &text)
 	_ = run(p.Context(), []string{"doctor", "-json", "-config", p.config}, &asJSON, &asJSON) // as above
-	var d diagnosis
+	var d cli.Diagnosis
 	require.NoError(p, json.Unmarshal(asJSON.Bytes(), &d), "%s", asJSON.String())
 	return text.String(), d.Findings, err
 }
@@ -41,7 +43,7 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	text, found, _ := p.doctor() // the exit code depends on what else runs on this machine
 	assert.Nil(t, finding(found, "of criproxy"), "%s", text)
 	assert.Nil(t, finding(found, "backend beta.io is"))
-	assert.Nil(t, finding(found, "cannot be told: there is no admin socket"))
+	assert.Nil(t, finding(found, "is unknown: there is no admin socket"))
 
 	// This process goes past the proxy, and can be named.
 	_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.dir+"/1.sock")).Version(t.Context(), &runtimeapi.VersionRequest{})
@@ -52,23 +54,23 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	assert.Equal(t, doctor.Warning, behind.Level)
 	assert.Contains(t, behind.Cure, "unix://"+p.front)
 
-	p.runtimes[1].when(slowing(3*time.Second, "ListPodSandbox", "StreamPodSandboxes"))
-	eventually(t, "it is seen to be slow", func() bool { _, r := p.status(); return r.Backends[1].State == "slow" })
+	p.runtimes[1].When(testkit.Slowing(3*time.Second, "ListPodSandbox", "StreamPodSandboxes"))
+	testkit.Eventually(t, "it is seen to be slow", func() bool { _, r := p.status(); return r.Backends[1].State == "slow" })
 	_, found, _ = p.doctor()
 	slow := finding(found, "backend beta.io is slow: has not answered ")
 	require.NotNil(t, slow, "%v", found)
 	assert.Equal(t, doctor.Warning, slow.Level)
 
-	p.runtimes[1].kill()
+	p.runtimes[1].Kill()
 	p.write("listBudgte: 1s\n")
-	eventually(t, "it is seen to be gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" && r.Config.Error != "" })
+	testkit.Eventually(t, "it is seen to be gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" && r.Config.Error != "" })
 	_, found, err = p.doctor()
-	require.ErrorIs(t, err, errReported)
+	require.ErrorIs(t, err, cli.ErrReported)
 	require.NotNil(t, finding(found, `did you mean "listBudget"?`), "%v", found)
 	p.write("")
 	require.NoError(t, os.Chmod(p.config, 0o660))
 	text, found, err = p.doctor()
-	require.ErrorIs(t, err, errReported)
+	require.ErrorIs(t, err, cli.ErrReported)
 	require.NotNil(t, finding(found, "backend beta.io is gone: "), "%s", text)
 	require.NotNil(t, finding(found, "/1.sock, does not exist"))
 	require.NotNil(t, finding(found, p.config+", can be changed by others than its owner (0660)"))
@@ -79,29 +81,4 @@ func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	assert.Contains(t, text, "    -> ")
 	assert.Contains(t, text, " of this would not work.")
 	p.end()
-}
-
-func TestTheFileInEtcIsReadIfNothingElseIsSaid(t *testing.T) {
-	file := t.TempDir() + "/config.yaml"
-	read := func(args ...string) (*Config, *flags, error) {
-		fs, f := newFlags()
-		f.fallback = file
-		require.NoError(t, f.parse(fs, args, os.Stdout))
-		c, err := f.readConfig()
-		return c, f, err
-	}
-	_, _, err := read()
-	require.ErrorContains(t, err, "no runtime to connect to", "it is not there")
-	require.NoError(t, os.WriteFile(file, []byte("backends: [{address: /run/a.sock}]\n"), 0o600))
-	c, f, err := read("-listen", "/run/b.sock")
-	require.NoError(t, err)
-	assert.Equal(t, "/run/a.sock", c.Backends[0].Address)
-	assert.Equal(t, "/run/b.sock", c.Listen, "flags go before what is in it")
-	assert.Equal(t, file, f.config, "it is watched")
-	for _, args := range [][]string{{"-connect", "/run/c.sock"}, {"-remote-runtime-service-endpoint", "/run/c.sock"}} {
-		c, f, err = read(args...)
-		require.NoError(t, err)
-		assert.Equal(t, "/run/c.sock", c.Backends[0].Address)
-		assert.Empty(t, f.config)
-	}
 }

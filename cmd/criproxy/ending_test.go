@@ -15,6 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // hangs has a call hang on the second runtime, which thaw ends.
@@ -22,7 +25,7 @@ func (p *process) hangs() (done <-chan error, thaw func()) {
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	p.runtimes[1].Fill(1)
 	var id string
-	eventually(p, "the second runtime is there", func() bool {
+	testkit.Eventually(p, "the second runtime is there", func() bool {
 		r, err := client.ListContainers(p.Context(), &runtimeapi.ListContainersRequest{})
 		require.NoError(p, err)
 		if len(r.GetContainers()) == 1 {
@@ -32,7 +35,7 @@ func (p *process) hangs() (done <-chan error, thaw func()) {
 	})
 	var come atomic.Bool
 	ice := make(chan struct{})
-	p.runtimes[1].when(on(func(ctx context.Context, _ string, _ any) error {
+	p.runtimes[1].When(testkit.On(func(ctx context.Context, _ string, _ any) error {
 		come.Store(true)
 		select {
 		case <-ice:
@@ -45,7 +48,7 @@ func (p *process) hangs() (done <-chan error, thaw func()) {
 		_, err := client.ExecSync(context.Background(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}})
 		result <- err
 	}()
-	eventually(p, "the call hangs", come.Load)
+	testkit.Eventually(p, "the call hangs", come.Load)
 	return result, func() { close(ice) }
 }
 
@@ -56,7 +59,7 @@ func ended(t *testing.T, cmd *exec.Cmd) int {
 	go func() { done <- cmd.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		require.Fail(t, "it does not end")
 	}
 	return cmd.ProcessState.ExitCode()
@@ -78,9 +81,9 @@ func TestAStopSaysWhichCallsItWaitsFor(t *testing.T) {
 	done, _ := p.hangs()
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, 0, ended(t, cmd))
-	assertCode(t, codes.Unavailable, <-done)
+	testkit.AssertCode(t, codes.Unavailable, <-done)
 	p.lines(`"Still stopping" after="\d+s" ` + hungCall)
-	p.lines(`"Ending what is still under way" ` + hungCall)
+	p.lines(`"Cutting off the calls that are still under way" ` + hungCall)
 }
 
 func TestAHandoverSaysWhichCallsItWaitsFor(t *testing.T) {
@@ -88,7 +91,7 @@ func TestAHandoverSaysWhichCallsItWaitsFor(t *testing.T) {
 	cmd := p.launch()
 	done, thaw := p.hangs()
 	require.NoError(t, cmd.Process.Signal(syscall.SIGUSR2))
-	eventually(t, "it says what it waits for, again and again", func() bool { return p.logged(`"Still stopping"`) >= 2 })
+	testkit.Eventually(t, "it says what it waits for, again and again", func() bool { return p.logged(`"Still stopping"`) >= 2 })
 	p.lines(`"Still stopping" after="\d+s" ` + hungCall)
 	thaw()
 	require.NoError(t, <-done)
@@ -102,7 +105,7 @@ func TestAStopThatTakesTooLongSaysWhatHangs(t *testing.T) {
 	cmd := p.launch()
 	require.NoError(t, unix.Mkfifo(p.config+".fifo", 0o600))
 	require.NoError(t, os.Rename(p.config+".fifo", p.config))
-	eventually(t, "it reads that", func() bool {
+	testkit.Eventually(t, "it reads that", func() bool {
 		fifo, err := os.OpenFile(p.config, os.O_WRONLY|unix.O_NONBLOCK, 0)
 		if err == nil {
 			t.Cleanup(func() { fifo.Close() }) // nothing is written
@@ -112,6 +115,6 @@ func TestAStopThatTakesTooLongSaysWhatHangs(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, 1, ended(t, cmd))
-	assert.GreaterOrEqual(t, time.Since(began), exitBound)
+	assert.GreaterOrEqual(t, time.Since(began), daemon.ExitBound)
 	p.lines(`"This process ends now, and cuts off what has not ended" after="\d+s" parts=\["reading the configuration anew"\]`)
 }

@@ -10,27 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/mounttest"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// smallDisk returns a folder with room for 256 KiB, and what fills it up.
-func smallDisk(t testing.TB) (dir string, fill func()) {
-	t.Helper()
-	dir = mounttest.Tmpfs(t, "full disks", "size=256k,mode=0700")
-	return dir, func() {
-		f, err := os.Create(filepath.Join(dir, "ballast"))
-		require.NoError(t, err)
-		defer f.Close() // it is full
-		for size := 4096; size > 0; {
-			if _, err := f.Write(make([]byte, size)); err != nil {
-				size /= 2
-			}
-		}
-	}
-}
-
 func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
-	dir, fill := smallDisk(t)
+	dir, fill := testkit.SmallDisk(t)
 	p := newProcess(t)
 	p.write("capture: {path: " + filepath.Join(dir, "c.jsonl") + ", maxBytes: 65536, maxFiles: 2}\n")
 	p.launch()
@@ -42,7 +26,7 @@ func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
 	}
 	list()
 	fill()
-	eventually(t, "it is said", func() bool { return list() && p.logged("Calls are not captured until that is mended") == 1 })
+	testkit.Eventually(t, "it is said", func() bool { return list() && p.logged("Calls are not captured until that is mended") == 1 })
 	for range 20 {
 		list()
 	}
@@ -50,7 +34,7 @@ func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
 	assert.Equal(t, 1., p.scrape()["criproxy_capture_failures_total"])
 	assert.Equal(t, 1, p.logged("Calls are not captured"), "once, however often it is tried")
 	require.NoError(t, os.Remove(filepath.Join(dir, "ballast")))
-	eventually(t, "it goes on", func() bool { return p.logged("Calls are captured again") == 1 })
+	testkit.Eventually(t, "it goes on", func() bool { return p.logged("Calls are captured again") == 1 })
 	assert.Equal(t, 1., p.scrape()["criproxy_capture_up"])
 	p.end()
 	var all []byte

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // What is remembered goes from process to process, with no file at all.
@@ -48,7 +50,7 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	for i := range 2 {
 		old := p.serving()
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		eventually(t, "another process serves", func() bool { return p.serving() != old })
+		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
 		for range 10 {
 			assert.Equal(t, []string{ran.GetPodSandboxId()}, list(), "after handover %d", i)
 		}
@@ -77,11 +79,11 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	}
 	require.Empty(t, list(client))
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	p.runtimes[1].when(func(ctx context.Context, method string, request any) error {
-		if err := failing(status.Error(codes.ResourceExhausted, "no lists today"), "ListPodSandbox", "StreamPodSandboxes")(ctx, method, request); err != nil {
+	p.runtimes[1].When(func(ctx context.Context, method string, request any) error {
+		if err := testkit.Failing(status.Error(codes.ResourceExhausted, "no lists today"), "ListPodSandbox", "StreamPodSandboxes")(ctx, method, request); err != nil {
 			return err
 		}
-		return on(func(context.Context, string, any) error {
+		return testkit.On(func(context.Context, string, any) error {
 			close(begun)
 			<-goOn
 			return nil
@@ -99,7 +101,7 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	<-begun
 	old := p.serving()
 	require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-	eventually(t, "another process serves", func() bool { return p.serving() != old })
+	testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
 	successor := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	require.Empty(t, list(successor))
 	close(goOn)

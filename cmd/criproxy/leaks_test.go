@@ -11,6 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // Wherever criproxy writes, and whatever it answers on its admin socket, with the log as
@@ -27,14 +31,14 @@ func TestSecretsAreNowhereToBeFound(t *testing.T) {
 	ctx := t.Context()
 
 	const password, variable = "hunter2-of-the-registry", "correct-horse-in-the-environment"
-	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}}
-	ran, err := runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
+	pod := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}}
+	ran, err := runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod})
 	require.NoError(t, err)
 	for _, image := range []string{"busybox", "no such image\x00"} { // the second one fails
-		_, _ = images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, SandboxConfig: config,
+		_, _ = images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, SandboxConfig: pod,
 			Auth: &runtimeapi.AuthConfig{Username: "somebody", Password: password, IdentityToken: password}})
 	}
-	request := &runtimeapi.CreateContainerRequest{PodSandboxId: ran.GetPodSandboxId(), SandboxConfig: config, Config: &runtimeapi.ContainerConfig{
+	request := &runtimeapi.CreateContainerRequest{PodSandboxId: ran.GetPodSandboxId(), SandboxConfig: pod, Config: &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "busybox"},
 		Envs: []*runtimeapi.KeyValue{{Key: "TOKEN", Value: []byte(variable)}},
 	}}
@@ -53,10 +57,10 @@ func TestSecretsAreNowhereToBeFound(t *testing.T) {
 	require.NotEmpty(t, token)
 
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGUSR1))
-	eventually(t, "it has dumped", func() bool { return p.logged("Dumped what was recorded") == 1 })
+	testkit.Eventually(t, "it has dumped", func() bool { return p.logged("Dumped what was recorded") == 1 })
 	found := map[string]string{}
 	for _, path := range []string{"/status", "/metrics", "/config", "/events", "/hooks", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
-		response, err := newAdminClient(besideListen(p.front)).get(ctx, path)
+		response, err := admin.NewClient(config.AdminBeside(p.front)).Get(ctx, path)
 		if err != nil {
 			continue // not everything is there in every version
 		}

@@ -9,12 +9,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/cli"
+	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/stderr"
 )
 
 // A command is one of criproxy's subcommands.
@@ -29,29 +32,29 @@ type command struct {
 // the command line of the original CRI Proxy keeps working.
 func commands() []command {
 	return []command{
-		{"serve", "[flags]", "stand between kubelet and the runtimes (the default)", serve},
-		{"check", "[flags]", "try a configuration, and show what becomes of each method", check},
-		{"status", "[-json]", "show how a running criproxy is doing", showStatus},
-		{"doctor", "[flags]", "look at this node, and say what would not work and how to mend it", examineNode},
-		{"hooks", "[-json]", "show the plugins of a running criproxy", showHooks},
-		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", demo},
-		{"tail", "[flags]", "show calls as they happen", tail},
-		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy has in memory", dump},
-		{"tap", "-connect PATH -listen PATH", "show the calls to one server of any gRPC API", tap},
-		{"view", "[flags] FILE", "show the calls in a file", view},
-		{"convert", "FILE TO", "turn a file of calls into another format, which its ending says", convert},
-		{"replay", "FILE -to PATH", "make recorded calls again, and show in what the answers differ", replayCalls},
-		{"fixture", "FILE -listen PATH", "answer calls as in a file, without a runtime", fixture},
-		{"wireshark-profile", "DIR", "teach Wireshark the names of fields", wiresharkProfile},
-		{"install", "-takeover PATH", "stand at the path of containerd's own socket", install},
-		{"uninstall", "", "take that back", uninstall},
-		{"version", "", "print the version", printVersion},
+		{"serve", "[flags]", "stand between kubelet and the runtimes (the default)", cli.Serve},
+		{"check", "[flags]", "try a configuration, and show what becomes of each method", cli.Check},
+		{"status", "[-json]", "show how a running criproxy is doing", cli.ShowStatus},
+		{"doctor", "[flags]", "look at this node, and say what would not work and how to mend it", cli.ExamineNode},
+		{"hooks", "[-json]", "show the plugins of a running criproxy", cli.ShowHooks},
+		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", cli.Demo},
+		{"tail", "[flags]", "show calls as they happen", cli.Tail},
+		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy has in memory", cli.Dump},
+		{"tap", "-connect PATH -listen PATH", "show the calls to one server of any gRPC API", cli.Tap},
+		{"view", "[flags] FILE", "show the calls in a file", cli.View},
+		{"convert", "FILE TO", "turn a file of calls into another format, which its ending says", cli.Convert},
+		{"replay", "FILE -to PATH", "make recorded calls again, and show in what the answers differ", cli.ReplayCalls},
+		{"fixture", "FILE -listen PATH", "answer calls as in a file, without a runtime", cli.Fixture},
+		{"wireshark-profile", "DIR", "teach Wireshark the names of fields", cli.WiresharkProfile},
+		{"install", "-takeover PATH", "stand at the path of containerd's own socket", cli.Install},
+		{"uninstall", "", "take that back", cli.Uninstall},
+		{"version", "", "print the version", cli.Version},
 	}
 }
 
-// killBound is how long any command takes to end that was told to. It is longer than
+// killBound is how long any command may take to end once it was told to. It is longer than
 // exitBound, after which serve says what it waits for, and the log is read.
-const killBound = exitBound + 2*lastRead
+const killBound = daemon.ExitBound + 2*stderr.LastRead
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -60,19 +63,19 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout, errOut)
 	stop()
 	klog.Flush()
-	os.Exit(exitCode(err, errOut))
+	os.Exit(cli.ExitCode(err, errOut))
 }
 
 // kill ends the process, with a word if anybody reads it.
 func kill(errOut io.Writer) {
 	said := make(chan struct{})
 	go func() {
-		printError(errOut, fmt.Errorf("not ended %s after it was told to; ending now", killBound))
+		cli.PrintError(errOut, fmt.Errorf("still running %s after the signal to end; ending now", killBound))
 		close(said)
 	}()
 	select {
 	case <-said:
-	case <-time.After(lastRead):
+	case <-time.After(stderr.LastRead):
 	}
 	os.Exit(1)
 }
@@ -89,46 +92,18 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	for _, c := range all {
 		if c.name == name {
-			return c.run(ctx, args, out, errOut)
+			err := c.run(ctx, args, out, errOut)
+			if errors.Is(err, cli.ErrHelp) {
+				return help(out)
+			}
+			return err
 		}
 	}
 	var names []string
 	for _, c := range all {
 		names = append(names, c.name)
 	}
-	return &usageError{fmt.Errorf("there is no command %q: want one of %s", name, strings.Join(names, ", "))}
-}
-
-// usageError is a mistake on the command line.
-type usageError struct{ error }
-
-// errReported is the end of a command that has said itself what was wrong.
-var errReported = errors.New("reported")
-
-// exitCode prints err for people and returns what the process should return: 2
-// for a mistake on the command line, 1 for any other failure.
-func exitCode(err error, errOut io.Writer) int {
-	var usage *usageError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.Is(err, errReported):
-		return 1
-	case errors.As(err, &usage):
-		printError(errOut, usage.error)
-		fmt.Fprintln(errOut, "criproxy: see criproxy -h")
-		return 2
-	default:
-		printError(errOut, err)
-		return 1
-	}
-}
-
-// printError prints each line of err, which may be several errors joined.
-func printError(errOut io.Writer, err error) {
-	for _, line := range strings.Split(err.Error(), "\n") {
-		fmt.Fprintf(errOut, "criproxy: %s\n", line)
-	}
+	return cli.Usage(fmt.Errorf("there is no command %q: want one of %s", name, strings.Join(names, ", ")))
 }
 
 func help(out io.Writer) error {
@@ -142,9 +117,7 @@ Usage:
 	fmt.Fprint(out, `
 Flags of serve and check:
 `)
-	fs, _ := newFlags()
-	fs.SetOutput(out)
-	printFlags(fs, out)
+	cli.PrintServeFlags(out)
 	fmt.Fprint(out, `
 For example, with containerd for all pods but those of RuntimeClass or annotation virtlet.cloud:
 
@@ -152,23 +125,4 @@ For example, with containerd for all pods but those of RuntimeClass or annotatio
   kubelet --container-runtime-endpoint=unix:///run/criproxy.sock ...
 `)
 	return flag.ErrHelp
-}
-
-// version is set when a release is built.
-var version = "devel"
-
-func printVersion(_ context.Context, args []string, out, _ io.Writer) error {
-	if len(args) > 0 {
-		return &usageError{errors.New("version takes no arguments")}
-	}
-	fmt.Fprintf(out, "criproxy %s\n", version)
-	if info, ok := debug.ReadBuildInfo(); ok {
-		fmt.Fprintf(out, "built with %s\n", info.GoVersion)
-		for _, m := range info.Deps {
-			if m.Path == "k8s.io/cri-api" || m.Path == "google.golang.org/grpc" {
-				fmt.Fprintf(out, "%s %s\n", m.Path, m.Version)
-			}
-		}
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"flag"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +27,7 @@ func TestMain(m *testing.M) {
 type leakChecked struct{ m *testing.M }
 
 func (c leakChecked) Run() int {
-	keepLog()
+	testkit.KeepLog()
 	_ = flag.Set("test.parallel", "8") // most tests wait, for outages to be noticed; -parallel goes first
 	code := c.m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
@@ -31,6 +36,8 @@ func (c leakChecked) Run() int {
 	}
 	return code
 }
+
+func jsonDecode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }
 
 // The scripts run the real main. Beside the usual commands they have
 //
@@ -64,10 +71,10 @@ func TestScripts(t *testing.T) {
 				}
 			},
 			"usr1": func(ts *testscript.TestScript, _ bool, args []string) {
-				response, err := newAdminClient(args[0]).get(t.Context(), "/version")
+				response, err := admin.NewClient(args[0]).Get(t.Context(), "/version")
 				ts.Check(err)
 				defer response.Body.Close()
-				var info versionInfo
+				var info state.Version
 				ts.Check(json.NewDecoder(response.Body).Decode(&info))
 				ts.Check(syscall.Kill(info.PID, syscall.SIGUSR1))
 			},

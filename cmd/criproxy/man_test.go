@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/cli"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 var updateMan = flag.Bool("update-man", false, "write docs/criproxy.8 anew")
@@ -42,10 +45,10 @@ func manualPage() string {
 	}
 	line(".PP\n%s", roff("criproxy COMMAND -h describes the flags of a command."))
 	line(".SH FLAGS OF SERVE AND CHECK")
-	fs, _ := newFlags()
+	fs, _ := cli.NewFlags()
 	var log []string
 	fs.VisitAll(func(f *flag.Flag) {
-		if isKlog(f.Name) {
+		if cli.IsKlog(f.Name) {
 			if f.Name != "v" {
 				log = append(log, "-"+f.Name)
 			}
@@ -58,10 +61,10 @@ func manualPage() string {
 	line(".PP\nAnd the other flags of klog: %s.", roff(strings.Join(log, ", ")))
 	line(".SH FILES")
 	item(".I /etc/criproxy/config.yaml", "the configuration of the service; it is read again when it changes")
-	item(".I "+DefaultListen, "the socket that kubelet connects to")
-	item(".I "+DefaultAdmin, "the socket of criproxy's own commands, only for the user that it runs as")
-	item(".I "+DefaultHooks, "where plugins register that may change or refuse calls")
-	item(".I "+DefaultStateDir, "what is known of the runtimes, over a restart")
+	item(".I "+config.DefaultListen, "the socket that kubelet connects to")
+	item(".I "+config.DefaultAdmin, "the socket of criproxy's own commands, only for the user that it runs as")
+	item(".I "+config.DefaultHooks, "where plugins register that may change or refuse calls")
+	item(".I "+config.DefaultStateDir, "what is known of the runtimes, over a restart")
 	line(".SH SIGNALS")
 	item(".B SIGHUP", "read the configuration again")
 	item(".B SIGUSR1", "save the latest calls to a file")

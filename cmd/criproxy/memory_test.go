@@ -23,6 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // What a process takes is measured without the race detector, which needs several times
@@ -45,7 +46,7 @@ func vm(t testing.TB, pid int, what string) int {
 	return 0
 }
 
-func TestMemoryStaysBelowGOMEMLIMITWithLargeMessagesByTheHundred(t *testing.T) {
+func TestMemoryStaysBelowGOMEMLIMIT(t *testing.T) {
 	const limit = 768 << 20
 	p := newProcess(t)
 	p.env = append(os.Environ(), "GOMEMLIMIT=768MiB")
@@ -59,7 +60,7 @@ func TestMemoryStaysBelowGOMEMLIMITWithLargeMessagesByTheHundred(t *testing.T) {
 	for i := range 150 {
 		client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+			ctx, cancel := context.WithTimeout(context.Background(), 4*testkit.Patience)
 			defer cancel()
 			var err error
 			if i%2 == 0 {
@@ -122,7 +123,7 @@ func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	_, err := client.Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
-	files, memory := openFiles(t, pid), vm(t, pid, "VmRSS")
+	files, memory := testkit.OpenFiles(t, pid), vm(t, pid, "VmRSS")
 	var all []net.Conn
 	defer func() {
 		for _, c := range all {
@@ -132,7 +133,7 @@ func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
 	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 	for range connections {
 		var c net.Conn
-		eventually(t, "there is room in the queue of the socket", func() bool {
+		testkit.Eventually(t, "there is room in the queue of the socket", func() bool {
 			c, err = net.Dial("unix", p.front)
 			return !errors.Is(err, unix.EAGAIN)
 		})
@@ -141,7 +142,7 @@ func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
 		_, err = c.Write(preface)
 		require.NoError(t, err)
 	}
-	eventually(t, "all are accepted", func() bool { return openFiles(t, pid) >= files+connections })
+	testkit.Eventually(t, "all are accepted", func() bool { return testkit.OpenFiles(t, pid) >= files+connections })
 	began := time.Now()
 	_, err = client.Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
@@ -152,6 +153,6 @@ func TestTenThousandIdleConnectionsAreNoBurden(t *testing.T) {
 		c.Close()
 	}
 	all = nil
-	eventually(t, "all are gone", func() bool { return openFiles(t, pid) <= files+5 })
+	testkit.Eventually(t, "all are gone", func() bool { return testkit.OpenFiles(t, pid) <= files+5 })
 	p.end()
 }

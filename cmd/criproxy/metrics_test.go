@@ -5,17 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -25,12 +21,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // scrape returns the metrics of p, as `name{labels}` → value.
 func (p *process) scrape() map[string]float64 {
-	response, err := newAdminClient(besideListen(p.front)).get(p.Context(), "/metrics")
+	response, err := admin.NewClient(config.AdminBeside(p.front)).Get(p.Context(), "/metrics")
 	require.NoError(p, err)
 	defer response.Body.Close() // it was only read
 	all := map[string]float64{}
@@ -52,7 +51,7 @@ func TestMetricsCountCallsOnBothLegs(t *testing.T) {
 	p.launch()
 	cc := p.connect(p.front)
 	client := runtimeapi.NewRuntimeServiceClient(cc)
-	cfg := podConfig("a")
+	cfg := testkit.PodConfig("a")
 	_, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
 	require.NoError(t, err)
 	for range 3 {
@@ -85,16 +84,16 @@ func TestMetricsCountCallsOnBothLegs(t *testing.T) {
 		assert.NotRegexp(t, `method="C\d+"`, name)
 	}
 
-	p.runtimes[1].kill()
-	eventually(t, "it is down", func() bool { return p.scrape()[`criproxy_backend_up{backend="beta.io"}`] == 0 })
+	p.runtimes[1].Kill()
+	testkit.Eventually(t, "it is down", func() bool { return p.scrape()[`criproxy_backend_up{backend="beta.io"}`] == 0 })
 	assert.Greater(t, p.scrape()[`criproxy_backend_last_known_age_seconds{backend="beta.io"}`], 0.0)
 	p.write("listBudgte: 3s\n")
-	eventually(t, "the mistake is seen", func() bool { return p.scrape()["criproxy_config_last_reload_successful"] == 0 })
+	testkit.Eventually(t, "the mistake is seen", func() bool { return p.scrape()["criproxy_config_last_reload_successful"] == 0 })
 	assert.Equal(t, 1.0, p.scrape()[`criproxy_config_reloads_total{result="failure"}`])
 	p.end()
 }
 
-func TestMonitoringOverTCPIsOnlyThereIfAskedForAndShowsNoCalls(t *testing.T) {
+func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
 	at := freeAddress(t)
 	p := newProcess(t)
 	p.write("metrics: " + at + "\n")
@@ -114,21 +113,21 @@ func TestMonitoringOverTCPIsOnlyThereIfAskedForAndShowsNoCalls(t *testing.T) {
 	assert.Contains(t, text, "criproxy_build_info")
 	code, text = get("/healthz")
 	assert.Equal(t, "200 ok\n", fmt.Sprint(code, " ", text))
-	eventually(t, "it is ready", func() bool { code, text = get("/readyz"); return code == 200 })
+	testkit.Eventually(t, "it is ready", func() bool { code, text = get("/readyz"); return code == 200 })
 	assert.Equal(t, "primary: up\nbeta.io: up\n", text)
 	for _, path := range []string{"/events", "/status", "/debug/pprof/", "/hooks", "/config"} {
 		code, _ = get(path)
 		assert.Equal(t, 404, code, path)
-		response, err := newAdminClient(besideListen(p.front)).get(t.Context(), path)
+		response, err := admin.NewClient(config.AdminBeside(p.front)).Get(t.Context(), path)
 		require.NoError(t, err, "%s is at the admin socket", path)
 		response.Body.Close()
 	}
 	pid := p.serving()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGUSR2))
-	eventually(t, "another process serves", func() bool { return p.serving() != pid })
-	eventually(t, "TCP is handed over as well", func() bool { code, _ = get("/healthz"); return code == 200 })
-	p.runtimes[0].kill()
-	eventually(t, "it is not ready", func() bool { code, text = get("/readyz"); return code == 503 })
+	testkit.Eventually(t, "another process serves", func() bool { return p.serving() != pid })
+	testkit.Eventually(t, "TCP is handed over as well", func() bool { code, _ = get("/healthz"); return code == 200 })
+	p.runtimes[0].Kill()
+	testkit.Eventually(t, "it is not ready", func() bool { code, text = get("/readyz"); return code == 503 })
 	assert.Contains(t, text, "primary: gone: ")
 	p.end()
 }
@@ -156,88 +155,25 @@ func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
 		return r.GetStatus().String()
 	}
 	assert.Equal(t, "SERVING", next())
-	p.runtimes[1].kill()
+	p.runtimes[1].Kill()
 	assert.Equal(t, "NOT_SERVING", next())
 	assert.Equal(t, "SERVING", check(""), "another runtime's health is not ours")
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGTERM))
 	_, err = watch.Recv()
-	assertCode(t, codes.Unavailable, err) // it does not keep the process from ending
-}
-
-// allMetrics are the names of all metrics that criproxy has.
-func allMetrics(t *testing.T) []string {
-	m := newMetrics()
-	m.registry.MustRegister(newGauges(nil))
-	(&memory{}).register(m.registry)
-	descs := make(chan *prometheus.Desc, 1000)
-	m.registry.Describe(descs)
-	close(descs)
-	var names []string
-	for d := range descs {
-		name := regexp.MustCompile(`fqName: "(criproxy_\w+)"`).FindStringSubmatch(d.String())
-		if name != nil && !slices.Contains(names, name[1]) {
-			names = append(names, name[1])
-		}
-	}
-	require.Greater(t, len(names), 20)
-	return names
-}
-
-func TestDashboardAlertsAndDocsSpeakOfMetricsThatExist(t *testing.T) {
-	all := allMetrics(t)
-	root := filepath.Join("..", "..")
-	for _, file := range []string{"packaging/monitoring/dashboard.json", "packaging/monitoring/alerts.yaml", "docs/metrics.md"} {
-		text, err := os.ReadFile(filepath.Join(root, file))
-		require.NoError(t, err)
-		found := regexp.MustCompile(`\bcriproxy_[a-z_]+`).FindAllString(string(text), -1)
-		assert.NotEmpty(t, found, file)
-		for _, name := range found {
-			if !slices.Contains(all, name) {
-				name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count"), "_sum")
-			}
-			assert.Contains(t, all, name, file)
-		}
-		if strings.HasSuffix(file, ".md") {
-			for _, name := range all {
-				assert.Contains(t, found, name, "%s does not describe it", file)
-			}
-		}
-	}
-	var dashboard map[string]any
-	file, err := os.Open(filepath.Join(root, "packaging/monitoring/dashboard.json"))
-	require.NoError(t, err)
-	defer file.Close() // it was only read
-	require.NoError(t, jsonDecode(file, &dashboard))
-}
-
-func TestPromtoolAcceptsTheAlerts(t *testing.T) {
-	needsPrometheus(t, "promtool")
-	rules := filepath.Join("..", "..", "packaging", "monitoring", "alerts.yaml")
-	out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", "--lint-fatal", rules).CombinedOutput()
-	assert.NoError(t, err, "%s", out)
-	p := newProcess(t)
-	p.launch()
-	response, err := newAdminClient(besideListen(p.front)).get(t.Context(), "/metrics")
-	require.NoError(t, err)
-	defer response.Body.Close() // it was only read
-	check := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
-	check.Stdin = response.Body
-	out, err = check.CombinedOutput()
-	assert.NoError(t, err, "%s", out)
-	p.end()
+	testkit.AssertCode(t, codes.Unavailable, err) // it does not keep the process from ending
 }
 
 // Metrics go to systems that keep them for years, and TCP shows them to everybody.
 func TestMetricsHaveNoNamesOfPodsNorIDsNorSecrets(t *testing.T) {
 	p := newProcess(t)
-	p.runtimes[0].kill()
-	p.runtimes[0].replace(fakecri.Config{StreamURL: "http://harmless/" + planted})
-	p.runtimes[0].start()
+	p.runtimes[0].Kill()
+	p.runtimes[0].Replace(fakecri.Config{StreamURL: "http://harmless/" + planted})
+	p.runtimes[0].Start()
 	p.launch()
 	cc := p.connect(p.front)
 	plant(t, cc, "pod-of-mine")
 	client := runtimeapi.NewRuntimeServiceClient(cc)
-	pod, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("another-pod")})
+	pod, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig("another-pod")})
 	require.NoError(t, err)
 	_, err = client.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "beta.io__12345678"})
 	require.Error(t, err)

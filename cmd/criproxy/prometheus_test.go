@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook/plugin"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // needsPrometheus leaves the test out where there is no such program of Prometheus.
@@ -81,7 +82,7 @@ scrape_configs: [{job_name: criproxy, static_configs: [{targets: [%q]}]}]
 func (p *prometheusServer) get(path string, query url.Values, data any) {
 	p.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	eventually(p, "Prometheus answers", func() bool {
+	testkit.Eventually(p, "Prometheus answers", func() bool {
 		response, err := client.Get("http://" + p.address + "/api/v1/" + path + "?" + query.Encode())
 		if err != nil {
 			return false // it has not started
@@ -169,7 +170,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	pods := 0
 	call := func() { // whatever becomes of it
 		pods++
-		_, _ = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podConfig(fmt.Sprint("web", pods))})
+		_, _ = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig(fmt.Sprint("web", pods))})
 		_, _ = client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 		_, _ = client.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "unknown"})
 		_, _ = monitor.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "x"})
@@ -191,7 +192,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 		asked := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(strings.NewReplacer(values...).Replace(v.Query))
 		require.Len(t, asked, 3, v.Query)
 		var found []string
-		eventually(t, "there is a value for $"+v.Name, func() bool {
+		testkit.Eventually(t, "there is a value for $"+v.Name, func() bool {
 			prometheus.get("label/"+asked[2]+"/values", url.Values{"match[]": {asked[1]}}, &found)
 			return len(found) == 1
 		})
@@ -201,7 +202,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 		for _, target := range panel.Targets {
 			expr := strings.NewReplacer(values...).Replace(target.Expr)
 			var found []map[string]string
-			eventually(t, panel.Title+" shows something: "+expr, func() bool {
+			testkit.Eventually(t, panel.Title+" shows something: "+expr, func() bool {
 				call()
 				found = prometheus.query(expr)
 				return len(found) > 0
@@ -215,11 +216,11 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	active := prometheus.alerts()
 	delete(active, "CriproxyListsAreSlow") // a machine that tests may be
 	assert.Empty(t, active)
-	p.runtimes[1].kill()
+	p.runtimes[1].Kill()
 	p.write(config + "listBudgte: 3s\n")
-	p.runtimes[0].kill()
+	p.runtimes[0].Kill()
 	tells := []string{"CriproxyBackendDown", "CriproxyCallsFail", "CriproxyConfigNotReloaded", "CriproxyNotReady"}
-	eventually(t, "the alerts tell of it", func() bool {
+	testkit.Eventually(t, "the alerts tell of it", func() bool {
 		call()
 		active = prometheus.alerts()
 		return !slices.ContainsFunc(tells, func(name string) bool { return active[name] == "" })

@@ -13,6 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // greedy are clients of a socket who take as much as they get: streams of events and calls
@@ -67,7 +70,7 @@ func (g *greedy) hang(ctx context.Context, client runtimeapi.RuntimeServiceClien
 
 // Everybody may connect to the README's socket for readers.
 func TestReadersLeaveRoomForKubelet(t *testing.T) {
-	for sockets, calls := range map[int]int{1: defaultMaxCalls + 200, 5: defaultSideCalls + 100} {
+	for sockets, calls := range map[int]int{1: config.DefaultMaxCalls + 200, 5: config.DefaultSideCalls + 100} {
 		t.Run(fmt.Sprintf("from %d sockets", sockets), func(t *testing.T) {
 			p := newProcess(t)
 			text := "listBudget: 30s\nlisteners:\n" // the machine has much else to do
@@ -84,7 +87,7 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 			p.write(text)
 			p.launch()
 			var arrived atomic.Int64
-			p.runtimes[0].when(on(func(ctx context.Context, _ string, _ any) error {
+			p.runtimes[0].When(testkit.On(func(ctx context.Context, _ string, _ any) error {
 				arrived.Add(1)
 				<-ctx.Done()
 				return ctx.Err()
@@ -102,7 +105,7 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 				r.take(ctx, calls)
 			}
 			before := int64(-1)
-			eventually(t, "the readers have all that they get", func() bool {
+			testkit.Eventually(t, "the readers have all that they get", func() bool {
 				now := arrived.Load()
 				defer func() { before = now }()
 				time.Sleep(300 * time.Millisecond) // they make some calls anew all the time

@@ -20,7 +20,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/cli"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // planted is in all secrets of a node, and in nothing else.
@@ -105,8 +108,8 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			t.Parallel()
 			dir := shortDir(t)
 			at := func(name string) string { return filepath.Join(dir, name) }
-			runtime := newMachine(t, "", at("0.sock"), fakecri.Config{StreamURL: "http://harmless/" + planted, Packages: []string{fakecri.V1, fakecri.V1alpha2}})
-			runtime.start()
+			runtime := testkit.NewMachine(t, "", at("0.sock"), fakecri.Config{StreamURL: "http://harmless/" + planted, Packages: []string{fakecri.V1, fakecri.V1alpha2}})
+			runtime.Start()
 			args := []string{"-connect", at("0.sock"), "-listen", at("p.sock"), "-admin", at("a.sock"), "-state-dir", at("state"), "-hooks", "none",
 				"-logtostderr", "-v", "5", "-capture", at("all.pcapng")}
 			if unsafe {
@@ -117,8 +120,8 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			proxy.Stdout, proxy.Stderr = log, log
 			require.NoError(t, proxy.Start())
 			log.waitFor(t, "Serving")
-			plant(t, dialed(t, at("p.sock")), "one")
-			plant(t, renamed{dialed(t, at("p.sock")), "runtime.v1alpha2"}, "two")
+			plant(t, testkit.Dialed(t, at("p.sock")), "one")
+			plant(t, renamed{testkit.Dialed(t, at("p.sock")), "runtime.v1alpha2"}, "two")
 			log.waitFor(t, "runtime.v1alpha2.ImageService/RemoveImage")
 
 			seen := map[string][]byte{}
@@ -127,7 +130,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 				var out bytes.Buffer
 				err := run(t.Context(), args, &out, &out)
 				if err != nil {
-					require.ErrorIs(t, err, errReported, "%v: %s", args, out.String())
+					require.ErrorIs(t, err, cli.ErrReported, "%v: %s", args, out.String())
 				}
 				seen[strings.ReplaceAll(strings.Join(args, " "), dir+"/", "")] = out.Bytes()
 			}
@@ -146,7 +149,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 				require.NoError(t, <-done)
 				seen["tail "+strings.Join(flags, " ")] = []byte(live.String())
 			}
-			response, err := newAdminClient(at("a.sock")).get(t.Context(), "/events")
+			response, err := admin.NewClient(at("a.sock")).Get(t.Context(), "/events")
 			require.NoError(t, err)
 			seen["GET /events"], err = io.ReadAll(response.Body)
 			require.NoError(t, err)

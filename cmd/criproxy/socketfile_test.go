@@ -12,6 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // Who cleans up /run must not cut the node off: who is connected goes on, and who comes
@@ -19,7 +24,7 @@ import (
 func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	p := newProcess(t)
 	p.launch()
-	admin := besideListen(p.front)
+	own := config.AdminBeside(p.front)
 	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	list := func(c runtimeapi.RuntimeServiceClient) error {
 		_, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -29,32 +34,32 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	was, err := os.Stat(p.front)
 	require.NoError(t, err)
 	for range 3 {
-		for _, path := range []string{p.front, admin} {
+		for _, path := range []string{p.front, own} {
 			require.NoError(t, os.Remove(path))
 		}
-		eventually(t, "the sockets are there again", func() bool { return connects(p.front) && connects(admin) })
+		testkit.Eventually(t, "the sockets are there again", func() bool { return testkit.Connects(p.front) && testkit.Connects(own) })
 		require.NoError(t, list(connected), "who was connected is not cut off")
 		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
 		info, err := os.Stat(p.front)
 		require.NoError(t, err)
 		assert.Equal(t, was.Mode(), info.Mode())
 		assert.Equal(t, was.Sys().(*syscall.Stat_t).Uid, info.Sys().(*syscall.Stat_t).Uid)
-		info, err = os.Stat(admin)
+		info, err = os.Stat(own)
 		require.NoError(t, err)
-		assert.Equal(t, os.FileMode(adminMode), info.Mode().Perm())
+		assert.Equal(t, os.FileMode(admin.Mode), info.Mode().Perm())
 	}
 	text, r := p.status()
 	assert.True(t, r.Ready)
 	assert.EqualValues(t, 3, r.Listeners[0].Lost)
 	assert.Contains(t, text, "was gone 3 times")
-	assert.Equal(t, 6, p.logged("A socket file was gone"), "of both, each time")
+	assert.Equal(t, 6, p.logged("Restored a socket file"), "of both, each time")
 
 	t.Run("it goes on after a handover", func(t *testing.T) {
 		old := p.serving()
 		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		eventually(t, "another process serves", func() bool { return p.serving() != old })
+		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
 		require.NoError(t, os.Remove(p.front))
-		eventually(t, "the socket is there again", func() bool { return connects(p.front) })
+		testkit.Eventually(t, "the socket is there again", func() bool { return testkit.Connects(p.front) })
 		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
 	})
 	p.end()
@@ -70,19 +75,19 @@ func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
 	require.NoError(t, os.Rename(p.front, p.front+".away")) // so that its inode is not given to the next one
 	other, err := net.Listen("unix", p.front)
 	require.NoError(t, err)
-	const said = "cannot be made anew"
-	eventually(t, "it is said", func() bool { return p.logged(said) > 0 })
+	const said = "cannot be restored"
+	testkit.Eventually(t, "it is said", func() bool { return p.logged(said) > 0 })
 	text, r := p.status()
 	assert.False(t, r.Ready)
-	assert.Contains(t, text, "NOT READY: nobody can connect")
+	assert.Contains(t, text, "NOT READY: no client can connect")
 	assert.Contains(t, r.Listeners[0].Error, "serving it already", "it says who")
 	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "who is connected stays so")
-	time.Sleep(3 * lookInterval)
+	time.Sleep(3 * daemon.RestoreInterval)
 	assert.Equal(t, 1, p.logged(said), "once, however often it was tried")
 
 	require.NoError(t, other.Close())
-	eventually(t, "it is made anew when the other one has gone", func() bool {
+	testkit.Eventually(t, "it is made anew when the other one has gone", func() bool {
 		_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err == nil
 	})
@@ -96,7 +101,7 @@ func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
 		defer other.Close()
 		pid := p.serving()
 		require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
-		eventually(t, "it has ended", func() bool { _, err := os.Stat(besideListen(p.front)); return err != nil })
+		testkit.Eventually(t, "it has ended", func() bool { _, err := os.Stat(config.AdminBeside(p.front)); return err != nil })
 		assert.FileExists(t, p.front)
 	})
 }
@@ -110,9 +115,9 @@ func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
 	p.write("")
 	p.launch()
 	require.NoError(t, os.RemoveAll(run))
-	eventually(t, "it is said", func() bool { return p.logged("does not exist; create it") > 0 })
+	testkit.Eventually(t, "it is said", func() bool { return p.logged("does not exist; create it") > 0 })
 	require.NoError(t, os.Mkdir(run, 0o755))
-	eventually(t, "it can be connected to", func() bool {
+	testkit.Eventually(t, "it can be connected to", func() bool {
 		_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err == nil
 	})
@@ -124,7 +129,7 @@ func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
 func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	p := newProcess(t)
 	was, second, run := p.front, filepath.Join(p.dir, "second.sock"), filepath.Join(p.dir, "run")
-	more := fmt.Sprintf("admin: %s\nlisteners: [{path: %s}]\n", besideListen(was), second)
+	more := fmt.Sprintf("admin: %s\nlisteners: [{path: %s}]\n", config.AdminBeside(was), second)
 	p.write(more)
 	cmd := p.launch()
 	require.NoError(t, os.Mkdir(run, 0o755))
@@ -132,7 +137,7 @@ func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	p.front = moved
 	p.write(more)
 	p.front = was // where the admin socket stays
-	eventually(t, "it is reloaded", func() bool { _, r := p.status(); return r.Config.Reloads > 0 })
+	testkit.Eventually(t, "it is reloaded", func() bool { _, r := p.status(); return r.Config.Reloads > 0 })
 	_, r := p.status()
 	var paths []string
 	for _, l := range r.Listeners {
@@ -142,54 +147,51 @@ func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	ready := func() bool { _, r := p.status(); return r.Ready }
 	require.True(t, ready())
 	require.NoError(t, os.RemoveAll(run))
-	eventually(t, "it is noticed that nobody can connect there", func() bool { return !ready() })
+	testkit.Eventually(t, "it is noticed that nobody can connect there", func() bool { return !ready() })
 	require.NoError(t, os.Mkdir(run, 0o755))
-	eventually(t, "it is made anew", ready)
+	testkit.Eventually(t, "it is made anew", ready)
 	p.end()
 	assert.NoError(t, cmd.Wait())
 }
 
-// systemd passes the sockets of a .socket unit first, and then those that were stored: if the
-// file was made anew meanwhile, the stored one is the one that it leads to.
-func TestOfTwoSocketsFromSystemdForOnePathTheStoredOneIsServed(t *testing.T) {
-	dir, err := os.MkdirTemp("", "two") // t.TempDir is too long for a socket
-	require.NoError(t, err)
-	defer os.RemoveAll(dir) // nothing is left to be done
-	path := filepath.Join(dir, "s.sock")
-	in := &inheritance{listeners: map[string]net.Listener{}}
-	for range 2 {
-		_ = os.Remove(path) // the first time it is not there
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+// Who tightens the mode of a socket, and is told that the configuration has been reloaded,
+// believes that it is so.
+func TestAModeThatChangesTakesEffectWithTheReload(t *testing.T) {
+	p := newProcess(t)
+	reloads := 0
+	becomes := func(listeners string, want os.FileMode) {
+		reloads++
+		p.write(listeners)
+		testkit.Eventually(t, "it is reloaded", func() bool { _, r := p.status(); return r.Config.Reloads == reloads })
+		info, err := os.Stat(p.front)
 		require.NoError(t, err)
-		l.SetUnlinkOnClose(false)
-		f, err := l.File()
-		require.NoError(t, err)
-		require.NoError(t, l.Close())
-		require.NoError(t, in.add(f, ""))
+		assert.Equal(t, want, info.Mode().Perm(), listeners)
 	}
-	l := in.take(path)
-	defer l.Close() // nothing is left to be done
-	conn, err := net.Dial("unix", path)
-	require.NoError(t, err)
-	defer conn.Close() // nothing was sent
-	accepted, err := l.Accept()
-	require.NoError(t, err)
-	require.NoError(t, accepted.Close())
-}
+	mode := func(m string) string { return fmt.Sprintf("listeners: [{path: %s, mode: %q}]\n", p.front, m) }
+	require.NoError(t, os.Chmod(filepath.Join(p.dir, "0.sock"), 0o640))
+	p.write(mode("0666"))
+	p.launch()
+	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	version := func() error {
+		_, err := connected.Version(t.Context(), &runtimeapi.VersionRequest{})
+		return err
+	}
+	require.NoError(t, version())
+	becomes("", 0o640) // the primary's
+	becomes(mode("0606"), 0o606)
+	becomes(mode("0600"), 0o600)
+	assert.NoError(t, version(), "who is connected stays so")
 
-// After a restart with another path of listen, systemd gives us the socket of the old one. While
-// it kept that, clients of the old path would connect, and wait for an answer for good.
-func TestASocketThatNobodyWantsAnyMoreLeavesTheStoreOfSystemd(t *testing.T) {
-	dir := socketDir(t)
-	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
-	require.NoError(t, err)
-	defer systemd.Close() // nothing is left to be read
-	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "notify"))
-	path := filepath.Join(dir, "old.sock")
-	inheritedAt(t, path, 0o600).closeRest()
-	require.NoError(t, systemd.SetReadDeadline(time.Now().Add(patience)))
-	text := make([]byte, 4096)
-	n, err := systemd.Read(text)
-	require.NoError(t, err, "systemd is told nothing")
-	assert.Equal(t, "FDSTOREREMOVE=1\nFDNAME="+storeName(path), string(text[:n]))
+	t.Run("a file that is made anew has it", func(t *testing.T) {
+		require.NoError(t, os.Remove(p.front))
+		testkit.Eventually(t, "it is there again", func() bool { _, err := os.Lstat(p.front); return err == nil })
+		assert.Contains(t, testkit.FileRights(t, p.front), "0600")
+	})
+	t.Run("a process that takes over leaves it", func(t *testing.T) {
+		old := p.serving()
+		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
+		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+		assert.Contains(t, testkit.FileRights(t, p.front), "0600")
+	})
+	p.end()
 }

@@ -19,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // metadataListener starts a runtime that answers everything with nothing, and shows what metadata
@@ -62,7 +63,7 @@ func newTraced(t *testing.T) (*process, []<-chan metadata.MD) {
 	p := newProcess(t)
 	var seen []<-chan metadata.MD
 	for i, m := range p.runtimes {
-		m.kill()
+		m.Kill()
 		seen = append(seen, metadataListener(t, fmt.Sprintf("%s/%d.sock", p.dir, i)))
 	}
 	return p, seen
@@ -111,7 +112,7 @@ func TestSpansShowBothLegsOfACall(t *testing.T) {
 	p.env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+l.Addr().String(), "OTEL_BSP_SCHEDULE_DELAY=50")
 	p.launch()
 	_, err = runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).StopPodSandbox(withTrace(t), &runtimeapi.StopPodSandboxRequest{PodSandboxId: "beta.io__1"})
-	assertCode(t, codes.Aborted, err)
+	testkit.AssertCode(t, codes.Aborted, err)
 	md := <-seen[1]
 
 	byKind := map[otlp.Span_SpanKind]*otlp.Span{}

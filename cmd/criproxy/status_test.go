@@ -15,15 +15,20 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/version"
 )
 
 // status returns what criproxy status says of p, as text and as JSON.
-func (p *process) status() (string, statusReport) {
+func (p *process) status() (string, state.Report) {
 	p.Helper()
 	var text, asJSON bytes.Buffer
-	require.NoError(p, run(p.Context(), []string{"status", "-admin", besideListen(p.front)}, &text, &text))
-	require.NoError(p, run(p.Context(), []string{"status", "-json", "-admin", besideListen(p.front)}, &asJSON, &asJSON))
-	var r statusReport
+	require.NoError(p, run(p.Context(), []string{"status", "-admin", config.AdminBeside(p.front)}, &text, &text))
+	require.NoError(p, run(p.Context(), []string{"status", "-json", "-admin", config.AdminBeside(p.front)}, &asJSON, &asJSON))
+	var r state.Report
 	dec := json.NewDecoder(&asJSON)
 	dec.DisallowUnknownFields()
 	require.NoError(p, dec.Decode(&r))
@@ -37,7 +42,7 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	for i, handler := range []string{"", "", "kubernetes.io/target-runtime"} {
-		cfg := podConfig(fmt.Sprint("pod", i))
+		cfg := testkit.PodConfig(fmt.Sprint("pod", i))
 		if handler != "" {
 			cfg.Annotations = map[string]string{handler: "beta.io"}
 		}
@@ -53,11 +58,11 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 
 	text, r := p.status()
 	assert.True(t, r.Ready)
-	assert.Equal(t, version, r.Version)
-	assert.Equal(t, besideListen(p.front), r.Admin)
+	assert.Equal(t, version.Version, r.Version)
+	assert.Equal(t, config.AdminBeside(p.front), r.Admin)
 	require.Len(t, r.Listeners, 2)
 	assert.Equal(t, p.front, r.Listeners[0].Path)
-	assert.Equal(t, listenerStatus{Path: ro, Mode: "0622", Owner: r.Listeners[0].Owner, Access: []AccessRule{{Methods: []string{"read-only"}, UIDs: []uint32{7}}}, Refused: 1}, r.Listeners[1])
+	assert.Equal(t, state.Listener{Path: ro, Mode: "0622", Owner: r.Listeners[0].Owner, Access: []config.AccessRule{{Methods: []string{"read-only"}, UIDs: []uint32{7}}}, Refused: 1}, r.Listeners[1])
 	require.Len(t, r.Backends, 2)
 	for i, pods := range []int{2, 1} {
 		b := r.Backends[i]
@@ -78,11 +83,11 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	assert.Contains(t, text, "read-only for uids [7] (1 calls refused)")
 	assert.Contains(t, text, p.config+", loaded ")
 
-	p.runtimes[1].kill()
+	p.runtimes[1].Kill()
 	p.write("listBudgte: 3s\n")
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
-	eventually(t, "the mistake is seen", func() bool { text, r = p.status(); return r.Config.Error != "" })
-	eventually(t, "the runtime is down", func() bool { text, r = p.status(); return r.Backends[1].State == "gone" })
+	testkit.Eventually(t, "the mistake is seen", func() bool { text, r = p.status(); return r.Config.Error != "" })
+	testkit.Eventually(t, "the runtime is down", func() bool { text, r = p.status(); return r.Backends[1].State == "gone" })
 	assert.Equal(t, 1, *r.Backends[1].Pods)
 	assert.True(t, r.Backends[1].LastKnown)
 	assert.True(t, r.Ready, "another runtime's health is not the node's")
@@ -92,18 +97,18 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 	p.end()
 }
 
-func TestStatusOfASingleRuntimeSaysWhyItCannotBeReached(t *testing.T) {
+func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
 	p := newProcess(t)
-	p.runtimes[0].kill()
+	p.runtimes[0].Kill()
 	p.writeAll("")
 	p.launch()
-	var r statusReport
-	eventually(t, "it is known to be down", func() bool { _, r = p.status(); return r.Backends[0].State == "gone" })
+	var r state.Report
+	testkit.Eventually(t, "it is known to be down", func() bool { _, r = p.status(); return r.Backends[0].State == "gone" })
 	assert.False(t, r.Ready)
 	assert.Contains(t, r.Backends[0].Error, "no such file or directory")
 	assert.Nil(t, r.Backends[0].Pods)
-	p.runtimes[0].start()
-	eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready })
+	p.runtimes[0].Start()
+	testkit.Eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready && r.Backends[0].Error == "" }) // a report may have begun before
 	assert.Equal(t, 0, *r.Backends[0].Pods)
 	assert.Empty(t, r.Backends[0].Error)
 	p.end()
@@ -112,7 +117,7 @@ func TestStatusOfASingleRuntimeSaysWhyItCannotBeReached(t *testing.T) {
 // Errors are in the words of runtimes and clients, and who looks is root.
 func TestWhatIsShownDoesNotCommandTheTerminal(t *testing.T) {
 	p := newProcess(t)
-	p.runtimes[0].when(failing(status.Error(codes.NotFound, "no such\r\x1b[1A\u009b2Jcontainer"), "StartContainer"))
+	p.runtimes[0].When(testkit.Failing(status.Error(codes.NotFound, "no such\r\x1b[1A\u009b2Jcontainer"), "StartContainer"))
 	p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	_, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: "7f"})

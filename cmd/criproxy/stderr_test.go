@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // fill writes to a pipe until nothing more fits in.
@@ -67,24 +66,24 @@ func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 			t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
 			client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 			version := func() codes.Code {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 				defer cancel()
 				_, err := client.Version(ctx, &runtimeapi.VersionRequest{})
 				return status.Code(err)
 			}
 			works := func() bool { return version() == codes.OK }
-			eventually(t, "it serves", works)
+			testkit.Eventually(t, "it serves", works)
 			for range 3 {
-				p.runtimes[0].kill()
-				eventually(t, "the end of the primary is noticed", func() bool { return version() == codes.Unavailable })
-				p.runtimes[0].start()
-				eventually(t, "its return is noticed", works)
+				p.runtimes[0].Kill()
+				testkit.Eventually(t, "the end of the primary is noticed", func() bool { return version() == codes.Unavailable })
+				p.runtimes[0].Start()
+				testkit.Eventually(t, "its return is noticed", works)
 			}
 			require.NoError(t, cmd.Process.Signal(test.signal))
 			select {
 			case err := <-ended:
 				assert.NoError(t, err)
-			case <-time.After(patience):
+			case <-time.After(testkit.Patience):
 				require.Fail(t, "it does not end")
 			}
 		})
@@ -109,44 +108,7 @@ func TestAProcessWhoseErrorNobodyReadsEnds(t *testing.T) {
 	case err := <-ended:
 		var code *exec.ExitError
 		assert.True(t, errors.As(err, &code) && code.ExitCode() == 1, "%v", err)
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		require.Fail(t, "it does not end")
 	}
-}
-
-// What has been lost is said where it would have been.
-func TestWhatIsMissingInTheLogIsSaidInItsPlace(t *testing.T) {
-	t.Parallel()
-	r, w := io.Pipe()
-	l, err := newUnreadLog(w)
-	require.NoError(t, err)
-	line := func(i int) string { return fmt.Sprintf("%d %s\n", i, strings.Repeat("x", i%9*20_000)) } // some longer than a pipe
-	const lines = 400
-	for i := range lines {
-		_, err := io.WriteString(l.in, line(i))
-		require.NoError(t, err)
-	}
-	read := bufio.NewReader(r)
-	missing := 0
-	for next := 0; next < lines; {
-		got, err := read.ReadString('\n')
-		require.NoError(t, err)
-		var lost int
-		if _, err := fmt.Sscanf(got, "criproxy: %d lines of the log are missing here: nobody read it\n", &lost); err == nil {
-			next, missing = next+lost, missing+lost
-			continue
-		}
-		require.True(t, got == line(next), "line %d is %.20q", next, got)
-		next++
-	}
-	assert.Positive(t, missing)
-	assert.Less(t, missing, lines)
-	_, err = io.WriteString(l.in, "the last one\nwithout an end")
-	require.NoError(t, err)
-	ended := make(chan struct{})
-	go func() { defer close(ended); l.close(); w.Close() }()
-	rest, err := io.ReadAll(read)
-	require.NoError(t, err)
-	assert.Equal(t, "the last one\nwithout an end", string(rest))
-	<-ended
 }

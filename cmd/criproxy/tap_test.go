@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -23,7 +21,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // output is what a command prints while it runs.
@@ -62,13 +62,6 @@ func (o *output) waitFor(t *testing.T, words ...string) string {
 	}
 }
 
-// connects reports whether somebody listens at a socket. Its file alone does not say so: it is
-// there before anybody listens.
-func connects(socket string) bool {
-	conn, err := net.Dial("unix", socket)
-	return err == nil && conn.Close() == nil
-}
-
 // running runs a command until the test ends, and returns what it prints. It waits for
 // somebody to serve socket, if that is not empty.
 func running(t *testing.T, socket string, args ...string) *output {
@@ -82,7 +75,7 @@ func running(t *testing.T, socket string, args ...string) *output {
 		assert.NoError(t, <-done)
 	})
 	for socket != "" {
-		if connects(socket) {
+		if testkit.Connects(socket) {
 			break
 		}
 		select {
@@ -93,15 +86,6 @@ func running(t *testing.T, socket string, args ...string) *output {
 		}
 	}
 	return out
-}
-
-// dialed returns a connection for frames and messages.
-func dialed(t *testing.T, socket string) *grpc.ClientConn {
-	t.Helper()
-	cc, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)))
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, cc.Close()) })
-	return cc
 }
 
 // shortDir returns a folder for sockets.
@@ -125,7 +109,7 @@ func TestTapShowsAnyAPIAndChangesNothing(t *testing.T) {
 	}))
 	call := func(socket string, ctx context.Context) (*codec.Frame, error) {
 		reply := &codec.Frame{}
-		return reply, dialed(t, socket).Invoke(ctx, muxtest.Method("Get"), muxtest.Frame(t, "GetRequest", `book_id: "7f"`), reply)
+		return reply, testkit.Dialed(t, socket).Invoke(ctx, muxtest.Method("Get"), muxtest.Frame(t, "GetRequest", `book_id: "7f"`), reply)
 	}
 	for name, one := range map[string]struct {
 		args []string
@@ -155,7 +139,7 @@ func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
 	s := grpc.NewServer()
 	healthpb.RegisterHealthServer(s, health.NewServer())
 	reflection.Register(s)
-	l, err := listenAs(back, 0o600, "")
+	l, err := listen.Unix(back, 0o600, "")
 	require.NoError(t, err)
 	served := make(chan struct{})
 	go func() {
@@ -166,9 +150,9 @@ func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
 		s.Stop()
 		<-served
 	})
-	out := running(t, socket, "tap", "-connect", back, "-listen", socket, "-full", "-capture", file)
+	out := running(t, filepath.Join(dir, "tap.admin.sock"), "tap", "-connect", back, "-listen", socket, "-full", "-capture", file) // the admin socket comes last
 	live := running(t, "", "tail", "-admin", filepath.Join(dir, "tap.admin.sock"), "-past", "-full")
-	_, err = healthpb.NewHealthClient(dialed(t, socket)).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	_, err = healthpb.NewHealthClient(testkit.Dialed(t, socket)).Check(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err)
 	out.waitFor(t, "HealthCheckResponse", "status: SERVING")
 	live.waitFor(t, "HealthCheckResponse", "status: SERVING")

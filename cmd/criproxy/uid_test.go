@@ -23,6 +23,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // unprivileged is a uid and gid of nobody in particular.
@@ -65,7 +67,7 @@ func tryAll() {
 
 func tryOne(cc *grpc.ClientConn, method string) codes.Code {
 	patience := time.Minute
-	if endless(method) {
+	if testkit.Endless(method) {
 		patience = 3 * time.Second // who is refused is refused at once; who is not waits for events that do not come
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -82,7 +84,7 @@ func tryOne(cc *grpc.ClientConn, method string) codes.Code {
 // as returns what tryAll says of the socket when it is run by another user.
 func (p *process) as(uid uint32, socket string) map[string]string {
 	p.Helper()
-	needRoot(p, "access by uid")
+	testkit.NeedRoot(p, "access by uid")
 	program, err := exec.LookPath("criproxy-try-all")
 	require.NoError(p, err)
 	data, err := os.ReadFile(program)
@@ -111,7 +113,7 @@ func looks(method string) bool {
 		short == "Version" || short == "RuntimeConfig" || short == "ImageFsInfo" || short == "GetContainerEvents"
 }
 
-func TestAnUnprivilegedUserIsRefusedAndMayOnlyReadAtTheReadOnlySocket(t *testing.T) {
+func TestAnUnprivilegedUserMayOnlyReadWhereAllowed(t *testing.T) {
 	p := newProcess(t)
 	at := func(name string) string { return filepath.Join(p.dir, name+".sock") }
 	p.write(fmt.Sprintf(`listeners:
@@ -125,7 +127,7 @@ func TestAnUnprivilegedUserIsRefusedAndMayOnlyReadAtTheReadOnlySocket(t *testing
 	refused := p.as(unprivileged, p.front)
 	require.Len(t, refused, 1)
 	assert.Contains(t, refused["dial"], "permission denied", "the file's mode keeps them out")
-	assert.Contains(t, p.as(unprivileged, besideListen(p.front))["dial"], "permission denied", "of the admin socket as well")
+	assert.Contains(t, p.as(unprivileged, config.AdminBeside(p.front))["dial"], "permission denied", "of the admin socket as well")
 
 	// With a mode that lets everybody connect, the kernel still says who they are.
 	for name, may := range map[string]func(method string) bool{

@@ -11,8 +11,8 @@
 //	}
 //	err := p.Run(ctx)
 //
-// Run serves the functions, registers those that are there, and takes its file and
-// its socket away when ctx ends.
+// [Plugin.Run] serves the functions and registers those that are set: it writes a file into the
+// folder of plugins. When ctx ends it removes the file and the socket.
 package plugin
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/criproxy/criproxy/hook/hookapi"
 )
 
-// What is told of a pod and of a container, and what can be answered.
+// The messages that a plugin gets about a pod and a container, and those that it answers.
 type (
 	Pod             = hookapi.PodSandboxHookRequest
 	PodAnswer       = hookapi.PodSandboxHookResponse
@@ -44,8 +44,8 @@ type (
 	Resources       = hookapi.LinuxContainerResources
 )
 
-// A PodHook is called at a point about pods. A nil answer changes nothing; an error
-// says no. What a hook after a call answers is not looked at.
+// A PodHook is called at a point about pods. A nil answer changes nothing; an error refuses the
+// call, if the plugin has Fail. The answer of a hook after a call is ignored.
 type PodHook func(ctx context.Context, pod *Pod) (*PodAnswer, error)
 
 // A ContainerHook is called at a point about containers, like a [PodHook].
@@ -57,27 +57,27 @@ const (
 	DefaultSockets = "/run/criproxy-plugins"
 )
 
-// maxMessage is what criproxy sends and takes at most, unless it is told otherwise.
+// maxMessage is the largest message, in bytes, that criproxy sends and accepts by default.
 const maxMessage = 16 << 20
 
-// A Plugin is a name and the functions for the points at which it wants to be
-// asked. They are called by many goroutines at once.
+// A Plugin is a name, and functions for the points at which criproxy is to ask it. Many goroutines
+// call the functions at once. A panic in one fails that call alone.
 type Plugin struct {
-	// Name is the name of its file, without ".json". Plugins are asked in the order of
-	// their names.
+	// Name is the name of the plugin's file, without ".json". criproxy asks plugins in the
+	// order of their names.
 	Name string
 
-	// Socket is the path of its socket. Optional: NAME.sock in [DefaultSockets].
+	// Socket is the path of the plugin's socket. Empty means NAME.sock in [DefaultSockets].
 	Socket string
 
-	// Folder is where plugins register. Optional: [DefaultFolder].
+	// Folder is the folder in which plugins register. Empty means [DefaultFolder].
 	Folder string
 
-	// Fail has calls refused when the plugin cannot be asked. What it says no to is
-	// refused only with Fail as well.
+	// Fail makes criproxy refuse a call if the plugin does not answer, or answers with an
+	// error. Without Fail criproxy goes on without the plugin.
 	Fail bool
 
-	// Timeout is how long criproxy waits for an answer. Zero means its default, 2s.
+	// Timeout is how long criproxy waits for an answer. Zero means its default, two seconds.
 	Timeout time.Duration
 
 	PreRunPodSandbox              PodHook
@@ -122,7 +122,7 @@ func (p Plugin) Run(ctx context.Context) error {
 		}
 		served <- err
 	}()
-	// Who finds the file finds somebody at the socket, and the other way round.
+	// The socket is served before the file exists, and until the file is gone.
 	if err := p.writeFile(points); err != nil {
 		server.Stop()
 		return errors.Join(fmt.Errorf("plugin %s: registering: %w", p.Name, err), <-served)
@@ -162,7 +162,8 @@ func (p Plugin) listen() (net.Listener, error) {
 	return net.Listen("unix", p.Socket)
 }
 
-// writeFile registers the plugin: all at once, so that nobody reads half a file.
+// writeFile registers the plugin. It renames a whole file into place: criproxy may read at any
+// time.
 func (p Plugin) writeFile(points []string) error {
 	file := struct {
 		Endpoint string   `json:"remote-endpoint"`
@@ -190,7 +191,7 @@ func (p Plugin) writeFile(points []string) error {
 	return os.Rename(next, p.file())
 }
 
-// register registers the functions that are there, and returns their points.
+// register registers the functions that are set, and returns their points.
 func (p Plugin) register(server *grpc.Server) []string {
 	const koord, ours = "runtime.v1alpha1.RuntimeHookService", "criproxy.hook.v1.RuntimeHookService"
 	services := map[string]*grpc.ServiceDesc{
@@ -229,8 +230,7 @@ func (p Plugin) register(server *grpc.Server) []string {
 	return points
 }
 
-// serve returns what decodes a request, calls f and keeps the process alive if that
-// panics.
+// serve returns a handler that decodes a request and calls f. A panic of f becomes an error.
 func serve[Q, A any, F ~func(context.Context, *Q) (*A, error)](f F) func(context.Context, func(any) error) (any, error) {
 	return func(ctx context.Context, decode func(any) error) (reply any, err error) {
 		in := new(Q)
@@ -250,9 +250,9 @@ func serve[Q, A any, F ~func(context.Context, *Q) (*A, error)](f F) func(context
 	}
 }
 
-// Echo is the answer that changes nothing, to begin with: what an answer leaves out of
-// resources that are there is a cpuset that is cleared, and out of environments that
-// are there a variable that is removed. Its resources are never nil.
+// Echo returns an answer that changes nothing, to begin with. Begin with it: an answer with
+// resources but without a cpuset clears the cpuset, and one with environment variables removes
+// those that it leaves out. The resources of the answer are never nil.
 func Echo(r *Container) *ContainerAnswer {
 	c := proto.CloneOf(r)
 	a := &ContainerAnswer{
@@ -286,8 +286,8 @@ func EchoPod(r *Pod) *PodAnswer {
 	return a
 }
 
-// A Call is what criproxy says of a call beside the message. KoordRuntimeProxy says
-// nothing of it.
+// A Call is what criproxy says of a call beside the message. It is empty under
+// KoordRuntimeProxy.
 type Call struct {
 	Point   string // "PostStartContainer"
 	ID      string // of the pod or container; empty before it is made
@@ -296,7 +296,7 @@ type Call struct {
 	Message string // after a call that failed, why
 }
 
-// CallOf returns what is said of the call that a hook is called for.
+// CallOf returns the call for which a hook is called; ctx is the hook's.
 func CallOf(ctx context.Context) Call {
 	get := func(key string) string {
 		if v := metadata.ValueFromIncomingContext(ctx, key); len(v) > 0 {

@@ -18,7 +18,7 @@ const (
 	Header                  // the header of the answer
 	Reply                   // a message towards the client
 	End                     // status and trailer
-	Missed                  // here are events missing: whoever looked was too slow
+	Missed                  // events are missing here: the follower was too slow
 )
 
 var kindNames = [...]string{Start: "start", Request: "request", Header: "header", Reply: "reply", End: "end", Missed: "missed"}

@@ -78,9 +78,8 @@ func Open(path string) (*Reader, error) {
 // Header says where the events come from.
 func (r *Reader) Header() *FileHeader { return &r.header }
 
-// Next reads the next event. Its error is io.EOF at the end, and
-// io.ErrUnexpectedEOF where the file ends in the middle of an event, as it does
-// while somebody writes it.
+// Next reads the next event into ev. Its error is io.EOF at the end, and io.ErrUnexpectedEOF if the
+// file ends in the middle of an event, as a file does that is being written.
 func (r *Reader) Next(ev *Event) error {
 	if err := r.dec.next(ev); err != nil {
 		return err

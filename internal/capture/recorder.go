@@ -38,8 +38,8 @@ type Config struct {
 
 // A Recorder keeps the latest events of all calls in memory, and hands them to
 // followers. Large messages, of which most are lists, are forgotten first: their events are
-// truncated then. It never makes a call wait for any of them: who is too slow misses
-// events, and is told how many. It is safe for concurrent use.
+// truncated then. No call waits for a follower: one that is too slow misses events, and gets
+// their number. A Recorder is safe for concurrent use.
 type Recorder struct {
 	ring   *ring
 	redact *Redactor
@@ -78,12 +78,12 @@ func (r *Recorder) Recorded() uint64 {
 // them together.
 func (r *Recorder) Missed() uint64 { return r.ring.missed.Load() }
 
-// LegInfo is what is known of a leg when it begins.
+// LegInfo describes a leg that begins.
 type LegInfo struct {
 	Method   string // as it is called on this leg
 	Backend  string // of a backend's leg, its name
 	Client   bool   // it is the client's leg
-	Peer     Peer   // of the client's leg, who called; optional
+	Peer     Peer   // of the client's leg, the process that called; optional
 	Metadata metadata.MD
 }
 

@@ -108,7 +108,7 @@ func (r *Redactor) event(ev *Event, own bool) {
 		b = slices.Clone(b)
 	}
 	switch redacted, ok := n.redact(b, ev.Truncated); {
-	case !ok: // broken: where its secrets are cannot be told
+	case !ok: // malformed: its secrets cannot be found
 		ev.Payload, ev.Truncated, ev.Redacted = nil, true, true
 	case redacted:
 		ev.Payload, ev.Redacted = b, true
@@ -277,8 +277,7 @@ func (w *redactWalk) message(n *secretNode, b []byte, depth int) bool {
 	return true
 }
 
-// cutOff overwrites the rest of a message whose end is not there: what it was going to be
-// cannot be told.
+// cutOff overwrites the rest of a message whose end is missing: nothing says which field it was.
 func (w *redactWalk) cutOff(b []byte) bool {
 	w.fill(b)
 	return w.cut

@@ -30,12 +30,11 @@ type rewriteReply struct {
 const (
 	maxRewriteCalls = 1000     // more calls under way are not looked at
 	maxRewriteBytes = 64 << 10 // neither are longer messages
-	maxRewrites     = 20       // told of one message
+	maxRewrites     = 20       // lines for one message
 )
 
-// add takes an event in. It returns what was changed on the way, if the event is
-// the one by which that can be told: a request on a backend's leg, a reply on the
-// client's.
+// add takes an event in. For a request on a backend's leg and a reply on the client's it returns
+// what was changed on the way.
 func (r *rewrites) add(ev *Event, h *FileHeader) []string {
 	if r.calls == nil {
 		r.calls = map[uint64]*rewriteState{}

@@ -26,7 +26,7 @@ type ring struct {
 	held           int    // of frames
 	seq            uint64
 	spare          []byte        // of chunkSize, for the next chunk; nil if there is none
-	wake           chan struct{} // closed when there is something new; nil if nobody waits
+	wake           chan struct{} // closed when there is something new; nil if no follower waits
 	closed         bool
 }
 
@@ -82,7 +82,7 @@ func (r *ring) count(n int) {
 		if r.holding == old {
 			r.holding = old.next
 		}
-		r.oldest, old.next, old.gone = old.next, nil, true // who still reads it holds no other
+		r.oldest, old.next, old.gone = old.next, nil, true // a follower that still reads it holds no other
 		r.total -= len(old.buf)
 		if !old.seen && len(old.buf) == r.chunkSize {
 			r.spare = old.buf
@@ -128,7 +128,7 @@ func (r *ring) frame(c *chunk, place byte) *codec.Frame {
 	return nil
 }
 
-// fresh returns memory for a chunk. It need not be zeroed: nobody looks beyond what is used.
+// fresh returns memory for a chunk. It need not be zeroed: nothing reads beyond what is used.
 func (r *ring) fresh() []byte {
 	if buf := r.spare; buf != nil {
 		r.spare = nil

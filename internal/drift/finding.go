@@ -14,7 +14,7 @@ import (
 
 // The kinds of findings.
 const (
-	Method = "method" // nobody knows it: it passes to the primary as it is
+	Method = "method" // the schema does not have it: it passes to the primary as it is
 	Field  = "field"  // a number that its message does not have: it passes as it is
 	ID     = "id"     // looks like an id, and is not translated
 )

@@ -17,19 +17,18 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// Config says what is known.
+// Config says what the API is known to have. It needs all but Found.
 type Config struct {
 	Profile  *director.Profile
 	Schema   *codec.Schema
 	Backends []string // their names
 
-	// Found is told of each finding once, when it is seen first. It must return at
-	// once. Optional.
+	// Found is called once for each finding, when it is new. It must return at once. Optional.
 	Found func(Finding)
 }
 
-// How much is looked at: of each method the first calls, and then one in a while; of
-// a call the first messages in a direction, and of those the beginning.
+// How much a Watch looks at: the first calls of each method, and then one in a while; the first
+// messages of a call in each direction, and the beginning of those.
 const (
 	firstCalls  = 32
 	pause       = 5 * time.Second
@@ -49,14 +48,13 @@ type Watch struct {
 	findings map[[2]string]*Finding // :: kind, where
 }
 
-// New returns a watch that knows what cfg says. Its error is a mistake of the profile.
+// New returns a watch for cfg. Its error is a mistake of the profile.
 func New(cfg Config) (*Watch, error) {
 	w := &Watch{found: cfg.Found, findings: map[[2]string]*Finding{}}
 	return w, w.Update(cfg)
 }
 
-// Update makes the watch know what cfg says, but for Found. What was found before and is
-// known now is forgotten.
+// Update makes the watch use cfg, except Found. It forgets findings that the profile covers now.
 func (w *Watch) Update(cfg Config) error {
 	t, err := compile(cfg)
 	if err != nil {

@@ -47,8 +47,29 @@ var mayImport = map[string][]string{
 	"internal/mounttest":  {}, // for tests only
 	"internal/doctor":     {},
 	"internal/mutants":    {"internal/markdown"}, // a command, for make mutants
-	"cmd/criproxy":        {"internal/doctor", "internal/buffers", "internal/dump", "codec", "internal/lastknown", "director", "internal/drift", "criadapter", "internal/hook", "internal/capture", "internal/inspect", "internal/replay", "internal/fakecri", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust"},
+	"internal/config":     {"codec", "criadapter", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest", "internal/address", "internal/profile"},
+	"internal/testkit":    {"codec", "internal/fakecri", "internal/mounttest"},
+	"internal/certs":      {"internal/config"},
+	"internal/limits":     {"codec", "director", "internal/buffers", "internal/config", "internal/lastknown"},
+	"internal/listen":     {"internal/certs", "internal/config", "internal/limits", "internal/recovery", "internal/trust"},
+	"internal/access":     {"codec", "director", "internal/buffers", "internal/capture", "internal/config", "internal/listen", "criadapter"},
+	"internal/version":    {},
+	"internal/state":      {"internal/config", "internal/drift", "internal/hook", "internal/lastknown"},
+	"internal/api":        {"codec", "criadapter", "director", "internal/certs", "internal/config", "internal/recovery"},
+	"internal/telemetry":  {"codec", "director", "internal/capture", "internal/config", "internal/drift", "internal/dump", "internal/hook", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/state", "internal/version"},
+	"internal/admin":      {"internal/config", "internal/state", "internal/version"},
+	"internal/show":       {"internal/admin", "internal/hook", "internal/inspect", "internal/state"},
+	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/state", "internal/telemetry", "internal/trust", "internal/version"},
+	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri"},
+	"internal/takeover":   {"internal/config"},
+	"internal/tuning":     {},
+	"internal/stderr":     {},
+	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/version", "internal/profile"},
+	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr"},
 }
+
+// rooms are what the command is made of: they log, and know that there is gRPC and CRI.
+var rooms = []string{"cmd/criproxy", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/cli", "internal/daemon", "internal/demo", "internal/limits", "internal/listen", "internal/show", "internal/state", "internal/stderr", "internal/telemetry", "internal/testkit"}
 
 // reserved are modules that only some packages may use, and why.
 var reserved = []struct {
@@ -56,11 +77,11 @@ var reserved = []struct {
 	only   []string
 	why    string
 }{
-	{"k8s.io/klog", []string{"cmd/criproxy"}, "libraries are silent, so that a program that embeds them decides what is logged"},
-	{"k8s.io/cri-api", []string{"criadapter", "internal/fakecri", "cmd/criproxy"}, "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", []string{"codec", "internal/buffers", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "cmd/criproxy"}, "rewrite is pure: bytes in, bytes out"},
+	{"k8s.io/klog", rooms, "libraries are silent, so that a program that embeds them decides what is logged"},
+	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
+	{"google.golang.org/grpc", append(rooms, "codec", "internal/buffers", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
-	{"testing", []string{"internal/muxtest", "internal/mounttest", "internal/fence"}, "what is linked into the binary has no tests in it"},
+	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

@@ -1,9 +1,9 @@
-// Package hook lets plugins change or refuse calls. It asks them before a call is
-// made and tells them after, over a protocol of their own that says what the call is
-// about in messages that hold all there is to know of it.
+// Package hook lets plugins change or refuse calls. It asks them before a call and tells them
+// after it, over their own protocol, whose messages describe the pod or container that the call
+// is about.
 //
-// It knows no API: which calls there are points at, what plugins are told and what
-// their answers change is a [Spec], data. [Plugins] stands around a director:
+// It knows no API: a [Spec], which is data, says at which calls there are points, which messages
+// plugins get, and which fields their answers change. [Plugins] stands around a director:
 //
 //	plugins, err := hook.New(hook.Config{Spec: spec, Schema: schema, Hooks: protocol, Folder: "/etc/runtime/hookserver.d"})
 //	cfg.Around = plugins.Around
@@ -13,18 +13,16 @@
 // # How a plugin is asked
 //
 // Each file of the folder is a plugin. Plugins at one point are asked in the order of
-// their file names, and each is told what those before it made of the call. What they
-// want to be otherwise is then changed in the request, on the wire: bytes that no
-// plugin changed reach the runtime as they came, and an answer that is an echo changes
-// nothing.
+// their file names, and each sees the changes of those before it. The changes are then made in
+// the request, on the wire: bytes that no plugin changed reach the runtime as they came, and an
+// answer that is an echo changes nothing.
 //
-// A plugin that fails, that does not answer in time or answers nonsense is left out,
-// or the call is refused, as its file says. No answer and no request can do more
-// harm than that.
+// If a plugin fails, does not answer in time or answers nonsense, the call goes on without it or
+// is refused, as the plugin's file says. No answer and no request can do more harm than that.
 //
-// # What plugins are told
+// # What plugins get
 //
-// Most calls name a thing by its id alone. What was said of it when it was made is
-// remembered by that id until it is removed. What was not seen being made is looked
-// up.
+// Most calls name a thing by its id alone. The package remembers, by that id, what the call that
+// made the thing said of it, until the thing is removed. It looks up things that it has not seen
+// being made.
 package hook

@@ -30,7 +30,7 @@ type Trouble struct {
 	Err  error
 }
 
-// Asked is a plugin that was asked, or told.
+// Asked says that a plugin was asked before a call, or told after it.
 type Asked struct {
 	Plugin string
 	Point  string
@@ -42,7 +42,7 @@ type Asked struct {
 	Refused bool     // the call was not made because of that
 	Exempt  bool     // it would have been refused, but is for what serves a plugin
 	Changes []Change // what the plugin changed
-	LeftOut []string // what the plugin was not told, because it is no valid text
+	LeftOut []string // fields that the plugin did not get, because they are no valid text
 }
 
 // Conflict is a plugin that changed what one before it had changed as well.
@@ -59,7 +59,7 @@ type Unknown struct {
 	Refused    bool  // a plugin is not to be passed by
 }
 
-// Learned tells what is known, once that was asked for.
+// Learned says how many objects were looked up.
 type Learned struct {
 	Objects int
 	Took    time.Duration

@@ -27,13 +27,12 @@ type Config struct {
 	// Folder has a file for each plugin. It may be missing for now.
 	Folder string
 
-	// Skip is the label, key and value, of objects that are no plugin's business.
-	// Empty means that there is no such label.
+	// Skip is a label, key and value. Plugins are not asked about objects that have it. Empty
+	// means that there is no such label.
 	Skip [2]string
 
-	// MaxMessage is the largest message, in bytes, that goes to a plugin or comes from
-	// one, and the largest request that plugins may make of one. Zero means
-	// [director.DefaultMaxMessage].
+	// MaxMessage bounds, in bytes, messages to plugins, their answers, and the requests that
+	// plugins have changed. Zero means [director.DefaultMaxMessage].
 	MaxMessage int
 
 	// Lookup finds out about an object that was not seen being made. conn takes the
@@ -43,13 +42,12 @@ type Config struct {
 	// List lists the ids of all objects of a kind that there are.
 	List func(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]string, error)
 
-	// Servers is a file in which it is kept what serves the plugins, so that it is not
-	// refused because of them, over a restart of this process. Empty means that it is
-	// not kept.
+	// Servers is a file that keeps which pods serve the plugins over a restart of this process,
+	// so that a plugin never refuses the pod that serves it. Empty means that this is not kept.
 	Servers string
 
-	// Watch is told what happens; ctx is that of the call, if there is one. It must
-	// return at once. Optional.
+	// Watch is called with each event; ctx is that of the call, if there is one. It must return
+	// at once. Optional.
 	Watch func(ctx context.Context, e Event)
 
 	// Panicked is called for each panic in Run, which goes on a second later. Optional.
@@ -60,7 +58,7 @@ type Config struct {
 type Found struct {
 	ID      string        // whole, where only its beginning was asked for
 	Parent  string        // id of what it lies in
-	Message proto.Message // what is told of it, as its kind has it; the package fills in what it inherits
+	Message proto.Message // describes it to plugins, as its kind has it; the package fills in what it inherits
 }
 
 // Plugins asks the plugins of a folder. It is safe for concurrent use.
@@ -71,7 +69,7 @@ type Plugins struct {
 	table   atomic.Pointer[table]
 	memory  *memory
 	servers *servers
-	awake   chan struct{} // asks Run to find out what is known
+	awake   chan struct{} // asks Run to look up the objects that there are
 
 	conflicts atomic.Int64
 
@@ -132,7 +130,7 @@ func (p *Plugins) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the connections to the plugins, for who does not run them.
+// Close closes the connections to the plugins. It is for Plugins without [Plugins.Run].
 func (p *Plugins) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +146,7 @@ func (p *Plugins) tell(ctx context.Context, e Event) {
 	}
 }
 
-// tellOnce tells of trouble that has not been told yet.
+// tellOnce reports trouble that has not been reported yet.
 func (p *Plugins) tellOnce(e Trouble) {
 	p.mu.Lock()
 	told := p.told[e.What]

@@ -18,16 +18,15 @@ type About struct {
 	Items     int      `json:"items,omitempty"`
 }
 
-// A Namer knows what messages of an API are about, and remembers which names belong
-// to which ids.
+// A Namer finds out what messages of an API are about, and remembers the names that belong to ids.
 type Namer interface {
 	// Message returns what a message is about, and the things that it lists.
 	Message(md protoreflect.MessageDescriptor, payload []byte) (about About, items []About)
-	// Learn remembers what is known of an id: the first of the IDs.
+	// Learn remembers a by the first of its IDs.
 	Learn(a About)
 	// Bare returns an id as its backend has it, empty if it has no backend's prefix.
 	Bare(id string) string
-	// Complete adds to a what is remembered of its ids.
+	// Complete returns a with what is remembered of its ids.
 	Complete(a About) About
 }
 

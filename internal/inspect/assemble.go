@@ -13,7 +13,7 @@ import (
 type What int
 
 const (
-	Nothing  What = iota // nothing to be told yet
+	Nothing  What = iota // nothing to show yet
 	Streamed             // a message towards the client, of a call that has many
 	Done                 // the call has ended
 )
@@ -35,8 +35,7 @@ type Assembler struct {
 	Copy bool
 }
 
-// NewAssembler returns an assembler. names may be nil: nothing is known then of what
-// calls are about.
+// NewAssembler returns an assembler. With nil names, calls have no About.
 func NewAssembler(schema *codec.Schema, names Namer) *Assembler {
 	return &Assembler{schema: schema, names: names, calls: map[uint64]*Call{}}
 }
@@ -58,7 +57,7 @@ func (a *Assembler) UnderWay() []*Call {
 	return all
 }
 
-// Add takes an event in, and returns its call if there is something to be told of it.
+// Add takes an event in. It returns the call of the event, and what of it there is to show.
 func (a *Assembler) Add(ev *capture.Event) (*Call, What) {
 	if ev.Kind == capture.Missed {
 		a.missed += ev.Missed

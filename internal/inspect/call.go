@@ -26,7 +26,7 @@ type Call struct {
 	Legs    []*Leg // the client's first, if there is one
 	Partial bool   // its beginning is not recorded
 
-	names  Namer // nil: nothing is known of its ids
+	names  Namer // may be nil
 	stream bool
 	mono   time.Duration // when it began
 }
@@ -109,7 +109,7 @@ func (c *Call) Backends() []string {
 	return names
 }
 
-// From is who made the call: "kubelet[812]".
+// From returns the process that made the call: "kubelet[812]".
 func (c *Call) From() string {
 	switch {
 	case c.Own:

@@ -74,7 +74,7 @@ func (p *Printer) Diff(c *Call, order []string) []Difference {
 	})
 }
 
-// answered reports whether how a backend's leg ended is told to the client. When the client
+// answered reports whether the client learns how a backend's leg ended. When the client
 // has gone, nobody waits for the end; and of what was asked besides, as lists are for events,
 // it counts that it failed.
 func (l *Leg) answered(client *Leg) bool {
@@ -188,10 +188,10 @@ func (p *Printer) PrintDiff(c *Call, order []string) {
 	var b []byte
 	diffs := p.Diff(c, order)
 	for _, d := range diffs {
-		d.Backend = Tame(d.Backend)
+		d.Backend = Sanitize(d.Backend)
 		if d.Method[0] != "" {
 			b = fmt.Appendf(b, "    method, to %s\n", d.Backend)
-			b = p.change(b, Tame(strings.TrimPrefix(d.Method[0], "/")), Tame(strings.TrimPrefix(d.Method[1], "/")))
+			b = p.change(b, Sanitize(strings.TrimPrefix(d.Method[0], "/")), Sanitize(strings.TrimPrefix(d.Method[1], "/")))
 		}
 		for _, ch := range d.Request {
 			b = fmt.Appendf(b, "    > %s, to %s\n", ch.Path, d.Backend)
@@ -206,7 +206,7 @@ func (p *Printer) PrintDiff(c *Call, order []string) {
 		}
 		if d.Status[1] != "" {
 			b = fmt.Appendf(b, "    < status, from %s\n", d.Backend)
-			b = p.change(b, Tame(d.Status[0]), Tame(d.Status[1]))
+			b = p.change(b, Sanitize(d.Status[0]), Sanitize(d.Status[1]))
 		}
 		for _, g := range d.Gaps {
 			b = fmt.Appendf(b, "    %s\n", p.colour(dim, g.text(d.Backend)))

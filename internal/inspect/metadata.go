@@ -25,9 +25,9 @@ func appendMetadata(b []byte, way string, md metadata.MD) []byte {
 		}
 		for _, v := range md[key] {
 			if strings.HasSuffix(key, "-bin") {
-				b = fmt.Appendf(b, "    %s %s: %q\n", way, Tame(key), v)
+				b = fmt.Appendf(b, "    %s %s: %q\n", way, Sanitize(key), v)
 			} else {
-				b = fmt.Appendf(b, "    %s %s: %s\n", way, Tame(key), Tame(v))
+				b = fmt.Appendf(b, "    %s %s: %s\n", way, Sanitize(key), Sanitize(v))
 			}
 		}
 	}

@@ -107,7 +107,7 @@ func (p *Printer) Line(c *Call) { p.line(c, "") }
 func (p *Printer) Streamed(c *Call) { p.line(c, fmt.Sprintf("message %d", c.Front().Replies.Count)) }
 
 func (p *Printer) line(c *Call, streamed string) {
-	about := Tame(c.About.String())
+	about := Sanitize(c.About.String())
 	if c.About.Items > 0 && streamed == "" {
 		about = strings.TrimSpace(fmt.Sprintf("%s (%d)", about, c.About.Items))
 	}
@@ -119,12 +119,12 @@ func (p *Printer) line(c *Call, streamed string) {
 		status = p.colour(dim, "under way")
 	}
 	if names := c.Remembered(); len(names) > 0 {
-		status += p.colour(dim, ", "+Tame(strings.Join(names, ", "))+" from memory")
+		status += p.colour(dim, ", "+Sanitize(strings.Join(names, ", "))+" from memory")
 	}
 	if n := c.Front().Replies.Count; c.stream && streamed == "" {
 		status += fmt.Sprintf(" after %d messages", n)
 	}
-	backends := Tame(strings.Join(c.Backends(), ","))
+	backends := Sanitize(strings.Join(c.Backends(), ","))
 	if backends == "" {
 		backends = "-"
 	}
@@ -132,8 +132,8 @@ func (p *Printer) line(c *Call, streamed string) {
 	if streamed != "" {
 		when = c.Front().Replies.Last.Time
 	}
-	method := p.colour(bold, cell(Tame(ShortMethod(c.Method)), methodWidth))
-	p.write(p.columns(nil, p.clock(when), Tame(c.From()), method, backends, about, took(c.Took), status))
+	method := p.colour(bold, cell(Sanitize(ShortMethod(c.Method)), methodWidth))
+	p.write(p.columns(nil, p.clock(when), Sanitize(c.From()), method, backends, about, took(c.Took), status))
 }
 
 func (p *Printer) status(code codes.Code, message string) string {
@@ -141,7 +141,7 @@ func (p *Printer) status(code codes.Code, message string) string {
 		return p.colour(green, "OK")
 	}
 	s := code.String()
-	if message = Tame(message); len(message) > maxMsg {
+	if message = Sanitize(message); len(message) > maxMsg {
 		message = strings.ToValidUTF8(message[:maxMsg], "") + "..."
 	}
 	if message != "" {
@@ -168,13 +168,13 @@ func (p *Printer) FullStreamed(c *Call) {
 }
 
 func (p *Printer) leg(b []byte, c *Call, l *Leg) []byte {
-	name := "client " + Tame(c.From())
+	name := "client " + Sanitize(c.From())
 	if l.Number == 0 && c.Peer.PID != 0 {
 		name += fmt.Sprintf(" (process %d, user %d)", c.Peer.PID, c.Peer.UID)
 	} else if l.Number != 0 {
-		name = "backend " + Tame(l.Backend)
+		name = "backend " + Sanitize(l.Backend)
 	}
-	b = fmt.Appendf(b, "  %s  %s\n", p.colour(bold, name), Tame(strings.TrimPrefix(l.Method, "/")))
+	b = fmt.Appendf(b, "  %s  %s\n", p.colour(bold, name), Sanitize(strings.TrimPrefix(l.Method, "/")))
 	if l.Timeout > 0 {
 		b = fmt.Appendf(b, "    deadline in %s\n", l.Timeout.Round(time.Millisecond))
 	}

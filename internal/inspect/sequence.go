@@ -69,7 +69,7 @@ func participant(i int) string { return fmt.Sprintf("p%d", i) }
 
 // mermaidText keeps what Mermaid would take for its own out of a text.
 func mermaidText(s string) string {
-	s = strings.NewReplacer(";", ",", "#", "", "%", "").Replace(Tame(s))
+	s = strings.NewReplacer(";", ",", "#", "", "%", "").Replace(Sanitize(s))
 	if len(s) > maxMsg {
 		s = strings.ToValidUTF8(s[:maxMsg], "") + "..."
 	}

@@ -70,7 +70,7 @@ func (s *Stats) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "COUNT\tERRORS\tP50\tP99\tREQUESTS\tREPLIES\t  METHOD\n")
 	for _, m := range s.Methods() {
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t  %s\n", m.Count, m.Errors, took(m.P50), took(m.P99), size(m.Requests), size(m.Replies), Tame(m.Method))
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t  %s\n", m.Count, m.Errors, took(m.P50), took(m.P99), size(m.Requests), size(m.Replies), Sanitize(m.Method))
 	}
 	return w.Flush()
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// Extend returns the profile with more rules, which go before its own: for fields
-// and methods that a newer version of the API brings. They may have all that a
-// profile has but versions and probe. Neither profile is changed.
+// Extend returns the profile with more rules, which go before its own: for fields and methods of
+// a newer version of the API. Rules may have every section of a profile except versions and
+// probe. Extend changes neither profile.
 func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 	if len(rules.Versions) > 0 || rules.Probe != "" {
 		return nil, rules.Located(errors.New("versions: rules are added to a profile, and cannot change what it is about"))
@@ -64,7 +64,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 	return all, nil
 }
 
-// joined returns both maps as one; what is in more counts.
+// joined returns both maps as one; entries of more go before those of m.
 func joined[V any](m, more map[string]V) map[string]V {
 	all := map[string]V{}
 	maps.Copy(all, m)

@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// Fields are what a profile says of the fields of an API. They are immutable.
+// Fields answers what a profile says of the fields of an API. It is immutable.
 type Fields struct {
 	kinds   []string // :: class → kind
 	all     *rewrite.Messages
@@ -36,13 +36,13 @@ func FieldsOf(p *Profile, s *codec.Schema) (*Fields, error) {
 	return f, nil
 }
 
-// Kind returns the kind of names that stand in a field, or its class of edits; of all
-// other fields it is empty.
+// Kind returns the kind of names that a field holds, or its class of edits. It is empty for all
+// other fields.
 func (f *Fields) Kind(fd protoreflect.FieldDescriptor) string { return f.kinds[f.classes.Of(fd)] }
 
-// Unclassified lists the string and bytes fields that the profile neither gives a kind
-// nor calls harmless, as "Message.field", each once. An id among them would leak from
-// one backend to another.
+// Unclassified lists the string and bytes fields to which the profile gives no kind and which it
+// does not call harmless, as "Message.field", each once. An id among them would leak from one
+// backend to another.
 func (f *Fields) Unclassified() []string {
 	var found []string
 	for _, md := range f.all.All() {
@@ -77,7 +77,7 @@ func (p *Profile) Describes(s *codec.Schema) []*codec.Method {
 	return methods
 }
 
-// MessagesOf returns those that go in and out of methods, and what they are made of.
+// MessagesOf returns the messages that go in and out of methods, with those inside them.
 func MessagesOf(methods []*codec.Method) *rewrite.Messages {
 	var roots []protoreflect.MessageDescriptor
 	for _, m := range methods {
@@ -86,8 +86,8 @@ func MessagesOf(methods []*codec.Method) *rewrite.Messages {
 	return rewrite.Reachable(roots)
 }
 
-// Classify returns the classes that the profile gives to fields; byName has those of its kinds
-// of names and of edits.
+// Classify returns the classes that the profile gives to fields. byName has the class of each of
+// its kinds and edits.
 func (p *Profile) Classify(all *rewrite.Messages, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
 	var rules []rewrite.Rule
 	for _, field := range sortedKeys(p.Fields) {
@@ -110,7 +110,7 @@ func (p *Profile) Classify(all *rewrite.Messages, byName map[string]rewrite.Clas
 	return classes, nil
 }
 
-// ruleErrors returns the mistakes of rules with the sections they stand in.
+// ruleErrors puts the section of a rule before each mistake in it.
 func (p *Profile) ruleErrors(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -153,8 +153,8 @@ func (p *Profile) IsVolatile(fd protoreflect.FieldDescriptor) bool {
 	})
 }
 
-// Bare returns the name of a backend that a front name holds, as the backend has it. It is
-// empty if the name has no backend's prefix, or is of a kind of which that cannot be told.
+// Bare returns a front name without the prefix of its backend. It is empty for a name without a
+// prefix, and for kinds whose names may look as if they had one.
 func (p *Profile) Bare(front string) string {
 	for _, kind := range sortedKeys(p.Names) {
 		form := p.Names[kind]
@@ -167,8 +167,8 @@ func (p *Profile) Bare(front string) string {
 	return ""
 }
 
-// AllVersions returns a schema that knows the methods of p in all its versions, for
-// printing: older ones have the messages of the newest.
+// AllVersions returns a schema that has the methods of s in all versions of the profile, for
+// printing: older versions have the messages of the newest.
 func (p *Profile) AllVersions(s *codec.Schema) *codec.Schema {
 	for _, v := range p.Versions[1:] {
 		s = s.Alias(p.Versions[0].Package, v.Package)

@@ -11,11 +11,11 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// Fit returns the profile without what it says of fields and methods that the
-// schema does not have, and what that was: a profile that was written for one
-// version of an API is right for an older one, and for a newer one that has dropped
-// something. What a newer one has brought it cannot know: a field that joined replies would
-// lose is the primary's then, which the director calls an assumption.
+// Fit returns the profile without what it says of fields and methods that the schema does not
+// have, and lists what that was. So a profile that was written for one version of an API serves
+// an older one, and a newer one that has dropped something. It says nothing of what a newer
+// version has added: the director then assumes that the primary wins the fields that joined
+// replies would lose.
 func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	methods := p.Describes(s)
 	f := &fitting{p: p, methods: methods, messages: MessagesOf(methods)}
@@ -56,7 +56,7 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	}
 	fit.Secret = nil
 	for _, secret := range p.Secret {
-		if _, err := SecretsOf(&Profile{Versions: p.Versions, Secret: []string{secret}}, s); err != nil {
+		if _, err := (&Profile{Versions: p.Versions, Secret: []string{secret}}).Secrets(s); err != nil {
 			f.left = append(f.left, "secret."+secret)
 			continue
 		}
@@ -70,7 +70,7 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 // from that.
 func (p *Profile) Fitted() bool { return p.fitted }
 
-// fitting collects what of a profile does not fit the methods there are.
+// fitting collects what of a profile the schema does not have.
 type fitting struct {
 	p        *Profile
 	methods  []*codec.Method
@@ -86,13 +86,13 @@ func (f *fitting) has(section, field string) bool {
 	return true
 }
 
-// matching are the methods that a name or a pattern means.
+// matching returns the methods that a name or a pattern means.
 func (f *fitting) matching(one string) []*codec.Method {
 	return slices.DeleteFunc(slices.Clone(f.methods), func(m *codec.Method) bool { _, ok := rank(one, m.Name); return !ok })
 }
 
-// key returns the key of methods without the names that there are not, nothing if
-// no method is left. Patterns stay: what a newer version brings may match.
+// key returns the key of methods without the names that the schema does not have; empty if no
+// method is left. Patterns stay: methods of a newer version may match.
 func (f *fitting) key(section, key string) string {
 	var rest []string
 	any := false
@@ -114,7 +114,7 @@ func (f *fitting) key(section, key string) string {
 	return strings.Join(rest, "|")
 }
 
-// method returns what is said of methods without the paths that they do not have.
+// method returns form without the paths that its methods do not have.
 func (f *fitting) method(key string, form MethodForm) MethodForm {
 	var methods []*codec.Method
 	for _, one := range alternatives(key) {
@@ -165,7 +165,7 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 	return form
 }
 
-// written returns what is noted without the messages and paths that there are not.
+// written returns form without the messages and paths that the schema does not have.
 func (f *fitting) written(form WrittenForm) WrittenForm {
 	fit := WrittenForm{map[string]NotedForm{}, map[string]NotedForm{}}
 	put := func(to map[string]NotedForm, section, key string, md protoreflect.MessageDescriptor, n NotedForm) {
@@ -204,7 +204,7 @@ func (f *fitting) written(form WrittenForm) WrittenForm {
 	return fit
 }
 
-// known returns what is remembered without the methods that there are not.
+// known returns spec without the methods that the schema does not have.
 func (f *fitting) known(spec lastknown.Spec) lastknown.Spec {
 	lacks := func(name string) bool {
 		if name == "" || len(f.matching(name)) > 0 {

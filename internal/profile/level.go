@@ -1,11 +1,10 @@
 package profile
 
-// StateChanging is the level of the log at which calls are shown that the profile
-// does not call quiet.
+// StateChanging is the level of the log that shows the calls of methods which are not quiet.
 const StateChanging = 3
 
-// LogLevel is the level of the log at which the calls of a method are shown. Of
-// several patterns that match, the quietest counts.
+// LogLevel returns the level of the log that shows the calls of a method. Of several patterns
+// that match, the quietest counts.
 func (p *Profile) LogLevel(method string) int {
 	level := StateChanging
 	for key, quiet := range p.Quiet {

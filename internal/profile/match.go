@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// ShortName is the last part of a full method: "Version" of
+// ShortName returns the last part of a full method: "Version" of
 // "/runtime.v1.RuntimeService/Version".
 func ShortName(full string) string { return full[strings.LastIndexByte(full, '/')+1:] }
 
@@ -25,8 +25,7 @@ const (
 	ranks
 )
 
-// rank says how exactly one, a name or a pattern, means the method that is called
-// full, and whether it does at all.
+// rank reports whether one, a name or a pattern, means the method full, and how exactly.
 func rank(one, full string) (int, bool) {
 	service, name, _ := strings.Cut(strings.TrimPrefix(full, "/"), "/")
 	r := byName
@@ -50,8 +49,8 @@ func Match(pattern, name string) bool {
 // alternatives are the names and patterns in a key.
 func alternatives(key string) []string { return strings.Split(key, "|") }
 
-// Method returns what the profile says of a method, and under which key: what
-// names it most exactly counts.
+// Method returns what the profile says of a method, and under which key. Of several keys that
+// mean the method the most exact one counts; two that are equally exact are an error.
 func (p *Profile) Method(full string) (MethodForm, string, error) {
 	var keys, ones [ranks][]string
 	for _, key := range sortedKeys(p.Methods) {
@@ -75,8 +74,8 @@ func (p *Profile) Method(full string) (MethodForm, string, error) {
 
 func allEqual(words []string) bool { return len(slices.Compact(slices.Clone(words))) == 1 }
 
-// unmatched reports whether a key names methods that there are not: all of them, or
-// one that is written out. Patterns may be for what a newer version brings.
+// unmatched reports whether a key names a method that does not exist, or matches none at all.
+// A pattern beside a name that matches may be for a newer version.
 func unmatched(key string, methods []*codec.Method) (missing string, bad bool) {
 	any := false
 	for _, one := range alternatives(key) {
@@ -94,8 +93,7 @@ func unmatched(key string, methods []*codec.Method) (missing string, bad bool) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Unmatched reports entries under methods and quiet that name no method, which
-// would otherwise go unnoticed.
+// Unmatched returns an error for each key under methods and quiet that means no method.
 func (p *Profile) Unmatched(methods []*codec.Method) error {
 	var errs []error
 	var names []string

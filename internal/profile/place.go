@@ -8,9 +8,9 @@ import (
 	"github.com/criproxy/criproxy/internal/strict"
 )
 
-// From says where the profile was read from, for the mistakes that [New] finds: a
-// file, and where its keys stand in it, path → line. Nil lines are those of the text
-// that it was parsed from.
+// From sets where the profile was read from, for the mistakes that are found later: a file, and
+// the line of each key, path → line. With nil lines the lines are those of the text that
+// [Parse] got.
 func (p *Profile) From(file string, lines map[string]int) {
 	if lines == nil {
 		for path, place := range p.places {
@@ -32,8 +32,7 @@ func (p *Profile) parsed(data []byte) {
 	}
 }
 
-// Located puts its place before each mistake in err, as far as the profile was read
-// from somewhere. Mistakes begin with the path of a key.
+// Located puts file and line before each mistake in err that begins with the path of a key.
 func (p *Profile) Located(err error) error {
 	if err == nil || len(p.places) == 0 {
 		return err
@@ -48,8 +47,7 @@ func (p *Profile) Located(err error) error {
 	return errors.Join(all...)
 }
 
-// place returns where the longest path stands that text begins with, nothing if it
-// begins with none.
+// place returns where the longest path that text begins with stands; empty if there is none.
 func (p *Profile) place(text string) string {
 	best, place := 0, ""
 	for path, at := range p.places {

@@ -1,3 +1,11 @@
+// Package profile is the language in which somebody says what an API means: which fields hold
+// names that belong to one backend, how these names look in front, and what is to be done with
+// the methods for which that does not follow. docs/profile.md describes it, criadapter/cri.yaml
+// is the profile of CRI.
+//
+// A [Profile] is plain data, read from YAML by [Parse]. [Profile.Extend] adds rules to it, and
+// [Profile.Fit] removes what another version of the API does not have. Whether all that it names
+// exists is found by those who compile it against a schema: director, lastknown, drift.
 package profile
 
 import (
@@ -9,19 +17,15 @@ import (
 	"github.com/criproxy/criproxy/internal/strict"
 )
 
-// A Profile says what an API means, in the multiplexer's words: which fields
-// hold names, how the names look in front, and what is to be done with the few
-// methods for which that does not follow from their fields. It is data; the
-// language is documented in docs/profile.md.
+// A Profile is what somebody says of an API. Nothing in it changes after it was read.
 type Profile struct {
-	// Versions are the packages that are one API on the wire, newest first. A package
-	// stands for those inside of it as well.
-	// Inside, everything is the newest; a client may speak any.
+	// Versions are the packages that are one API on the wire, newest first. A package stands
+	// for those inside it as well. A client may speak any version; it is translated to the
+	// newest.
 	Versions []Version `yaml:"versions"`
 
-	// Probe is the method, as "Service/Method", that is called with an empty
-	// message to find out which versions a backend speaks. Needed only if there
-	// is more than one version.
+	// Probe is the method, as "Service/Method", that a connection calls with an empty message
+	// to find out which versions a backend speaks. A profile with one version needs none.
 	Probe string `yaml:"probe"`
 
 	// Names are the kinds of names that belong to one backend.
@@ -30,37 +34,36 @@ type Profile struct {
 	// Edits are classes of fields whose content some code has to adapt.
 	Edits map[string]EditForm `yaml:"edits"` // :: class → code
 
-	// Fields say where the names, and what the edits are for, stand:
-	// "Message.field" or "*.field" → kind or class. Every path that reaches a
-	// field follows.
+	// Fields say where names stand, and what edits are for: "Message.field" or "*.field" →
+	// kind or class. The rule holds on every path that reaches the field.
 	Fields map[string]string `yaml:"fields"`
 
-	// Harmless are string and bytes fields that somebody looked at and found to
-	// hold nothing that belongs to one backend: message → fields. They are not
-	// touched, and not reported, whatever pattern under Fields matches them.
+	// Harmless are string and bytes fields that hold nothing of one backend, as somebody who
+	// looked at them says: message → fields. They are neither translated nor reported,
+	// whatever pattern under Fields matches them.
 	Harmless map[string][]string `yaml:"harmless"`
 
-	// Methods are the exceptions, by method name, "Get", or, where two services have
-	// one of that name, "Books/Get". A key may hold several names and patterns:
+	// Methods are the exceptions, by the name of a method, "Get", or "Books/Get" if two
+	// services have one of that name. A key may hold several names and patterns:
 	// "List*|ImageFsInfo". A name goes before a pattern.
 	Methods map[string]MethodForm `yaml:"methods"`
 
-	// Written says which names come back with the prefix of their backend if they were
-	// written with it, and without it if not. Optional.
+	// Written says which names come back as a client wrote them: with the prefix of their
+	// backend, or without it. Optional.
 	Written WrittenForm `yaml:"written"`
 
-	// Unimplemented are patterns of the names of methods of this API that are answered
-	// with Unimplemented when the schema does not have them and there is more than one
-	// backend: "List*", of which the primary alone has but a part. All others that the
-	// schema does not have go to the primary.
+	// Unimplemented are patterns of methods of this API that fail with Unimplemented if the
+	// schema does not have them and there is more than one backend: "List*", because the
+	// primary has only a part of a list. Other methods that the schema does not have go to
+	// the primary.
 	Unimplemented []string `yaml:"unimplemented"`
 
-	// Known says what is remembered of a backend, to answer for it when it is
-	// gone, and which lists exist in two forms. See [lastknown.Spec].
+	// Known says what memory keeps of a backend, to answer for it when it is gone, and which
+	// lists exist in two forms. See [lastknown.Spec].
 	Known lastknown.Spec `yaml:"known"`
 
-	// Secret fields are hidden wherever a message is shown, in addition to those
-	// that the schema marks with debug_redact: "Message.field" or "*.field", or the
+	// Secret fields are hidden wherever a message is shown, as are those that the schema marks
+	// with debug_redact: "Message.field" or "*.field", or the
 	// values of some keys of a map: "*.annotations[\"key\"]", in which a star stands
 	// for anything.
 	Secret []string `yaml:"secret"`
@@ -74,8 +77,8 @@ type Profile struct {
 	// for anything. A field that is a star alone means the message's numbers.
 	Volatile []string `yaml:"volatile"`
 
-	// Quiet is the level of the log, from 4 on, at which the calls of a method are
-	// shown, for those that only look: "List*|Stream*" → 5. All others are at 3.
+	// Quiet is the level of the log, from 4 on, that shows the calls of a method:
+	// "List*|Stream*" → 5. Level 3 shows those of all other methods.
 	Quiet map[string]int `yaml:"quiet"`
 
 	places map[string]string // :: path of a key → where it was read from
@@ -118,16 +121,15 @@ type EditForm struct {
 	Replies string `yaml:"replies"` // for replies of a backend on their way to the client
 }
 
-// A WrittenForm says how a backend keeps for us that a client wrote a name with the
-// backend's prefix: in a note, an entry of a map that belongs to the thing so named.
+// A WrittenForm says where a backend keeps that a client wrote a name with the backend's
+// prefix: in a note, which is an entry of a map of the thing that has the name.
 type WrittenForm struct {
-	// Requests are those that get such a note, by method: if the first of the names that
-	// is there has the prefix.
+	// Requests get such a note, by method, if the first name that the request has carries the
+	// prefix.
 	Requests map[string]NotedForm `yaml:"requests"`
 
-	// Replies are messages in which the note comes back, by their name. It is taken out of
-	// there, and the names get the prefix; their fields have to be of an edit that
-	// leaves names alone.
+	// Replies are messages in which the note comes back, by their name. The director removes
+	// the note and prefixes the names, whose fields need an edit that leaves names alone.
 	Replies map[string]NotedForm `yaml:"replies"`
 }
 
@@ -137,13 +139,14 @@ type NotedForm struct {
 	Note  string   `yaml:"note"` // the map
 }
 
-// A MethodForm is what the profile says of a method.
+// A MethodForm is what the profile says of a method. The zero value says that the method goes
+// to the owner of the names in its request, else to the primary.
 type MethodForm struct {
 	// Choose lists ways to find the backend, the first that says one decides.
 	Choose []ChooseForm `yaml:"choose"`
 
-	// Tells says what a request tells, for choosers of the kind "told": the value at a path
-	// goes with the backend that the name at another path belongs to.
+	// Tells is for choosers of the kind "told": path of a value → path of a name. From such a
+	// request on, the value means the backend that owns the name.
 	Tells map[string]string `yaml:"tells"`
 
 	// All sends the call to all backends. "concat" joins their replies, the
@@ -153,13 +156,13 @@ type MethodForm struct {
 	// it ends. Any other word names code in [Config.Merges], for methods with one reply.
 	All string `yaml:"all"`
 
-	// Recap names, for all: endless, the code in [Config.Recaps] that tells what a stream
-	// missed. Optional: without it that is lost.
+	// Recap names, for all: endless, the code in the director's Recaps that makes up what a
+	// stream missed. Without it that is lost.
 	Recap string `yaml:"recap"`
 
-	// Winners say, for all: concat, whose value is taken of a field that is no list:
-	// field → "primary", of the primary alone; "first", of the first backend that has
-	// one; "last". Without it such fields are a mistake.
+	// Winners say, for all: concat, which value a field that is no list gets: field →
+	// "primary", that of the primary alone; "first", that of the first backend which has one;
+	// "last". Such a field without a winner is a mistake.
 	Winners map[string]string `yaml:"winners"`
 
 	// Pages says, for all: pages, how a page is asked for.
@@ -169,33 +172,30 @@ type MethodForm struct {
 	// this field. If none has, the reply is the primary's.
 	First string `yaml:"first"`
 
-	// Unsure is a path in the request, for first: a call that has a value there ends well if
-	// the primary does not have what is asked for, and others cannot be asked. Any other
-	// call fails then. Optional.
+	// Unsure is a path in the request, for first. If the primary does not have what the call
+	// asks for and another backend does not answer, a call with a value there succeeds; any
+	// other fails. Optional.
 	Unsure string `yaml:"unsure"`
 
-	// New says that the method makes something that belongs to nobody yet: where
-	// nothing else says whose the call is, it goes to [Config.NewTo]. Optional.
+	// New says that the method makes something new: if neither a name nor a chooser decides,
+	// it goes to the backend that the director's NewTo names. Optional.
 	New *NewForm `yaml:"new"`
 
-	// Withhold are fields that are removed from a request if the name at a path is
-	// another one in front than at the backend: field → path. Credentials for
-	// a name go nowhere else. A backend with [Backend.Trusted] gets them all the
-	// same.
+	// Withhold removes fields from a request if the name at a path differs between front and
+	// backend: field → path. Credentials for a name go nowhere else. Trusted backends get the
+	// fields all the same.
 	Withhold map[string]string `yaml:"withhold"`
 
 	// Mismatch is the status of a request whose names belong to different backends, or to
-	// another one than it is for: "invalid" (the default), or "not-found", where the API
-	// says that of what a backend does not have.
+	// another backend than a chooser finds: "invalid" (the default), or "not-found".
 	Mismatch string `yaml:"mismatch"`
 
-	// Missing says what a backend that does not implement the method means for a
-	// call to all of them: "fail" (the default), or "skip" it unless none has it.
+	// Missing says what becomes of a call to all backends if one does not implement the method:
+	// "fail" (the default), or "skip" that backend unless none implements it.
 	Missing string `yaml:"missing"`
 }
 
-// Endless reports whether the calls of a method, in whichever version, do not end by
-// themselves.
+// Endless reports whether the calls of a method do not end by themselves.
 func (p *Profile) Endless(method string) bool {
 	form, _, err := p.Method(method)
 	return err == nil && form.All == "endless"
@@ -216,11 +216,10 @@ type PageForm struct {
 	Items string `yaml:"items"` // path in the reply: the list
 }
 
-// A ChooseForm is one way to choose a backend: the kind of name and the path in
-// the request where it stands. The kind "backend" is the name of a backend
-// itself. The kind "known" is no name: the backend is the first that is known to
-// have an item that agrees with the request. Nor is "told": the backend is the one that an
-// earlier request told, see Tells. Both go before all others.
+// A ChooseForm is one way to choose a backend: a kind of name, and the path in the request
+// where such a name stands. The kind "backend" is the name of a backend itself. "known" takes
+// the first backend of which memory has an item that agrees with the request, "told" the one
+// that an earlier request told, see Tells; both go before all others.
 //
 //	handler: runtime_handler
 //	backend: config.annotations["kubernetes.io/target-runtime"]
@@ -234,7 +233,7 @@ type ChooseForm struct {
 	Path string
 }
 
-// UnmarshalYAML reads the one key and value a ChooseForm is written as.
+// UnmarshalYAML reads a ChooseForm, which is written as one key and value.
 func (c *ChooseForm) UnmarshalYAML(n *yaml.Node) error {
 	var m map[string]string
 	if err := n.Decode(&m); err != nil || len(m) != 1 {
@@ -246,8 +245,7 @@ func (c *ChooseForm) UnmarshalYAML(n *yaml.Node) error {
 }
 
 // Parse reads a profile written in YAML. Its error names every mistake.
-// Whether the fields and methods it names exist is found by [New], which has
-// the schema.
+// Whether the fields and methods that it names exist is found where it is compiled.
 func Parse(data []byte) (*Profile, error) {
 	p, err := ParseRules(data)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// SecretsOf returns the fields whose content a profile wants hidden.
-func SecretsOf(p *Profile, s *codec.Schema) (dump.Secrets, error) {
+// Secrets returns the fields of s whose content the profile hides.
+func (p *Profile) Secrets(s *codec.Schema) (dump.Secrets, error) {
 	rules, keyed := map[string]string{}, map[string]string{}
 	keys := map[string][]string{} // :: "Message.map" → keys
 	for _, secret := range p.Secret {
@@ -70,7 +70,7 @@ func SecretsOf(p *Profile, s *codec.Schema) (dump.Secrets, error) {
 	}, nil
 }
 
-// secretKey takes apart an entry under secret: "Message.field", or
+// secretKey splits an entry under secret: "Message.field", or
 // "Message.map[\"key\"]".
 func secretKey(s string) (field, key string, err error) {
 	field, quoted, ok := strings.Cut(s, "[")

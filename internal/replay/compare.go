@@ -71,8 +71,8 @@ func (r *run) tree(md protoreflect.MessageDescriptor, payload []byte, now bool) 
 	})
 }
 
-// diffMessages compares the messages of a stream, whatever their order: who reports
-// events makes no promise about that.
+// diffMessages compares the messages of a stream, whatever their order: servers promise no order
+// of events.
 func diffMessages(was, is [][]*dump.Node) []dump.Change {
 	text := func(nodes []*dump.Node) string { return (&dump.Node{IsMsg: true, Nodes: nodes}).String() }
 	extra := map[string]int{}

@@ -28,7 +28,7 @@ type FixtureConfig struct {
 	Redact *capture.Redactor
 	// Speed is how much faster than in the recording to answer. Zero answers at once.
 	Speed float64
-	// Tell is told of each call when it has ended. Optional.
+	// Tell is called with each call when it has ended. Optional.
 	Tell func(Played)
 }
 
@@ -91,7 +91,7 @@ func (f *Fixture) input(method string) protoreflect.MessageDescriptor {
 	return nil
 }
 
-// Left returns the recorded calls that nobody made, in their order.
+// Left returns the recorded calls that no client has made, in their order.
 func (f *Fixture) Left() []*Call {
 	f.mu.Lock()
 	defer f.mu.Unlock()

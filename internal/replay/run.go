@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// Config says what to play, and to whom. Calls and Conn are needed.
+// Config says which calls to play, and to which server. It needs Calls and Conn.
 type Config struct {
 	Calls []*Call
 	Conn  grpc.ClientConnInterface
@@ -27,24 +27,23 @@ type Config struct {
 	// Redact is what the calls were recorded with, nil if with nothing. It hides in
 	// replies what it hid in theirs.
 	Redact *capture.Redactor
-	// Given reports fields in which a server names what it made. Nil means strings whose
-	// field is called id, or ends so.
+	// Given reports fields in which a server names what it made. Nil means [LooksLikeID].
 	Given func(protoreflect.FieldDescriptor) bool
-	// Volatile reports fields that are another in each run, such as times: they are not
-	// compared. Nil means none.
+	// Volatile reports fields that differ in each run, such as times, and are not compared. Nil
+	// means none.
 	Volatile func(protoreflect.FieldDescriptor) bool
 
-	// Bare returns a name without what says whose it is, as a server has it that says more
-	// of it than the API does; empty if there is nothing such. Nil means that there never is.
+	// Bare returns a name without the prefix of its backend, as it may stand in text that a
+	// server sends; empty if the name has no prefix. Nil means that no name has one.
 	Bare func(name string) string
 
-	// Speed is how much faster than in the recording to play. Zero means that nothing is
-	// waited for but the calls that had ended before.
+	// Speed is how many times faster than recorded to play. With zero a call waits only for the
+	// calls that had ended before it.
 	Speed float64
-	// Settle is how long streams without an end are waited for, once all else is done.
-	// Zero means 2s.
+	// Settle is how long Run waits for streams without an end, once all else is done. Zero means
+	// two seconds.
 	Settle time.Duration
-	// Tell is told of each call, by one goroutine at a time. Optional.
+	// Tell is called with the result of each call, by one goroutine at a time. Optional.
 	Tell func(Result)
 }
 

@@ -84,11 +84,11 @@ func (r *run) requests(ctx context.Context, stream grpc.ClientStream, c *Call, c
 			payload = r.ids.request(method.Input, payload)
 		}
 		if stream.SendMsg(codec.NewFrame(bytes.Clone(payload))) != nil {
-			return // whoever receives learns why
+			return // the receiver learns why
 		}
 	}
 	if !c.open() || method == nil || !method.ClientStreams {
-		_ = stream.CloseSend() // whoever receives learns what is wrong
+		_ = stream.CloseSend() // the receiver learns what is wrong
 	}
 }
 

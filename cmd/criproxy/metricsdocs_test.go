@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/telemetry"
+)
+
+// allMetrics are the names of all metrics that criproxy has.
+func allMetrics(t *testing.T) []string {
+	m := telemetry.NewMetrics()
+	m.Registry.MustRegister(telemetry.NewGauges(nil))
+	m.WatchLimits(func() (taken, total, refused int64) { return 0, 0, 0 })
+	descs := make(chan *prometheus.Desc, 1000)
+	m.Registry.Describe(descs)
+	close(descs)
+	var names []string
+	for d := range descs {
+		name := regexp.MustCompile(`fqName: "(criproxy_\w+)"`).FindStringSubmatch(d.String())
+		if name != nil && !slices.Contains(names, name[1]) {
+			names = append(names, name[1])
+		}
+	}
+	require.Greater(t, len(names), 20)
+	return names
+}
+
+func TestDashboardAlertsAndDocsSpeakOfMetricsThatExist(t *testing.T) {
+	all := allMetrics(t)
+	root := filepath.Join("..", "..")
+	for _, file := range []string{"packaging/monitoring/dashboard.json", "packaging/monitoring/alerts.yaml", "docs/metrics.md"} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		require.NoError(t, err)
+		found := regexp.MustCompile(`\bcriproxy_[a-z_]+`).FindAllString(string(text), -1)
+		assert.NotEmpty(t, found, file)
+		for _, name := range found {
+			if !slices.Contains(all, name) {
+				name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count"), "_sum")
+			}
+			assert.Contains(t, all, name, file)
+		}
+		if strings.HasSuffix(file, ".md") {
+			for _, name := range all {
+				assert.Contains(t, found, name, "%s does not describe it", file)
+			}
+		}
+	}
+	var dashboard map[string]any
+	file, err := os.Open(filepath.Join(root, "packaging/monitoring/dashboard.json"))
+	require.NoError(t, err)
+	defer file.Close() // it was only read
+	require.NoError(t, jsonDecode(file, &dashboard))
+}
+
+func TestPromtoolAcceptsTheAlerts(t *testing.T) {
+	needsPrometheus(t, "promtool")
+	rules := filepath.Join("..", "..", "packaging", "monitoring", "alerts.yaml")
+	out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", "--lint-fatal", rules).CombinedOutput()
+	assert.NoError(t, err, "%s", out)
+	p := newProcess(t)
+	p.launch()
+	response, err := admin.NewClient(config.AdminBeside(p.front)).Get(t.Context(), "/metrics")
+	require.NoError(t, err)
+	defer response.Body.Close() // it was only read
+	check := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
+	check.Stdin = response.Body
+	out, err = check.CombinedOutput()
+	assert.NoError(t, err, "%s", out)
+	p.end()
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/tuning"
+)
+
+func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
+	testkit.NeedRoot(t, "how late threads may be woken")
+	p := newProcess(t)
+	p.launch()
+	defer p.end()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", p.serving()))
+	require.NoError(t, err)
+	require.Greater(t, len(threads), 2)
+	for _, thread := range threads {
+		slack, err := os.ReadFile("/proc/" + filepath.Base(thread) + "/timerslack_ns")
+		if os.IsNotExist(err) {
+			continue // the thread has ended
+		}
+		require.NoError(t, err)
+		assert.Equal(t, tuning.TimerSlack, strings.TrimSpace(string(slack)), "%s", thread)
+	}
+}

@@ -1,0 +1,29 @@
+package criadapter_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+)
+
+func Example() {
+	cfg, err := criadapter.Config(criadapter.Options{StreamURL: "http://10.0.0.1:11250"})
+	if err != nil {
+		fmt.Println(err)
+	}
+	cfg.Backends = []director.Backend{{}, {Name: "virtlet.cloud"}} // with a Conn each, to make calls
+	d, err := director.New(cfg)
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, fate := range d.Fates() {
+		if strings.HasSuffix(fate.Method, "/StopContainer") || strings.HasSuffix(fate.Method, "/ListContainers") {
+			fmt.Println(fate.Method, fate.Goes)
+		}
+	}
+	// Output:
+	// /runtime.v1.RuntimeService/StopContainer to the owner of container_id, else to the primary
+	// /runtime.v1.RuntimeService/ListContainers to the owner of filter.id, filter.pod_sandbox_id, else to all
+}

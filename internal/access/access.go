@@ -1,0 +1,99 @@
+// Package access decides which calls a client may make, by the access list of the socket that
+// it connected to, and hides secrets in the replies to clients that may only read.
+package access
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
+)
+
+// readOnly is the pattern that stands for the methods that only read.
+const readOnly = "read-only"
+
+// readOnlyMethods returns patterns of the methods of CRI, as cri.yaml has them under reads, and
+// of our own services that change nothing.
+var readOnlyMethods = sync.OnceValue(func() []string { return append(criadapter.Reads(), "/grpc.health.v1.Health/*") })
+
+// matchMethod reports whether the pattern means the method.
+func matchMethod(pattern, method string) bool {
+	if pattern == readOnly {
+		return slices.ContainsFunc(readOnlyMethods(), func(one string) bool { return matchMethod(one, method) })
+	}
+	if strings.HasPrefix(pattern, "/") {
+		ok, _ := path.Match(pattern, method)
+		return ok
+	}
+	name, ok := criadapter.ShortName(method) // other services on the socket may have methods of the same names
+	if ok {
+		ok, _ = path.Match(pattern, name)
+	}
+	return ok
+}
+
+// allows reports whether the rules let the client call the method.
+func allows(rules []config.AccessRule, method string, who *listen.Peer) bool {
+	if len(rules) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(rules, func(r config.AccessRule) bool {
+		if len(r.Methods) > 0 && !slices.ContainsFunc(r.Methods, func(p string) bool { return matchMethod(p, method) }) {
+			return false
+		}
+		return isFor(&r, who)
+	})
+}
+
+// isFor reports whether the rule is about the client.
+func isFor(r *config.AccessRule, who *listen.Peer) bool {
+	if len(r.UIDs)+len(r.GIDs) == 0 {
+		return true
+	}
+	return who.Known && (slices.Contains(r.UIDs, who.UID) ||
+		slices.ContainsFunc(who.GIDs, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
+}
+
+// authorize returns the error for a call that the socket's access list does not allow.
+func authorize(ctx context.Context, method string) error {
+	who := listen.PeerOf(ctx)
+	if who == nil {
+		return status.Error(codes.PermissionDenied, "criproxy: internal error: no listener for this connection; please report it")
+	}
+	rules := who.Socket.Access.Load()
+	if rules == nil {
+		return status.Errorf(codes.PermissionDenied, "criproxy: the socket %s is no longer in the configuration", who.Socket.Path)
+	}
+	if allows(*rules, method, who) {
+		return nil
+	}
+	who.Socket.Refused.Add(1)
+	klog.V(2).InfoS("Call refused by the access list", "socket", who.Socket.Path, "method", method, "peer", who)
+	return status.Errorf(codes.PermissionDenied, "criproxy: the access list of %s does not allow %s to %s", who.Socket.Path, method, who)
+}
+
+// InterceptStream is authorize as a stream interceptor.
+func InterceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := authorize(ss.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return handler(srv, ss)
+}
+
+// InterceptUnary is authorize for the unary methods of services that criproxy has itself.
+func InterceptUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := authorize(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return handler(ctx, request)
+}

@@ -1,0 +1,116 @@
+package access
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/buffers"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
+)
+
+// Clients that may only read do not see what the profile calls secret: a socket for reading is
+// often open to every process on the node. Clients that may do more see it: they have other ways.
+
+// onlyReads reports whether the rules allow the client nothing but reading, and none of them
+// names the method by itself: by naming it an administrator says that it may show everything.
+func onlyReads(rules []config.AccessRule, method string, who *listen.Peer) bool {
+	for _, r := range rules {
+		switch {
+		case !isFor(&r, who):
+		case len(r.Methods) == 0, slices.ContainsFunc(r.Methods, func(p string) bool { return !reads(p) || names(p, method) }):
+			return false
+		}
+	}
+	return len(rules) > 0
+}
+
+// reads reports whether read-only means all methods that the pattern means. A star stands for a
+// star.
+func reads(pattern string) bool {
+	if pattern == readOnly || slices.Contains(readOnlyMethods(), pattern) {
+		return true
+	}
+	return slices.ContainsFunc(readOnlyMethods(), func(one string) bool {
+		ok, _ := path.Match(one, path.Base(pattern))
+		return ok
+	})
+}
+
+// names reports whether the pattern is the name of the method.
+func names(pattern, method string) bool {
+	return pattern != readOnly && !strings.ContainsAny(pattern, `*?[\`) && matchMethod(pattern, method)
+}
+
+// A VerboseFilter takes secrets out of replies to clients that may only read. The zero value
+// has to be configured before the first call.
+type VerboseFilter struct {
+	now atomic.Pointer[capture.Redactor]
+}
+
+// NewRedactor returns what hides the secrets of replies. It returns nil if no socket has rules.
+func NewRedactor(cfg *config.Config, p *director.Profile, schema *codec.Schema) (*capture.Redactor, error) {
+	if !slices.ContainsFunc(cfg.Listeners, func(l config.Listener) bool { return len(l.Access) > 0 }) {
+		return nil, nil
+	}
+	schema = p.AllVersions(schema)
+	secrets, err := p.Secrets(schema)
+	if err != nil {
+		return nil, err
+	}
+	return capture.NewRedactor(schema, secrets), nil
+}
+
+// Set makes the filter use r from the next call on. Nil changes nothing: a socket that a reload
+// took away keeps its filter as long as clients are connected there.
+func (v *VerboseFilter) Set(r *capture.Redactor) {
+	if r != nil {
+		v.now.Store(r)
+	}
+}
+
+// Intercept is an interceptor that takes secrets out of the replies of each call whose client may
+// only read.
+func (v *VerboseFilter) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if who := listen.PeerOf(ss.Context()); who != nil {
+		rules, hider := who.Socket.Access.Load(), v.now.Load()
+		if (rules == nil || onlyReads(*rules, info.FullMethod, who)) && hider.HasSecrets(info.FullMethod) {
+			ss = &filteredStream{ss, info.FullMethod, hider}
+		}
+	}
+	return handler(srv, ss)
+}
+
+// filteredStream is a stream whose replies have no secrets.
+type filteredStream struct {
+	grpc.ServerStream
+	method string
+	hider  *capture.Redactor
+}
+
+// SendMsg is for the handler.
+func (d *filteredStream) SendMsg(m any) error {
+	f, err := codec.FrameOf(m)
+	if err != nil {
+		return err
+	}
+	b := f.Bytes()
+	buf := buffers.Pool.Get(len(b)) // the reply does not get longer
+	if *buf, err = d.hider.HideReply((*buf)[:0], d.method, b); err != nil {
+		return status.Error(codes.Internal, fmt.Sprintf("criproxy: %s: secrets cannot be removed for a client that may only read: %v", path.Base(d.method), err))
+	}
+	shown := codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(buf, buffers.Pool)})
+	defer shown.Free() // gRPC has its own reference
+	return d.ServerStream.SendMsg(shown)
+}

@@ -1,0 +1,58 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+)
+
+// Client is a client of the admin socket at a path.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// NewClient returns a client of the admin socket at path. It connects with each request.
+func NewClient(path string) *Client {
+	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		},
+		DisableKeepAlives: true,
+	}}}
+}
+
+// Get asks for a path, such as "/version?a=b". The caller closes the body. Its error says how to
+// mend the matter.
+func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://criproxy"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no admin socket at %s; is criproxy running, and with this -admin?", c.path)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("no process serves the admin socket %s; start criproxy", c.path)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("the admin socket %s is only for the user that criproxy runs as; run this as root", c.path)
+	case err != nil:
+		return nil, fmt.Errorf("asking criproxy at %s: %w", c.path, err)
+	}
+	if response.StatusCode/100 == 2 {
+		return response, nil
+	}
+	defer response.Body.Close() // an error's, which is read below
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10))
+	if response.StatusCode == http.StatusNotFound {
+		return nil, fmt.Errorf("the criproxy at %s does not know %s; it may be an older one", c.path, path)
+	}
+	return nil, fmt.Errorf("criproxy at %s: %s", c.path, strings.TrimSpace(string(text)))
+}

@@ -1,0 +1,130 @@
+// Package admin is the admin socket: the server, and the client that the commands use.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// Mode lets only the user that criproxy runs as connect to the admin socket: its answers are
+// about all pods.
+const Mode = 0o600
+
+// Server is the HTTP server on the admin socket, for criproxy's own commands and for monitoring.
+// The caller sets the listeners before Start.
+type Server struct {
+	Listener net.Listener // nil if there is no admin socket
+	TCP      net.Listener // where monitoring is served over TCP as well; nil if nowhere
+	TCPAt    string       // what that is called in the configuration
+
+	mux    *http.ServeMux
+	public *http.ServeMux // what everybody may know
+}
+
+// Source is the proxy that the admin socket is about.
+type Source interface {
+	Report(ctx context.Context) state.Report
+	State() state.State
+	Config() *config.Config
+}
+
+// New returns the admin server of a proxy. monitoring adds the paths that are public as well;
+// events answers with what is recorded.
+func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Server {
+	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
+	servePprof(a.mux)
+	a.mux.HandleFunc("GET /events", events)
+	answer := func(path string, with func(ctx context.Context) any) {
+		a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { writeJSON(w, with(r.Context())) })
+	}
+	answer("/version", func(context.Context) any { return state.Version{Version: version.Version, PID: os.Getpid()} })
+	monitoring(a.mux)
+	monitoring(a.public)
+	answer("/status", func(ctx context.Context) any { return p.Report(ctx) })
+	answer("/config", func(context.Context) any { return p.State().Config })
+	answer("/settings", func(context.Context) any { return p.Config().Settings() })
+	answer("/drift", func(context.Context) any { return p.State().Drift })
+	a.mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) {
+		plugins := p.State().Plugins
+		if plugins == nil {
+			http.Error(w, "plugins are turned off here: -hooks is none", http.StatusConflict)
+			return
+		}
+		writeJSON(w, plugins)
+	})
+	return a
+}
+
+// servePprof adds the paths that go tool pprof asks for.
+func servePprof(mux *http.ServeMux) {
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+}
+
+// Start serves the listeners that are set. stop ends that, and returns when all handlers have
+// returned: their requests' contexts end.
+func (a *Server) Start() (stop func()) {
+	stopSocket, stopTCP := serveHTTP(a.Listener, a.mux), serveHTTP(a.TCP, a.public)
+	return func() {
+		stopTCP()
+		stopSocket()
+	}
+}
+
+func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
+	if l == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			klog.ErrorS(err, "The admin socket is no longer served", "socket", l.Addr())
+		}
+	}()
+	return func() {
+		cancel()
+		bounded, stopWaiting := context.WithTimeout(context.Background(), time.Second)
+		defer stopWaiting()
+		if s.Shutdown(bounded) != nil {
+			_ = s.Close() // of a client that reads nothing
+		}
+		<-done
+	}
+}
+
+// Close closes the listeners of a server that was not started.
+func (a *Server) Close() {
+	for _, l := range []net.Listener{a.Listener, a.TCP} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}
+
+// writeJSON answers with v as JSON.
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // fails when the client has gone
+}

@@ -1,0 +1,73 @@
+package admin
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// testAdmin serves an admin socket until the test ends, and returns its path.
+func testAdmin(t *testing.T, a *Server) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "admin") // the path of a socket is short
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	path := filepath.Join(dir, "a.sock")
+	a.Listener, err = listen.Unix(path, Mode, "-admin")
+	require.NoError(t, err)
+	t.Cleanup(a.Start())
+	return path
+}
+
+func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
+	path := testAdmin(t, New(nil, func(*http.ServeMux) {}, http.NotFound))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	response, err := NewClient(path).Get(t.Context(), "/version")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	var got state.Version
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&got))
+	assert.Equal(t, state.Version{Version: version.Version, PID: os.Getpid()}, got)
+
+	_, err = NewClient(path).Get(t.Context(), "/nothing")
+	require.ErrorContains(t, err, "does not know /nothing")
+	_, err = NewClient(path+"x").Get(t.Context(), "/version")
+	require.ErrorContains(t, err, "is criproxy running, and with this -admin?")
+}
+
+func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
+	a := New(nil, func(*http.ServeMux) {}, http.NotFound)
+	began := make(chan struct{})
+	a.mux.HandleFunc("GET /long", func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+	})
+	dir := t.TempDir()
+	var err error
+	a.Listener, err = net.Listen("unix", filepath.Join(dir, "a"))
+	require.NoError(t, err)
+	stop := a.Start()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if response, err := NewClient(filepath.Join(dir, "a")).Get(t.Context(), "/long"); err == nil {
+			response.Body.Close()
+		}
+	}()
+	<-began
+	stop()
+	<-ended
+	assert.NoFileExists(t, filepath.Join(dir, "a"))
+}

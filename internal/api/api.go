@@ -1,0 +1,175 @@
+// Package api reads what the configuration says of the API: CRI as it is built in, newer
+// descriptors of it, or another profile.
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/certs"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/recovery"
+)
+
+// fromReflection, in place of a file, asks the backends for their services.
+const fromReflection = "reflection"
+
+// reflectTimeout bounds how long a start waits for a backend that answers.
+const reflectTimeout = 15 * time.Second
+
+// An API is the configuration of a director for an API, without backends.
+type API struct {
+	director.Config               // its backends yet to be filled in
+	Own             *codec.Schema // the configured descriptors; nil for those that are built in
+}
+
+// Read returns the API of a configuration: CRI as this program is built with it, CRI with newer
+// descriptors, or the API of a profile. With reflection it asks the backends.
+func Read(c *config.Config) (API, error) {
+	schema, err := readSchema(c)
+	if err != nil {
+		return API{}, err
+	}
+	d, err := configureDirector(c, schema)
+	return API{d, schema}, err
+}
+
+func configureDirector(c *config.Config, schema *codec.Schema) (director.Config, error) {
+	o := criOptions(c)
+	o.Schema = schema
+	if c.Profile == "" {
+		o.Rules = c.Rules
+		return criadapter.Config(o)
+	}
+	d, err := criadapter.Config(o) // for its code, which a profile of CRI names
+	if err != nil {
+		return director.Config{}, err
+	}
+	data, err := os.ReadFile(c.Profile)
+	if err != nil {
+		return director.Config{}, fmt.Errorf("reading the profile: %w", err)
+	}
+	if d.Profile, err = director.ParseProfile(data); err != nil {
+		return director.Config{}, config.PrefixLines(c.Profile, err)
+	}
+	d.Profile.From(c.Profile, nil)
+	if c.Rules != nil {
+		if d.Profile, err = d.Profile.Extend(c.Rules); err != nil {
+			return director.Config{}, err
+		}
+	}
+	d.Schema = schema.Join(codec.LinkedIn())
+	return d, nil
+}
+
+// Sources returns the contents of the files from which the API is read. Comparing them shows a
+// change.
+func Sources(c *config.Config) []string {
+	var all []string
+	for _, file := range append([]string{c.Profile}, c.Proto...) {
+		data, _ := os.ReadFile(file) // what cannot be read is an error elsewhere
+		all = append(all, string(data))
+	}
+	return all
+}
+
+// IsCRI reports whether a profile is about CRI, for which criproxy does more than the profile
+// says.
+func IsCRI(p *director.Profile) bool { return criadapter.Is(p) }
+
+// readSchema reads the configured descriptors. It returns nil if there are none.
+func readSchema(c *config.Config) (*codec.Schema, error) {
+	var schema *codec.Schema
+	var sources []string
+	for _, from := range c.Proto {
+		switch {
+		case from == fromReflection:
+			s, err := reflectSchema(c)
+			if err != nil {
+				return nil, err
+			}
+			schema = schema.Join(s)
+		case filepath.Ext(from) == ".proto":
+			sources = append(sources, from)
+		default:
+			s, err := readSet(from)
+			if err != nil {
+				return nil, err
+			}
+			schema = schema.Join(s)
+		}
+	}
+	if len(sources) > 0 {
+		s, err := codec.CompileProto(context.Background(), c.ProtoPath, sources...)
+		if err != nil {
+			return nil, err
+		}
+		schema = schema.Join(s)
+	}
+	return schema, nil
+}
+
+// readSet reads a descriptor set, in the text form of protobuf if the file's name says so.
+func readSet(file string) (*codec.Schema, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading descriptors: %w", err)
+	}
+	parse := codec.ParseSchema
+	if ext := filepath.Ext(file); ext == ".txtpb" || ext == ".textproto" {
+		parse = codec.ParseSchemaText
+	}
+	s, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; want a .proto file, what protoc writes with --descriptor_set_out and --include_imports, or that as text in a .txtpb", file, err)
+	}
+	return s, nil
+}
+
+// reflectSchema asks one backend after another for its services until one answers.
+func reflectSchema(c *config.Config) (*codec.Schema, error) {
+	if len(c.Backends) == 0 {
+		return nil, errors.New("proto: reflection asks a backend, and there is none: use -connect, or name a file")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), reflectTimeout)
+	defer cancel()
+	for {
+		var errs []error
+		for _, b := range c.Backends {
+			conn, err := director.NewConn(director.ConnConfig{
+				Name: b.Name, Address: b.Address, More: b.Addresses, Balance: b.Balance, Credentials: certs.New(b.TLS), MaxMessage: c.MaxMessageBytes,
+			})
+			if err != nil {
+				return nil, err
+			}
+			s, err := codec.Reflect(ctx, conn)
+			_ = conn.Close()
+			if err == nil {
+				return s, nil
+			}
+			errs = append(errs, fmt.Errorf("proto: asking backend %s for its services by reflection: %w", director.Backend{Name: b.Name}, err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(errs...)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// criOptions are the settings that only CRI has.
+func criOptions(c *config.Config) criadapter.Options {
+	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.BuiltIn, Panicked: recovery.Report}
+	if o.StreamURL == "" && c.StreamPort != 0 {
+		o.StreamURL = "http://" + net.JoinHostPort(criadapter.NodeAddress(), fmt.Sprint(c.StreamPort))
+	}
+	return o
+}

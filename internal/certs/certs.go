@@ -1,0 +1,160 @@
+// Package certs secures connections with certificates from files, which it reads for each
+// connection: a file that has changed counts from the next connection on.
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
+)
+
+// Check returns what is wrong with the files of certificates that cfg names.
+func Check(cfg *config.Config) error {
+	var errs []error
+	try := func(t *config.TLS, format string, i int) {
+		if t == nil {
+			return
+		}
+		if _, err := NewKeyring(*t).load(); err != nil {
+			errs = append(errs, fmt.Errorf(format+": %w", i, err))
+		}
+	}
+	for i, l := range cfg.Listeners {
+		try(l.TLS, "listeners[%d].tls", i)
+	}
+	for i, b := range cfg.Backends {
+		try(b.TLS, "backends[%d].tls", i)
+	}
+	return errors.Join(errs...)
+}
+
+// keyring are the files of a config.TLS, with what was read last.
+type keyring struct {
+	files config.TLS
+
+	mu     sync.Mutex
+	good   *material // what was read last without a mistake
+	failed string    // the mistake that was logged, empty if there is none
+}
+
+// material is what the files hold.
+type material struct {
+	own []tls.Certificate
+	ca  *x509.CertPool // nil if there is no such file
+}
+
+func NewKeyring(t config.TLS) *keyring { return &keyring{files: t} }
+
+// load reads the files. If that fails it returns what they held before.
+func (k *keyring) load() (*material, error) {
+	m, err := readKeys(k.files)
+	good, news := k.take(m, err)
+	if good == nil {
+		return nil, err
+	}
+	if news { // not under the lock: every connection needs it
+		klog.ErrorS(err, "Certificates cannot be read; those from before are still in use")
+	}
+	return good, nil
+}
+
+// take notes the result of reading the files. It returns the contents to use, and whether err
+// has not been logged yet.
+func (k *keyring) take(m *material, err error) (good *material, news bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil {
+		k.good, k.failed = m, ""
+		return m, false
+	}
+	news = k.failed != err.Error()
+	if k.good != nil {
+		k.failed = err.Error()
+	}
+	return k.good, news
+}
+
+func readKeys(t config.TLS) (*material, error) {
+	m := &material{}
+	if t.Cert != "" {
+		own, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("reading cert %s and key %s: %w", t.Cert, t.Key, err)
+		}
+		m.own = []tls.Certificate{own}
+	}
+	if t.CA != "" {
+		text, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, fmt.Errorf("reading ca: %w", err)
+		}
+		m.ca = x509.NewCertPool()
+		if !m.ca.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("reading ca %s: there is no certificate in it; want PEM", t.CA)
+		}
+	}
+	return m, nil
+}
+
+// Credentials secure connections with the certificates of a config.TLS.
+type Credentials struct {
+	Keys *keyring
+	name string // of the server, for clients
+}
+
+func New(t *config.TLS) credentials.TransportCredentials {
+	if t == nil {
+		return nil
+	}
+	return &Credentials{NewKeyring(*t), t.ServerName}
+}
+
+// ClientHandshake is for gRPC.
+func (c *Credentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	m, err := c.Keys.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.name != "" {
+		authority = c.name
+	}
+	return credentials.NewTLS(&tls.Config{
+		RootCAs: m.ca, Certificates: m.own, ServerName: c.name, MinVersion: tls.VersionTLS12,
+	}).ClientHandshake(ctx, authority, conn)
+}
+
+// ServerHandshake is for gRPC.
+func (c *Credentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	m, err := c.Keys.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := &tls.Config{Certificates: m.own, ClientCAs: m.ca, MinVersion: tls.VersionTLS12}
+	if m.ca != nil {
+		cfg.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return credentials.NewTLS(cfg).ServerHandshake(conn)
+}
+
+// Info is for gRPC.
+func (c *Credentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+// Clone is for gRPC.
+func (c *Credentials) Clone() credentials.TransportCredentials {
+	return &Credentials{c.Keys, c.name}
+}
+
+// OverrideServerName is for gRPC, which no longer calls it.
+func (c *Credentials) OverrideServerName(string) error { return errors.ErrUnsupported }

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
+)
+
+// callView is how calls are shown, the same for calls under way and for those in files.
+type callView struct {
+	filter inspect.Filter
+	full   bool
+	json   bool
+	diff   bool
+	schema schemaFlags
+
+	printer   *inspect.Printer
+	assembler *inspect.Assembler
+	order     []string // of backends
+	from      uint64   // events up to this one are only learned from
+	every     func(c *inspect.Call)
+}
+
+// flags adds those of a look to fs.
+func (l *callView) flags(fs *flag.FlagSet) {
+	fs.StringVar(&l.filter.Method, "method", "", "only methods that fit `PATTERN`, such as 'Run*|Stop*'")
+	fs.StringVar(&l.filter.Backend, "backend", "", "only calls to backends that fit `PATTERN`; the primary may be called primary")
+	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name fits `PATTERN`")
+	fs.StringVar(&l.filter.Status, "status", "", "only calls that ended with `CODE`; several with commas between, ! before for all others: '!OK'")
+	fs.StringVar(&l.filter.Namespace, "namespace", "", "only calls about namespaces that fit `PATTERN`")
+	fs.StringVar(&l.filter.Pod, "pod", "", "only calls about pods whose name fits `PATTERN`")
+	fs.StringVar(&l.filter.Container, "container", "", "only calls about containers whose name fits `PATTERN`")
+	fs.StringVar(&l.filter.ID, "id", "", "only calls about an id that begins with `ID`")
+	fs.DurationVar(&l.filter.Slower, "slower", 0, "only calls that took at least `TIME`, such as 100ms")
+	fs.StringVar(&l.filter.FollowPod, "follow-pod", "", "all calls in the life of one `POD`: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id")
+	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
+	fs.BoolVar(&l.full, "full", false, "show the messages, with the names of their fields, on each leg")
+	fs.BoolVar(&l.diff, "diff", false, "show what the proxy changed on the way, field by field")
+	fs.BoolVar(&l.json, "json", false, "print a line of JSON for each call")
+	l.schema.flags(fs)
+}
+
+// open prepares for events of a source.
+func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
+	profile, schema, err := l.schema.load(h.Descriptors)
+	if err != nil {
+		return err
+	}
+	secrets, err := profile.Secrets(schema)
+	if err != nil {
+		return err
+	}
+	names, err := criadapter.NewNames(profile, schema)
+	if err != nil {
+		return err
+	}
+	l.printer = &inspect.Printer{Out: out, Schema: schema, Text: secrets.Text(), Colour: isTerminal(out)}
+	l.printer.Text.Unsafe = h.UnsafeRaw
+	l.assembler = inspect.NewAssembler(schema, names)
+	for _, b := range h.Backends {
+		l.order = append(l.order, b.Name)
+	}
+	return nil
+}
+
+// isTerminal reports whether out is one, and colours are wanted.
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
+}
+
+// add takes an event, and shows the call when it is complete.
+func (l *callView) add(ev *capture.Event) error {
+	c, what := l.assembler.Add(ev)
+	if ev.Kind == capture.Missed && ev.Seq > l.from && !l.json {
+		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
+	}
+	if what == inspect.Nothing || ev.Seq <= l.from && ev.Seq != 0 || !l.filter.Match(c) {
+		return nil
+	}
+	switch {
+	case l.every != nil:
+		if what == inspect.Done {
+			l.every(c)
+		}
+	case what == inspect.Streamed:
+		l.streamed(c)
+	case l.json && l.diff:
+		l.printer.JSONDiff(c, l.order)
+	case l.json:
+		l.printer.JSON(c, l.full)
+	case l.diff:
+		l.printer.PrintDiff(c, l.order)
+	case l.full:
+		l.printer.Full(c)
+	default:
+		l.printer.Line(c)
+	}
+	return l.printer.Err()
+}
+
+func (l *callView) streamed(c *inspect.Call) {
+	switch {
+	case l.diff:
+	case l.json:
+		l.printer.JSONStreamed(c, l.full)
+	case l.full:
+		l.printer.FullStreamed(c)
+	default:
+		l.printer.Streamed(c)
+	}
+}
+
+// read shows all events that a reader has.
+func (l *callView) read(r *capture.Reader) error {
+	for {
+		var ev capture.Event
+		switch err := r.Next(&ev); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := l.add(&ev); err != nil {
+			return err
+		}
+	}
+}
+
+// schemaFlags are the flags that say what messages mean, besides those of CRI.
+type schemaFlags struct {
+	protos  multi
+	folders multi
+	sets    multi
+}
+
+// multi is a flag that may be given several times.
+type multi []string
+
+func (m *multi) String() string     { return strings.Join(*m, ",") }
+func (m *multi) Set(s string) error { *m = append(*m, s); return nil }
+
+func (s *schemaFlags) flags(fs *flag.FlagSet) {
+	fs.Var(&s.protos, "proto", "a .proto `FILE` that describes the calls, besides CRI; may be given several times")
+	fs.Var(&s.folders, "proto-path", "a `FOLDER` for what -proto imports; may be given several times")
+	fs.Var(&s.sets, "descriptor-set", "a `FILE` of descriptors that describes the calls, as protoc --descriptor_set_out --include_imports writes it; may be given several times")
+}
+
+// load returns CRI's profile, and a schema of CRI and of what the flags name. A set of
+// descriptors that came with a capture is added to it.
+func (s *schemaFlags) load(more []byte) (*director.Profile, *codec.Schema, error) {
+	profile, cri, err := criSchema()
+	if err != nil {
+		return nil, nil, err
+	}
+	schema, err := s.own()
+	if err != nil {
+		return nil, nil, err
+	}
+	schema = schema.Join(cri)
+	if len(more) > 0 {
+		found, err := codec.ParseSchema(more)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the descriptors in the capture: %w", err)
+		}
+		schema = schema.Join(found)
+	}
+	return profile, schema, nil
+}

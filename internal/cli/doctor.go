@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/api"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/doctor"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/show"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// Diagnosis is what the doctor found. Its JSON is stable.
+type Diagnosis struct {
+	Findings []doctor.Finding `json:"findings"`          // the worst first
+	Kubelet  *doctor.Kubelet  `json:"kubelet,omitempty"` // that was looked at
+}
+
+// wellKnown are the sockets of runtimes that the doctor looks at without a configuration.
+var wellKnown = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock"}
+
+// ExamineNode is the subcommand that looks at the node and says what would not work.
+func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
+	fs, f := NewFlags()
+	asJSON := fs.Bool("json", false, "print what was found as JSON")
+	if err := f.parse(fs, args); err != nil {
+		return err
+	}
+	d := Diagnosis{Findings: []doctor.Finding{}}
+	cfg, err := f.readConfig()
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			d.add(doctor.Error, "configuration", strings.TrimSpace(line), "mend it; criproxy check tries it without serving")
+		}
+		cfg = withoutConfig()
+	}
+	d.configuration(f, cfg)
+	d.running(ctx, cfg)
+	node := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Version: kubeletVersion}
+	found, kubelet := node.Examine()
+	d.Findings, d.Kubelet = doctor.Sort(append(d.Findings, found...)), kubelet
+	if *asJSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(d); err != nil {
+			return err
+		}
+	} else {
+		d.print(inspect.Terminal{Writer: out})
+	}
+	if len(d.Findings) > 0 && d.Findings[0].Level == doctor.Error {
+		return ErrReported
+	}
+	return nil
+}
+
+func (d *Diagnosis) add(level doctor.Level, about, text, cure string) {
+	d.Findings = append(d.Findings, doctor.Finding{Level: level, About: about, Text: text, Cure: cure})
+}
+
+// withoutConfig is a configuration for a node without a usable one.
+func withoutConfig() *config.Config {
+	cfg := &config.Config{Listen: config.DefaultListen, Admin: config.DefaultAdmin}
+	for _, path := range wellKnown {
+		if _, err := os.Stat(path); err == nil {
+			cfg.Backends = append(cfg.Backends, config.Backend{Address: path})
+			return cfg
+		}
+	}
+	return cfg
+}
+
+// configuration looks at cfg, and at the files and folders that it names.
+func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
+	const about = "configuration"
+	for _, b := range cfg.Backends {
+		if b.Name == "" {
+			continue
+		}
+		for _, w := range config.NameWarnings(b.Name) {
+			text, cure := w, "choose a shorter name"
+			if i := strings.LastIndex(w, "; "); i >= 0 {
+				text, cure = w[:i], w[i+2:]
+			}
+			d.add(doctor.Warning, about, text, cure)
+		}
+	}
+	for what, path := range map[string]string{"the configuration": f.config, "the folder of plugins": cfg.Hooks, "the state folder": cfg.StateDir} {
+		if path == "" {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
+			d.add(doctor.Error, about, fmt.Sprintf("%s, %s, can be changed by others than its owner (%04o): they can run anything as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
+		}
+	}
+	if cfg.StateDir == "" && len(cfg.Backends) > 1 {
+		d.add(doctor.Warning, about, "the memory of the runtimes is not kept: a restart of criproxy while one is down makes kubelet kill its pods", "set stateDir")
+	}
+	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
+		for _, err := os.Stat(path); err != nil && path != "/"; _, err = os.Stat(path) {
+			path = filepath.Dir(path) // it is made when criproxy starts
+		}
+		if err := unix.Access(path, unix.W_OK); err != nil && os.Getuid() == 0 {
+			d.add(doctor.Error, about, fmt.Sprintf("the state folder %s cannot be written: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it has to be in ReadWritePaths= or StateDirectory=")
+		}
+	}
+	if os.Getuid() != 0 {
+		d.add(doctor.Note, about, "this does not run as root", "run it as root, as criproxy has to: much cannot be seen otherwise")
+	}
+}
+
+// running asks the criproxy that serves cfg.
+func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
+	const about = "criproxy"
+	if cfg.Admin == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*daemon.StatusTime)
+	defer cancel()
+	var r state.Report
+	response, err := admin.NewClient(cfg.Admin).Get(ctx, "/status")
+	if err == nil {
+		defer response.Body.Close() // it was only read
+		err = json.NewDecoder(response.Body).Decode(&r)
+	}
+	if err != nil {
+		d.add(doctor.Note, about, "the state of a running criproxy is unknown: "+err.Error(), "start it, and look again")
+		return
+	}
+	for _, b := range r.Backends {
+		switch b.State {
+		case lastknown.Gone.String():
+			d.add(doctor.Error, about, fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime; kubelet is shown its pods as they were")
+		case lastknown.Slow.String():
+			d.add(doctor.Warning, about, fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime; what it does not answer in time is answered from memory")
+		}
+	}
+	if r.Config.Error != "" {
+		d.add(doctor.Error, about, "the configuration was not reloaded: "+show.Cut(r.Config.Error, 500), "mend it; it is read again as soon as it changes")
+	}
+	for _, w := range r.Config.NeedsRestart {
+		d.add(doctor.Warning, about, "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
+	}
+	if r.Version != version.Version {
+		d.add(doctor.Note, about, fmt.Sprintf("the running criproxy is %s, this one %s", r.Version, version.Version), fmt.Sprintf("kill -USR2 %d starts what is installed now, and fails no call", r.PID))
+	}
+	if r.Hooks != nil {
+		for _, p := range r.Hooks.Plugins {
+			if p.State != "ready" {
+				d.add(doctor.Warning, about, fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks has the details; with policy Fail, pods do not start")
+			}
+		}
+	}
+}
+
+// backends asks the runtimes themselves.
+func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.Backend {
+	var all []doctor.Backend
+	for _, b := range cfg.Backends {
+		name := b.Name
+		if name == "" {
+			name = "primary"
+		}
+		all = append(all, doctor.Backend{Name: name, Prefix: b.Name, Address: b.Address})
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	a, err := api.Read(cfg)
+	if err != nil {
+		d.add(doctor.Error, "configuration", err.Error(), "mend it; criproxy check tries it without serving")
+		return all
+	}
+	if !api.IsCRI(a.Profile) {
+		return all // there are no pods
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, b := range cfg.Backends {
+		wg.Go(func() {
+			conn, err := director.NewConn(director.ConnConfig{Name: b.Name, Address: b.Address, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
+			if err != nil {
+				return // the profile cannot be used, which New says as well
+			}
+			defer conn.Close() // nothing is under way
+			var reply runtimeapi.RuntimeConfigResponse
+			if conn.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) == nil && reply.GetLinux() != nil {
+				all[i].Driver = daemon.DriverName(reply.GetLinux().GetCgroupDriver())
+			}
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// kubeletVersion asks the program of the running kubelet.
+func kubeletVersion(exe string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, exe, "--version").Output()
+	if err != nil {
+		return "", err
+	}
+	_, version, ok := strings.Cut(strings.TrimSpace(string(out)), "Kubernetes ")
+	if !ok {
+		return "", errors.New("it says " + show.Cut(string(out), 100))
+	}
+	return version, nil
+}
+
+// print shows the diagnosis to people.
+func (d *Diagnosis) print(out io.Writer) {
+	if k := d.Kubelet; k != nil {
+		fmt.Fprintf(out, "Looked at kubelet %s, process %d, which speaks to %s.\n\n", show.OrDash(k.Version), k.Process, show.OrDash(k.Endpoint))
+	}
+	bad := 0
+	for _, f := range d.Findings {
+		fmt.Fprintf(out, "%s  %s\n%s%s", strings.ToUpper(string(f.Level)), f.About, wrap(f.Text, 4, 100), wrap("-> "+f.Cure, 4, 100))
+		if f.Level == doctor.Error {
+			bad++
+		}
+	}
+	switch {
+	case bad > 0:
+		fmt.Fprintf(out, "\n%d of this would not work.\n", bad)
+	case len(d.Findings) > 0:
+		fmt.Fprintln(out, "\nAll of it works.")
+	default:
+		fmt.Fprintln(out, "Nothing is wrong with this node.")
+	}
+}

@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/trust"
+)
+
+// Flags are the command line of serve and check.
+type Flags struct {
+	config    string
+	content   string // of config, when readConfig last read it
+	fallback  string // in place of config, if nothing is said
+	connect   string
+	apiserver string
+	koord     koordFlags
+	typed     config.Config // the values of Options on the command line
+	dry       bool          // there need be no backends
+
+	given map[string]bool // :: name of a flag → it was on the command line
+}
+
+// NewFlags returns the flag set, and where the values of the flags go.
+func NewFlags() (*flag.FlagSet, *Flags) {
+	f := &Flags{given: map[string]bool{}, fallback: config.DefaultConfig}
+	fs := flag.NewFlagSet("criproxy", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are returned, and printed once
+	fs.StringVar(&f.config, "config", "", "read the configuration from YAML `FILE`; flags take precedence over it (default "+config.DefaultConfig+", if it is there and there is no -connect)")
+	fs.StringVar(&f.connect, "connect", "", "the runtimes, as `PATH,NAME:PATH,...` of their sockets; the one without a name is the primary, which gets all that nothing directs elsewhere")
+	for _, o := range config.Options() {
+		if o.Flag != "" {
+			addFlag(fs, o.Value(&f.typed), o.Flag, o.Usage)
+		}
+	}
+	f.koord.register(fs)
+	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; old command lines have it")
+	klog.InitFlags(fs)
+	return fs, f
+}
+
+// addFlag adds a flag whose value goes to the field that to points to.
+func addFlag(fs *flag.FlagSet, to any, name, usage string) {
+	switch to := to.(type) {
+	case *string:
+		fs.StringVar(to, name, "", usage)
+	case *int:
+		fs.IntVar(to, name, 0, usage)
+	case *int64:
+		fs.Int64Var(to, name, 0, usage)
+	case *bool:
+		fs.BoolVar(to, name, false, usage)
+	case *time.Duration:
+		fs.DurationVar(to, name, 0, usage)
+	case *[]string:
+		fs.Var((*commaList)(to), name, usage)
+	default:
+		panic(fmt.Sprintf("flag -%s: there is no flag for a %T", name, to))
+	}
+}
+
+// commaList is the value of a flag that takes several, with commas between.
+type commaList []string
+
+func (l *commaList) String() string { return strings.Join(*l, ",") }
+
+// Set replaces the list.
+func (l *commaList) Set(s string) error {
+	*l = nil
+	for one := range strings.SplitSeq(s, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			*l = append(*l, one)
+		}
+	}
+	return nil
+}
+
+// parse reads args. Its error has one line.
+func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return ErrHelp
+	}
+	if err != nil {
+		return &UsageError{flagError(fs, err)}
+	}
+	if fs.NArg() > 0 {
+		return &UsageError{fmt.Errorf("%q is not a flag; is a dash missing, or a comma in -connect followed by a space?", fs.Arg(0))}
+	}
+	fs.Visit(func(one *flag.Flag) { f.given[one.Name] = true })
+	return nil
+}
+
+// apply puts the values of the command line over those of the file.
+func (f *Flags) apply(c *config.Config) error {
+	if f.given["connect"] {
+		backends, err := config.ParseConnect(f.connect)
+		if err != nil {
+			return err
+		}
+		for i := range backends { // the same backend keeps what the file says of it otherwise
+			for _, b := range c.Backends {
+				if b.Name == backends[i].Name {
+					b.Address = backends[i].Address
+					backends[i] = b
+				}
+			}
+		}
+		c.Backends = backends
+	}
+	for _, o := range config.Options() {
+		if f.given[o.Flag] {
+			reflect.ValueOf(o.Value(c)).Elem().Set(reflect.ValueOf(o.Value(&f.typed)).Elem())
+		}
+	}
+	return f.koord.apply(c, f.given)
+}
+
+// PrintServeFlags prints the flags of serve and check.
+func PrintServeFlags(out io.Writer) {
+	fs, _ := NewFlags()
+	printFlags(fs, out)
+}
+
+// printFlags prints the flags: ours one by one, those of the log in short.
+func printFlags(fs *flag.FlagSet, out io.Writer) {
+	logging := []string{"v", "logtostderr", "alsologtostderr", "log_file", "vmodule"}
+	var rest []string
+	fs.VisitAll(func(f *flag.Flag) {
+		if f.Name != "apiserver" && !IsKlog(f.Name) {
+			printFlag(out, f, "")
+		}
+	})
+	printFlag(out, fs.Lookup("v"), "how much to log: `LEVEL` 2 calls that fail, 3 calls that change something with request and reply, 4 status calls too, 5 lists too")
+	fs.VisitAll(func(f *flag.Flag) {
+		if IsKlog(f.Name) && !slices.Contains(logging[:1], f.Name) {
+			rest = append(rest, "-"+f.Name)
+		}
+	})
+	fmt.Fprintf(out, "  and the other flags of klog: %s\n", strings.Join(rest, " "))
+}
+
+func IsKlog(name string) bool {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(fs)
+	return fs.Lookup(name) != nil
+}
+
+// saysWhat reports whether the command line says where the runtimes are.
+func (f *Flags) saysWhat() bool {
+	if f.given["config"] || f.given["connect"] {
+		return true
+	}
+	for name := range f.koord.names() {
+		if f.given[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// readConfig reads the file that -config names, or the default one, and puts the flags over it.
+func (f *Flags) readConfig() (*config.Config, error) {
+	c := &config.Config{NoBackends: f.dry}
+	if _, err := os.Stat(f.fallback); err == nil && !f.saysWhat() {
+		f.config = f.fallback // which is watched from here on
+	}
+	if f.config != "" {
+		data, err := os.ReadFile(f.config)
+		f.content = string(data)
+		if err == nil {
+			err = trust.File(f.config)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the configuration: %w", err)
+		}
+		if err := c.Parse(f.config, data); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.apply(c); err != nil {
+		return nil, err
+	}
+	return c, daemon.Check(c)
+}

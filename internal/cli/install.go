@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"io"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/takeover"
+)
+
+// Install is the subcommand that prepares a takeover of containerd's socket.
+func Install(_ context.Context, args []string, out, _ io.Writer) error {
+	var t takeover.Takeover
+	fs := subFlags("install")
+	fs.StringVar(&t.Path, "takeover", "", "the `PATH` of containerd's own socket, at which criproxy is to listen, such as /run/containerd/containerd.sock")
+	addTakeoverFlags(fs, &t)
+	about := "install -takeover PATH makes containerd listen beside its own socket, and criproxy at it, by changing these files:"
+	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
+		return err
+	}
+	if err := t.CheckPath(); err != nil {
+		return &UsageError{err}
+	}
+	return t.Install(out)
+}
+
+// Uninstall is the subcommand that takes that back.
+func Uninstall(_ context.Context, args []string, out, _ io.Writer) error {
+	var t takeover.Takeover
+	fs := subFlags("uninstall")
+	addTakeoverFlags(fs, &t)
+	if err := parseSub(fs, args, out, "uninstall takes back what install changed in these files:", 0, 0); err != nil {
+		return err
+	}
+	return t.Uninstall(out)
+}
+
+func addTakeoverFlags(fs *flag.FlagSet, t *takeover.Takeover) {
+	fs.StringVar(&t.Containerd, "containerd-config", "/etc/containerd/config.toml", "containerd's configuration `FILE`")
+	fs.StringVar(&t.Config, "config", config.DefaultConfig, "criproxy's configuration `FILE`")
+	fs.BoolVar(&t.DryRun, "dry-run", false, "say what would be changed, and change nothing")
+}

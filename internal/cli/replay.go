@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/capture"
+	text "github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/replay"
+)
+
+// played is a capture to play, as either side.
+type played struct {
+	calls    []*replay.Call
+	header   *capture.FileHeader
+	schema   *codec.Schema
+	profile  *director.Profile
+	names    *criadapter.Names
+	text     text.Text
+	redactor *capture.Redactor
+}
+
+// openPlayed reads the calls of a file: those of clients, or of one backend.
+func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
+	r, err := capture.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	p := &played{header: r.Header()}
+	if p.profile, p.schema, err = flags.load(p.header.Descriptors); err != nil {
+		return nil, err
+	}
+	secrets, err := p.profile.Secrets(p.schema)
+	if err != nil {
+		return nil, err
+	}
+	p.text = secrets.Text()
+	if p.text.Unsafe = p.header.UnsafeRaw; !p.text.Unsafe {
+		p.redactor = capture.NewRedactor(p.schema, secrets)
+	}
+	if p.names, err = criadapter.NewNames(p.profile, p.schema); err != nil {
+		return nil, err
+	}
+	if p.calls, err = replay.Load(r, backend); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+func (p *played) given(fd protoreflect.FieldDescriptor) bool {
+	return p.names.Given(fd) || replay.LooksLikeID(fd)
+}
+
+// checkSpeed returns what is wrong with the value of -speed.
+func checkSpeed(command string, speed float64) error {
+	if speed < 0 || math.IsNaN(speed) || math.IsInf(speed, 0) {
+		return &UsageError{fmt.Errorf("%s: -speed is how many times faster than recorded: want a number such as 10, or 0 for no waiting", command)}
+	}
+	return nil
+}
+
+// ReplayCalls is the subcommand that makes recorded calls again.
+func ReplayCalls(ctx context.Context, args []string, out, errOut io.Writer) error {
+	fs := subFlags("replay")
+	to := fs.String("to", "", "the `PATH` of the socket to send the calls to")
+	speed := fs.Float64("speed", 1, "play `N` times faster than recorded; 0 waits for nothing but the calls before")
+	backend := fs.String("backend", "", "play what `NAME` was sent, and not what clients sent; that of a primary without a name is primary")
+	asJSON := fs.Bool("json", false, "print a line of JSON for each call")
+	var flags schemaFlags
+	flags.flags(fs)
+	err := parseSub(fs, args, out, `replay FILE -to SOCKET makes the recorded calls of clients again, and shows in what the answers
+differ. Names that the runtime gives now take the place of the recorded ones.`, 1, 1)
+	if err != nil {
+		return err
+	}
+	if *to == "" {
+		return &UsageError{errors.New("replay needs -to, the socket to send the calls to")}
+	}
+	if err := checkSpeed("replay", *speed); err != nil {
+		return err
+	}
+	p, err := openPlayed(fs.Arg(0), *backend, &flags)
+	if err != nil {
+		return err
+	}
+	cc, err := grpc.NewClient("unix:"+*to, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	if err != nil {
+		return err
+	}
+	defer cc.Close()
+	show := printResult
+	if *asJSON {
+		show = jsonResult
+	}
+	began := time.Now()
+	sum, err := replay.Run(ctx, replay.Config{
+		Calls: p.calls, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile, Bare: p.names.Bare,
+		Speed: *speed, Tell: func(res replay.Result) { show(out, res) },
+	})
+	if sum.Redacted > 0 {
+		fmt.Fprintf(errOut, "criproxy: %d calls were sent without their secrets, which the capture does not have; -unsafe-raw records them\n", sum.Redacted)
+	}
+	if !*asJSON {
+		fmt.Fprintf(out, "%d calls in %s: %d answered as recorded, %d otherwise, %d not sent\n",
+			sum.Same+sum.Different+sum.NotSent, time.Since(began).Round(time.Millisecond), sum.Same, sum.Different, sum.NotSent)
+	}
+	switch {
+	case err != nil:
+		return ErrReported // Ctrl-C
+	case sum.Different+sum.NotSent > 0:
+		return ErrReported
+	}
+	return nil
+}
+
+// printResult shows a call that was not answered as recorded.
+func printResult(out io.Writer, res replay.Result) {
+	if res.NotSent == "" && len(res.Changes) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "call %d  %s\n", res.Call.ID, inspect.Sanitize(inspect.ShortMethod(res.Call.Method)))
+	if res.NotSent != "" {
+		fmt.Fprintf(out, "    not sent: %s\n", res.NotSent)
+	}
+	for _, c := range res.Changes {
+		fmt.Fprintf(out, "    < %s\n", c.Path)
+		if c.Before != "" {
+			fmt.Fprintf(out, "        - %s\n", inspect.Sanitize(c.Before))
+		}
+		if c.After != "" {
+			fmt.Fprintf(out, "        + %s\n", inspect.Sanitize(c.After))
+		}
+	}
+}
+
+// resultJSON is a replayed call as -json prints it. It is stable.
+type resultJSON struct {
+	Call    uint64        `json:"call"`
+	Method  string        `json:"method"`
+	Took    time.Duration `json:"took_ns"`
+	NotSent string        `json:"not_sent,omitempty"`
+	Changes []changeJSON  `json:"changes,omitempty"`
+}
+
+type changeJSON struct {
+	Path   string `json:"path"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+func jsonResult(out io.Writer, res replay.Result) {
+	j := resultJSON{Call: res.Call.ID, Method: res.Call.Method, Took: res.Took, NotSent: res.NotSent}
+	for _, c := range res.Changes {
+		j.Changes = append(j.Changes, changeJSON{c.Path, c.Before, c.After})
+	}
+	_ = json.NewEncoder(out).Encode(j) // fails when the reader has gone
+}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/stderr"
+	"github.com/criproxy/criproxy/internal/tuning"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// Serve is the subcommand that stands between kubelet and the runtimes.
+func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
+	fs, f := NewFlags()
+	if err := f.parse(fs, args); err != nil {
+		return err
+	}
+	cfg, err := f.readConfig()
+	if err != nil {
+		return err
+	}
+	unread, err := stderr.NewLog(errOut)
+	if err != nil {
+		return err
+	}
+	defer unread.Close()
+	unread.Take()
+	for _, w := range cfg.Warnings() {
+		klog.Warning(w)
+	}
+	if f.given["apiserver"] {
+		klog.InfoS("The flag -apiserver is ignored: nothing here talks to the API server")
+	}
+	// Before other processes know of this one: an unhandled signal would end it.
+	hup, usr2 := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	signal.Notify(usr2, syscall.SIGUSR2)
+	defer signal.Stop(hup)
+	defer signal.Stop(usr2)
+	tuning.UseFewCPUs()
+	tuning.LetTimersBeLate()
+	inherited, err := listen.Inherit()
+	if err != nil {
+		return err
+	}
+	p, err := daemon.New(cfg, daemon.Options{File: f.config, Legacy: daemon.ReceiveLegacy(inherited.Memories), Stderr: errOut})
+	if err != nil {
+		return err
+	}
+	for _, w := range p.Assumptions() {
+		klog.Warning(w)
+	}
+	if err := p.Open(inherited); err != nil {
+		return err
+	}
+	var watchers sync.WaitGroup
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	r := &watcher{flags: f, proxy: p}
+	klog.InfoS("Serving", "socket", cfg.Listen, "admin", cfg.Admin, "backends", len(cfg.Backends), "version", version.Version)
+	watchers.Go(func() {
+		select {
+		case <-p.Serving():
+		case <-watching.Done():
+			return
+		}
+		notifyReady(cfg)
+		inherited.Serving()
+		// Not before: there would be nothing to reload or to hand over. Signals wait, and so
+		// does a file that has changed.
+		watchers.Go(func() {
+			p.Do("reading the configuration anew", func(what string) {
+				recovery.Keep(watching, what, func() { r.watch(watching, hup) })
+			})
+		})
+		p.Do("handing over", func(what string) {
+			recovery.Keep(watching, what, func() { watchHandover(watching, p, usr2) })
+		})
+	})
+	err = p.AwaitEnd(ctx, func() error {
+		defer watchers.Wait()
+		defer stop()
+		return p.Run(ctx)
+	})
+	if errors.Is(err, daemon.ErrCutOff) {
+		return ErrReported
+	}
+	return err
+}
+
+// watchHandover hands over on each value from usr2, until one was a success or ctx ends.
+func watchHandover(ctx context.Context, p *daemon.Proxy, usr2 <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-usr2:
+			if err := p.HandOver(ctx); err != nil {
+				klog.ErrorS(err, "The handover failed")
+				continue
+			}
+			return
+		}
+	}
+}

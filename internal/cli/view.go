@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
+)
+
+// View is the subcommand that shows the calls in a file.
+func View(_ context.Context, args []string, out, errOut io.Writer) error {
+	l := &callView{}
+	fs := subFlags("view")
+	l.flags(fs)
+	sequence := fs.Bool("sequence", false, "draw a sequence diagram, in the text of Mermaid")
+	stats := fs.Bool("stats", false, "count calls, errors, bytes and times by method")
+	if err := parseSub(fs, args, out, "view FILE shows the calls in a file that criproxy wrote; - is standard input.", 1, 1); err != nil {
+		return err
+	}
+	if err := l.filter.Check(); err != nil {
+		return &UsageError{err}
+	}
+	if *sequence && *stats {
+		return &UsageError{errors.New("view: -sequence and -stats are two ways to show calls; choose one")}
+	}
+	r, err := capture.Open(fs.Arg(0))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := l.open(r.Header(), out); err != nil {
+		return err
+	}
+	l.printer.Date = true
+	var calls []*inspect.Call
+	var counted inspect.Stats
+	switch {
+	case *sequence:
+		l.every = func(c *inspect.Call) { calls = append(calls, c) }
+	case *stats:
+		l.every = counted.Add
+	case !l.json:
+		l.printer.Header()
+	}
+	if err := l.read(r); errors.Is(err, io.ErrUnexpectedEOF) {
+		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, as files do that are still written\n", fs.Arg(0))
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", fs.Arg(0), err)
+	}
+	for _, c := range l.assembler.UnderWay() {
+		switch {
+		case !l.filter.Match(c):
+		case *sequence:
+			calls = append(calls, c)
+		case *stats:
+		case l.json:
+			l.printer.JSON(c, l.full)
+		case l.full:
+			l.printer.Full(c)
+		default:
+			l.printer.Line(c)
+		}
+	}
+	switch {
+	case *sequence:
+		return inspect.Sequence(out, calls)
+	case *stats && l.json:
+		return json.NewEncoder(out).Encode(counted.Methods())
+	case *stats:
+		return counted.Print(out)
+	}
+	return l.printer.Err()
+}
+
+// Convert is the subcommand that turns a file of calls into another format.
+func Convert(_ context.Context, args []string, out, errOut io.Writer) error {
+	fs := subFlags("convert")
+	var schema schemaFlags
+	schema.flags(fs)
+	if err := parseSub(fs, args, out, "convert FILE TO reads a file of calls and writes TO.jsonl, TO.pcapng or TO.binlog.", 2, 2); err != nil {
+		return err
+	}
+	format, err := capture.FormatOf(fs.Arg(1))
+	if err != nil {
+		return &UsageError{fmt.Errorf("convert: %w", err)}
+	}
+	r, err := capture.Open(fs.Arg(0))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	n, err := copyCapture(r, &schema, format, fs.Arg(1), out)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, as files do that are still written; %d events are before it\n", fs.Arg(0), n)
+		return nil
+	}
+	if err != nil && n == 0 && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("converting %s: %w", fs.Arg(0), err)
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// An Option is a setting that the command line can make as well, or that takes effect only in
+// a process that begins with it.
+type Option struct {
+	Key     string            // in the file
+	Flag    string            // on the command line; empty if there is none
+	Usage   string            // of the flag, with the kind of its value in backquotes
+	Restart bool              // a reload does not apply a change
+	Value   func(*Config) any // returns a pointer to the field
+}
+
+// Options are all of them.
+func Options() []Option { return options }
+
+var options = []Option{
+	{"listen", "listen", "the `PATH` of the socket that kubelet connects to (default " + DefaultListen + ")",
+		false, func(c *Config) any { return &c.Listen }},
+	{"admin", "admin", "the `PATH` of the socket for criproxy's own commands, which only the user it runs as can use; none opens no such socket (default beside that of -listen: " + DefaultAdmin + ")",
+		true, func(c *Config) any { return &c.Admin }},
+	{"metrics", "metrics", "serve metrics and health at `HOST:PORT` as well, for every client that can reach it (default only at the socket of -admin)",
+		true, func(c *Config) any { return &c.Metrics }},
+	{"tracing", "", "",
+		true, func(c *Config) any { return &c.Tracing }},
+	{"newPodsTo", "new-pods-to", "make pods that nothing sends elsewhere on the runtime called `NAME`, while the primary is drained (default the primary)",
+		false, func(c *Config) any { return &c.NewPodsTo }},
+	{"streamUrl", "streamUrl", "complete URLs of exec, attach and port-forward that a runtime returns without a host with `URL`; those with a host pass as they are",
+		false, func(c *Config) any { return &c.StreamURL }},
+	{"streamPort", "streamPort", "as -streamUrl, with the address of this node and `PORT` (default 11250)",
+		false, func(c *Config) any { return &c.StreamPort }},
+	{"ids", "ids", "how ids look to clients: `MODE` prefix, NAME__ID, or native, as the runtimes made them (default prefix)",
+		false, func(c *Config) any { return &c.IDs }},
+	{"listBudget", "list-budget", "`TIME` a runtime may take for a list before memory answers in its place (default 2s)",
+		false, func(c *Config) any { return &c.ListBudget }},
+	{"goneAfter", "gone-after", "`TIME` a runtime may answer nothing at all before it counts as gone (default 10s)",
+		false, func(c *Config) any { return &c.GoneAfter }},
+	{"stateDir", "state-dir", "keep the memory of the runtimes in `FOLDER`, for a restart while one of them is down; none keeps nothing (default " + DefaultStateDir + ")",
+		false, func(c *Config) any { return &c.StateDir }},
+	{"hooks", "hooks", "ask the plugins that have a file in `FOLDER`; none asks no plugin (default " + DefaultHooks + ")",
+		true, func(c *Config) any { return &c.Hooks }},
+	{"hookSkipLabel", "", "",
+		true, func(c *Config) any { return &c.HookSkipLabel }},
+	{"maxMessageBytes", "max-message-bytes", "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)",
+		true, func(c *Config) any { return &c.MaxMessageBytes }},
+	{"flightRecorder", "flight-recorder", "memory, in `BYTES`, in which the latest calls are recorded; -1 records nothing (default 8388608)",
+		true, func(c *Config) any { return &c.FlightRecorder }},
+	{"unsafeRaw", "unsafe-raw", "record, log and capture secrets as well: credentials, environments, output, tokens",
+		true, func(c *Config) any { return &c.UnsafeRaw }},
+	{"capture.path", "capture", "write all calls to `FILE`.jsonl, .pcapng (for Wireshark) or .binlog, without secrets",
+		true, func(c *Config) any { return &c.Capture.Path }},
+	{"capture.maxBytes", "capture-max-bytes", "begin a new file of -capture after `BYTES`; -1 never does (default 67108864)",
+		true, func(c *Config) any { return &c.Capture.MaxBytes }},
+	{"capture.maxFiles", "capture-files", "keep `N` files of -capture, older ones as FILE.1.jsonl and so on (default 5)",
+		true, func(c *Config) any { return &c.Capture.MaxFiles }},
+	{"profile", "profile", "`FILE` that says what the API means, if it is another one than CRI: docs/profile.md",
+		false, func(c *Config) any { return &c.Profile }},
+	{"proto", "proto", "descriptors of the API, or of a newer CRI: .proto `FILES` or descriptor sets, with commas between, or reflection, which asks the backends",
+		false, func(c *Config) any { return &c.Proto }},
+	{"protoPath", "proto-path", "`FOLDERS` to look for imports of .proto files in, with commas between",
+		false, func(c *Config) any { return &c.ProtoPath }},
+}
+
+// restartKeys are the top-level keys of the file whose changes a reload does not apply.
+func restartKeys() []string {
+	var all []string
+	for _, o := range options {
+		if top, _, _ := strings.Cut(o.Key, "."); o.Restart && !slices.Contains(all, top) {
+			all = append(all, top)
+		}
+	}
+	return all
+}
+
+// NeedsRestart names the differences between c and next that take effect only in a process that
+// starts with them.
+func (c *Config) NeedsRestart(next *Config) []string {
+	var all []string
+	for _, o := range options {
+		was, will := reflect.ValueOf(o.Value(c)).Elem(), reflect.ValueOf(o.Value(next)).Elem()
+		if o.Restart && !was.Equal(will) {
+			all = append(all, fmt.Sprintf("%s: %s, was %s", o.Key, OrNone(fmt.Sprint(will)), OrNone(fmt.Sprint(was))))
+		}
+	}
+	if !slices.Equal(c.Sources, next.Sources) || !reflect.DeepEqual(c.Rules, next.Rules) {
+		all = append(all, "profile, proto, rules: the names of fields, and the secrets, in what is recorded are those of the old ones; calls follow the new ones")
+	}
+	return all
+}

@@ -1,0 +1,24 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// NameWarnings describes the surprises that a runtime's name will cause.
+func NameWarnings(name string) []string {
+	var all []string
+	if strings.Contains(name, "-") {
+		// kubelet, pkg/kubelet/kuberuntime/kuberuntime_gc.go: the id in the name of
+		// a log link is what follows the last dash.
+		all = append(all, fmt.Sprintf("backend %s: kubelet cuts container ids at the last dash when it cleans up links in /var/log/containers, and will remove links to logs of this runtime while they are rotated; choose a name without a dash", name))
+	}
+	if !strings.Contains(name, ".") {
+		// kubelet, pkg/credentialprovider/keyring.go: isDefaultRegistryMatch.
+		all = append(all, fmt.Sprintf("backend %s: kubelet takes an image %s/... for one of Docker Hub, and sends the node's Docker Hub credentials with its pulls, to whatever registry follows the prefix; choose a name with a dot", name, name))
+	}
+	if len(name) > 40 {
+		all = append(all, fmt.Sprintf("backend %s: with a name this long the names of log links pass 255 characters, and kubelet cuts off the id", name))
+	}
+	return all
+}

@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
+)
+
+// cost makes small calls at full rate, and returns the time of processors that
+// each took, on all sides of the socket and with all that is written. Who has all processors
+// makes calls at a rate that is its inverse; it is the same while others use them, too.
+func cost(t testing.TB, n *node, calls int) float64 {
+	t.Helper()
+	var left atomic.Int64
+	left.Store(int64(calls))
+	var wg sync.WaitGroup
+	began := processorTime(t)
+	for range 4 {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if _, err := n.Version(context.Background(), &runtimeapi.VersionRequest{}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	time.Sleep(3 * capture.Linger) // the end is written, too
+	return (processorTime(t) - began).Seconds() / float64(calls)
+}
+
+// processorTime is what this process has used so far.
+func processorTime(t testing.TB) time.Duration {
+	t.Helper()
+	var used unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// compare returns at what part of the rate of without calls are made with: the median of
+// rounds in turns.
+func compare(t testing.TB, without, with *node, rounds, calls int) float64 {
+	t.Helper()
+	cost(t, without, calls)
+	cost(t, with, calls)
+	var ratios []float64
+	for i := range rounds {
+		var a, b float64
+		if i%2 == 0 {
+			a, b = cost(t, without, calls), cost(t, with, calls)
+		} else {
+			b, a = cost(t, with, calls), cost(t, without, calls)
+		}
+		ratios = append(ratios, a/b)
+	}
+	slices.Sort(ratios)
+	return ratios[len(ratios)/2]
+}
+
+// What recording costs, and beyond that what writing to a file costs: at what part of the
+// rate calls are made.
+func BenchmarkCapture(b *testing.B) {
+	for _, one := range []struct{ name, file string }{{"recorder", ""}, {"jsonl", "a.jsonl"}, {"pcapng", "a.pcapng"}, {"binlog", "a.binlog"}} {
+		b.Run(one.name, func(b *testing.B) {
+			without := newNode(b, func(c *config.Config) {
+				if one.file == "" {
+					c.FlightRecorder = -1
+				}
+			})
+			with := newNode(b, func(c *config.Config) {
+				if one.file != "" {
+					c.Capture.Path = filepath.Join(b.TempDir(), one.file)
+				}
+			})
+			b.ResetTimer()
+			for range b.N {
+				b.ReportMetric(compare(b, without, with, 9, 2000)*100, "%ofrate")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// It is less than 15 of 100 on a machine that does nothing else, see BenchmarkCapture; the
+// bound leaves room for one that does.
+func TestCapturingLeavesCallsTheirRate(t *testing.T) {
+	without := newNode(t, func(c *config.Config) { c.FlightRecorder = -1 })
+	path := filepath.Join(t.TempDir(), "a.jsonl")
+	with := newNode(t, func(c *config.Config) { c.Capture.Path = path })
+	best := 0.0
+	for range 5 {
+		if best = max(best, compare(t, without, with, 3, 200)); best > 0.7 {
+			break
+		}
+	}
+	assert.Greater(t, best, 0.7)
+	with.stop()
+	r, err := capture.Open(path)
+	require.NoError(t, err)
+	defer r.Close()
+	calls := 0
+	for {
+		var ev capture.Event
+		if r.Next(&ev) != nil {
+			break
+		}
+		require.NotEqual(t, capture.Missed, ev.Kind, "all of it was written")
+		if ev.Kind == capture.Start && ev.Leg == 0 {
+			calls++
+		}
+	}
+	assert.GreaterOrEqual(t, calls, 4*200)
+}

@@ -1,0 +1,315 @@
+package daemon
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/markdown"
+	"github.com/criproxy/criproxy/internal/testkit"
+)
+
+var (
+	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the faults of TestChaos are drawn by")
+	chaosSteps  = flag.Int("chaos.steps", 20, "how many there are, in each of the modes of ids")
+	chaosTimes  = flag.Bool("chaos.times", false, "fail if calls to other runtimes take longer during a fault, which a machine that is busy with other things may be the reason of")
+	chaosReport = flag.String("chaos.report", "", "write what happened to `FILE`")
+)
+
+// chaos is a history with more faults, and with what must hold after each.
+type chaos struct {
+	*history
+	probe    *probe
+	before   level
+	fillDisk func()         // of the capture
+	injected map[string]int // :: fault → how often
+	overrun  time.Duration  // the most that a call took longer than its deadline
+	excuse   time.Duration  // how much of that pauses of this process were late
+	most     level          // after any step
+	sent     int            // mutating calls, each with its number on it
+
+	mu      sync.Mutex
+	arrived map[string]int // :: number of a mutating call → how often the runtimes got it
+}
+
+// TestChaos injects faults and looks after each whether what must hold holds: no list is
+// short, no mutating call is sent twice, no call outlasts its deadline, calls to other
+// runtimes take no longer, and nothing is left over.
+func TestChaos(t *testing.T) {
+	var report strings.Builder
+	fmt.Fprintf(&report, "| ids | fault | injected, and survived | p99 of calls to other runtimes meanwhile |\n|---|---|---|---|\n")
+	inBothModesInTurn(t, func(t *testing.T, mode func(*config.Config)) {
+		c := newChaos(t, mode)
+		c.playChaos(*chaosSteps)
+		c.report(&report)
+	})
+	t.Logf("\n%s", report.String())
+	if *chaosReport != "" && !t.Failed() {
+		command := fmt.Sprintf("make chaos CHAOS_SEED=%d CHAOS_STEPS=%d", *chaosSeed, *chaosSteps)
+		require.NoError(t, markdown.Section(*chaosReport, "Runtimes in memory", command, report.String()))
+	}
+}
+
+func inBothModesInTurn(t *testing.T, test func(t *testing.T, mode func(*config.Config))) {
+	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
+		t.Run(ids, func(t *testing.T) { test(t, func(c *config.Config) { c.IDs = ids }) })
+	}
+}
+
+// newChaos starts three runtimes, a proxy that captures on a disk of its own, and the probe.
+func newChaos(t *testing.T, mode func(*config.Config)) *chaos {
+	disk, fill := testkit.SmallDisk(t)
+	var machines []machineConfig
+	for _, name := range []string{"", "beta.io", "gamma.io"} {
+		// What the runtimes remember of calls would be memory that is not given back.
+		machines = append(machines, machineConfig{backend: config.Backend{Name: name}, wire: &testkit.Wire{}, Config: fakecri.Config{CallLog: -1}})
+	}
+	n := newNode(t, func(cfg *config.Config) {
+		mode(cfg)
+		cfg.FlightRecorder = 1 << 20 // it is full soon
+		cfg.Capture = config.Capture{Path: filepath.Join(disk, "c.jsonl"), MaxBytes: 64 << 10, MaxFiles: 2}
+	}, machines...)
+	for i := range n.runtimes {
+		n.isUp(i)
+	}
+	c := &chaos{history: newHistory(n, *chaosSeed), fillDisk: fill, injected: map[string]int{}}
+	c.count()
+	c.probe = newProbe(t, n)
+	c.calm() // also what is made with the first calls is there then
+	c.before = levelNow()
+	return c
+}
+
+// count has the runtimes count the mutating calls that reach them.
+func (c *chaos) count() {
+	c.arrived = map[string]int{}
+	var seen fakecri.Fault = func(ctx context.Context, method string, _ any) error {
+		if !strings.HasSuffix(method, "/UpdateContainerResources") {
+			return nil // which version the runtime speaks may be asked on behalf of a call
+		}
+		md, _ := metadata.FromIncomingContext(ctx)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, number := range md.Get("chaos") {
+			c.arrived[number]++
+		}
+		return nil
+	}
+	for _, m := range c.runtimes {
+		m.Seen.Store(&seen)
+	}
+}
+
+// peaceEvery is after how many steps all runtimes are there again, so that it can be seen
+// how long calls take while nothing is wrong.
+const peaceEvery = 5
+
+func (c *chaos) playChaos(steps int) {
+	c.Helper()
+	var deck []fault // each comes once before any comes again
+	for step := range steps {
+		if len(deck) == 0 {
+			deck = c.faults()
+			c.rand.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		i := c.rand.IntN(len(c.runtimes))
+		f := deck[0]
+		deck = deck[1:]
+		if f.of == anybody {
+			c.inject(-1, f)
+		} else {
+			if f.of == somebodyThere && c.gone[i] != nil {
+				c.comeBack(i)
+			}
+			c.inject(i, f)
+		}
+		c.look()
+		require.NoError(c, c.sentTwice(), "after:\n%s", c)
+		c.deadline(i)
+		require.NoError(c, late(c.overrun, c.excuse), "after:\n%s", c)
+		now := settled(c, c.before, c.String)
+		c.most = level{max(c.most.goroutines, now.goroutines), max(c.most.files, now.files), max(c.most.memory, now.memory)}
+		if step%peaceEvery == peaceEvery-1 {
+			c.calm()
+		}
+	}
+	c.calm()
+	settled(c, c.before, c.String)
+}
+
+// calm brings all runtimes back, and has the probe note how long calls take then.
+func (c *chaos) calm() {
+	c.Helper()
+	for i := range c.runtimes {
+		if c.gone[i] != nil {
+			c.comeBack(i)
+		}
+	}
+	require.NoError(c, c.probe.during(c.there(-1), func() string { return quiet }), "after:\n%s", c)
+}
+
+// there are the runtimes that are there, but for i.
+func (c *chaos) there(i int) []int {
+	var all []int
+	for j := range c.runtimes {
+		if j != i && c.gone[j] == nil {
+			all = append(all, j)
+		}
+	}
+	return all
+}
+
+// inject does f to runtime i, or to none if that is negative, while the probe calls the others.
+func (c *chaos) inject(i int, f fault) {
+	c.Helper()
+	if f.name != "" {
+		c.tell("%s (%d)", f.name, i)
+	}
+	err := c.probe.during(c.there(i), func() string {
+		name := f.name
+		if f.do(i); name == "" {
+			name = faultOf(c.told[len(c.told)-1])
+		}
+		c.injected[name]++
+		if name == restarted {
+			return "" // and meanwhile nobody is answered
+		}
+		return name
+	})
+	require.NoError(c, err, "after:\n%s", c)
+}
+
+const restarted = "restart the proxy" // as the history tells it
+
+// randomStep is one of the history.
+func (c *chaos) randomStep(i int) {
+	c.Helper()
+	if c.gone[i] != nil {
+		c.stepGone(i)
+	} else {
+		c.stepThere(i)
+	}
+}
+
+var whom = regexp.MustCompile(`( of| on)? (p?\d+|\S*__\S+|[0-9a-f]{64})\b`)
+
+// steps are what the history tells, in more words.
+var steps = map[string]string{
+	"run": "a pod is made", "stop": "a pod is stopped", "remove": "a pod is removed",
+	"stop in vain": "a pod is stopped, in vain, whose runtime is gone", "is back": "a runtime is back",
+	"kill": "a runtime is killed", "freeze": "a runtime hangs", "a container exits unseen": "a container exits that nobody sees",
+}
+
+// faultOf is what was told without whom it was about.
+func faultOf(told string) string {
+	of := strings.TrimSpace(whom.ReplaceAllString(" "+told+" ", ""))
+	if name, ok := steps[of]; ok {
+		return name
+	}
+	return of
+}
+
+// mutate makes a mutating call with a number on it, whatever becomes of it.
+func (c *chaos) mutate(i int) {
+	c.sent++
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.Context(), "chaos", fmt.Sprint(c.sent)), testkit.Patience)
+	defer cancel()
+	_, _ = c.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.probe.containers[i]})
+}
+
+// sentTwice returns an error if a mutating call has reached the runtimes twice.
+func (c *chaos) sentTwice() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for number, times := range c.arrived {
+		if times > 1 {
+			return fmt.Errorf("the mutating call number %s was sent %d times", number, times)
+		}
+	}
+	return nil
+}
+
+// deadline makes a call that hangs, if the runtime is there, with little time, and notes how
+// much longer it took.
+func (c *chaos) deadline(i int) {
+	const little, pause = 50 * time.Millisecond, time.Millisecond
+	ctx, cancel := context.WithTimeout(c.Context(), little)
+	defer cancel()
+	c.runtimes[i].When(testkit.Hanging("ReopenContainerLog"))
+	defer c.runtimes[i].When(nil)
+	began := time.Now()
+	_, err := c.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: c.probe.containers[i]})
+	require.Error(c, err)
+	// The client gives up by itself. It is the proxy's own call that has to have ended.
+	excuse := max(0, time.Since(began)-little)
+	for c.proxy.sockets[0].Limits.Calls.Load() > 0 && time.Since(began) < testkit.Patience {
+		slept := time.Now()
+		time.Sleep(pause)
+		excuse += time.Since(slept) - pause
+	}
+	if overrun := time.Since(began) - little; overrun-excuse > c.overrun-c.excuse {
+		c.overrun, c.excuse = overrun, excuse
+	}
+}
+
+// late returns an error if a call outlasted its deadline by more than 100ms, and by more
+// than the pauses of whoever waited for it did.
+func late(overrun, excuse time.Duration) error {
+	if overrun > 100*time.Millisecond+excuse {
+		return fmt.Errorf("a call ended %s after its deadline, and pauses meanwhile %s late", overrun, excuse)
+	}
+	return nil
+}
+
+// comeBack makes runtime i be there again.
+func (c *chaos) comeBack(i int) {
+	if c.runtimes[i].Ice.Load() != nil {
+		c.runtimes[i].Thaw()
+	} else {
+		c.runtimes[i].Start()
+	}
+	c.isUp(i)
+	c.gone[i] = nil
+}
+
+// report tells what came of it, as rows of a table.
+func (c *chaos) report(to *strings.Builder) {
+	row := func(what string, is any, others string) {
+		fmt.Fprintf(to, "| %s | %s | %v | %s |\n", c.cfg.IDs, what, is, others)
+	}
+	others := func(phase string) string {
+		calls := c.probe.of(phase)
+		if len(calls) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%s of %d", round(p99(calls)), len(calls))
+	}
+	for _, fault := range slices.Sorted(maps.Keys(c.injected)) {
+		name := fault
+		if n := c.probe.of(fault); fault != restarted && len(n) == 0 {
+			name += " (no other was there)"
+		}
+		row(name, c.injected[fault], others(fault))
+	}
+	row("all of these", "", others(""))
+	row("nothing is wrong", "", others(quiet))
+	row("mutating calls, each sent once at most", c.sent, "")
+	row("longest overrun of a deadline", fmt.Sprintf("%s, of which pauses of the test were late %s", round(c.overrun), round(c.excuse)), "")
+	row("most that was open, after any step", fmt.Sprintf("%s; before: %s", c.most, c.before), "")
+}
+
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }

@@ -1,0 +1,145 @@
+package daemon
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/testkit"
+)
+
+// clientGreeting is what a client of HTTP/2 begins with: its preface, and settings.
+const clientGreeting = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+// drained is a proxy at a socket and at an address with TLS, which the test ends.
+func drained(t *testing.T) (p *Proxy, end context.CancelFunc, ended <-chan error) {
+	dir := testkit.SocketDir(t)
+	files := tlsFiles(dir, "ours")
+	newAuthority(t, "ours").write(files, "criproxy")
+	spare := listenTCP(t, "127.0.0.1:0")
+	require.NoError(t, spare.Close())
+	cfg := healthConfig(t, dir, config.Backend{Address: filepath.Join(dir, "none.sock")})
+	cfg.Listeners = []config.Listener{{Path: spare.Addr().String(), TLS: &config.TLS{Cert: files.Cert, Key: files.Key}}}
+	require.NoError(t, Check(cfg))
+	p, err := New(cfg, Options{})
+	require.NoError(t, err)
+	require.NoError(t, p.openAll(nil))
+	ctx, end := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(end)
+	return p, end, done
+}
+
+// greeting returns with how many connections of the socket gRPC is in a handshake.
+func greeting(s *listen.Socket) int { early, _ := s.Counts(); return early }
+
+// say connects to the socket and says text.
+func say(t *testing.T, s *listen.Socket, text string) net.Conn {
+	conn, err := net.Dial(s.Addr().Network(), s.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+	_, err = io.WriteString(conn, text)
+	require.NoError(t, err)
+	return conn
+}
+
+// Anybody who can connect could make a stop take 10s, which is longer than kubelet waits and
+// longer than we let ourselves: gRPC waits for what a connection begins with.
+func TestWhoConnectsAndSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
+	for name, stop := range map[string]func(*Proxy, context.CancelFunc){
+		"a stop":     func(_ *Proxy, end context.CancelFunc) { end() },
+		"a handover": func(p *Proxy, _ context.CancelFunc) { close(p.handedOver) },
+		"a stop after a handover": func(p *Proxy, end context.CancelFunc) {
+			close(p.handedOver)
+			testkit.Eventually(t, "it drains", p.draining.Load)
+			end()
+		},
+		"a socket that fails": func(p *Proxy, _ context.CancelFunc) { p.failed <- io.ErrUnexpectedEOF },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, end, ended := drained(t)
+			t.Parallel() // not before: who makes a socket file sets the umask, which is everybody's
+			for _, s := range p.sockets {
+				say(t, s, "")
+				say(t, s, clientGreeting[:1])
+				testkit.Eventually(t, "gRPC waits for them", func() bool { return greeting(s) == 2 })
+			}
+			stop(p, end)
+			select {
+			case <-ended:
+			case <-time.After(ExitBound):
+				require.Fail(t, "it does not end: it waits for who says nothing")
+			}
+		})
+	}
+}
+
+// Who connects just before a stop, or a handover, is no enemy: its greeting is under way.
+func TestWhoHasJustConnectedIsHeardWhenTheProcessStops(t *testing.T) {
+	p, end, ended := drained(t)
+	s := p.sockets[0]
+	conn := say(t, s, "")
+	testkit.Eventually(t, "gRPC waits for it", func() bool { return greeting(s) == 1 })
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		p.drain(t.Context(), testkit.Patience, testkit.Patience)
+	}()
+	testkit.Eventually(t, "it drains", p.draining.Load)
+	_, err := io.WriteString(conn, clientGreeting)
+	require.NoError(t, err)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(testkit.Patience)))
+	told := false
+	for !told {
+		var header [9]byte // of a frame
+		_, err := io.ReadFull(conn, header[:])
+		require.NoError(t, err, "it is cut off without a word")
+		const goAway = 7
+		told = header[3] == goAway
+		_, err = io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(header[:4])>>8))
+		require.NoError(t, err)
+	}
+	require.NoError(t, conn.Close())
+	<-drained
+	end()
+	assert.NoError(t, <-ended)
+}
+
+func TestWhoIsConnectedIsKnownUntilTheyLeave(t *testing.T) {
+	p, end, ended := drained(t)
+	s := p.sockets[0]
+	count := func() (n int) {
+		for _, one := range s.Connected() {
+			n += one
+		}
+		return n
+	}
+	stays := say(t, s, clientGreeting)
+	for range 100 {
+		require.NoError(t, say(t, s, clientGreeting).Close())
+	}
+	testkit.Eventually(t, "one is left", func() bool { return count() == 1 })
+	testkit.Eventually(t, "the others are forgotten", func() bool {
+		require.NoError(t, say(t, s, clientGreeting).Close())
+		_, open := s.Counts()
+		return open < 50
+	})
+	testkit.Eventually(t, "one is left", func() bool { return count() == 1 })
+	for who := range s.Connected() {
+		assert.Contains(t, who, "daemon.test, uid ")
+	}
+	require.NoError(t, stays.Close())
+	testkit.Eventually(t, "none is left", func() bool { return count() == 0 })
+	end()
+	require.NoError(t, <-ended)
+}

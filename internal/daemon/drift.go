@@ -1,0 +1,17 @@
+package daemon
+
+import (
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/drift"
+	"github.com/criproxy/criproxy/internal/telemetry"
+)
+
+// driftConfig is what the proxy compares messages with.
+func driftConfig(c *config.Config, d director.Config) drift.Config {
+	w := drift.Config{Profile: d.Profile, Schema: d.Schema, Found: telemetry.LogDrift}
+	for _, b := range c.Backends {
+		w.Backends = append(w.Backends, b.Name)
+	}
+	return w
+}

@@ -1,0 +1,171 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/listen"
+)
+
+// ExitBound is how long this process may take to end. Calls under way have drainTime of it. A
+// goroutine that is left may be blocked for good, for example one that prints to a pipe that is
+// not read. The bound is below TimeoutStopSec of the unit.
+const ExitBound = 2 * drainTime
+
+// The first word on what the end waits for comes after firstWord, the next ones after twice
+// the time each, lastWord at most.
+const (
+	firstWord = time.Second
+	lastWord  = time.Minute
+)
+
+// ErrCutOff is the end of a process that cut off what had not ended in time. AwaitEnd has logged
+// what that was.
+var ErrCutOff = errors.New("the process ended before all calls had")
+
+// AwaitEnd returns what run returns. While a proxy that is to end has not, it logs again and
+// again what it waits for. After ExitBound it gives up, and logs that.
+func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- run() }()
+	bound, cut := ExitBound, ctx.Done()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		cut = nil
+	case <-p.failing:
+	case <-p.handedOver:
+		bound += handoverDrain
+	}
+	began := time.Now()
+	last := time.NewTimer(bound)
+	for next := firstWord; ; next = min(2*next, lastWord) {
+		word := time.NewTimer(next)
+		select {
+		case err := <-ended:
+			return err
+		case <-cut:
+			cut = nil
+			last.Reset(ExitBound)
+		case <-word.C:
+			klog.InfoS("Still stopping", p.underWay("after", time.Since(began).Round(time.Second))...)
+		case <-last.C:
+			klog.ErrorS(nil, "This process ends now, and cuts off what has not ended", p.underWay("after", time.Since(began).Round(time.Second))...)
+			return ErrCutOff
+		}
+		word.Stop()
+	}
+}
+
+// underWay adds to the keys of a log line what a stopping proxy waits for: calls of clients,
+// backends that have not answered them, connections, and, when these have had their time, parts
+// of the process.
+func (p *Proxy) underWay(line ...any) []any {
+	add := func(key string, all []string) {
+		const most = 10
+		if more := len(all) - most; more > 0 {
+			all = append(all[:most:most], fmt.Sprintf("and %d more", more))
+		}
+		if len(all) > 0 {
+			line = append(line, key, all)
+		}
+	}
+	add("calls", p.epochs.underWay())
+	var backends []string
+	for _, b := range p.backends() {
+		if n := b.bounded.Calls.N.Load(); n > 0 {
+			backends = append(backends, fmt.Sprintf("%s has not answered %d", b, n))
+		}
+	}
+	add("backends", backends)
+	add("connections", p.connected())
+	if p.disconnected.Load() {
+		add("parts", p.parts.names())
+	}
+	return line
+}
+
+// connected lists the connected clients, with their sockets.
+func (p *Proxy) connected() []string {
+	var all []string
+	for _, s := range *p.shown.Load() {
+		for who, n := range s.Connected() {
+			all = append(all, fmt.Sprintf("%d of %s at %s", n, who, s.Path))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// parts are the tasks of a process that its end waits for.
+type parts struct {
+	mu    sync.Mutex
+	count map[string]int // :: what it does
+}
+
+// do does f under the name what.
+func (p *parts) do(what string, f func()) {
+	p.add(what, 1)
+	defer p.add(what, -1)
+	f()
+}
+
+func (p *parts) add(what string, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count == nil {
+		p.count = map[string]int{}
+	}
+	if p.count[what] += n; p.count[what] == 0 {
+		delete(p.count, what)
+	}
+}
+
+func (p *parts) names() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.count))
+}
+
+// callUnderWay is a call of a client.
+type callUnderWay struct {
+	method string
+	peer   *listen.Peer // nil if it is unknown
+	since  time.Time
+}
+
+// underWay describes the calls under way, equal ones together, the longest first.
+func (gs *epochs) underWay() []string {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	type alike struct{ method, who, path string }
+	counts, since := map[alike]int{}, map[alike]time.Time{}
+	for c := range gs.calls {
+		a := alike{method: c.method, who: "an unknown client"}
+		if c.peer != nil {
+			a.who, a.path = c.peer.Program(), c.peer.Socket.Path
+		}
+		counts[a]++
+		if t, ok := since[a]; !ok || c.since.Before(t) {
+			since[a] = c.since
+		}
+	}
+	all := slices.SortedFunc(maps.Keys(counts), func(a, b alike) int {
+		return cmp.Or(since[a].Compare(since[b]), strings.Compare(a.method, b.method), strings.Compare(a.who, b.who))
+	})
+	var texts []string
+	for _, a := range all {
+		texts = append(texts, fmt.Sprintf("%d %s by %s at %s, for %s", counts[a], a.method, a.who, a.path, time.Since(since[a]).Round(100*time.Millisecond)))
+	}
+	return texts
+}

@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/api"
+	"github.com/criproxy/criproxy/internal/config"
+)
+
+// Examination is what becomes of a configuration, as far as criproxy can tell without serving
+// it. Its JSON is stable.
+type Examination struct {
+	Listen   string          `json:"listen"`
+	Backends []backendReport `json:"backends"`
+	Methods  []methodReport  `json:"methods"`
+	Warnings []string        `json:"warnings,omitempty"`
+	Errors   []string        `json:"errors,omitempty"`
+}
+
+type backendReport struct {
+	Name     string   `json:"name"`
+	Address  string   `json:"address"`
+	Runtime  string   `json:"runtime,omitempty"`  // "containerd v2.4.2"
+	Versions []string `json:"versions,omitempty"` // packages of CRI that it speaks
+	Error    string   `json:"error,omitempty"`
+}
+
+type methodReport struct {
+	Method  string            `json:"method"`
+	Goes    string            `json:"goes"`
+	Request map[string]string `json:"request,omitempty"` // :: path → kind of what is translated there
+	Reply   map[string]string `json:"reply,omitempty"`
+}
+
+// Examine compiles the configuration and asks each backend what it is.
+func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
+	c.StateDir = "" // what a running criproxy knows is its own business
+	if len(c.Backends) == 0 {
+		return examineProfile(c)
+	}
+	p, err := New(c, Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	r := &Examination{Listen: c.Listen, Backends: make([]backendReport, len(c.Backends)), Warnings: c.Warnings()}
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, b := range c.Backends {
+		wg.Go(func() {
+			if p.backends()[i].cri {
+				r.Backends[i] = examineRuntime(ctx, b, p.backends()[i].conn)
+			} else {
+				r.Backends[i] = examineServer(ctx, b, p.backends()[i].conn)
+			}
+			p.backends()[i].askDriver(ctx)
+		})
+	}
+	wg.Wait()
+	for _, b := range r.Backends {
+		if b.Error != "" {
+			r.Errors = append(r.Errors, fmt.Sprintf("backend %s (%s) %s", b.Name, b.Address, b.Error))
+		}
+	}
+	for _, b := range p.backends()[1:] {
+		if text := driverMismatch(p.backends()[0], b); text != "" {
+			r.Errors = append(r.Errors, text)
+		}
+	}
+	r.Methods = methodReports(p.director)
+	r.Warnings = append(r.Warnings, p.director.Assumptions()...)
+	return r, nil
+}
+
+// examineProfile compiles the profile for two backends without connecting to them.
+func examineProfile(c *config.Config) (*Examination, error) {
+	a, err := api.Read(c)
+	if err != nil {
+		return nil, err
+	}
+	a.Backends = []director.Backend{{}, {Name: "NAME"}}
+	dir, err := director.New(a.Config)
+	if err != nil {
+		return nil, err
+	}
+	return &Examination{Methods: methodReports(dir)}, nil
+}
+
+func methodReports(d *director.Director) []methodReport {
+	var all []methodReport
+	for _, fate := range d.Fates() {
+		all = append(all, methodReport{Method: fate.Method, Goes: fate.Goes, Request: kinds(fate.Request), Reply: kinds(fate.Reply)})
+	}
+	return all
+}
+
+func kinds(fields []director.Translated) map[string]string {
+	m := map[string]string{}
+	for _, f := range fields {
+		m[f.Path] = f.Kind
+	}
+	return m
+}
+
+// examineServer asks a backend of another API than CRI for its services. Most backends refuse,
+// but their refusal shows that they are there.
+func examineServer(ctx context.Context, b config.Backend, conn *director.Conn) backendReport {
+	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
+	versions, err := conn.Versions(ctx)
+	if err == nil {
+		r.Versions = versions
+		_, err = codec.Reflect(ctx, conn)
+	}
+	if err != nil && status.Code(err) != codes.Unimplemented {
+		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", conn))
+	}
+	r.Runtime = "is there"
+	return r
+}
+
+func examineRuntime(ctx context.Context, b config.Backend, conn *director.Conn) backendReport {
+	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
+	fail := func(err error) backendReport {
+		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", conn))
+		return r
+	}
+	var err error
+	if r.Versions, err = conn.Versions(ctx); err != nil {
+		return fail(err)
+	}
+	var v runtimeapi.VersionResponse
+	if err := conn.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v); err != nil {
+		return fail(err)
+	}
+	r.Runtime = v.GetRuntimeName() + " " + v.GetRuntimeVersion()
+	return r
+}

@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"syscall"
+
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/api"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/drift"
+)
+
+// DriftReport is what the profile does not know. Its JSON is stable.
+type DriftReport struct {
+	Uncovered []drift.Finding `json:"uncovered"`      // by the descriptors
+	Seen      []drift.Finding `json:"seen,omitempty"` // by a running criproxy
+	Running   bool            `json:"running"`        // there is one to ask
+}
+
+// FindDrift looks for what the profile does not know: in the descriptors, and in what the
+// criproxy that serves this configuration has seen, if there is one.
+func FindDrift(ctx context.Context, c *config.Config) (*DriftReport, error) {
+	a, err := api.Read(c)
+	if err != nil {
+		return nil, err
+	}
+	r := &DriftReport{}
+	if r.Uncovered, err = drift.Uncovered(a.Profile, a.Schema); err != nil {
+		return nil, err
+	}
+	if c.Admin == "" || len(c.Backends) == 0 {
+		return r, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Admin)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return r, nil
+	} else if err == nil {
+		conn.Close() // it only shows that a criproxy serves
+	}
+	response, err := admin.NewClient(c.Admin).Get(ctx, "/drift")
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() // which has been read
+	if err := json.NewDecoder(response.Body).Decode(&r.Seen); err != nil {
+		return nil, fmt.Errorf("reading what criproxy has seen from %s: %w", c.Admin, err)
+	}
+	r.Running = true
+	return r, nil
+}
+
+// Print shows the report to people.
+func (r *DriftReport) Print(out io.Writer) {
+	show := func(title string, all []drift.Finding) {
+		if len(all) == 0 {
+			return
+		}
+		fmt.Fprintf(out, "\n%s:\n", title)
+		for _, f := range all {
+			seen := ""
+			if f.Count > 0 {
+				seen = fmt.Sprintf(", seen %d times, first in %s", f.Count, f.Method)
+			}
+			fmt.Fprintf(out, "  %s %s%s\n      %s\n", f.Kind, f.Where, seen, f.Suggest)
+		}
+	}
+	show("Fields that look like ids, and have no rule", r.Uncovered)
+	show("Seen by the running criproxy, and unknown to it", r.Seen)
+	if len(r.Uncovered) == 0 {
+		fmt.Fprintln(out, "\nNo field of the API looks like an id and has no rule.")
+	}
+	switch {
+	case r.Running && len(r.Seen) == 0:
+		fmt.Fprintln(out, "The running criproxy has seen nothing unknown.")
+	case !r.Running:
+		fmt.Fprintln(out, "No criproxy serves this configuration: the messages of clients and backends are unknown.")
+	}
+}

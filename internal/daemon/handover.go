@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/listen"
+)
+
+const (
+	// takeoverTime bounds how long a new process may take until it serves.
+	takeoverTime = 30 * time.Second
+
+	// handoverDrain bounds how long calls under way may take to finish after a new
+	// process has taken over. Nothing waits for this one, so it is long enough for pulls.
+	handoverDrain = 10 * time.Minute
+)
+
+// program is the file that this process runs. A package may have replaced it.
+func program() (string, error) {
+	path, err := os.Executable()
+	return strings.TrimSuffix(path, " (deleted)"), err
+}
+
+// HandOver starts the program again, as it is installed now, with the same arguments, and passes
+// all sockets to it. When that process serves, this one drains and ends. If it does not, this
+// process goes on as before.
+func (p *Proxy) HandOver(ctx context.Context) error {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	if err := p.changeable(); err != nil {
+		return err
+	}
+	p.memories.save() // for a program of an earlier version, which reads the files
+	path, err := program()
+	if err != nil {
+		return err
+	}
+	if err := p.startSuccessor(ctx, path); err != nil {
+		if p.leaveHeir != nil {
+			p.leaveHeir()
+			p.leaveHeir = nil
+		}
+		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
+	}
+	p.memories.release()
+	for _, s := range p.listening() { // the files are the new process's now
+		if l, ok := listen.Raw(s.listener).(*net.UnixListener); ok {
+			l.SetUnlinkOnClose(false)
+		}
+	}
+	p.stopped = true
+	close(p.handedOver)
+	return nil
+}
+
+// startSuccessor starts the program, and returns when it serves.
+func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, takeoverTime)
+	defer cancel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	defer writer.Close()
+	cmd := exec.Command(path, os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
+	var paths []string
+	for _, s := range p.listening() {
+		l, ok := listen.Raw(s.listener).(interface{ File() (*os.File, error) })
+		if !ok {
+			return fmt.Errorf("passing on %s: it is no socket", s.path)
+		}
+		f, err := l.File()
+		if err != nil {
+			return fmt.Errorf("passing on %s: %w", s.path, err)
+		}
+		defer f.Close() // the new process has its own
+		paths, cmd.ExtraFiles = append(paths, s.path), append(cmd.ExtraFiles, f)
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, writer)
+	theirs, giveMemories, err := p.memoriesFor()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close() // the new process has its own
+	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
+	list, err := json.Marshal(paths)
+	if err != nil {
+		return err
+	}
+	cmd.Env = append(os.Environ(), listen.SocketsVariable+"="+string(list), fmt.Sprintf("%s=%d", listen.ReadyVariable, 3+len(paths)), fmt.Sprintf("%s=%d", listen.MemoriesVariable, 4+len(paths)))
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
+	_ = theirs.Close()
+	p.leaveHeir = giveMemories()
+	_ = writer.Close() // ours; the end of the new process is the end of the pipe
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
+	word, err := io.ReadAll(io.LimitReader(reader, int64(len(listen.ReadyWord))))
+	if err == nil && string(word) == listen.ReadyWord {
+		p.successor = cmd
+		listen.Notify(fmt.Sprintf("MAINPID=%d", cmd.Process.Pid))
+		return nil
+	}
+	ended := cmd.Wait()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("it does not serve after %s", takeoverTime)
+	}
+	return errors.Join(errors.New("it does not serve; its log says why"), ended)
+}

@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"encoding/gob"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/lastknown"
+)
+
+// memoriesTime bounds how long a process may take to pass on its memories once it is asked for
+// them.
+const memoriesTime = 10 * time.Second
+
+// memoriesFor returns one end of a socket, from which the successor reads the memories of this
+// process, and a function that serves the other end until stop is called. The memories are sent
+// when the successor asks for them, as late as possible. A note of each call that has begun in
+// this process and ends later follows: its client may ask the successor about it.
+func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a socket for what is remembered: %w", err)
+	}
+	theirs, file := os.NewFile(uintptr(fds[1]), "memories"), os.NewFile(uintptr(fds[0]), "memories")
+	conn, err := net.FileConn(file)
+	_ = file.Close() // conn has its own descriptor
+	if err != nil {
+		_ = theirs.Close() // it is unused
+		return nil, nil, fmt.Errorf("making a socket for what is remembered: %w", err)
+	}
+	h := &heir{conn: conn, gob: gob.NewEncoder(conn)}
+	return theirs, func() func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if _, err := conn.Read(make([]byte, 1)); err != nil {
+				return // a program of an earlier version, or one that has ended
+			}
+			h.mu.Lock()
+			defer h.mu.Unlock() // notes come after all that is remembered
+			p.memories.handOn(h.tell)
+			all, err := p.memories.encode()
+			if err == nil {
+				_ = conn.SetDeadline(time.Now().Add(memoriesTime))
+				err = h.gob.Encode(all)
+			}
+			if err != nil {
+				klog.ErrorS(err, "The new process does not get the memories of the backends")
+				h.end()
+			}
+		}()
+		return func() {
+			p.memories.handOn(nil)
+			_ = conn.Close() // which ends the goroutine
+			<-done
+		}
+	}, nil
+}
+
+// heir is the process that takes over, seen from the process that hands over.
+type heir struct {
+	mu    sync.Mutex
+	conn  net.Conn
+	gob   *gob.Encoder
+	ended bool
+}
+
+// heirNote is a note about a call to a backend, for the heir.
+type heirNote struct {
+	Backend string
+	Note    lastknown.Note
+}
+
+// heirTime bounds how long the end of a call waits until the heir has its note.
+const heirTime = 5 * time.Second
+
+// tell returns when the heir has the note of a call. A heir that does not answer in time gets no
+// more notes.
+func (h *heir) tell(backend string, n lastknown.Note) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return
+	}
+	_ = h.conn.SetDeadline(time.Now().Add(heirTime))
+	err := h.gob.Encode(heirNote{backend, n})
+	if err == nil {
+		_, err = h.conn.Read(make([]byte, 1))
+	}
+	if err != nil { // it ended, or is of an earlier version
+		h.end()
+	}
+}
+
+func (h *heir) end() {
+	h.ended = true
+	_ = h.conn.Close() // no more notes follow
+}
+
+// Legacy is what the process that hands over remembers. Nil is nothing: there is no such
+// process.
+type Legacy struct {
+	all  map[string][]byte // :: name of a backend → its encoded memory
+	conn net.Conn          // notes come from it; nil: none do
+	gob  *gob.Decoder
+}
+
+// ReceiveLegacy reads from a socket what the process that hands over remembers. It returns nil
+// if from is nil.
+func ReceiveLegacy(from *os.File) *Legacy {
+	if from == nil {
+		return nil
+	}
+	l := &Legacy{}
+	defer from.Close() // conn has its own descriptor
+	conn, err := net.FileConn(from)
+	if err == nil {
+		l.conn, l.gob = conn, gob.NewDecoder(conn)
+		_ = conn.SetDeadline(time.Now().Add(memoriesTime))
+		if _, err = conn.Write([]byte{1}); err == nil {
+			err = l.gob.Decode(&l.all)
+		}
+		_ = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		klog.ErrorS(err, "The memories of the previous process could not be taken over; its files are used")
+		l.close()
+		l.all = nil
+	}
+	return l
+}
+
+// follow notes the calls that the process before this one still has under way, until that
+// process ends or l is closed.
+func (l *Legacy) follow(m *memories) {
+	for l != nil && l.conn != nil {
+		var n heirNote
+		if err := l.gob.Decode(&n); err != nil {
+			return // it has ended
+		}
+		if err := m.learn(n.Backend, n.Note); err != nil {
+			klog.ErrorS(err, "A call of the previous process was not noted; the next lists show it", "backend", n.Backend, "method", n.Note.Method)
+		}
+		if _, err := l.conn.Write([]byte{1}); err != nil {
+			return
+		}
+	}
+}
+
+func (l *Legacy) close() {
+	if l != nil && l.conn != nil {
+		_ = l.conn.Close() // which ends follow
+	}
+}
+
+// memories returns the encoded memory of each backend, by its name.
+func (l *Legacy) memories() map[string][]byte {
+	if l == nil {
+		return nil
+	}
+	return l.all
+}

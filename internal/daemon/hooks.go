@@ -1,0 +1,33 @@
+package daemon
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/telemetry"
+)
+
+// newHooks returns the plugins, nil if cfg turns them off.
+func newHooks(cfg *config.Config) (*hook.Plugins, error) {
+	if cfg.Hooks == "" {
+		return nil, nil
+	}
+	h, err := criadapter.Hooks()
+	if err != nil {
+		return nil, err
+	}
+	h.Folder = cfg.Hooks
+	key, value, _ := strings.Cut(cfg.HookSkipLabel, "=")
+	h.Skip = [2]string{key, value}
+	h.MaxMessage = cfg.MaxMessageBytes
+	if cfg.StateDir != "" {
+		h.Servers = filepath.Join(cfg.StateDir, "hook-servers.json")
+	}
+	h.Watch = telemetry.NewHookLog().Watch
+	h.Panicked = recovery.Report
+	return hook.New(h)
+}

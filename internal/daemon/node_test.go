@@ -1,0 +1,378 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/testkit"
+)
+
+// A node is the assembled proxy in front of runtimes in memory, all on real
+// sockets, and a client of it.
+type node struct {
+	testing.TB
+	cfg      *config.Config
+	runtimes []*testkit.Machine // as in cfg.Backends, the primary first
+	proxy    *Proxy             // nil while it is stopped
+	stop     func()             // stops it
+	cc       *grpc.ClientConn
+	calls    struct {
+		sync.Mutex
+		ctx  context.Context
+		made time.Time
+	}
+	runtimeapi.RuntimeServiceClient
+	runtimeapi.ImageServiceClient
+}
+
+// A machineConfig is a machine that a test wants.
+type machineConfig struct {
+	fakecri.Config
+	backend config.Backend // without the address
+	absent  bool           // it is not started
+	wire    *testkit.Wire
+}
+
+// newNode starts machines and a proxy in front of them. Without a configuration
+// there are a primary and beta.io. They end with the test.
+func newNode(t testing.TB, change func(*config.Config), machines ...machineConfig) *node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "node") // t.TempDir is too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	if machines == nil {
+		machines = []machineConfig{{}, {backend: config.Backend{Name: "beta.io"}}}
+	}
+	n := &node{TB: t, cfg: &config.Config{Listen: filepath.Join(dir, "front.sock"), StateDir: filepath.Join(dir, "state"), EventInterval: 100 * time.Millisecond, GoneAfter: 3 * time.Second, Hooks: filepath.Join(dir, "hooks.d")}}
+	for i, m := range machines {
+		path := filepath.Join(dir, fmt.Sprintf("%d.sock", i))
+		one := testkit.NewMachine(t, m.backend.Name, path, m.Config)
+		one.Wire = m.wire
+		n.runtimes = append(n.runtimes, one)
+		m.backend.Address = path
+		n.cfg.Backends = append(n.cfg.Backends, m.backend)
+		if !m.absent {
+			one.Start()
+		}
+	}
+	if change != nil {
+		change(n.cfg)
+	}
+	require.NoError(t, Check(n.cfg))
+	n.start()
+	t.Cleanup(func() { n.stop() })
+	n.cc, err = grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20))) // as kubelet
+	require.NoError(t, err)
+	t.Cleanup(func() { n.cc.Close() }) // nothing is left to be done
+	n.RuntimeServiceClient, n.ImageServiceClient = runtimeapi.NewRuntimeServiceClient(n.cc), runtimeapi.NewImageServiceClient(n.cc)
+	return n
+}
+
+// start starts the proxy, again if it was stopped.
+func (n *node) start() {
+	n.Helper()
+	makeStateDir(n.cfg)
+	p, err := New(n.cfg, Options{})
+	require.NoError(n, err)
+	// Not by listen.Unix: the umask that it sets is everybody's, and many tests run at once.
+	open := func() (net.Listener, error) { return net.Listen("unix", n.cfg.Listen) }
+	l, err := open()
+	require.NoError(n, err)
+	l = listen.KeepFile(n.cfg.Listen, l, open)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	p.UseListener(l)
+	go func() { ended <- p.Run(ctx) }()
+	n.proxy = p
+	n.stop = sync.OnceFunc(func() {
+		cancel()
+		assert.NoError(n, <-ended)
+	})
+}
+
+// inBothModes runs a test with either form of ids.
+func inBothModes(t *testing.T, test func(t *testing.T, mode func(*config.Config))) {
+	t.Helper()
+	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
+		t.Run(ids, func(t *testing.T) {
+			t.Parallel()
+			test(t, func(c *config.Config) { c.IDs = ids })
+		})
+	}
+}
+
+// front returns what a client calls the thing that runtime i calls id.
+func (n *node) front(i int, id string) string {
+	if i == 0 || n.cfg.IDs == config.NativeIDs {
+		return id
+	}
+	return n.cfg.Backends[i].Name + "__" + id
+}
+
+// image returns what a client calls the image that runtime i calls name.
+func (n *node) image(i int, name string) string {
+	if i == 0 {
+		return name
+	}
+	return n.cfg.Backends[i].Name + "/" + name
+}
+
+// known waits until all that the runtimes hold is known, and what is said about
+// it: until the proxy has gone round often enough.
+func (n *node) known() *node {
+	n.Helper()
+	for i, m := range n.runtimes {
+		b := n.proxy.backends()[i]
+		for range 3 { // the first may have been under way, the last is not over yet
+			rounds := len(m.Calls("ListContainers"))
+			err := b.top.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
+			require.NoError(n, err, "this changes nothing, but who knows")
+			testkit.Eventually(n, fmt.Sprintf("all of runtime %d is known", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
+		}
+		images, err := b.known.Finder("ListImages", "")
+		require.NoError(n, err)
+		for _, image := range m.Images() {
+			testkit.Eventually(n, "an image is known", func() bool { return images.Has([]byte(image.GetId())) })
+		}
+	}
+	return n
+}
+
+// isDown waits until the proxy takes runtime i for down, isUp for up.
+func (n *node) isDown(i int) {
+	n.Helper()
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Gone })
+}
+
+func (n *node) isSlow(i int) {
+	n.Helper()
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Slow })
+}
+
+func (n *node) isUp(i int) {
+	n.Helper()
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
+		s := n.proxy.backends()[i].known.State()
+		return s.Condition == lastknown.Up && s.Seen
+	})
+}
+
+// A pod is what a test knows of a pod it has run.
+type pod struct {
+	config     *runtimeapi.PodSandboxConfig
+	sandbox    string   // in front
+	containers []string // in front
+}
+
+// run runs a pod on runtime i with n containers, of which the last has exited.
+func (n *node) run(i int, name string, containers int) *pod {
+	n.Helper()
+	p := &pod{config: testkit.PodConfig(name)}
+	if i > 0 {
+		p.config.Annotations["kubernetes.io/target-runtime"] = n.cfg.Backends[i].Name
+	}
+	ran, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: p.config})
+	require.NoError(n, err)
+	p.sandbox = ran.GetPodSandboxId()
+	pulled, err := n.PullImage(n.ctx(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: n.image(i, "busybox")}, SandboxConfig: p.config})
+	require.NoError(n, err)
+	for c := range containers {
+		created, err := n.CreateContainer(n.ctx(), &runtimeapi.CreateContainerRequest{
+			PodSandboxId: p.sandbox, SandboxConfig: p.config,
+			Config: &runtimeapi.ContainerConfig{
+				Metadata: &runtimeapi.ContainerMetadata{Name: fmt.Sprint("c", c)},
+				Image:    &runtimeapi.ImageSpec{Image: pulled.GetImageRef(), UserSpecifiedImage: n.image(i, "busybox")},
+				Labels:   map[string]string{"pod": name, "container": fmt.Sprint("c", c)},
+			},
+		})
+		require.NoError(n, err)
+		p.containers = append(p.containers, created.GetContainerId())
+		_, err = n.StartContainer(n.ctx(), &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()})
+		require.NoError(n, err)
+	}
+	if containers > 1 {
+		_, err = n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: p.containers[containers-1]})
+		require.NoError(n, err)
+	}
+	return p
+}
+
+// ctx is for one call: none may hang for ever. Calls of the same second share one, since
+// each keeps memory until its time is over.
+func (n *node) ctx() context.Context {
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	if time.Since(n.calls.made) > time.Second {
+		ctx, cancel := context.WithTimeout(n.Context(), 2*testkit.Patience)
+		context.AfterFunc(n.Context(), cancel)
+		n.calls.ctx, n.calls.made = ctx, time.Now()
+	}
+	return n.calls.ctx
+}
+
+// A listing is a list in both of its forms. The filter is a message of the type
+// that the requests have; nil is none.
+type listing struct {
+	name     string
+	unary    func(n *node, opts ...grpc.CallOption) ([]proto.Message, error)
+	streamed func(n *node, opts ...grpc.CallOption) ([]proto.Message, error)
+}
+
+func listPods(f *runtimeapi.PodSandboxFilter) listing {
+	return listing{"pods",
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			r, err := n.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{Filter: f}, opts...)
+			return messages(r.GetItems()), err
+		},
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			s, err := n.StreamPodSandboxes(n.ctx(), &runtimeapi.StreamPodSandboxesRequest{Filter: f}, opts...)
+			return collect(s, err, (*runtimeapi.StreamPodSandboxesResponse).GetPodSandboxes)
+		}}
+}
+
+func listContainers(f *runtimeapi.ContainerFilter) listing {
+	return listing{"containers",
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			r, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{Filter: f}, opts...)
+			return messages(r.GetContainers()), err
+		},
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			s, err := n.StreamContainers(n.ctx(), &runtimeapi.StreamContainersRequest{Filter: f}, opts...)
+			return collect(s, err, (*runtimeapi.StreamContainersResponse).GetContainers)
+		}}
+}
+
+func listImages() listing {
+	return listing{"images",
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			r, err := n.ListImages(n.ctx(), &runtimeapi.ListImagesRequest{}, opts...)
+			return messages(r.GetImages()), err
+		},
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			s, err := n.StreamImages(n.ctx(), &runtimeapi.StreamImagesRequest{}, opts...)
+			return collect(s, err, (*runtimeapi.StreamImagesResponse).GetImages)
+		}}
+}
+
+func listContainerStats(f *runtimeapi.ContainerStatsFilter) listing {
+	return listing{"container stats",
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			r, err := n.ListContainerStats(n.ctx(), &runtimeapi.ListContainerStatsRequest{Filter: f}, opts...)
+			return messages(r.GetStats()), err
+		},
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			s, err := n.StreamContainerStats(n.ctx(), &runtimeapi.StreamContainerStatsRequest{Filter: f}, opts...)
+			return collect(s, err, (*runtimeapi.StreamContainerStatsResponse).GetContainerStats)
+		}}
+}
+
+func listPodStats(f *runtimeapi.PodSandboxStatsFilter) listing {
+	return listing{"pod stats",
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			r, err := n.ListPodSandboxStats(n.ctx(), &runtimeapi.ListPodSandboxStatsRequest{Filter: f}, opts...)
+			return messages(r.GetStats()), err
+		},
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			s, err := n.StreamPodSandboxStats(n.ctx(), &runtimeapi.StreamPodSandboxStatsRequest{Filter: f}, opts...)
+			return collect(s, err, (*runtimeapi.StreamPodSandboxStatsResponse).GetPodSandboxStats)
+		}}
+}
+
+func listMetrics() listing {
+	return listing{"pod metrics",
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			r, err := n.ListPodSandboxMetrics(n.ctx(), &runtimeapi.ListPodSandboxMetricsRequest{}, opts...)
+			return messages(r.GetPodMetrics()), err
+		},
+		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
+			s, err := n.StreamPodSandboxMetrics(n.ctx(), &runtimeapi.StreamPodSandboxMetricsRequest{}, opts...)
+			return collect(s, err, (*runtimeapi.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
+		}}
+}
+
+func allListings() []listing {
+	return []listing{listPods(nil), listContainers(nil), listImages(), listContainerStats(nil), listPodStats(nil), listMetrics()}
+}
+
+func messages[M proto.Message](items []M) []proto.Message {
+	all := make([]proto.Message, len(items))
+	for i, item := range items {
+		all[i] = item
+	}
+	return all
+}
+
+// collect receives a stream to its end. A message without an item is an error:
+// each has at least one, api.proto says.
+func collect[R any, M proto.Message](s grpc.ServerStreamingClient[R], err error, items func(*R) []M) ([]proto.Message, error) {
+	if err != nil {
+		return nil, err
+	}
+	var all []proto.Message
+	for {
+		r, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		if len(items(r)) == 0 {
+			return all, errors.New("a message of a stream has no item")
+		}
+		all = append(all, messages(items(r))...)
+	}
+}
+
+// idOf returns the id of an item of any list.
+func idOf(m proto.Message) string {
+	switch m := m.(type) {
+	case *runtimeapi.PodSandboxMetrics:
+		return m.GetPodSandboxId()
+	case interface {
+		GetAttributes() *runtimeapi.ContainerAttributes
+	}:
+		return m.GetAttributes().GetId()
+	case interface {
+		GetAttributes() *runtimeapi.PodSandboxAttributes
+	}:
+		return m.GetAttributes().GetId()
+	}
+	return m.(interface{ GetId() string }).GetId()
+}
+
+func idsOf(items []proto.Message) []string {
+	ids := make([]string, len(items))
+	for i, item := range items {
+		ids[i] = idOf(item)
+	}
+	return ids
+}
+
+func assertProto(t testing.TB, want, got proto.Message) {
+	t.Helper()
+	if !proto.Equal(want, got) {
+		assert.Fail(t, "not equal", "want %v\ngot  %v", want, got)
+	}
+}

@@ -1,0 +1,218 @@
+package daemon
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/criproxy/criproxy/internal/config"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The law of the merged view: whatever calls and faults there were, a list holds
+// what the runtimes hold that are there, and what those held that are gone when
+// they went; no item twice, none lost.
+func TestTheMergedViewIsTheUnionOfAllRuntimes(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
+		for seed := range uint64(3) {
+			t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+				t.Parallel()
+				n := newNode(t, mode, machineConfig{},
+					machineConfig{backend: config.Backend{Name: "beta.io"}},
+					machineConfig{backend: config.Backend{Name: "gamma.io"}})
+				for i := range n.runtimes {
+					n.isUp(i)
+				}
+				newHistory(n, seed).play(40)
+			})
+		}
+	})
+}
+
+// A history is a random sequence of calls and faults, with what has to be seen.
+type history struct {
+	*node
+	rand *rand.Rand
+	pods [][]*pod          // :: runtime, those not removed
+	gone []map[string]bool // :: runtime, what it held when it went, as words; nil while it is there
+	told []string          // what was done, to read when it fails
+	made int               // pods so far
+}
+
+func newHistory(n *node, seed uint64) *history {
+	return &history{
+		node: n, rand: rand.New(rand.NewPCG(seed, 7)),
+		pods: make([][]*pod, len(n.runtimes)), gone: make([]map[string]bool, len(n.runtimes)),
+	}
+}
+
+func (h *history) play(steps int) {
+	h.Helper()
+	for range steps {
+		i := h.rand.IntN(len(h.runtimes))
+		if h.gone[i] == nil {
+			h.stepThere(i)
+		} else {
+			h.stepGone(i)
+		}
+		h.look()
+	}
+}
+
+// stepThere does something with a runtime that is there.
+func (h *history) stepThere(i int) {
+	h.Helper()
+	m := h.runtimes[i]
+	switch what := h.rand.IntN(10); {
+	case what < 3 || what < 7 && len(h.pods[i]) == 0:
+		h.made++
+		h.tell("run %s on %d", fmt.Sprint("p", h.made), i)
+		h.pods[i] = append(h.pods[i], h.run(i, fmt.Sprint("p", h.made), h.rand.IntN(3)))
+	case what == 3:
+		p := h.any(i)
+		h.tell("stop %s on %d", p.sandbox, i)
+		_, err := h.StopPodSandbox(h.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
+		h.require(err)
+	case what == 4:
+		p := h.any(i)
+		h.tell("remove %s on %d", p.sandbox, i)
+		_, err := h.RemovePodSandbox(h.ctx(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.sandbox})
+		h.require(err)
+		h.pods[i] = slices.DeleteFunc(h.pods[i], func(o *pod) bool { return o == p })
+	case what < 7:
+		h.tell("a container of %d exits by itself", i)
+		h.exitOne(i)
+	case what == 7:
+		h.tell("kill %d", i)
+		h.gone[i] = h.holds(i)
+		m.Kill()
+		h.isDown(i)
+	case what == 8:
+		h.tell("freeze %d", i)
+		h.gone[i] = h.holds(i)
+		m.Freeze()
+		h.isDown(i)
+	default:
+		h.tell("restart the proxy")
+		h.stop()
+		h.start()
+		for j := range h.runtimes {
+			if h.gone[j] == nil {
+				h.isUp(j)
+			}
+		}
+	}
+}
+
+// stepGone does something with a runtime that is not there.
+func (h *history) stepGone(i int) {
+	h.Helper()
+	switch h.rand.IntN(3) {
+	case 0:
+		if len(h.pods[i]) > 0 {
+			p := h.any(i)
+			h.tell("stop %s on %d in vain", p.sandbox, i)
+			_, err := h.StopPodSandbox(h.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
+			require.Equal(h, codes.Unavailable.String(), status.Code(err).String(), "%v, after:\n%s", err, h)
+		}
+	case 1: // life goes on where nobody sees it
+		h.tell("a container of %d exits unseen", i)
+		h.exitOne(i)
+	default:
+		h.tell("%d is back", i)
+		m := h.runtimes[i]
+		if m.Ice.Load() != nil {
+			m.Thaw()
+		} else {
+			m.Start()
+		}
+		h.isUp(i)
+		h.gone[i] = nil
+	}
+}
+
+func (h *history) any(i int) *pod { return h.pods[i][h.rand.IntN(len(h.pods[i]))] }
+
+// exitOne ends a running container of runtime i, if it has one, past the proxy.
+func (h *history) exitOne(i int) {
+	for _, c := range h.runtimes[i].Containers() {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			h.require(h.runtimes[i].Exit(c.GetId(), 1))
+			return
+		}
+	}
+}
+
+// look compares all that a client can see with what it has to see. Lists are
+// asked for alone and as streams, which may not differ.
+func (h *history) look() {
+	h.Helper()
+	var want []string
+	for i := range h.runtimes {
+		holds := h.gone[i]
+		if holds == nil {
+			holds = h.holds(i)
+		}
+		for word := range holds {
+			want = append(want, word)
+		}
+	}
+	for form, list := range map[string]func(listing) ([]proto.Message, error){
+		"unary":    func(l listing) ([]proto.Message, error) { return l.unary(h.node) },
+		"streamed": func(l listing) ([]proto.Message, error) { return l.streamed(h.node) },
+	} {
+		var got []string
+		for _, l := range []listing{listPods(nil), listContainers(nil)} {
+			items, err := list(l)
+			h.require(err)
+			for _, item := range items {
+				got = append(got, word(idOf(item), item))
+			}
+		}
+		require.ElementsMatch(h, want, got, "%s, after:\n%s", form, h)
+	}
+}
+
+// holds returns a word for each pod and container that runtime i holds itself.
+func (h *history) holds(i int) map[string]bool {
+	words := map[string]bool{}
+	for _, p := range h.runtimes[i].Pods() {
+		words[word(h.front(i, p.GetId()), p)] = true
+	}
+	for _, c := range h.runtimes[i].Containers() {
+		words[word(h.front(i, c.GetId()), c)] = true
+	}
+	return words
+}
+
+// word is an item's front id, and the state it is in.
+func word(id string, item proto.Message) string {
+	switch item := item.(type) {
+	case *runtimeapi.PodSandbox:
+		return "pod " + id + " " + item.GetState().String()
+	case *runtimeapi.Container:
+		return "container " + id + " " + item.GetState().String()
+	}
+	panic(fmt.Sprintf("no word for a %T", item))
+}
+
+func (h *history) tell(format string, args ...any) {
+	h.told = append(h.told, fmt.Sprintf(format, args...))
+}
+
+func (h *history) require(err error) {
+	h.Helper()
+	require.NoError(h, err, "after:\n%s", h)
+}
+
+// String returns all that was done.
+func (h *history) String() string { return strings.Join(h.told, "\n") }

@@ -1,0 +1,273 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/telemetry"
+)
+
+// drainTime is how long calls under way may take to finish when criproxy stops. Clients that
+// connect meanwhile wait for the next process, and kubelet waits for 5s.
+const drainTime = 4 * time.Second
+
+// farewellTime is how long streams without an end go on after new connections were heard and
+// gRPC has told clients that it stops.
+const farewellTime = 100 * time.Millisecond
+
+// tracingURL is where spans are sent. A proxy that only shows what passes makes none: they would
+// change the metadata of calls.
+func (p *Proxy) tracingURL() string {
+	if p.shows {
+		return ""
+	}
+	return telemetry.TracingURL(p.Config())
+}
+
+// UseListener makes l the main socket of a proxy that does not open the sockets of its
+// configuration. The caller calls it before Run.
+func (p *Proxy) UseListener(l net.Listener) {
+	p.sockets = append(p.sockets, listen.New(l, p.Config().Sockets()[0]))
+}
+
+// Serving returns a channel that is closed when clients can connect.
+func (p *Proxy) Serving() <-chan struct{} { return p.serving }
+
+// Run serves the sockets that were opened until ctx ends or another process has taken over. Then
+// it lets the calls under way finish for a while. It returns when everything that it started has
+// ended.
+func (p *Proxy) Run(ctx context.Context) error {
+	defer p.legacy.close()
+	stopSpans, err := p.spans.Start(ctx, p.tracingURL())
+	var stopRecording func()
+	if err == nil {
+		defer p.parts.do("sending spans", stopSpans)
+		stopRecording, err = p.record.Start()
+	}
+	if err != nil {
+		p.Close()
+		return err
+	}
+	defer p.parts.do("writing the log and the capture", stopRecording)
+	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	defer p.group.Wait()
+	defer func() {
+		p.disconnected.Store(true)
+		disconnect()
+	}()
+	p.reloading.Lock()
+	p.running = connected
+	for _, b := range p.backends() {
+		p.start(b)
+	}
+	if p.hooks != nil {
+		p.goDo("asking plugins", func() { _ = p.hooks.Run(connected) }) // fails only if it was never put around the director
+	}
+	p.keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
+	p.keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) })
+	for _, s := range p.sockets {
+		p.serve(s)
+	}
+	p.show()
+	p.reloading.Unlock()
+	stop := p.admin.Start()
+	stopAdmin := sync.OnceFunc(func() { p.parts.do("ending the admin socket", stop) })
+	defer stopAdmin()
+	close(p.serving)
+	select {
+	case err := <-p.failed:
+		close(p.failing)
+		p.pause()
+		p.endSilent()
+		p.server.Stop()
+		return err
+	case <-p.handedOver:
+		stopAdmin() // it is the other process that is asked from now on
+		p.drain(ctx, handoverDrain, listen.HandoverGreet)
+	case <-ctx.Done():
+		p.drain(ctx, drainTime, listen.GreetTime)
+	}
+	return nil
+}
+
+// Do calls f, and the caller waits for it. Until f returns, a proxy that stops logs that it
+// waits for what.
+func (p *Proxy) Do(what string, f func(what string)) {
+	p.parts.do(what, func() { f(what) })
+}
+
+// goDo does f in a goroutine that Run waits for, under the name what.
+func (p *Proxy) goDo(what string, f func()) {
+	p.group.Go(func() { p.parts.do(what, f) })
+}
+
+// keep is goDo for a task that goes on until ctx ends, also after a panic.
+func (p *Proxy) keep(ctx context.Context, what string, f func()) {
+	p.goDo(what, func() { recovery.Keep(ctx, what, f) })
+}
+
+// serve lets clients in at s.
+func (p *Proxy) serve(s *listen.Socket) {
+	p.goDo("serving "+s.Path, func() {
+		err := p.server.Serve(s)
+		if err == nil || errors.Is(err, grpc.ErrServerStopped) || s.Access.Load() == nil {
+			return
+		}
+		select {
+		case p.failed <- fmt.Errorf("serving %s: %w", s.Path, err):
+		default: // another socket has failed already
+		}
+	})
+}
+
+// drain tells clients to connect anew, lets calls under way finish within bound, and new
+// connections begin within greet. Both become shorter when ctx ends.
+func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
+	klog.InfoS("Stopping", "drain", bound)
+	p.draining.Store(true)
+	p.pause()
+	// Not before GOAWAY has told clients to connect anew: they open the stream
+	// again at once, and kubelet does so five times in its life.
+	farewell := time.AfterFunc(greet+farewellTime, func() {
+		p.epochs.endStreams("criproxy: this process stops; open the stream again")
+	})
+	defer farewell.Stop()
+	hurry := time.AfterFunc(bound, func() {
+		klog.InfoS("Cutting off the calls that are still under way", p.underWay()...)
+		p.server.Stop()
+	})
+	defer hurry.Stop()
+	silence := time.AfterFunc(greet, p.endSilent)
+	defer silence.Stop()
+	if ctx.Err() == nil {
+		defer context.AfterFunc(ctx, func() {
+			hurry.Reset(drainTime)
+			silence.Reset(listen.GreetTime)
+			farewell.Reset(listen.GreetTime + farewellTime)
+		})()
+	}
+	p.server.GracefulStop()
+}
+
+// pause stops accepting connections. From then on the sockets of the proxy do not change.
+func (p *Proxy) pause() {
+	p.reloading.Lock()
+	p.stopped = true
+	p.reloading.Unlock()
+	for _, s := range p.sockets {
+		s.Pause()
+	}
+}
+
+// endSilent ends the connections whose clients have sent nothing. The proxy must be paused.
+func (p *Proxy) endSilent() {
+	for _, s := range p.sockets {
+		s.EndSilent()
+	}
+}
+
+// openAll opens the sockets for clients, and takes those that were inherited.
+func (p *Proxy) openAll(inherited *listen.Inheritance) error {
+	cfg := p.Config()
+	for _, l := range cfg.Sockets() {
+		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
+		if err != nil {
+			return err
+		}
+		p.sockets = append(p.sockets, s)
+	}
+	return nil
+}
+
+func (p *Proxy) closeSockets() {
+	for _, s := range p.sockets {
+		_ = s.Close() // it was not served
+	}
+}
+
+// openNew opens the sockets of cfg that are not open yet.
+func (p *Proxy) openNew(cfg *config.Config) ([]*listen.Socket, error) {
+	var opened []*listen.Socket
+	for _, l := range cfg.Sockets() {
+		if slices.ContainsFunc(p.sockets, func(s *listen.Socket) bool { return s.Path == l.Path }) {
+			continue
+		}
+		s, err := listen.Open(l, cfg.Backends[0].Address, nil)
+		if err != nil {
+			for _, one := range opened {
+				_ = one.Close() // no client has connected
+			}
+			return nil, err
+		}
+		opened = append(opened, s)
+	}
+	return opened, nil
+}
+
+// replaceSockets serves the opened sockets, applies cfg to the rest, and closes those that cfg
+// no longer has. Clients that are connected there learn that with their next call.
+func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
+	there := append(p.sockets, opened...)
+	p.sockets = nil
+	for _, l := range cfg.Sockets() { // in this order: the main one first
+		i := slices.IndexFunc(there, func(s *listen.Socket) bool { return s.Path == l.Path })
+		s := there[i] // openNew has seen to that
+		if err := listen.ChangeFile(s, l, cfg.Backends[0].Address); err != nil {
+			klog.ErrorS(err, "A socket's file keeps the mode and owner that it has; change them by hand, or restart criproxy as root", "socket", s.Path)
+			l.Mode, l.Owner = s.Cfg.Mode, s.Cfg.Owner // the next reload tries again
+		}
+		s.Configure(l)
+		p.sockets = append(p.sockets, s)
+	}
+	for _, s := range there {
+		if !slices.Contains(p.sockets, s) {
+			s.Access.Store(nil)
+			_ = s.Close() // connections stay open
+			s.EndSilent()
+			listen.RemoveSocket(s.Path)
+		}
+	}
+	p.show()
+	for _, s := range opened {
+		p.serve(s)
+		listen.StoreSocket(s.Listener, s.Path)
+	}
+}
+
+// show publishes the current sockets for readers that must not wait for a reload or a handover.
+func (p *Proxy) show() {
+	all := slices.Clone(p.sockets)
+	p.shown.Store(&all)
+}
+
+// listening are the sockets that a process that takes over needs.
+func (p *Proxy) listening() []passedOn {
+	var all []passedOn
+	for _, s := range p.sockets {
+		all = append(all, passedOn{s.Path, s.Listener})
+	}
+	if l := p.admin.Listener; l != nil {
+		all = append(all, passedOn{l.Addr().String(), l})
+	}
+	if l := p.admin.TCP; l != nil {
+		all = append(all, passedOn{p.admin.TCPAt, l})
+	}
+	return all
+}
+
+// passedOn is a socket that another process gets.
+type passedOn struct {
+	path     string
+	listener net.Listener
+}

@@ -1,0 +1,256 @@
+package hook
+
+import (
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// memory holds a fact for each object, by its front id. Facts are serialized, so that a reader's
+// cannot change. The memory sleeps while there is no plugin, and keeps nothing then.
+type memory struct {
+	mu      sync.Mutex // guards what follows
+	awake   bool
+	facts   map[factKey]*fact
+	lookups int              // under way
+	gone    map[factKey]bool // removed while lookups are under way: what they find is of the past
+}
+
+type factKey struct{ kind, id string }
+
+// fact describes one object. It is immutable.
+type fact struct {
+	object     *object
+	id, parent string // parent is the id of what it lies in
+	data       []byte // its message
+	uid        string // the one in its message
+}
+
+func newFact(o *object, id, parent string, m protoreflect.Message) (*fact, error) {
+	data, err := encode(m)
+	if err != nil {
+		return nil, err
+	}
+	return &fact{object: o, id: id, parent: parent, data: data, uid: o.uid.text(m)}, nil
+}
+
+func (f *fact) key() factKey { return factKey{f.object.kind, f.id} }
+
+// message returns the object's message, which becomes the caller's.
+func (f *fact) message() (protoreflect.Message, error) { return decode(f.object.typ, f.data) }
+
+func newMemory() *memory {
+	return &memory{facts: map[factKey]*fact{}, gone: map[factKey]bool{}}
+}
+
+func (m *memory) wake() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.awake = true
+}
+
+func (m *memory) sleep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.awake = false
+	clear(m.facts)
+}
+
+// get returns what is known of an object, nil if nothing is. The beginning of an id
+// will do, if there is only one with it: the runtimes take that, too.
+func (m *memory) get(kind, id string) *fact {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.facts[m.wholeLocked(kind, id)]
+}
+
+// wholeLocked is the key of an object, by its id or the beginning of that.
+func (m *memory) wholeLocked(kind, id string) factKey {
+	key := factKey{kind, id}
+	if m.facts[key] != nil || id == "" {
+		return key
+	}
+	found := key
+	for k := range m.facts {
+		if k.kind == kind && strings.HasPrefix(k.id, id) {
+			if found != key {
+				return key // of two
+			}
+			found = k
+		}
+	}
+	return found
+}
+
+// put keeps what a call that succeeded said of an object.
+func (m *memory) put(f *fact) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.awake {
+		m.facts[f.key()] = f
+		delete(m.gone, f.key())
+	}
+}
+
+// lookingUp is called before something is looked up. The function it returns keeps
+// what was found, unless more is known of that by now; then it returns that. It is
+// called once, with nil if nothing was found.
+func (m *memory) lookingUp() (found func(*fact) *fact) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lookups++
+	return func(f *fact) *fact {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.lookups--; m.lookups == 0 {
+			defer clear(m.gone)
+		}
+		if f == nil || !m.awake || m.gone[f.key()] {
+			return f
+		}
+		if known := m.facts[f.key()]; known != nil {
+			return known
+		}
+		m.facts[f.key()] = f
+		return f
+	}
+}
+
+// update changes what is known of an object, if anything is, and what those that lie
+// in it inherit.
+func (m *memory) update(kind, id string, change func(protoreflect.Message) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.facts[m.wholeLocked(kind, id)]
+	if f == nil {
+		return nil
+	}
+	body, err := f.message()
+	if err != nil {
+		return err
+	}
+	was := cloneOf(body)
+	if err := change(body); err != nil {
+		return err
+	}
+	if err := m.replaceLocked(f, body); err != nil {
+		return err
+	}
+	for _, inner := range m.facts {
+		if inner.object.parent != f.object || inner.parent != f.id {
+			continue
+		}
+		in, err := inner.message()
+		if err != nil {
+			return err
+		}
+		inner.object.inherit(in, body, was)
+		if err := m.replaceLocked(inner, in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *memory) replaceLocked(f *fact, body protoreflect.Message) error {
+	changed, err := newFact(f.object, f.id, f.parent, body)
+	if err == nil {
+		m.facts[f.key()] = changed
+	}
+	return err
+}
+
+// remove forgets an object, and all that lie in it.
+func (m *memory) remove(o *object, id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := m.wholeLocked(o.kind, id)
+	m.forgetLocked(key)
+	for k, f := range m.facts {
+		if f.object.parent == o && f.parent == key.id {
+			m.forgetLocked(k)
+		}
+	}
+}
+
+func (m *memory) forgetLocked(key factKey) {
+	delete(m.facts, key)
+	if m.lookups > 0 {
+		m.gone[key] = true
+	}
+}
+
+// withUID returns the facts whose uid stands in text, as it is or as systemd writes it,
+// without dashes.
+func (m *memory) withUID(text string) []*fact {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*fact
+	for _, f := range m.facts {
+		if len(f.uid) >= minUID && (strings.Contains(text, f.uid) || strings.Contains(text, strings.ReplaceAll(f.uid, "-", "_"))) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// minUID is how long a uid has to be to be found by chance nowhere else.
+const minUID = 8
+
+// ids returns the ids of a kind that are known.
+func (m *memory) ids(kind string) map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string]bool{}
+	for k := range m.facts {
+		if k.kind == kind {
+			all[k.id] = true
+		}
+	}
+	return all
+}
+
+// count returns how many objects of each kind are known.
+func (m *memory) count() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := map[string]int{}
+	for k := range m.facts {
+		n[k.kind]++
+	}
+	return n
+}
+
+// inherit fills in what an object has of the one it lies in: all, or what has changed
+// there since it was as in was.
+func (o *object) inherit(m, parent, was protoreflect.Message) {
+	for i, to := range o.inheritTo {
+		from := o.inheritFrom[i]
+		if was != nil && was.Get(from).Equal(parent.Get(from)) {
+			continue
+		}
+		if !parent.Has(from) {
+			m.Clear(to)
+			continue
+		}
+		copyField(m, to, parent.Get(from))
+	}
+}
+
+// copyField sets a field to a copy of v, which belongs to another message.
+func copyField(m protoreflect.Message, fd protoreflect.FieldDescriptor, v protoreflect.Value) {
+	switch {
+	case fd.IsMap():
+		m.Clear(fd)
+		to := m.Mutable(fd).Map()
+		v.Map().Range(func(k protoreflect.MapKey, e protoreflect.Value) bool {
+			to.Set(k, e) // a string or a number: see compiler.inherit
+			return true
+		})
+	case fd.Message() != nil:
+		m.Set(fd, protoreflect.ValueOfMessage(cloneOf(v.Message())))
+	default:
+		m.Set(fd, v)
+	}
+}

@@ -1,0 +1,44 @@
+package limits
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc/peer"
+)
+
+// Socket is what the limits keep of a socket that clients connect to. The main one, which
+// kubelet connects to, may take more than the others. The zero value is not the main one.
+type Socket struct {
+	Name     string // in errors
+	Main     atomic.Bool
+	MaxCalls atomic.Int64
+	Calls    atomic.Int64 // under way
+
+	once  sync.Once
+	bytes *semaphore.Weighted // of the memory for messages, if it is not the main one; see shares
+}
+
+// Client is what the limits keep of one connection of a client.
+type Client struct {
+	Socket *Socket
+
+	once  sync.Once
+	parts shares // of the memory for messages
+	debt  debt   // bytes of replies that it has not read, beyond its shares
+}
+
+// clientOf returns the client of a call, nil for a call that criproxy makes itself.
+func clientOf(ctx context.Context) *Client {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return nil
+	}
+	who, ok := p.AuthInfo.(interface{ Limits() *Client })
+	if !ok {
+		return nil
+	}
+	return who.Limits()
+}

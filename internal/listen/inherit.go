@@ -1,0 +1,125 @@
+package listen
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"k8s.io/klog/v2"
+)
+
+// The environment of a process that takes over from another one: the paths of the
+// sockets that it gets as file descriptors 3 and up, as JSON, and the descriptor on
+// which it says that it serves.
+const (
+	SocketsVariable = "CRIPROXY_SOCKETS"
+	ReadyVariable   = "CRIPROXY_READY_FD"
+	// MemoriesVariable is the descriptor of a socket from which the process reads, when it
+	// has written a byte to it, what the other one remembers of the backends.
+	MemoriesVariable = "CRIPROXY_MEMORIES_FD"
+)
+
+// Inheritance holds the sockets that were open before this process started: systemd passes them,
+// or the process that hands over. Nil is a process that has none.
+type Inheritance struct {
+	listeners map[string]net.Listener // :: path
+	ready     *os.File                // of the process that hands over; nil if none does
+	Memories  *os.File                // of a process that hands over what it remembers; nil if none does
+}
+
+// Inherit takes over the sockets that this process was started with. It can be called once.
+func Inherit() (*Inheritance, error) {
+	in := &Inheritance{listeners: map[string]net.Listener{}}
+	paths, handedOver := os.LookupEnv(SocketsVariable)
+	if !handedOver {
+		for _, f := range activation.Files(true) {
+			if err := in.add(f, ""); err != nil {
+				return nil, fmt.Errorf("a socket from systemd: %w", err)
+			}
+		}
+		return in, nil
+	}
+	var all []string
+	if err := json.Unmarshal([]byte(paths), &all); err != nil {
+		return nil, fmt.Errorf("%s=%s: %w", SocketsVariable, paths, err)
+	}
+	const first = 3 // after stdin, stdout and stderr
+	for i, path := range all {
+		if err := in.add(os.NewFile(uintptr(first+i), path), path); err != nil {
+			return nil, fmt.Errorf("taking over %s: %w", path, err)
+		}
+	}
+	fd, err := strconv.Atoi(os.Getenv(ReadyVariable))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ReadyVariable, err)
+	}
+	in.ready = os.NewFile(uintptr(fd), "ready")
+	if text, ok := os.LookupEnv(MemoriesVariable); ok { // earlier versions wrote files only
+		if fd, err = strconv.Atoi(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", MemoriesVariable, err)
+		}
+		in.Memories = os.NewFile(uintptr(fd), "memories")
+		os.Unsetenv(MemoriesVariable)
+	}
+	os.Unsetenv(SocketsVariable)
+	os.Unsetenv(ReadyVariable)
+	return in, nil
+}
+
+func (in *Inheritance) add(f *os.File, path string) error {
+	defer f.Close() // the listener has its own descriptor
+	l, err := net.FileListener(f)
+	if err != nil {
+		var no error
+		if l, no = vsockListener(f); no != nil {
+			return err
+		}
+	}
+	if path == "" {
+		path = l.Addr().String()
+	}
+	if unit := in.listeners[path]; unit != nil {
+		_ = unit.Close() // from a .socket unit: the same as that from the store, or one whose file was made again since
+	}
+	in.listeners[path] = l
+	return nil
+}
+
+// Take returns the listener at path, nil if there is none.
+func (in *Inheritance) Take(path string) net.Listener {
+	if in == nil {
+		return nil
+	}
+	l := in.listeners[path]
+	delete(in.listeners, path)
+	return l
+}
+
+// CloseRest closes the sockets that were not taken, and has systemd forget them: while systemd
+// keeps one, a client that connects there waits for ever.
+func (in *Inheritance) CloseRest() {
+	if in == nil {
+		return
+	}
+	for path, l := range in.listeners {
+		klog.InfoS("A socket that was passed in is closed: no listener of the configuration has this path; ListenStream= of the .socket unit and listen should be the same", "socket", path)
+		_ = l.Close() // no client has connected
+		RemoveSocket(path)
+	}
+}
+
+// Serving tells the process that hands over to stop.
+func (in *Inheritance) Serving() {
+	if in.ready == nil {
+		return
+	}
+	if _, err := in.ready.WriteString(ReadyWord); err != nil {
+		klog.ErrorS(err, "Could not tell the process that hands over to stop")
+	}
+	_ = in.ready.Close() // what was written is written
+}
+
+const ReadyWord = "ready"

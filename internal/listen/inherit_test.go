@@ -1,0 +1,59 @@
+package listen
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/testkit"
+)
+
+// systemd passes the sockets of a .socket unit first, and then those that were stored: if the
+// file was made anew meanwhile, the stored one is the one that it leads to.
+func TestAStoredSocketIsServedBeforeTheUnitsOwn(t *testing.T) {
+	dir, err := os.MkdirTemp("", "two") // t.TempDir is too long for a socket
+	require.NoError(t, err)
+	defer os.RemoveAll(dir) // nothing is left to be done
+	path := filepath.Join(dir, "s.sock")
+	in := &Inheritance{listeners: map[string]net.Listener{}}
+	for range 2 {
+		_ = os.Remove(path) // the first time it is not there
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		require.NoError(t, err)
+		l.SetUnlinkOnClose(false)
+		f, err := l.File()
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		require.NoError(t, in.add(f, ""))
+	}
+	l := in.Take(path)
+	defer l.Close() // nothing is left to be done
+	conn, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer conn.Close() // nothing was sent
+	accepted, err := l.Accept()
+	require.NoError(t, err)
+	require.NoError(t, accepted.Close())
+}
+
+// After a restart with another path of listen, systemd gives us the socket of the old one. While
+// it kept that, clients of the old path would connect, and wait for an answer for good.
+func TestAnUnusedSocketLeavesTheStoreOfSystemd(t *testing.T) {
+	dir := testkit.SocketDir(t)
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	require.NoError(t, err)
+	defer systemd.Close() // nothing is left to be read
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "notify"))
+	path := filepath.Join(dir, "old.sock")
+	inheritedAt(t, path, 0o600).CloseRest()
+	require.NoError(t, systemd.SetReadDeadline(time.Now().Add(testkit.Patience)))
+	text := make([]byte, 4096)
+	n, err := systemd.Read(text)
+	require.NoError(t, err, "systemd is told nothing")
+	assert.Equal(t, "FDSTOREREMOVE=1\nFDNAME="+storeName(path), string(text[:n]))
+}

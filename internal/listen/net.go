@@ -1,0 +1,70 @@
+package listen
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
+)
+
+// listenNet listens at an address that is no file: HOST:PORT or vsock:CID:PORT.
+func listenNet(address string) (net.Listener, error) {
+	if !strings.HasPrefix(address, "vsock:") {
+		return net.Listen("tcp", address)
+	}
+	at := &unix.SockaddrVM{}
+	if _, err := fmt.Sscanf(address, "vsock:%d:%d", &at.CID, &at.Port); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("this kernel has no vsock: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), address)
+	defer f.Close() // the listener has its own descriptor
+	if err := unix.Bind(fd, at); err != nil {
+		return nil, fmt.Errorf("binding: %w", err)
+	}
+	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+		return nil, err
+	}
+	return vsockListener(f)
+}
+
+// vsockListen is a listener that another process can be given.
+type vsockListen struct {
+	*vsock.Listener
+	file *os.File
+}
+
+// vsockListener returns a listener on a vsock socket. The file stays the caller's.
+func vsockListener(f *os.File) (net.Listener, error) {
+	own, err := duplicate(f)
+	if err != nil {
+		return nil, err
+	}
+	l, err := vsock.FileListener(own)
+	if err != nil {
+		own.Close()
+		return nil, err
+	}
+	return &vsockListen{l, own}, nil
+}
+
+// File returns the socket, which is the caller's to close.
+func (l *vsockListen) File() (*os.File, error) { return duplicate(l.file) }
+
+// Close closes the socket.
+func (l *vsockListen) Close() error { return errors.Join(l.Listener.Close(), l.file.Close()) }
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicating %s: %w", f.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}

@@ -1,0 +1,135 @@
+package listen
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// File listens on a socket whose file may be deleted: by a clean-up of /run, or a mount over the
+// folder. Connected clients would not notice, but no others could connect. Restore makes the
+// file again; as a net.Listener, File outlives its file.
+type File struct {
+	Path string
+	now  atomic.Pointer[net.Listener] // a *net.UnixListener
+
+	lost    atomic.Int64          // how often the file was not there
+	trouble atomic.Pointer[error] // why it is not there; nil while it is
+
+	mu    sync.Mutex // guards what follows
+	make  func() (net.Listener, error)
+	file  os.FileInfo // that of now; nil if it was never there
+	ended bool        // no file is to be made any more
+}
+
+// KeepFile returns a File for l, which listens at path. Restore calls make to open another
+// listener when the file is gone. The caller must call Restore periodically.
+func KeepFile(path string, l net.Listener, make func() (net.Listener, error)) *File {
+	s := &File{Path: path, make: make}
+	s.now.Store(&l)
+	s.file, _ = os.Lstat(path) // a missing file is restored
+	return s
+}
+
+// Accept waits for a connection, at whichever file there is.
+func (s *File) Accept() (net.Conn, error) {
+	for {
+		now := s.now.Load()
+		conn, err := (*now).Accept()
+		if err == nil || s.now.Load() == now {
+			return conn, err
+		}
+	}
+}
+
+// Close ends listening. It removes the file, unless another process has replaced it.
+func (s *File) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if l, ok := (*s.now.Load()).(*net.UnixListener); ok && !s.there() {
+		l.SetUnlinkOnClose(false)
+	}
+	return (*s.now.Load()).Close()
+}
+
+// Addr is the path.
+func (s *File) Addr() net.Addr { return (*s.now.Load()).Addr() }
+
+// SetDeadline ends accepting connections, and restoring the file.
+func (s *File) SetDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if l, ok := (*s.now.Load()).(*net.UnixListener); ok {
+		return l.SetDeadline(t)
+	}
+	return nil
+}
+
+// there reports whether the file is the one that was made. s.mu is held.
+func (s *File) there() bool {
+	info, err := os.Lstat(s.Path)
+	return err == nil && s.file != nil && os.SameFile(info, s.file)
+}
+
+// Restore makes the file again if it is gone, and reports whether it did. If it fails it logs
+// that once, and the next call tries again.
+func (s *File) Restore() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.there() {
+		return false
+	}
+	first := s.trouble.Load() == nil
+	if first {
+		s.lost.Add(1)
+	}
+	l, err := s.make()
+	if err != nil {
+		err = fmt.Errorf("the socket file %s is gone or was replaced, and cannot be restored, so that no client can connect there: %w", s.Path, err)
+		if was := s.trouble.Swap(&err); was == nil || (*was).Error() != err.Error() {
+			klog.ErrorS(err, "No new client can connect to a socket; connected clients stay connected", "socket", s.Path)
+		}
+		return false
+	}
+	old := s.now.Swap(&l)
+	s.file, _ = os.Lstat(s.Path)
+	s.trouble.Store(nil)
+	if l, ok := (*old).(*net.UnixListener); ok {
+		l.SetUnlinkOnClose(false) // it is the new one's
+	}
+	_ = (*old).Close() // no client can connect there any more
+	klog.InfoS("Restored a socket file that was gone; find out what deletes it", "socket", s.Path, "times", s.lost.Load())
+	return true
+}
+
+// state returns how often the file was gone, and why it is missing now.
+func (s *File) state() (lost int64, trouble error) {
+	if err := s.trouble.Load(); err != nil {
+		trouble = *err
+	}
+	return s.lost.Load(), trouble
+}
+
+// FileState returns how often the socket's file was gone, and why it is missing now. For a
+// socket without a file both are zero.
+func (s *Socket) FileState() (lost int64, trouble error) {
+	if f, ok := s.Listener.(*File); ok {
+		return f.state()
+	}
+	return 0, nil
+}
+
+// Raw returns the listener of the operating system behind l.
+func Raw(l net.Listener) net.Listener {
+	if f, ok := l.(*File); ok {
+		return *f.now.Load()
+	}
+	return l
+}

@@ -1,0 +1,98 @@
+package listen
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/criproxy/criproxy/internal/trust"
+)
+
+// Unix opens the socket at path, which flag names, with a mode. It replaces a socket file that
+// no process serves, and leaves one alone that is served. Two processes that start at the same
+// time cannot take the socket from each other.
+func Unix(path string, mode os.FileMode, flag string) (net.Listener, error) {
+	l, err := openSocket(path, mode, flag)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", path, err)
+	}
+	return l, nil
+}
+
+func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("the folder %s does not exist; create it, or choose another path with %s", filepath.Dir(path), flag)
+	} else if err != nil {
+		return nil, err
+	}
+	defer dir.Close() // which releases the lock as well
+	if err := trust.Folder(filepath.Dir(path), trust.Sticky); err != nil {
+		return nil, fmt.Errorf("another user could put a socket in its place, and be taken for criproxy: %w; or choose another path with %s", err, flag)
+	}
+	// No other process may act between the look at the old file and the new one.
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("locking the folder: %w", err)
+	}
+	if err := makeWay(path, flag); err != nil {
+		return nil, err
+	}
+	// With the mode from the start: a socket that others may connect to for a
+	// moment is one that they have connected to.
+	old := unix.Umask(int(0o777 &^ mode))
+	l, err := net.Listen("unix", path)
+	unix.Umask(old)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("the folder %s cannot be written to by uid %d; run as root, or choose another path with %s", filepath.Dir(path), os.Getuid(), flag)
+	}
+	return l, err
+}
+
+// makeWay removes a stale socket file at path.
+func makeWay(path, flag string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("there is a file that is no socket (%s); remove it, or choose another path with %s", info.Mode(), flag)
+	}
+	conn, err := net.DialTimeout("unix", path, 5*time.Second)
+	if err == nil {
+		defer conn.Close() // nothing was sent
+		return fmt.Errorf("%s is serving it already; stop it, or choose another path with %s", peerName(conn), flag)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("cannot tell whether it is in use: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("removing what an earlier process left there: %w", err)
+	}
+	return nil
+}
+
+// peerName names the process at the other end of a unix connection.
+func peerName(conn net.Conn) string {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return "another process"
+	}
+	name := "another process"
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			name = fmt.Sprintf("process %d", cred.Pid)
+			if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid)); err == nil {
+				name = fmt.Sprintf("%.*s (process %d)", len(comm)-1, comm, cred.Pid)
+			}
+		}
+	})
+	return name
+}

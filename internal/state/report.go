@@ -1,0 +1,78 @@
+package state
+
+import (
+	"time"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/hook"
+)
+
+// Report is how a running criproxy is doing. Its JSON is stable.
+type Report struct {
+	Version   string      `json:"version"`
+	PID       int         `json:"pid"`
+	Started   time.Time   `json:"started"`
+	Ready     bool        `json:"ready"` // the primary is up, and clients can connect
+	Listeners []Listener  `json:"listeners"`
+	Admin     string      `json:"admin,omitempty"`
+	Backends  []Backend   `json:"backends"` // the primary first
+	Hooks     *hook.State `json:"hooks,omitempty"`
+	Errors    []CallError `json:"errors"` // that clients got, the latest first
+	Panics    uint64      `json:"panics"` // that were contained; each is in the log
+	Config    Config      `json:"config"`
+}
+
+// Listener is a socket that clients connect to. Its JSON is stable.
+type Listener struct {
+	Path    string              `json:"path"`
+	Mode    string              `json:"mode,omitempty"`  // octal; none if the file is gone
+	Owner   string              `json:"owner,omitempty"` // USER:GROUP
+	Access  []config.AccessRule `json:"access,omitempty"`
+	Refused int64               `json:"refused"`         // calls, by the access list
+	Lost    int64               `json:"lost"`            // how often the file was gone, and was restored
+	Error   string              `json:"error,omitempty"` // why no client can connect
+}
+
+// Backend is a runtime. Its JSON is stable.
+type Backend struct {
+	Name       string        `json:"name"` // "primary" if it has none
+	Address    string        `json:"address"`
+	State      string        `json:"state"` // "up", "slow", "gone", or "connecting": not yet known
+	Since      time.Time     `json:"since"`
+	Error      string        `json:"error,omitempty"`
+	Policy     string        `json:"policy,omitempty"`
+	Runtime    string        `json:"runtime,omitempty"`    // "containerd v2.4.2", as far as known
+	API        []string      `json:"api,omitempty"`        // packages of CRI, the one that is used first
+	Remembered uint64        `json:"remembered"`           // answers from memory, since this process began
+	LastKnown  bool          `json:"lastKnown"`            // what follows is as it was last known
+	Pods       *int          `json:"pods,omitempty"`       // missing
+	Containers *int          `json:"containers,omitempty"` // if it
+	Images     *int          `json:"images,omitempty"`     // does not say
+	Took       time.Duration `json:"took"`                 // of the list of containers, in nanoseconds
+}
+
+// CallError is an error that clients got from a method, once or more often. Its JSON is stable.
+type CallError struct {
+	Time    time.Time `json:"time"` // of the latest
+	Method  string    `json:"method"`
+	Code    string    `json:"code"`
+	Message string    `json:"message"` // of the latest
+	Count   int       `json:"count"`
+}
+
+// Config is how the configuration is doing. Its JSON is stable.
+type Config struct {
+	File         string    `json:"file,omitempty"`
+	Loaded       time.Time `json:"loaded"`                 // when the one in use was
+	Reloads      int       `json:"reloads"`                // that worked
+	Failures     int       `json:"failures"`               // that did not
+	Failed       time.Time `json:"failed,omitzero"`        // when the latest did not, if it did not
+	Error        string    `json:"error,omitempty"`        // why
+	NeedsRestart []string  `json:"needsRestart,omitempty"` // changes that wait for one
+}
+
+// Version is the answer to GET /version. Its JSON is stable.
+type Version struct {
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+}

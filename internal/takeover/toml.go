@@ -1,0 +1,65 @@
+package takeover
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// tomlStatement is a key with its value, the header of a table, a comment or nothing, in
+// whole lines of a file.
+type tomlStatement struct {
+	text        string
+	line, lines int // the first, from 0, and how many
+}
+
+// tomlToken is what says where a statement ends, and what could be taken for that: in a
+// string or a comment a bracket is none. A quote by itself is a string without an end.
+var tomlToken = regexp.MustCompile(`(?s)` +
+	`"""(?:[^\\]|\\.)*?"{3,5}|'''.*?'{3,5}` + // with up to two quotes before its end
+	`|"(?:[^"\\\n]|\\[^\n])*"|'[^'\n]*'` +
+	`|#[^\n]*|[\[\]{}\n"']`)
+
+// tomlStatements are all of a file whose last line ends.
+func tomlStatements(text string) ([]tomlStatement, error) {
+	var all []tomlStatement
+	begin, line, open := 0, 0, 0
+	for _, at := range tomlToken.FindAllStringIndex(text, -1) {
+		switch text[at[0]:at[1]] {
+		case "[", "{":
+			open++
+		case "]", "}":
+			open--
+		case `"`, `'`:
+			return nil, fmt.Errorf("line %d: a string has no end; put a quote there", 1+strings.Count(text[:at[0]], "\n"))
+		case "\n":
+			if open > 0 {
+				continue
+			}
+			s := tomlStatement{text: text[begin:at[1]], line: line}
+			s.lines = strings.Count(s.text, "\n")
+			all = append(all, s)
+			begin, line, open = at[1], line+s.lines, 0
+		}
+	}
+	if begin < len(text) {
+		return nil, fmt.Errorf("line %d: what begins here has no end; put a bracket there", line+1)
+	}
+	return all, nil
+}
+
+// tomlStrings are the strings in an array of them, in their quotes.
+func tomlStrings(array string) ([]string, error) {
+	var all []string
+	for _, token := range tomlToken.FindAllString(array, -1) {
+		switch {
+		case token[0] != '"' && token[0] != '\'':
+		case strings.Contains(token, "\n"):
+			return nil, errors.New("a string goes over several lines; write it in one")
+		default:
+			all = append(all, token)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,132 @@
+package telemetry
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// gauges are the metrics whose values are read when a scraper asks for them.
+type gauges struct {
+	source interface{ State() state.State }
+	descs  map[string]*prometheus.Desc // :: name
+}
+
+// described lists the metrics of gauges: name, help, labels.
+var described = []struct {
+	name, help string
+	labels     []string
+}{
+	{"criproxy_ready", "1 if the primary is up, so that calls are answered.", nil},
+	{"criproxy_backend_up", "1 if a backend is up or slow, 0 if it is gone.", []string{"backend"}},
+	{"criproxy_backend_slow", "1 if a backend is slow: memory answers what it does not answer in time.", []string{"backend"}},
+	{"criproxy_backend_last_known_age_seconds", "How old what lists show of a backend is: 0 while it is up.", []string{"backend"}},
+	{"criproxy_backend_remembered_answers_total", "Answers from memory in place of a backend that is slow or gone.", []string{"backend", "method"}},
+	{"criproxy_listener_up", "1 if clients can connect to a socket; 0 if its file is gone and cannot be restored.", []string{"listener"}},
+	{"criproxy_listener_lost_total", "How often a socket's file was gone, and had to be restored.", []string{"listener"}},
+	{"criproxy_refused_calls_total", "Calls that the access list of a listener refused.", []string{"listener"}},
+	{"criproxy_config_last_reload_successful", "1 if the configuration in use is that of the file; 0 if the file has mistakes.", nil},
+	{"criproxy_config_last_reload_success_timestamp_seconds", "When the configuration in use was loaded.", nil},
+	{"criproxy_config_reloads_total", "Reloads of the configuration, by result: success or failure.", []string{"result"}},
+	{"criproxy_config_waiting_changes", "Changes of the configuration that wait for a restart.", nil},
+	{"criproxy_capture_events_total", "Events that were recorded.", nil},
+	{"criproxy_capture_missed_events_total", "Events that a reader of the recorder (file, log or tail) was too slow for.", nil},
+	{"criproxy_capture_up", "1 if the file of -capture is written; 0 while that fails.", nil},
+	{"criproxy_capture_failures_total", "How often the file of -capture could not be written any more.", nil},
+	{"criproxy_drift_total", "Messages, of those looked at, with something that the profile does not know, by kind: id, method or field.", []string{"kind", "where"}},
+	{"criproxy_hook_plugin_up", "1 if a plugin is ready.", []string{"plugin"}},
+	{"criproxy_hook_calls_total", "Questions to a plugin.", []string{"plugin", "point"}},
+	{"criproxy_hook_failures_total", "Questions to a plugin without an answer that could be used.", []string{"plugin", "point"}},
+	{"criproxy_hook_timeouts_total", "Questions to a plugin without an answer in time.", []string{"plugin", "point"}},
+	{"criproxy_hook_refusals_total", "Calls that were not made because of a plugin.", []string{"plugin", "point"}},
+	{"criproxy_hook_changes_total", "Fields that a plugin changed.", []string{"plugin", "point"}},
+	{"criproxy_hook_latency_seconds", "How long a plugin took, of its latest 256 answers.", []string{"plugin", "point", "quantile"}},
+	{"criproxy_hook_conflicts_total", "Fields that two plugins changed in one call.", nil},
+}
+
+func NewGauges(source interface{ State() state.State }) *gauges {
+	g := &gauges{source: source, descs: map[string]*prometheus.Desc{}}
+	for _, d := range described {
+		g.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+	}
+	return g
+}
+
+// Describe is for the registry.
+func (g *gauges) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range g.descs {
+		to <- d
+	}
+}
+
+// Collect is for the registry.
+func (g *gauges) Collect(to chan<- prometheus.Metric) {
+	gauge := func(name string, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(name string, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.CounterValue, v, labels...)
+	}
+	s := g.source.State()
+	gauge("criproxy_ready", one(s.Ready))
+	for _, b := range s.Backends {
+		gauge("criproxy_backend_up", one(b.IsUp()), b.Name)
+		gauge("criproxy_backend_slow", one(b.State == lastknown.Slow.String()), b.Name)
+		if b.Age != nil {
+			gauge("criproxy_backend_last_known_age_seconds", b.Age.Seconds(), b.Name)
+		}
+		for method, n := range b.Remembered {
+			counter("criproxy_backend_remembered_answers_total", float64(n), b.Name, method)
+		}
+	}
+	for _, l := range s.Listeners {
+		gauge("criproxy_listener_up", one(l.Err == nil), l.Path)
+		counter("criproxy_listener_lost_total", float64(l.Lost), l.Path)
+		counter("criproxy_refused_calls_total", float64(l.Refused), l.Path)
+	}
+	c := s.Config
+	gauge("criproxy_config_last_reload_successful", one(c.Error == ""))
+	gauge("criproxy_config_last_reload_success_timestamp_seconds", float64(c.Loaded.UnixNano())/1e9)
+	counter("criproxy_config_reloads_total", float64(c.Reloads), "success")
+	counter("criproxy_config_reloads_total", float64(c.Failures), "failure")
+	gauge("criproxy_config_waiting_changes", float64(len(c.NeedsRestart)))
+	if s.Capture != nil {
+		counter("criproxy_capture_events_total", float64(s.Capture.Recorded))
+		counter("criproxy_capture_missed_events_total", float64(s.Capture.Missed))
+		if s.Capture.File {
+			gauge("criproxy_capture_up", one(!s.Capture.Failing))
+			counter("criproxy_capture_failures_total", float64(s.Capture.Failures))
+		}
+	}
+	for _, f := range s.Drift {
+		counter("criproxy_drift_total", float64(f.Count), f.Kind, f.Where)
+	}
+	if s.Plugins != nil {
+		collectHooks(*s.Plugins, gauge, counter)
+	}
+}
+
+func collectHooks(s hook.State, gauge, counter func(string, float64, ...string)) {
+	counter("criproxy_hook_conflicts_total", float64(s.Conflicts))
+	for _, p := range s.Plugins {
+		gauge("criproxy_hook_plugin_up", one(p.State == "ready"), p.Name)
+		for _, point := range p.Points {
+			counter("criproxy_hook_calls_total", float64(point.Calls), p.Name, point.Name)
+			counter("criproxy_hook_failures_total", float64(point.Failed), p.Name, point.Name)
+			counter("criproxy_hook_timeouts_total", float64(point.TimedOut), p.Name, point.Name)
+			counter("criproxy_hook_refusals_total", float64(point.Refused), p.Name, point.Name)
+			counter("criproxy_hook_changes_total", float64(point.Changes), p.Name, point.Name)
+			gauge("criproxy_hook_latency_seconds", point.Latency.Median.Seconds(), p.Name, point.Name, "0.5")
+			gauge("criproxy_hook_latency_seconds", point.Latency.P99.Seconds(), p.Name, point.Name, "0.99")
+		}
+	}
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

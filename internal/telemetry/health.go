@@ -1,0 +1,107 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// healthSource is the proxy that health is about.
+type healthSource interface{ Health() state.Health }
+
+// ServeMonitoring adds the paths for monitoring: /metrics, /healthz and /readyz.
+func (m *Metrics) ServeMonitoring(mux *http.ServeMux, p healthSource) {
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		h := p.Health()
+		if !h.Ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		if h.Stopping {
+			fmt.Fprintln(w, "stopping")
+		}
+		if h.Unreachable != nil {
+			fmt.Fprintln(w, h.Unreachable)
+		}
+		for _, b := range h.Backends {
+			fmt.Fprint(w, b.Name, ": ", b.State)
+			if b.Err != nil {
+				fmt.Fprint(w, ": ", b.Err)
+			}
+			fmt.Fprintln(w)
+		}
+	})
+}
+
+// HealthService is grpc.health.v1 on the sockets of clients. Its services are "", which is as
+// ready as /readyz, and the names of the backends; the one without a name is "primary".
+type HealthService struct {
+	healthgrpc.UnimplementedHealthServer
+	Of healthSource
+}
+
+// watchInterval is how often a watched state is compared.
+const watchInterval = 500 * time.Millisecond
+
+// states returns the status of each service.
+func (h *HealthService) states() map[string]*healthgrpc.HealthCheckResponse {
+	of := func(up bool) *healthgrpc.HealthCheckResponse {
+		if up {
+			return &healthgrpc.HealthCheckResponse{Status: healthgrpc.HealthCheckResponse_SERVING}
+		}
+		return &healthgrpc.HealthCheckResponse{Status: healthgrpc.HealthCheckResponse_NOT_SERVING}
+	}
+	now := h.Of.Health()
+	all := map[string]*healthgrpc.HealthCheckResponse{"": of(now.Ready)}
+	for _, b := range now.Backends {
+		all[b.Name] = of(b.IsUp())
+	}
+	return all
+}
+
+// Check is for clients.
+func (h *HealthService) Check(_ context.Context, request *healthgrpc.HealthCheckRequest) (*healthgrpc.HealthCheckResponse, error) {
+	if r := h.states()[request.GetService()]; r != nil {
+		return r, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "criproxy: there is no backend %q", request.GetService())
+}
+
+// List is for clients.
+func (h *HealthService) List(context.Context, *healthgrpc.HealthListRequest) (*healthgrpc.HealthListResponse, error) {
+	return &healthgrpc.HealthListResponse{Statuses: h.states()}, nil
+}
+
+// Watch is for clients. It ends when the client or the process does.
+func (h *HealthService) Watch(request *healthgrpc.HealthCheckRequest, ss healthgrpc.Health_WatchServer) error {
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	told := healthgrpc.HealthCheckResponse_ServingStatus(-1)
+	for {
+		r := h.states()[request.GetService()]
+		if r == nil {
+			r = &healthgrpc.HealthCheckResponse{Status: healthgrpc.HealthCheckResponse_SERVICE_UNKNOWN}
+		}
+		if r.GetStatus() != told {
+			told = r.GetStatus()
+			if err := ss.Send(r); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ss.Context().Done():
+			return status.FromContextError(ss.Context().Err()).Err()
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package telemetry
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/metadata"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/hook"
+)
+
+// changedBy is the key of metadata that captures add to a runtime's leg, and the runtime does
+// not get: the plugins that changed the request, and what they changed.
+const changedBy = "criproxy-changed-by"
+
+// withPlugins adds to the metadata of a leg which plugins changed the call of ctx.
+func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
+	asked := hook.ChangedBy(ctx)
+	if len(asked) == 0 {
+		return md
+	}
+	md = md.Copy()
+	for _, e := range asked {
+		for _, c := range e.Changes {
+			md.Append(changedBy, e.Plugin+" "+c.String())
+		}
+	}
+	return md
+}
+
+// hookLog logs what happens between criproxy and the plugins.
+type hookLog struct {
+	mu      sync.Mutex
+	failing map[string]bool // :: plugin → its latest answer could not be used
+	logged  map[string]bool // what is logged once
+}
+
+func NewHookLog() *hookLog { return &hookLog{failing: map[string]bool{}, logged: map[string]bool{}} }
+
+// Watch logs an event.
+func (l *hookLog) Watch(_ context.Context, e hook.Event) {
+	switch e := e.(type) {
+	case hook.Loaded:
+		klog.InfoS("Plugin will be asked", "plugin", e.Plugin, "socket", e.File.Endpoint, "points", e.File.Hooks, "fail", e.File.Fail, "timeout", e.File.Timeout, "again", e.Replaced)
+		for _, w := range e.Warnings {
+			klog.InfoS("Plugin's file may mean something else", "plugin", e.Plugin, "warning", w)
+		}
+	case hook.Removed:
+		klog.InfoS("Plugin is asked no longer: its file is gone", "plugin", e.Plugin)
+	case hook.Broken:
+		klog.ErrorS(e.Err, "Plugin's file cannot be used", "plugin", e.Plugin, "stays as it was", e.Kept)
+	case hook.Trouble:
+		klog.ErrorS(e.Err, "Hooks: "+e.What)
+	case hook.Asked:
+		l.asked(e)
+	case hook.Conflict:
+		if key := e.Point + e.Field + e.First + e.Second; l.first(key) || klog.V(3).Enabled() {
+			klog.ErrorS(nil, "Two plugins changed one field; the second one's value holds", "point", e.Point, "field", e.Field, "first", e.First, "second", e.Second)
+		}
+	case hook.Unknown:
+		if e.Refused {
+			klog.ErrorS(e.Err, "Call refused: a plugin has to be asked, and what the call is about cannot be found out", "method", e.Method, "id", e.ID)
+		} else {
+			klog.V(2).InfoS("Plugins were not asked: what the call is about cannot be found out", "method", e.Method, "id", e.ID, "error", e.Err)
+		}
+	case hook.Learned:
+		klog.V(2).InfoS("Plugins can be asked about what existed before", "objects", e.Objects, "took", e.Took, "error", e.Err)
+	}
+}
+
+// asked logs the answer of a plugin: a change at level 3, the first failure after a success at
+// any level.
+func (l *hookLog) asked(e hook.Asked) {
+	l.mu.Lock()
+	was := l.failing[e.Plugin]
+	l.failing[e.Plugin] = e.Err != nil
+	l.mu.Unlock()
+	switch {
+	case e.Err != nil && (!was || e.Refused || klog.V(2).Enabled()):
+		klog.ErrorS(e.Err, "Plugin failed", "plugin", e.Plugin, "point", e.Point, "id", e.ID, "took", e.Took, "call refused", e.Refused, "spared", e.Exempt)
+	case e.Err == nil && was:
+		klog.InfoS("Plugin answers again", "plugin", e.Plugin, "point", e.Point)
+	}
+	if len(e.Changes) > 0 && klog.V(3).Enabled() {
+		changes := make([]string, len(e.Changes))
+		for i, c := range e.Changes {
+			changes[i] = c.String()
+		}
+		klog.V(3).InfoS("Plugin changed a call", "plugin", e.Plugin, "point", e.Point, "id", e.ID, "took", e.Took, "changes", strings.Join(changes, "; "))
+	}
+	if len(e.LeftOut) > 0 && l.first(e.Plugin+strings.Join(e.LeftOut, ",")) {
+		klog.InfoS("Plugin did not get fields that are not valid UTF-8; the runtime gets them unchanged", "plugin", e.Plugin, "point", e.Point, "fields", e.LeftOut)
+	}
+}
+
+// first reports whether key is new. It forgets all keys when there are many.
+func (l *hookLog) first(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.logged[key] {
+		return false
+	}
+	if len(l.logged) > 1000 {
+		clear(l.logged)
+	}
+	l.logged[key] = true
+	return true
+}

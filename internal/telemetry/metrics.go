@@ -1,0 +1,197 @@
+package telemetry
+
+import (
+	"context"
+	"path"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// otherMethod is the label of all undescribed methods: clients choose their names, so there is
+// no limit to them.
+const otherMethod = "other"
+
+// callBuckets range from a list of a small node to the pull of a large image, in seconds.
+var callBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
+// Metrics count calls on both legs. docs/metrics.md describes each; their names are promises.
+type Metrics struct {
+	Registry *prometheus.Registry
+	client   legMetrics // label method, and code
+	backend  legMetrics // label backend before these
+
+	known  atomic.Pointer[codec.Schema] // the methods that are called by their names
+	series sync.Map                     // :: seriesKey → *series
+}
+
+// legMetrics are the five metrics that both legs have.
+type legMetrics struct {
+	calls    *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	inFlight *prometheus.GaugeVec
+	requests *prometheus.CounterVec
+	replies  *prometheus.CounterVec
+}
+
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		client:   newLegMetrics("criproxy_", "of clients", "method"),
+		backend:  newLegMetrics("criproxy_backend_", "to backends", "backend", "method"),
+	}
+	m.client.register(m.Registry)
+	m.backend.register(m.Registry)
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "criproxy_build_info", Help: "1, with the version of criproxy and of Go.",
+		ConstLabels: prometheus.Labels{"version": version.Version, "goversion": runtime.Version()},
+	})
+	info.Set(1)
+	m.Registry.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func newLegMetrics(prefix, of string, labels ...string) legMetrics {
+	return legMetrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "calls_total", Help: "Calls " + of + " that have ended, by gRPC code.",
+		}, append(labels[:len(labels):len(labels)], "code")),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "call_duration_seconds", Help: "How long calls " + of + " took; of streams without end there is none.", Buckets: callBuckets,
+		}, labels),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: prefix + "calls_in_flight", Help: "Calls " + of + " under way.",
+		}, labels),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "request_bytes_total", Help: "Bytes of the messages of calls " + of + ", towards the runtime.",
+		}, labels),
+		replies: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "reply_bytes_total", Help: "Bytes of the messages of calls " + of + ", towards the client.",
+		}, labels),
+	}
+}
+
+func (l *legMetrics) register(r *prometheus.Registry) {
+	r.MustRegister(l.calls, l.took, l.inFlight, l.requests, l.replies)
+}
+
+// WatchLimits adds the metrics of the limits, and that of panics. usage returns the memory that
+// messages take, the memory that they may take, and the number of calls that were refused.
+func (m *Metrics) WatchLimits(usage func() (taken, total, refused int64)) {
+	m.Registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "criproxy_message_memory_bytes", Help: "Memory that messages of calls under way take, or have been promised.",
+		}, func() float64 { taken, _, _ := usage(); return float64(taken) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "criproxy_message_memory_limit_bytes", Help: "Memory that messages of calls under way may take.",
+		}, func() float64 { _, total, _ := usage(); return float64(total) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "criproxy_overload_calls_total", Help: "Calls that a socket refused because it had too many, or no memory for their messages.",
+		}, func() float64 { _, _, refused := usage(); return float64(refused) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "criproxy_panics_total", Help: "Panics that were contained; each is in the log.",
+		}, func() float64 { return float64(recovery.Count()) }),
+	)
+}
+
+// seriesKey identifies the metrics of one method on one leg.
+type seriesKey struct {
+	client          bool
+	backend, method string
+}
+
+// series are the metrics of one method on one leg, looked up once.
+type series struct {
+	calls    *prometheus.CounterVec // but for the code
+	took     prometheus.Observer    // nil for streams without end
+	inFlight prometheus.Gauge
+	requests prometheus.Counter
+	replies  prometheus.Counter
+}
+
+func (m *Metrics) find(key seriesKey, endless bool) *series {
+	if s, ok := m.series.Load(key); ok {
+		return s.(*series)
+	}
+	of, labels := &m.client, prometheus.Labels{"method": key.method}
+	if !key.client {
+		of = &m.backend
+		labels["backend"] = key.backend
+	}
+	s := &series{
+		calls:    of.calls.MustCurryWith(labels),
+		inFlight: of.inFlight.With(labels),
+		requests: of.requests.With(labels),
+		replies:  of.replies.With(labels),
+	}
+	if !endless {
+		s.took = of.took.With(labels)
+	}
+	found, _ := m.series.LoadOrStore(key, s)
+	return found.(*series)
+}
+
+// Know has the metrics name the methods of an API; they count others as "other".
+func (m *Metrics) Know(d director.Config) {
+	schema := d.Schema
+	if d.Profile != nil {
+		schema = d.Profile.AllVersions(schema)
+	}
+	m.known.Store(schema)
+}
+
+// label is the name of a method in metrics.
+func (m *Metrics) label(method string) string {
+	if m.known.Load().Method(method) == nil {
+		return otherMethod
+	}
+	return path.Base(method)
+}
+
+// Begin is for the director.
+func (m *Metrics) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	key := seriesKey{client: info.Client, method: m.label(info.Method)}
+	if !info.Client {
+		key.backend = director.Backend{Name: info.Backend}.String()
+	}
+	s := m.find(key, info.Endless)
+	s.inFlight.Inc()
+	return ctx, &countedLeg{series: s, began: time.Now()}
+}
+
+// countedLeg is a leg under way.
+type countedLeg struct {
+	*series
+	began time.Time
+	ended atomic.Bool
+}
+
+func (l *countedLeg) Request(f *codec.Frame) { l.requests.Add(float64(f.Len())) }
+func (l *countedLeg) Reply(f *codec.Frame)   { l.replies.Add(float64(f.Len())) }
+func (*countedLeg) Header(metadata.MD)       {}
+
+func (l *countedLeg) End(err error, _ metadata.MD) {
+	if l.ended.Swap(true) {
+		return
+	}
+	l.inFlight.Dec()
+	code := codes.OK
+	if err != nil {
+		code = codeOf(err)
+	}
+	l.calls.WithLabelValues(code.String()).Inc()
+	if l.took != nil {
+		l.took.Observe(time.Since(l.began).Seconds())
+	}
+}

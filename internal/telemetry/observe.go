@@ -1,0 +1,63 @@
+// Package telemetry shows what passes: metrics, OpenTelemetry spans, the flight recorder with
+// its file, the log of calls, the latest errors, and health. It traces calls for the director
+// and reads the state of the proxy; nothing here changes a call.
+package telemetry
+
+import (
+	"context"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+)
+
+// Tracers are several tracers as one. Each gets the context that the one before it returned,
+// with the metadata that is sent on.
+type Tracers []director.Tracer
+
+// Begin is for the director.
+func (o Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	legs := &observedLeg{}
+	legs.all = legs.room[:0]
+	for _, t := range o {
+		var leg director.Leg
+		if ctx, leg = t.Begin(ctx, info); leg != nil {
+			legs.all = append(legs.all, leg)
+		}
+	}
+	if len(legs.all) == 0 {
+		return ctx, nil
+	}
+	return ctx, legs
+}
+
+// observedLeg is a leg that several tracers see.
+type observedLeg struct {
+	all  []director.Leg
+	room [5]director.Leg // for all, so that both are one allocation
+}
+
+func (l *observedLeg) Request(f *codec.Frame) {
+	for _, one := range l.all {
+		one.Request(f)
+	}
+}
+
+func (l *observedLeg) Header(md metadata.MD) {
+	for _, one := range l.all {
+		one.Header(md)
+	}
+}
+
+func (l *observedLeg) Reply(f *codec.Frame) {
+	for _, one := range l.all {
+		one.Reply(f)
+	}
+}
+
+func (l *observedLeg) End(err error, trailer metadata.MD) {
+	for _, one := range l.all {
+		one.End(err, trailer)
+	}
+}

@@ -1,0 +1,299 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// Recording is the flight recorder of a proxy, with its readers: the log, the file of -capture,
+// dumps and the admin socket.
+type Recording struct {
+	cfg     *config.Config
+	rec     *capture.Recorder // nil if nothing is recorded
+	profile *director.Profile
+	Schema  *codec.Schema // of all versions
+	// descriptors of an API that this program is not built with, for the readers of
+	// recordings; nil for CRI.
+	descriptors []byte
+	log         callLog
+
+	captureFailures atomic.Int64 // how often the capture could not be written any more
+	captureFails    atomic.Bool  // it cannot be now
+}
+
+// NewRecording builds the flight recorder that cfg asks for. It does not record what the profile
+// calls secret. own are the descriptors that this program is not built with, nil for CRI.
+func NewRecording(cfg *config.Config, d director.Config, own *codec.Schema) (*Recording, error) {
+	r := &Recording{cfg: cfg, profile: d.Profile, Schema: d.Profile.AllVersions(d.Schema)}
+	if len(own.Methods()) > 0 {
+		r.descriptors = own.Descriptors()
+	}
+	return r, r.open()
+}
+
+func (r *Recording) open() error {
+	if r.cfg.FlightRecorder < 0 {
+		return nil
+	}
+	secrets, err := r.profile.Secrets(r.Schema)
+	if err != nil {
+		return err
+	}
+	r.rec = capture.NewRecorder(capture.Config{
+		Bytes:     r.cfg.FlightRecorder,
+		Redact:    capture.NewRedactor(r.Schema, secrets),
+		UnsafeRaw: r.cfg.UnsafeRaw,
+	})
+	r.log = callLog{schema: r.Schema, profile: r.profile, text: secrets.Text()}
+	r.log.text.Unsafe = r.cfg.UnsafeRaw
+	return nil
+}
+
+// tracer passes what the director sees to the recorder.
+type tracer struct{ rec *capture.Recorder }
+
+func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	of := capture.LegInfo{Method: info.Method, Client: info.Client, Metadata: info.Metadata}
+	if !info.Client {
+		of.Backend = director.Backend{Name: info.Backend}.String()
+		of.Metadata, _ = metadata.FromOutgoingContext(ctx)
+	}
+	of.Metadata = withPlugins(ctx, of.Metadata)
+	if p, ok := peer.FromContext(ctx); ok && info.Client {
+		if who, ok := p.AuthInfo.(*listen.Peer); ok && who.Known {
+			of.Peer = capture.Peer{PID: int(who.PID), UID: int(who.UID), Name: who.Name}
+		}
+	}
+	ctx, leg := t.rec.Begin(ctx, of)
+	return ctx, leg
+}
+
+// Tracer returns the tracer for the director, nil if nothing is recorded.
+func (r *Recording) Tracer() director.Tracer {
+	if r.rec == nil {
+		return nil
+	}
+	return tracer{r.rec}
+}
+
+// Header describes the source of the events.
+func (r *Recording) Header() capture.FileHeader {
+	h := capture.FileHeader{
+		Version: capture.Version, Program: "criproxy " + version.Version, Created: time.Now().UTC(),
+		Listen: r.cfg.Listen, UnsafeRaw: r.cfg.UnsafeRaw, Descriptors: r.descriptors,
+	}
+	for _, b := range r.cfg.Backends {
+		h.Backends = append(h.Backends, capture.HeaderBackend{Name: director.Backend{Name: b.Name}.String(), Address: b.Address})
+	}
+	return h
+}
+
+// Follow returns what reads the events, the recorded ones first. It is not for a Recording that
+// records nothing.
+func (r *Recording) Follow() *capture.Follower { return r.rec.Follow(true) }
+
+// State returns how the recorder and the file of -capture are doing, nil if nothing is recorded.
+func (r *Recording) State() *state.Capture {
+	if r.rec == nil {
+		return nil
+	}
+	return &state.Capture{
+		Recorded: r.rec.Recorded(), Missed: r.rec.Missed(),
+		File: r.cfg.Capture.Path != "", Failing: r.captureFails.Load(), Failures: r.captureFailures.Load(),
+	}
+}
+
+// Start begins to read the recorder: for the log, for the file of -capture, and for the dumps
+// that SIGUSR1 asks for. stop ends the recording, and returns when all of it is written.
+func (r *Recording) Start() (stop func(), err error) {
+	if r.rec == nil {
+		return func() {}, nil
+	}
+	var wg sync.WaitGroup
+	stopping := make(chan struct{})
+	if path := r.cfg.Capture.Path; path != "" {
+		w, err := capture.Create(capture.FileConfig{
+			Path: path, Header: r.Header, Schema: r.Schema,
+			MaxBytes: r.cfg.Capture.MaxBytes, MaxFiles: r.cfg.Capture.MaxFiles,
+		})
+		if err != nil {
+			return nil, err
+		}
+		f := r.rec.Follow(true)
+		wg.Go(func() {
+			r.writeAll(w, f, stopping)
+			if err := w.Close(); err != nil {
+				klog.ErrorS(err, "The end of a capture is lost", "file", path)
+			}
+		})
+	}
+	if klog.V(2).Enabled() {
+		f := r.rec.Follow(true)
+		wg.Go(func() { recovery.Keep(context.Background(), "logging calls", func() { r.log.run(f) }) })
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	wg.Go(func() {
+		for range asked {
+			var path string
+			var n int
+			if err := recovery.Do("dumping", func() (err error) { path, n, err = r.dump(); return err }); err != nil {
+				klog.ErrorS(err, "What was recorded could not be dumped")
+			} else {
+				klog.InfoS("Dumped what was recorded", "file", path, "events", n)
+			}
+		}
+	})
+	return func() {
+		signal.Stop(asked)
+		close(asked)
+		r.rec.Close()
+		close(stopping)
+		wg.Wait()
+	}, nil
+}
+
+// captureRetry is how long the capture waits before it tries to write again.
+const captureRetry = time.Second
+
+// writeAll writes what f reads until the recorder is closed. While writing fails, for example
+// because the disk is full, calls go on uncaptured.
+func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-chan struct{}) {
+	for {
+		err := recovery.Do("writing a capture", func() error { return w.Run(context.Background(), f) })
+		if err == nil {
+			return
+		}
+		r.captureFailures.Add(1)
+		r.captureFails.Store(true)
+		klog.ErrorS(err, "Calls are not captured until that is mended", "file", r.cfg.Capture.Path)
+		for err != nil {
+			select {
+			case <-time.After(captureRetry):
+			case <-stopping:
+				return // there was no room a moment ago
+			}
+			err = recovery.Do("writing a capture", func() error { return resume(w, f) })
+		}
+		r.captureFails.Store(false)
+		klog.InfoS("Calls are captured again; the file says how many events are missing", "file", r.cfg.Capture.Path)
+	}
+}
+
+// resume writes one event, to find out whether writing works again.
+func resume(w *capture.Writer, f *capture.Follower) error {
+	var ev capture.Event
+	if err := f.Next(context.Background(), &ev); err != nil {
+		return nil // the recorder is closed, which Run finds out as well
+	}
+	if err := w.Write(&ev); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// dumps is how many dumps are kept.
+const dumps = 5
+
+// dumpFile is the file that SIGUSR1 dumps to, in the state folder if there is one.
+func (r *Recording) dumpFile() string {
+	dir := r.cfg.StateDir
+	if dir != "" {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			dir = ""
+		}
+	}
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, fmt.Sprintf("criproxy-dump-%d.jsonl", os.Getpid()))
+}
+
+// dump writes the recorded events to a file. It returns its name and the number of events.
+func (r *Recording) dump() (path string, n int, err error) {
+	path = r.dumpFile()
+	w, err := capture.Create(capture.FileConfig{Path: path, Header: r.Header, Schema: r.Schema, MaxFiles: dumps})
+	if err != nil {
+		return path, 0, err
+	}
+	last := r.rec.Recorded()
+	f := r.rec.Follow(true)
+	var ev capture.Event
+	for f.TryNext(&ev) && err == nil {
+		n++
+		if err = w.Write(&ev); ev.Seq >= last {
+			break
+		}
+	}
+	if closeErr := w.Close(); err == nil {
+		err = closeErr
+	}
+	return path, n, err
+}
+
+// The answer to GET /events: a capture, as a binary log, whose first events are those
+// that were there already. recordedHeader says how many events there had been in all.
+const RecordedHeader = "Criproxy-Recorded"
+
+// ServeEvents answers GET /events with a capture, as a binary log that begins with the recorded
+// events; with follow=true later ones follow. A client that reads too slowly misses events, and
+// the capture says how many.
+func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
+	if r.rec == nil {
+		http.Error(w, "nothing is recorded: this criproxy was started with -flight-recorder -1", http.StatusConflict)
+		return
+	}
+	follow := request.FormValue("follow") == "true"
+	recorded := r.rec.Recorded()
+	f := r.rec.Follow(true)
+	w.Header().Set("Content-Type", "application/x-grpc-binarylog")
+	w.Header().Set(RecordedHeader, strconv.FormatUint(recorded, 10))
+	enc := capture.NewEncoder(capture.Binlog, r.Schema)
+	h := r.Header()
+	buf := enc.Begin(nil, &h)
+	flush := func() bool {
+		if _, err := w.Write(buf); err != nil {
+			return false // the client has gone
+		}
+		buf = buf[:0]
+		return http.NewResponseController(w).Flush() == nil
+	}
+	var ev capture.Event
+	for {
+		if !f.TryNext(&ev) {
+			if !flush() || !follow || f.Next(request.Context(), &ev) != nil {
+				return
+			}
+		}
+		buf = enc.Append(buf, &ev)
+		if len(buf) > 1<<20 && !flush() {
+			return
+		}
+		if !follow && ev.Seq >= recorded {
+			flush()
+			return
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// Spans make OpenTelemetry spans of both legs of a call. The backend learns that its part
+// belongs to them. Without a collector there are none, and the client's own trace context passes
+// unchanged.
+type Spans struct {
+	tracer atomic.Pointer[trace.Tracer] // nil until they are started
+}
+
+// TracingURL is the URL of the collector, empty if there is none.
+func TracingURL(c *config.Config) string {
+	if os.Getenv("OTEL_SDK_DISABLED") == "true" {
+		return ""
+	}
+	for _, url := range []string{c.Tracing, os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")} {
+		if url != "" {
+			return url
+		}
+	}
+	return ""
+}
+
+// Start begins to send spans to the collector at url. stop sends the rest, for up to two
+// seconds.
+func (s *Spans) Start(ctx context.Context, url string) (stop func(), err error) {
+	if url == "" {
+		return func() {}, nil
+	}
+	otel.SetErrorHandler(&spanErrors{})
+	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(url)) // and what else OTEL_EXPORTER_OTLP_ says
+	if err != nil {
+		return nil, err
+	}
+	about, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", "criproxy"), attribute.String("service.version", version.Version)),
+		resource.WithHost(), resource.WithFromEnv())
+	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
+		return nil, err
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
+	tracer := provider.Tracer("github.com/criproxy/criproxy")
+	s.tracer.Store(&tracer)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = provider.Shutdown(ctx) // the error handler logs what is lost
+	}, nil
+}
+
+// carrier is metadata as OpenTelemetry reads and writes it.
+type carrier metadata.MD
+
+func (c carrier) Get(key string) string {
+	if v := metadata.MD(c).Get(key); len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+func (c carrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
+func (c carrier) Keys() []string        { return nil } // is for baggage, which passes as it is
+
+// Begin is for the director.
+func (s *Spans) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	tracer := s.tracer.Load()
+	if tracer == nil || info.Endless {
+		return ctx, nil
+	}
+	service, method, _ := strings.Cut(strings.TrimPrefix(info.Method, "/"), "/")
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service), attribute.String("rpc.method", method)),
+	}
+	if info.Client {
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier(info.Metadata))
+	} else {
+		if !trace.SpanContextFromContext(ctx).IsValid() {
+			return ctx, nil // a call of our own: no client waits for it
+		}
+		options = append(options, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("criproxy.backend", director.Backend{Name: info.Backend}.String())))
+	}
+	ctx, span := (*tracer).Start(ctx, service+"/"+method, options...)
+	if !info.Client {
+		md, ok := metadata.FromOutgoingContext(ctx)
+		if !ok {
+			md = metadata.MD{}
+		}
+		propagation.TraceContext{}.Inject(ctx, carrier(md))
+		ctx = metadata.NewOutgoingContext(ctx, md)
+	}
+	return ctx, &spanLeg{span: span}
+}
+
+// spanLeg is the span of a leg.
+type spanLeg struct{ span trace.Span }
+
+func (*spanLeg) Request(*codec.Frame) {}
+func (*spanLeg) Header(metadata.MD)   {}
+func (*spanLeg) Reply(*codec.Frame)   {}
+
+func (l *spanLeg) End(err error, _ metadata.MD) {
+	code := 0
+	if err != nil {
+		code = int(codeOf(err))
+		l.span.SetStatus(codes.Error, status.Convert(err).Message())
+	}
+	l.span.SetAttributes(attribute.Int("rpc.grpc.status_code", code))
+	l.span.End()
+}
+
+// spanErrors logs at most once a minute why spans are lost: OpenTelemetry reports each attempt
+// to reach a collector that is gone.
+type spanErrors struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// Handle is for OpenTelemetry.
+func (e *spanErrors) Handle(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if time.Since(e.last) > time.Minute {
+		e.last = time.Now()
+		klog.ErrorS(err, "Spans are lost; calls are not affected")
+	}
+}

@@ -1,0 +1,89 @@
+package testkit
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// A Wire is what connects a runtime, or a client, with faults that can be turned on and off.
+type Wire struct {
+	Slow    atomic.Bool  // bytes are read a few at a time
+	Storm   atomic.Bool  // GOAWAY is sent over and over
+	Goaways atomic.Int64 // that were sent
+}
+
+func (w *Wire) listen(l net.Listener) net.Listener { return &wireListener{l, w} }
+
+type wireListener struct {
+	net.Listener
+	wire *Wire
+}
+
+func (l *wireListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &WireConn{Conn: conn, Wire: l.wire}, nil
+}
+
+// WireConn is a connection of HTTP/2. It follows the frames that are written, so that what
+// is put between them is between them.
+type WireConn struct {
+	net.Conn
+	Wire   *Wire
+	reads  int
+	head   []byte // of a frame, as far as it has been written
+	left   int    // of its payload
+	writes int
+}
+
+func (c *WireConn) Read(b []byte) (int, error) {
+	if !c.Wire.Slow.Load() || len(b) == 0 {
+		return c.Conn.Read(b)
+	}
+	c.reads++
+	if c.reads%16 == 0 {
+		time.Sleep(50 * time.Microsecond)
+	}
+	return c.Conn.Read(b[:min(len(b), 1+c.reads%16)])
+}
+
+// stormEvery is how many writes there are between two GOAWAY: a server writes twice or
+// thrice for a call.
+const stormEvery = 5
+
+// goaway names no stream that has not been begun with, so nothing may be sent again.
+var goaway = []byte{0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0}
+
+func (c *WireConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		return n, err
+	}
+	c.follow(b)
+	if c.writes++; c.Wire.Storm.Load() && len(c.head) == 0 && c.writes%stormEvery == 0 {
+		c.Wire.Goaways.Add(1)
+		_, err = c.Conn.Write(goaway)
+	}
+	return n, err
+}
+
+// follow finds the end of the frame that b ends in.
+func (c *WireConn) follow(b []byte) {
+	const head = 9
+	for len(b) > 0 {
+		if len(c.head) < head {
+			n := min(head-len(c.head), len(b))
+			c.head, b = append(c.head, b[:n]...), b[n:]
+			if len(c.head) == head {
+				c.left = int(c.head[0])<<16 | int(c.head[1])<<8 | int(c.head[2])
+			}
+		}
+		n := min(c.left, len(b))
+		if c.left, b = c.left-n, b[n:]; len(c.head) == head && c.left == 0 {
+			c.head = c.head[:0]
+		}
+	}
+}
