@@ -93,7 +93,7 @@ func (c *Conn) wait(a *attempt, long time.Duration) {
 	a.overdue = true
 	c.waiting[a] = struct{}{}
 	if a.list != nil { // the change that an answer is to show may have been a while ago
-		long = max(0, min(long, time.Until(a.list.touched.Add(c.cfg.Silence))))
+		long = max(0, min(long, time.Until(a.list.behind.Add(c.cfg.Silence))))
 	}
 	a.timer = time.AfterFunc(long, func() {
 		c.mu.Lock()

@@ -338,6 +338,9 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	if sent {
 		c.note(name, args, answer, err)
 	}
+	if err == nil && name != c.cfg.Alive {
+		c.meets()
+	}
 	if err != nil {
 		return err
 	}

@@ -37,19 +37,17 @@ type draft struct {
 type copied struct{ item, request *rewrite.Path }
 
 // compileDraft returns the draft of the items that m creates. It leaves out fields that the
-// request of m does not have: methods that create the same may say different things of it.
+// request of m or the item does not have: methods that create the same may say different things
+// of it, and earlier versions of an API have fewer fields.
 func (l *list) compileDraft(m *codec.Method) (*draft, error) {
 	if len(l.spec.Draft) == 0 {
 		return nil, nil
 	}
 	d := &draft{}
 	for at, from := range l.spec.Draft {
-		item, err := rewrite.ParsePath(l.item, at)
-		if err != nil {
-			return nil, err
-		}
+		item, itemErr := rewrite.ParsePath(l.item, at)
 		request, err := rewrite.ParsePath(m.Input, from)
-		if err != nil {
+		if itemErr != nil || err != nil {
 			continue
 		}
 		if !sameForm(item.Leaf(), request.Leaf()) {
@@ -111,8 +109,9 @@ func (d *draft) of(id *rewrite.Path, named, request []byte, now time.Time) []byt
 func (l *list) create(id string, item []byte) {
 	l.settle()
 	delete(l.removals, id)
+	delete(l.removed, id)
 	l.creations[id] = creation{l.asked, item}
-	l.amend()
+	l.amendCreation(id)
 }
 
 // remove takes note of an item that a call has removed.
@@ -120,28 +119,53 @@ func (l *list) remove(id string) {
 	l.settle()
 	delete(l.creations, id)
 	l.removals[id] = l.asked
-	l.amend()
+	if len(l.removed) >= mostRemoved {
+		clear(l.removed)
+	}
+	l.removed[id] = struct{}{}
+	l.amendRemoval(id)
 }
+
+// mostRemoved bounds of how many removed items it is known whose they were: CRI says that
+// to stop and to remove what is gone succeeds, and only the backend that had it can say that.
+const mostRemoved = 10_000
 
 // amend makes the items that are remembered show what clients have changed since.
 func (l *list) amend() {
-	for id, c := range l.creations {
-		switch item, listed := l.items.get(id); {
-		case listed: // an answer to an earlier request may lack it again
-			c.draft = item
-			l.creations[id] = c
-		case c.draft != nil:
-			l.items.put(id, c.draft)
-			l.news = true
-		}
+	for id := range l.creations {
+		l.amendCreation(id)
 	}
 	for id := range l.removals {
-		if l.items.remove(id) {
-			delete(l.statuses, id)
-			delete(l.stale, id)
-			delete(l.outdated, id)
-			l.news = true
-		}
+		l.amendRemoval(id)
+	}
+}
+
+func (l *list) amendCreation(id string) {
+	c := l.creations[id]
+	switch item, listed := l.items.get(id); {
+	case listed: // an answer to an earlier request may lack it again
+		c.draft = item
+		l.creations[id] = c
+	case c.draft != nil:
+		l.items.put(id, c.draft)
+		l.news = true
+	}
+}
+
+func (l *list) amendRemoval(id string) {
+	if l.items.remove(id) {
+		delete(l.statuses, id)
+		delete(l.stale, id)
+		delete(l.outdated, id)
+		l.news = true
+	}
+}
+
+// dropDrafts forgets what new items look like, and not that they are there.
+func (l *list) dropDrafts() {
+	for id, c := range l.creations {
+		c.draft = nil
+		l.creations[id] = c
 	}
 }
 

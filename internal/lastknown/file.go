@@ -69,6 +69,7 @@ type fileContent struct {
 type fileList struct {
 	Reply    []byte
 	Statuses map[string][]byte
+	Fresh    bool // no client had changed anything since; counts only when it is handed over
 }
 
 // file is where a Memory is kept.
@@ -102,20 +103,35 @@ func Open(name string, at File) *Memory {
 	if at.Path == "" {
 		return m
 	}
-	for _, path := range append([]string{at.Path}, at.Older...) {
-		data, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			err = m.decode(data, path)
-		} else {
-			err = fmt.Errorf("reading what was remembered: %w", err)
-		}
-		m.unsure = err
-		break
+	path := at.latest()
+	if path == "" {
+		return m
 	}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = m.decode(data, path, false)
+	} else {
+		err = fmt.Errorf("reading what was remembered: %w", err)
+	}
+	m.unsure = err
 	return m
+}
+
+// latest returns the path of the file that was written last, which an earlier version may have
+// written since. It is empty if there is none.
+func (f *File) latest() (path string) {
+	var written time.Time
+	for _, one := range append([]string{f.Path}, f.Older...) {
+		info, err := os.Stat(one)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return one // reading it says why
+		case path == "" || info.ModTime().After(written):
+			path, written = one, info.ModTime()
+		}
+	}
+	return path
 }
 
 // Receive is [Open] for a Memory that another process has encoded, and which is kept in a
@@ -123,7 +139,7 @@ func Open(name string, at File) *Memory {
 func Receive(name string, at File, data []byte) (*Memory, error) {
 	m := NewMemory(name)
 	m.file.File = at
-	if err := m.decode(data, "the memory that was handed over"); err != nil {
+	if err := m.decode(data, "the memory that was handed over", true); err != nil {
 		return nil, err
 	}
 	m.news = true
@@ -132,7 +148,7 @@ func Receive(name string, at File, data []byte) (*Memory, error) {
 
 // decode takes over what data says, which came from somewhere. The backend may have
 // told more since: as long as it can be asked, it is.
-func (m *Memory) decode(data []byte, from string) error {
+func (m *Memory) decode(data []byte, from string, handed bool) error {
 	content, err := decodeFile(data)
 	if err != nil {
 		return fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", from, err)
@@ -146,7 +162,7 @@ func (m *Memory) decode(data []byte, from string) error {
 	for key, f := range content.Lists {
 		l := newMemory()
 		l.raw, l.complete, l.at = f.Reply, true, content.Saved
-		if !content.Gone { // or there can be nothing newer
+		if !content.Gone && !(handed && f.Fresh) { // or there can be nothing newer
 			l.touch()
 		}
 		if f.Statuses != nil {
@@ -228,6 +244,7 @@ func (m *Memory) Save() error {
 		m.mu.Lock()
 		m.news = true
 		m.mu.Unlock()
+		distrust(m.file.Path)
 		return fmt.Errorf("writing what is remembered: %w", err)
 	}
 	for _, path := range m.file.Older {
@@ -289,7 +306,7 @@ func (m *Memory) hasNews() bool {
 		}
 		news = news || l.news
 	}
-	return news && m.seen
+	return news && (m.seen || m.met.Load())
 }
 
 // content is what the file is to say.
@@ -299,7 +316,7 @@ func (m *Memory) content() *fileContent {
 	defer m.mu.Unlock()
 	m.news = false
 	content.Gone, content.Late = m.gone, maps.Clone(m.late)
-	content.Unseen = !m.seen && m.unsure == nil
+	content.Unseen = !m.seen && !m.met.Load() && m.unsure == nil
 	for key, l := range m.lists {
 		reply := l.raw
 		if l.by != nil {
@@ -316,7 +333,7 @@ func (m *Memory) content() *fileContent {
 				statuses[id] = s
 			}
 		}
-		content.Lists[key] = fileList{reply, statuses}
+		content.Lists[key] = fileList{reply, statuses, !l.dirty()}
 	}
 	for method, k := range m.replies {
 		if k.known {
@@ -324,6 +341,15 @@ func (m *Memory) content() *fileContent {
 		}
 	}
 	return content
+}
+
+// distrust empties a file that could not be written anew, which needs no room on a disk. What it
+// says is old, and without it nothing would be known: an empty one has lists fail after a crash
+// until the backend has answered.
+func distrust(path string) {
+	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
+		_ = f.Close() // nothing was written
+	}
 }
 
 func writeFile(path string, content *fileContent) error {
@@ -359,8 +385,8 @@ func (c *fileContent) writeTo(f io.WriteSeeker) error {
 func (c *fileContent) encode(e *gob.Encoder) error {
 	head := *c
 	head.Lists = make(map[string]fileList, len(c.Lists))
-	for method := range c.Lists {
-		head.Lists[method] = fileList{}
+	for method, l := range c.Lists {
+		head.Lists[method] = fileList{Fresh: l.Fresh}
 	}
 	if err := e.Encode(head); err != nil {
 		return err

@@ -18,7 +18,7 @@ func TestTheFileIsWrittenInLittleMemory(t *testing.T) {
 	content := &fileContent{
 		Backend: "beta.io", BootID: "boot",
 		Lists: map[string]fileList{
-			"List": {bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 4<<20), map[string][]byte{"none": {}}},
+			"List": {bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 4<<20), map[string][]byte{"none": {}}, false},
 			"Few":  {Reply: []byte{0x0a, 0x00}},
 			"None": {},
 		},

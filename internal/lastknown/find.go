@@ -49,9 +49,12 @@ func (c *Conn) Refresh(ctx context.Context, kind string) {
 func (c *Conn) renewWithin(ctx context.Context, l *list) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
 	defer cancel()
-	switch now, soon := c.answersFor(l); {
+	c.mu.Lock()
+	usable := c.usableList(l)
+	c.mu.Unlock()
+	switch now, soon := c.answersFor(l, usable); {
 	case soon:
-		_ = c.await(ctx, &attempt{lag: &l.lag, usable: c.usableList(l)}) // it was renewed, or takes too long
+		_ = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable}) // it was renewed, or takes too long
 	case !now:
 		c.renew(ctx, l)
 	}

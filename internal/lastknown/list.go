@@ -17,19 +17,22 @@ import (
 // list answers a list: the backend does, within its budget, or memory. name is the
 // unary or the streaming method; both have the same request.
 func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	now, soon := c.answersFor(l)
+	c.mu.Lock()
+	usable := c.usableList(l)
+	c.mu.Unlock()
+	now, soon := c.answersFor(l, usable)
 	if now {
 		return c.remembered(l, request, opts)
 	}
 	var answer *codec.Frame
 	var err error
 	if soon {
-		err = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: c.usableList(l)})
+		err = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable})
 	} else {
-		answer, err = c.ask(ctx, l, name, request, opts, c.usableList(l))
+		answer, err = c.ask(ctx, l, name, request, opts, usable)
 	}
 	if errors.Is(err, errCameBack) {
-		answer, err = c.ask(ctx, l, name, request, opts, c.usableList(l))
+		answer, err = c.ask(ctx, l, name, request, opts, usable)
 	}
 	switch {
 	case err == nil:
@@ -47,23 +50,24 @@ func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Fr
 // answersFor reports whether memory answers a list without a question to the backend,
 // because that is late with it: now, or as soon as the backend has answered the question
 // that is asked behind the scenes, because a client has changed something.
-func (c *Conn) answersFor(l *list) (now, soon bool) {
+func (c *Conn) answersFor(l *list, usable func(long bool) bool) (now, soon bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state.Condition == Gone || !l.lag.late() || c.retired || c.cfg.Policy != LastKnown {
 		return false, false // those that leave out what is late take it back as soon as it is in time
 	}
 	c.askBehind(l)
-	now = c.usableList(l)(false)
+	now = usable(false)
 	return now, !now && l.complete && !l.lag.failing
 }
 
-// usableList tells whether memory has a list: all of it, and not older than a change,
-// which the answer of a backend that is late may take up to Silence to show. Of an optional
-// list nothing is enough, so that a backend delays no other.
+// usableList tells whether memory has a list: all of it, and not older than a change that
+// came before, which the answers of a backend that is late may take up to Silence to show. Of
+// an optional list nothing is enough, so that a backend delays no other. c.mu is held.
 func (c *Conn) usableList(l *list) func(long bool) bool {
+	changed := l.changed
 	return func(long bool) bool {
-		has := l.complete && (long || !l.dirty() || older(l.touched, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
+		has := l.complete && (long || changed < l.answered || older(l.behind, c.cfg.Silence)) || l.spec.Optional && !c.cfg.Primary
 		return c.cfg.Policy == Skip || c.cfg.Policy == LastKnown && has
 	}
 }
@@ -101,6 +105,7 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 		case (all || !aboutTheRequest(err)) && !l.lacking(err):
 			c.mu.Lock()
 			c.isFailing(&l.lag, failedError(name, err))
+			c.mem.meet()
 			c.mu.Unlock()
 		}
 		return nil, err
@@ -108,7 +113,10 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 	if c.observe(epoch, l, seq, at, request, answer, all) {
 		// Something is no longer as it was, or no longer there: which of the two only
 		// the whole list tells. The client must not know more than we do.
-		whole, err := c.ask(ctx, l, name, &codec.Frame{}, nil, c.usableList(l))
+		c.mu.Lock()
+		usable := c.usableList(l)
+		c.mu.Unlock()
+		whole, err := c.ask(ctx, l, name, &codec.Frame{}, nil, usable)
 		switch {
 		case err == nil:
 			whole.Free()
@@ -306,7 +314,7 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, request *codec.Frame, er
 // without.
 func (c *Conn) hasNothing(ctx context.Context) bool {
 	c.mu.Lock()
-	may := c.state.Condition == Gone && !c.mem.seen && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
+	may := c.state.Condition == Gone && !c.mem.seen && !c.mem.met.Load() && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
 	c.mu.Unlock()
 	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
 }

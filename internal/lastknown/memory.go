@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // A Memory is what is remembered of one backend. It belongs to the backend's name: it
@@ -18,6 +19,7 @@ type Memory struct {
 	lists   map[string]*memory
 	replies map[string]*replyMemory
 	seen    bool              // the backend has answered a list since the machine was booted
+	met     atomic.Bool       // it has answered something else: it may have items
 	late    map[string]string // :: method → why its answers come late
 	gone    bool              // nothing has been heard of the backend since it went
 	unsure  error             // why an earlier memory could not be read, until the backend is seen
@@ -39,7 +41,7 @@ func NewMemory(name string) *Memory {
 }
 
 func newMemory() *memory {
-	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, creations: map[string]creation{}, removals: map[string]uint64{}, outdated: map[string]uint64{}}
+	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, creations: map[string]creation{}, removals: map[string]uint64{}, removed: map[string]struct{}{}, outdated: map[string]uint64{}}
 }
 
 // attach makes l remember in m, and read what m has of that list already. It fails if
@@ -112,4 +114,21 @@ func (m *Memory) forgetAll(why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen, m.unsure = false, fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", m.file.Path, why)
+}
+
+// meet takes note that the backend is there, and may have items. m.mu is held.
+func (m *Memory) meet() {
+	if !m.met.Swap(true) {
+		m.news = true
+	}
+}
+
+// meets is meet after an answer.
+func (c *Conn) meets() {
+	if c.mem.met.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mem.meet()
 }

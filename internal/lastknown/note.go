@@ -76,6 +76,7 @@ func (c *Conn) remember(r role, request []byte, answer *codec.Frame, ok bool) (h
 	}
 	if r.creates != nil && ok {
 		if id, found, err := r.created.Lookup(answer.Bytes()); err == nil && found && len(id) > 0 {
+			c.mem.meet()
 			r.creates.create(string(id), r.draft.of(r.creates.id, id, request, time.Now()))
 		}
 	}

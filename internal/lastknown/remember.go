@@ -28,11 +28,12 @@ type memory struct {
 	answered uint64    // the request whose answer is known
 	shown    uint64    // the latest request with a filter, the answer to which showed something new
 	changed  uint64    // the latest request that was made before something changed
-	touched  time.Time // when that was
+	behind   time.Time // since when the answer may be older than a change; of use only if it may
 	at       time.Time // when the answered request was made
 
 	creations map[string]creation // :: id → its creation, which no answer is known to show
 	removals  map[string]uint64   // :: id that was removed → the latest request before
+	removed   map[string]struct{} // ids that were removed, of which it is still known whose they were
 
 	statuses map[string][]byte // :: id → what the status call replied; empty: there is none
 	stale    map[string]bool   // :: id that has been listed otherwise since its status was asked for
@@ -53,7 +54,10 @@ func (l *memory) begin() uint64 {
 // touch takes note that something has changed: answers to requests that have been
 // made already may not show it.
 func (l *memory) touch() {
-	l.changed, l.touched = l.begin(), time.Now() // a number of its own, so that changes can be told apart
+	if !l.dirty() {
+		l.behind = time.Now()
+	}
+	l.changed = l.begin() // a number of its own, so that changes can be told apart
 }
 
 // touchedSince reports whether something has changed since a request was made.
@@ -72,6 +76,7 @@ func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
 		l.pending.Free()
 	}
 	l.pending, l.answered, l.at, l.complete = answer.Ref(), seq, at, true
+	l.behind = at // at the earliest
 	l.shownSince(seq)
 }
 
@@ -172,7 +177,8 @@ func (l *list) reply(matches func(id string, item []byte) bool) []byte {
 func (l *list) holds(name []byte) int {
 	l.settle()
 	_, listed := l.items.get(string(name))
-	if _, created := l.creations[string(name)]; listed || created {
+	_, created := l.creations[string(name)]
+	if _, removed := l.removed[string(name)]; listed || created || removed {
 		return 1
 	}
 	n := 0

@@ -190,6 +190,7 @@ func (c *Conn) bound() {
 	for i := len(c.lists) - 1; i >= 0 && c.mem.bytes() > c.cfg.MaxBytes; i-- {
 		l := c.lists[i]
 		l.settle()
+		l.dropDrafts()
 		l.items, l.complete, l.news = items{}, false, true
 	}
 }

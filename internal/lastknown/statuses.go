@@ -45,6 +45,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 		err = c.try(ctx, a, func(ctx context.Context) error { return c.next.Invoke(ctx, name, request, answer, opts...) })
 	}
 	if err == nil {
+		c.meets()
 		if l.asksStatus() && isOnlyID(body, named) {
 			c.keep(l, id, item, asked, answer)
 		}
@@ -193,7 +194,7 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 	mark := func(id string) {
 		l.outdated[id] = l.outdatings
 		switch {
-		case changed && removes:
+		case changed && removes && (s.item != nil || id == string(name)):
 			l.remove(id)
 		case changed:
 			l.stale[id], l.news = true, true // the file must not tell the old status either
@@ -202,6 +203,9 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 		}
 	}
 	if s.item == nil {
+		if _, listed := l.items.get(string(name)); changed && removes && !listed {
+			l.remove(string(name)) // an answer that comes late may list it
+		}
 		if id, ok := l.resolve(string(name)); ok {
 			mark(id)
 		}
