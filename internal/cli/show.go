@@ -32,7 +32,7 @@ plugins, the latest errors that clients got, and the configuration.`
 
 func showFlags(name, about string, args []string, out io.Writer) (path string, asJSON bool, err error) {
 	fs := subFlags(name)
-	fs.StringVar(&path, "admin", config.DefaultAdmin, "the `PATH` of the admin socket")
+	fs.StringVar(&path, "admin", config.DefaultAdmin, "the `PATH` of the admin socket (default "+config.DefaultAdmin+")")
 	fs.BoolVar(&asJSON, "json", false, "print JSON, for programs")
 	err = parseSub(fs, args, out, about, 0, 0)
 	return path, asJSON, err
