@@ -90,20 +90,27 @@ func inNoTime(t *testing.T, test func(t *testing.T, n *near), ids ...string) {
 	})
 }
 
-// watch is [watch] with the defaults, for a backend without a socket.
-func (n *near) watch(t *testing.T, change func(*lastknown.Config)) *watched {
+// config returns the defaults, changed.
+func (n *near) config(t *testing.T, change func(*lastknown.Config)) lastknown.Config {
 	t.Helper()
-	w := &watched{states: make(chan lastknown.State, 1000)}
 	cfg := lastknown.Config{
 		Name: "beta.io", Conn: n, Schema: muxtest.Library, Package: muxtest.Package,
 		Spec:   muxtest.LibraryProfile(t).Known,
 		Absent: n.absent,
 		Alive:  muxtest.Method("Get"),
-		Watch:  func(s lastknown.State) { w.states <- s },
 	}
 	if change != nil {
 		change(&cfg)
 	}
+	return cfg
+}
+
+// watch is [watch] with the defaults, for a backend without a socket.
+func (n *near) watch(t *testing.T, change func(*lastknown.Config)) *watched {
+	t.Helper()
+	w := &watched{states: make(chan lastknown.State, 1000)}
+	cfg := n.config(t, change)
+	cfg.Watch = func(s lastknown.State) { w.states <- s }
 	var err error
 	w.Conn, err = lastknown.New(cfg)
 	require.NoError(t, err)
