@@ -329,12 +329,19 @@ func TestAHandoverEndsEventsOnce(t *testing.T) {
 		testkit.Eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
 		testkit.Eventually(t, "the old one has ended its streams", func() bool { return ends.Load() > int32(i) })
 		for r, name := range []string{"", "beta.io"} {
-			ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-				Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("p", i, r), Namespace: "n", Uid: fmt.Sprint("u", i, r)},
-				Annotations: map[string]string{"kubernetes.io/target-runtime": name},
-			}})
-			require.NoError(t, err)
-			testkit.Eventually(t, "its event comes", func() bool { _, ok := events.Load(ran.GetPodSandboxId()); return ok })
+			made := 0
+			testkit.Eventually(t, "the event of a pod comes", func() bool { // the first may be made before kubelet has its new stream
+				made++
+				pod := fmt.Sprint("p", i, r, made)
+				ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+					Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod, Namespace: "n", Uid: pod},
+					Annotations: map[string]string{"kubernetes.io/target-runtime": name},
+				}})
+				require.NoError(t, err)
+				time.Sleep(100 * time.Millisecond)
+				_, ok := events.Load(ran.GetPodSandboxId())
+				return ok
+			})
 		}
 	}
 	assert.EqualValues(t, 2, ends.Load())

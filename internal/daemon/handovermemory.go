@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/gob"
 	"fmt"
 	"net"
@@ -106,9 +107,10 @@ func (h *heir) end() {
 // Legacy is what the process that hands over remembers. Nil is nothing: there is no such
 // process.
 type Legacy struct {
-	all  map[string][]byte // :: name of a backend → its encoded memory
-	conn net.Conn          // notes come from it; nil: none do
-	gob  *gob.Decoder
+	all   map[string][]byte // :: name of a backend → its encoded memory
+	conn  net.Conn          // notes come from it; nil: none do
+	gob   *gob.Decoder
+	ended chan struct{} // closed when no more notes come
 }
 
 // ReceiveLegacy reads from a socket what the process that hands over remembers. It returns nil
@@ -117,7 +119,7 @@ func ReceiveLegacy(from *os.File) *Legacy {
 	if from == nil {
 		return nil
 	}
-	l := &Legacy{}
+	l := &Legacy{ended: make(chan struct{})}
 	defer from.Close() // conn has its own descriptor
 	conn, err := net.FileConn(from)
 	if err == nil {
@@ -139,7 +141,11 @@ func ReceiveLegacy(from *os.File) *Legacy {
 // follow notes the calls that the process before this one still has under way, until that
 // process ends or l is closed.
 func (l *Legacy) follow(m *memories) {
-	for l != nil && l.conn != nil {
+	if l == nil {
+		return
+	}
+	defer close(l.ended)
+	for l.conn != nil {
 		var n heirNote
 		if err := l.gob.Decode(&n); err != nil {
 			return // it has ended
@@ -150,6 +156,19 @@ func (l *Legacy) follow(m *memories) {
 		if _, err := l.conn.Write([]byte{1}); err != nil {
 			return
 		}
+	}
+}
+
+// await returns when the process before this one has ended, after bound, or when ctx ends.
+func (l *Legacy) await(ctx context.Context, bound time.Duration) {
+	if l == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	select {
+	case <-l.ended:
+	case <-ctx.Done():
 	}
 }
 

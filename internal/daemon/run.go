@@ -95,6 +95,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	case <-p.handedOver:
 		stopAdmin() // it is the other process that is asked from now on
 		p.drain(ctx, handoverDrain, listen.HandoverGreet)
+		p.legacy.await(ctx, handoverDrain) // it tells of its calls by way of this process
 	case <-ctx.Done():
 		p.drain(ctx, drainTime, listen.GreetTime)
 	}
