@@ -1,0 +1,84 @@
+package testbed
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// Main is for TestMain of a package whose tests need the testbed. It says once, on standard error, what will
+// be left out or done differently on this machine and why, and builds what is named ([ContainerComponents], when
+// nothing is) before the tests' clock starts, because the first build may take longer than a test's time-out:
+//
+//	func TestMain(m *testing.M) { testbed.Main(m) }
+//
+// Packages take turns, because go test starts several at once, and a machine that is busy with another's containers
+// makes outages of its own. Those with a kubelet, whose tests mostly wait, take turns among themselves. What is to be done before and after all tests goes into a type with the method Run,
+// around m's.
+func Main(m interface{ Run() int }, names ...string) {
+	flag.Parse() // for testing.Short
+	if !testing.Short() {
+		prepare(names)
+		if len(Requirements()) > 0 {
+			os.Exit(m.Run()) // nothing will be started
+		}
+		if err := takeTurn(names); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// turn is kept, because a lock that nobody holds on to goes with the garbage.
+var turn func()
+
+// takeTurn waits until no other package's tests of this kind run. Its end is this process's end.
+func takeTurn(names []string) error {
+	file := "tests.lock"
+	if slices.Contains(names, KubeletBinary) {
+		file = "kubelet.lock"
+	}
+	cache, err := CacheDir()
+	if err == nil {
+		err = os.MkdirAll(cache, 0o755)
+	}
+	if err == nil {
+		turn, err = lock(context.Background(), filepath.Join(cache, file), func() {
+			fmt.Fprintln(os.Stderr, "testbed: waiting until the tests of another package are done")
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: waiting for the machine: %w", err)
+	}
+	return nil
+}
+
+func prepare(names []string) {
+	if reasons := requirementsOf(names); len(reasons) > 0 {
+		what := "every test with real runtimes"
+		if len(Requirements()) == 0 {
+			what = "every test with a kubelet"
+		}
+		fmt.Fprintf(os.Stderr, "testbed: left out: %s, because\n", what)
+		for _, err := range reasons {
+			fmt.Fprintln(os.Stderr, "  ", err)
+		}
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == KubeletBinary })
+	}
+	if len(Requirements()) > 0 {
+		return
+	}
+	for _, note := range Notes() {
+		fmt.Fprintln(os.Stderr, "testbed: note:", note)
+	}
+	// An error comes up again in Require, where a test can fail with it.
+	if len(names) == 0 {
+		names = ContainerComponents()
+	}
+	BuildOnly(context.Background(), os.Stderr, names...)
+}
