@@ -13,14 +13,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/kubelet"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // startKubelet starts a kubelet right on a containerd.
-func startKubelet(t *testing.T, version string) (*testbed.Kubelet, *bench) {
+func startKubelet(t *testing.T, version string) (*kubelet.Kubelet, *bench) {
 	t.Helper()
-	testbed.Require(t, testbed.KubeletBinary) // first, so that nothing is started in vain
-	b := start(t, testbed.Config{Version: version})
-	k := testbed.NewKubelet(t, testbed.KubeletConfig{
+	testbed.Require(t, build.Kubelet) // first, so that nothing is started in vain
+	b := start(t, runtimes.Config{Version: version})
+	k := testbed.NewKubelet(t, kubelet.Config{
 		Endpoint: b.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}",
 	})
 	return k, b
@@ -30,7 +34,7 @@ func TestAKubeletRunsStaticPods(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			k, b := startKubelet(t, version)
-			pod := testbed.StaticPod("web", b.reg.Image("testbed/app:1"), "print", "hello", "then", "sleep")
+			pod := kubelet.StaticPod("web", b.reg.Image("testbed/app:1"), "print", "hello", "then", "sleep")
 			pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
 				EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
 			}}}
@@ -106,19 +110,19 @@ func TestDestroyingAKubeletLeavesNothing(t *testing.T) {
 		_, err := os.Stat(path)
 		before = append(before, err == nil)
 	}
-	for name, spoil := range map[string]func(*testbed.Kubelet, *bench) error{
-		"running":      func(*testbed.Kubelet, *bench) error { return nil },
-		"killed":       func(k *testbed.Kubelet, _ *bench) error { return k.Kill() },
-		"frozen":       func(k *testbed.Kubelet, _ *bench) error { return k.Freeze() },
-		"runtime gone": func(_ *testbed.Kubelet, b *bench) error { return b.Kill() },
-		"forgotten": func(k *testbed.Kubelet, _ *bench) error {
+	for name, spoil := range map[string]func(*kubelet.Kubelet, *bench) error{
+		"running":      func(*kubelet.Kubelet, *bench) error { return nil },
+		"killed":       func(k *kubelet.Kubelet, _ *bench) error { return k.Kill() },
+		"frozen":       func(k *kubelet.Kubelet, _ *bench) error { return k.Freeze() },
+		"runtime gone": func(_ *kubelet.Kubelet, b *bench) error { return b.Kill() },
+		"forgotten": func(k *kubelet.Kubelet, _ *bench) error {
 			return os.Remove(filepath.Join(k.Dir, "kubelet.pid"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, b := startKubelet(t, "2.4")
 			for _, name := range []string{"one", "two"} {
-				pod := testbed.StaticPod(name, b.reg.Image("testbed/app:1"))
+				pod := kubelet.StaticPod(name, b.reg.Image("testbed/app:1"))
 				pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
 					EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
 				}}}
@@ -133,14 +137,14 @@ func TestDestroyingAKubeletLeavesNothing(t *testing.T) {
 			}
 			names = append(names, k.Dir, k.NodeName)
 			require.GreaterOrEqual(t, len(machine(names...)), len(names), "the search finds what is there")
-			require.Contains(t, testbed.Instances(), k.Dir)
-			require.NotEmpty(t, testbed.Leftovers(k.Dir))
+			require.Contains(t, host.Instances(), k.Dir)
+			require.NotEmpty(t, host.Leftovers(k.Dir))
 			require.NoError(t, spoil(k, b))
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			require.NoError(t, k.Destroy(ctx))
-			assert.Empty(t, testbed.Leftovers(k.Dir))
-			assert.NotContains(t, testbed.Instances(), k.Dir)
+			assert.Empty(t, host.Leftovers(k.Dir))
+			assert.NotContains(t, host.Instances(), k.Dir)
 			assert.NoError(t, k.Destroy(ctx), "a second time does no harm")
 			if name == "running" {
 				assert.Empty(t, machine(names...))
@@ -169,14 +173,14 @@ func TestKubeletsChangeNoSysctl(t *testing.T) {
 }
 
 func TestAKubeletThatDoesNotStartSaysWhyAndLeavesNothing(t *testing.T) {
-	bin := testbed.Require(t, testbed.KubeletBinary)
+	bin := testbed.Require(t, build.Kubelet)
 	dir, err := os.MkdirTemp("", "ctb-")
 	require.NoError(t, err)
-	_, err = testbed.StartKubelet(t.Context(), testbed.KubeletConfig{
+	_, err = kubelet.Start(t.Context(), kubelet.Config{
 		Binaries: bin, Dir: dir, Endpoint: "unix:///nowhere", ExtraYAML: "featureGates: {NoSuchGate: true}",
 	})
 	require.ErrorContains(t, err, "it has ended")
 	assert.ErrorContains(t, err, "NoSuchGate")
-	assert.Empty(t, testbed.Leftovers(dir))
+	assert.Empty(t, host.Leftovers(dir))
 	assert.Empty(t, machine(dir))
 }

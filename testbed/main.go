@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // Main is for TestMain of a package whose tests need the testbed. It says once, on standard error, what will
-// be left out or done differently on this machine and why, and builds what is named ([ContainerComponents], when
+// be left out or done differently on this machine and why, and builds what is named ([build.ForContainers], when
 // nothing is) before the tests' clock starts, because the first build may take longer than a test's time-out:
 //
 //	func TestMain(m *testing.M) { testbed.Main(m) }
@@ -40,15 +43,15 @@ var turn func()
 // takeTurn waits until no other package's tests of this kind run. Its end is this process's end.
 func takeTurn(names []string) error {
 	file := "tests.lock"
-	if slices.Contains(names, KubeletBinary) {
+	if slices.Contains(names, build.Kubelet) {
 		file = "kubelet.lock"
 	}
-	cache, err := CacheDir()
+	cache, err := build.CacheDir()
 	if err == nil {
 		err = os.MkdirAll(cache, 0o755)
 	}
 	if err == nil {
-		turn, err = lock(context.Background(), filepath.Join(cache, file), func() {
+		turn, err = host.Lock(context.Background(), filepath.Join(cache, file), func() {
 			fmt.Fprintln(os.Stderr, "testbed: waiting until the tests of another package are done")
 		})
 	}
@@ -68,17 +71,14 @@ func prepare(names []string) {
 		for _, err := range reasons {
 			fmt.Fprintln(os.Stderr, "  ", err)
 		}
-		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == KubeletBinary })
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == build.Kubelet })
 	}
 	if len(Requirements()) > 0 {
 		return
 	}
-	for _, note := range Notes() {
+	for _, note := range host.Notes() {
 		fmt.Fprintln(os.Stderr, "testbed: note:", note)
 	}
 	// An error comes up again in Require, where a test can fail with it.
-	if len(names) == 0 {
-		names = ContainerComponents()
-	}
-	BuildOnly(context.Background(), os.Stderr, names...)
+	build.Get(context.Background(), os.Stderr, names...)
 }

@@ -5,14 +5,17 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Require returns the binaries that a test needs, named as for [BuildOnly], [ContainerComponents] when none are
+// Require returns the binaries that a test needs, named as for [build.Get], [build.ForContainers] when none are
 // named; what is missing is built, with progress on standard error. Where this machine cannot run
 // containers, or a kubelet for a test that names it, the test is skipped and says why. With CI=true in the
 // environment it fails instead, so that a CI that lost the ability cannot stay green. Tests that run with
 // -short are skipped everywhere.
-func Require(t testing.TB, names ...string) Binaries {
+func Require(t testing.TB, names ...string) build.Binaries {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("left out: real runtimes take their time (-short)")
@@ -26,20 +29,28 @@ func Require(t testing.TB, names ...string) Binaries {
 		}
 		t.Skip("left out: real runtimes cannot run here")
 	}
-	if len(names) == 0 {
-		names = ContainerComponents()
-	}
 	// Not t.Context: a build that was begun is of use to the next test.
-	binaries, err := BuildOnly(context.Background(), os.Stderr, names...)
+	binaries, err := build.Get(context.Background(), os.Stderr, names...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return binaries
 }
 
-func requirementsOf(names []string) []error {
-	if slices.Contains(names, KubeletBinary) {
-		return KubeletRequirements()
+// Requirements tells why this machine cannot run real containers, each reason with what would mend it. None means that
+// it can.
+func Requirements() []error {
+	reasons := host.Requirements()
+	if err := build.Requirement(); err != nil {
+		reasons = append(reasons, err)
 	}
-	return Requirements()
+	return reasons
+}
+
+func requirementsOf(names []string) []error {
+	reasons := Requirements()
+	if slices.Contains(names, build.Kubelet) {
+		reasons = append(reasons, host.KubeletRequirements()...)
+	}
+	return reasons
 }

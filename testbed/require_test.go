@@ -1,4 +1,4 @@
-package testbed
+package testbed_test
 
 import (
 	"os"
@@ -10,10 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // TestNeedsRuntimes stands for any test that needs the testbed; TestIncapableMachines runs it as nobody.
-func TestNeedsRuntimes(t *testing.T) { Require(t, App) }
+func TestNeedsRuntimes(t *testing.T) { testbed.Require(t, build.App) }
 
 func TestIncapableMachinesSkipAloudAndFailInCI(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -21,7 +24,7 @@ func TestIncapableMachinesSkipAloudAndFailInCI(t *testing.T) {
 	}
 	self, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", tempDirPrefix)
+	dir, err := os.MkdirTemp("", "ctb-")
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, "tests")

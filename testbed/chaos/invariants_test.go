@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A watcher asks criproxy for lists all the time. They may fail, but none may be short.
@@ -31,7 +31,7 @@ type watcher struct {
 
 // watch starts one. Each list is compared with what was stable before and after it.
 func (w *world) watch() *watcher {
-	conn, err := testbed.Dial(w.proxy.Socket())
+	conn, err := runtimes.Dial(w.proxy.Socket())
 	w.require(err)
 	client := runtimeapi.NewRuntimeServiceClient(conn)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -182,7 +182,7 @@ func (w *world) mutated() (all int, err error) {
 func (w *world) overrun(i int) (took, excuse time.Duration) {
 	w.Helper()
 	const little, pause = 300 * time.Millisecond, time.Millisecond
-	conn, err := testbed.Dial(w.proxy.Socket())
+	conn, err := runtimes.Dial(w.proxy.Socket())
 	w.require(err)
 	defer conn.Close() // nothing is left to be done
 	client := runtimeapi.NewRuntimeServiceClient(conn)

@@ -22,6 +22,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/proxy"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 func TestMain(m *testing.M) {
@@ -39,10 +41,10 @@ const patience = time.Minute
 type world struct {
 	testing.TB
 	rand     *rand.Rand
-	reg      *testbed.Registry
-	runtimes [2]*testbed.Containerd
+	reg      *runtimes.Registry
+	runtimes [2]*runtimes.Containerd
 	direct   [2]internalapi.RuntimeService // past criproxy
-	proxy    *testbed.Proxy
+	proxy    *proxy.Proxy
 	kubelet  internalapi.RuntimeService
 	images   internalapi.ImageManagerService
 	admin    *http.Client
@@ -64,7 +66,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{TB: t, rand: rand.New(rand.NewPCG(seed, 7)), stable: map[string]bool{}}
 	w.reg = testbed.NewRegistry(t)
 	for i, version := range []string{"1.7", "2.4"} {
-		w.runtimes[i] = testbed.NewContainerd(t, w.reg, testbed.Config{Version: version})
+		w.runtimes[i] = testbed.NewContainerd(t, w.reg, runtimes.Config{Version: version})
 	}
 	// With a flight recorder that is full before anything is compared with before.
 	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 65536\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
@@ -77,10 +79,10 @@ func newWorld(t *testing.T, seed uint64) *world {
 		require.NoError(t, err)
 		t.Cleanup(func() { w.direct[i].Close(context.Background()) })
 	}
-	w.kubelet, err = testbed.Runtime(t.Context(), w.proxy.Endpoint())
+	w.kubelet, err = runtimes.Runtime(t.Context(), w.proxy.Endpoint())
 	require.NoError(t, err)
 	t.Cleanup(func() { w.kubelet.Close(context.Background()) })
-	w.images, err = testbed.Images(t.Context(), w.proxy.Endpoint())
+	w.images, err = runtimes.Images(t.Context(), w.proxy.Endpoint())
 	require.NoError(t, err)
 	t.Cleanup(func() { w.images.Close(context.Background()) })
 	for i := range w.runtimes {
@@ -139,7 +141,7 @@ func (w *world) run(i int) error {
 	if _, err = w.images.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, nil, p.config); err != nil {
 		return err
 	}
-	if p.container, err = w.kubelet.CreateContainer(ctx, p.id, testbed.ContainerConfig("app", image), p.config); err != nil {
+	if p.container, err = w.kubelet.CreateContainer(ctx, p.id, runtimes.ContainerConfig("app", image), p.config); err != nil {
 		return err
 	}
 	if err = w.kubelet.StartContainer(ctx, p.container); err != nil {

@@ -19,7 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook/plugin"
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // hooked is a criproxy in front of both runtimes that asks the plugins of a folder.
@@ -173,7 +173,7 @@ func runHooked(t *testing.T, h *hooked, s *side, config *runtimeapi.PodSandboxCo
 	pod, err := runtime.RunPodSandbox(t.Context(), config, "")
 	require.NoError(t, err)
 	t.Cleanup(func() { s.destroy(t, s.bare(t, pod)) })
-	container := testbed.ContainerConfig("app", image)
+	container := runtimes.ContainerConfig("app", image)
 	if edit != nil {
 		edit(container)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A pod is one that a test made through a client, and the runtime it must be on.
@@ -83,7 +83,7 @@ func (p *pod) start(t *testing.T, args ...string) string {
 
 // container is the configuration of a container in the pod, with the image's name as it is in front.
 func (p *pod) container(args ...string) *runtimeapi.ContainerConfig {
-	return testbed.ContainerConfig("app", p.side.image(p.side.app()), args...)
+	return runtimes.ContainerConfig("app", p.side.image(p.side.app()), args...)
 }
 
 // pull pulls an image of the registry to the pod's runtime.

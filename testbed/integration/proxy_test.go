@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A proxy is a criproxy that runs.
@@ -111,7 +111,7 @@ func (p *proxy) log() string {
 
 // waitForAll returns when lists are complete: every runtime behind the proxy answers.
 func (p *proxy) waitForAll(ctx context.Context, opts ...grpc.CallOption) error {
-	conn, err := testbed.Dial(p.socket)
+	conn, err := runtimes.Dial(p.socket)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/kubelet"
 )
 
 var long = flag.Bool("long", false, "longer outages, and more of them")
@@ -39,7 +41,7 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", "4")
 	}
 	klog.SetLogger(klog.Logger{}) // silence: containers may go while they are asked for
-	testbed.Main(reporting{m}, append(testbed.ContainerComponents(), testbed.KubeletBinary)...)
+	testbed.Main(reporting{m}, append(build.ForContainers(), build.Kubelet)...)
 }
 
 // seconds of an outage, or with -long more.
@@ -101,7 +103,7 @@ func TestADeletionWaitsForTheRuntimeAndIsDoneProperly(t *testing.T) {
 				kind: kind, length: span(15, 60), also: "a pod deleted, one added", harmless: true,
 				during: func(t *testing.T) {
 					require.NoError(t, n.kubelet.RemoveManifest(name))
-					require.NoError(t, n.kubelet.AddManifest(onTwo(testbed.StaticPod(late, two+"/"+image, "tick"))))
+					require.NoError(t, n.kubelet.AddManifest(onTwo(kubelet.StaticPod(late, two+"/"+image, "tick"))))
 				},
 				back: func(t *testing.T) {
 					awaitEnd(t, leaving)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // An outage is one runtime's absence, or slowness.
@@ -189,7 +189,7 @@ func (n *node) tell(o outage, began time.Time) {
 }
 
 // measure finds out how fast things are on a runtime while nothing is wrong.
-func (n *node) measure(t *testing.T, rt *testbed.Containerd) {
+func (n *node) measure(t *testing.T, rt *runtimes.Containerd) {
 	t.Helper()
 	for range 2 { // the second restart waits out a back-off that the first has not
 		n.usually = max(n.usually, n.killOn(t, rt))

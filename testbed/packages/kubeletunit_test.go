@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // withKubelet puts on a machine what the packages of kubelet and kubeadm, and kubeadm join, leave there, our drop-in, and a
 // script for kubelet. The units in enabled are started when the machine boots.
 func withKubelet(t *testing.T, enabled ...string) func(dir string) {
-	source, err := testbed.SourceDir()
+	source, err := build.SourceDir()
 	require.NoError(t, err)
 	return func(dir string) {
 		for to, from := range map[string]string{

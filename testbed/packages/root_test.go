@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // patience bounds how long a test waits for what has to happen.
@@ -57,7 +58,7 @@ var versions = [2]string{"0.0.1", "0.0.2"}
 // dirs hold the packages of each version, once they are built.
 var dirs [2]string
 
-var build = sync.OnceValue(func() (err error) {
+var buildPackages = sync.OnceValue(func() (err error) {
 	for i, v := range versions {
 		if dirs[i], err = os.MkdirTemp("", "criproxy-packages-"); err != nil {
 			return err
@@ -71,7 +72,7 @@ var build = sync.OnceValue(func() (err error) {
 
 // makePackages makes targets of the Makefile, of a version and for an architecture, in a folder.
 func makePackages(version, arch, dist string, targets ...string) error {
-	source, err := testbed.SourceDir()
+	source, err := build.SourceDir()
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (s suite) Run() int {
 // file is the one package with that ending of a version, 0 or 1.
 func file(t testing.TB, version int, ending string) string {
 	t.Helper()
-	require.NoError(t, build())
+	require.NoError(t, buildPackages())
 	found, err := filepath.Glob(filepath.Join(dirs[version], "*."+ending))
 	require.NoError(t, err)
 	require.Len(t, found, 1)

@@ -1,0 +1,27 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Bounded returns ctx, with a deadline a minute from now if it has none.
+func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, bounded := ctx.Deadline(); bounded {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, time.Minute)
+}
+
+// Poll calls done every few milliseconds until it returns true.
+func Poll(ctx context.Context, what string, done func() bool) error {
+	for pause := time.Millisecond; !done(); pause = min(2*pause, 50*time.Millisecond) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("testbed: waiting for %s: %w", what, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
