@@ -3,7 +3,6 @@ package testbed_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/netip"
@@ -197,12 +196,10 @@ func TestContainersOutliveACrash(t *testing.T) {
 // pidOf returns the process id of a container, as its runtime sees it.
 func pidOf(t *testing.T, b *bench, id string) int {
 	t.Helper()
-	resp, err := b.runtime.ContainerStatus(t.Context(), id, true)
+	pid, err := runtimes.PIDOf(t.Context(), b.runtime, id)
 	require.NoError(t, err)
-	var info struct{ Pid int }
-	require.NoError(t, json.Unmarshal([]byte(resp.Info["info"]), &info))
-	require.Positive(t, info.Pid)
-	return info.Pid
+	require.Positive(t, pid)
+	return pid
 }
 
 func TestAFrozenRuntimeIsSilentUntilThawed(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -30,15 +31,20 @@ func startKubelet(t *testing.T, version string) (*kubelet.Kubelet, *bench) {
 	return k, b
 }
 
+// withMemory gives a pod a volume that the kubelet mounts, at /memory.
+func withMemory(pod *corev1.Pod) {
+	pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
+	}}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
+}
+
 func TestAKubeletRunsStaticPods(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			k, b := startKubelet(t, version)
 			pod := kubelet.StaticPod("web", b.reg.Image("testbed/app:1"), "print", "hello", "then", "sleep")
-			pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
-				EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
-			}}}
-			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
+			withMemory(pod)
 			require.NoError(t, k.AddManifest(pod))
 			running, err := k.WaitRunning(t.Context(), "web")
 			require.NoError(t, err)
@@ -57,11 +63,8 @@ func TestAKubeletRunsStaticPods(t *testing.T) {
 
 			// A dead container comes back, a restart of the kubelet changes nothing.
 			id := containers(t, b)[0].Id
-			kill(t, pidOf(t, b, id))
-			_, err = k.WaitPod(t.Context(), "web", "to be restarted", func(pod *corev1.Pod) bool {
-				return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
-					pod.Status.ContainerStatuses[0].RestartCount == 1 && pod.Status.ContainerStatuses[0].Ready
-			})
+			require.NoError(t, unix.Kill(pidOf(t, b, id), unix.SIGKILL))
+			_, err = k.WaitRestarted(t.Context(), "web", 1)
 			require.NoError(t, err)
 			before := containers(t, b)
 			require.NoError(t, k.Terminate(t.Context()))
@@ -96,13 +99,6 @@ func containers(t *testing.T, b *bench) []*runtimeapi.Container {
 	return all
 }
 
-func kill(t *testing.T, pid int) {
-	t.Helper()
-	p, err := os.FindProcess(pid)
-	require.NoError(t, err)
-	require.NoError(t, p.Kill())
-}
-
 func TestDestroyingAKubeletLeavesNothing(t *testing.T) {
 	fixed := []string{"/var/lib/kubelet", "/var/log/containers"}
 	var before []bool
@@ -123,10 +119,7 @@ func TestDestroyingAKubeletLeavesNothing(t *testing.T) {
 			k, b := startKubelet(t, "2.4")
 			for _, name := range []string{"one", "two"} {
 				pod := kubelet.StaticPod(name, b.reg.Image("testbed/app:1"))
-				pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
-					EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
-				}}}
-				pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
+				withMemory(pod)
 				require.NoError(t, k.AddManifest(pod))
 			}
 			var names []string

@@ -13,15 +13,15 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Main is for TestMain of a package whose tests need the testbed. It says once, on standard error, what will
-// be left out or done differently on this machine and why, and builds what is named ([build.ForContainers], when
-// nothing is) before the tests' clock starts, because the first build may take longer than a test's time-out:
+// Main is for TestMain of a package whose tests need the testbed. It says once, on standard error, which tests this
+// machine cannot run and what they do otherwise here, and why. It builds the named components ([build.ForContainers],
+// if none is named) before the tests' clock starts, because the first build may take longer than a test's time-out:
 //
 //	func TestMain(m *testing.M) { testbed.Main(m) }
 //
-// Packages take turns, because go test starts several at once, and a machine that is busy with another's containers
-// makes outages of its own. Those with a kubelet, whose tests mostly wait, take turns among themselves. What is to be done before and after all tests goes into a type with the method Run,
-// around m's.
+// Packages take turns, because go test starts several at once, and on a machine that is busy with another package's
+// containers runtimes look slow. Those with a kubelet, whose tests mostly wait, take turns among themselves. A package
+// with something to do before and after all tests passes a type of its own whose Run calls that of m.
 func Main(m interface{ Run() int }, names ...string) {
 	flag.Parse() // for testing.Short
 	if !testing.Short() {
@@ -37,10 +37,10 @@ func Main(m interface{ Run() int }, names ...string) {
 	os.Exit(m.Run())
 }
 
-// turn is kept, because a lock that nobody holds on to goes with the garbage.
+// turn keeps the lock from the garbage collector, which would release it.
 var turn func()
 
-// takeTurn waits until no other package's tests of this kind run. Its end is this process's end.
+// takeTurn waits until no other package's tests of this kind run. The turn ends with this process.
 func takeTurn(names []string) error {
 	file := "tests.lock"
 	if slices.Contains(names, build.Kubelet) {

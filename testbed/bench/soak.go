@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/proxy"
 )
 
@@ -343,8 +344,7 @@ func (s *soak) sample(p *running, at time.Duration) error {
 	}
 	r.cpu = u.cpu
 	r.rss, _, _ = memoryOf(pid)
-	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	r.files = len(files)
+	r.files = host.OpenFiles(pid)
 	all, err := proxy.Metrics(context.Background(), proxy.AdminOf(p.socket))
 	if err != nil {
 		return err

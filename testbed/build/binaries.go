@@ -19,9 +19,9 @@ type Binaries struct {
 	Nerdctl    string            // the program
 }
 
-// Get returns the binaries of the named components, of all [ForContainers] if none is named, and builds what is not
-// in the cache yet. The first time it needs the Go module proxy and some minutes. It announces each component on progress when it
-// starts and when it is done; nil means silence.
+// Get returns the binaries of the named components, and builds those that are not in the cache yet. Without names it
+// returns all [ForContainers]. The first time it needs the Go module proxy and some minutes. It announces on progress
+// when it starts to build a component and when it is done; nil means silence.
 //
 // Get may be called from several goroutines and several processes at once: they wait for each other, component by
 // component, and what one has built the others find.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -282,6 +283,6 @@ func (w *world) levelNow() (l level, err error) {
 	_, alloc, _ := strings.Cut(text, "\n# HeapAlloc = ")
 	alloc, _, _ = strings.Cut(alloc, "\n")
 	l.live, err = strconv.ParseInt(alloc, 10, 64)
-	l.files, l.resident = files(pid), resident(pid)
+	l.files, l.resident = host.OpenFiles(pid), resident(pid)
 	return l, err
 }

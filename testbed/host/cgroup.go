@@ -104,7 +104,8 @@ func passControllers(dir string) error {
 	return nil
 }
 
-// inheritCpuset fills what a new cpuset of v1 has empty, and without which nothing can be put into it.
+// inheritCpuset copies the CPUs and memory nodes of the parent into a new cpuset of v1. Those of a new one are empty,
+// and while they are no process can join it.
 func inheritCpuset(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		have, err := os.ReadFile(filepath.Join(dir, file))
@@ -134,7 +135,7 @@ func removeCgroup(ctx context.Context, name string) error {
 		}
 		var failed error
 		for _, dir := range folders {
-			// A paused container does not die before it may go on. One of the two files exists.
+			// A paused container does not die before it is thawed. One of the two files exists.
 			os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0)
 			os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0)
 			for _, pid := range cgroupProcs(dir) {
@@ -155,7 +156,7 @@ func removeCgroup(ctx context.Context, name string) error {
 	}
 }
 
-// removeEmptyCgroup removes a cgroup that others may use too, if nobody does.
+// removeEmptyCgroup removes a cgroup that several instances share, unless one of them still uses it.
 func removeEmptyCgroup(name string) {
 	for _, h := range hierarchies() {
 		os.Remove(filepath.Join(h, name))

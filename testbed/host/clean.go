@@ -13,8 +13,7 @@ import (
 )
 
 // Clean removes by force everything that instances in dir, or in folders of dir, have on this machine,
-// and dir itself. It asks no daemon and needs none alive, so it is also the way to take down what a
-// crashed test left. It gives up after a minute. It fails when something is left, and names it.
+// and dir itself. It asks no daemon and needs none alive, so it also removes what a crashed test left. It gives up after a minute. It fails when something is left, and names it.
 func Clean(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -49,18 +48,16 @@ func Clean(dir string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	left := Leftovers(dir)
-	for end := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(end); left = Leftovers(dir) {
-		// A runtime that is making a container for a kubelet that has just died makes its cgroups again.
-		time.Sleep(100 * time.Millisecond)
-		if err := removeCgroups(ctx, cgroups); err != nil {
-			return err
+	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return Await(ctx, "the last traces of "+dir+" to go", func() error {
+		left := Leftovers(dir)
+		if len(left) == 0 {
+			return nil
 		}
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("testbed: cleaning %s left:\n  %s", dir, strings.Join(left, "\n  "))
-	}
-	return nil
+		// A runtime that is making a container for a kubelet that has just died makes its cgroups again.
+		return errors.Join(fmt.Errorf("testbed: cleaning %s left:\n  %s", dir, strings.Join(left, "\n  ")), removeCgroups(ctx, cgroups))
+	})
 }
 
 // Leftovers lists what is left on this machine of the instances in dir: processes, mounts, links, cgroups,
@@ -103,8 +100,8 @@ func removeCgroups(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
-// removeShared removes, if they are empty, the folders that several instances use. One that is just
-// starting would miss them, so it is done when there is none.
+// removeShared removes, if they are empty, the folders that several instances use. An instance that
+// is just starting would miss them, so Clean calls it only when there is none.
 func removeShared() {
 	for _, pattern := range []string{
 		sharedRun + "/fifo/*", sharedRun + "/fifo", sharedRun + "/runc/*", sharedRun + "/runc", sharedRun + "/s", sharedRun,
@@ -119,7 +116,7 @@ func removeShared() {
 	removeEmptyCgroup(defaultCgroup)
 }
 
-// killDaemons ends whatever has a pid file in dir or in a folder of it.
+// killDaemons kills every process that has a pid file in dir or in a folder of it.
 func killDaemons(dir string) error {
 	files, _ := filepath.Glob(filepath.Join(dir, "*.pid"))
 	below, _ := filepath.Glob(filepath.Join(dir, "*", "*.pid"))
@@ -149,8 +146,8 @@ func (t traces) kill(ctx context.Context) error {
 	}
 }
 
-// unmount takes away every mount below the folder. What is busy for longer than a moment is detached: its
-// users see it until they end, nobody else does.
+// unmount takes away every mount below the folder. A mount that stays busy is detached:
+// the processes that use it keep it until they end, no other process sees it.
 func (t traces) unmount(ctx context.Context) error {
 	for try := 0; ; try++ {
 		points := t.mountPoints()

@@ -1,6 +1,6 @@
 // Package host makes and removes what the testbed needs of the machine: folders, processes, cgroups, bridges, mount
-// namespaces. Each instance of a daemon has a folder, from [NewDir]; whatever the instance has outside of it is found by the name of that
-// folder, so that [Clean] needs no daemon and no record of a run that crashed, and [Leftovers] can tell what is still there.
+// namespaces. Each instance of a daemon has a folder, from [NewDir]. [Clean] and [Leftovers] find what the instance has
+// elsewhere by the name of that folder: they need no daemon and no record of a run that crashed.
 //
-// [Requirements] tries what the machine can do.
+// [Requirements] tries whether the machine can run containers.
 package host

@@ -19,8 +19,8 @@ const tempDirPrefix = "ctb-"
 const maxSocketPath = 107
 
 // NewDir makes and claims the folder of an instance and returns its real path, by which mounts are listed. Empty means
-// a new one in the temporary folder. The instance is going to have a socket at the path longest in it, relative
-// to the folder: one in which that would not fit is refused.
+// a new one in the temporary folder. The instance will make a socket at the relative path longest in it. NewDir
+// refuses a folder whose path leaves no room for that.
 func NewDir(dir, longest string) (string, error) {
 	var err error
 	if dir == "" {
@@ -98,8 +98,8 @@ func removeClaimed(dir string) error {
 	return nil
 }
 
-// Instances returns the folders of all instances on this machine, whoever started them: of kubelets, which have a
-// mount, of proxies that run, and of containerds, which have a bridge.
+// Instances returns the folders of all instances on this machine, whichever program started them: of kubelets, which
+// have a mount, of proxies that run, and of containerds, which have a bridge.
 func Instances() []string {
 	dirs := append(kubeletDirs(), proxyDirs()...)
 	bridges, _ := bridgesOf("") // every path is below this one
@@ -139,8 +139,8 @@ func proxyDirs() []string {
 	return dirs
 }
 
-// instanceDirs returns where instances may be: dir, the folders in it, and wherever below it a bridge or a mount
-// says that there is one.
+// instanceDirs returns where instances may be: dir, the folders in it, and those below it that a bridge or a mount
+// names.
 func instanceDirs(dir string) []string {
 	dirs := []string{dir}
 	entries, _ := os.ReadDir(dir)

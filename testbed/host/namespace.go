@@ -19,12 +19,13 @@ func InMountNamespace(f func() error) error {
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// The first thread's namespace is what /proc/self shows. It is held here, so that another one does it.
+			// /proc/self shows the namespace of the first thread, which must stay as it is. This goroutine holds that
+			// thread while another one does the work.
 			defer runtime.UnlockOSThread()
 			done <- InMountNamespace(f)
 			return
 		}
-		// Never unlocked: this thread is not fit for anything else any more, and ends with the goroutine.
+		// Never unlocked: no other goroutine may run in this namespace. The thread ends with the goroutine.
 		err := unix.Unshare(unix.CLONE_NEWNS)
 		if err != nil {
 			err = fmt.Errorf("testbed: entering a mount namespace: %w", err)
@@ -36,8 +37,8 @@ func InMountNamespace(f func() error) error {
 	return <-done
 }
 
-// SecludeMounts makes sure that nothing that is mounted in this thread's namespace is seen elsewhere, except below
-// shared, and that the namespace keeps no container's mounts busy.
+// SecludeMounts keeps what is mounted in this thread's namespace from other namespaces, except below shared. It also
+// drops the mounts of containers, which the namespace would keep busy.
 func SecludeMounts(shared string) error {
 	for _, m := range mounts("thread-self") {
 		if inside(shared, m.point) {
@@ -47,7 +48,7 @@ func SecludeMounts(shared string) error {
 			unix.Unmount(m.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // gone already, at worst
 			continue
 		}
-		// What is unmounted outside goes here too. A mount below another one's cannot be reached, nor mounted on.
+		// A slave follows what is unmounted outside. EINVAL: the mount is hidden below another one.
 		err := unix.Mount("", m.point, "", unix.MS_SLAVE, "")
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("testbed: secluding %s: %w", m.point, err)
@@ -57,7 +58,7 @@ func SecludeMounts(shared string) error {
 }
 
 // Cover makes path appear as an empty folder in this thread's namespace: what is written there lands in the
-// folder instead. Where there is no path it is not made: what is nearest above it is covered.
+// folder instead. If path does not exist, Cover covers the nearest folder above it and makes nothing.
 func Cover(path, folder string) error {
 	below := ""
 	for !isDir(path) {

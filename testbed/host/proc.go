@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// A stat is what /proc/PID/stat says that we need.
+// A stat holds the fields of /proc/PID/stat that we need.
 type stat struct {
 	state byte   // R, S, D, T, Z, ...
 	start string // in clock ticks since boot: tells two owners of one pid apart
@@ -29,6 +29,24 @@ func readStat(pid int) (stat, error) {
 	return stat{state: fields[0][0], start: fields[19]}, nil
 }
 
+// StartTime returns when a process began, as the kernel puts it: it tells two owners of one pid apart. It is empty if
+// there is no such process or it is a zombie.
+func StartTime(pid int) string {
+	s, err := readStat(pid)
+	if err != nil || s.dead() {
+		return ""
+	}
+	return s.start
+}
+
+func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' }
+
+// OpenFiles returns how many files a process has open; 0 if there is none.
+func OpenFiles(pid int) int {
+	all, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(all)
+}
+
 // pids lists all processes but zombies, which are dead and only wait for process 1 to notice.
 func pids() []int {
 	entries, _ := os.ReadDir("/proc")
@@ -38,7 +56,7 @@ func pids() []int {
 		if err != nil {
 			continue
 		}
-		if s, err := readStat(pid); err == nil && s.state != 'Z' && s.state != 'X' {
+		if s, err := readStat(pid); err == nil && !s.dead() {
 			all = append(all, pid)
 		}
 	}
@@ -86,7 +104,7 @@ func unescape(path string) string {
 }
 
 // mentions reports whether text, an argument or the content of a file, names something below dir. It is
-// not fooled by a longer path that ends the same.
+// not fooled by a longer path that ends in dir.
 func mentions(text, dir string) bool {
 	for {
 		before, after, found := strings.Cut(text, dir+"/")

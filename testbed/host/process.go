@@ -36,8 +36,8 @@ func NewProcess(title, base string) Process {
 // Title returns what messages call the process.
 func (p Process) Title() string { return p.title }
 
-// Started reports whether the process was started and nobody ended it with Kill or Terminate since. It may have ended
-// by itself.
+// Started reports whether the process was started and neither Kill nor Terminate has ended it since. It may have
+// ended by itself.
 func (p Process) Started() bool {
 	_, err := os.Stat(p.pidFile)
 	return err == nil
@@ -47,7 +47,7 @@ func (p Process) Started() bool {
 func (p Process) LogFile() string { return p.logFile }
 
 // Start runs argv in a session of its own, with standard input closed. It returns when the process
-// exists, which says nothing about how it does.
+// exists, ready or not.
 func (p Process) Start(argv, env []string) error {
 	if pid, ok := p.PID(); ok {
 		return fmt.Errorf("testbed: starting %s: it is already running as process %d", p.title, pid)
@@ -61,8 +61,8 @@ func (p Process) Start(argv, env []string) error {
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, log, log
 	cmd.Dir = filepath.Dir(p.pidFile)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	// A daemon must not keep what its starter has open by inheritance: that may be a lock, as under flock(1). Go's own
-	// files are not passed on anyway. A kernel older than 5.11 cannot do it, and then it keeps them.
+	// A daemon must not inherit files that this program has itself inherited: one may be a lock, as under flock(1).
+	// Go passes none of its own on. A kernel older than 5.11 cannot do this, and there the daemon keeps them.
 	unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("testbed: starting %s: %w", p.title, err)
@@ -117,7 +117,7 @@ func (p Process) PID() (int, bool) {
 		return 0, false
 	}
 	stat, err := readStat(pid)
-	return pid, err == nil && stat.start == start && stat.state != 'Z' && stat.state != 'X'
+	return pid, err == nil && stat.start == start && !stat.dead()
 }
 
 // Signal sends sig. SIGKILL and SIGTERM succeed also when the process has ended.

@@ -17,7 +17,7 @@ import (
 
 // Requirements tells why this machine cannot run real containers, each reason with what would mend it.
 // None means that it can. Things are tried, not read from a list: a bridge is made, a namespace entered,
-// a cgroup added, and all taken away again. The answer is found once and kept.
+// a cgroup added, and all taken away again. It tries once and keeps the answer.
 func Requirements() []error { return slices.Clone(requirements()) }
 
 var requirements = sync.OnceValue(func() []error {
@@ -36,8 +36,8 @@ var requirements = sync.OnceValue(func() []error {
 	return reasons
 })
 
-// KubeletRequirements tells what this machine lacks for a kubelet beside what containers need, as Requirements does for
-// those. It is silent where those are not met.
+// KubeletRequirements tells why this machine cannot run a kubelet, as Requirements does for containers. Where
+// containers cannot run it tries nothing.
 func KubeletRequirements() []error { return slices.Clone(kubeletRequirements()) }
 
 var kubeletRequirements = sync.OnceValue(func() []error {
@@ -70,8 +70,8 @@ func tryKubeletCgroups() error {
 	return MakeCgroup(name)
 }
 
-// tryKubeletMounts does what a kubelet's start does: it shares a mount, and in a namespace of its own puts a file
-// in the place of a sysctl.
+// tryKubeletMounts does what starting a kubelet takes: it shares a mount, and in a namespace of its own mounts a file
+// over a sysctl.
 func tryKubeletMounts() error {
 	dir, err := os.MkdirTemp("", tempDirPrefix+"kubelet-")
 	if err != nil {
@@ -107,8 +107,7 @@ func tryKernelLog() error {
 	return log.Close()
 }
 
-// Notes tells what will be done another way on this machine than on most, and why. Nothing of it keeps
-// tests from running.
+// Notes tells what the testbed does otherwise on this machine than on most, and why. Tests run nevertheless.
 func Notes() []string {
 	var notes []string
 	if err := TryOverlay(os.TempDir()); err != nil {

@@ -113,7 +113,7 @@ func (t traces) ownsCgroup(name string) bool {
 }
 
 // cgroupNames lists the cgroups to remove: the instances' own, and those of containers whose sandbox
-// named no parent or somebody else's.
+// named no parent, or a cgroup outside of the testbed.
 func (t traces) cgroupNames() []string {
 	names := slices.Clone(t.cgroups)
 	for id := range t.ids {

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook/plugin"
+	criproxyadmin "github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -69,14 +68,9 @@ type pointState struct {
 // admin asks the admin socket, as criproxy's own commands do: a command with the race detector takes a second to start.
 func (h *hooked) admin(t testing.TB, path string) string {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", filepath.Join(h.dir, "criproxy.admin.sock"))
-	}}}
-	response, err := client.Get("http://criproxy" + path)
+	body, err := criproxyadmin.Ask(t.Context(), filepath.Join(h.dir, "criproxy.admin.sock"), path)
 	require.NoError(t, err)
-	body := readAll(response.Body)
-	require.Equal(t, http.StatusOK, response.StatusCode, body)
-	return body
+	return string(body)
 }
 
 // state is what is known of the plugin of a file, nothing if it is not known.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -133,13 +134,9 @@ func fileWith(t *testing.T, file, want string) string {
 // eventually returns when done returns nil, and fails with what it returned last when it never does.
 func eventually(t testing.TB, done func() error) {
 	t.Helper()
-	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if err = done(); err == nil {
-			return
-		}
-	}
-	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also in a clean-up
+	defer cancel()
+	require.NoError(t, host.Await(ctx, "it to succeed", done))
 }
 
 // status is what the runtime itself says of a container, by its front id.

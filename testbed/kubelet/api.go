@@ -119,6 +119,17 @@ func (k *Kubelet) WaitRunning(ctx context.Context, name string) (*corev1.Pod, er
 	})
 }
 
+// WaitRestarted returns the pod of a manifest once its first container has been restarted that often and is ready.
+func (k *Kubelet) WaitRestarted(ctx context.Context, name string, times int32) (*corev1.Pod, error) {
+	return k.WaitPod(ctx, name, "to be restarted", func(pod *corev1.Pod) bool {
+		if pod == nil || len(pod.Status.ContainerStatuses) == 0 {
+			return false
+		}
+		first := pod.Status.ContainerStatuses[0]
+		return first.RestartCount >= times && first.Ready && first.State.Running != nil
+	})
+}
+
 // WaitGone returns once the kubelet has no pod of that name.
 func (k *Kubelet) WaitGone(ctx context.Context, name string) error {
 	_, err := k.WaitPod(ctx, name, "to go", func(pod *corev1.Pod) bool { return pod == nil })

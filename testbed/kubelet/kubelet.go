@@ -144,22 +144,22 @@ func (k *Kubelet) WaitReady(ctx context.Context) error {
 	ctx, cancel := host.Bounded(ctx)
 	defer cancel()
 	ended := false
-	var last error
-	err := host.Poll(ctx, k.Title()+" to be ready", func() bool {
+	err := host.Await(ctx, k.Title()+" to be ready", func() error {
 		if _, alive := k.PID(); !alive {
 			ended = true
-			return true
+			return nil
 		}
-		if last = k.healthy(ctx); last == nil {
-			_, last = k.PLEGAge(ctx)
+		if err := k.healthy(ctx); err != nil {
+			return err
 		}
-		return last == nil
+		_, err := k.PLEGAge(ctx)
+		return err
 	})
-	switch {
-	case ended:
+	if ended {
 		return fmt.Errorf("testbed: waiting for %s: it has ended\n%s", k.Title(), k.Complaints(40))
-	case err != nil:
-		return fmt.Errorf("%w (last: %v)\n%s", err, last, k.Complaints(20))
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, k.Complaints(20))
 	}
 	return nil
 }

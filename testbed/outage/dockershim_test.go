@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -157,9 +156,7 @@ func TestDockersPodsGoOnWhileContainerdTakesOver(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.NoError(t, client.StopContainer(t.Context(), all[0].Id, 0))
-	_, err = n.kubelet.WaitPod(t.Context(), "old", "to be restarted", func(pod *corev1.Pod) bool {
-		return pod != nil && len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].RestartCount == 1 && pod.Status.ContainerStatuses[0].Ready
-	})
+	_, err = n.kubelet.WaitRestarted(t.Context(), "old", 1)
 	require.NoError(t, err)
 	assert.Equal(t, []string{full("old")}, d.has(t))
 	works("old")

@@ -2,7 +2,6 @@ package outage_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
@@ -187,18 +187,7 @@ type task struct {
 	Start              string // of the process: tells two owners of one pid apart
 }
 
-func (x task) alive() bool { return x.PID > 0 && startTime(x.PID) == x.Start }
-
-// startTime returns when a process began, nothing if there is none.
-func startTime(pid int) string {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, after, _ := strings.Cut(string(data), ") ")
-	fields := strings.Fields(after)
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return ""
-	}
-	return fields[19]
-}
+func (x task) alive() bool { return x.PID > 0 && host.StartTime(x.PID) == x.Start }
 
 // tasks asks a runtime itself, not through criproxy, for every sandbox and every container of it that has not
 // been removed, by the name of the pod: more than one task of a pod means that it got another.
@@ -217,15 +206,13 @@ func (n *node) tasks(t *testing.T, rt *runtimes.Containerd) map[string][]task {
 			if c.GetPodSandboxId() != s.GetId() {
 				continue
 			}
-			status, err := client.ContainerStatus(t.Context(), c.GetId(), true)
+			pid, err := runtimes.PIDOf(t.Context(), client, c.GetId())
 			if err != nil {
 				continue // removed meanwhile
 			}
-			var info struct{ Pid int }
-			require.NoError(t, json.Unmarshal([]byte(status.GetInfo()["info"]), &info))
 			found = true
 			all[name] = append(all[name], task{
-				Sandbox: s.GetId(), Container: c.GetId(), PID: info.Pid, Start: startTime(info.Pid),
+				Sandbox: s.GetId(), Container: c.GetId(), PID: pid, Start: host.StartTime(pid),
 				Attempts: fmt.Sprintf("%d/%d", s.GetMetadata().GetAttempt(), c.GetMetadata().GetAttempt()),
 			})
 		}
@@ -287,10 +274,7 @@ func (n *node) killOn(t *testing.T, rt *runtimes.Containerd) time.Duration {
 	count := before.Status.ContainerStatuses[0].RestartCount
 	began := time.Now()
 	kill(t, n.running(t, rt, pod))
-	_, err = n.kubelet.WaitPod(t.Context(), pod, "to be restarted", func(pod *corev1.Pod) bool {
-		return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
-			pod.Status.ContainerStatuses[0].RestartCount > count && pod.Status.ContainerStatuses[0].State.Running != nil
-	})
+	_, err = n.kubelet.WaitRestarted(t.Context(), pod, count+1)
 	require.NoError(t, err)
 	return time.Since(began)
 }

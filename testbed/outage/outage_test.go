@@ -12,13 +12,13 @@ package outage_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
@@ -216,9 +216,8 @@ func TestEventsAndStreamedListsChangeNothing(t *testing.T) {
 	n.sandboxGone(t, "leaving")
 }
 
+// kill kills a process.
 func kill(t *testing.T, x task) {
 	t.Helper()
-	process, err := os.FindProcess(x.PID)
-	require.NoError(t, err)
-	require.NoError(t, process.Kill())
+	require.NoError(t, unix.Kill(x.PID, unix.SIGKILL))
 }

@@ -3,10 +3,7 @@ package packages
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +19,8 @@ import (
 
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/proxy"
 )
 
 // patience bounds how long a test waits for what has to happen.
@@ -211,33 +210,28 @@ func (r *root) start() {
 	r.write("/main.pid", fmt.Sprintln(v.PID))
 }
 
-// running is which criproxy serves.
+// running says which criproxy serves.
 type running struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 }
 
+// serving asks the admin socket, also in a clean-up, when the test's own context has ended.
 func (r *root) serving() (v running, err error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", r.at("/run/criproxy.admin.sock"))
-	}}}
-	response, err := client.Get("http://criproxy/version")
-	if err != nil {
-		return v, err
-	}
-	defer response.Body.Close()
-	return v, json.NewDecoder(response.Body).Decode(&v)
+	err = proxy.AskJSON(context.Background(), r.at("/run/criproxy.admin.sock"), "/version", &v)
+	return v, err
 }
 
-// waitServing returns when the one that serves is as wanted.
+// waitServing returns the criproxy that serves once it is as wanted.
 func (r *root) waitServing(wanted func(running) bool) (v running) {
 	r.Helper()
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if v, err = r.serving(); err == nil && wanted(v) {
-			return v
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	require.NoError(r, host.Await(ctx, "another criproxy to serve", func() (err error) {
+		if v, err = r.serving(); err == nil && !wanted(v) {
+			err = fmt.Errorf("%+v serves", v)
 		}
-	}
-	require.Fail(r, "another criproxy should serve", "%+v %v", v, err)
+		return err
+	}))
 	return v
 }

@@ -2,6 +2,7 @@ package runtimes
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -53,6 +54,19 @@ func (c *Containerd) Images(ctx context.Context) (internalapi.ImageManagerServic
 	return Images(ctx, c.Endpoint())
 }
 
+// PIDOf returns the process id of a container, as its runtime sees it; 0 if it does not run.
+func PIDOf(ctx context.Context, client internalapi.RuntimeService, container string) (int, error) {
+	resp, err := client.ContainerStatus(ctx, container, true)
+	if err != nil {
+		return 0, err
+	}
+	var info struct{ Pid int }
+	if err := json.Unmarshal([]byte(resp.GetInfo()["info"]), &info); err != nil {
+		return 0, fmt.Errorf("testbed: reading the process id of container %s: %w", container, err)
+	}
+	return info.Pid, nil
+}
+
 // WaitReady returns when the instance answers Version and ListPodSandbox. It fails at once when the
 // process has ended, with the end of its log, and after a minute where ctx has no deadline.
 func (c *Containerd) WaitReady(ctx context.Context) error {
@@ -70,7 +84,12 @@ func WaitReady(ctx context.Context, p host.Process, socket string) error {
 	}
 	defer conn.Close()
 	client := runtimeapi.NewRuntimeServiceClient(conn)
-	answers := func() error {
+	ended := false
+	err = host.Await(ctx, p.Title()+" to answer at "+socket, func() error {
+		if _, alive := p.PID(); !alive {
+			ended = true
+			return nil
+		}
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if _, err := client.Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
@@ -78,19 +97,12 @@ func WaitReady(ctx context.Context, p host.Process, socket string) error {
 		}
 		_, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 		return err
+	})
+	if ended {
+		return fmt.Errorf("testbed: waiting for %s: it has ended\n%s", p.Title(), p.LogTail(20))
 	}
-	for {
-		err := answers()
-		if err == nil {
-			return nil
-		}
-		if _, alive := p.PID(); !alive {
-			return fmt.Errorf("testbed: waiting for %s: it has ended\n%s", p.Title(), p.LogTail(20))
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("testbed: waiting for %s to answer at %s: %w (last: %v)\n%s", p.Title(), socket, ctx.Err(), err, p.LogTail(20))
-		case <-time.After(20 * time.Millisecond):
-		}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, p.LogTail(20))
 	}
+	return nil
 }

@@ -25,7 +25,7 @@ import (
 type ImageSpec struct {
 	App   string            // the program, as built by build.Get; it becomes /bin/app
 	Files map[string]string // :: absolute path → content, in a layer of its own
-	User  string            // who the program runs as: a number, or empty for root
+	User  string            // the uid that the program runs as; empty means root
 	Cmd   []string          // arguments of /bin/app that a container may replace; empty means sleep
 	Env   []string          // NAME=value, beside PATH
 	Label map[string]string

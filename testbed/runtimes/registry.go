@@ -155,8 +155,8 @@ func (r *Registry) guard(next http.Handler) http.Handler {
 	})
 }
 
-// note keeps a request before it is answered, so that whoever got the answer finds it noted, and
-// returns what fills in the status.
+// note records a request before it is answered, so that a client that has the answer finds it in Requests. It returns
+// the function that fills in the status.
 func (r *Registry) note(req *http.Request, username string) (answered func(status int)) {
 	if strings.HasPrefix(req.UserAgent(), pusher) {
 		return func(int) {}
