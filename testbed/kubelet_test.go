@@ -165,7 +165,7 @@ func TestKubeletsChangeNoSysctl(t *testing.T) {
 	assert.Equal(t, before, read())
 }
 
-func TestAKubeletThatDoesNotStartSaysWhyAndLeavesNothing(t *testing.T) {
+func TestAKubeletThatFailsToStartLeavesNothing(t *testing.T) {
 	bin := testbed.Require(t, build.Kubelet)
 	dir, err := os.MkdirTemp("", "ctb-")
 	require.NoError(t, err)

@@ -279,7 +279,7 @@ func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
 }
 
 // What containerd tells of what was there before is all that a plugin is told otherwise.
-func TestAfterARestartPluginsAreToldOfRealContainersWhatTheyWereMadeOf(t *testing.T) {
+func TestRestartedPluginsLearnHowContainersWereMade(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
 		told := make(chan *plugin.Container, 10)
 		look := func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {

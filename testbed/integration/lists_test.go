@@ -57,7 +57,7 @@ func populate(t *testing.T, b *bench, c client) population {
 	return p
 }
 
-func TestListsHaveTheItemsOfBothRuntimesUnderFrontNames(t *testing.T) {
+func TestListsHoldItemsOfBothRuntimesByFrontNames(t *testing.T) {
 	b := start(t)
 	populate(t, b, dial(t, b.proxy.socket, v1))
 	for _, version := range []string{v1, v1alpha2} {

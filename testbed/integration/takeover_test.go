@@ -70,7 +70,7 @@ func (o *takenOver) server() int {
 
 // Whatever uses containerd's socket goes on using it: kubelet's client, crictl, ctr and nerdctl, for what is from before and
 // after, and over restarts of containerd, which does not take its path back.
-func TestCriproxyStandsAtContainerdsOwnSocketAndLeavesIt(t *testing.T) {
+func TestCriproxyTakesContainerdsSocketAndLeavesIt(t *testing.T) {
 	program := criproxy(t)
 	reg := testbed.NewRegistry(t)
 	for _, version := range []string{"1.7", "2.4"} {

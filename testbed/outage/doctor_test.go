@@ -74,7 +74,7 @@ func (d diagnosis) texts(levels ...string) []string {
 // containerd 1.7 has no RuntimeConfig, which is good to know and nothing to mend.
 const untold = "the primary does not tell its cgroup driver; kubelet takes cgroupfs, as its own configuration says"
 
-func TestDoctorFindsNothingOnAHealthyNodeAndNamesWhoGoesPastUs(t *testing.T) {
+func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "doctor", variant{})
 	n.runAll(t) // so that there are log links, of both runtimes
@@ -116,7 +116,7 @@ func TestDoctorFindsNothingOnAHealthyNodeAndNamesWhoGoesPastUs(t *testing.T) {
 	n.say("doctor has seen it well and ill")
 }
 
-func TestDoctorSeesAKubeletThatGoesPastUsAndCgroupDriversThatDiffer(t *testing.T) {
+func TestDoctorSeesBypassesAndUnequalCgroupDrivers(t *testing.T) {
 	t.Parallel()
 	n := &node{lane: "past", began: time.Now(), ctx: t.Context()}
 	testbed.Require(t, build.Kubelet)

@@ -74,7 +74,7 @@ func (o *takeover) undisturbed(t *testing.T, after string) {
 	o.say("%s changed nothing", after)
 }
 
-func TestAKubeletsPodsGoOnThroughATakeoverAndBack(t *testing.T) {
+func TestPodsGoOnThroughATakeoverAndBack(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"1.7", "2.4"} {
 		t.Run(version, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 )
 
 // What the DaemonSet's container does, done to a machine with a systemd.
-func TestTheDaemonSetsContainerInstallsUpgradesAndChangesNothingTwice(t *testing.T) {
+func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	m := boot(t)
 	image := t.TempDir()
 	unpack := func(version int) {

@@ -97,7 +97,7 @@ func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
 }
 
 // What kubeadm join and an administrator have written stays, and the endpoint is ours all the same.
-func TestKubeletsDropInLeavesOtherFlagsAndHasTheLastWord(t *testing.T) {
+func TestTheKubeletDropInSetsTheEndpointAndNothingElse(t *testing.T) {
 	m := boot(t, withKubelet(t))
 	require.NoError(t, os.MkdirAll(m.at("/var/lib/kubelet"), 0o755))
 	require.NoError(t, os.WriteFile(m.at("/var/lib/kubelet/kubeadm-flags.env"),
