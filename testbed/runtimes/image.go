@@ -20,19 +20,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// ImageSpec says what an image is made of. The zero value is an image that holds nothing but the test
+// imageSpec says what an image is made of. The zero value is an image that holds nothing but the test
 // program and sleeps.
-type ImageSpec struct {
+type imageSpec struct {
 	App   string            // the program, as built by build.Get; it becomes /bin/app
 	Files map[string]string // :: absolute path → content, in a layer of its own
 	User  string            // the uid that the program runs as; empty means root
 	Cmd   []string          // arguments of /bin/app that a container may replace; empty means sleep
-	Env   []string          // NAME=value, beside PATH
-	Label map[string]string
 }
 
-// NewImage assembles an OCI image in memory. The same spec gives the same digest each time.
-func NewImage(spec ImageSpec) (v1.Image, error) {
+// newImage assembles an OCI image in memory. The same spec gives the same digest each time.
+func newImage(spec imageSpec) (v1.Image, error) {
 	program, err := programLayer(spec.App)
 	if err != nil {
 		return nil, err
@@ -60,11 +58,10 @@ func NewImage(spec ImageSpec) (v1.Image, error) {
 	file.OS, file.Architecture = "linux", runtime.GOARCH
 	file.Config = v1.Config{
 		User:       spec.User,
-		Env:        append([]string{"PATH=/bin"}, spec.Env...),
+		Env:        []string{"PATH=/bin"},
 		Entrypoint: []string{"/bin/app"},
 		Cmd:        spec.Cmd,
 		WorkingDir: "/",
-		Labels:     spec.Label,
 	}
 	return mutate.ConfigFile(image, file)
 }

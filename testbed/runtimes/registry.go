@@ -91,14 +91,14 @@ func StartRegistry(config RegistryConfig) (*Registry, error) {
 
 func (r *Registry) fill() error {
 	for _, image := range []string{"pause:1", "app:1", "app:2", "other:1", "user:1"} {
-		spec := ImageSpec{App: r.config.App, Files: map[string]string{"/etc/image": "testbed/" + image + "\n"}}
+		spec := imageSpec{App: r.config.App, Files: map[string]string{"/etc/image": "testbed/" + image + "\n"}}
 		switch image {
 		case "pause:1":
 			spec.Cmd = []string{"pause"}
 		case "user:1":
 			spec.User = "1000"
 		}
-		built, err := NewImage(spec)
+		built, err := newImage(spec)
 		if err != nil {
 			return err
 		}
