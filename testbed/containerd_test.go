@@ -3,7 +3,6 @@ package testbed_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/netip"
@@ -19,12 +18,13 @@ import (
 	"k8s.io/utils/exec"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 func contains(b []byte, s string) bool { return bytes.Contains(b, []byte(s)) }
 
 func TestBothLinesRunSideBySide(t *testing.T) {
-	older, newer := start(t, testbed.Config{Version: "1.7"}), start(t, testbed.Config{Version: "2.4"})
+	older, newer := start(t, runtimes.Config{Version: "1.7"}), start(t, runtimes.Config{Version: "2.4"})
 	for b, want := range map[*bench]string{older: "v1.7.", newer: "v2.4."} {
 		v, err := b.runtime.Version(t.Context(), "")
 		require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestBothLinesRunSideBySide(t *testing.T) {
 
 // alphaVersion asks for the version in the words of runtime.v1alpha2, which has the same messages.
 func alphaVersion(ctx context.Context, socket string) (*runtimeapi.VersionResponse, error) {
-	conn, err := testbed.Dial(socket)
+	conn, err := runtimes.Dial(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func alphaVersion(ctx context.Context, socket string) (*runtimeapi.VersionRespon
 }
 
 func TestOnlyTheOldLineSpeaksV1alpha2(t *testing.T) {
-	older, newer := start(t, testbed.Config{Version: "1.7"}), start(t, testbed.Config{Version: "2.4"})
+	older, newer := start(t, runtimes.Config{Version: "1.7"}), start(t, runtimes.Config{Version: "2.4"})
 	resp, err := alphaVersion(t.Context(), older.Socket())
 	require.NoError(t, err)
 	assert.Equal(t, "v1alpha2", resp.RuntimeApiVersion)
@@ -88,7 +88,7 @@ func TestPodsOnTheBridgeAreReached(t *testing.T) {
 
 func TestPodsOnTheHostNetworkNeedNoBridge(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
-		id := b.pod(t, testbed.OnHostNetwork(b.PodConfig("host")), "")
+		id := b.pod(t, runtimes.OnHostNetwork(b.PodConfig("host")), "")
 		pod, err := b.runtime.PodSandboxStatus(t.Context(), id, false)
 		require.NoError(t, err)
 		assert.Equal(t, runtimeapi.NamespaceMode_NODE, pod.Status.Linux.Namespaces.Options.Network)
@@ -145,7 +145,7 @@ func TestPodsMayAskForASeccompProfile(t *testing.T) {
 		pod := b.PodConfig("strict")
 		pod.Linux.SecurityContext.Seccomp = profile
 		podID := b.pod(t, pod, "")
-		config := testbed.ContainerConfig("app", b.reg.Image("testbed/app:1"))
+		config := runtimes.ContainerConfig("app", b.reg.Image("testbed/app:1"))
 		config.Linux.SecurityContext.Seccomp = profile
 		id := b.container(t, podID, pod, config)
 		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, b.status(t, id).State)
@@ -158,7 +158,7 @@ func TestExtraTOMLIsMerged(t *testing.T) {
 		"2.4": "[plugins.'io.containerd.cri.v1.runtime']\nmax_container_log_line_size = 10",
 	} {
 		t.Run(version, func(t *testing.T) {
-			b := start(t, testbed.Config{Version: version, ExtraTOML: extra})
+			b := start(t, runtimes.Config{Version: version, ExtraTOML: extra})
 			pod, _, _ := b.run(t, "lines", "print", "0123456789abcdef", "then", "sleep")
 			assert.Contains(t, b.log(t, pod, "app", "abcdef"), "stdout P 0123456789\n")
 		})
@@ -196,12 +196,10 @@ func TestContainersOutliveACrash(t *testing.T) {
 // pidOf returns the process id of a container, as its runtime sees it.
 func pidOf(t *testing.T, b *bench, id string) int {
 	t.Helper()
-	resp, err := b.runtime.ContainerStatus(t.Context(), id, true)
+	pid, err := runtimes.PIDOf(t.Context(), b.runtime, id)
 	require.NoError(t, err)
-	var info struct{ Pid int }
-	require.NoError(t, json.Unmarshal([]byte(resp.Info["info"]), &info))
-	require.Positive(t, info.Pid)
-	return info.Pid
+	require.Positive(t, pid)
+	return pid
 }
 
 func TestAFrozenRuntimeIsSilentUntilThawed(t *testing.T) {
@@ -220,8 +218,8 @@ func TestAFrozenRuntimeIsSilentUntilThawed(t *testing.T) {
 }
 
 func TestAnotherProgramFindsTheInstance(t *testing.T) {
-	b := start(t, testbed.Config{})
-	same, err := testbed.Open(b.Dir)
+	b := start(t, runtimes.Config{})
+	same, err := runtimes.Open(b.Dir)
 	require.NoError(t, err)
 	assert.Equal(t, b.Config, same.Config)
 	want, _ := b.PID()
@@ -235,7 +233,7 @@ func TestAnotherProgramFindsTheInstance(t *testing.T) {
 
 func TestStartFailsWithTheEndOfTheLog(t *testing.T) {
 	bin := testbed.Require(t)
-	_, err := testbed.StartContainerd(t.Context(), testbed.Config{
+	_, err := runtimes.StartContainerd(t.Context(), runtimes.Config{
 		Binaries: bin, Registry: "127.0.0.1:1", ExtraTOML: "required_plugins = ['io.containerd.none.v1.none']",
 	})
 	require.ErrorContains(t, err, "it has ended")

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // machine describes what is on this machine, found by other means than Leftovers uses, so that a blind
@@ -55,11 +57,11 @@ func machine(words ...string) []string {
 func busy(t *testing.T, b *bench) []string {
 	t.Helper()
 	_, podID, id := b.run(t, "web", "serve")
-	host := b.pod(t, testbed.OnHostNetwork(b.PodConfig("host")), "alt")
+	host := b.pod(t, runtimes.OnHostNetwork(b.PodConfig("host")), "alt")
 	loose := b.PodConfig("loose")
 	loose.Linux.CgroupParent = "" // as crictl sends it, unless it is told otherwise
 	looseID := b.pod(t, loose, "")
-	stubborn := b.container(t, looseID, loose, testbed.ContainerConfig("stubborn", b.reg.Image("testbed/app:1"), "stubborn"))
+	stubborn := b.container(t, looseID, loose, runtimes.ContainerConfig("stubborn", b.reg.Image("testbed/app:1"), "stubborn"))
 	_, err := b.Ctr(t.Context(), "-n", "elsewhere", "images", "pull", "--plain-http", b.reg.Image("testbed/app:1"))
 	require.NoError(t, err)
 	_, err = b.Ctr(t.Context(), "-n", "elsewhere", "run", "-d", b.reg.Image("testbed/app:1"), "other-"+b.Bridge())
@@ -80,12 +82,12 @@ func TestDestroyLeavesNothing(t *testing.T) {
 			onEach(t, func(t *testing.T, b *bench) {
 				names := busy(t, b)
 				require.GreaterOrEqual(t, len(machine(names...)), len(names), "the search finds what is there")
-				require.NotEmpty(t, testbed.Leftovers(b.Dir))
+				require.NotEmpty(t, host.Leftovers(b.Dir))
 				require.NoError(t, spoil(b))
 				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 				defer cancel()
 				require.NoError(t, b.Destroy(ctx))
-				assert.Empty(t, testbed.Leftovers(b.Dir))
+				assert.Empty(t, host.Leftovers(b.Dir))
 				// The bridge's name may be another instance's by now, if other tests run beside us.
 				assert.Empty(t, machine(names...))
 				assert.NoDirExists(t, "/sys/class/net/"+b.Bridge())
@@ -96,21 +98,21 @@ func TestDestroyLeavesNothing(t *testing.T) {
 }
 
 func TestCleanNeedsNoInstance(t *testing.T) {
-	b := start(t, testbed.Config{Version: "1.7"})
+	b := start(t, runtimes.Config{Version: "1.7"})
 	names := busy(t, b)
-	assert.Contains(t, testbed.Instances(), b.Dir)
+	assert.Contains(t, host.Instances(), b.Dir)
 	require.NoError(t, b.Kill())
-	require.NoError(t, testbed.Clean(b.Dir))
+	require.NoError(t, host.Clean(b.Dir))
 	assert.Empty(t, machine(names...))
-	assert.NotContains(t, testbed.Instances(), b.Dir)
+	assert.NotContains(t, host.Instances(), b.Dir)
 }
 
 func TestCleanRefusesForeignFolders(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "precious")
 	require.NoError(t, os.WriteFile(file, nil, 0o644))
-	assert.ErrorContains(t, testbed.Clean(dir), "did not make it")
-	assert.ErrorContains(t, testbed.ClaimDir(dir), "not empty")
+	assert.ErrorContains(t, host.Clean(dir), "did not make it")
+	assert.ErrorContains(t, host.ClaimDir(dir), "not empty")
 	assert.FileExists(t, file)
 }
 
@@ -120,8 +122,8 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err = testbed.StartContainerd(ctx, testbed.Config{Binaries: bin, Registry: "127.0.0.1:1", Dir: dir})
+	_, err = runtimes.StartContainerd(ctx, runtimes.Config{Binaries: bin, Registry: "127.0.0.1:1", Dir: dir})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Empty(t, testbed.Leftovers(dir))
+	assert.Empty(t, host.Leftovers(dir))
 	assert.Empty(t, machine(dir))
 }

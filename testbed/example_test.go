@@ -6,22 +6,23 @@ import (
 	"log"
 	"os"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A program runs a pod on a containerd of its own. It is not run with the tests, because it needs root.
 func Example() {
 	ctx := context.Background()
-	bin, err := testbed.Build(ctx, os.Stderr)
+	bin, err := build.Get(ctx, os.Stderr)
 	if err != nil {
 		log.Fatal(err)
 	}
-	reg, err := testbed.StartRegistry(testbed.RegistryConfig{App: bin.App})
+	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: bin.App})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer reg.Close()
-	rt, err := testbed.StartContainerd(ctx, testbed.Config{Version: "2.4", Binaries: bin, Registry: reg.Addr})
+	rt, err := runtimes.StartContainerd(ctx, runtimes.Config{Version: "2.4", Binaries: bin, Registry: reg.Addr})
 	if err != nil {
 		log.Fatal(err)
 	}

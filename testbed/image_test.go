@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 func hostPort(host string, port uint16) string {
@@ -22,7 +23,7 @@ func hostPort(host string, port uint16) string {
 
 // containerReading is a container that copies its standard input to its standard output and ends with it.
 func containerReading(b *bench) *runtimeapi.ContainerConfig {
-	config := testbed.ContainerConfig("app", b.reg.Image("testbed/app:1"), "cat")
+	config := runtimes.ContainerConfig("app", b.reg.Image("testbed/app:1"), "cat")
 	config.Stdin, config.StdinOnce = true, true
 	return config
 }
@@ -50,7 +51,7 @@ func TestPullsGoOverTheWire(t *testing.T) {
 }
 
 func TestImagesDifferInWhatTheyHold(t *testing.T) {
-	b := start(t, testbed.Config{})
+	b := start(t, runtimes.Config{})
 	digests := map[string]string{} // :: image id → image
 	for _, image := range []string{"testbed/pause:1", "testbed/app:1", "testbed/app:2", "testbed/other:1", "testbed/user:1"} {
 		b.pull(t, image)
@@ -66,11 +67,11 @@ func TestImagesDifferInWhatTheyHold(t *testing.T) {
 
 func TestMirrorsLeadHere(t *testing.T) {
 	bin := testbed.Require(t)
-	reg, err := testbed.StartRegistry(testbed.RegistryConfig{App: bin.App})
+	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: bin.App})
 	require.NoError(t, err)
 	defer reg.Close()
 	for _, version := range versions {
-		b := start(t, testbed.Config{Version: version, Mirrors: map[string]string{"registry.test": reg.Addr, "docker.io": reg.Addr}})
+		b := start(t, runtimes.Config{Version: version, Mirrors: map[string]string{"registry.test": reg.Addr, "docker.io": reg.Addr}})
 		for _, image := range []string{"registry.test/testbed/app:1", "docker.io/testbed/app:1"} {
 			_, err := b.images.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: image}, nil, nil)
 			assert.NoError(t, err)
@@ -81,7 +82,7 @@ func TestMirrorsLeadHere(t *testing.T) {
 
 func TestARegistryCanWantCredentials(t *testing.T) {
 	bin := testbed.Require(t)
-	reg, err := testbed.StartRegistry(testbed.RegistryConfig{App: bin.App, Username: "lab", Password: "secret"})
+	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: bin.App, Username: "lab", Password: "secret"})
 	require.NoError(t, err)
 	defer reg.Close()
 	onEach(t, func(t *testing.T, b *bench) {
@@ -101,7 +102,7 @@ func TestARegistryCanWantCredentials(t *testing.T) {
 func TestImagesAreCopiedWhereOverlayfsCannotBe(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			b := start(t, testbed.Config{Version: version, Snapshotter: "native"})
+			b := start(t, runtimes.Config{Version: version, Snapshotter: "native"})
 			_, _, id := b.run(t, "copied")
 			out, _, err := b.runtime.ExecSync(t.Context(), id, []string{"app", "file", "/etc/image"}, 0)
 			require.NoError(t, err)

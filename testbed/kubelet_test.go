@@ -9,32 +9,42 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/kubelet"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // startKubelet starts a kubelet right on a containerd.
-func startKubelet(t *testing.T, version string) (*testbed.Kubelet, *bench) {
+func startKubelet(t *testing.T, version string) (*kubelet.Kubelet, *bench) {
 	t.Helper()
-	testbed.Require(t, testbed.KubeletBinary) // first, so that nothing is started in vain
-	b := start(t, testbed.Config{Version: version})
-	k := testbed.NewKubelet(t, testbed.KubeletConfig{
+	testbed.Require(t, build.Kubelet) // first, so that nothing is started in vain
+	b := start(t, runtimes.Config{Version: version})
+	k := testbed.NewKubelet(t, kubelet.Config{
 		Endpoint: b.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}",
 	})
 	return k, b
+}
+
+// withMemory gives a pod a volume that the kubelet mounts, at /memory.
+func withMemory(pod *corev1.Pod) {
+	pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
+	}}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
 }
 
 func TestAKubeletRunsStaticPods(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			k, b := startKubelet(t, version)
-			pod := testbed.StaticPod("web", b.reg.Image("testbed/app:1"), "print", "hello", "then", "sleep")
-			pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
-				EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
-			}}}
-			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
+			pod := kubelet.StaticPod("web", b.reg.Image("testbed/app:1"), "print", "hello", "then", "sleep")
+			withMemory(pod)
 			require.NoError(t, k.AddManifest(pod))
 			running, err := k.WaitRunning(t.Context(), "web")
 			require.NoError(t, err)
@@ -53,11 +63,8 @@ func TestAKubeletRunsStaticPods(t *testing.T) {
 
 			// A dead container comes back, a restart of the kubelet changes nothing.
 			id := containers(t, b)[0].Id
-			kill(t, pidOf(t, b, id))
-			_, err = k.WaitPod(t.Context(), "web", "to be restarted", func(pod *corev1.Pod) bool {
-				return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
-					pod.Status.ContainerStatuses[0].RestartCount == 1 && pod.Status.ContainerStatuses[0].Ready
-			})
+			require.NoError(t, unix.Kill(pidOf(t, b, id), unix.SIGKILL))
+			_, err = k.WaitRestarted(t.Context(), "web", 1)
 			require.NoError(t, err)
 			before := containers(t, b)
 			require.NoError(t, k.Terminate(t.Context()))
@@ -92,13 +99,6 @@ func containers(t *testing.T, b *bench) []*runtimeapi.Container {
 	return all
 }
 
-func kill(t *testing.T, pid int) {
-	t.Helper()
-	p, err := os.FindProcess(pid)
-	require.NoError(t, err)
-	require.NoError(t, p.Kill())
-}
-
 func TestDestroyingAKubeletLeavesNothing(t *testing.T) {
 	fixed := []string{"/var/lib/kubelet", "/var/log/containers"}
 	var before []bool
@@ -106,23 +106,20 @@ func TestDestroyingAKubeletLeavesNothing(t *testing.T) {
 		_, err := os.Stat(path)
 		before = append(before, err == nil)
 	}
-	for name, spoil := range map[string]func(*testbed.Kubelet, *bench) error{
-		"running":      func(*testbed.Kubelet, *bench) error { return nil },
-		"killed":       func(k *testbed.Kubelet, _ *bench) error { return k.Kill() },
-		"frozen":       func(k *testbed.Kubelet, _ *bench) error { return k.Freeze() },
-		"runtime gone": func(_ *testbed.Kubelet, b *bench) error { return b.Kill() },
-		"forgotten": func(k *testbed.Kubelet, _ *bench) error {
+	for name, spoil := range map[string]func(*kubelet.Kubelet, *bench) error{
+		"running":      func(*kubelet.Kubelet, *bench) error { return nil },
+		"killed":       func(k *kubelet.Kubelet, _ *bench) error { return k.Kill() },
+		"frozen":       func(k *kubelet.Kubelet, _ *bench) error { return k.Freeze() },
+		"runtime gone": func(_ *kubelet.Kubelet, b *bench) error { return b.Kill() },
+		"forgotten": func(k *kubelet.Kubelet, _ *bench) error {
 			return os.Remove(filepath.Join(k.Dir, "kubelet.pid"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, b := startKubelet(t, "2.4")
 			for _, name := range []string{"one", "two"} {
-				pod := testbed.StaticPod(name, b.reg.Image("testbed/app:1"))
-				pod.Spec.Volumes = []corev1.Volume{{Name: "memory", VolumeSource: corev1.VolumeSource{
-					EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
-				}}}
-				pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
+				pod := kubelet.StaticPod(name, b.reg.Image("testbed/app:1"))
+				withMemory(pod)
 				require.NoError(t, k.AddManifest(pod))
 			}
 			var names []string
@@ -133,14 +130,14 @@ func TestDestroyingAKubeletLeavesNothing(t *testing.T) {
 			}
 			names = append(names, k.Dir, k.NodeName)
 			require.GreaterOrEqual(t, len(machine(names...)), len(names), "the search finds what is there")
-			require.Contains(t, testbed.Instances(), k.Dir)
-			require.NotEmpty(t, testbed.Leftovers(k.Dir))
+			require.Contains(t, host.Instances(), k.Dir)
+			require.NotEmpty(t, host.Leftovers(k.Dir))
 			require.NoError(t, spoil(k, b))
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			require.NoError(t, k.Destroy(ctx))
-			assert.Empty(t, testbed.Leftovers(k.Dir))
-			assert.NotContains(t, testbed.Instances(), k.Dir)
+			assert.Empty(t, host.Leftovers(k.Dir))
+			assert.NotContains(t, host.Instances(), k.Dir)
 			assert.NoError(t, k.Destroy(ctx), "a second time does no harm")
 			if name == "running" {
 				assert.Empty(t, machine(names...))
@@ -168,15 +165,15 @@ func TestKubeletsChangeNoSysctl(t *testing.T) {
 	assert.Equal(t, before, read())
 }
 
-func TestAKubeletThatDoesNotStartSaysWhyAndLeavesNothing(t *testing.T) {
-	bin := testbed.Require(t, testbed.KubeletBinary)
+func TestAKubeletThatFailsToStartLeavesNothing(t *testing.T) {
+	bin := testbed.Require(t, build.Kubelet)
 	dir, err := os.MkdirTemp("", "ctb-")
 	require.NoError(t, err)
-	_, err = testbed.StartKubelet(t.Context(), testbed.KubeletConfig{
+	_, err = kubelet.Start(t.Context(), kubelet.Config{
 		Binaries: bin, Dir: dir, Endpoint: "unix:///nowhere", ExtraYAML: "featureGates: {NoSuchGate: true}",
 	})
 	require.ErrorContains(t, err, "it has ended")
 	assert.ErrorContains(t, err, "NoSuchGate")
-	assert.Empty(t, testbed.Leftovers(dir))
+	assert.Empty(t, host.Leftovers(dir))
 	assert.Empty(t, machine(dir))
 }

@@ -12,10 +12,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 func TestMain(m *testing.M) {
-	testbed.Main(m, append(testbed.ContainerComponents(), testbed.KubeletBinary)...)
+	testbed.Main(m, append(build.ForContainers(), build.Kubelet)...)
 }
 
 // versions are what each test that says something about any containerd runs on.
@@ -24,20 +26,20 @@ var versions = []string{"1.7", "2.4"}
 // onEach runs a test once for each version, with an instance of its own.
 func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
 	for _, version := range versions {
-		t.Run(version, func(t *testing.T) { test(t, start(t, testbed.Config{Version: version})) })
+		t.Run(version, func(t *testing.T) { test(t, start(t, runtimes.Config{Version: version})) })
 	}
 }
 
 // A bench is one instance with its registry and clients.
 type bench struct {
-	*testbed.Containerd
-	reg     *testbed.Registry
+	*runtimes.Containerd
+	reg     *runtimes.Registry
 	runtime internalapi.RuntimeService
 	images  internalapi.ImageManagerService
 }
 
 // start starts an instance that is destroyed with the test, which fails if anything is left of it.
-func start(t *testing.T, config testbed.Config) *bench {
+func start(t *testing.T, config runtimes.Config) *bench {
 	t.Helper()
 	reg := testbed.NewRegistry(t)
 	rt := testbed.NewContainerd(t, reg, config)
@@ -81,7 +83,7 @@ func (b *bench) run(t *testing.T, name string, args ...string) (pod *runtimeapi.
 	t.Helper()
 	pod = b.PodConfig(name)
 	podID = b.pod(t, pod, "")
-	id = b.container(t, podID, pod, testbed.ContainerConfig("app", b.reg.Image("testbed/app:1"), args...))
+	id = b.container(t, podID, pod, runtimes.ContainerConfig("app", b.reg.Image("testbed/app:1"), args...))
 	return pod, podID, id
 }
 

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // maxMessage is more than any message that a relay meets.
@@ -35,7 +36,7 @@ func NewRelay(t testing.TB, runtime string, interceptors ...grpc.StreamServerInt
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp(shortTemp(), tempDirPrefix)
+	dir, err := host.TempDir("relay.sock")
 	if err != nil {
 		t.Fatal(err)
 	}

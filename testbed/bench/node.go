@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/kubelet"
+	"github.com/criproxy/criproxy/testbed/proxy"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 const (
@@ -27,16 +31,16 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 		r.absent = append(r.absent, "a real kubelet ("+errors.Join(reasons...).Error()+")")
 		return nil
 	}
-	bin, err := testbed.BuildOnly(ctx, h.progress, testbed.KubeletBinary)
+	bin, err := build.Get(ctx, h.progress, build.Kubelet)
 	if err != nil {
 		return err
 	}
-	all, err := testbed.Build(ctx, h.progress)
+	all, err := build.Get(ctx, h.progress)
 	if err != nil {
 		return err
 	}
 	all.Kubelet = bin.Kubelet
-	registry, err := testbed.StartRegistry(testbed.RegistryConfig{App: all.App})
+	registry, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: all.App})
 	if err != nil {
 		return err
 	}
@@ -45,40 +49,40 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	defer cancel()
 	const mirror = "registry.test"
-	rt, err := testbed.StartContainerd(ctx, testbed.Config{Version: "2.4", Binaries: all, Registry: registry.Addr, Mirrors: map[string]string{mirror: registry.Addr}})
+	rt, err := runtimes.StartContainerd(ctx, runtimes.Config{Version: "2.4", Binaries: all, Registry: registry.Addr, Mirrors: map[string]string{mirror: registry.Addr}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rt.Destroy(gone)) }()
-	proxy, err := testbed.StartProxy(ctx, testbed.ProxyConfig{Program: h.program, YAML: "backends: [{address: " + rt.Socket() + "}]\n", Flags: []string{"-v", "0"}})
+	front, err := proxy.Start(ctx, proxy.Config{Program: h.program, YAML: "backends: [{address: " + rt.Socket() + "}]\n", Flags: []string{"-v", "0"}})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, proxy.Destroy(gone)) }()
-	kubelet, err := testbed.StartKubelet(ctx, testbed.KubeletConfig{Binaries: all, Endpoint: proxy.Endpoint(), Verbosity: 2})
+	defer func() { err = errors.Join(err, front.Destroy(gone)) }()
+	node, err := kubelet.Start(ctx, kubelet.Config{Binaries: all, Endpoint: front.Endpoint(), Verbosity: 2})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, kubelet.Destroy(gone)) }()
+	defer func() { err = errors.Join(err, node.Destroy(gone)) }()
 	fmt.Fprintf(h.progress, "a real kubelet with %d pods\n", nodePods)
 	name := func(i int) string { return fmt.Sprintf("pod%03d", i) }
 	for i := range nodePods {
-		pod := testbed.StaticPod(name(i), mirror+"/testbed/app:1")
+		pod := kubelet.StaticPod(name(i), mirror+"/testbed/app:1")
 		pod.Spec.HostNetwork = true // a bridge has less room
-		if err := kubelet.AddManifest(pod); err != nil {
+		if err := node.AddManifest(pod); err != nil {
 			return err
 		}
 	}
 	for i := range nodePods {
-		if _, err := kubelet.WaitRunning(ctx, name(i)); err != nil {
+		if _, err := node.WaitRunning(ctx, name(i)); err != nil {
 			return err
 		}
 	}
-	pid, up := proxy.PID()
+	pid, up := front.PID()
 	if !up {
-		return fmt.Errorf("criproxy has ended: see %s", proxy.LogFile())
+		return fmt.Errorf("criproxy has ended: see %s", front.LogFile())
 	}
-	counted, err := metrics(proxy.Admin())
+	counted, err := proxy.Metrics(ctx, front.Admin())
 	if err != nil {
 		return err
 	}
@@ -87,7 +91,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	now, err := metrics(proxy.Admin())
+	now, err := proxy.Metrics(ctx, front.Admin())
 	if err != nil {
 		return err
 	}
@@ -99,7 +103,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	slices.SortFunc(r.mix, func(a, b mixed) int { return cmp.Compare(b.rate, a.rate) })
 	t := target{What: fmt.Sprintf("a real kubelet with %d pods: part of a core", nodePods), Want: "< 0.5%", Got: fmt.Sprintf("%.2f%%", 100*used.part), Met: used.part < 0.005}
 	r.node = append(r.node, used)
-	if err := proxy.Terminate(ctx); err != nil {
+	if err := front.Terminate(ctx); err != nil {
 		return err
 	}
 	// The same kubelet and the same pods, with others in its place.
@@ -108,7 +112,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 		if !c.installed() {
 			continue // said already
 		}
-		used, err := h.inPlaceOf(ctx, c, proxy.Socket(), rt.Socket())
+		used, err := h.inPlaceOf(ctx, c, front.Socket(), rt.Socket())
 		if err != nil {
 			return err
 		}

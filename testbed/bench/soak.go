@@ -1,21 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +19,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/proxy"
 )
 
 const (
@@ -348,9 +344,8 @@ func (s *soak) sample(p *running, at time.Duration) error {
 	}
 	r.cpu = u.cpu
 	r.rss, _, _ = memoryOf(pid)
-	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	r.files = len(files)
-	all, err := metrics(testbed.AdminOf(p.socket))
+	r.files = host.OpenFiles(pid)
+	all, err := proxy.Metrics(context.Background(), proxy.AdminOf(p.socket))
 	if err != nil {
 		return err
 	}
@@ -362,24 +357,4 @@ func (s *soak) sample(p *running, at time.Duration) error {
 	s.rows = append(s.rows, r)
 	fmt.Fprintf(s.progress, "%8s  %d calls, %d errors, p99 %s, %.1f MiB, %d goroutines, %d files\n", at.Round(time.Second), r.calls, r.errors, short(r.p99), float64(r.rss)/(1<<20), r.goroutines, r.files)
 	return nil
-}
-
-// metrics reads all metrics of a criproxy.
-func metrics(admin string) (map[string]float64, error) {
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", admin)
-	}}}
-	defer client.CloseIdleConnections()
-	resp, err := client.Get("http://criproxy/metrics")
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	all := map[string]float64{}
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if i := strings.LastIndexByte(lines.Text(), ' '); i > 0 && lines.Text()[0] != '#' {
-			all[lines.Text()[:i]], _ = strconv.ParseFloat(lines.Text()[i+1:], 64)
-		}
-	}
-	return all, nil
 }

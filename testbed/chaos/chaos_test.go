@@ -275,7 +275,7 @@ func killWhileRunning(w *world, i int) {
 }
 
 // What asserts the invariants is shown to fail when they are broken.
-func TestTheInvariantsOnRealPartsAreNoticedWhenTheyAreBroken(t *testing.T) {
+func TestBrokenInvariantsOnRealPartsAreNoticed(t *testing.T) {
 	before := map[string]bool{"a": true, "b": true}
 	require.NoError(t, short(map[string]bool{"a": true, "b": true, "c": true}, before, before))
 	require.Error(t, short(map[string]bool{"a": true}, before, before), "an item is left out")

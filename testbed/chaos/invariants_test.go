@@ -15,7 +15,8 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A watcher asks criproxy for lists all the time. They may fail, but none may be short.
@@ -31,7 +32,7 @@ type watcher struct {
 
 // watch starts one. Each list is compared with what was stable before and after it.
 func (w *world) watch() *watcher {
-	conn, err := testbed.Dial(w.proxy.Socket())
+	conn, err := runtimes.Dial(w.proxy.Socket())
 	w.require(err)
 	client := runtimeapi.NewRuntimeServiceClient(conn)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -182,7 +183,7 @@ func (w *world) mutated() (all int, err error) {
 func (w *world) overrun(i int) (took, excuse time.Duration) {
 	w.Helper()
 	const little, pause = 300 * time.Millisecond, time.Millisecond
-	conn, err := testbed.Dial(w.proxy.Socket())
+	conn, err := runtimes.Dial(w.proxy.Socket())
 	w.require(err)
 	defer conn.Close() // nothing is left to be done
 	client := runtimeapi.NewRuntimeServiceClient(conn)
@@ -282,6 +283,6 @@ func (w *world) levelNow() (l level, err error) {
 	_, alloc, _ := strings.Cut(text, "\n# HeapAlloc = ")
 	alloc, _, _ = strings.Cut(alloc, "\n")
 	l.live, err = strconv.ParseInt(alloc, 10, 64)
-	l.files, l.resident = files(pid), resident(pid)
+	l.files, l.resident = host.OpenFiles(pid), resident(pid)
 	return l, err
 }

@@ -2,12 +2,8 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +18,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/proxy"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 func TestMain(m *testing.M) {
@@ -39,13 +38,12 @@ const patience = time.Minute
 type world struct {
 	testing.TB
 	rand     *rand.Rand
-	reg      *testbed.Registry
-	runtimes [2]*testbed.Containerd
+	reg      *runtimes.Registry
+	runtimes [2]*runtimes.Containerd
 	direct   [2]internalapi.RuntimeService // past criproxy
-	proxy    *testbed.Proxy
+	proxy    *proxy.Proxy
 	kubelet  internalapi.RuntimeService
 	images   internalapi.ImageManagerService
-	admin    *http.Client
 	told     []string
 
 	mu     sync.Mutex
@@ -64,23 +62,20 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{TB: t, rand: rand.New(rand.NewPCG(seed, 7)), stable: map[string]bool{}}
 	w.reg = testbed.NewRegistry(t)
 	for i, version := range []string{"1.7", "2.4"} {
-		w.runtimes[i] = testbed.NewContainerd(t, w.reg, testbed.Config{Version: version})
+		w.runtimes[i] = testbed.NewContainerd(t, w.reg, runtimes.Config{Version: version})
 	}
 	// With a flight recorder that is full before anything is compared with before.
 	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 65536\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
-	w.admin = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", w.proxy.Admin())
-	}}}
 	var err error
 	for i, rt := range w.runtimes {
 		w.direct[i], err = rt.Runtime(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { w.direct[i].Close(context.Background()) })
 	}
-	w.kubelet, err = testbed.Runtime(t.Context(), w.proxy.Endpoint())
+	w.kubelet, err = runtimes.Runtime(t.Context(), w.proxy.Endpoint())
 	require.NoError(t, err)
 	t.Cleanup(func() { w.kubelet.Close(context.Background()) })
-	w.images, err = testbed.Images(t.Context(), w.proxy.Endpoint())
+	w.images, err = runtimes.Images(t.Context(), w.proxy.Endpoint())
 	require.NoError(t, err)
 	t.Cleanup(func() { w.images.Close(context.Background()) })
 	for i := range w.runtimes {
@@ -112,13 +107,9 @@ func (w *world) require(err error) {
 // eventually returns when done returns nil.
 func (w *world) eventually(what string, done func() error) {
 	w.Helper()
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = done(); err == nil {
-			return
-		}
-	}
-	require.NoError(w, err, "it did not happen: %s, after:\n%s", what, strings.Join(w.told, "\n"))
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	w.require(host.Await(ctx, what, done))
 }
 
 // run makes a pod with a container on runtime i. Each call of it is made once, whatever becomes of it.
@@ -139,7 +130,7 @@ func (w *world) run(i int) error {
 	if _, err = w.images.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, nil, p.config); err != nil {
 		return err
 	}
-	if p.container, err = w.kubelet.CreateContainer(ctx, p.id, testbed.ContainerConfig("app", image), p.config); err != nil {
+	if p.container, err = w.kubelet.CreateContainer(ctx, p.id, runtimes.ContainerConfig("app", image), p.config); err != nil {
 		return err
 	}
 	if err = w.kubelet.StartContainer(ctx, p.container); err != nil {
@@ -170,19 +161,8 @@ func (w *world) remove(i int) error {
 
 // ask asks criproxy's admin socket.
 func (w *world) ask(path string) (string, error) {
-	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://criproxy"+path, nil)
-	if err != nil {
-		return "", err
-	}
-	response, err := w.admin.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close() // it was only read
-	data, err := io.ReadAll(response.Body)
-	return string(data), err
+	answer, err := proxy.Ask(w.Context(), w.proxy.Admin(), path)
+	return string(answer), err
 }
 
 // isUp waits until criproxy takes runtime i for up, isDown for down.
@@ -192,14 +172,10 @@ func (w *world) isDown(i int) { w.Helper(); w.isAs(i, "gone") }
 func (w *world) isAs(i int, state string) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("runtime %d is %s", i, state), func() error {
-		text, err := w.ask("/status")
-		if err != nil {
-			return err
-		}
 		var status struct {
 			Backends []struct{ State, Error string }
 		}
-		if err := json.Unmarshal([]byte(text), &status); err != nil {
+		if err := proxy.AskJSON(w.Context(), w.proxy.Admin(), "/status", &status); err != nil {
 			return err
 		}
 		if b := status.Backends[i]; b.State != state {
@@ -230,12 +206,7 @@ func listed(ctx context.Context, c internalapi.RuntimeService, name func(string)
 	return all, nil
 }
 
-// files is how many a process has open, resident its memory in bytes.
-func files(pid int) int {
-	all, _ := os.ReadDir(filepath.Join("/proc", fmt.Sprint(pid), "fd"))
-	return len(all)
-}
-
+// resident returns the memory of a process in bytes.
 func resident(pid int) int64 {
 	data, _ := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "statm"))
 	var size, rss int64

@@ -40,7 +40,7 @@ var ways = []struct {
 
 // The suite of the CSI project, which knows nothing of criproxy. A ginkgo suite runs once in a process, so all ways are in
 // it at once.
-func TestTheSanitySuitePassesThroughTwoDriversAsThroughOne(t *testing.T) {
+func TestTheSanitySuitePassesThroughTwoDrivers(t *testing.T) {
 	bed := newBed(t)
 	for _, w := range ways {
 		ginkgo.Describe(w.name, func() {

@@ -16,6 +16,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // second is what the second runtime is called in front, and target the annotation that asks for it.
@@ -38,17 +41,17 @@ container_annotations = ["example.org/*"]
 
 // A bench is two runtimes with a proxy in front of them.
 type bench struct {
-	reg      *testbed.Registry
+	reg      *runtimes.Registry
 	one, two *side
 	proxy    *proxy
 }
 
 // A side is one of the runtimes.
 type side struct {
-	*testbed.Containerd
+	*runtimes.Containerd
 	prefix string // of its names in front: empty for the primary
 	client        // past the proxy
-	reg    *testbed.Registry
+	reg    *runtimes.Registry
 }
 
 // id returns the front name of a pod or container.
@@ -116,9 +119,9 @@ func start(t *testing.T) *bench {
 	return shared.bench
 }
 
-func (b *sharedBench) start(program string, bin testbed.Binaries) error {
+func (b *sharedBench) start(program string, bin build.Binaries) error {
 	ctx := context.Background()
-	reg, err := testbed.StartRegistry(testbed.RegistryConfig{App: bin.App})
+	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: bin.App})
 	if err != nil {
 		return err
 	}
@@ -129,8 +132,8 @@ func (b *sharedBench) start(program string, bin testbed.Binaries) error {
 	var all sync.WaitGroup
 	for i, s := range []struct{ prefix, version string }{{"", "1.7"}, {second, "2.4"}} {
 		all.Go(func() {
-			var c *testbed.Containerd
-			c, errs[i] = testbed.StartContainerd(ctx, testbed.Config{Version: s.version, Binaries: bin, Registry: reg.Addr, ExtraTOML: passAnnotations})
+			var c *runtimes.Containerd
+			c, errs[i] = runtimes.StartContainerd(ctx, runtimes.Config{Version: s.version, Binaries: bin, Registry: reg.Addr, ExtraTOML: passAnnotations})
 			sides[i] = &side{Containerd: c, prefix: s.prefix, reg: reg}
 		})
 	}
@@ -141,7 +144,7 @@ func (b *sharedBench) start(program string, bin testbed.Binaries) error {
 		}
 		b.dirs = append(b.dirs, s.Dir)
 		b.undo = append(b.undo, func() error { return s.Destroy(ctx) })
-		conn, err := testbed.Dial(s.Socket())
+		conn, err := runtimes.Dial(s.Socket())
 		if err != nil {
 			return err
 		}
@@ -185,7 +188,7 @@ func (b *sharedBench) destroy(ctx context.Context) error {
 		errs = append(errs, b.undo[i]())
 	}
 	for _, dir := range b.dirs {
-		for _, left := range testbed.Leftovers(dir) {
+		for _, left := range host.Leftovers(dir) {
 			errs = append(errs, errors.New("left behind: "+left))
 		}
 	}

@@ -21,6 +21,8 @@ import (
 
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // serving starts a command of criproxy that serves a socket. The function that it returns
@@ -56,7 +58,7 @@ func crictlSession(t testing.TB, socket, pod, container, image string) (printed 
 	crictl := func(args ...string) string {
 		t.Helper()
 		all := append([]string{"--runtime-endpoint", "unix://" + socket, "--image-endpoint", "unix://" + socket, "--timeout", "30s"}, args...)
-		r := command(t, testbed.Require(t, testbed.Crictl).Crictl, all...)
+		r := command(t, testbed.Require(t, build.Crictl).Crictl, all...)
 		printed = append(printed, fmt.Sprintf("%s: %d\n%s", args[0], r.code, r.stdout))
 		return strings.TrimSpace(r.stdout)
 	}
@@ -136,7 +138,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 		return at(name)
 	}
 	sandbox := s.PodConfig("captured")
-	app := testbed.ContainerConfig("app", s.app(), "print", "hello", "then", "sleep")
+	app := runtimes.ContainerConfig("app", s.app(), "print", "hello", "then", "sleep")
 	pod, container := write("pod.json", sandbox), write("container.json", app)
 	b.forget(t, s.Socket(), "testbed/app:1")
 	want := crictlSession(t, at("tap.sock"), pod, container, s.app())
@@ -199,7 +201,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 	})
 
 	t.Run("a replay on a fresh runtime differs in nothing", func(t *testing.T) {
-		fresh := testbed.NewContainerd(t, b.reg, testbed.Config{Version: "2.4"})
+		fresh := testbed.NewContainerd(t, b.reg, runtimes.Config{Version: "2.4"})
 		r := command(t, criproxy(t), "replay", at("calls.jsonl"), "-to", fresh.Socket(), "-speed", "0", "-json")
 		lines := 0
 		for line := range strings.Lines(r.stdout) {

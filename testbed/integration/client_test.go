@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // The packages of CRI. The messages of v1alpha2 are those of v1 under another name; two of v1alpha1's are
@@ -38,7 +38,7 @@ func newClient(conn *grpc.ClientConn, version string) client {
 // dial returns a client for a socket that is closed with the test.
 func dial(t testing.TB, socket, version string) client {
 	t.Helper()
-	conn, err := testbed.Dial(socket)
+	conn, err := runtimes.Dial(socket)
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return newClient(conn, version)

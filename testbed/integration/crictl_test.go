@@ -13,6 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 func TestCrictlWorksOnBothRuntimes(t *testing.T) {
@@ -23,7 +25,7 @@ func TestCrictlWorksOnBothRuntimes(t *testing.T) {
 	require.NoError(t, os.WriteFile(config, []byte(settings), 0o600))
 	crictl := func(args ...string) string {
 		t.Helper()
-		r := command(t, testbed.Require(t, testbed.Crictl).Crictl, append([]string{"--config", config}, args...)...)
+		r := command(t, testbed.Require(t, build.Crictl).Crictl, append([]string{"--config", config}, args...)...)
 		require.Zero(t, r.code, "crictl %s: %s%s", strings.Join(args, " "), r.stdout, r.stderr)
 		return r.stdout
 	}
@@ -48,7 +50,7 @@ func TestCrictlWorksOnBothRuntimes(t *testing.T) {
 			image := s.image(s.app())
 			sandbox := s.choose(s.PodConfig("crictl"))
 			pod := write("pod", sandbox)
-			app := testbed.ContainerConfig("app", image, "print", "hello", "then", "sleep")
+			app := runtimes.ContainerConfig("app", image, "print", "hello", "then", "sleep")
 			for key, value := range sandbox.Labels {
 				app.Labels[key] = value // as kubelet does it
 			}

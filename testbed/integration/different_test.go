@@ -106,7 +106,7 @@ func asksForStreams(client any) bool {
 	return reflect.ValueOf(client).Elem().FieldByName("useStreaming").FieldByName("v").Uint() != 0
 }
 
-func TestAKubeletStreamsListsOfRuntimesThatHaveNoStreams(t *testing.T) {
+func TestKubeletGetsStreamedListsFromOldRuntimes(t *testing.T) {
 	none, all := fakecri.Config{NoStreams: true}, fakecri.Config{BatchSize: 1}
 	for name, configs := range map[string][2]fakecri.Config{
 		"the primary": {none, all}, "the other": {all, none}, "both": {none, none}, "an old one": {all, {Packages: []string{fakecri.V1alpha2}, NoStreams: true, NoMetrics: true}},
@@ -172,7 +172,7 @@ func TestAKubeletReadsMetricsByThePrimarysDescriptors(t *testing.T) {
 	}
 }
 
-func TestAnotherCgroupDriverIsToldAndThePrimarysIsAnswered(t *testing.T) {
+func TestTheLogNamesACgroupDriverThatDiffers(t *testing.T) {
 	p := newPair(t, fakecri.Config{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}, fakecri.Config{CgroupDriver: runtimeapi.CgroupDriver_SYSTEMD})
 	config, err := p.runtime.RuntimeConfig(t.Context())
 	require.NoError(t, err)

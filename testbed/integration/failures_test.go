@@ -13,6 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A failing call, whose request is made with names as they are at one end or the other.
@@ -37,7 +39,7 @@ func failures(b *bench, private string) map[string]failing {
 	none := strings.Repeat("0", 64)
 	missing := b.reg.Image("testbed/missing:1")
 	container := func(n names, image string) *runtimeapi.CreateContainerRequest {
-		config := testbed.ContainerConfig("other", n.image(image))
+		config := runtimes.ContainerConfig("other", n.image(image))
 		return &runtimeapi.CreateContainerRequest{PodSandboxId: n.id(n.podID), Config: config, SandboxConfig: n.pod}
 	}
 	pull := func(image string) func(n names) proto.Message {
@@ -90,7 +92,7 @@ func failures(b *bench, private string) map[string]failing {
 		"container of no image":      {rt("CreateContainer"), func(n names) proto.Message { return container(n, missing) }},
 		"container of no image's id": {rt("CreateContainer"), func(n names) proto.Message { return container(n, "sha256:"+none) }},
 		"container in no pod": {rt("CreateContainer"), func(n names) proto.Message {
-			return &runtimeapi.CreateContainerRequest{PodSandboxId: n.id(none), Config: testbed.ContainerConfig("app", ""), SandboxConfig: n.pod}
+			return &runtimeapi.CreateContainerRequest{PodSandboxId: n.id(none), Config: runtimes.ContainerConfig("app", ""), SandboxConfig: n.pod}
 		}},
 		"container without a name": {rt("CreateContainer"), func(n names) proto.Message {
 			request := container(n, missing)
@@ -114,7 +116,7 @@ func failures(b *bench, private string) map[string]failing {
 
 func TestFailuresAreAsTheRuntimeTellsThem(t *testing.T) {
 	b := start(t)
-	private, err := testbed.StartRegistry(testbed.RegistryConfig{App: testbed.Require(t, testbed.App).App, Username: "me", Password: "secret"})
+	private, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: testbed.Require(t, build.App).App, Username: "me", Password: "secret"})
 	require.NoError(t, err)
 	defer private.Close()
 	c, front := dial(t, b.proxy.socket, v1), raw(t, b.proxy.socket)

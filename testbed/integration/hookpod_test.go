@@ -12,14 +12,15 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A plugin that is itself in a pod, with Fail, does not keep its own pod from coming back: who serves it is told from
 // the process at its socket, over a restart of criproxy and by whatever uid the pod has then.
 func TestAPluginThatIsAPodIsNotKeptFromComingBack(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
-		source, err := testbed.SourceDir()
+		source, err := build.SourceDir()
 		require.NoError(t, err)
 		dir := folder(t)
 		program := filepath.Join(dir, "example")
@@ -39,7 +40,7 @@ func TestAPluginThatIsAPodIsNotKeptFromComingBack(t *testing.T) {
 				return "", "", nil, err
 			}
 			t.Cleanup(func() { s.destroy(t, s.bare(t, pod)) })
-			c := testbed.ContainerConfig("app", image)
+			c := runtimes.ContainerConfig("app", image)
 			if name == "plugin" {
 				c.Command = []string{program, dir}
 				c.Mounts = []*runtimeapi.Mount{{HostPath: dir, ContainerPath: dir}}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +17,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook/plugin"
-	"github.com/criproxy/criproxy/testbed"
+	criproxyadmin "github.com/criproxy/criproxy/testbed/proxy"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // hooked is a criproxy in front of both runtimes that asks the plugins of a folder.
@@ -69,14 +68,9 @@ type pointState struct {
 // admin asks the admin socket, as criproxy's own commands do: a command with the race detector takes a second to start.
 func (h *hooked) admin(t testing.TB, path string) string {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", filepath.Join(h.dir, "criproxy.admin.sock"))
-	}}}
-	response, err := client.Get("http://criproxy" + path)
+	body, err := criproxyadmin.Ask(t.Context(), filepath.Join(h.dir, "criproxy.admin.sock"), path)
 	require.NoError(t, err)
-	body := readAll(response.Body)
-	require.Equal(t, http.StatusOK, response.StatusCode, body)
-	return body
+	return string(body)
 }
 
 // state is what is known of the plugin of a file, nothing if it is not known.
@@ -173,7 +167,7 @@ func runHooked(t *testing.T, h *hooked, s *side, config *runtimeapi.PodSandboxCo
 	pod, err := runtime.RunPodSandbox(t.Context(), config, "")
 	require.NoError(t, err)
 	t.Cleanup(func() { s.destroy(t, s.bare(t, pod)) })
-	container := testbed.ContainerConfig("app", image)
+	container := runtimes.ContainerConfig("app", image)
 	if edit != nil {
 		edit(container)
 	}
@@ -285,7 +279,7 @@ func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
 }
 
 // What containerd tells of what was there before is all that a plugin is told otherwise.
-func TestAfterARestartPluginsAreToldOfRealContainersWhatTheyWereMadeOf(t *testing.T) {
+func TestRestartedPluginsLearnHowContainersWereMade(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
 		told := make(chan *plugin.Container, 10)
 		look := func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {

@@ -23,7 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A wire is a client's connection to a runtime through a proxy that has no other runtime, with a relay between
@@ -213,7 +213,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	})
 	ok(t, w, rt("PodSandboxStatus"), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pod, Verbose: true}, &runtimeapi.PodSandboxStatusResponse{})
 	ok(t, w, rt("ListPodSandbox"), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{Id: pod}}, &runtimeapi.ListPodSandboxResponse{})
-	container := testbed.ContainerConfig("app", pulled.ImageRef, "tick")
+	container := runtimes.ContainerConfig("app", pulled.ImageRef, "tick")
 	container.Envs = []*runtimeapi.KeyValue{{Key: "SOME", Value: []byte("two.test__value")}}
 	id := ok(t, w, rt("CreateContainer"), &runtimeapi.CreateContainerRequest{PodSandboxId: pod, Config: container, SandboxConfig: config}, &runtimeapi.CreateContainerResponse{}).ContainerId
 	ok(t, w, rt("StartContainer"), &runtimeapi.StartContainerRequest{ContainerId: id}, &runtimeapi.StartContainerResponse{})
@@ -291,7 +291,7 @@ func TestInvalidUTF8Passes(t *testing.T) {
 				ok(t, w, rt("RemovePodSandbox"), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: resp.PodSandboxId}, &runtimeapi.RemovePodSandboxResponse{})
 			}
 			// Environments are bytes in v1 today, because Secrets are.
-			container := testbed.ContainerConfig("utf8", s.app())
+			container := runtimes.ContainerConfig("utf8", s.app())
 			container.Envs = []*runtimeapi.KeyValue{{Key: "SECRET", Value: []byte("\x80\xff\x00")}}
 			w.call(t, rt("CreateContainer"), marshal(t, &runtimeapi.CreateContainerRequest{PodSandboxId: strings.Repeat("0", 64), Config: container, SandboxConfig: s.PodConfig("utf8")}))
 		})

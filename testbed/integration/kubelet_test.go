@@ -14,17 +14,17 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 	"k8s.io/utils/exec"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // kubelet returns the kubelet's own clients for a socket. Making them is a test: they want an answer to
 // Version and ImageFsInfo.
 func kubelet(t testing.TB, socket string) (internalapi.RuntimeService, internalapi.ImageManagerService) {
 	t.Helper()
-	runtime, err := testbed.Runtime(t.Context(), "unix://"+socket)
+	runtime, err := runtimes.Runtime(t.Context(), "unix://"+socket)
 	require.NoError(t, err)
 	t.Cleanup(func() { runtime.Close(context.Background()) })
-	images, err := testbed.Images(t.Context(), "unix://"+socket)
+	images, err := runtimes.Images(t.Context(), "unix://"+socket)
 	require.NoError(t, err)
 	t.Cleanup(func() { images.Close(context.Background()) })
 	return runtime, images
@@ -70,7 +70,7 @@ func life(t *testing.T, b *bench, s *side, socket string) {
 	pod, err := runtime.RunPodSandbox(ctx, config, "")
 	require.NoError(t, err)
 	back := s.bare(t, pod)
-	container := testbed.ContainerConfig("app", id, "tick")
+	container := runtimes.ContainerConfig("app", id, "tick")
 	container.Image.UserSpecifiedImage = s.image(s.app())
 	containerID, err := runtime.CreateContainer(ctx, pod, container, config)
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A population is what the lists are about: on each side a pod that is ready with a container that runs
@@ -57,7 +57,7 @@ func populate(t *testing.T, b *bench, c client) population {
 	return p
 }
 
-func TestListsHaveTheItemsOfBothRuntimesUnderFrontNames(t *testing.T) {
+func TestListsHoldItemsOfBothRuntimesByFrontNames(t *testing.T) {
 	b := start(t)
 	populate(t, b, dial(t, b.proxy.socket, v1))
 	for _, version := range []string{v1, v1alpha2} {
@@ -410,7 +410,7 @@ func TestACallThatNamesThingsOfTwoRuntimesIsRefused(t *testing.T) {
 	assert.Equal(t, codes.InvalidArgument, status.Code(err), err)
 	assert.ErrorContains(t, err, two.id)
 	_, err = c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-		PodSandboxId: one.id, SandboxConfig: one.config, Config: testbed.ContainerConfig("app", b.two.image(b.two.app())),
+		PodSandboxId: one.id, SandboxConfig: one.config, Config: runtimes.ContainerConfig("app", b.two.image(b.two.app())),
 	})
 	assert.Equal(t, codes.InvalidArgument, status.Code(err), err)
 	for _, s := range b.sides() {

@@ -10,20 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A nerdctl is the program of that name for one containerd. What it keeps on disk is keyed by the path of the socket, so that
 // it is told the same path all the time.
 type nerdctl struct {
 	testing.TB
-	*testbed.Containerd
+	*runtimes.Containerd
 	program, socket string
 	dir, image      string
 }
 
-func newNerdctl(t testing.TB, c *testbed.Containerd, reg *testbed.Registry, dir string) *nerdctl {
+func newNerdctl(t testing.TB, c *runtimes.Containerd, reg *runtimes.Registry, dir string) *nerdctl {
 	t.Helper()
-	return &nerdctl{TB: t, Containerd: c, program: testbed.Require(t, testbed.Nerdctl).Nerdctl, dir: filepath.Join(dir, "nerdctl"), socket: c.Socket(), image: reg.Image("testbed/app:1")}
+	return &nerdctl{TB: t, Containerd: c, program: testbed.Require(t, build.Nerdctl).Nerdctl, dir: filepath.Join(dir, "nerdctl"), socket: c.Socket(), image: reg.Image("testbed/app:1")}
 }
 
 func (n *nerdctl) try(args ...string) result {

@@ -18,12 +18,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A move is a node on its way from one containerd to another, as docs/migration.md describes it.
 type move struct {
 	testing.TB
-	old, new               *testbed.Containerd
+	old, new               *runtimes.Containerd
 	proxy                  *proxy
 	program, config, admin string                     // of criproxy
 	runtime                internalapi.RuntimeService // kubelet's
@@ -33,9 +34,9 @@ type move struct {
 
 // A running is a pod with a container.
 type running struct {
-	*testbed.Containerd // whose it is
-	config              *runtimeapi.PodSandboxConfig
-	sandbox, container  string
+	*runtimes.Containerd // whose it is
+	config               *runtimeapi.PodSandboxConfig
+	sandbox, container   string
 }
 
 // write writes criproxy's file, and returns when it goes by it.
@@ -72,7 +73,7 @@ func (m *move) status() map[string]int {
 }
 
 // run does with a pod what kubelet does, and asserts whose it becomes. The image it pulls when it is not there.
-func (m *move) run(name, image, handler string, whose *testbed.Containerd) {
+func (m *move) run(name, image, handler string, whose *runtimes.Containerd) {
 	m.Helper()
 	config := whose.PodConfig(name)
 	config.Annotations["kubernetes.io/config.seen"] = time.Now().Format(time.RFC3339Nano)
@@ -98,7 +99,7 @@ func (m *move) restart(p *running, image string) {
 		require.NoError(m, m.runtime.StopContainer(m.Context(), p.container, 0))
 		require.NoError(m, m.runtime.RemoveContainer(m.Context(), p.container))
 	}
-	p.container, err = m.runtime.CreateContainer(m.Context(), p.sandbox, testbed.ContainerConfig("app", id, "sleep"), p.config)
+	p.container, err = m.runtime.CreateContainer(m.Context(), p.sandbox, runtimes.ContainerConfig("app", id, "sleep"), p.config)
 	require.NoError(m, err)
 	require.NoError(m, m.runtime.StartContainer(m.Context(), p.container))
 }
@@ -122,7 +123,7 @@ func (m *move) sandboxes(of internalapi.RuntimeService) []string {
 }
 
 // all is as it should be: each pod is on its runtime under the id that kubelet knows, in kubelet's lists, and works.
-func (m *move) all(runtimes ...*testbed.Containerd) {
+func (m *move) all(runtimes ...*runtimes.Containerd) {
 	m.Helper()
 	var front []string
 	for _, c := range runtimes {
@@ -149,9 +150,9 @@ func (m *move) all(runtimes ...*testbed.Containerd) {
 }
 
 // has asserts which runtimes have an image.
-func (m *move) has(image string, want ...*testbed.Containerd) {
+func (m *move) has(image string, want ...*runtimes.Containerd) {
 	m.Helper()
-	for _, c := range []*testbed.Containerd{m.old, m.new} {
+	for _, c := range []*runtimes.Containerd{m.old, m.new} {
 		images, err := c.Images(m.Context())
 		require.NoError(m, err)
 		status, err := images.ImageStatus(m.Context(), &runtimeapi.ImageSpec{Image: image}, false)
@@ -168,8 +169,8 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	reg := testbed.NewRegistry(t)
 	mirrors := map[string]string{host: reg.Addr}
 	m := &move{TB: t, program: criproxy(t), running: map[string]*running{}}
-	m.old = testbed.NewContainerd(t, reg, testbed.Config{Version: "1.7", Mirrors: mirrors})
-	m.new = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4", Mirrors: mirrors})
+	m.old = testbed.NewContainerd(t, reg, runtimes.Config{Version: "1.7", Mirrors: mirrors})
+	m.new = testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4", Mirrors: mirrors})
 	app, app2, other := host+"/testbed/app:1", host+"/testbed/app:2", host+"/testbed/other:1"
 
 	// What is there before criproxy is.

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A pod is one that a test made through a client, and the runtime it must be on.
@@ -83,7 +84,7 @@ func (p *pod) start(t *testing.T, args ...string) string {
 
 // container is the configuration of a container in the pod, with the image's name as it is in front.
 func (p *pod) container(args ...string) *runtimeapi.ContainerConfig {
-	return testbed.ContainerConfig("app", p.side.image(p.side.app()), args...)
+	return runtimes.ContainerConfig("app", p.side.image(p.side.app()), args...)
 }
 
 // pull pulls an image of the registry to the pod's runtime.
@@ -133,13 +134,9 @@ func fileWith(t *testing.T, file, want string) string {
 // eventually returns when done returns nil, and fails with what it returned last when it never does.
 func eventually(t testing.TB, done func() error) {
 	t.Helper()
-	var err error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if err = done(); err == nil {
-			return
-		}
-	}
-	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also in a clean-up
+	defer cancel()
+	require.NoError(t, host.Await(ctx, "it to succeed", done))
 }
 
 // status is what the runtime itself says of a container, by its front id.

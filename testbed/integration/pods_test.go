@@ -15,7 +15,7 @@ import (
 // to is the annotation that asks for a runtime.
 func to(name string) map[string]string { return map[string]string{target: name} }
 
-func TestAPodRunsOnTheRuntimeThatItsHandlerOrAnnotationNames(t *testing.T) {
+func TestPodsRunWhereHandlerOrAnnotationSays(t *testing.T) {
 	b := start(t)
 	for _, version := range []string{v1, v1alpha2} {
 		c := dial(t, b.proxy.socket, version)
@@ -59,7 +59,7 @@ func TestAPodRunsOnTheRuntimeThatItsHandlerOrAnnotationNames(t *testing.T) {
 	}
 }
 
-func TestAnUnknownTargetIsRefusedAndTheKnownOnesAreNamed(t *testing.T) {
+func TestUnknownTargetsAreRefusedWithTheKnownOnes(t *testing.T) {
 	b := start(t)
 	for _, version := range []string{v1, v1alpha2} {
 		c := dial(t, b.proxy.socket, version)

@@ -32,6 +32,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // Each test here is a defect that one of the predecessors had. More of them are where they belong by
@@ -266,8 +268,15 @@ func TestARuntimeThatFailsItsProbeIsNotAskedInALoop(t *testing.T) {
 	p := startProxy(t, "-connect", connect(primary, socket))
 	_, err := dial(t, p.socket, v1).ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: second + "__0"})
 	assert.ErrorContains(t, err, "not yet")
-	time.Sleep(2 * time.Second) // nothing is waited for: this is how long we count
-	assert.Less(t, asked.Load(), int64(200))
+	const times, pause = 10, 10 * time.Millisecond
+	began, before := time.Now(), asked.Load()
+	eventually(t, func() error {
+		if n := asked.Load() - before; n < times {
+			return fmt.Errorf("it was asked %d times", n)
+		}
+		return nil
+	})
+	assert.Greater(t, time.Since(began), times*pause, "there is a pause between two probes")
 }
 
 func TestARuntimeThatComesLaterIsFound(t *testing.T) {
@@ -514,7 +523,7 @@ func TestMalformedMessagesHurtNobody(t *testing.T) {
 // The first of them wrote whole requests into its log at the level that its unit file sets, passwords included.
 func TestNoPasswordInTheLog(t *testing.T) {
 	b := start(t)
-	private, err := testbed.StartRegistry(testbed.RegistryConfig{App: testbed.Require(t, testbed.App).App, Username: "planted-user", Password: "planted-password"})
+	private, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: testbed.Require(t, build.App).App, Username: "planted-user", Password: "planted-password"})
 	require.NoError(t, err)
 	defer private.Close()
 	config := filepath.Join(folder(t), "criproxy.yaml")
@@ -570,7 +579,7 @@ func TestNoPasswordInTheLog(t *testing.T) {
 }
 
 // usernames are those under which a registry was asked.
-func usernames(r *testbed.Registry) []string {
+func usernames(r *runtimes.Registry) []string {
 	var all []string
 	for _, request := range r.Requests() {
 		all = append(all, request.Username)

@@ -20,7 +20,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A proxy is a criproxy that runs.
@@ -111,30 +112,26 @@ func (p *proxy) log() string {
 
 // waitForAll returns when lists are complete: every runtime behind the proxy answers.
 func (p *proxy) waitForAll(ctx context.Context, opts ...grpc.CallOption) error {
-	conn, err := testbed.Dial(p.socket)
+	conn, err := runtimes.Dial(p.socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // for lists of 15 MiB on a busy machine
 	defer cancel()
-	for {
-		var err error
+	err = host.Await(ctx, "criproxy to answer with whole lists", func() (err error) {
 		for _, method := range []string{rt("ListPodSandbox"), rt("ListContainers"), img("ListImages")} {
 			// Frames: what a test's runtime answers may be no message.
 			if err == nil {
 				err = conn.Invoke(ctx, method, &codec.Frame{}, &codec.Frame{}, append(opts, grpc.ForceCodecV2(codec.Raw))...)
 			}
 		}
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for criproxy: %w\n%s", err, p.log())
-		case <-time.After(10 * time.Millisecond):
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, p.log())
 	}
+	return nil
 }
 
 // startProxy starts a criproxy of the test's own. It is stopped with the test, which fails if it has not

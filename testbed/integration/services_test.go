@@ -16,17 +16,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // descriptors is the file with which containerd publishes what its services are. It comes with the module that
 // containerd is built of.
 func descriptors(t testing.TB) string {
 	t.Helper()
-	source, err := testbed.SourceDir()
+	source, err := build.SourceDir()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "github.com/containerd/containerd/api")
-	cmd.Dir = filepath.Join(source, "containerd24")
+	cmd.Dir = filepath.Join(source, "build/pins/containerd24")
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func descriptors(t testing.TB) string {
 func TestCtrWorksOnTwoContainerdsByTheirNamespaces(t *testing.T) {
 	b := start(t)
 	dir := folder(t)
-	source, err := testbed.SourceDir()
+	source, err := build.SourceDir()
 	require.NoError(t, err)
 	// One namespace of each is its own; another one is not mapped, and is so the primary's.
 	const blue = "blue"

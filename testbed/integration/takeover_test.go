@@ -15,12 +15,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A takenOver is a containerd whose socket's path criproxy takes, and gives back.
 type takenOver struct {
 	testing.TB
-	*testbed.Containerd
+	*runtimes.Containerd
 	program, dir, config string
 	cmd                  *exec.Cmd // nil while it does not run
 }
@@ -68,13 +70,13 @@ func (o *takenOver) server() int {
 
 // Whatever uses containerd's socket goes on using it: kubelet's client, crictl, ctr and nerdctl, for what is from before and
 // after, and over restarts of containerd, which does not take its path back.
-func TestCriproxyStandsAtContainerdsOwnSocketAndLeavesIt(t *testing.T) {
+func TestCriproxyTakesContainerdsSocketAndLeavesIt(t *testing.T) {
 	program := criproxy(t)
 	reg := testbed.NewRegistry(t)
 	for _, version := range []string{"1.7", "2.4"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel() // most of the time is waited
-			c := testbed.NewContainerd(t, reg, testbed.Config{Version: version})
+			c := testbed.NewContainerd(t, reg, runtimes.Config{Version: version})
 			dir, err := os.MkdirTemp("", "takeover-") // t.TempDir is too long for a socket
 			require.NoError(t, err)
 			o := &takenOver{TB: t, Containerd: c, program: program, dir: dir, config: filepath.Join(dir, "config.yaml")}
@@ -97,12 +99,12 @@ func TestCriproxyStandsAtContainerdsOwnSocketAndLeavesIt(t *testing.T) {
 			ref := reg.Image("testbed/app:1")
 			runtime, images := kubelet(t, c.Socket())
 			run := func(name string) (pod, container string) {
-				config := testbed.OnHostNetwork(c.PodConfig(name))
+				config := runtimes.OnHostNetwork(c.PodConfig(name))
 				_, err := images.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: ref}, nil, config)
 				require.NoError(t, err)
 				pod, err = runtime.RunPodSandbox(t.Context(), config, "")
 				require.NoError(t, err)
-				container, err = runtime.CreateContainer(t.Context(), pod, testbed.ContainerConfig("app", ref, "sleep"), config)
+				container, err = runtime.CreateContainer(t.Context(), pod, runtimes.ContainerConfig("app", ref, "sleep"), config)
 				require.NoError(t, err)
 				require.NoError(t, runtime.StartContainer(t.Context(), container))
 				return pod, container
@@ -118,7 +120,7 @@ func TestCriproxyStandsAtContainerdsOwnSocketAndLeavesIt(t *testing.T) {
 					require.NoError(t, err)
 					assert.Contains(t, said, id)
 				}
-				r := command(t, testbed.Require(t, testbed.Crictl).Crictl, "--runtime-endpoint", c.Endpoint(), "--timeout", "30s", "ps", "-q", "--no-trunc")
+				r := command(t, testbed.Require(t, build.Crictl).Crictl, "--runtime-endpoint", c.Endpoint(), "--timeout", "30s", "ps", "-q", "--no-trunc")
 				require.Zero(t, r.code, r.stderr)
 				for _, id := range containers {
 					assert.Contains(t, r.stdout, id)

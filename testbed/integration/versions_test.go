@@ -24,7 +24,7 @@ func withoutV1(method string) error {
 
 // That a client of v1alpha2 can do everything on a runtime that has v1 alone is what the tests that run "each"
 // show. This is the opposite, and both at once: one runtime has v1alpha2 alone, the other v1 alone.
-func TestEveryClientWorksWithRuntimesOfDifferentVersions(t *testing.T) {
+func TestEveryClientWorksWithUnequalRuntimeVersions(t *testing.T) {
 	b := start(t)
 	for name, order := range map[string][]*side{"the primary is older": {b.one, b.two}, "the other is older": {b.two, b.one}} {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 )
 
 func TestAKubeletRunsStaticPodsOnBothRuntimes(t *testing.T) {
@@ -47,11 +46,9 @@ func (n *node) standAlone(t *testing.T) {
 	// A killed container is restarted, in the same sandbox.
 	before := n.running(t, n.two, "plain")
 	kill(t, before)
-	_, err := n.kubelet.WaitPod(t.Context(), "plain", "to be restarted", func(pod *corev1.Pod) bool {
-		return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
-			pod.Status.ContainerStatuses[0].RestartCount == 1 && pod.Status.ContainerStatuses[0].Ready
-	})
+	plain, err := n.kubelet.WaitRestarted(t.Context(), "plain", 1)
 	require.NoError(t, err)
+	assert.EqualValues(t, 1, plain.Status.ContainerStatuses[0].RestartCount)
 	after := n.running(t, n.two, "plain")
 	assert.Equal(t, before.Sandbox, after.Sandbox)
 	assert.NotEqual(t, before.Container, after.Container)

@@ -11,31 +11,34 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/kubelet"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A docker is a dockerd and the cri-dockerd in front of it.
 type docker struct {
 	dir         string
-	daemon, cri testbed.Process
+	daemon, cri host.Process
 }
 
 func (d *docker) socket() string { return filepath.Join(d.dir, "cri-dockerd.sock") }
 
 // startDocker starts both, with the containerd and runc of the testbed, and the network that one of its runtimes has.
-func startDocker(t *testing.T, reg *testbed.Registry, network *testbed.Containerd) *docker {
+func startDocker(t *testing.T, reg *runtimes.Registry, network *runtimes.Containerd) *docker {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dock-") // t.TempDir is too long for a socket
 	require.NoError(t, err)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	d := &docker{
 		dir:    dir,
-		daemon: testbed.Process{Name: "dockerd", PidFile: at("dockerd.pid"), LogFile: at("dockerd.log")},
-		cri:    testbed.Process{Name: "cri-dockerd", PidFile: at("cri-dockerd.pid"), LogFile: at("cri-dockerd.log")},
+		daemon: host.NewProcess("dockerd", at("dockerd")),
+		cri:    host.NewProcess("cri-dockerd", at("cri-dockerd")),
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -69,14 +72,14 @@ func startDocker(t *testing.T, reg *testbed.Registry, network *testbed.Container
 		"--cni-conf-dir", filepath.Join(network.Dir, "cni", "net.d"), "--cni-cache-dir", at("cni"),
 		"--pod-infra-container-image", reg.Image("testbed/pause:1"), "--streaming-bind-addr", "127.0.0.1:0",
 	}, append(os.Environ(), path)))
-	require.NoError(t, testbed.WaitReady(t.Context(), d.cri, d.socket()))
+	require.NoError(t, runtimes.WaitReady(t.Context(), d.cri, d.socket()))
 	return d
 }
 
 // has returns the names of the pods that it has, whatever kubelet thinks.
 func (d *docker) has(t *testing.T) []string {
 	t.Helper()
-	client, err := testbed.Runtime(t.Context(), "unix://"+d.socket())
+	client, err := runtimes.Runtime(t.Context(), "unix://"+d.socket())
 	require.NoError(t, err)
 	defer client.Close(t.Context())
 	return podsOf(t, client)
@@ -103,20 +106,20 @@ func TestDockersPodsGoOnWhileContainerdTakesOver(t *testing.T) {
 		}
 	}
 	n := &node{lane: "docker", began: time.Now(), ctx: t.Context()}
-	testbed.Require(t, testbed.KubeletBinary)
+	testbed.Require(t, build.Kubelet)
 	reg := testbed.NewRegistry(t)
-	n.two = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4", Mirrors: map[string]string{registry: reg.Addr}})
+	n.two = testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4", Mirrors: map[string]string{registry: reg.Addr}})
 	d := startDocker(t, reg, n.two)
 	config := fmt.Sprintf("backends:\n- address: %s\n- name: %s\n  address: %s\n", d.socket(), two, n.two.Socket())
 	n.proxy = testbed.NewProxy(t, config)
-	n.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{Endpoint: n.proxy.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"})
+	n.kubelet = testbed.NewKubelet(t, kubelet.Config{Endpoint: n.proxy.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"})
 	full := func(name string) string { return name + "-" + n.kubelet.NodeName }
 	onContainerd := func() []string { return podsOf(t, n.client(t, n.two)) }
 
 	said := n.doctor(t, "")
 	assert.Empty(t, said.texts("error", "warning", "note"), "cri-dockerd tells its cgroup driver")
 
-	old := testbed.StaticPod("old", reg.Image("testbed/app:1"), "tick")
+	old := kubelet.StaticPod("old", reg.Image("testbed/app:1"), "tick")
 	n.run(t, old, plainPod())
 	assert.Equal(t, []string{full("old")}, d.has(t))
 	assert.Equal(t, []string{full("plain")}, onContainerd())
@@ -139,23 +142,21 @@ func TestDockersPodsGoOnWhileContainerdTakesOver(t *testing.T) {
 	at := n.mark(t)
 	require.NoError(t, os.WriteFile(filepath.Join(n.proxy.Dir, "criproxy.yaml"), []byte("newPodsTo: "+two+"\n"+config), 0o600))
 	n.awaitProxy(t, at, 10*time.Second, "Reloaded the configuration")
-	n.run(t, testbed.StaticPod("new", image, "tick"))
+	n.run(t, kubelet.StaticPod("new", image, "tick"))
 	assert.Equal(t, []string{full("old")}, d.has(t))
 	assert.ElementsMatch(t, []string{full("plain"), full("new")}, onContainerd())
 	works("old")
 	works("new")
 
 	// A container of Docker's that ends is restarted where it was.
-	client, err := testbed.Runtime(t.Context(), "unix://"+d.socket())
+	client, err := runtimes.Runtime(t.Context(), "unix://"+d.socket())
 	require.NoError(t, err)
 	defer client.Close(t.Context())
 	all, err := client.ListContainers(t.Context(), nil)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.NoError(t, client.StopContainer(t.Context(), all[0].Id, 0))
-	_, err = n.kubelet.WaitPod(t.Context(), "old", "to be restarted", func(pod *corev1.Pod) bool {
-		return pod != nil && len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].RestartCount == 1 && pod.Status.ContainerStatuses[0].Ready
-	})
+	_, err = n.kubelet.WaitRestarted(t.Context(), "old", 1)
 	require.NoError(t, err)
 	assert.Equal(t, []string{full("old")}, d.has(t))
 	works("old")

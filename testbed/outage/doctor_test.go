@@ -16,6 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/kubelet"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A finding is one of criproxy doctor's.
@@ -71,7 +74,7 @@ func (d diagnosis) texts(levels ...string) []string {
 // containerd 1.7 has no RuntimeConfig, which is good to know and nothing to mend.
 const untold = "the primary does not tell its cgroup driver; kubelet takes cgroupfs, as its own configuration says"
 
-func TestDoctorFindsNothingOnAHealthyNodeAndNamesWhoGoesPastUs(t *testing.T) {
+func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "doctor", variant{})
 	n.runAll(t) // so that there are log links, of both runtimes
@@ -113,18 +116,18 @@ func TestDoctorFindsNothingOnAHealthyNodeAndNamesWhoGoesPastUs(t *testing.T) {
 	n.say("doctor has seen it well and ill")
 }
 
-func TestDoctorSeesAKubeletThatGoesPastUsAndCgroupDriversThatDiffer(t *testing.T) {
+func TestDoctorSeesBypassesAndUnequalCgroupDrivers(t *testing.T) {
 	t.Parallel()
 	n := &node{lane: "past", began: time.Now(), ctx: t.Context()}
-	testbed.Require(t, testbed.KubeletBinary)
+	testbed.Require(t, build.Kubelet)
 	reg := testbed.NewRegistry(t)
-	n.one = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4"})
-	n.two = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4", Name: "by-systemd", ExtraTOML: `
+	n.one = testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4"})
+	n.two = testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4", Name: "by-systemd", ExtraTOML: `
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 SystemdCgroup = true
 `})
 	n.proxy = testbed.NewProxy(t, fmt.Sprintf("backends:\n- address: %s\n- name: %s\n  address: %s\n", n.one.Socket(), two, n.two.Socket()))
-	n.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{Endpoint: n.proxy.Endpoint(), DropIn: "containerRuntimeEndpoint: " + n.one.Endpoint() + "\n"})
+	n.kubelet = testbed.NewKubelet(t, kubelet.Config{Endpoint: n.proxy.Endpoint(), DropIn: "containerRuntimeEndpoint: " + n.one.Endpoint() + "\n"})
 
 	d := n.doctor(t, "")
 	assert.Equal(t, 1, d.code)

@@ -2,7 +2,6 @@ package outage_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -18,6 +17,11 @@ import (
 	internalapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/kubelet"
+	"github.com/criproxy/criproxy/testbed/proxy"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 const (
@@ -31,9 +35,9 @@ const (
 // A node is a real kubelet over criproxy over two real runtimes.
 type node struct {
 	lane     string
-	one, two *testbed.Containerd
-	proxy    *testbed.Proxy
-	kubelet  *testbed.Kubelet
+	one, two *runtimes.Containerd
+	proxy    *proxy.Proxy
+	kubelet  *kubelet.Kubelet
 	began    time.Time
 	shared   string // a folder that pods may write to
 	evented  bool   // the kubelet learns of changes by events
@@ -63,11 +67,11 @@ func newNode(t *testing.T, lane string, v variant) *node {
 	t.Helper()
 	n := &node{lane: lane, began: time.Now(), ctx: t.Context(), evented: strings.Contains(v.kubeletYAML, "EventedPLEG: true")}
 	n.say("starting two runtimes, criproxy and a kubelet")
-	testbed.Require(t, testbed.KubeletBinary)
+	testbed.Require(t, build.Kubelet)
 	reg := testbed.NewRegistry(t)
 	mirrors := map[string]string{registry: reg.Addr}
-	n.one = testbed.NewContainerd(t, reg, testbed.Config{Version: "1.7", Mirrors: mirrors})
-	n.two = testbed.NewContainerd(t, reg, testbed.Config{Version: "2.4", Mirrors: mirrors})
+	n.one = testbed.NewContainerd(t, reg, runtimes.Config{Version: "1.7", Mirrors: mirrors})
+	n.two = testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4", Mirrors: mirrors})
 	firstSocket, secondSocket := n.one.Socket(), n.two.Socket()
 	switch v.slow {
 	case first:
@@ -87,7 +91,7 @@ func newNode(t *testing.T, lane string, v variant) *node {
 	if v.alone {
 		n.yaml += second // from the next reload on
 	}
-	n.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{
+	n.kubelet = testbed.NewKubelet(t, kubelet.Config{
 		Endpoint:  n.proxy.Endpoint(),
 		ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n" + v.kubeletYAML,
 	})
@@ -108,17 +112,17 @@ func onTwo(pod *corev1.Pod) *corev1.Pod {
 }
 
 // The pods that every node has. Those of the second runtime name their image in each way there is.
-func plainPod() *corev1.Pod { return onTwo(testbed.StaticPod("plain", two+"/"+image, "tick")) }
+func plainPod() *corev1.Pod { return onTwo(kubelet.StaticPod("plain", two+"/"+image, "tick")) }
 
 func neverPod() *corev1.Pod {
-	pod := onTwo(testbed.StaticPod("never", image, "tick"))
+	pod := onTwo(kubelet.StaticPod("never", image, "tick"))
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	pod.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
 	return pod
 }
 
 func probedPod() *corev1.Pod {
-	pod := onTwo(testbed.StaticPod("probed", image, "tick"))
+	pod := onTwo(kubelet.StaticPod("probed", image, "tick"))
 	pod.Spec.Containers[0].ImagePullPolicy = corev1.PullIfNotPresent
 	probe := corev1.Probe{
 		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"app", "exit", "0"}}},
@@ -132,12 +136,12 @@ func probedPod() *corev1.Pod {
 }
 
 func firstPod() *corev1.Pod {
-	return testbed.StaticPod("first", image, "print", "hello", "then", "tick")
+	return kubelet.StaticPod("first", image, "print", "hello", "then", "tick")
 }
 
 // settledPod is one of the first runtime's that the least mistake ends for good.
 func settledPod() *corev1.Pod {
-	pod := testbed.StaticPod("settled", image, "tick")
+	pod := kubelet.StaticPod("settled", image, "tick")
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{
 		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"app", "exit", "0"}}},
@@ -150,7 +154,7 @@ func settledPod() *corev1.Pod {
 
 // leavingPod takes its leave: at SIGTERM it goes on for a second, and then writes its name into the shared folder.
 func (n *node) leavingPod(name string) *corev1.Pod {
-	pod := onTwo(testbed.StaticPod(name, two+"/"+image, "farewell", "/shared/"+name, "1s", "then", "tick"))
+	pod := onTwo(kubelet.StaticPod(name, two+"/"+image, "farewell", "/shared/"+name, "1s", "then", "tick"))
 	pod.Spec.Volumes = []corev1.Volume{{Name: "shared", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: n.shared}}}}
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "shared", MountPath: "/shared"}}
 	return pod
@@ -183,22 +187,11 @@ type task struct {
 	Start              string // of the process: tells two owners of one pid apart
 }
 
-func (x task) alive() bool { return x.PID > 0 && startTime(x.PID) == x.Start }
-
-// startTime returns when a process began, nothing if there is none.
-func startTime(pid int) string {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, after, _ := strings.Cut(string(data), ") ")
-	fields := strings.Fields(after)
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return ""
-	}
-	return fields[19]
-}
+func (x task) alive() bool { return x.PID > 0 && host.StartTime(x.PID) == x.Start }
 
 // tasks asks a runtime itself, not through criproxy, for every sandbox and every container of it that has not
 // been removed, by the name of the pod: more than one task of a pod means that it got another.
-func (n *node) tasks(t *testing.T, rt *testbed.Containerd) map[string][]task {
+func (n *node) tasks(t *testing.T, rt *runtimes.Containerd) map[string][]task {
 	t.Helper()
 	client := n.client(t, rt)
 	sandboxes, err := client.ListPodSandbox(t.Context(), nil)
@@ -213,15 +206,13 @@ func (n *node) tasks(t *testing.T, rt *testbed.Containerd) map[string][]task {
 			if c.GetPodSandboxId() != s.GetId() {
 				continue
 			}
-			status, err := client.ContainerStatus(t.Context(), c.GetId(), true)
+			pid, err := runtimes.PIDOf(t.Context(), client, c.GetId())
 			if err != nil {
 				continue // removed meanwhile
 			}
-			var info struct{ Pid int }
-			require.NoError(t, json.Unmarshal([]byte(status.GetInfo()["info"]), &info))
 			found = true
 			all[name] = append(all[name], task{
-				Sandbox: s.GetId(), Container: c.GetId(), PID: info.Pid, Start: startTime(info.Pid),
+				Sandbox: s.GetId(), Container: c.GetId(), PID: pid, Start: host.StartTime(pid),
 				Attempts: fmt.Sprintf("%d/%d", s.GetMetadata().GetAttempt(), c.GetMetadata().GetAttempt()),
 			})
 		}
@@ -235,7 +226,7 @@ func (n *node) tasks(t *testing.T, rt *testbed.Containerd) map[string][]task {
 	return all
 }
 
-func (n *node) client(t *testing.T, rt *testbed.Containerd) internalapi.RuntimeService {
+func (n *node) client(t *testing.T, rt *runtimes.Containerd) internalapi.RuntimeService {
 	t.Helper()
 	client, err := rt.Runtime(t.Context())
 	require.NoError(t, err)
@@ -244,7 +235,7 @@ func (n *node) client(t *testing.T, rt *testbed.Containerd) internalapi.RuntimeS
 }
 
 // running returns the one task of a pod that runs.
-func (n *node) running(t *testing.T, rt *testbed.Containerd, pod string) task {
+func (n *node) running(t *testing.T, rt *runtimes.Containerd, pod string) task {
 	t.Helper()
 	for _, x := range n.tasks(t, rt)[pod] {
 		if x.alive() {
@@ -275,26 +266,23 @@ func (n *node) short(pod metav1.ObjectMeta) string {
 
 // killOn kills the container of a pod on a runtime, which has no other meaning in life, and returns how long it takes
 // until it runs again.
-func (n *node) killOn(t *testing.T, rt *testbed.Containerd) time.Duration {
+func (n *node) killOn(t *testing.T, rt *runtimes.Containerd) time.Duration {
 	t.Helper()
-	pod := map[*testbed.Containerd]string{n.one: "first", n.two: "plain"}[rt]
+	pod := map[*runtimes.Containerd]string{n.one: "first", n.two: "plain"}[rt]
 	before, err := n.kubelet.WaitRunning(t.Context(), pod)
 	require.NoError(t, err)
 	count := before.Status.ContainerStatuses[0].RestartCount
 	began := time.Now()
 	kill(t, n.running(t, rt, pod))
-	_, err = n.kubelet.WaitPod(t.Context(), pod, "to be restarted", func(pod *corev1.Pod) bool {
-		return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
-			pod.Status.ContainerStatuses[0].RestartCount > count && pod.Status.ContainerStatuses[0].State.Running != nil
-	})
+	_, err = n.kubelet.WaitRestarted(t.Context(), pod, count+1)
 	require.NoError(t, err)
 	return time.Since(began)
 }
 
 // comeAndGo lets a pod come and go on a runtime and returns how long each takes. It is gone when its process is.
-func (n *node) comeAndGo(t *testing.T, rt *testbed.Containerd) (come, gone time.Duration) {
+func (n *node) comeAndGo(t *testing.T, rt *runtimes.Containerd) (come, gone time.Duration) {
 	t.Helper()
-	guest := testbed.StaticPod("guest", image, "tick")
+	guest := kubelet.StaticPod("guest", image, "tick")
 	if rt == n.two {
 		onTwo(guest)
 	}

@@ -12,17 +12,19 @@ package outage_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/kubelet"
 )
 
 var long = flag.Bool("long", false, "longer outages, and more of them")
@@ -39,7 +41,7 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", "4")
 	}
 	klog.SetLogger(klog.Logger{}) // silence: containers may go while they are asked for
-	testbed.Main(reporting{m}, append(testbed.ContainerComponents(), testbed.KubeletBinary)...)
+	testbed.Main(reporting{m}, append(build.ForContainers(), build.Kubelet)...)
 }
 
 // seconds of an outage, or with -long more.
@@ -101,7 +103,7 @@ func TestADeletionWaitsForTheRuntimeAndIsDoneProperly(t *testing.T) {
 				kind: kind, length: span(15, 60), also: "a pod deleted, one added", harmless: true,
 				during: func(t *testing.T) {
 					require.NoError(t, n.kubelet.RemoveManifest(name))
-					require.NoError(t, n.kubelet.AddManifest(onTwo(testbed.StaticPod(late, two+"/"+image, "tick"))))
+					require.NoError(t, n.kubelet.AddManifest(onTwo(kubelet.StaticPod(late, two+"/"+image, "tick"))))
 				},
 				back: func(t *testing.T) {
 					awaitEnd(t, leaving)
@@ -214,9 +216,8 @@ func TestEventsAndStreamedListsChangeNothing(t *testing.T) {
 	n.sandboxGone(t, "leaving")
 }
 
+// kill kills a process.
 func kill(t *testing.T, x task) {
 	t.Helper()
-	process, err := os.FindProcess(x.PID)
-	require.NoError(t, err)
-	require.NoError(t, process.Kill())
+	require.NoError(t, unix.Kill(x.PID, unix.SIGKILL))
 }

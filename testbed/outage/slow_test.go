@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/kubelet"
 )
 
 // lists are the methods that a late runtime is late with: each list, each status, and what is measured.
@@ -46,7 +46,7 @@ func TestALateRuntimeRunsPods(t *testing.T) {
 		n.say("on the late runtime a pod comes after %s and goes after %s", seconds(come), seconds(gone))
 		assert.Less(t, come, 12*by)
 		assert.Less(t, gone, 12*by)
-		short := onTwo(testbed.StaticPod("short", image, "print", "done"))
+		short := onTwo(kubelet.StaticPod("short", image, "print", "done"))
 		short.Spec.RestartPolicy = corev1.RestartPolicyNever
 		require.NoError(t, n.kubelet.AddManifest(short))
 		_, err := n.kubelet.WaitPod(t.Context(), "short", "to succeed", func(pod *corev1.Pod) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // An outage is one runtime's absence, or slowness.
@@ -189,7 +189,7 @@ func (n *node) tell(o outage, began time.Time) {
 }
 
 // measure finds out how fast things are on a runtime while nothing is wrong.
-func (n *node) measure(t *testing.T, rt *testbed.Containerd) {
+func (n *node) measure(t *testing.T, rt *runtimes.Containerd) {
 	t.Helper()
 	for range 2 { // the second restart waits out a back-off that the first has not
 		n.usually = max(n.usually, n.killOn(t, rt))
@@ -198,25 +198,31 @@ func (n *node) measure(t *testing.T, rt *testbed.Containerd) {
 	n.say("usually a restart takes %s, a new pod %s, its end %s", seconds(n.usually), seconds(n.usualCome), seconds(n.usualGone))
 }
 
-// awaitRelists waits until the kubelet has looked at all pods that often.
+// awaitRelists waits until the kubelet has looked at all pods that often. One that learns of changes by events hardly
+// ever does: then it waits until that many pods have been brought up to date, each of which is every ten seconds.
 func (n *node) awaitRelists(t *testing.T, times float64) {
 	t.Helper()
+	counter := "kubelet_pleg_relist_duration_seconds_count"
 	if n.evented {
-		time.Sleep(3 * time.Second) // it hardly ever does
-		return
+		counter = "kubelet_pod_worker_duration_seconds_count{"
 	}
-	const relists = "kubelet_pleg_relist_duration_seconds_count"
 	before := -1.0
 	require.Eventually(t, func() bool {
 		metrics, err := n.kubelet.Metrics(t.Context())
 		if err != nil {
 			return false
 		}
-		if before < 0 {
-			before = metrics[relists]
+		now := 0.0
+		for name, value := range metrics {
+			if strings.HasPrefix(name, counter) {
+				now += value
+			}
 		}
-		return metrics[relists] >= before+times
-	}, time.Minute, 100*time.Millisecond, "the kubelet looks at all pods")
+		if before < 0 {
+			before = now
+		}
+		return now >= before+times
+	}, time.Minute, 100*time.Millisecond, "the kubelet looks at its pods")
 }
 
 // A watcher looks at the kubelet's view of some pods.

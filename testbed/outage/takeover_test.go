@@ -15,13 +15,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/kubelet"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // A takeover is a node whose kubelet speaks to containerd's own socket, whoever serves that.
 type takeover struct {
 	*node
 	program, dir string
-	criproxy     testbed.Process
+	criproxy     host.Process
 	pods         []string
 	before       map[string][]task
 	restarted    map[string]int32
@@ -70,23 +74,23 @@ func (o *takeover) undisturbed(t *testing.T, after string) {
 	o.say("%s changed nothing", after)
 }
 
-func TestAKubeletsPodsGoOnThroughATakeoverAndBack(t *testing.T) {
+func TestPodsGoOnThroughATakeoverAndBack(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"1.7", "2.4"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			testbed.Require(t, testbed.KubeletBinary)
-			program, err := testbed.BuildProxy(t.Context())
+			testbed.Require(t, build.Kubelet)
+			program, err := build.Proxy(t.Context(), build.Raced)
 			require.NoError(t, err)
 			dir, err := os.MkdirTemp("", "take-") // t.TempDir is too long for a socket
 			require.NoError(t, err)
 			o := &takeover{
 				node: &node{lane: "take" + version, began: time.Now(), ctx: t.Context()}, program: program, dir: dir,
-				criproxy: testbed.Process{Name: "criproxy", PidFile: filepath.Join(dir, "pid"), LogFile: filepath.Join(dir, "log")},
+				criproxy: host.NewProcess("criproxy", filepath.Join(dir, "criproxy")),
 			}
 			reg := testbed.NewRegistry(t)
-			o.one = testbed.NewContainerd(t, reg, testbed.Config{Version: version, Mirrors: map[string]string{registry: reg.Addr}})
-			o.kubelet = testbed.NewKubelet(t, testbed.KubeletConfig{Endpoint: o.one.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"})
+			o.one = testbed.NewContainerd(t, reg, runtimes.Config{Version: version, Mirrors: map[string]string{registry: reg.Addr}})
+			o.kubelet = testbed.NewKubelet(t, kubelet.Config{Endpoint: o.one.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"})
 			t.Cleanup(func() { // first, so that the pods are removed where they are if the test has failed
 				if t.Failed() {
 					t.Log(o.criproxy.LogTail(40))

@@ -20,7 +20,7 @@ import (
 // emulator runs programs of arm64 where no such processor is.
 const emulator = "qemu-aarch64-static"
 
-func TestPackagesForArm64HoldAStaticProgramThatRunsThere(t *testing.T) {
+func TestArm64PackagesHoldAStaticProgramThatRuns(t *testing.T) {
 	needs(t, "dpkg", "rpm", "tar", emulator)
 	dist := t.TempDir()
 	require.NoError(t, makePackages(versions[0], "arm64", dist, "dist", "deb", "rpm"))

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // A stage of a Containerfile while it is carried out: its root folder, and where in it the work is done.
@@ -31,7 +31,7 @@ type stage struct {
 // A line that is not understood fails the test.
 func buildImage(t *testing.T, version string) v1.Image {
 	t.Helper()
-	source, err := testbed.SourceDir()
+	source, err := build.SourceDir()
 	require.NoError(t, err)
 	source = filepath.Dir(source)
 	text, err := os.ReadFile(filepath.Join(source, "packaging/container/Containerfile"))

@@ -14,11 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // What the DaemonSet's container does, done to a machine with a systemd.
-func TestTheDaemonSetsContainerInstallsUpgradesAndChangesNothingTwice(t *testing.T) {
+func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	m := boot(t)
 	image := t.TempDir()
 	unpack := func(version int) {
@@ -26,7 +26,7 @@ func TestTheDaemonSetsContainerInstallsUpgradesAndChangesNothingTwice(t *testing
 		require.NoError(t, err, "%s", out)
 	}
 	config := filepath.Join(image, "etc/criproxy/config.yaml")
-	source, err := testbed.SourceDir()
+	source, err := build.SourceDir()
 	require.NoError(t, err)
 	try := func() (string, error) {
 		cmd := exec.Command("sh", filepath.Join(source, "../packaging/container/on-node.sh"))
@@ -77,7 +77,7 @@ func TestTheDaemonSetsContainerInstallsUpgradesAndChangesNothingTwice(t *testing
 // daemonSet reads the manifest.
 func daemonSet(t *testing.T) (namespace corev1.Namespace, configMap corev1.ConfigMap, set appsv1.DaemonSet) {
 	t.Helper()
-	source, err := testbed.SourceDir()
+	source, err := build.SourceDir()
 	require.NoError(t, err)
 	data, err := os.ReadFile(filepath.Join(source, "../packaging/kubernetes/daemonset.yaml"))
 	require.NoError(t, err)

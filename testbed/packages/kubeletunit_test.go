@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // withKubelet puts on a machine what the packages of kubelet and kubeadm, and kubeadm join, leave there, our drop-in, and a
 // script for kubelet. The units in enabled are started when the machine boots.
 func withKubelet(t *testing.T, enabled ...string) func(dir string) {
-	source, err := testbed.SourceDir()
+	source, err := build.SourceDir()
 	require.NoError(t, err)
 	return func(dir string) {
 		for to, from := range map[string]string{
@@ -97,7 +97,7 @@ func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
 }
 
 // What kubeadm join and an administrator have written stays, and the endpoint is ours all the same.
-func TestKubeletsDropInLeavesOtherFlagsAndHasTheLastWord(t *testing.T) {
+func TestTheKubeletDropInSetsTheEndpointAndNothingElse(t *testing.T) {
 	m := boot(t, withKubelet(t))
 	require.NoError(t, os.MkdirAll(m.at("/var/lib/kubelet"), 0o755))
 	require.NoError(t, os.WriteFile(m.at("/var/lib/kubelet/kubeadm-flags.env"),

@@ -19,6 +19,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/kubelet"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // relay makes a socket at path that leads to another one, of which it hands on no credentials.
@@ -61,7 +63,7 @@ type caller struct {
 
 func startCalling(t *testing.T, endpoint string) *caller {
 	t.Helper()
-	client, err := testbed.Runtime(t.Context(), endpoint)
+	client, err := runtimes.Runtime(t.Context(), endpoint)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	c := &caller{client: client, stop: stop}
@@ -110,9 +112,9 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	for i, version := range versions {
 		require.NoError(t, reg.Push("criproxy:"+strconv.Itoa(i), buildImage(t, version)))
 	}
-	c := testbed.NewContainerd(t, reg, testbed.Config{})
+	c := testbed.NewContainerd(t, reg, runtimes.Config{})
 	relay(t, m.at("/run/containerd/containerd.sock"), c.Socket())
-	k := testbed.NewKubelet(t, testbed.KubeletConfig{Endpoint: c.Endpoint()})
+	k := testbed.NewKubelet(t, kubelet.Config{Endpoint: c.Endpoint()})
 	running := func(name string, wanted func(corev1.ContainerStatus) bool) corev1.ContainerStatus {
 		t.Helper()
 		pod, err := k.WaitPod(t.Context(), name, "to run as wanted", func(pod *corev1.Pod) bool {
@@ -136,7 +138,7 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(k.Dir, "config.yaml"), []byte(strings.ReplaceAll(string(config), c.Endpoint(), endpoint)), 0o644))
 	require.NoError(t, k.Start(t.Context()))
-	require.NoError(t, k.AddManifest(testbed.StaticPod("app", reg.Image("testbed/app:1"), "tick")))
+	require.NoError(t, k.AddManifest(kubelet.StaticPod("app", reg.Image("testbed/app:1"), "tick")))
 	app := running("app", anyhow)
 	own := running("criproxy", anyhow)
 	socket, pid := m.socket(), m.show("MainPID")

@@ -3,10 +3,7 @@ package packages
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/proxy"
 )
 
 // patience bounds how long a test waits for what has to happen.
@@ -57,7 +57,7 @@ var versions = [2]string{"0.0.1", "0.0.2"}
 // dirs hold the packages of each version, once they are built.
 var dirs [2]string
 
-var build = sync.OnceValue(func() (err error) {
+var buildPackages = sync.OnceValue(func() (err error) {
 	for i, v := range versions {
 		if dirs[i], err = os.MkdirTemp("", "criproxy-packages-"); err != nil {
 			return err
@@ -71,7 +71,7 @@ var build = sync.OnceValue(func() (err error) {
 
 // makePackages makes targets of the Makefile, of a version and for an architecture, in a folder.
 func makePackages(version, arch, dist string, targets ...string) error {
-	source, err := testbed.SourceDir()
+	source, err := build.SourceDir()
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s suite) Run() int {
 // file is the one package with that ending of a version, 0 or 1.
 func file(t testing.TB, version int, ending string) string {
 	t.Helper()
-	require.NoError(t, build())
+	require.NoError(t, buildPackages())
 	found, err := filepath.Glob(filepath.Join(dirs[version], "*."+ending))
 	require.NoError(t, err)
 	require.Len(t, found, 1)
@@ -210,33 +210,28 @@ func (r *root) start() {
 	r.write("/main.pid", fmt.Sprintln(v.PID))
 }
 
-// running is which criproxy serves.
+// running says which criproxy serves.
 type running struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 }
 
+// serving asks the admin socket, also in a clean-up, when the test's own context has ended.
 func (r *root) serving() (v running, err error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", r.at("/run/criproxy.admin.sock"))
-	}}}
-	response, err := client.Get("http://criproxy/version")
-	if err != nil {
-		return v, err
-	}
-	defer response.Body.Close()
-	return v, json.NewDecoder(response.Body).Decode(&v)
+	err = proxy.AskJSON(context.Background(), r.at("/run/criproxy.admin.sock"), "/version", &v)
+	return v, err
 }
 
-// waitServing returns when the one that serves is as wanted.
+// waitServing returns the criproxy that serves once it is as wanted.
 func (r *root) waitServing(wanted func(running) bool) (v running) {
 	r.Helper()
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if v, err = r.serving(); err == nil && wanted(v) {
-			return v
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	require.NoError(r, host.Await(ctx, "another criproxy to serve", func() (err error) {
+		if v, err = r.serving(); err == nil && !wanted(v) {
+			err = fmt.Errorf("%+v serves", v)
 		}
-	}
-	require.Fail(r, "another criproxy should serve", "%+v %v", v, err)
+		return err
+	}))
 	return v
 }

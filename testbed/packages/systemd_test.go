@@ -2,6 +2,7 @@ package packages
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed/host"
 )
 
 // A machine is a systemd that is the first process of its own namespaces, with the package installed.
@@ -114,11 +117,9 @@ func (m *machine) show(property string) string {
 
 func (m *machine) eventually(what string, is func() bool) {
 	m.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			require.Fail(m, "did not come to pass: "+what)
-		}
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // also in a clean-up, when the test's own has ended
+	defer cancel()
+	require.NoError(m, host.Poll(ctx, what, is))
 }
 
 // socket tells the file at kubelet's socket from any other.

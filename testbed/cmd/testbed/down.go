@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 func down(ctx context.Context, args []string, out, progress io.Writer) error {
@@ -26,9 +27,9 @@ func down(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	errs := []error{place{abs}.destroy(ctx)}
 	if *all {
-		for _, dir := range testbed.Instances() {
+		for _, dir := range host.Instances() {
 			fmt.Fprintln(progress, "testbed: removing", dir)
-			errs = append(errs, testbed.Clean(dir))
+			errs = append(errs, host.Clean(dir))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -50,12 +51,12 @@ func (p place) destroy(ctx context.Context) error {
 	errs := make([]error, len(instances))
 	var all sync.WaitGroup
 	for i, instance := range instances {
-		rt, err := testbed.Open(p.instance(instance.name))
+		rt, err := runtimes.Open(p.instance(instance.name))
 		if err != nil {
 			continue // none, or half made: Clean does without its manifest
 		}
 		all.Go(func() { errs[i] = rt.Destroy(ctx) })
 	}
 	all.Wait()
-	return errors.Join(append(errs, testbed.Clean(p.dir))...)
+	return errors.Join(append(errs, host.Clean(p.dir))...)
 }

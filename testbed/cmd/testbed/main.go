@@ -17,7 +17,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // defaultDir is short, because sockets lie in it, and gone after a reboot, as the mounts in it are.
@@ -35,7 +35,7 @@ Run "testbed COMMAND -h" for the flags of a command.
 
 // commands take their arguments without their own name. Results go to out, progress to err.
 var commands = map[string]func(ctx context.Context, args []string, out, err io.Writer) error{
-	"build":    build,
+	"build":    buildAll,
 	"up":       up,
 	"status":   status,
 	"down":     down,
@@ -75,18 +75,12 @@ func newFlags(name string, err io.Writer) *flag.FlagSet {
 	return flags
 }
 
-func build(ctx context.Context, args []string, out, progress io.Writer) error {
+func buildAll(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := newFlags("build", progress)
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
-	var bin testbed.Binaries
-	var err error
-	if names := flags.Args(); len(names) > 0 {
-		bin, err = testbed.BuildOnly(ctx, progress, names...)
-	} else {
-		bin, err = testbed.Build(ctx, progress)
-	}
+	bin, err := build.Get(ctx, progress, flags.Args()...)
 	if err != nil {
 		return err
 	}

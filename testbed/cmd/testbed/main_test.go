@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // TestMain lets the test binary be the programs that up starts: itself, and something in place of
@@ -89,7 +91,7 @@ func TestUpPlayDown(t *testing.T) {
 	screen, err := do(t, "up", "-dir", dir, "-proxy", self)
 	require.NoError(t, err)
 	assert.Contains(t, screen, dir+"/criproxy.sock")
-	require.NotEmpty(t, testbed.Leftovers(dir))
+	require.NotEmpty(t, host.Leftovers(dir))
 
 	// What the screen says to paste works, up to the second runtime, which takes a real proxy.
 	_, paste, found := strings.Cut(screen, "Try it:\n")
@@ -108,7 +110,7 @@ func TestUpPlayDown(t *testing.T) {
 	_, err = do(t, "up", "-dir", dir)
 	assert.ErrorContains(t, err, "is up or half up")
 
-	two, err := testbed.Open(filepath.Join(dir, "two.test"))
+	two, err := runtimes.Open(filepath.Join(dir, "two.test"))
 	require.NoError(t, err)
 	require.NoError(t, two.Freeze())
 	require.NoError(t, place{dir}.daemon("registry").Kill())
@@ -119,7 +121,7 @@ func TestUpPlayDown(t *testing.T) {
 	for range 2 {
 		_, err = do(t, "down", "-dir", dir)
 		require.NoError(t, err)
-		assert.Empty(t, testbed.Leftovers(dir))
+		assert.Empty(t, host.Leftovers(dir))
 		assert.NoDirExists(t, dir)
 	}
 	_, err = do(t, "status", "-dir", dir)
@@ -133,7 +135,7 @@ func TestAFailedUpTakesItselfDown(t *testing.T) {
 	require.NoError(t, err)
 	_, err = do(t, "up", "-dir", dir, "-proxy", self)
 	assert.ErrorContains(t, err, "no such luck")
-	assert.Empty(t, testbed.Leftovers(dir))
+	assert.Empty(t, host.Leftovers(dir))
 	assert.NoDirExists(t, dir)
 }
 
@@ -142,14 +144,14 @@ func TestDownMendsACrash(t *testing.T) {
 	_, err := do(t, "up", "-dir", dir)
 	require.NoError(t, err)
 	for _, name := range []string{"primary", "two.test"} {
-		rt, err := testbed.Open(filepath.Join(dir, name))
+		rt, err := runtimes.Open(filepath.Join(dir, name))
 		require.NoError(t, err)
 		require.NoError(t, rt.Kill())
 		require.NoError(t, os.Remove(filepath.Join(rt.Dir, "instance.json")))
 	}
 	_, err = do(t, "down", "-dir", dir)
 	require.NoError(t, err)
-	assert.Empty(t, testbed.Leftovers(dir))
+	assert.Empty(t, host.Leftovers(dir))
 }
 
 func TestMistakesAreNamed(t *testing.T) {

@@ -10,14 +10,15 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // writePlay writes what one plays with: a crictl for each socket, and for each runtime a pod and a
 // container.
 func (p place) writePlay(crictl, registry string, proxy bool) error {
 	for i, instance := range instances {
-		rt, err := testbed.Open(p.instance(instance.name))
+		rt, err := runtimes.Open(p.instance(instance.name))
 		if err != nil {
 			return err
 		}
@@ -40,7 +41,7 @@ func (p place) writePlay(crictl, registry string, proxy bool) error {
 			pod.Annotations["kubernetes.io/target-runtime"] = instance.name
 			image = instance.name + "/" + image
 		}
-		container := testbed.ContainerConfig("app", image, "print", "hello from "+instance.name, "then", "serve", "8080")
+		container := runtimes.ContainerConfig("app", image, "print", "hello from "+instance.name, "then", "serve", "8080")
 		maps.Copy(container.Labels, pod.Labels) // as a kubelet does: crictl ps reads the pod's name there
 		if err := p.writeJSON(fmt.Sprintf("pod-%s.json", instance.name), pod); err != nil {
 			return err
@@ -128,7 +129,7 @@ func (p place) welcome(out io.Writer, proxy bool) error {
 		return fmt.Errorf("testbed: reading the registry's address: %w", err)
 	}
 	self := os.Args[0]
-	if source, err := testbed.SourceDir(); err == nil && strings.Contains(self, "/go-build") {
+	if source, err := build.SourceDir(); err == nil && strings.Contains(self, "/go-build") {
 		self = "cd " + source + " && go run ./cmd/testbed" // which has made this program, and removes it
 	}
 	screen := struct {
@@ -138,11 +139,11 @@ func (p place) welcome(out io.Writer, proxy bool) error {
 	}{Dir: p.dir, Default: defaultDir, Registry: string(registry), Self: self, Proxy: proxy}
 	if proxy {
 		screen.Runtimes = append(screen.Runtimes, daemon{
-			"criproxy", "in front of both", "unix://" + p.proxySocket(), p.daemon("criproxy").LogFile,
+			"criproxy", "in front of both", "unix://" + p.proxySocket(), p.daemon("criproxy").LogFile(),
 		})
 	}
 	for _, instance := range instances {
-		rt, err := testbed.Open(p.instance(instance.name))
+		rt, err := runtimes.Open(p.instance(instance.name))
 		if err != nil {
 			return err
 		}

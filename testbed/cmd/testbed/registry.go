@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // registry serves the test images until it is told to end. It is how up keeps a registry that outlives
@@ -20,7 +20,7 @@ func registry(ctx context.Context, args []string, out, log io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
-	reg, err := testbed.StartRegistry(testbed.RegistryConfig{App: *app, Addr: *addr, Log: log})
+	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: *app, Addr: *addr, Log: log})
 	if err != nil {
 		return err
 	}

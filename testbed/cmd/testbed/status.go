@@ -12,7 +12,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // errDown is what status ends with when something that was started does not answer.
@@ -33,31 +34,26 @@ func status(ctx context.Context, args []string, out, progress io.Writer) error {
 		return fmt.Errorf("testbed: nothing is up in %s (start it with: testbed up -dir %[1]s)", p.dir)
 	}
 	var failed error
-	line := func(name string, process testbed.Process, socket string) {
+	line := func(name string, process host.Process, socket string) {
 		says, err := ask(ctx, process, socket)
 		if err != nil {
 			says, failed = err.Error(), errDown
 		}
 		fmt.Fprintf(out, "%-9s %s\n", name, says)
 	}
-	if proxy := p.daemon("criproxy"); started(proxy) {
+	if proxy := p.daemon("criproxy"); proxy.Started() {
 		line("criproxy", proxy, p.proxySocket())
 	}
 	for _, instance := range instances {
-		d := testbed.Process{Name: instance.name, PidFile: filepath.Join(p.instance(instance.name), "containerd.pid")}
+		d := host.NewProcess(instance.name, filepath.Join(p.instance(instance.name), "containerd"))
 		line(instance.name, d, filepath.Join(p.instance(instance.name), "containerd.sock"))
 	}
 	line("registry", p.daemon("registry"), "")
 	return failed
 }
 
-func started(p testbed.Process) bool {
-	_, err := os.Stat(p.PidFile)
-	return err == nil
-}
-
 // ask tells how a daemon does, and for one that speaks CRI how many pods it has.
-func ask(ctx context.Context, p testbed.Process, socket string) (string, error) {
+func ask(ctx context.Context, p host.Process, socket string) (string, error) {
 	pid, alive := p.PID()
 	if !alive {
 		return "", errors.New("not running")
@@ -68,7 +64,7 @@ func ask(ctx context.Context, p testbed.Process, socket string) (string, error) 
 	if socket == "" {
 		return fmt.Sprintf("running, process %d", pid), nil
 	}
-	conn, err := testbed.Dial(socket)
+	conn, err := runtimes.Dial(socket)
 	if err != nil {
 		return "", err
 	}

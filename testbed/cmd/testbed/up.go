@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // instances are the runtimes that up starts: criproxy's primary and its second, under the name that
@@ -29,8 +32,8 @@ func (p place) instance(name string) string { return p.at(name) }
 func (p place) proxySocket() string         { return p.at("criproxy.sock") }
 func (p place) registryAddr() string        { return p.at("registry.addr") }
 
-func (p place) daemon(name string) testbed.Process {
-	return testbed.Process{Name: name, PidFile: p.at(name + ".pid"), LogFile: p.at(name + ".log")}
+func (p place) daemon(name string) host.Process {
+	return host.NewProcess(name, p.at(name))
 }
 
 func up(ctx context.Context, args []string, out, progress io.Writer) error {
@@ -46,10 +49,10 @@ func up(ctx context.Context, args []string, out, progress io.Writer) error {
 	if reasons := testbed.Requirements(); len(reasons) > 0 {
 		return errors.Join(reasons...)
 	}
-	for _, note := range testbed.Notes() {
+	for _, note := range host.Notes() {
 		fmt.Fprintln(progress, "testbed: note:", note)
 	}
-	bin, err := testbed.Build(ctx, progress)
+	bin, err := build.Get(ctx, progress)
 	if err != nil {
 		return err
 	}
@@ -70,12 +73,12 @@ func up(ctx context.Context, args []string, out, progress io.Writer) error {
 func newPlace(dir string) (place, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
-		err = testbed.ClaimDir(dir)
+		err = host.ClaimDir(dir)
 	}
 	return place{dir}, err
 }
 
-func (p place) start(ctx context.Context, bin testbed.Binaries, proxy string, extra []string) error {
+func (p place) start(ctx context.Context, bin build.Binaries, proxy string, extra []string) error {
 	addr, err := p.startRegistry(ctx, bin)
 	if err != nil {
 		return err
@@ -84,7 +87,7 @@ func (p place) start(ctx context.Context, bin testbed.Binaries, proxy string, ex
 	var all sync.WaitGroup
 	for i, instance := range instances {
 		all.Go(func() {
-			_, errs[i] = testbed.StartContainerd(ctx, testbed.Config{
+			_, errs[i] = runtimes.StartContainerd(ctx, runtimes.Config{
 				Name: instance.name, Version: instance.version, Dir: p.instance(instance.name),
 				Binaries: bin, Registry: addr,
 			})
@@ -104,7 +107,7 @@ func (p place) start(ctx context.Context, bin testbed.Binaries, proxy string, ex
 }
 
 // startRegistry runs this very program in the background and returns its address.
-func (p place) startRegistry(ctx context.Context, bin testbed.Binaries) (string, error) {
+func (p place) startRegistry(ctx context.Context, bin build.Binaries) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("testbed: finding this program: %w", err)
@@ -135,7 +138,7 @@ func (p place) startProxy(ctx context.Context, path string, extra []string) erro
 	}
 	var connect string
 	for i, instance := range instances {
-		rt, err := testbed.Open(p.instance(instance.name))
+		rt, err := runtimes.Open(p.instance(instance.name))
 		if err != nil {
 			return err
 		}
@@ -149,5 +152,5 @@ func (p place) startProxy(ctx context.Context, path string, extra []string) erro
 	if err := daemon.Start(argv, os.Environ()); err != nil {
 		return err
 	}
-	return testbed.WaitReady(ctx, daemon, p.proxySocket())
+	return runtimes.WaitReady(ctx, daemon, p.proxySocket())
 }

@@ -1,0 +1,90 @@
+package build
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Binaries says where things were built. What was not asked for is empty.
+type Binaries struct {
+	Containerd map[string]string // :: "1.7" or "2.4" → folder with containerd, containerd-shim-runc-v2 and ctr
+	Runc       string            // the program
+	NoSeccomp  string            // the program that containerd calls as runc
+	CNI        string            // the folder of the plugins
+	Crictl     string            // the program
+	App        string            // the program inside the test images
+	Kubelet    string            // the program
+	Nerdctl    string            // the program
+}
+
+// Get returns the binaries of the named components, and builds those that are not in the cache yet. Without names it
+// returns all [ForContainers]. The first time it needs the Go module proxy and some minutes. It announces on progress
+// when it starts to build a component and when it is done; nil means silence.
+//
+// Get may be called from several goroutines and several processes at once: they wait for each other, component by
+// component, and what one has built the others find.
+func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, error) {
+	if len(names) == 0 {
+		names = ForContainers()
+	}
+	if progress == nil {
+		progress = io.Discard
+	}
+	b := Binaries{Containerd: map[string]string{}}
+	source, err := SourceDir()
+	if err != nil {
+		return b, err
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return b, err
+	}
+	for _, name := range names {
+		c, err := componentNamed(name)
+		if err != nil {
+			return b, err
+		}
+		dir, err := build(ctx, progress, c, source, cache)
+		if err != nil {
+			return b, err
+		}
+		switch name {
+		case Containerd17:
+			b.Containerd["1.7"] = dir
+		case Containerd24:
+			b.Containerd["2.4"] = dir
+		case Runc:
+			b.Runc = filepath.Join(dir, "runc")
+		case NoSeccomp:
+			b.NoSeccomp = filepath.Join(dir, "noseccomp")
+		case CNI:
+			b.CNI = dir
+		case Crictl:
+			b.Crictl = filepath.Join(dir, "crictl")
+		case App:
+			b.App = filepath.Join(dir, "app")
+		case Kubelet:
+			b.Kubelet = filepath.Join(dir, "kubelet")
+		case Nerdctl:
+			b.Nerdctl = filepath.Join(dir, "nerdctl")
+		}
+	}
+	return b, nil
+}
+
+// CacheDir returns the folder that keeps what was built, one folder a component and version:
+// $CRIPROXY_TESTBED_CACHE, or criproxy-testbed in the user's cache folder. Removing it is always safe
+// while no runtime of it is running.
+func CacheDir() (string, error) {
+	if dir := os.Getenv("CRIPROXY_TESTBED_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		// Root without HOME, as under some service managers: there is a place for that.
+		dir = "/var/cache"
+	}
+	return filepath.Join(dir, "criproxy-testbed"), nil
+}

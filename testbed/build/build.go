@@ -1,0 +1,117 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/criproxy/criproxy/testbed/host"
+)
+
+// build returns the cache folder of c, and fills it first when it is not there. A folder that has its
+// final name is complete: it is made under another name and renamed.
+func build(ctx context.Context, progress io.Writer, c component, source, cache string) (string, error) {
+	version, err := c.version(source)
+	if err != nil {
+		return "", err
+	}
+	key, err := c.key(source, version)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, key)
+	if isDir(dir) {
+		return dir, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", fmt.Errorf("testbed: making the cache folder (set CRIPROXY_TESTBED_CACHE to put it elsewhere): %w", err)
+	}
+	unlock, err := host.Lock(ctx, filepath.Join(cache, c.name+".lock"), func() {
+		fmt.Fprintf(progress, "testbed: waiting for another process that builds %s\n", c.name)
+	})
+	if err != nil {
+		return "", fmt.Errorf("testbed: waiting for the build of %s: %w", c.name, err)
+	}
+	defer unlock()
+	if isDir(dir) {
+		return dir, nil // another process built it while we waited
+	}
+
+	// We hold the lock, so whatever half-built folder is here was left by a process that died.
+	half := filepath.Join(cache, ".building-"+c.name)
+	if err := os.RemoveAll(half); err != nil {
+		return "", fmt.Errorf("testbed: removing a half-built %s: %w", c.name, err)
+	}
+	defer os.RemoveAll(half)
+	fmt.Fprintf(progress, "testbed: building %s %s ...\n", c.name, version)
+	started := time.Now()
+	if err := goBuild(ctx, c, source, version, half); err != nil {
+		return "", err
+	}
+	if err := os.Rename(half, dir); err != nil {
+		return "", fmt.Errorf("testbed: storing %s: %w", c.name, err)
+	}
+	fmt.Fprintf(progress, "testbed: building %s %s ... %.0fs\n", c.name, version, time.Since(started).Seconds())
+	return dir, nil
+}
+
+func goBuild(ctx context.Context, c component, source, version, out string) error {
+	tool, err := exec.LookPath("go")
+	if err != nil {
+		return fmt.Errorf("testbed: building %s: no go command in PATH (it is needed to build the runtimes)", c.name)
+	}
+	var output bytes.Buffer
+	cmd := exec.CommandContext(ctx, tool, c.args(version, out)...)
+	cmd.Dir = filepath.Join(source, c.dir)
+	cmd.Env = Env(os.Environ(), c.cgo)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	// The compilers must not outlive a build that was cancelled.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	if err := cmd.Run(); err != nil {
+		hint := "the Go module proxy must be reachable the first time"
+		if c.cgo {
+			hint = "it needs a C compiler; " + hint
+		}
+		return fmt.Errorf("testbed: building %s %s in %s: %w (%s)\n%s",
+			c.name, version, cmd.Dir, errors.Join(ctx.Err(), err), hint, host.LastLines(output.String(), 20))
+	}
+	for _, name := range c.binaries {
+		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
+			return fmt.Errorf("testbed: building %s %s: go build made no %s", c.name, version, name)
+		}
+	}
+	return nil
+}
+
+// Env returns environ without what would change the outcome of a build: flags and targets of the caller, and a
+// go.work above, to which the nested modules do not belong. How modules are fetched (GOPROXY, GOMODCACHE, ...)
+// stays.
+func Env(environ []string, cgo bool) []string {
+	surprises := []string{"GOFLAGS", "GOWORK", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT", "GODEBUG", "GO111MODULE", "GO_EXTLINK_ENABLED"}
+	env := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(surprises, name) || strings.HasPrefix(name, "CGO_")
+	})
+	if cgo {
+		env = append(env, "CGO_ENABLED=1")
+	} else {
+		env = append(env, "CGO_ENABLED=0")
+	}
+	return append(env, "GOFLAGS=", "GOWORK=off")
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}

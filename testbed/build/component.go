@@ -1,0 +1,204 @@
+package build
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// The components that can be built, most of them named as the folder below pins that pins them.
+const (
+	Containerd17 = "containerd17" // containerd, its shim and ctr: serves runtime.v1 and runtime.v1alpha2
+	Containerd24 = "containerd24" // the same of the 2.x line: serves runtime.v1 only
+	Runc         = "runc"
+	CNI          = "cni"       // bridge, host-local and loopback
+	NoSeccomp    = "noseccomp" // what containerd calls as runc: it drops seccomp profiles and becomes it
+	Crictl       = "crictl"
+	App          = "app"     // the one program inside the test images
+	Kubelet      = "kubelet" // takes several minutes, and is built only where it is asked for
+	Nerdctl      = "nerdctl" // built only where it is asked for
+)
+
+// A component is one thing to build: packages of one module, built together, cached together.
+type component struct {
+	name     string   // one of the constants above
+	dir      string   // the nested module, below the source folder
+	module   string   // whose required version is the component's; empty for our own code
+	packages []string // what to build, as go build wants it
+	binaries []string // what comes out
+	cgo      bool     //
+	tags     string   //
+	stamp    string   // the string variable that holds the version, for -ldflags -X
+	inputs   []string // globs below dir: what decides the outcome beside this recipe
+	extra    bool     // built only where it is asked for: running containers does not take it
+}
+
+// noExtraSnapshotters leaves out what no test uses and what needs headers or tools of the machine.
+const noExtraSnapshotters = "no_aufs,no_btrfs,no_devmapper,no_zfs"
+
+var pins = []string{"go.mod", "go.sum"}
+
+// pinned returns the nested module that pins a component, relative to the source folder.
+func pinned(name string) string { return filepath.Join("build", "pins", name) }
+
+var components = []component{
+	{
+		name: Containerd17, dir: pinned(Containerd17), module: "github.com/containerd/containerd",
+		packages: []string{
+			"github.com/containerd/containerd/cmd/containerd",
+			"github.com/containerd/containerd/cmd/containerd-shim-runc-v2",
+			"github.com/containerd/containerd/cmd/ctr",
+		},
+		binaries: []string{"containerd", "containerd-shim-runc-v2", "ctr"},
+		tags:     noExtraSnapshotters,
+		stamp:    "github.com/containerd/containerd/version.Version",
+		inputs:   pins,
+	},
+	{
+		name: Containerd24, dir: pinned(Containerd24), module: "github.com/containerd/containerd/v2",
+		packages: []string{
+			"github.com/containerd/containerd/v2/cmd/containerd",
+			"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+			"github.com/containerd/containerd/v2/cmd/ctr",
+		},
+		binaries: []string{"containerd", "containerd-shim-runc-v2", "ctr"},
+		tags:     noExtraSnapshotters,
+		stamp:    "github.com/containerd/containerd/v2/version.Version",
+		inputs:   pins,
+	},
+	{
+		// cgo for nsexec, which enters namespaces before the Go runtime starts. No seccomp tag: that
+		// would need libseccomp on the machine. Hence noseccomp.
+		name: Runc, dir: pinned(Runc), module: "github.com/opencontainers/runc",
+		packages: []string{"github.com/opencontainers/runc"},
+		binaries: []string{"runc"},
+		cgo:      true,
+		inputs:   pins,
+	},
+	{
+		name: NoSeccomp, dir: ".",
+		packages: []string{"./internal/noseccomp"},
+		binaries: []string{"noseccomp"},
+		inputs:   []string{"internal/noseccomp/*.go"},
+	},
+	{
+		name: CNI, dir: pinned(CNI), module: "github.com/containernetworking/plugins",
+		packages: []string{
+			"github.com/containernetworking/plugins/plugins/main/bridge",
+			"github.com/containernetworking/plugins/plugins/main/loopback",
+			"github.com/containernetworking/plugins/plugins/ipam/host-local",
+		},
+		binaries: []string{"bridge", "loopback", "host-local"},
+		stamp:    "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
+		inputs:   pins,
+	},
+	{
+		name: Crictl, dir: pinned(Crictl), module: "sigs.k8s.io/cri-tools",
+		packages: []string{"sigs.k8s.io/cri-tools/cmd/crictl"},
+		binaries: []string{"crictl"},
+		stamp:    "sigs.k8s.io/cri-tools/pkg/version.Version",
+		inputs:   pins,
+	},
+	{
+		name: App, dir: ".",
+		packages: []string{"./internal/app"},
+		binaries: []string{"app"},
+		inputs:   []string{"internal/app/*.go"},
+	},
+	{
+		name: Kubelet, dir: pinned(Kubelet), module: "k8s.io/kubernetes",
+		packages: []string{"k8s.io/kubernetes/cmd/kubelet"},
+		binaries: []string{"kubelet"},
+		stamp:    "k8s.io/component-base/version.gitVersion",
+		inputs:   pins,
+		extra:    true,
+	},
+	{
+		name: Nerdctl, dir: pinned(Nerdctl), module: "github.com/containerd/nerdctl/v2",
+		packages: []string{"github.com/containerd/nerdctl/v2/cmd/nerdctl"},
+		binaries: []string{"nerdctl"},
+		stamp:    "github.com/containerd/nerdctl/v2/pkg/version.Version",
+		inputs:   pins,
+		extra:    true,
+	},
+}
+
+func componentNamed(name string) (component, error) {
+	i := slices.IndexFunc(components, func(c component) bool { return c.name == name })
+	if i < 0 {
+		var names []string
+		for _, c := range components {
+			names = append(names, c.name)
+		}
+		return component{}, fmt.Errorf("testbed: %q: no such component (there are %s)", name, strings.Join(names, ", "))
+	}
+	return components[i], nil
+}
+
+// ForContainers returns the components that it takes to run containers: all but the kubelet and nerdctl.
+func ForContainers() []string {
+	var names []string
+	for _, c := range components {
+		if !c.extra {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// version reads the pinned version out of the nested module's go.mod, which is the only place it is
+// written down.
+func (c component) version(source string) (string, error) {
+	if c.module == "" {
+		return "local", nil
+	}
+	path := filepath.Join(source, c.dir, "go.mod")
+	mod, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("testbed: reading the pins of %s: %w", c.name, err)
+	}
+	line := regexp.MustCompile(`(?m)^(?:require)?\s*` + regexp.QuoteMeta(c.module) + ` (v\S+)`).FindSubmatch(mod)
+	if line == nil {
+		return "", fmt.Errorf("testbed: %s requires no version of %s (add it with go get -tool)", path, c.module)
+	}
+	return string(line[1]), nil
+}
+
+// key names the cache folder: the same key means that a build would give the same thing.
+func (c component) key(source, version string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, runtime.Version(), runtime.GOARCH, c.args(version, ""), c.cgo)
+	for _, glob := range c.inputs {
+		files, err := filepath.Glob(filepath.Join(source, c.dir, glob))
+		if err != nil {
+			return "", err
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return "", fmt.Errorf("testbed: reading what %s is built from: %w", c.name, err)
+			}
+			fmt.Fprintf(h, "%s %d\n%s", filepath.Base(file), len(data), data)
+		}
+	}
+	return fmt.Sprintf("%s-%s-%s", c.name, version, hex.EncodeToString(h.Sum(nil))[:10]), nil
+}
+
+// args is the go command line that builds the component into out.
+func (c component) args(version, out string) []string {
+	ldflags := "-s -w"
+	if c.stamp != "" {
+		ldflags += " -X " + c.stamp + "=" + version
+	}
+	args := []string{"build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", ldflags}
+	if c.tags != "" {
+		args = append(args, "-tags", c.tags)
+	}
+	return append(append(args, "-o", out+string(filepath.Separator)), c.packages...)
+}

@@ -1,0 +1,51 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/criproxy/criproxy/testbed/host"
+)
+
+// Proxy builds criproxy from this checkout, with the race detector if race, and returns the path of the program. Go's own
+// cache makes it quick when nothing has changed.
+func Proxy(ctx context.Context, race bool) (string, error) {
+	source, err := SourceDir()
+	if err != nil {
+		return "", err
+	}
+	root := filepath.Dir(source)
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, fmt.Sprintf("criproxy-%08x", host.Hash(root)))
+	args := []string{"build", "-buildvcs=false"}
+	if race {
+		dir += "-race"
+		args = append(args, "-race")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("testbed: making the cache folder: %w", err)
+	}
+	unlock, err := host.Lock(ctx, dir+".lock", func() {})
+	if err != nil {
+		return "", fmt.Errorf("testbed: waiting for another build of criproxy: %w", err)
+	}
+	defer unlock()
+	// One that is running keeps its file when a new one takes the name.
+	program := filepath.Join(dir, "criproxy")
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", program+".new", "./cmd/criproxy")...)
+	cmd.Dir, cmd.Env = root, Env(os.Environ(), race)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("testbed: building criproxy in %s: %w\n%s", root, errors.Join(ctx.Err(), err), host.LastLines(string(out), 20))
+	}
+	if err := os.Rename(program+".new", program); err != nil {
+		return "", fmt.Errorf("testbed: storing criproxy: %w", err)
+	}
+	return program, nil
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package build
+
+// Raced says whether this program was built with the race detector.
+const Raced = true

@@ -1,0 +1,176 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Clean removes by force everything that instances in dir, or in folders of dir, have on this machine,
+// and dir itself. It asks no daemon and needs none alive, so it also removes what a crashed test left. It gives up after a minute. It fails when something is left, and names it.
+func Clean(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("testbed: cleaning: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	if isDir(dir) && !claimed(dir) {
+		return removeClaimed(dir) // which says why not
+	}
+	t := findTraces(dir) // before it goes
+	cgroups := t.cgroupNames()
+	errs := []error{
+		killDaemons(dir),
+		t.kill(ctx),
+		t.unmount(ctx),
+		removeBridges(dir),
+		removeCgroups(ctx, cgroups),
+	}
+	for _, file := range t.outside() {
+		if err := os.RemoveAll(file); err != nil {
+			errs = append(errs, fmt.Errorf("testbed: removing %s: %w", file, err))
+		}
+	}
+	errs = append(errs, removeClaimed(dir))
+	if len(Instances()) == 0 {
+		removeShared()
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return Await(ctx, "the last traces of "+dir+" to go", func() error {
+		left := Leftovers(dir)
+		if len(left) == 0 {
+			return nil
+		}
+		// A runtime that is making a container for a kubelet that has just died makes its cgroups again.
+		return errors.Join(fmt.Errorf("testbed: cleaning %s left:\n  %s", dir, strings.Join(left, "\n  ")), removeCgroups(ctx, cgroups))
+	})
+}
+
+// Leftovers lists what is left on this machine of the instances in dir: processes, mounts, links, cgroups,
+// files outside of dir and dir itself. After Destroy it returns nothing.
+func Leftovers(dir string) []string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	t := findTraces(dir)
+	var left []string
+	for _, pid := range t.processes() {
+		left = append(left, fmt.Sprintf("process %d: %s", pid, strings.Join(command(pid), " ")))
+	}
+	for _, m := range t.mountPoints() {
+		left = append(left, "mount "+m)
+	}
+	bridges, ports := bridgesOf(dir)
+	for _, l := range append(bridges, ports...) {
+		left = append(left, "link "+l.Attrs().Name)
+	}
+	for _, name := range t.cgroupNames() {
+		for _, folder := range cgroupFolders(name) {
+			left = append(left, "cgroup "+folder)
+		}
+	}
+	for _, file := range t.outside() {
+		left = append(left, "file "+file)
+	}
+	if isDir(dir) {
+		left = append(left, "folder "+dir)
+	}
+	return left
+}
+
+func removeCgroups(ctx context.Context, names []string) error {
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, removeCgroup(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+// removeShared removes, if they are empty, the folders that several instances use. An instance that
+// is just starting would miss them, so Clean calls it only when there is none.
+func removeShared() {
+	for _, pattern := range []string{
+		sharedRun + "/fifo/*", sharedRun + "/fifo", sharedRun + "/runc/*", sharedRun + "/runc", sharedRun + "/s", sharedRun,
+		cniCache, filepath.Dir(cniCache),
+	} {
+		dirs, _ := filepath.Glob(pattern)
+		for _, dir := range dirs {
+			unix.Rmdir(dir) // not os.Remove, which would take a file as well
+		}
+	}
+	removeEmptyCgroup(cgroupRoot)
+	removeEmptyCgroup(defaultCgroup)
+}
+
+// killDaemons kills every process that has a pid file in dir or in a folder of it.
+func killDaemons(dir string) error {
+	files, _ := filepath.Glob(filepath.Join(dir, "*.pid"))
+	below, _ := filepath.Glob(filepath.Join(dir, "*", "*.pid"))
+	var errs []error
+	for _, file := range append(files, below...) {
+		base := strings.TrimSuffix(file, ".pid")
+		errs = append(errs, NewProcess(filepath.Base(base), base).Kill())
+	}
+	return errors.Join(errs...)
+}
+
+// kill ends all processes, again and again until no new one shows up.
+func (t traces) kill(ctx context.Context) error {
+	for {
+		left := t.processes()
+		if len(left) == 0 {
+			return nil
+		}
+		for _, pid := range left {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("testbed: killing the processes of %s: %w: %v are left", t.dir, ctx.Err(), left)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// unmount takes away every mount below the folder. A mount that stays busy is detached:
+// the processes that use it keep it until they end, no other process sees it.
+func (t traces) unmount(ctx context.Context) error {
+	for try := 0; ; try++ {
+		points := t.mountPoints()
+		if len(points) == 0 {
+			return nil
+		}
+		flags := unix.UMOUNT_NOFOLLOW
+		if try > 20 {
+			flags |= unix.MNT_DETACH
+		}
+		var failed error
+		for _, point := range points {
+			if err := unix.Unmount(point, flags); err != nil {
+				failed = fmt.Errorf("testbed: unmounting %s: %w", point, err)
+			}
+		}
+		if failed == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), failed)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

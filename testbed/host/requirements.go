@@ -1,0 +1,210 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Requirements tells why this machine cannot run real containers, each reason with what would mend it.
+// None means that it can. Things are tried, not read from a list: a bridge is made, a namespace entered,
+// a cgroup added, and all taken away again. It tries once and keeps the answer.
+func Requirements() []error { return slices.Clone(requirements()) }
+
+var requirements = sync.OnceValue(func() []error {
+	if runtime.GOOS != "linux" {
+		return []error{fmt.Errorf("testbed: containers need Linux, and this is %s", runtime.GOOS)}
+	}
+	if os.Geteuid() != 0 {
+		return []error{errors.New("testbed: containers need root, and this is uid " + fmt.Sprint(os.Geteuid()) + " (run the tests with sudo -E)")}
+	}
+	var reasons []error
+	for _, try := range []func() error{tryNamespaces, tryMount, tryCgroups, tryBridge} {
+		if err := try(); err != nil {
+			reasons = append(reasons, err)
+		}
+	}
+	return reasons
+})
+
+// KubeletRequirements tells why this machine cannot run a kubelet, as Requirements does for containers. Where
+// containers cannot run it tries nothing.
+func KubeletRequirements() []error { return slices.Clone(kubeletRequirements()) }
+
+var kubeletRequirements = sync.OnceValue(func() []error {
+	if len(requirements()) > 0 {
+		return nil // what containers need comes first
+	}
+	var reasons []error
+	for _, try := range []func() error{tryKubeletCgroups, tryKubeletMounts, tryKernelLog} {
+		if err := try(); err != nil {
+			reasons = append(reasons, err)
+		}
+	}
+	return reasons
+})
+
+// tryKubeletCgroups looks for the controllers that a kubelet cannot do without.
+func tryKubeletCgroups() error {
+	need := []string{"cpuset"}
+	if !cgroupV2() {
+		need = append(need, "cpuacct")
+	}
+	there := controllers()
+	for _, name := range need {
+		if !slices.Contains(there, name) {
+			return fmt.Errorf("testbed: a kubelet needs the cgroup controller %q, and it is not in %s (mount it there)", name, cgroupMount)
+		}
+	}
+	name := fmt.Sprintf("%s-try-%d", cgroupRoot, os.Getpid())
+	defer removeEmptyCgroup(name)
+	return MakeCgroup(name)
+}
+
+// tryKubeletMounts does what starting a kubelet takes: it shares a mount, and in a namespace of its own mounts a file
+// over a sysctl.
+func tryKubeletMounts() error {
+	dir, err := os.MkdirTemp("", tempDirPrefix+"kubelet-")
+	if err != nil {
+		return fmt.Errorf("testbed: making a folder to mount on: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := ShareMount(dir); err != nil {
+		return fmt.Errorf("%w (inside a container it must be a privileged one)", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	file := filepath.Join(dir, "panic")
+	if err := os.WriteFile(file, []byte("10\n"), 0o644); err != nil {
+		return err
+	}
+	err = InMountNamespace(func() error {
+		if err := SecludeMounts(dir); err != nil {
+			return err
+		}
+		return Bind(file, "/proc/sys/kernel/panic")
+	})
+	if err != nil {
+		return fmt.Errorf("%w (a kubelet would otherwise change sysctls of the machine)", err)
+	}
+	return nil
+}
+
+// tryKernelLog opens what a kubelet reads to learn of processes that were killed for want of memory.
+func tryKernelLog() error {
+	log, err := os.Open("/dev/kmsg")
+	if err != nil {
+		return fmt.Errorf("testbed: a kubelet reads the kernel's log: %w (make the device node, or pass it into the container)", err)
+	}
+	return log.Close()
+}
+
+// Notes tells what the testbed does otherwise on this machine than on most, and why. Tests run nevertheless.
+func Notes() []string {
+	var notes []string
+	if err := TryOverlay(os.TempDir()); err != nil {
+		notes = append(notes, fmt.Sprintf("images are unpacked by copying (snapshotter native): %v", err))
+	}
+	if !cgroupV2() {
+		notes = append(notes, "cgroup v1: what runtimes do otherwise on v2 is not exercised")
+	}
+	return notes
+}
+
+// tryNamespaces starts a process in new namespaces of every kind a container has.
+func tryNamespaces() error {
+	cmd := exec.Command("true")
+	cmd.SysProcAttr = &unix.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+	}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("testbed: entering new namespaces: %w (inside a container it must be a privileged one)", err)
+	}
+	return nil
+}
+
+// tryMount mounts a tmpfs.
+func tryMount() error {
+	dir, err := os.MkdirTemp("", tempDirPrefix+"mount-")
+	if err != nil {
+		return fmt.Errorf("testbed: making a folder to mount on: %w", err)
+	}
+	defer os.Remove(dir)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		return fmt.Errorf("testbed: mounting a tmpfs: %w (inside a container it must be a privileged one)", err)
+	}
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("testbed: unmounting a tmpfs: %w", err)
+	}
+	return nil
+}
+
+// tryCgroups looks for the controllers that runc sets and makes a cgroup in each hierarchy.
+func tryCgroups() error {
+	need := []string{"cpu", "memory", "pids"}
+	if !cgroupV2() {
+		need = append(need, "devices", "freezer")
+	}
+	there := controllers()
+	for _, name := range need {
+		if !slices.Contains(there, name) {
+			return fmt.Errorf("testbed: there is no cgroup controller %q in %s (mount it there)", name, cgroupMount)
+		}
+	}
+	if cgroupV2() {
+		// What runc would do for the first container.
+		file := filepath.Join(cgroupMount, "cgroup.subtree_control")
+		if err := os.WriteFile(file, []byte("+"+strings.Join(need, " +")), 0); err != nil {
+			return fmt.Errorf("testbed: passing cgroup controllers on: %w (inside a container, move the processes of the root cgroup into a child of it)", err)
+		}
+	}
+	name := fmt.Sprintf("%s-try-%d", cgroupRoot, os.Getpid())
+	defer removeEmptyCgroup(name)
+	for _, h := range hierarchies() {
+		if err := os.MkdirAll(filepath.Join(h, name), 0o755); err != nil {
+			return fmt.Errorf("testbed: making a cgroup: %w (inside a container /sys/fs/cgroup must be writable)", err)
+		}
+	}
+	return nil
+}
+
+// controllers lists the cgroup controllers that can be used.
+func controllers() []string {
+	if cgroupV2() {
+		data, _ := os.ReadFile(filepath.Join(cgroupMount, "cgroup.controllers"))
+		return strings.Fields(string(data))
+	}
+	var all []string
+	for _, m := range mounts("self") {
+		if m.fstype == "cgroup" {
+			all = append(all, strings.Split(m.opts, ",")...)
+		}
+	}
+	return all
+}
+
+// tryBridge makes a bridge and a pair of virtual Ethernet devices, which is all that pods' networking
+// needs.
+func tryBridge() error {
+	name := fmt.Sprintf("ctbtry%d", os.Getpid()%10_000_000)
+	for _, link := range []netlink.Link{
+		&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}},
+		&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "p"},
+	} {
+		if err := netlink.LinkAdd(link); err != nil {
+			return fmt.Errorf("testbed: making a %s network device: %w (the kernel needs CONFIG_BRIDGE and CONFIG_VETH)", link.Type(), err)
+		}
+		if err := netlink.LinkDel(link); err != nil {
+			return fmt.Errorf("testbed: deleting a %s network device: %w", link.Type(), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package host
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// sharedRun is a folder that containerd 1.7 and ctr use whatever their configuration says.
+const sharedRun = "/run/containerd"
+
+// cniCache is where the CNI library inside containerd records the networks it set up. No setting moves it, so its
+// files are recognised by what they contain.
+const cniCache = "/var/lib/cni/results"
+
+// traces are what the instances in a folder have put outside of it. They are gathered from the folder
+// and from the machine, without asking any daemon, so that a crash at any moment leaves nothing that
+// cannot be found.
+type traces struct {
+	dir     string
+	ids     map[string]bool // of sandboxes and containers: they name bundles and cgroups
+	cgroups []string        // the instances' own, by name
+	files   []string        // outside of dir: sockets of shims, what ctr run keeps in /run/containerd
+}
+
+func findTraces(dir string) traces {
+	t := traces{dir: dir, ids: map[string]bool{}}
+	var suffixes []string
+	for _, d := range instanceDirs(dir) {
+		suffixes = append(suffixes, cgroupSuffix(d))
+		bundles, _ := filepath.Glob(filepath.Join(d, "state", "io.containerd.runtime.v2.task", "*", "*"))
+		for _, bundle := range bundles {
+			id := filepath.Base(bundle)
+			t.ids[id] = true
+			if socket := shimSocket(bundle); socket != "" && !inside(dir, socket) {
+				t.files = append(t.files, socket)
+			}
+			for _, pattern := range []string{"fifo/*/" + id + "-std*", "runc/*/" + id} {
+				files, _ := filepath.Glob(filepath.Join(sharedRun, pattern))
+				t.files = append(t.files, files...)
+			}
+		}
+	}
+	for _, h := range hierarchies() {
+		entries, _ := os.ReadDir(filepath.Join(h, cgroupRoot))
+		for _, e := range entries {
+			name := path.Join(cgroupRoot, e.Name())
+			ours := slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
+			if ours && !slices.Contains(t.cgroups, name) {
+				t.cgroups = append(t.cgroups, name)
+			}
+		}
+	}
+	return t
+}
+
+// shimSocket reads from a bundle where its shim listens. 1.7 writes the address alone, 2.4 a JSON object.
+func shimSocket(bundle string) string {
+	var params struct{ Address string }
+	if data, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json")); err == nil {
+		json.Unmarshal(data, &params)
+	} else if data, err := os.ReadFile(filepath.Join(bundle, "address")); err == nil {
+		params.Address = string(data)
+	}
+	socket, ok := strings.CutPrefix(strings.TrimSpace(params.Address), "unix://")
+	if !ok {
+		return ""
+	}
+	return socket
+}
+
+// processes lists what runs for the instances: daemons, shims and helpers by their program and arguments,
+// containers by their cgroups and by where their root file system lies.
+func (t traces) processes() []int {
+	programs := []string{"containerd", "containerd-shim-runc-v2", "runc", "ctr", "kubelet", "criproxy"}
+	own, _ := os.Readlink("/proc/self/ns/mnt")
+	var all []int
+	for _, pid := range pids() {
+		if pid == os.Getpid() {
+			continue
+		}
+		names := func(arg string) bool { return mentions(arg, t.dir) }
+		ours := slices.Contains(programs, program(pid)) && slices.ContainsFunc(command(pid), names)
+		ours = ours || slices.ContainsFunc(cgroupsOf(pid), t.ownsCgroup)
+		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)); !ours && err == nil && ns != own {
+			ours = slices.ContainsFunc(mounts(fmt.Sprint(pid)), func(m mount) bool {
+				return m.point == "/" && mentions(m.opts, t.dir)
+			})
+		}
+		if ours {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+func (t traces) ownsCgroup(name string) bool {
+	for _, own := range t.cgroups {
+		if inside(own, name) {
+			return true
+		}
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if t.ids[part] {
+			return true
+		}
+	}
+	return false
+}
+
+// cgroupNames lists the cgroups to remove: the instances' own, and those of containers whose sandbox
+// named no parent, or a cgroup outside of the testbed.
+func (t traces) cgroupNames() []string {
+	names := slices.Clone(t.cgroups)
+	for id := range t.ids {
+		names = append(names, path.Join(defaultCgroup, id))
+	}
+	for _, pid := range t.processes() {
+		for _, name := range cgroupsOf(pid) {
+			if t.ids[path.Base(name)] && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// mountPoints lists what is mounted below the folder, the newest first.
+func (t traces) mountPoints() []string {
+	var all []string
+	for _, m := range mounts("self") {
+		if inside(t.dir, m.point) {
+			all = append(all, m.point)
+		}
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// outside lists the files of the instances that do not lie in their folder and are still there.
+func (t traces) outside() []string {
+	var all []string
+	for _, file := range t.files {
+		if _, err := os.Lstat(file); err == nil {
+			all = append(all, file)
+		}
+	}
+	cached, _ := filepath.Glob(filepath.Join(cniCache, "*"))
+	for _, file := range cached {
+		if data, err := os.ReadFile(file); err == nil && mentions(string(data), t.dir) {
+			all = append(all, file)
+		}
+	}
+	return all
+}

@@ -1,0 +1,28 @@
+// Package metrics reads what a program publishes for Prometheus.
+package metrics
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Metrics are samples of a program's own metrics, by name and labels as they are written:
+//
+//	kubelet_runtime_operations_total{operation_type="stop_container"}
+type Metrics map[string]float64
+
+// Parse reads the text format. It leaves out lines that are no sample.
+func Parse(text string) Metrics {
+	all := Metrics{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		i := strings.LastIndexByte(line, ' ')
+		if i < 0 || line[0] == '#' {
+			continue
+		}
+		if value, err := strconv.ParseFloat(line[i+1:], 64); err == nil {
+			all[line[:i]] = value
+		}
+	}
+	return all
+}

@@ -1,0 +1,197 @@
+package kubelet
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	utilexec "k8s.io/client-go/util/exec"
+
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/internal/metrics"
+)
+
+// client asks kubelets; their certificates are their own.
+var client = &http.Client{
+	Timeout: 10 * time.Second,
+	Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true, // a kubelet that was started again is another one
+	},
+}
+
+func (k *Kubelet) get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("testbed: asking %s: %w", k.Title(), err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("testbed: asking %s: %w", k.Title(), err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("testbed: asking %s for %s: %s: %s", k.Title(), req.URL.Path, resp.Status, host.LastLines(string(body), 3))
+	}
+	return body, nil
+}
+
+func (k *Kubelet) healthy(ctx context.Context) error {
+	_, err := k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/healthz", k.ports.health))
+	return err
+}
+
+// Pods returns the pods that the kubelet has, with their status as it would report it.
+func (k *Kubelet) Pods(ctx context.Context) ([]corev1.Pod, error) {
+	body, err := k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/pods", k.ports.readOnly))
+	if err != nil {
+		return nil, err
+	}
+	var list corev1.PodList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("testbed: reading the pods of %s: %w", k.Title(), err)
+	}
+	return list.Items, nil
+}
+
+// Pod returns the pod of a manifest, nil if there is none.
+func (k *Kubelet) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
+	pods, err := k.Pods(ctx)
+	for i := range pods {
+		if pods[i].Name == name+"-"+k.NodeName {
+			return &pods[i], nil
+		}
+	}
+	return nil, err
+}
+
+// WaitPod returns the pod of a manifest once it is as wanted; what names that in errors. The pod is nil while there
+// is none. It waits for a minute where ctx has no deadline.
+func (k *Kubelet) WaitPod(ctx context.Context, name, what string, wanted func(*corev1.Pod) bool) (*corev1.Pod, error) {
+	ctx, cancel := host.Bounded(ctx)
+	defer cancel()
+	var pod *corev1.Pod
+	var last error
+	err := host.Poll(ctx, "pod "+name+" "+what, func() bool {
+		var now *corev1.Pod
+		if now, last = k.Pod(ctx, name); last == nil {
+			pod = now
+		}
+		return last == nil && wanted(pod)
+	})
+	if err != nil {
+		status := "there is none"
+		if pod != nil {
+			text, _ := json.Marshal(pod.Status)
+			status = string(text)
+		}
+		return pod, fmt.Errorf("%w: %s (%v)", err, status, last)
+	}
+	return pod, nil
+}
+
+// WaitRunning returns the pod of a manifest once it is running and all its containers are ready.
+func (k *Kubelet) WaitRunning(ctx context.Context, name string) (*corev1.Pod, error) {
+	return k.WaitPod(ctx, name, "to be ready", func(pod *corev1.Pod) bool {
+		if pod == nil || pod.Status.Phase != corev1.PodRunning || len(pod.Status.ContainerStatuses) < len(pod.Spec.Containers) {
+			return false
+		}
+		for _, c := range pod.Status.ContainerStatuses {
+			if !c.Ready || c.State.Running == nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// WaitRestarted returns the pod of a manifest once its first container has been restarted that often and is ready.
+func (k *Kubelet) WaitRestarted(ctx context.Context, name string, times int32) (*corev1.Pod, error) {
+	return k.WaitPod(ctx, name, "to be restarted", func(pod *corev1.Pod) bool {
+		if pod == nil || len(pod.Status.ContainerStatuses) == 0 {
+			return false
+		}
+		first := pod.Status.ContainerStatuses[0]
+		return first.RestartCount >= times && first.Ready && first.State.Running != nil
+	})
+}
+
+// WaitGone returns once the kubelet has no pod of that name.
+func (k *Kubelet) WaitGone(ctx context.Context, name string) error {
+	_, err := k.WaitPod(ctx, name, "to go", func(pod *corev1.Pod) bool { return pod == nil })
+	return err
+}
+
+// Metrics returns the kubelet's own metrics.
+func (k *Kubelet) Metrics(ctx context.Context) (metrics.Metrics, error) {
+	body, err := k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", k.ports.readOnly))
+	if err != nil {
+		return nil, err
+	}
+	return metrics.Parse(string(body)), nil
+}
+
+// PLEGAge returns how long ago the kubelet last had a complete view of all pods. It counts in whole seconds. Above
+// three minutes a node is not ready. It fails while the kubelet never had one.
+func (k *Kubelet) PLEGAge(ctx context.Context) (time.Duration, error) {
+	samples, err := k.Metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	seen := samples["kubelet_pleg_last_seen_seconds"]
+	if seen == 0 {
+		return 0, fmt.Errorf("testbed: %s has not looked at all pods yet", k.Title())
+	}
+	return time.Since(time.Unix(int64(seen), 0)), nil
+}
+
+// api returns the URL of something of a container, as the kubelet's API has it: exec/NAMESPACE/POD/CONTAINER.
+func (k *Kubelet) api(verb, pod, container string, query url.Values) *url.URL {
+	return &url.URL{
+		Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", k.ports.api),
+		Path:     fmt.Sprintf("/%s/testbed/%s-%s/%s", verb, pod, k.NodeName, container),
+		RawQuery: query.Encode(),
+	}
+}
+
+// Exec runs a command in a container of the pod of a manifest, as kubectl exec would, and returns what it printed
+// and its exit code. It fails when the command could not be run.
+func (k *Kubelet) Exec(ctx context.Context, pod, container string, command ...string) (stdout string, code int, err error) {
+	target := k.api("exec", pod, container, url.Values{"command": command, "output": {"1"}, "error": {"1"}})
+	executor, err := remotecommand.NewSPDYExecutor(&rest.Config{
+		Host: target.Host, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+	}, http.MethodPost, target)
+	if err != nil {
+		return "", 0, fmt.Errorf("testbed: running %q in pod %s: %w", command, pod, err)
+	}
+	var out, errs bytes.Buffer
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
+	var exit utilexec.CodeExitError
+	if errors.As(err, &exit) {
+		return out.String(), exit.Code, nil
+	}
+	if err != nil {
+		return out.String(), 0, fmt.Errorf("testbed: running %q in pod %s: %w: %s", command, pod, err, errs.String())
+	}
+	return out.String(), 0, nil
+}
+
+// ContainerLog returns what a container of the pod of a manifest has printed, as kubectl logs would.
+func (k *Kubelet) ContainerLog(ctx context.Context, pod, container string) (string, error) {
+	body, err := k.get(ctx, k.api("containerLogs", pod, container, nil).String())
+	return string(body), err
+}

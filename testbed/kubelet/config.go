@@ -1,0 +1,193 @@
+package kubelet
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/internal/table"
+)
+
+// Config says what kubelet to run. Binaries and Endpoint are needed; the zero value of everything
+// else works.
+type Config struct {
+	// Name tells instances apart in messages and in the name of their cgroup. Empty means "kubelet".
+	Name string
+	// Dir is the folder for everything the instance makes. Destroy removes it. Empty means a new one in the
+	// temporary folder. It must be short, because sockets lie in it.
+	Dir string
+	// Binaries are what build.Get returned for [build.Kubelet].
+	Binaries build.Binaries
+	// Endpoint is the CRI socket: unix:///... It must answer before Start is called.
+	Endpoint string
+	// NodeName ends the name of every pod: web becomes web-NODENAME. Empty means one that no other
+	// instance on this machine has.
+	NodeName string
+	// Verbosity is that of its log. Zero means 4, which has all events in it.
+	Verbosity int
+	// ExtraYAML is merged into the configuration file, field by field:
+	//
+	//	featureGates: {EventedPLEG: true}
+	//	crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+	ExtraYAML string
+	// DropIn is a file of its --config-dir, whose lines go before those of the configuration file. Empty means
+	// that there is none.
+	DropIn string
+}
+
+// ports are where a kubelet listens, all on 127.0.0.1.
+type ports struct{ api, readOnly, health int }
+
+// longestSocket is the socket in a kubelet's folder that has the longest path.
+const longestSocket = "root/pod-resources/kubelet.sock"
+
+// manifestName is the file that says that a folder holds a kubelet.
+const manifestName = "kubelet.json"
+
+// withDefaults checks c and fills in what is empty. It makes the folder.
+func (c Config) withDefaults() (Config, error) {
+	if c.Name == "" {
+		c.Name = "kubelet"
+	}
+	if !regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`).MatchString(c.Name) {
+		return c, fmt.Errorf("testbed: kubelet name %q: use letters, digits, dots, dashes and underscores only", c.Name)
+	}
+	if c.Binaries.Kubelet == "" {
+		return c, fmt.Errorf("testbed: starting kubelet %s: Config.Binaries lacks it (call build.Get(ctx, w, build.Kubelet) first)", c.Name)
+	}
+	if !strings.HasPrefix(c.Endpoint, "unix:///") {
+		return c, fmt.Errorf("testbed: starting kubelet %s: endpoint %q: want unix:///PATH of a CRI socket", c.Name, c.Endpoint)
+	}
+	if c.Verbosity == 0 {
+		c.Verbosity = 4
+	}
+	var err error
+	c.Dir, err = host.NewDir(c.Dir, longestSocket)
+	if err != nil {
+		return c, fmt.Errorf("testbed: making the folder of kubelet %s: %w", c.Name, err)
+	}
+	if c.NodeName == "" {
+		c.NodeName = fmt.Sprintf("node-%08x", host.Hash(c.Dir))
+	}
+	return c, nil
+}
+
+// sysctls are what the kubelet wants them to be, and would otherwise set for the whole machine.
+var sysctls = map[string]string{
+	"vm/overcommit_memory":      "1",
+	"vm/panic_on_oom":           "0",
+	"kernel/panic":              "10",
+	"kernel/panic_on_oops":      "1",
+	"kernel/keys/root_maxkeys":  "1000000",
+	"kernel/keys/root_maxbytes": "25000000",
+}
+
+// writeConfig writes the kubelet's configuration.
+func (k *Kubelet) writeConfig() error {
+	config := table.Table{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"kind":       "KubeletConfiguration",
+
+		// Alone: no API server, pods from files.
+		"staticPodPath":                k.at("manifests"),
+		"fileCheckFrequency":           "2s", // changes are noticed at once; this is for what was missed
+		"syncFrequency":                "10s",
+		"registerNode":                 false,
+		"enableControllerAttachDetach": false,
+
+		"podLogsDir":               k.at("logs"),
+		"volumePluginDir":          k.at("plugins"),
+		"containerRuntimeEndpoint": k.Endpoint,
+
+		"address":            "127.0.0.1",
+		"port":               k.ports.api,
+		"readOnlyPort":       k.ports.readOnly,
+		"healthzBindAddress": "127.0.0.1",
+		"healthzPort":        k.ports.health,
+		"authentication":     table.Table{"anonymous": table.Table{"enabled": true}, "webhook": table.Table{"enabled": false}},
+		"authorization":      table.Table{"mode": "AlwaysAllow"},
+
+		// The machine is not ours.
+		"protectKernelDefaults":  true, // sysctls are only compared, and with files of ours at that
+		"makeIPTablesUtilChains": false,
+		"cgroupDriver":           "cgroupfs",
+		"cgroupRoot":             k.cgroup(),
+		"cgroupsPerQOS":          true,
+		"enforceNodeAllocatable": []string{"pods"},
+		"failCgroupV1":           false,
+		"failSwapOn":             false,
+		"oomScoreAdj":            0, // any other takes CAP_SYS_RESOURCE
+		// However full it is.
+		"imageGCHighThresholdPercent": 100,
+		"evictionHard": table.Table{
+			"memory.available": "1Mi",
+			"nodefs.available": "0%", "nodefs.inodesFree": "0%",
+			"imagefs.available": "0%", "imagefs.inodesFree": "0%",
+		},
+	}
+	var extra table.Table
+	if err := yaml.Unmarshal([]byte(k.ExtraYAML), &extra); err != nil {
+		return fmt.Errorf("testbed: reading the extra YAML for kubelet %s: %w", k.Name, err)
+	}
+	table.Merge(config, extra)
+	data, err := json.MarshalIndent(config, "", "  ")
+	if err == nil {
+		err = os.WriteFile(k.at("config.yaml"), data, 0o644)
+	}
+	if err == nil && k.DropIn != "" {
+		if err = os.MkdirAll(k.at("conf.d"), 0o755); err == nil {
+			head := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+			err = os.WriteFile(k.at("conf.d/10-drop-in.conf"), []byte(head+k.DropIn), 0o644)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: writing kubelet's configuration: %w", err)
+	}
+	return nil
+}
+
+// The ports that connections to elsewhere are made from begin above these, so that none of them takes a
+// kubelet's port while it is away.
+const firstPort, lastPort = 20000, 32000
+
+// takenPorts are those that freePorts has given away.
+var takenPorts struct {
+	sync.Mutex
+	all map[int]bool
+}
+
+// freePorts finds ports on 127.0.0.1 that have no listener and that it has not returned before.
+func freePorts() (ports, error) {
+	takenPorts.Lock()
+	defer takenPorts.Unlock()
+	if takenPorts.all == nil {
+		takenPorts.all = map[int]bool{}
+	}
+	var free []int
+	for try := 0; len(free) < 3; try++ {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		if takenPorts.all[port] {
+			continue
+		}
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil && try > 1000 {
+			return ports{}, fmt.Errorf("testbed: finding free ports for a kubelet: %w", err)
+		}
+		if err != nil {
+			continue
+		}
+		listener.Close()
+		takenPorts.all[port] = true
+		free = append(free, port)
+	}
+	return ports{free[0], free[1], free[2]}, nil
+}

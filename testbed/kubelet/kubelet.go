@@ -1,0 +1,249 @@
+package kubelet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
+)
+
+// A Kubelet is one real kubelet that stands alone: no API server, its pods are static ones, from
+// [Kubelet.AddManifest]. All it needs is a CRI socket. It keeps to its own folder, cgroup and loopback
+// ports; what it insists on elsewhere (/var/lib/kubelet, /var/log/containers, sysctls of the machine) it sees in a mount
+// namespace of its own, where files of its folder stand in for them.
+//
+// Methods may be called from any goroutine, but those that change its state (Start, Kill, Terminate,
+// Freeze, Thaw, Destroy) one at a time. Pods live on when the kubelet is killed or terminated. Start brings it back.
+type Kubelet struct {
+	Config       // as it was started, defaults filled in; not to be changed
+	host.Process // the kubelet itself
+	ports        ports
+}
+
+// Start starts an instance and returns when it looks after pods. When it does not come up, what was
+// made is taken away again, and the error holds the end of its log.
+func Start(ctx context.Context, config Config) (*Kubelet, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	k := &Kubelet{Config: config, Process: host.NewProcess("kubelet "+config.Name, filepath.Join(config.Dir, "kubelet"))}
+	if _, err := os.Stat(k.at(manifestName)); err == nil {
+		return nil, fmt.Errorf("testbed: starting kubelet %s: %s holds an instance already (remove it with host.Clean)", config.Name, config.Dir)
+	}
+	if k.ports, err = freePorts(); err == nil {
+		err = k.prepare()
+	}
+	if err == nil {
+		err = k.Start(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, k.Destroy(ctx))
+	}
+	return k, nil
+}
+
+func (k *Kubelet) at(name string) string { return filepath.Join(k.Dir, name) }
+
+// prepare makes everything but the process.
+func (k *Kubelet) prepare() error {
+	for _, dir := range []string{"root", "manifests", "logs", "plugins", "sysctl", "tmp"} {
+		if err := os.MkdirAll(k.at(dir), 0o755); err != nil {
+			return fmt.Errorf("testbed: making the folders of %s: %w", k.Title(), err)
+		}
+	}
+	for name, value := range sysctls {
+		if err := os.WriteFile(k.sysctl(name), []byte(value+"\n"), 0o644); err != nil {
+			return fmt.Errorf("testbed: making the sysctls of %s: %w", k.Title(), err)
+		}
+	}
+	data, err := json.MarshalIndent(k.Config, "", "  ")
+	if err == nil {
+		err = os.WriteFile(k.at(manifestName), data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: writing the instance's manifest: %w", err)
+	}
+	// The volumes that the kubelet mounts must reach the runtimes. This mount is the first thing outside
+	// of the folder and the last to go: by it Instances finds a kubelet.
+	if err := host.ShareMount(k.at("root")); err != nil {
+		return err
+	}
+	if err := host.MakeCgroup(k.cgroup()); err != nil {
+		return err
+	}
+	return k.writeConfig()
+}
+
+func (k *Kubelet) sysctl(name string) string {
+	return filepath.Join(k.at("sysctl"), strings.ReplaceAll(name, "/", "."))
+}
+
+// cgroup is the one that all pods lie below.
+func (k *Kubelet) cgroup() string { return host.Cgroup(k.Name, k.Dir) }
+
+// Start starts the process, the first time or again after Kill or Terminate, and returns when it looks after pods.
+func (k *Kubelet) Start(ctx context.Context) error {
+	argv := []string{
+		k.Binaries.Kubelet,
+		"--config", k.at("config.yaml"),
+		"--root-dir", k.at("root"),
+		"--cert-dir", k.at("pki"),
+		"--hostname-override", k.NodeName,
+		"--v", strconv.Itoa(k.Verbosity),
+	}
+	if k.DropIn != "" {
+		argv = append(argv, "--config-dir", k.at("conf.d"))
+	}
+	err := host.InMountNamespace(func() error {
+		if err := k.seclude(); err != nil {
+			return err
+		}
+		return k.Process.Start(argv, append(host.Environ("PATH", "TMPDIR"), "PATH="+os.Getenv("PATH"), "TMPDIR="+k.at("tmp")))
+	})
+	if err != nil {
+		return err
+	}
+	return k.WaitReady(ctx)
+}
+
+// seclude gives this thread's mount namespace what the kubelet is to see.
+func (k *Kubelet) seclude() error {
+	if err := host.SecludeMounts(k.at("root")); err != nil {
+		return err
+	}
+	for name := range sysctls {
+		target := filepath.Join("/proc/sys", name)
+		if _, err := os.Stat(target); err != nil {
+			continue // nor will the kubelet ask for it
+		}
+		if err := host.Bind(k.sysctl(name), target); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		host.Cover("/var/lib/kubelet", k.at("var-lib-kubelet")),
+		host.Cover("/var/log/containers", k.at("var-log-containers")),
+	)
+}
+
+// WaitReady returns when the kubelet is healthy and has looked at its runtime. It fails at once when the
+// process has ended, with the end of its log, and after a minute where ctx has no deadline.
+func (k *Kubelet) WaitReady(ctx context.Context) error {
+	ctx, cancel := host.Bounded(ctx)
+	defer cancel()
+	ended := false
+	err := host.Await(ctx, k.Title()+" to be ready", func() error {
+		if _, alive := k.PID(); !alive {
+			ended = true
+			return nil
+		}
+		if err := k.healthy(ctx); err != nil {
+			return err
+		}
+		_, err := k.PLEGAge(ctx)
+		return err
+	})
+	if ended {
+		return fmt.Errorf("testbed: waiting for %s: it has ended\n%s", k.Title(), k.Complaints(40))
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, k.Complaints(20))
+	}
+	return nil
+}
+
+// StaticPod returns a pod of one container, "app", that runs the test program of an image with args, in the
+// namespace "testbed". No args mean that it sleeps until it is stopped. Edit it at will before AddManifest.
+func StaticPod(name, image string, args ...string) *corev1.Pod {
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "testbed", Annotations: map[string]string{}},
+		Spec: corev1.PodSpec{
+			DNSPolicy:  corev1.DNSDefault, // there is no cluster to have another
+			Containers: []corev1.Container{{Name: "app", Image: image, Args: args}},
+		},
+	}
+}
+
+// AddManifest makes the kubelet run a pod, or if there is one of that name already, replace it. The kubelet learns of
+// it at once, also when it is started later.
+func (k *Kubelet) AddManifest(pod *corev1.Pod) error {
+	data, err := json.MarshalIndent(pod, "", "  ")
+	if err == nil {
+		// The kubelet must never read half of it.
+		half := k.at(pod.Name + ".new")
+		if err = os.WriteFile(half, data, 0o644); err == nil {
+			err = os.Rename(half, k.manifest(pod.Name))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: adding pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// RemoveManifest makes the kubelet take a pod down.
+func (k *Kubelet) RemoveManifest(name string) error {
+	if err := os.Remove(k.manifest(name)); err != nil {
+		return fmt.Errorf("testbed: removing pod %s: %w", name, err)
+	}
+	return nil
+}
+
+func (k *Kubelet) manifest(name string) string {
+	return filepath.Join(k.at("manifests"), name+".json")
+}
+
+// Destroy takes the instance away: pods in good manners where the runtime answers, then the kubelet, then
+// by force whatever is left of it, and its folder. It works in any state and may be called twice. The
+// context bounds only the good manners. Destroy fails when something is left, and names it.
+func (k *Kubelet) Destroy(ctx context.Context) error {
+	polite, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	if _, alive := k.PID(); alive {
+		k.Thaw()
+		k.removePods(polite) // what fails here Clean makes up for
+		k.Terminate(polite)
+	}
+	runtimes.RemovePods(polite, k.Endpoint, func(name string) bool { return strings.HasSuffix(name, "-"+k.NodeName) })
+	return host.Clean(k.Dir)
+}
+
+// removePods removes all manifests and waits until the pods have ended.
+func (k *Kubelet) removePods(ctx context.Context) error {
+	all, err := filepath.Glob(k.manifest("*"))
+	for _, file := range all {
+		err = errors.Join(err, os.Remove(file))
+	}
+	if err != nil {
+		return err
+	}
+	return host.Poll(ctx, "pods to end", func() bool { return len(host.CgroupPIDs(k.cgroup())) == 0 })
+}
+
+// Complaints returns the last n lines of the log that are warnings or worse, for error messages.
+func (k *Kubelet) Complaints(n int) string {
+	data, err := os.ReadFile(k.LogFile())
+	if err != nil {
+		return err.Error()
+	}
+	var all strings.Builder
+	for line := range strings.Lines(string(data)) {
+		if !strings.HasPrefix(line, "I") {
+			all.WriteString(line)
+		}
+	}
+	return fmt.Sprintf("(end of %s, information left out:)\n%s", k.LogFile(), host.LastLines(all.String(), n))
+}

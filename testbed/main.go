@@ -1,0 +1,84 @@
+package testbed
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+)
+
+// Main is for TestMain of a package whose tests need the testbed. It says once, on standard error, which tests this
+// machine cannot run and what they do otherwise here, and why. It builds the named components ([build.ForContainers],
+// if none is named) before the tests' clock starts, because the first build may take longer than a test's time-out:
+//
+//	func TestMain(m *testing.M) { testbed.Main(m) }
+//
+// Packages take turns, because go test starts several at once, and on a machine that is busy with another package's
+// containers runtimes look slow. Those with a kubelet, whose tests mostly wait, take turns among themselves. A package
+// with something to do before and after all tests passes a type of its own whose Run calls that of m.
+func Main(m interface{ Run() int }, names ...string) {
+	flag.Parse() // for testing.Short
+	if !testing.Short() {
+		prepare(names)
+		if len(Requirements()) > 0 {
+			os.Exit(m.Run()) // nothing will be started
+		}
+		if err := takeTurn(names); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// turn keeps the lock from the garbage collector, which would release it.
+var turn func()
+
+// takeTurn waits until no other package's tests of this kind run. The turn ends with this process.
+func takeTurn(names []string) error {
+	file := "tests.lock"
+	if slices.Contains(names, build.Kubelet) {
+		file = "kubelet.lock"
+	}
+	cache, err := build.CacheDir()
+	if err == nil {
+		err = os.MkdirAll(cache, 0o755)
+	}
+	if err == nil {
+		turn, err = host.Lock(context.Background(), filepath.Join(cache, file), func() {
+			fmt.Fprintln(os.Stderr, "testbed: waiting until the tests of another package are done")
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: waiting for the machine: %w", err)
+	}
+	return nil
+}
+
+func prepare(names []string) {
+	if reasons := requirementsOf(names); len(reasons) > 0 {
+		what := "every test with real runtimes"
+		if len(Requirements()) == 0 {
+			what = "every test with a kubelet"
+		}
+		fmt.Fprintf(os.Stderr, "testbed: left out: %s, because\n", what)
+		for _, err := range reasons {
+			fmt.Fprintln(os.Stderr, "  ", err)
+		}
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == build.Kubelet })
+	}
+	if len(Requirements()) > 0 {
+		return
+	}
+	for _, note := range host.Notes() {
+		fmt.Fprintln(os.Stderr, "testbed: note:", note)
+	}
+	// An error comes up again in Require, where a test can fail with it.
+	build.Get(context.Background(), os.Stderr, names...)
+}

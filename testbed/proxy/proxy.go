@@ -1,0 +1,152 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/internal/metrics"
+	"github.com/criproxy/criproxy/testbed/runtimes"
+)
+
+// Config says what criproxy to run. Program and YAML are needed; the zero value of everything else
+// works.
+type Config struct {
+	// Dir is the folder for everything the instance makes: its socket, its log, what it remembers. Destroy
+	// removes it. Empty means a new one in the temporary folder. It must be short.
+	Dir string
+	// Program is what build.Proxy returned.
+	Program string
+	// YAML is its configuration file, without listen and stateDir.
+	YAML string
+	// Flags are put behind those that it has anyway.
+	Flags []string
+}
+
+// A Proxy is one running criproxy, built from this checkout.
+//
+// Methods may be called from any goroutine, but those that change its state one at a time.
+type Proxy struct {
+	Config       // as it was started, defaults filled in; not to be changed
+	host.Process // criproxy itself; after a handover its successor
+}
+
+const (
+	configName = "criproxy.yaml"
+	socketName = "criproxy.sock"
+	// The socket whose path is the longest.
+	longestSocket = "criproxy.admin.sock"
+)
+
+// Start starts an instance and returns when it answers CRI calls. When it does not come up, what was
+// made is taken away again, and the error holds the end of its log.
+func Start(ctx context.Context, config Config) (*Proxy, error) {
+	var err error
+	config.Dir, err = host.NewDir(config.Dir, longestSocket)
+	if err != nil {
+		return nil, fmt.Errorf("testbed: making the folder of criproxy: %w", err)
+	}
+	p := &Proxy{Config: config, Process: host.NewProcess("criproxy", filepath.Join(config.Dir, "criproxy"))}
+	if err = p.Configure(config.YAML); err == nil {
+		err = p.Start(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.Destroy(ctx))
+	}
+	return p, nil
+}
+
+func (p *Proxy) at(name string) string { return filepath.Join(p.Dir, name) }
+
+// Start starts the process, the first time or again after Kill or Terminate, and returns when it answers.
+func (p *Proxy) Start(ctx context.Context) error {
+	if err := p.Launch(); err != nil {
+		return err
+	}
+	return runtimes.WaitReady(ctx, p.Process, p.Socket())
+}
+
+// Launch starts the process, and returns before it answers: without its primary it does not answer all.
+func (p *Proxy) Launch() error {
+	argv := append([]string{
+		p.Program, "-config", p.at(configName), "-listen", p.Socket(), "-state-dir", p.at("state"), "-logtostderr", "-v", "4",
+	}, p.Flags...)
+	// A data race ends it, so that it cannot go unnoticed.
+	return p.Process.Start(argv, append(host.Environ("GORACE"), "GORACE=halt_on_error=1"))
+}
+
+// Socket returns the path of the socket that it serves.
+func (p *Proxy) Socket() string { return p.at(socketName) }
+
+// Admin returns the path of its admin socket.
+func (p *Proxy) Admin() string { return AdminOf(p.Socket()) }
+
+// Endpoint returns the socket as kubelet and crictl want it: unix:///...
+func (p *Proxy) Endpoint() string { return "unix://" + p.Socket() }
+
+// Configure replaces its configuration file, which it reads again at once, as it does when it is started later.
+func (p *Proxy) Configure(yaml string) error {
+	// It must never read half of it.
+	half := p.at("half.yaml")
+	err := os.WriteFile(half, []byte(yaml), 0o644)
+	if err == nil {
+		err = os.Rename(half, p.at(configName))
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: writing criproxy's configuration: %w", err)
+	}
+	return nil
+}
+
+// HandOver has it hand its sockets over to a new process, and returns when that serves. The old one goes on until its
+// calls have ended; gone reports whether it has.
+func (p *Proxy) HandOver(ctx context.Context) (gone func() bool, err error) {
+	old, err := p.Alias(".old")
+	if err != nil {
+		return nil, err
+	}
+	_, at, err := p.LogLines(0)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Signal(unix.SIGUSR2); err != nil {
+		return nil, err
+	}
+	ctx, cancel := host.Bounded(ctx)
+	defer cancel()
+	err = host.Poll(ctx, "criproxy to hand over", func() bool {
+		refused, _, _ := p.LogLines(at, "The handover failed")
+		serving, _, _ := p.LogLines(at, `"Serving"`)
+		return len(refused)+len(serving) > 0
+	})
+	if err != nil {
+		return nil, err
+	}
+	lines, _, err := p.LogLines(at, "Handing over to a new process", " pid=")
+	if err != nil || len(lines) != 1 {
+		return nil, fmt.Errorf("testbed: criproxy did not hand over (%v)\n%s", err, p.LogTail(20))
+	}
+	_, text, _ := strings.Cut(lines[0], " pid=")
+	text, _, _ = strings.Cut(text, " ")
+	pid, err := strconv.Atoi(text)
+	if err == nil {
+		err = p.Adopt(pid)
+	}
+	return func() bool { _, alive := old.PID(); return !alive }, err
+}
+
+// Metrics returns its metrics.
+func (p *Proxy) Metrics(ctx context.Context) (metrics.Metrics, error) { return Metrics(ctx, p.Admin()) }
+
+// Destroy ends it and removes its folder. It works in any state and may be called twice.
+func (p *Proxy) Destroy(ctx context.Context) error {
+	p.Terminate(ctx) // what fails here Clean makes up for
+	return host.Clean(p.Dir)
+}

@@ -1,0 +1,121 @@
+package runtimes
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+)
+
+// Config says what containerd to run. Binaries and Registry are needed; the zero value of everything
+// else works.
+type Config struct {
+	// Name tells instances apart in messages and in the name of their cgroup. Empty means the version.
+	Name string
+	// Version is "1.7", which speaks runtime.v1 and runtime.v1alpha2, or "2.4", which speaks runtime.v1.
+	// Empty means "2.4".
+	Version string
+	// Dir is the folder for everything the instance makes: sockets, images, logs. Destroy removes it.
+	// Empty means a new one in the temporary folder. It must be short, because sockets lie in it.
+	Dir string
+	// Binaries are what build.Get returned: containerd of that version, runc, noseccomp and CNI.
+	Binaries build.Binaries
+	// Registry is the address of a Registry, from which the sandbox image is pulled.
+	Registry string
+	// SandboxImage is the pause image. Empty means testbed/pause:1 of that registry.
+	SandboxImage string
+	// Handlers are the runtime handlers beside "runc", which is always there and the default. Each is runc
+	// under another name. Nil means one, "alt".
+	Handlers []string
+	// Mirrors sends pulls for a registry to an address on this machine, over HTTP: "docker.io" to
+	// "127.0.0.1:5000". The registry's own address needs no entry.
+	Mirrors map[string]string
+	// Snapshotter is "overlayfs" or "native". Empty means overlayfs if the file system below Dir can do it.
+	Snapshotter string
+	// LogLevel is containerd's. Empty means "info".
+	LogLevel string
+	// ExtraTOML is merged into the configuration file, table by table. Plugins are named as in a file of
+	// version 2 for 1.7, and of version 4 for 2.4.
+	ExtraTOML string
+}
+
+const (
+	socketName   = "containerd.sock"
+	manifestName = "instance.json"
+)
+
+// withDefaults checks c and fills in what is empty. It makes the folder.
+func (c Config) withDefaults() (Config, error) {
+	if c.Version == "" {
+		c.Version = "2.4"
+	}
+	if c.Version != "1.7" && c.Version != "2.4" {
+		return c, fmt.Errorf("testbed: containerd %q: no such version here (there are 1.7 and 2.4)", c.Version)
+	}
+	if c.Name == "" {
+		c.Name = "containerd-" + c.Version
+	}
+	if !regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`).MatchString(c.Name) {
+		return c, fmt.Errorf("testbed: containerd name %q: use letters, digits, dots, dashes and underscores only", c.Name)
+	}
+	if c.Binaries.Containerd[c.Version] == "" || c.Binaries.Runc == "" || c.Binaries.NoSeccomp == "" || c.Binaries.CNI == "" {
+		return c, fmt.Errorf("testbed: starting containerd %s: Config.Binaries lacks containerd %s, runc, noseccomp or cni (call build.Get first)", c.Name, c.Version)
+	}
+	if c.SandboxImage == "" {
+		if c.Registry == "" {
+			return c, fmt.Errorf("testbed: starting containerd %s: it needs Config.Registry or Config.SandboxImage", c.Name)
+		}
+		c.SandboxImage = c.Registry + "/testbed/pause:1"
+	}
+	if c.Handlers == nil {
+		c.Handlers = []string{"alt"}
+	}
+	if c.LogLevel == "" {
+		c.LogLevel = "info"
+	}
+	var err error
+	c.Dir, err = host.NewDir(c.Dir, socketName+".ttrpc")
+	if err != nil {
+		return c, fmt.Errorf("testbed: making the folder of containerd %s: %w", c.Name, err)
+	}
+	if c.Snapshotter == "" {
+		c.Snapshotter = "overlayfs"
+		if err := host.TryOverlay(c.Dir); err != nil {
+			c.Snapshotter = "native"
+		}
+	}
+	return c, nil
+}
+
+// A manifest tells Open about an instance that another program started.
+type manifest struct {
+	Config Config
+	Bridge string
+}
+
+func (m manifest) write() error {
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(m.Config.Dir, manifestName), data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: writing the instance's manifest: %w", err)
+	}
+	return nil
+}
+
+func readManifest(dir string) (manifest, error) {
+	var m manifest
+	data, err := os.ReadFile(filepath.Join(dir, manifestName))
+	if err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	if err != nil {
+		return m, fmt.Errorf("testbed: opening the instance in %s: %w", dir, err)
+	}
+	return m, nil
+}

@@ -1,0 +1,108 @@
+package runtimes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	criclient "k8s.io/cri-client/pkg"
+
+	"github.com/criproxy/criproxy/testbed/host"
+)
+
+// callTimeout bounds each call that Runtime and Images make, as kubelet's runtimeRequestTimeout does.
+const callTimeout = 30 * time.Second
+
+// Dial returns a plain gRPC connection to a unix socket, for calls that the kubelet's client does not
+// make. The first call connects. The caller closes it.
+func Dial(socket string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
+			// A frozen daemon's socket connects and says nothing more; waiting is the caller's decision.
+			MinConnectTimeout: 20 * time.Second,
+		}))
+}
+
+// Runtime returns the kubelet's own client for the runtime service at an endpoint (unix:///...), which
+// may be a Containerd's or a proxy's. It fails when no server answers Version there. The caller closes it.
+func Runtime(ctx context.Context, endpoint string) (internalapi.RuntimeService, error) {
+	return criclient.NewRemoteRuntimeServiceBuilder().WithEndpoint(endpoint).WithConnectionTimeout(callTimeout).Build(ctx)
+}
+
+// Images returns the kubelet's own client for the image service at an endpoint. The caller closes it.
+func Images(ctx context.Context, endpoint string) (internalapi.ImageManagerService, error) {
+	return criclient.NewRemoteImageServiceBuilder().WithEndpoint(endpoint).WithConnectionTimeout(callTimeout).Build(ctx)
+}
+
+// Runtime returns the kubelet's client for this instance. The caller closes it.
+func (c *Containerd) Runtime(ctx context.Context) (internalapi.RuntimeService, error) {
+	return Runtime(ctx, c.Endpoint())
+}
+
+// Images returns the kubelet's image client for this instance. The caller closes it.
+func (c *Containerd) Images(ctx context.Context) (internalapi.ImageManagerService, error) {
+	return Images(ctx, c.Endpoint())
+}
+
+// PIDOf returns the process id of a container, as its runtime sees it; 0 if it does not run.
+func PIDOf(ctx context.Context, client internalapi.RuntimeService, container string) (int, error) {
+	resp, err := client.ContainerStatus(ctx, container, true)
+	if err != nil {
+		return 0, err
+	}
+	var info struct{ Pid int }
+	if err := json.Unmarshal([]byte(resp.GetInfo()["info"]), &info); err != nil {
+		return 0, fmt.Errorf("testbed: reading the process id of container %s: %w", container, err)
+	}
+	return info.Pid, nil
+}
+
+// WaitReady returns when the instance answers Version and ListPodSandbox. It fails at once when the
+// process has ended, with the end of its log, and after a minute where ctx has no deadline.
+func (c *Containerd) WaitReady(ctx context.Context) error {
+	return WaitReady(ctx, c.Process, c.Socket())
+}
+
+// WaitReady returns when a daemon answers Version and ListPodSandbox at a socket, as a Containerd's method of
+// that name does. It is for daemons that speak CRI and are no Containerd, such as criproxy.
+func WaitReady(ctx context.Context, p host.Process, socket string) error {
+	ctx, cancel := host.Bounded(ctx)
+	defer cancel()
+	conn, err := Dial(socket)
+	if err != nil {
+		return fmt.Errorf("testbed: dialing %s: %w", p.Title(), err)
+	}
+	defer conn.Close()
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	ended := false
+	err = host.Await(ctx, p.Title()+" to answer at "+socket, func() error {
+		if _, alive := p.PID(); !alive {
+			ended = true
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := client.Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
+			return err
+		}
+		_, err := client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		return err
+	})
+	if ended {
+		return fmt.Errorf("testbed: waiting for %s: it has ended\n%s", p.Title(), p.LogTail(20))
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, p.LogTail(20))
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package runtimes
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/criproxy/criproxy/testbed/internal/table"
+)
+
+// containerdTOML is the configuration of an instance. What is the same in both lines is said once; where
+// they differ is in the names of the plugins that CRI was split into.
+func containerdTOML(c Config) table.Table {
+	at := func(parts ...string) string { return filepath.Join(append([]string{c.Dir}, parts...)...) }
+	images := table.Table{"snapshotter": c.Snapshotter}
+	runtimes := table.Table{}
+	for _, handler := range append([]string{"runc"}, c.Handlers...) {
+		runtimes[handler] = table.Table{
+			"runtime_type": "io.containerd.runc.v2",
+			"options": table.Table{
+				"BinaryName": c.Binaries.NoSeccomp, // which calls the runc in PATH
+				"Root":       at("runc"),           // not /run/containerd/runc, which everybody shares
+			},
+		}
+	}
+	service := table.Table{
+		"restrict_oom_score_adj":       true, // a sandbox wants -998, which takes CAP_SYS_RESOURCE
+		"disable_hugetlb_controller":   true, // not every kernel has it
+		"disable_apparmor":             true, // it would load a profile into the kernel and leave it there
+		"netns_mounts_under_state_dir": true, // not /var/run/netns
+	}
+	cni := table.Table{"conf_dir": at("cni", "net.d")}
+	containerd := table.Table{"default_runtime_name": "runc", "runtimes": runtimes}
+	streaming := table.Table{"stream_server_address": "127.0.0.1", "stream_server_port": "0"}
+	registry := table.Table{"config_path": at("certs.d")}
+
+	plugins := table.Table{
+		"io.containerd.internal.v1.opt": table.Table{"path": at("opt")},
+		"io.containerd.nri.v1.nri":      table.Table{"disable": true},
+	}
+	config := table.Table{
+		"root": at("root"), "state": at("state"), "temp": at("tmp"),
+		"plugins": plugins,
+		"debug":   table.Table{"level": c.LogLevel},
+		"imports": []string{}, // not /etc/containerd/conf.d
+	}
+	switch c.Version {
+	case "1.7":
+		config["version"] = 2
+		config["grpc"] = table.Table{"address": at(socketName)}
+		maps.Copy(service, streaming)
+		service["sandbox_image"] = c.SandboxImage
+		cni["bin_dir"] = c.Binaries.CNI
+		maps.Copy(containerd, images)
+		service["cni"], service["containerd"], service["registry"] = cni, containerd, registry
+		plugins["io.containerd.grpc.v1.cri"] = service
+	default:
+		config["version"] = 4
+		plugins["io.containerd.server.v1.grpc"] = table.Table{"address": at(socketName)}
+		plugins["io.containerd.server.v1.ttrpc"] = table.Table{"address": at(socketName + ".ttrpc")}
+		plugins["io.containerd.grpc.v1.cri"] = streaming
+		images["registry"] = registry
+		images["pinned_images"] = table.Table{"sandbox": c.SandboxImage}
+		plugins["io.containerd.cri.v1.images"] = images
+		if c.Snapshotter != "overlayfs" {
+			// Pulls go through the transfer service, which unpacks for the default snapshotter alone.
+			plugins["io.containerd.transfer.v1.local"] = table.Table{"unpack_config": []any{
+				table.Table{"platform": "linux/" + runtime.GOARCH, "snapshotter": c.Snapshotter},
+			}}
+		}
+		cni["bin_dirs"] = []string{c.Binaries.CNI}
+		service["cni"], service["containerd"] = cni, containerd
+		plugins["io.containerd.cri.v1.runtime"] = service
+		if dir := at("s"); len(dir) <= maxShimSocketDir {
+			plugins["io.containerd.shim.v1.manager"] = table.Table{"socket_dir": dir}
+		}
+	}
+	return config
+}
+
+// maxShimSocketDir is what containerd 2.4 allows: a hash of 64 letters follows.
+const maxShimSocketDir = 42
+
+// writeTOML writes the configuration file of an instance, with c.ExtraTOML merged into it.
+func writeTOML(c Config) error {
+	config := containerdTOML(c)
+	var extra table.Table
+	if err := toml.Unmarshal([]byte(c.ExtraTOML), &extra); err != nil {
+		return fmt.Errorf("testbed: reading the extra TOML for containerd %s: %w", c.Name, err)
+	}
+	table.Merge(config, extra)
+	data, err := toml.Marshal(config)
+	if err != nil {
+		return fmt.Errorf("testbed: encoding containerd's configuration: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(c.Dir, "config.toml"), data, 0o644); err != nil {
+		return fmt.Errorf("testbed: writing containerd's configuration: %w", err)
+	}
+	return nil
+}
+
+// writeMirrors makes names of other registries lead to addresses on this machine: certs.d/HOST/hosts.toml.
+func writeMirrors(c Config) error {
+	if err := os.MkdirAll(filepath.Join(c.Dir, "certs.d"), 0o755); err != nil {
+		return fmt.Errorf("testbed: making the folder of mirrors: %w", err)
+	}
+	for host, addr := range c.Mirrors {
+		dir := filepath.Join(c.Dir, "certs.d", host)
+		content := fmt.Sprintf("server = %q\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n", "http://"+addr)
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(content), 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("testbed: writing the mirror of %s: %w", host, err)
+		}
+	}
+	return nil
+}
