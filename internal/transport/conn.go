@@ -44,21 +44,22 @@ type conn struct {
 	scratch []byte // a header block that is encoded
 
 	// What we send: writer.go.
-	out    []byte                           // whole frames that nobody is writing yet
-	spare  []byte                           // what out was before
-	busy   bool                             // somebody is writing
-	soon   bool                             // somebody is about to
-	idle   chan struct{}                    // is closed when nobody is any more; nil: nobody waits for that
-	parts  [][]byte                         // of who is writing
-	heads  [mostFrames][frameHeaderLen]byte // of who is writing
-	queue  []*stream                        // senders that wait for the connection, in their order
-	calls  []*stream                        // calls that wait to begin, in their order
-	most   int                              // calls that there may be at once; they are not to wait on a server
-	window int                              // what the peer lets us send on all streams together; see flow.go
-	spoke  bool                             // a frame of a call has been sent; who wants to know whether others were unsets it
-	broken error                            // why nothing can be written
+	out     []byte                           // whole frames that nobody is writing yet
+	spare   []byte                           // what out was before
+	answers int                              // to the peer, in out
+	busy    bool                             // somebody is writing
+	soon    bool                             // somebody is about to
+	idle    chan struct{}                    // is closed when nobody is any more; nil: nobody waits for that
+	parts   [][]byte                         // of who is writing
+	heads   [mostFrames][frameHeaderLen]byte // of who is writing
+	queue   []*stream                        // senders that wait for the connection, in their order
+	calls   []*stream                        // calls that wait to begin, in their order
+	most    int                              // calls that there may be at once; they are not to wait on a server
+	window  int                              // what the peer lets us send on all streams together; see flow.go
+	spoke   bool                             // a frame of a call has been sent; who wants to know whether others were unsets it
+	broken  error                            // why nothing can be written
 
-	// What the peer says of itself: settings.go.
+	// What the peer says of itself, in its settings.
 	peerWindow  int // of a new stream
 	peerFrame   int // the longest frame that it takes
 	peerHeaders int // the longest header list that it takes

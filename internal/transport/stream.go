@@ -79,7 +79,7 @@ func (c *conn) deliver(s *stream, m message) {
 		m.drop()
 		return
 	}
-	c.guard.earn(guardCall + len(m.data)/guardBytes)
+	c.guard.earn(1 + len(m.data)/guardBytes)
 	if m.reserved != nil {
 		s.large++
 	}
