@@ -147,8 +147,8 @@ func (c *conn) late(fh http2.FrameHeader, s *stream) error {
 		if !c.side.known(fh.StreamID) {
 			return connError{http2.ErrCodeProtocol, "a " + fh.Type.String() + " frame for a stream that has not begun"}
 		}
-		if _, ours := c.recent.find(fh.StreamID); ours {
-			return nil // it was on its way
+		if found, ours := c.recent.find(fh.StreamID); ours || !found {
+			return nil // it was on its way; or that may be
 		}
 	}
 	return streamError{fh.StreamID, http2.ErrCodeStreamClosed, "a " + fh.Type.String() + " frame for a stream that has ended"}
