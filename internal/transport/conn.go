@@ -53,8 +53,8 @@ type conn struct {
 	parts   [][]byte                         // of who is writing
 	heads   [mostFrames][frameHeaderLen]byte // of who is writing
 	queue   []*stream                        // senders that wait for the connection, in their order
-	calls   []*stream                        // calls that wait to begin, in their order
-	most    int                              // calls that there may be at once; they are not to wait on a server
+	turns   []chan struct{}                  // of header blocks that wait for the connection, in their order
+	most    int                              // calls that there may be at once; a server refuses calls instead
 	window  int                              // what the peer lets us send on all streams together; see flow.go
 	spoke   bool                             // a frame of a call has been sent; who wants to know whether others were unsets it
 	broken  error                            // why nothing can be written
@@ -106,7 +106,7 @@ func newConn(nc net.Conn, side side, cfg connConfig) *conn {
 	c := &conn{
 		nc: nc, side: side, cfg: cfg,
 		streams: map[uint32]*stream{}, encoder: newEncoder(), guard: newGuard(cfg.streams),
-		window: firstWindow, open: cfg.window,
+		window: firstWindow, open: cfg.window, most: math.MaxInt,
 		peerWindow: firstWindow, peerFrame: smallestFrame, peerHeaders: math.MaxInt,
 	}
 	c.in = bufio.NewReaderSize(settling{c}, cfg.readBuffer)
@@ -133,16 +133,22 @@ func (c *conn) greet(settings ...http2.Setting) {
 func (c *conn) shut(err error) {
 	c.mu.Lock()
 	if c.err == nil {
-		c.err = err
-		for _, s := range c.streams {
-			c.abort(s, true, err)
-		}
+		c.fail(err)
 	}
 	if c.pulse != nil {
 		c.pulse.Stop()
 	}
 	c.mu.Unlock()
 	_ = c.nc.Close() // whatever it says, nothing more can be done
+}
+
+// fail ends all calls with err, and lets no call begin. c.mu is held.
+func (c *conn) fail(err error) {
+	c.err = err
+	for _, s := range c.streams {
+		c.abort(s, true, err)
+	}
+	c.wakeTurns()
 }
 
 // leave tells the peer of its mistake, lets it read that, and closes the connection; calls on
@@ -154,10 +160,7 @@ func (c *conn) leave(last uint32, mistake connError, err error) {
 		return
 	}
 	c.out = appendGoAway(c.out, last, mistake.code, mistake.why)
-	c.err = err
-	for _, s := range c.streams {
-		c.abort(s, true, err)
-	}
+	c.fail(err)
 	c.flush()
 	idle := c.untilIdle()
 	c.mu.Unlock()
