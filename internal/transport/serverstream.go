@@ -214,6 +214,7 @@ func (s *serverStream) finish(err error) {
 		}
 		f.Free()
 	}
+	s.awaitRoom()
 	if !s.gone && !s.said {
 		s.sendStatus(statusOf(err))
 	}
@@ -228,6 +229,7 @@ func (s *serverStream) finish(err error) {
 	reserved := s.reserved
 	s.reserved = nil
 	s.on.running--
+	c.nudge()
 	c.flushWith(s.on.running > 0)
 	s.on.drained()
 	c.mu.Unlock()
