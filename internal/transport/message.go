@@ -93,7 +93,7 @@ func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
 			n := copy(a.prefix[a.got:], b)
 			a.got += n
 			b = b[n:]
-			c.received(n)
+			s.unread += n // a message costs memory, even an empty one
 			if a.got == prefixLen {
 				if large = c.begin(s, len(b)+behind); large > 0 {
 					return all - len(b), large
@@ -181,6 +181,8 @@ func (c *conn) grant(s *stream, m message, r *reservation) {
 	m.reserved, m.compressed = r, a.prefix[0] == 1
 	s.reserved = append(slices.DeleteFunc(s.reserved, (*reservation).released), r)
 	a.msg, a.need = m, len(m.data)
+	s.unread -= prefixLen
+	c.received(prefixLen)
 	a.watch.start(s)
 	c.credit(s)
 }

@@ -30,7 +30,7 @@ type stream struct {
 	first  int           // of inbox: what has been received already
 	ready  chan struct{} // has room for one: there may be something to receive
 	quiet  bool          // tell only of the end: there is to be one message
-	unread int           // bytes of messages that were not reserved and not received
+	unread int           // bytes of messages that were not reserved and not received, prefixes included
 	large  int           // messages that were reserved and not received
 	open   int           // what the peer may send
 	length int           // of the body, what is to come by its content-length; -1: it has none
@@ -126,8 +126,9 @@ func (s *stream) take() (m message, ok bool, err error) {
 	if m.reserved != nil {
 		s.large--
 		s.assembly.ask(s)
-	} else if s.unread -= len(m.data); c.cfg.strict && !s.gone { // who is gone has given all back
-		c.giveBack(len(m.data))
+	} else if n := prefixLen + len(m.data); !s.gone { // a stream that is gone has given all back
+		s.unread -= n
+		c.received(n)
 	}
 	c.credit(s)
 	return m, true, nil
