@@ -65,8 +65,9 @@ type conn struct {
 	peerHeaders int // the longest header list that it takes
 
 	// What we receive: flow.go.
-	open int // what the peer may send on all streams together
-	owed int // what has come, and was not given back to it
+	open   int // what the peer may send on all streams together
+	owed   int // what has come, and was not given back to it; negative: more was given back
+	parked int // what waits for memory, on all streams together
 }
 
 // A connConfig is what the two ends say of their connections.

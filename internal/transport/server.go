@@ -37,7 +37,8 @@ type ServerConfig struct {
 	MaxStreams int
 
 	// Window is how many bytes of messages that nobody has received a connection may have, beside
-	// those that are in the budget. Zero means 1 MiB.
+	// those that are in the budget. Messages that wait for the budget may have four times as much;
+	// one more is refused. Zero means 1 MiB.
 	Window int
 
 	// Budget is the memory for messages that do not come in one piece. Optional: there is

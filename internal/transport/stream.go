@@ -140,7 +140,7 @@ func (s *stream) refuse(err error) {
 		s.err = err
 	}
 	s.ignore = true
-	s.assembly.drop()
+	s.drop()
 	s.tell()
 }
 
@@ -151,7 +151,7 @@ func (s *stream) kill() {
 		m.drop()
 	}
 	s.inbox, s.first = nil, 0
-	s.assembly.drop()
+	s.drop()
 }
 
 // remove takes s off the connection: what comes for it from now on is not its own. We have
@@ -163,7 +163,7 @@ func (c *conn) remove(s *stream, ours bool) {
 	s.gone = true
 	delete(c.streams, s.id)
 	c.recent.add(s.id, ours)
-	c.received(s.unread)
+	c.received(s.unread - len(s.assembly.raw))
 	if a := &s.assembly; a.msg.data != nil && a.msg.reserved == nil {
 		c.received(a.fill)
 	}

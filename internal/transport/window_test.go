@@ -3,9 +3,12 @@
 package transport_test
 
 import (
+	"context"
 	"errors"
 	"io"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // Each message costs memory, however short it is. So the five bytes before it use the windows
@@ -66,4 +70,68 @@ func TestEmptyMessagesThatNobodyReceivesUseTheWindows(t *testing.T) {
 	require.NoError(t, p.say())
 	until(pinged)
 	assert.Greater(t, given[0], 1<<20-65535+streams*each-(1<<18), "what was received is not given back")
+}
+
+// More long messages than fit into the window of the connection wait for memory. The one that
+// has it goes on.
+func TestMessagesThatWaitForMemoryStopNoOther(t *testing.T) {
+	for client, c := range map[string]end{"ours": ours, "grpc-go": grpcGo} {
+		t.Run(client, func(t *testing.T) {
+			budget := newPurse(megabyte) // for one message
+			l := listen(t)
+			serve(t, l, transport.ServerConfig{Handler: echo, Budget: budget, Pings: anyPings, StallTimeout: time.Minute})
+			cc := c.dial(t, dialer(l))
+			var all sync.WaitGroup
+			for range 40 {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					assert.NoError(t, cc.Invoke(ctx, "/s.S/M", codec.NewFrame(make([]byte, megabyte)), &codec.Frame{}))
+				})
+			}
+			all.Wait()
+			budget.empty(t)
+		})
+	}
+}
+
+// Messages for which there will be no memory give back what they have used of the windows.
+func TestMessagesThatGetNoMemoryGiveTheirWindowBack(t *testing.T) {
+	budget := newPurse(megabyte)
+	require.True(t, budget.TryReserve(t.Context(), megabyte)) // by others
+	l := listen(t)
+	serve(t, l, transport.ServerConfig{Handler: echo, Budget: budget, Pings: anyPings})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+	for range 40 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		assert.Error(t, c.Invoke(ctx, "/s.S/M", codec.NewFrame(make([]byte, megabyte)), &codec.Frame{}))
+		cancel()
+	}
+	assert.NoError(t, c.Invoke(t.Context(), "/s.S/M", codec.NewFrame(make([]byte, 4000)), &codec.Frame{}))
+	budget.Release(t.Context(), megabyte)
+	assert.NoError(t, c.Invoke(t.Context(), "/s.S/M", codec.NewFrame(make([]byte, megabyte)), &codec.Frame{}))
+	budget.empty(t)
+}
+
+func TestTooManyMessagesThatWaitForMemoryAreRefused(t *testing.T) {
+	budget := newPurse(megabyte)
+	require.True(t, budget.TryReserve(t.Context(), megabyte)) // by others
+	l := listen(t)
+	serve(t, l, transport.ServerConfig{Handler: echo, Budget: budget, Pings: anyPings})
+	p := rawClient(t, l)
+	message := prefixed(make([]byte, megabyte))
+	for i := range uint32(64) {
+		p.headers(2*i+1, false, p.request())
+		for at := 0; at < 65535; at += 13107 {
+			p.data(2*i+1, false, message[at:at+13107])
+		}
+		require.NoError(t, p.say())
+	}
+	p.headers(129, false, p.request())
+	p.data(129, false, message[:10_000])
+	require.NoError(t, p.say())
+	assert.Equal(t, "8", p.status(129)["grpc-status"])
+	p.call(131, []byte("a short one"))
+	require.NoError(t, p.say())
+	assert.Equal(t, "0", p.status(131)["grpc-status"])
 }
