@@ -103,6 +103,9 @@ lint: ## what CI asks for besides the tests
 	go tool -modfile=.ci/tools/go.mod staticcheck ./...
 	cd testbed && go vet ./... && go mod tidy -diff
 	cd testbed/csi && go vet ./... && go mod tidy -diff
+	go vet -tags transport ./internal/transport
+	go tool -modfile=.ci/tools/go.mod staticcheck -tags transport ./internal/transport
+	cd testbed/transport && go vet -tags transport ./... && go mod tidy -diff
 
 testbed: build ## start two real containerds and the proxy, and leave them up to play with
 	cd testbed && go run ./cmd/testbed up -proxy $(CURDIR)/$(PROXY)

@@ -5,7 +5,6 @@ package transport
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,28 +15,15 @@ import (
 // begin makes s a stream, and appends its header. It waits if there are too many calls. c.mu
 // is held. errAgain is the error where the call was not begun.
 func (c *clientConn) begin(s *clientStream, method string, md metadata.MD) error {
+	defer c.nudge() // begun or not, there may be room for another call
 	for waited := false; ; waited = true {
 		switch {
 		case c.away || c.err != nil:
 			return errAgain
-		case len(c.streams) < c.most && len(c.out) <= highWater && (waited || len(c.calls) == 0):
+		case c.mayAppend(waited):
 			return c.appendCall(s, method, md)
 		}
-		s.writable = make(chan struct{}, 1)
-		c.calls = append(c.calls, &s.stream)
-		c.flush()
-		c.nudge()
-		c.mu.Unlock()
-		var err error
-		select {
-		case <-s.writable:
-		case <-s.ctx.Done():
-			err = contextError(s.ctx)
-		}
-		c.mu.Lock()
-		if err != nil {
-			c.calls = slices.DeleteFunc(c.calls, func(q *stream) bool { return q == &s.stream })
-			c.nudge() // it may have been its turn
+		if err := c.awaitTurn(s.ctx); err != nil {
 			return err
 		}
 	}
@@ -85,6 +71,5 @@ func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) 
 	if c.next += 2; c.next > lastStreamID {
 		c.leaveSoon("all ids are used")
 	}
-	c.nudge() // there may be room for another one
 	return nil
 }

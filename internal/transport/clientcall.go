@@ -27,6 +27,7 @@ type clientCall struct {
 	md     metadata.MD
 	opts   callOptions
 
+	ending  sync.Once // runs finish
 	mu      sync.Mutex
 	stop    func() bool // of what ends the call with its context
 	at      *clientStream
@@ -65,7 +66,11 @@ func (s *clientCall) open() error {
 	at.conn.mu.Unlock()
 	s.mu.Lock()
 	s.at = at
+	over, err := s.over, s.err
 	s.mu.Unlock()
+	if over { // the context has ended meanwhile
+		at.cancel(orDefault(err, errDone))
+	}
 	return nil
 }
 
@@ -216,13 +221,12 @@ func (s *clientCall) Trailer() metadata.MD {
 	return at.trailer.Copy()
 }
 
-// end ends the call, once. nil, and io.EOF, say that it went well.
-func (s *clientCall) end(err error) {
+// end ends the call, once. nil, and io.EOF, say that it went well. When it returns, the options
+// of the call have their values, even if another goroutine has ended the call.
+func (s *clientCall) end(err error) { s.ending.Do(func() { s.finish(err) }) }
+
+func (s *clientCall) finish(err error) {
 	s.mu.Lock()
-	if s.over {
-		s.mu.Unlock()
-		return
-	}
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}

@@ -61,7 +61,6 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 		maxMessage: c.cfg.MaxMessage, maxHeaders: c.cfg.MaxHeaders, window: clientWindow,
 		budget: c.cfg.Budget, readBuffer: clientReadBuffer, streams: DefaultMaxStreams, stall: c.cfg.StallTimeout,
 	})
-	cc.most = lastStreamID
 	cc.out = append(cc.out, http2.ClientPreface...)
 	cc.conn.greet(
 		http2.Setting{ID: http2.SettingEnablePush, Val: 0},
@@ -105,9 +104,6 @@ func (c *clientConn) over(err error) {
 		c.leave(0, mistake, gone)
 	}
 	c.shut(gone)
-	c.mu.Lock()
-	c.wakeCalls()
-	c.mu.Unlock()
 }
 
 // goodbye closes a connection that the client does not want any more.
@@ -127,17 +123,9 @@ func (c *clientConn) leaveSoon(why string) {
 		return
 	}
 	c.away, c.why = true, why
-	c.wakeCalls()
+	c.wakeTurns()
 	go c.client.lose(c)
 	c.removed()
-}
-
-// wakeCalls has all calls that wait to begin find out that they cannot. c.mu is held.
-func (c *clientConn) wakeCalls() {
-	for _, s := range c.calls {
-		s.wake()
-	}
-	c.calls = nil
 }
 
 // goAway begins no more calls, and ends those that the server has not begun.

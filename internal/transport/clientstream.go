@@ -104,6 +104,9 @@ func (s *clientStream) head() {
 func (s *clientStream) close(st *status.Status) {
 	c := s.conn
 	s.status = st
+	if st.Code() != codes.OK {
+		s.err = nil // that it ended within a message is explained
+	}
 	c.guard.earn(guardCall)
 	if !s.said && !s.gone {
 		c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // it does not want the rest of the request

@@ -44,28 +44,30 @@ type conn struct {
 	scratch []byte // a header block that is encoded
 
 	// What we send: writer.go.
-	out    []byte                           // whole frames that nobody is writing yet
-	spare  []byte                           // what out was before
-	busy   bool                             // somebody is writing
-	soon   bool                             // somebody is about to
-	idle   chan struct{}                    // is closed when nobody is any more; nil: nobody waits for that
-	parts  [][]byte                         // of who is writing
-	heads  [mostFrames][frameHeaderLen]byte // of who is writing
-	queue  []*stream                        // senders that wait for the connection, in their order
-	calls  []*stream                        // calls that wait to begin, in their order
-	most   int                              // calls that there may be at once; they are not to wait on a server
-	window int                              // what the peer lets us send on all streams together; see flow.go
-	spoke  bool                             // a frame of a call has been sent; who wants to know whether others were unsets it
-	broken error                            // why nothing can be written
+	out     []byte                           // whole frames that nobody is writing yet
+	spare   []byte                           // what out was before
+	answers int                              // to the peer, in out
+	busy    bool                             // somebody is writing
+	soon    bool                             // somebody is about to
+	idle    chan struct{}                    // is closed when nobody is any more; nil: nobody waits for that
+	parts   [][]byte                         // of who is writing
+	heads   [mostFrames][frameHeaderLen]byte // of who is writing
+	queue   []*stream                        // senders that wait for the connection, in their order
+	turns   []chan struct{}                  // of header blocks that wait for the connection, in their order
+	most    int                              // calls that there may be at once; a server refuses calls instead
+	window  int                              // what the peer lets us send on all streams together; see flow.go
+	spoke   bool                             // a frame of a call has been sent; who wants to know whether others were unsets it
+	broken  error                            // why nothing can be written
 
-	// What the peer says of itself: settings.go.
+	// What the peer says of itself, in its settings.
 	peerWindow  int // of a new stream
 	peerFrame   int // the longest frame that it takes
 	peerHeaders int // the longest header list that it takes
 
 	// What we receive: flow.go.
-	open int // what the peer may send on all streams together
-	owed int // what has come, and was not given back to it
+	open   int // what the peer may send on all streams together
+	owed   int // what has come, and was not given back to it; negative: more was given back
+	parked int // what waits for memory, on all streams together
 }
 
 // A connConfig is what the two ends say of their connections.
@@ -105,7 +107,7 @@ func newConn(nc net.Conn, side side, cfg connConfig) *conn {
 	c := &conn{
 		nc: nc, side: side, cfg: cfg,
 		streams: map[uint32]*stream{}, encoder: newEncoder(), guard: newGuard(cfg.streams),
-		window: firstWindow, open: cfg.window,
+		window: firstWindow, open: cfg.window, most: math.MaxInt,
 		peerWindow: firstWindow, peerFrame: smallestFrame, peerHeaders: math.MaxInt,
 	}
 	c.in = bufio.NewReaderSize(settling{c}, cfg.readBuffer)
@@ -132,16 +134,22 @@ func (c *conn) greet(settings ...http2.Setting) {
 func (c *conn) shut(err error) {
 	c.mu.Lock()
 	if c.err == nil {
-		c.err = err
-		for _, s := range c.streams {
-			c.abort(s, true, err)
-		}
+		c.fail(err)
 	}
 	if c.pulse != nil {
 		c.pulse.Stop()
 	}
 	c.mu.Unlock()
 	_ = c.nc.Close() // whatever it says, nothing more can be done
+}
+
+// fail ends all calls with err, and lets no call begin. c.mu is held.
+func (c *conn) fail(err error) {
+	c.err = err
+	for _, s := range c.streams {
+		c.abort(s, true, err)
+	}
+	c.wakeTurns()
 }
 
 // leave tells the peer of its mistake, lets it read that, and closes the connection; calls on
@@ -153,10 +161,7 @@ func (c *conn) leave(last uint32, mistake connError, err error) {
 		return
 	}
 	c.out = appendGoAway(c.out, last, mistake.code, mistake.why)
-	c.err = err
-	for _, s := range c.streams {
-		c.abort(s, true, err)
-	}
+	c.fail(err)
 	c.flush()
 	idle := c.untilIdle()
 	c.mu.Unlock()

@@ -189,7 +189,7 @@ func (tr trial) run(cc grpc.ClientConnInterface) outcome {
 	}
 	o.Status = describe(err)
 	if tr.cancel >= 0 { // how far it came depends on the weather
-		o.Replies = o.Replies[:min(len(o.Replies), tr.cancel)]
+		o.Replies = append([]string(nil), o.Replies[:min(len(o.Replies), tr.cancel)]...) // nil if it is empty
 		if status.Code(err) == codes.Canceled || err == io.EOF || status.Code(err) == tr.script.Code {
 			o.Status = "has ended"
 		}

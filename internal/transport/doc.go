@@ -30,10 +30,11 @@
 // nothing holds what its windows hold, and a runtime waits for a client that is slow.
 //
 // What we write is bounded as well: a message stays with its sender until the peer's
-// windows let it through, and frames that answer the peer (acknowledgements, resets) may
-// wait up to a bound, beyond which a peer that asks and does not read is cut off. The guard
-// counts frames that cost us more than the peer, and closes the connection of a peer that
-// sends many of them for little work: see guard.go.
+// windows let it through, a call counts until its status has room in the buffer, and frames
+// that answer the peer (acknowledgements, resets) may wait up to a bound, beyond which a peer
+// that asks and does not read is cut off. The guard counts frames that cost us more than the
+// peer, and closes the connection of a peer that sends many of them for little work: see
+// guard.go.
 //
 // # Where to read on
 //

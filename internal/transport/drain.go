@@ -63,6 +63,7 @@ func (c *serverConn) drained() {
 	if c.leaving != last || c.running > 0 || c.err != nil {
 		return
 	}
+	c.flush()
 	c.err = errGone
 	idle := c.untilIdle()
 	go func() {

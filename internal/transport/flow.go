@@ -36,6 +36,36 @@ func (c *conn) giveBack(n int) {
 	}
 }
 
+// mostParked is how many windows of a connection may be parked; for the default of 1 MiB that is
+// enough for 64 messages.
+const mostParked = 4
+
+// park keeps b, the beginning of a message for which there is no memory yet, or what is behind
+// it. The window of the stream holds what is parked, that of the connection does not: otherwise
+// the messages that wait would keep the one from coming that has the memory. park reports false
+// if too much is parked; the message is refused then.
+func (c *conn) park(s *stream, b []byte) bool {
+	if c.cfg.strict && c.parked+len(b) > mostParked*c.cfg.window {
+		c.side.unwanted(s, status.Error(codes.ResourceExhausted, "transport: too many long messages of this connection wait for memory"))
+		return false
+	}
+	s.assembly.raw = append(s.assembly.raw, b...)
+	s.unread += len(b)
+	c.parked += len(b)
+	c.received(len(b))
+	return true
+}
+
+// unpark takes what is parked of s.
+func (s *stream) unpark() []byte {
+	a := &s.assembly
+	raw := a.raw
+	a.raw, a.want = nil, 0
+	s.conn.parked -= len(raw)
+	s.unread -= len(raw)
+	return raw
+}
+
 // credit lets the peer send on s what there is room for, if that is worth saying, or if the
 // peer waits for it.
 func (c *conn) credit(s *stream) {
@@ -147,8 +177,8 @@ func (c *conn) late(fh http2.FrameHeader, s *stream) error {
 		if !c.side.known(fh.StreamID) {
 			return connError{http2.ErrCodeProtocol, "a " + fh.Type.String() + " frame for a stream that has not begun"}
 		}
-		if _, ours := c.recent.find(fh.StreamID); ours {
-			return nil // it was on its way
+		if found, ours := c.recent.find(fh.StreamID); ours || !found {
+			return nil // it was on its way; or that may be
 		}
 	}
 	return streamError{fh.StreamID, http2.ErrCodeStreamClosed, "a " + fh.Type.String() + " frame for a stream that has ended"}
@@ -227,6 +257,6 @@ func (c *conn) checkEnd(s *stream) {
 	whole := a.want > 0 && len(a.raw) >= a.want // which waits for memory
 	if s.ended && s.err == nil && !s.ignore && a.got > 0 && !whole {
 		s.err = status.Error(codes.Internal, io.ErrUnexpectedEOF.Error())
-		a.drop()
+		s.drop()
 	}
 }

@@ -116,6 +116,7 @@ func FuzzServer(f *testing.F) {
 	f.Add([]byte{4, 0, 0, 0, 1, 0, 1, 1, 2, 9, 0, 1, 3, 0, 1, 2, 9, 4, 1, 0, 6, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8}, false)
 	f.Add([]byte{4, 0, 0, 0, 1, 5, 1, 1, 3, 7, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 5, 0, 0, 0, 1, 1}, true)
 	f.Fuzz(func(t *testing.T, in []byte, sockets bool) {
+		begun := time.Now()
 		p := newPurse(64 << 10)
 		s := transport.NewServer(transport.ServerConfig{
 			Budget: p, Pings: anyPings, MaxMessage: 1 << 20, MaxStreams: 3, MaxHeaders: 4 << 10,
@@ -135,6 +136,7 @@ func FuzzServer(f *testing.F) {
 		}
 		all.Wait()
 		s.Drain(t.Context(), 0)
+		require.Less(t, time.Since(begun), patience/2, "something waits for nobody")
 		require.Zero(t, p.taken.Load(), "memory is not given back")
 	})
 }

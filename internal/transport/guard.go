@@ -27,7 +27,7 @@ type guard struct {
 // What is paid in.
 const (
 	guardStart  = 10_000 // and the most there can be, beside what calls at once may need
-	guardCall   = 4      // for a call that ends well, and for a message that is sent or received
+	guardCall   = 4      // for a call that ends well, and for a message that is sent; 1 for one that is received
 	guardBytes  = 512    // this many bytes of messages pay 1
 	guardSecond = 1_000  // with each second
 )
@@ -64,14 +64,14 @@ func (c *conn) nuisanceLocked(n int) error {
 	return connError{http2.ErrCodeEnhanceYourCalm, "too many frames for too little work"}
 }
 
+// mostAnswers is how many answers to a peer may wait to be written.
+const mostAnswers = 5_000
+
 // answered is called when the reader has appended a frame for the peer. Its error ends the
-// connection: the peer makes us answer and does not read.
+// connection: the peer makes us answer and does not read. conn.mu is held.
 func (c *conn) answered() error {
-	if len(c.out) <= mostUnread {
+	if c.answers++; c.answers <= mostAnswers {
 		return nil
 	}
-	return connError{http2.ErrCodeEnhanceYourCalm, fmt.Sprintf("%d bytes of answers have not been read", len(c.out))}
+	return connError{http2.ErrCodeEnhanceYourCalm, fmt.Sprintf("%d answers have not been read", c.answers)}
 }
-
-// mostUnread is how many bytes may wait to be written, answers to the peer included.
-const mostUnread = highWater + 128<<10

@@ -314,6 +314,17 @@ func TestAResetEndsTheContextOfTheCall(t *testing.T) {
 	assert.Equal(t, codes.Canceled, status.Code(<-ended))
 }
 
+func TestWhatFailsOfADeadlineSaysSo(t *testing.T) {
+	l := served(t, func(_ any, ss grpc.ServerStream) error {
+		<-ss.Context().Done()
+		return status.Errorf(codes.Internal, "wrapped: %v", ss.Context().Err())
+	})
+	p := rawClient(t, l)
+	p.headers(1, false, p.request("grpc-timeout", "20m"))
+	require.NoError(t, p.say())
+	assert.Equal(t, "4", p.status(1)["grpc-status"])
+}
+
 func TestADeadlineEndsTheContextOfTheCall(t *testing.T) {
 	l := served(t, func(_ any, ss grpc.ServerStream) error {
 		_, ok := ss.Context().Deadline()

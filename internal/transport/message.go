@@ -66,7 +66,7 @@ type assembly struct {
 
 	// A message for which there is no memory yet:
 	want   int                // how long it is; 0: there is none
-	raw    []byte             // what has come of it, and behind it: not over a window
+	raw    []byte             // what has come of it, and behind it: see park
 	asking context.CancelFunc // of the goroutine that waits for memory; nil: there is none
 }
 
@@ -82,9 +82,9 @@ func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
 			c.received(len(b))
 			return all, 0
 		case a.want > 0:
-			a.raw = append(a.raw, b...)
-			s.unread += len(b)
-			return all, 0
+			if c.park(s, b) {
+				return all, 0
+			}
 		case a.msg.data != nil:
 			n := copy(a.msg.data[a.fill:], b)
 			c.filled(s, n)
@@ -93,7 +93,7 @@ func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
 			n := copy(a.prefix[a.got:], b)
 			a.got += n
 			b = b[n:]
-			c.received(n)
+			s.unread += n // a message costs memory, even an empty one
 			if a.got == prefixLen {
 				if large = c.begin(s, len(b)+behind); large > 0 {
 					return all - len(b), large
@@ -181,6 +181,8 @@ func (c *conn) grant(s *stream, m message, r *reservation) {
 	m.reserved, m.compressed = r, a.prefix[0] == 1
 	s.reserved = append(slices.DeleteFunc(s.reserved, (*reservation).released), r)
 	a.msg, a.need = m, len(m.data)
+	s.unread -= prefixLen
+	c.received(prefixLen)
 	a.watch.start(s)
 	c.credit(s)
 }
@@ -224,9 +226,8 @@ func (c *conn) wait(ctx context.Context, s *stream, n int) {
 	case err != nil:
 		c.side.unwanted(s, err)
 	default:
-		raw := a.raw
-		a.want, a.raw = 0, nil
-		s.unread -= len(raw)
+		raw := s.unpark()
+		c.received(-len(raw)) // feed counts it once more
 		c.grant(s, m, r)
 		c.feed(s, raw, 0)
 		c.checkEnd(s)
@@ -236,12 +237,13 @@ func (c *conn) wait(ctx context.Context, s *stream, n int) {
 }
 
 // drop forgets what has come of a message that will not be complete.
-func (a *assembly) drop() {
+func (s *stream) drop() {
+	a := &s.assembly
 	a.msg.drop()
 	a.watch.stop()
 	if a.asking != nil {
 		a.asking()
 		a.asking = nil
 	}
-	a.raw, a.want = nil, 0
+	s.unpark()
 }

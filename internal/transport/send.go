@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"context"
 	"encoding/binary"
 	"slices"
 
@@ -177,13 +178,49 @@ func (c *conn) unqueue(s *stream) {
 	c.nudge()
 }
 
-// nudge wakes the next of those who wait for the connection, if it can go on. That wakes
-// the one behind it when it has done what it could.
+// mayAppend reports whether a header block may go into the buffer now. Whoever has not waited
+// for its turn lets those go first who wait.
+func (c *conn) mayAppend(waited bool) bool {
+	return len(c.streams) < c.most && len(c.out) <= highWater && (waited || len(c.turns) == 0)
+}
+
+// awaitTurn waits until the connection may have room for a header block, or until ctx ends. It
+// gives no promise: the caller looks at mayAppend again. When the caller is done, whatever it
+// did, it calls nudge: otherwise those behind it wait for ever. c.mu is held; it is released
+// meanwhile.
+func (c *conn) awaitTurn(ctx context.Context) error {
+	turn := make(chan struct{})
+	c.turns = append(c.turns, turn)
+	c.flush()
+	c.nudge()
+	c.mu.Unlock()
+	var err error
+	select {
+	case <-turn:
+	case <-ctx.Done():
+		err = contextError(ctx)
+	}
+	c.mu.Lock()
+	if err != nil {
+		c.turns = slices.DeleteFunc(c.turns, func(t chan struct{}) bool { return t == turn })
+	}
+	return err
+}
+
+// wakeTurns has all who wait for a turn look why there will be none. c.mu is held.
+func (c *conn) wakeTurns() {
+	for _, turn := range c.turns {
+		close(turn)
+	}
+	c.turns = nil
+}
+
+// nudge wakes the next sender and the next header block that wait for the connection, if they
+// can go on. Each of them calls nudge when it has done what it could, or gives up.
 func (c *conn) nudge() {
-	if len(c.calls) > 0 && len(c.streams) < c.most && len(c.out) <= highWater {
-		s := c.calls[0]
-		c.calls = slices.Delete(c.calls, 0, 1)
-		s.wake()
+	if len(c.turns) > 0 && c.mayAppend(true) {
+		close(c.turns[0])
+		c.turns = slices.Delete(c.turns, 0, 1)
 	}
 	if len(c.queue) > 0 && c.window > 0 && !c.busy {
 		s := c.queue[0]

@@ -20,6 +20,7 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 	}
 	s.listeners[l] = struct{}{}
 	s.mu.Unlock()
+	s.hired.Do(s.hire)
 	defer func() {
 		s.mu.Lock()
 		delete(s.listeners, l)
@@ -75,6 +76,7 @@ func (s *Server) ServeConn(nc net.Conn, shake Handshake) {
 	}
 	s.greeting[nc] = struct{}{}
 	s.mu.Unlock()
+	s.hired.Do(s.hire)
 	s.serve(nc, shake)
 }
 
@@ -113,29 +115,33 @@ func (s *Server) start(st *serverStream) {
 	select {
 	case s.work <- st:
 	default:
-		go s.worker(st)
+		go s.do(st)
 	}
 }
 
-// worker does a call, and then others, as long as there are not too many of its kind.
-func (s *Server) worker(st *serverStream) {
-	for {
-		st.run()
-		st = nil
-		s.mu.Lock()
-		if s.handlers--; s.handlers == 0 {
-			s.changed.Broadcast()
-		}
-		s.mu.Unlock()
-		if s.idle.Add(1) > idleWorkers {
-			s.idle.Add(-1)
-			return
-		}
-		select {
-		case st = <-s.work:
-			s.idle.Add(-1)
-		case <-s.done:
-			return
-		}
+// do does a call.
+func (s *Server) do(st *serverStream) {
+	st.run()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.handlers--; s.handlers == 0 {
+		s.changed.Broadcast()
+	}
+}
+
+// hire starts the goroutines that do calls as long as the server is there: they have the stack
+// for the next one. If all are at work, a call gets one of its own.
+func (s *Server) hire() {
+	for range workers {
+		go func() {
+			for {
+				select {
+				case st := <-s.work:
+					s.do(st)
+				case <-s.done:
+					return
+				}
+			}
+		}()
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,7 +37,8 @@ type ServerConfig struct {
 	MaxStreams int
 
 	// Window is how many bytes of messages that nobody has received a connection may have, beside
-	// those that are in the budget. Zero means 1 MiB.
+	// those that are in the budget. Messages that wait for the budget may have four times as much;
+	// one more is refused. Zero means 1 MiB.
 	Window int
 
 	// Budget is the memory for messages that do not come in one piece. Optional: there is
@@ -73,7 +73,7 @@ const (
 	defaultWindow    = 1 << 20
 	handshakeTimeout = 10 * time.Second
 	stallTimeout     = 30 * time.Second
-	idleWorkers      = 8 // goroutines that have done a call, and have the stack for the next one
+	workers          = 32 // goroutines of a server that do calls; see hire
 	readBuffer       = 4 << 10
 )
 
@@ -88,7 +88,7 @@ type Server struct {
 	services map[string]*service
 	handler  grpc.StreamHandler // Handler within the interceptors; nil if there is none
 	work     chan *serverStream
-	idle     atomic.Int32  // workers
+	hired    sync.Once
 	done     chan struct{} // closed when the server has stopped
 
 	mu        sync.Mutex

@@ -44,6 +44,19 @@ func (s *serverStream) sendStatus(st *status.Status) {
 	}
 }
 
+// awaitRoom waits until the status has room in the buffer of the connection. Meanwhile the call
+// counts as running, so a client that does not read has no more replies in the buffer than it
+// may have calls at once. A call that ends before there is room is reset. conn.mu is held; it is
+// released meanwhile.
+func (s *serverStream) awaitRoom() {
+	c := s.conn
+	for waited := false; !s.gone && !c.mayAppend(waited); waited = true {
+		if err := c.awaitTurn(s.ctx); err != nil {
+			c.reset(&s.stream, http2.ErrCodeCancel, err)
+		}
+	}
+}
+
 // appendHeader appends a header block: the header, unless that has been sent, and fields.
 func (s *serverStream) appendHeader(fields []field, end bool) error {
 	c := s.conn

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
@@ -61,7 +62,7 @@ func (c *serverConn) newStream(h *headerBlock) (*serverStream, error) {
 // run runs the handler and sends the status.
 func (s *serverStream) run() {
 	if s.rejected == nil {
-		s.finish(s.on.server.handle(s))
+		s.finish(s.timedOut(s.on.server.handle(s)))
 		return
 	}
 	s.drain()
@@ -69,6 +70,15 @@ func (s *serverStream) run() {
 		s.explain()
 	}
 	s.finish(s.rejected.status.Err())
+}
+
+// timedOut returns the error that the client gets for that of a handler. A handler that fails behind
+// the deadline of its call fails because of it, whatever its error says.
+func (s *serverStream) timedOut(err error) error {
+	if err != nil && errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 // Context is the context of the call: it ends with it.
@@ -204,6 +214,7 @@ func (s *serverStream) finish(err error) {
 		}
 		f.Free()
 	}
+	s.awaitRoom()
 	if !s.gone && !s.said {
 		s.sendStatus(statusOf(err))
 	}
@@ -218,6 +229,7 @@ func (s *serverStream) finish(err error) {
 	reserved := s.reserved
 	s.reserved = nil
 	s.on.running--
+	c.nudge()
 	c.flushWith(s.on.running > 0)
 	s.on.drained()
 	c.mu.Unlock()

@@ -30,7 +30,7 @@ type stream struct {
 	first  int           // of inbox: what has been received already
 	ready  chan struct{} // has room for one: there may be something to receive
 	quiet  bool          // tell only of the end: there is to be one message
-	unread int           // bytes of messages that were not reserved and not received
+	unread int           // bytes of messages that were not reserved and not received, prefixes included
 	large  int           // messages that were reserved and not received
 	open   int           // what the peer may send
 	length int           // of the body, what is to come by its content-length; -1: it has none
@@ -79,7 +79,7 @@ func (c *conn) deliver(s *stream, m message) {
 		m.drop()
 		return
 	}
-	c.guard.earn(guardCall + len(m.data)/guardBytes)
+	c.guard.earn(1 + len(m.data)/guardBytes)
 	if m.reserved != nil {
 		s.large++
 	}
@@ -126,8 +126,9 @@ func (s *stream) take() (m message, ok bool, err error) {
 	if m.reserved != nil {
 		s.large--
 		s.assembly.ask(s)
-	} else if s.unread -= len(m.data); c.cfg.strict && !s.gone { // who is gone has given all back
-		c.giveBack(len(m.data))
+	} else if n := prefixLen + len(m.data); !s.gone { // a stream that is gone has given all back
+		s.unread -= n
+		c.received(n)
 	}
 	c.credit(s)
 	return m, true, nil
@@ -139,7 +140,7 @@ func (s *stream) refuse(err error) {
 		s.err = err
 	}
 	s.ignore = true
-	s.assembly.drop()
+	s.drop()
 	s.tell()
 }
 
@@ -150,7 +151,7 @@ func (s *stream) kill() {
 		m.drop()
 	}
 	s.inbox, s.first = nil, 0
-	s.assembly.drop()
+	s.drop()
 }
 
 // remove takes s off the connection: what comes for it from now on is not its own. We have
@@ -162,7 +163,7 @@ func (c *conn) remove(s *stream, ours bool) {
 	s.gone = true
 	delete(c.streams, s.id)
 	c.recent.add(s.id, ours)
-	c.received(s.unread)
+	c.received(s.unread - len(s.assembly.raw))
 	if a := &s.assembly; a.msg.data != nil && a.msg.reserved == nil {
 		c.received(a.fill)
 	}

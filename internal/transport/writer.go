@@ -82,7 +82,7 @@ func (c *conn) flushSoon() {
 func (c *conn) swap() []byte {
 	b := c.out
 	c.out, c.spare = c.spare[:0], nil
-	c.busy = true
+	c.busy, c.answers = true, 0
 	return b
 }
 

@@ -1,0 +1,87 @@
+//go:build transport
+
+package transport
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// refusing is a server that refuses each call the first time, and is silent the second time.
+func refusing(t *testing.T) net.Listener {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s.sock"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer nc.Close()
+				fr := http2.NewFramer(nc, nc)
+				if _, err := io.CopyN(io.Discard, nc, int64(len(http2.ClientPreface))); err != nil || fr.WriteSettings() != nil {
+					return
+				}
+				for n := 0; ; {
+					f, err := fr.ReadFrame()
+					if err != nil {
+						return
+					}
+					if _, ok := f.(*http2.HeadersFrame); !ok {
+						continue
+					}
+					if n++; n%2 == 1 {
+						_ = fr.WriteRSTStream(f.Header().StreamID, http2.ErrCodeRefusedStream)
+					}
+				}
+			}()
+		}
+	}()
+	return l
+}
+
+// A call whose context ends while it is made again leaves no stream behind.
+func TestACallThatEndsWhileItIsMadeAgainIsReset(t *testing.T) {
+	l := refusing(t)
+	c := NewClient(ClientConfig{Dial: func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", l.Addr().String())
+	}})
+	defer c.Close()
+	for range 500 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var header metadata.MD
+		cs, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/s.S/M", grpc.Header(&header))
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		all.Go(func() {
+			time.Sleep(time.Duration(rand.IntN(150)) * time.Microsecond)
+			cancel()
+		})
+		require.NoError(t, cs.SendMsg(&codec.Frame{}))
+		assert.Error(t, cs.RecvMsg(&codec.Frame{}))
+		assert.Empty(t, header) // may be read now
+		all.Wait()
+	}
+	conn := c.now.Load()
+	assert.Eventually(t, func() bool {
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		return len(conn.streams) == 0
+	}, time.Second, time.Millisecond)
+}

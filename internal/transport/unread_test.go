@@ -1,0 +1,49 @@
+//go:build transport
+
+package transport_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/transport"
+)
+
+// A client that makes calls and reads nothing gets as many replies as it may have calls at once.
+// The next calls are refused, and then it is cut off.
+func TestStatusesThatNobodyReadsAreBounded(t *testing.T) {
+	why := strings.Repeat("x", 4<<10)
+	for name, fields := range map[string][]string{"calls that fail": nil, "calls behind their deadline": {"grpc-timeout", "1u"}} {
+		t.Run(name, func(t *testing.T) {
+			l := listen(t)
+			serve(t, l, transport.ServerConfig{MaxStreams: 1000, Handler: func(_ any, ss grpc.ServerStream) error {
+				return status.Error(codes.Aborted, why)
+			}})
+			p := rawClient(t, l)
+			before := spent().heap
+			id := uint32(1)
+			for range 100 {
+				for range 200 {
+					p.headers(id, true, p.request(fields...))
+					id += 2
+				}
+				_ = p.nc.SetWriteDeadline(time.Now().Add(patience))
+				if p.say() != nil {
+					break // it is cut off
+				}
+				time.Sleep(5 * time.Millisecond) // so that no call is refused because handlers are slow
+			}
+			runtime.GC()
+			grown := spent().heap - before
+			t.Logf("heap +%d KB after %d calls", grown>>10, id/2)
+			assert.Less(t, grown, int64(16<<20))
+		})
+	}
+}
