@@ -92,6 +92,7 @@ func (c *Conn) beginEpoch() {
 	}
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
 	c.silent = false
+	c.pulse.answers.Add(1) // the silence that made it gone is over
 }
 
 // isAlive asks the backend whether it is there at all. One that takes its time for that,

@@ -64,8 +64,8 @@ func (c *Conn) isLate(g *lag, why error) {
 	c.Check()
 }
 
-// isFailing takes note that a method has answered with an error. Who waits for its next
-// answer gets what there is. c.mu is held.
+// isFailing takes note that a method has answered with an error. Calls that
+// wait for its next answer get the remembered one. c.mu is held.
 func (c *Conn) isFailing(g *lag, why error) {
 	g.failing = true
 	c.isLate(g, why)

@@ -151,9 +151,8 @@ type role struct {
 	draft    *draft        // of creates
 }
 
-// New returns a connection that knows what is in cfg.File. A file that cannot be
-// read is no error of New: the backend's lists fail, and say why, until the
-// backend has been seen.
+// New returns a connection that remembers in cfg.Memory. A memory that could not be read is no
+// error of New: the backend's lists fail, and say why, until the backend has answered.
 func New(cfg Config) (*Conn, error) {
 	switch {
 	case cfg.Policy == "":

@@ -1,30 +1,36 @@
-// Package lastknown remembers what a backend last said, and answers for it while it
-// is gone.
+// Package lastknown remembers what a backend last said, and answers in its place while the
+// backend is slow or gone.
 //
-// A list that is short of a backend's items makes kubelet kill what it does not
-// see there, and a list that fails stops the pods of every other backend. So a
-// [Conn], which stands between the multiplexer and the connection to one
-// backend, keeps the items of a backend that is down in the lists, answers status
-// calls from what is known, and lets everything else fail at once:
+// kubelet kills a pod that a list lacks, and a list that fails stops the pods of every other
+// backend. A [Conn] stands between the multiplexer and the connection to one backend. It keeps
+// the backend's items in the lists, answers status calls from its [Memory], and lets everything
+// else pass, or fail at once:
 //
-//	conn, err := known.New(known.Config{
+//	memory := lastknown.Open("beta.io", lastknown.File{Path: "/var/lib/mux/beta.io.known"})
+//	conn, err := lastknown.New(lastknown.Config{
 //		Name: "beta.io", Conn: backend, Schema: schema, Package: "library.v1",
-//		Lists: []known.List{{List: "List", Stream: "Stream", ID: "id", Gate: true}},
-//		File:  "/var/lib/mux/beta.io.known",
+//		Spec:   lastknown.Spec{Lists: []lastknown.List{{List: "List", Stream: "Stream", ID: "id", Gate: true}}},
+//		Memory: memory,
 //	})
 //	go conn.Run(ctx)
 //
-// # When a backend is down
+// # Up, slow and gone
 //
-// It goes down when it cannot be reached, and when a gate list fails or takes
-// longer than its budget. Then all calls under way on it end with Unavailable: as
-// DeadlineExceeded kubelet would count them as failed probes. It comes up when
-// all gate lists have been answered completely, and from that answer on.
+// A backend is slow while one of its lists, statuses or kept replies takes longer than Budget or
+// is an error. Memory answers those calls; all others go to the backend as usual. A backend is
+// gone when its connection is refused or ends, when it has answered nothing for Silence, or when
+// it answers every call with an error. Then the calls under way end with Unavailable, because
+// kubelet counts DeadlineExceeded as a failed probe. A backend comes back when it has answered
+// all lists that are gates. See [Condition].
 //
-// # What is known
+// # What memory says
 //
-// What passes by is kept. What did not pass for a while, or has been changed by a
-// call, is asked for. It is never older than what a client was told, and survives
-// a restart of this process in a file. Names are back names: this package stands
-// behind the border.
+// A memory keeps each answer that passes, and asks for those that are old or that a call has
+// changed. It shows what clients have created or removed since, whatever the backend's lists do.
+// It never answers with less than a client was told. Where it does not know whether a backend has
+// items, the list fails.
+//
+// A memory belongs to the backend's name. It outlives the connections to the backend, a handover
+// passes it to the next process, and a file keeps it over a crash. All names in it are back
+// names: this package stands behind the border.
 package lastknown

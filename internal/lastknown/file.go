@@ -364,8 +364,8 @@ func writeFile(path string, content *fileContent) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// writeTo writes all of a file. The checksum comes last, in its place: what it is of is
-// written as it is made.
+// writeTo writes the whole file. It computes the checksum while it writes, and puts it last into
+// the space that it left for it.
 func (c *fileContent) writeTo(f io.WriteSeeker) error {
 	sum := sha256.New()
 	if _, err := io.WriteString(f, fileMagic+strings.Repeat("\x00", sum.Size())); err != nil {

@@ -22,7 +22,7 @@ func (c *Conn) Holds(kind string, name []byte) int {
 	return n
 }
 
-// MayHold reports whether the backend may have items of a kind that nobody knows of:
+// MayHold reports whether the backend may have items of a kind that are not remembered:
 // it is gone and was never asked, or too slow to say what a call has changed.
 func (c *Conn) MayHold(kind string) bool {
 	c.mu.Lock()
@@ -116,7 +116,7 @@ func (f *Finder) Any(is func(item []byte) bool) bool {
 
 // Renew asks the backend for the list if that may have changed since it was last
 // told, so that what was made a moment ago is found. Where the backend cannot be
-// asked, what is known stays as it is.
+// asked, the remembered items stay.
 func (f *Finder) Renew(ctx context.Context) {
 	f.conn.mu.Lock()
 	due := f.conn.state.Condition != Gone && f.list.dirty()

@@ -109,7 +109,7 @@ func (l *list) parse(reply []byte) (*items, error) {
 	return s, nil
 }
 
-// unchanged reports whether a reply says what is known already, in whatever order. Most
+// unchanged reports whether a reply has the remembered items, in whatever order. Most
 // do: they are asked for every second.
 func (l *list) unchanged(reply []byte) bool {
 	known := &l.items

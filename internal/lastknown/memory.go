@@ -34,8 +34,7 @@ type replyMemory struct {
 	known bool
 }
 
-// NewMemory returns a Memory of a backend of which nothing is remembered, and which no
-// file keeps.
+// NewMemory returns an empty Memory that no file keeps.
 func NewMemory(name string) *Memory {
 	return &Memory{name: name, lists: map[string]*memory{}, replies: map[string]*replyMemory{}, late: map[string]string{}, file: file{write: writeFile}}
 }

@@ -65,7 +65,8 @@ func (c *Conn) note(method string, args any, answer *codec.Frame, failure error)
 	}
 }
 
-// remember does the work of note, and returns who is to have a Note of it, if anybody.
+// remember does the work of note. It returns the function that takes the Note for another
+// process, nil if there is none.
 func (c *Conn) remember(r role, request []byte, answer *codec.Frame, ok bool) (heir func(Note)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

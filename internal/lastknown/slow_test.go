@@ -201,3 +201,21 @@ func TestAHandoverOfNothingIsNothing(t *testing.T) {
 		})
 	}
 }
+
+// A call is under way when the first look after the hang comes.
+func TestAHangEndsWhenTheBackendComesBack(t *testing.T) {
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		n.when(hang)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		assert.Error(t, w.bind(ctx, "a"))
+		require.Equal(t, lastknown.Gone, w.State().Condition)
+		n.when(only("Bind", taking(5*time.Second)))
+		for w.State().Condition == lastknown.Gone {
+			time.Sleep(time.Millisecond)
+		}
+		assert.NoError(t, w.bind(t.Context(), "a"), "it is not cut")
+		assert.NotEqual(t, lastknown.Gone, w.State().Condition)
+	}, "a")
+}

@@ -110,7 +110,7 @@ type Status struct {
 	ID     string `yaml:"id"` // path in the request
 }
 
-// list is a List, compiled, and what is known of it.
+// list is a compiled List with its memory.
 type list struct {
 	spec    List
 	unary   *codec.Method // nil if it has none
