@@ -1,44 +1,23 @@
 package codec_test
 
 import (
-	"context"
 	"sync"
 	"testing"
 
-	"github.com/bufbuild/protocompile"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/prototext"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/prototest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// compile returns the file called schema.proto, or what else is first.
-func compile(t testing.TB, sources map[string]string, first string) protoreflect.FileDescriptor {
-	t.Helper()
-	c := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{
-		Accessor: protocompile.SourceAccessorFromMap(sources),
-	})}
-	files, err := c.Compile(context.Background(), first)
-	require.NoError(t, err)
-	return files[0]
-}
-
-func parse(t testing.TB, md protoreflect.MessageDescriptor, text string) []byte {
-	t.Helper()
-	m := dynamicpb.NewMessage(md)
-	require.NoError(t, prototext.Unmarshal([]byte(text), m))
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	require.NoError(t, err)
-	return b
-}
+var (
+	compile = prototest.Compile
+	parse   = prototest.Marshal
+)
 
 // A pool counts the buffers that are out. It is for buffers that gRPC deems
 // large enough to be pooled, that is, of more than 1 KiB.

@@ -3,23 +3,21 @@ package rewrite_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/bufbuild/protocompile"
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/criproxy/criproxy/internal/prototest"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -127,22 +125,10 @@ func rules(t testing.TB, text string) []rewrite.Rule {
 
 func compile(t testing.TB, schema string) protoreflect.FileDescriptor {
 	t.Helper()
-	c := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{
-		Accessor: protocompile.SourceAccessorFromMap(map[string]string{"schema.proto": schema}),
-	})}
-	files, err := c.Compile(context.Background(), "schema.proto")
-	require.NoError(t, err)
-	return files[0]
+	return prototest.Compile(t, map[string]string{"schema.proto": schema}, "schema.proto")
 }
 
-func parse(t testing.TB, md protoreflect.MessageDescriptor, text string) []byte {
-	t.Helper()
-	m := dynamicpb.NewMessage(md)
-	require.NoError(t, prototext.Unmarshal([]byte(text), m))
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	require.NoError(t, err)
-	return b
-}
+var parse = prototest.Marshal
 
 func assertSame(t testing.TB, md protoreflect.MessageDescriptor, want, got []byte) {
 	t.Helper()

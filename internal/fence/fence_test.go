@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"internal/fence":      {},
 	"internal/markdown":   {},
 	"internal/mounttest":  {}, // for tests only
+	"internal/prototest":  {}, // for tests only
 	"internal/doctor":     {},
 	"internal/mutants":    {"internal/markdown"}, // a command, for make mutants
 	"internal/config":     {"codec", "criadapter", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest", "internal/address", "internal/profile"},
@@ -81,7 +82,7 @@ var reserved = []struct {
 	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
 	{"google.golang.org/grpc", append(rooms, "codec", "internal/buffers", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
-	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/fence"}, "what is linked into the binary has no tests in it"},
+	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/prototest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

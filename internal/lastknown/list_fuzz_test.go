@@ -2,17 +2,16 @@ package lastknown
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/bufbuild/protocompile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/prototest"
 )
 
 const shopProto = `
@@ -30,14 +29,12 @@ enum Colour { RED = 0; BLUE = 1; }
 
 // shopList is the list of a shop, of which nothing is known.
 func shopList(t testing.TB) *list {
-	c := protocompile.Compiler{Resolver: &protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(map[string]string{"shop.proto": shopProto})}}
-	files, err := c.Compile(context.Background(), "shop.proto")
-	require.NoError(t, err)
+	shop := prototest.Compile(t, map[string]string{"shop.proto": shopProto}, "shop.proto")
 	lists, err := compileLists([]List{{List: "List", Stream: "Stream", ID: "id", Filters: []Filter{
 		{Request: "id", Item: "id", Match: "prefix"},
 		{Request: "colour", Item: "colour", Match: "equal"},
 		{Request: "labels", Item: "labels", Match: "within"},
-	}}}, codec.NewSchema(files[0]), "shop")
+	}}}, codec.NewSchema(shop), "shop")
 	require.NoError(t, err)
 	return lists[0]
 }
