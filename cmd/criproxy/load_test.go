@@ -72,7 +72,7 @@ func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
 		all = append(all, c)
 	}
 	_, err = client.Version(t.Context(), &runtimeapi.VersionRequest{})
-	require.NoError(t, err, "who is connected is served")
+	require.NoError(t, err, "a connected client is served")
 	for _, c := range all {
 		c.Close()
 	}

@@ -64,7 +64,7 @@ func manualPage() string {
 	item(".I "+config.DefaultListen, "the socket that kubelet connects to")
 	item(".I "+config.DefaultAdmin, "the socket of criproxy's own commands, only for the user that it runs as")
 	item(".I "+config.DefaultHooks, "where plugins register that may change or refuse calls")
-	item(".I "+config.DefaultStateDir, "what is known of the runtimes, over a restart")
+	item(".I "+config.DefaultStateDir, "memory of the runtimes, kept over a restart")
 	line(".SH SIGNALS")
 	item(".B SIGHUP", "read the configuration again")
 	item(".B SIGUSR1", "save the latest calls to a file")

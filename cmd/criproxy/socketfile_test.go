@@ -82,7 +82,7 @@ func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
 	assert.Contains(t, text, "NOT READY: no client can connect")
 	assert.Contains(t, r.Listeners[0].Error, "serving it already", "it says who")
 	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
-	assert.NoError(t, err, "who is connected stays so")
+	assert.NoError(t, err, "a connected client stays connected")
 	time.Sleep(3 * daemon.RestoreInterval)
 	assert.Equal(t, 1, p.logged(said), "once, however often it was tried")
 
@@ -180,7 +180,7 @@ func TestAModeThatChangesTakesEffectWithTheReload(t *testing.T) {
 	becomes("", 0o640) // the primary's
 	becomes(mode("0606"), 0o606)
 	becomes(mode("0600"), 0o600)
-	assert.NoError(t, version(), "who is connected stays so")
+	assert.NoError(t, version(), "a connected client stays connected")
 
 	t.Run("a file that is made anew has it", func(t *testing.T) {
 		require.NoError(t, os.Remove(p.front))

@@ -335,13 +335,13 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 		return c.next.Invoke(ctx, name, args, answer, opts...)
 	})
 	if sent {
-		c.note(name, args, answer, err)
-	}
-	if err == nil && name != c.cfg.Alive {
-		c.meets()
+		c.noteCall(r, name, args, answer, err)
 	}
 	if err != nil {
 		return err
+	}
+	if name != c.cfg.Alive {
+		c.meets()
 	}
 	return codec.Deliver(reply, answer)
 }

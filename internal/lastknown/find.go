@@ -49,10 +49,7 @@ func (c *Conn) Refresh(ctx context.Context, kind string) {
 func (c *Conn) renewWithin(ctx context.Context, l *list) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
 	defer cancel()
-	c.mu.Lock()
-	usable := c.usableList(l)
-	c.mu.Unlock()
-	switch now, soon := c.answersFor(l, usable); {
+	switch now, soon, usable := c.answersFor(l); {
 	case soon:
 		_ = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable}) // it was renewed, or takes too long
 	case !now:

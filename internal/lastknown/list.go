@@ -17,10 +17,7 @@ import (
 // list answers a list: the backend does, within its budget, or memory. name is the
 // unary or the streaming method; both have the same request.
 func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	c.mu.Lock()
-	usable := c.usableList(l)
-	c.mu.Unlock()
-	now, soon := c.answersFor(l, usable)
+	now, soon, usable := c.answersFor(l)
 	if now {
 		return c.remembered(l, request, opts)
 	}
@@ -49,16 +46,18 @@ func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Fr
 
 // answersFor reports whether memory answers a list without a question to the backend,
 // because that is late with it: now, or as soon as the backend has answered the question
-// that is asked behind the scenes, because a client has changed something.
-func (c *Conn) answersFor(l *list, usable func(long bool) bool) (now, soon bool) {
+// that is asked behind the scenes, because a client has changed something. usable is that of
+// [Conn.usableList], for a list that begins now.
+func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	usable = c.usableList(l)
 	if c.state.Condition == Gone || !l.lag.late() || c.retired || c.cfg.Policy != LastKnown {
-		return false, false // those that leave out what is late take it back as soon as it is in time
+		return false, false, usable // those that leave out what is late take it back as soon as it is in time
 	}
 	c.askBehind(l)
 	now = usable(false)
-	return now, !now && l.complete && !l.lag.failing
+	return now, !now && l.complete && !l.lag.failing, usable
 }
 
 // usableList tells whether memory has a list: all of it, and not older than a change that

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/criproxy/criproxy/codec"
 )
 
@@ -20,16 +17,16 @@ type Note struct {
 	OK      bool
 }
 
-// HandOn has to called with each Note from now on, before the client gets its answer, until
-// HandOn is called again; nil ends that. Calls of to may overlap.
+// HandOn calls to with each Note from now on, before the client gets its answer, until HandOn is
+// called again; nil ends that. Calls of to may overlap.
 func (m *Memory) HandOn(to func(Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heir = to
 }
 
-// Learn takes note of a call that another process has made. It fails if no connection
-// remembers in m yet.
+// Learn remembers a call that another process has made. It fails if no connection remembers in
+// m yet.
 func (m *Memory) Learn(n Note) error {
 	m.mu.Lock()
 	c := m.conn
@@ -37,48 +34,47 @@ func (m *Memory) Learn(n Note) error {
 	if c == nil {
 		return errors.New("there is no connection to this backend")
 	}
-	var err error
-	if !n.OK {
-		err = status.Error(codes.Unknown, "the call failed")
-	}
-	c.note(n.Method, codec.NewFrame(n.Request), codec.NewFrame(n.Reply), err)
+	c.note(n)
 	return nil
 }
 
-// note remembers what a call may have changed. One that failed may have as well.
-func (c *Conn) note(method string, args any, answer *codec.Frame, failure error) {
-	r := c.roles[method]
+// noteCall notes a call that the backend got, if it may have changed something.
+func (c *Conn) noteCall(r role, method string, args any, answer *codec.Frame, failure error) {
 	if len(r.changes) == 0 && r.creates == nil {
 		return
 	}
-	frame, err := codec.FrameOf(args)
+	request, err := codec.FrameOf(args)
 	if err != nil {
 		return
 	}
-	request := frame.Bytes()
-	if heir := c.remember(r, request, answer, failure == nil); heir != nil {
-		n := Note{Method: method, Request: request, OK: failure == nil}
-		if n.OK {
-			n.Reply = answer.Bytes()
-		}
+	n := Note{Method: method, Request: request.Bytes(), OK: failure == nil}
+	if n.OK {
+		n.Reply = answer.Bytes()
+	}
+	c.note(n)
+}
+
+// note remembers what a call may have changed, and hands it on. One that failed may have, too.
+func (c *Conn) note(n Note) {
+	if heir := c.remember(c.roles[n.Method], n); heir != nil {
 		heir(n)
 	}
 }
 
 // remember does the work of note. It returns the function that takes the Note for another
 // process, nil if there is none.
-func (c *Conn) remember(r role, request []byte, answer *codec.Frame, ok bool) (heir func(Note)) {
+func (c *Conn) remember(r role, n Note) (heir func(Note)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, l := range r.changes {
 		if subject := r.subjects[i]; subject != nil {
-			l.change(subject, request, ok, r.removes[i])
+			l.change(subject, n.Request, n.OK, r.removes[i])
 		}
 	}
-	if r.creates != nil && ok {
-		if id, found, err := r.created.Lookup(answer.Bytes()); err == nil && found && len(id) > 0 {
+	if r.creates != nil && n.OK {
+		if id, found, err := r.created.Lookup(n.Reply); err == nil && found && len(id) > 0 {
 			c.mem.meet()
-			r.creates.create(string(id), r.draft.of(r.creates.id, id, request, time.Now()))
+			r.creates.create(string(id), r.draft.of(r.creates.id, id, n.Request, time.Now()))
 		}
 	}
 	for _, l := range r.changes {

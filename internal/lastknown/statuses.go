@@ -183,7 +183,8 @@ func (l *list) subject(m *codec.Method) *subject {
 }
 
 // change takes note that a call has changed or removed what its request names, or may
-// have: the statuses that are remembered are older, or are to be asked for.
+// have: the statuses that are remembered are older, or are to be asked for. Only an exact name
+// removes an item, also one that is not listed: an answer that comes late may list it.
 func (l *list) change(s *subject, request []byte, changed, removes bool) {
 	name, ok, err := s.request.Lookup(request)
 	if err != nil || !ok || len(name) == 0 {
@@ -193,23 +194,25 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 	l.outdatings++
 	mark := func(id string) {
 		l.outdated[id] = l.outdatings
-		switch {
-		case changed && removes && (s.item != nil || id == string(name)):
-			l.remove(id)
-		case changed:
+		if changed {
 			l.stale[id], l.news = true, true // the file must not tell the old status either
-		default:
+		} else {
 			l.status.wanted[id] = true
 		}
 	}
+	removed := changed && removes
 	if s.item == nil {
-		if _, listed := l.items.get(string(name)); changed && removes && !listed {
-			l.remove(string(name)) // an answer that comes late may list it
+		id, ok := l.resolve(string(name))
+		if removed {
+			l.remove(string(name))
 		}
-		if id, ok := l.resolve(string(name)); ok {
+		if ok && !(removed && id == string(name)) {
 			mark(id)
 		}
 		return
+	}
+	if removed {
+		mark = l.remove
 	}
 	var marked []string
 	for id, body := range l.items.all() {
