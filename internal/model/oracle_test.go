@@ -328,8 +328,7 @@ func (w *world) judgeTime(c *call, k kind, f filter) {
 	}
 	w.judgeDeadline(c, concerned...)
 	for _, b := range concerned {
-		told := b.runtime.told // one with containers has pods, too, whether it has listed them or not
-		leftOut := b != &c.cfg.backends[0] && len(told[0])+len(told[1]) == 0 && b.absentThroughout(c.began.Add(-5*time.Second), c.ended)
+		leftOut := b != &c.cfg.backends[0] && !b.runtime.met && b.absentThroughout(c.began.Add(-5*time.Second), c.ended)
 		if !leftOut && !b.remembered(c, k) && !b.fast(c) {
 			return
 		}

@@ -103,6 +103,7 @@ type runtime struct {
 	next     int
 	changes  [2][]*change
 	told     [2][]answered
+	met      bool         // it has answered something, be it an error
 	looks    [2]time.Time // when the latest list is made that was asked for
 	answers  [2]time.Time // and answered
 	arrivals map[any]int  // :: token of a call → how often it came
@@ -325,11 +326,12 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 	if waitErr := w.pause(ctx, epoch, c, k, isList, took-before); waitErr != nil {
 		return nil, waitErr
 	}
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	r.met = true
 	if err != nil {
 		return nil, err
 	}
-	r.world.mu.Lock()
-	defer r.world.mu.Unlock()
 	switch {
 	case broken && cut && len(out) > 0:
 		return out[:len(out)-1], nil

@@ -92,7 +92,25 @@ func TestThreeBecomesSix(t *testing.T) {
 	}
 }
 `,
+		"internal/model/model_test.go": `package model
+
+import (
+	"flag"
+	"testing"
+
+	"example.com/double"
+)
+
+var seed = flag.Int("model.seed", 0, "")
+
+func TestWhatKubeletIsToldIsTrue(t *testing.T) {
+	if *seed == 7 && double.Double(2) != 4 {
+		t.Fail()
+	}
+}
+`,
 	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return runner(dir)
@@ -108,15 +126,17 @@ func TestAMutantIsNoticedOrItIsAnError(t *testing.T) {
 	const triple = "It triples.\nfile: double.go\n"
 	const change = "-- old --\n\treturn 2 * n\n-- new --\n"
 	for name, c := range map[string]struct{ text, want string }{
-		"noticed":             {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", ""},
-		"not noticed":         {triple + "tests: TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
-		"noticed by one":      {triple + "tests: TestTwoBecomesFour TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
-		"noticed by no other": {triple + "tests: TestMain\nrun: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", "not noticed by TestMain"},
-		"noticed with a tag":  {triple + "tests: TestThreeBecomesSix\ntags: extra\n" + change + "\treturn 3 * n\n", ""},
-		"not built":           {triple + "tests: TestThreeBecomesSix\n" + change + "\treturn 3 * n\n", "no test TestThreeBecomesSix"},
-		"does not compile":    {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn three\n", "does not compile"},
-		"no such test":        {triple + "tests: TestIt\n" + change + "\treturn 3 * n\n", "no test TestIt"},
-		"no such lines":       {triple + "tests: TestTwoBecomesFour\n-- old --\n\treturn n + n\n-- new --\n", "has the old lines 0 times"},
+		"noticed":              {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", ""},
+		"not noticed":          {triple + "tests: TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
+		"noticed by one":       {triple + "tests: TestTwoBecomesFour TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
+		"noticed by no other":  {triple + "tests: TestMain\nrun: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", "not noticed by TestMain"},
+		"noticed with a tag":   {triple + "tests: TestThreeBecomesSix\ntags: extra\n" + change + "\treturn 3 * n\n", ""},
+		"noticed by the model": {triple + "tests: TestTwoBecomesFour\nmodel: 7\n" + change + "\treturn 3 * n\n", ""},
+		"not by the model":     {triple + "tests: TestTwoBecomesFour\nmodel: 8\n" + change + "\treturn 3 * n\n", "not noticed by the model with seed 8"},
+		"not built":            {triple + "tests: TestThreeBecomesSix\n" + change + "\treturn 3 * n\n", "no test TestThreeBecomesSix"},
+		"does not compile":     {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn three\n", "does not compile"},
+		"no such test":         {triple + "tests: TestIt\n" + change + "\treturn 3 * n\n", "no test TestIt"},
+		"no such lines":        {triple + "tests: TestTwoBecomesFour\n-- old --\n\treturn n + n\n-- new --\n", "has the old lines 0 times"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

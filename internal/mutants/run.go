@@ -17,6 +17,9 @@ import (
 	"time"
 )
 
+// modelTest is the test of internal/model that takes a seed.
+const modelTest = "TestWhatKubeletIsToldIsTrue"
+
 // runner is the root of the repository whose tests it runs.
 type runner string
 
@@ -96,6 +99,15 @@ func (r runner) one(m mutant) error {
 	if err != nil {
 		return err
 	}
+	if m.seed != "" {
+		modelFailed, modelSaid, err := r.test("./internal/model", "", []string{modelTest}, overlay, "-model.seed="+m.seed)
+		if err != nil {
+			return err
+		}
+		if len(modelFailed) == 0 {
+			return fmt.Errorf("%s: not noticed by the model with seed %s, which said:\n%s", m.broken, m.seed, modelSaid)
+		}
+	}
 	if blind := slices.DeleteFunc(slices.Clone(m.tests), func(name string) bool { return slices.Contains(failed, name) }); len(blind) > 0 {
 		return fmt.Errorf("%s: not noticed by %s of %s, which said:\n%s", m.broken, strings.Join(blind, ", "), m.pkg, said)
 	}
@@ -107,9 +119,10 @@ type event struct {
 	Action, Test, Output string
 }
 
-// test runs tests of a package, built with tags, and with an overlay unless that is empty. It
+// test runs tests of a package, built with tags, and with an overlay unless that is empty. The
+// flags are the package's own. It
 // returns which of them failed and what was said. An error means that they could not be run.
-func (r runner) test(pkg, tags string, tests []string, overlay string) (failed []string, said string, err error) {
+func (r runner) test(pkg, tags string, tests []string, overlay string, flags ...string) (failed []string, said string, err error) {
 	pattern := make([]string, len(tests))
 	for i, name := range tests {
 		pattern[i] = regexp.QuoteMeta(name)
@@ -118,7 +131,7 @@ func (r runner) test(pkg, tags string, tests []string, overlay string) (failed [
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	cmd := exec.Command("go", append(args, pkg)...)
+	cmd := exec.Command("go", append(append(args, pkg), flags...)...)
 	cmd.Dir = string(r)
 	out, runErr := cmd.CombinedOutput()
 	var text strings.Builder

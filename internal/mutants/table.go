@@ -20,6 +20,9 @@ func table(all []mutant) string {
 		if m.tests[0] == wholePackage {
 			by = "the search for goroutines that are left, after " + strings.Join(m.run, ", ")
 		}
+		if m.seed != "" {
+			by += ", and the model with seed " + m.seed
+		}
 		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", strings.TrimSuffix(m.broken, "."), m.file, by)
 	}
 	return b.String()
