@@ -3,6 +3,7 @@ package criadapter_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
@@ -66,4 +68,28 @@ func TestShortNamesAreThoseOfCRIAlone(t *testing.T) {
 		assert.Equal(t, want, ok, method)
 		assert.Equal(t, path.Base(method), name)
 	}
+}
+
+func TestAMisspeltDraftIsAMistake(t *testing.T) {
+	cfg, err := criadapter.Config(criadapter.Options{})
+	require.NoError(t, err)
+	pods, containers := &cfg.Profile.Known.Lists[0], &cfg.Profile.Known.Lists[1]
+	right := maps.Clone(pods.Draft)
+	compile := func() error {
+		_, err := lastknown.Bridge(nil, cfg.Profile.Known.Lists, cfg.Schema, cfg.Profile.Versions[0].Package)
+		return err
+	}
+	require.NoError(t, compile())
+
+	pods.Draft["lables"] = "config.labels"
+	containers.Draft["labels"] = "config.lables"
+	err = compile()
+	assert.ErrorContains(t, err, "draft.lables: no item of ListPodSandbox has this field")
+	assert.ErrorContains(t, err, "draft.labels: no request that creates an item has the field config.lables")
+
+	var left []string
+	cfg.Profile, left = cfg.Profile.Fit(cfg.Schema)
+	assert.Equal(t, []string{"known.ListPodSandbox.draft.lables", "known.ListContainers.draft.labels"}, left)
+	assert.Equal(t, right, cfg.Profile.Known.Lists[0].Draft, "without what no version has, and with what only v1 has")
+	assert.NoError(t, compile())
 }

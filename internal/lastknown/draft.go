@@ -1,7 +1,11 @@
 package lastknown
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"time"
 
@@ -67,6 +71,53 @@ func (l *list) compileDraft(m *codec.Method) (*draft, error) {
 		d.born = born
 	}
 	return d, nil
+}
+
+// checkDraft returns an error for paths of a draft that no version of the API has. A version may
+// lack fields and methods of a newer one.
+func (spec List) checkDraft(schema *codec.Schema) error {
+	var errs []error
+	for _, at := range slices.Sorted(maps.Keys(spec.Draft)) {
+		from := spec.Draft[at]
+		var items, requests []protoreflect.MessageDescriptor
+		for _, m := range schema.Methods() {
+			short := path.Base(m.Name)
+			if _, creates := spec.Created[short]; creates {
+				requests = append(requests, m.Input)
+			}
+			if field := repeatedField(m.Output); field != nil && (short == spec.List || short == spec.Stream) {
+				items = append(items, field.Message())
+			}
+		}
+		if !leads(at, items) {
+			errs = append(errs, fmt.Errorf("draft.%s: no item of %s has this field", at, cmp.Or(spec.List, spec.Stream)))
+		}
+		if !leads(from, requests) {
+			errs = append(errs, fmt.Errorf("draft.%s: no request that creates an item has the field %s", at, from))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// leads reports whether a path leads to a field of at least one message.
+func leads(text string, messages []protoreflect.MessageDescriptor) bool {
+	return slices.ContainsFunc(messages, func(md protoreflect.MessageDescriptor) bool {
+		_, err := rewrite.ParsePath(md, text)
+		return err == nil
+	})
+}
+
+// FitDraft returns the draft of spec without the paths that the schema does not have, and those.
+func (spec List) FitDraft(schema *codec.Schema) (fit map[string]string, left []string) {
+	fit = maps.Clone(spec.Draft)
+	for _, at := range slices.Sorted(maps.Keys(spec.Draft)) {
+		one := spec
+		if one.Draft = map[string]string{at: spec.Draft[at]}; one.checkDraft(schema) != nil {
+			delete(fit, at)
+			left = append(left, "draft."+at)
+		}
+	}
+	return fit, left
 }
 
 // sameForm reports whether a value of a can be copied to b as it stands on the wire.

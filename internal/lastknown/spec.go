@@ -220,6 +220,9 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
 			}
 		}
 	}
+	if err := spec.checkDraft(schema); err != nil {
+		return nil, err
+	}
 	if spec.Status.Method != "" {
 		if l.status, err = compileStatus(spec.Status, l.item, schema, pkg); err != nil {
 			return nil, fmt.Errorf("status: %w", err)

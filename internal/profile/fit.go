@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -18,7 +19,7 @@ import (
 // replies would lose.
 func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	methods := p.Describes(s)
-	f := &fitting{p: p, methods: methods, messages: MessagesOf(methods)}
+	f := &fitting{p: p, schema: s, methods: methods, messages: MessagesOf(methods)}
 	fit := *p
 	fit.fitted = true
 	fit.Fields = map[string]string{}
@@ -73,6 +74,7 @@ func (p *Profile) Fitted() bool { return p.fitted }
 // fitting collects what of a profile the schema does not have.
 type fitting struct {
 	p        *Profile
+	schema   *codec.Schema
 	methods  []*codec.Method
 	messages *rewrite.Messages
 	left     []string
@@ -234,6 +236,11 @@ func (f *fitting) known(spec lastknown.Spec) lastknown.Spec {
 			}
 		}
 		l.Created = created
+		var left []string
+		l.Draft, left = l.FitDraft(f.schema)
+		for _, at := range left {
+			f.left = append(f.left, "known."+cmp.Or(l.List, l.Stream)+"."+at)
+		}
 		fit.Lists = append(fit.Lists, l)
 	}
 	for _, r := range spec.Replies {
