@@ -1,46 +1,22 @@
 package lastknown
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/gob"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// A file is a line that says what it is, the SHA-256 of the rest, and the rest: gobs of a
-// fileContent without its lists, and of filePieces, which are its lists. It is for the
-// process that comes after this one, of this or a later version, and for nobody else. One
-// that is handed over has the same form. Earlier versions wrote the lists in one piece.
-const (
-	fileMagic    = "criproxy known 2\n"
-	fileMagicOld = "criproxy known 1\n"
-)
-
 // bootIDFile changes with each boot of the machine, random(4).
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
-
-// filePiece is a status, or a part of a reply: gob copies what it writes, so that it is
-// given little at once.
-type filePiece struct {
-	List   string // method
-	Status bool   // Data is the status of ID, and not the next part of the reply
-	ID     string
-	Data   []byte
-}
-
-// pieceSize is the length of the parts of a reply.
-const pieceSize = 64 << 10
 
 // A File says where a [Memory] is kept.
 type File struct {
@@ -53,23 +29,6 @@ type File struct {
 	// Boot is another word at each start of the node. Optional: that of the kernel is
 	// enough, where a node is not restarted without its machine.
 	Boot string
-}
-
-type fileContent struct {
-	Backend string
-	BootID  string
-	Late    map[string]string // :: method → why its answers came late
-	Gone    bool              // and nothing was heard of the backend since
-	Unseen  bool              // nothing was ever known; handed over, never in a file
-	Saved   time.Time
-	Lists   map[string]fileList // :: method
-	Replies map[string][]byte   // :: method
-}
-
-type fileList struct {
-	Reply    []byte
-	Statuses map[string][]byte
-	Fresh    bool // no client had changed anything since; counts only when it is handed over
 }
 
 // file is where a Memory is kept.
@@ -95,8 +54,8 @@ func (f *File) sameBoot(id string) bool {
 
 // Open returns the Memory of a backend that is kept in a file, which need not exist. What
 // it says of an earlier boot is forgotten: everything that ran then is dead. A file that
-// cannot be read is no error of Open: the backend's lists fail and say why, until the
-// backend has answered. See [Memory.Err].
+// cannot be read, or not be written, is no error of Open: the backend's lists fail and say
+// why, until the backend has answered. See [Memory.Err].
 func Open(name string, at File) *Memory {
 	m := NewMemory(name)
 	m.file.File = at
@@ -113,8 +72,24 @@ func Open(name string, at File) *Memory {
 	} else {
 		err = fmt.Errorf("reading what was remembered: %w", err)
 	}
+	if err == nil && len(m.lists) > 0 {
+		if failure := writable(at.Path); failure != nil { // so the process before could not write it either
+			m = NewMemory(name)
+			m.file.File = at
+			err = fmt.Errorf("%s may be old, because its folder cannot be written (%w); make it writable, or remove the file", path, failure)
+		}
+	}
 	m.unsure = err
 	return m
+}
+
+// writable returns an error if no file can be made where path is.
+func writable(path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // latest returns the path of the file that was written last, which an earlier version may have
@@ -176,45 +151,6 @@ func (m *Memory) decode(data []byte, from string, handed bool) error {
 	m.seen, m.gone = !content.Unseen, content.Gone
 	maps.Copy(m.late, content.Late)
 	return nil
-}
-
-func decodeFile(data []byte) (*fileContent, error) {
-	rest, ok := bytes.CutPrefix(data, []byte(fileMagic))
-	if !ok {
-		rest, ok = bytes.CutPrefix(data, []byte(fileMagicOld))
-	}
-	if !ok || len(rest) < sha256.Size {
-		return nil, errors.New("it does not begin as it should")
-	}
-	if sum := sha256.Sum256(rest[sha256.Size:]); !bytes.Equal(sum[:], rest[:sha256.Size]) {
-		return nil, errors.New("its checksum is wrong")
-	}
-	d := gob.NewDecoder(bytes.NewReader(rest[sha256.Size:]))
-	var content fileContent
-	if err := d.Decode(&content); err != nil {
-		return nil, err
-	}
-	for {
-		var p filePiece
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return &content, nil
-		} else if err != nil {
-			return nil, err
-		}
-		l, ok := content.Lists[p.List]
-		switch {
-		case !ok:
-			return nil, fmt.Errorf("it has a part of the list %q, which it does not name", p.List)
-		case !p.Status:
-			l.Reply = append(l.Reply, p.Data...)
-		case l.Statuses == nil:
-			l.Statuses = map[string][]byte{}
-			fallthrough
-		default:
-			l.Statuses[p.ID] = append([]byte{}, p.Data...) // not nil: it is known to be none
-		}
-		content.Lists[p.List] = l
-	}
 }
 
 // saveNews is Save for after a round: it returns a failure once, until it succeeds, and
@@ -350,58 +286,4 @@ func distrust(path string) {
 	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
 		_ = f.Close() // nothing was written
 	}
-}
-
-func writeFile(path string, content *fileContent) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // fails when it has been renamed
-	if err := errors.Join(content.writeTo(tmp), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
-}
-
-// writeTo writes the whole file. It computes the checksum while it writes, and puts it last into
-// the space that it left for it.
-func (c *fileContent) writeTo(f io.WriteSeeker) error {
-	sum := sha256.New()
-	if _, err := io.WriteString(f, fileMagic+strings.Repeat("\x00", sum.Size())); err != nil {
-		return err
-	}
-	w := bufio.NewWriterSize(io.MultiWriter(f, sum), pieceSize)
-	if err := errors.Join(c.encode(gob.NewEncoder(w)), w.Flush()); err != nil {
-		return err
-	}
-	if _, err := f.Seek(int64(len(fileMagic)), io.SeekStart); err != nil {
-		return err
-	}
-	_, err := f.Write(sum.Sum(nil))
-	return err
-}
-
-func (c *fileContent) encode(e *gob.Encoder) error {
-	head := *c
-	head.Lists = make(map[string]fileList, len(c.Lists))
-	for method, l := range c.Lists {
-		head.Lists[method] = fileList{Fresh: l.Fresh}
-	}
-	if err := e.Encode(head); err != nil {
-		return err
-	}
-	for method, l := range c.Lists {
-		for part := range slices.Chunk(l.Reply, pieceSize) {
-			if err := e.Encode(filePiece{List: method, Data: part}); err != nil {
-				return err
-			}
-		}
-		for id, s := range l.Statuses {
-			if err := e.Encode(filePiece{method, true, id, s}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

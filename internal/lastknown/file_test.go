@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/criproxy/criproxy/internal/mounttest"
 )
 
 // The file is written each second while there is news, and writing it takes memory besides
@@ -47,4 +50,25 @@ func TestTheFileIsWrittenInLittleMemory(t *testing.T) {
 		}
 	}
 	assert.Equal(t, content.Replies, got.Replies)
+}
+
+// A process that cannot write its file cannot say that it is old.
+func TestAFileThatCannotBeWrittenIsNotBelieved(t *testing.T) {
+	dir := mounttest.Tmpfs(t, "files on a read-only file system", "size=1m")
+	at := File{Path: filepath.Join(dir, "beta.io.known")}
+	content := &fileContent{Backend: "beta.io", BootID: at.bootID(), Lists: map[string]fileList{"List": {Reply: []byte{0x0a, 0x01, 'x'}}}}
+	require.NoError(t, writeFile(at.Path, content))
+
+	require.NoError(t, Open("beta.io", at).Err())
+	require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	m := Open("beta.io", at)
+	assert.ErrorContains(t, m.Err(), "beta.io.known may be old, because its folder cannot be written")
+	assert.ErrorContains(t, m.Err(), "make it writable, or remove the file")
+	assert.Empty(t, m.lists)
+
+	require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT, ""))
+	content.BootID = "another"
+	require.NoError(t, writeFile(at.Path, content))
+	require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	assert.NoError(t, Open("beta.io", at).Err(), "what ran before the boot is dead")
 }
