@@ -20,7 +20,6 @@ import (
 //	package: ./cmd/criproxy       whose tests are to notice; without it, that of the file
 //	tests: TestA TestB            each of which must fail
 //	run: TestC                    what is run besides
-//	tags: transport               what the package is built with
 //	-- old --                     lines that the file has once
 //	-- new --                     what they become
 //
@@ -33,7 +32,6 @@ type mutant struct {
 	pkg      string
 	tests    []string
 	run      []string
-	tags     string
 	old, new []byte
 }
 
@@ -80,10 +78,8 @@ func parse(name string, data []byte) (mutant, error) {
 			m.tests = strings.Fields(value)
 		case key == "run":
 			m.run = strings.Fields(value)
-		case key == "tags":
-			m.tags = value
 		default:
-			return m, fmt.Errorf("%q is neither the one sentence nor file, package, tests, run or tags", key)
+			return m, fmt.Errorf("%q is neither the one sentence nor file, package, tests or run", key)
 		}
 	}
 	for _, f := range a.Files {
