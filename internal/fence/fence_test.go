@@ -40,8 +40,8 @@ var mayImport = map[string][]string{
 	"hook/plugin/example": {"hook/plugin"},
 	"internal/hook":       {"codec", "internal/dump", "internal/wire", "rewrite", "director", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust"},
 	"internal/fakecri":    {"codec"},
-	"internal/transport":  {"codec", "internal/buffers", "internal/recovery"}, // with the build tag transport
-	"internal/muxtest":    {"codec", "internal/dump", "rewrite", "director"},  // for tests only
+	"internal/transport":  {"codec", "internal/buffers", "internal/recovery"},
+	"internal/muxtest":    {"codec", "internal/dump", "rewrite", "director"}, // for tests only
 	"internal/fence":      {},
 	"internal/markdown":   {},
 	"internal/mounttest":  {}, // for tests only
@@ -80,7 +80,7 @@ var reserved = []struct {
 }{
 	{"k8s.io/klog", rooms, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
-	{"google.golang.org/grpc", append(rooms, "codec", "internal/buffers", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
+	{"google.golang.org/grpc", append(rooms, "codec", "internal/buffers", "internal/transport", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
 	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/prototest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }

@@ -21,7 +21,6 @@ import (
 //	tests: TestA TestB            each of which must fail
 //	run: TestC                    what is run besides
 //	model: 1007                   a seed with which internal/model notices it, too
-//	tags: transport               what the package is built with
 //	-- old --                     lines that the file has once
 //	-- new --                     what they become
 //
@@ -34,7 +33,6 @@ type mutant struct {
 	pkg      string
 	tests    []string
 	run      []string
-	tags     string
 	seed     string // of the model; empty if that need not notice
 	old, new []byte
 }
@@ -82,12 +80,10 @@ func parse(name string, data []byte) (mutant, error) {
 			m.tests = strings.Fields(value)
 		case key == "run":
 			m.run = strings.Fields(value)
-		case key == "tags":
-			m.tags = value
 		case key == "model":
 			m.seed = value
 		default:
-			return m, fmt.Errorf("%q is neither the one sentence nor file, package, tests, run, model or tags", key)
+			return m, fmt.Errorf("%q is neither the one sentence nor file, package, tests, run or model", key)
 		}
 	}
 	for _, f := range a.Files {

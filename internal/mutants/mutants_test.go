@@ -80,18 +80,6 @@ func TestTwoBecomesFour(t *testing.T) {
 
 func TestItDoesNotPanic(*testing.T) { Double(2) }
 `,
-		"extra_test.go": `//go:build extra
-
-package double
-
-import "testing"
-
-func TestThreeBecomesSix(t *testing.T) {
-	if Double(3) != 6 {
-		t.Fail()
-	}
-}
-`,
 		"internal/model/model_test.go": `package model
 
 import (
@@ -130,10 +118,8 @@ func TestAMutantIsNoticedOrItIsAnError(t *testing.T) {
 		"not noticed":          {triple + "tests: TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
 		"noticed by one":       {triple + "tests: TestTwoBecomesFour TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
 		"noticed by no other":  {triple + "tests: TestMain\nrun: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", "not noticed by TestMain"},
-		"noticed with a tag":   {triple + "tests: TestThreeBecomesSix\ntags: extra\n" + change + "\treturn 3 * n\n", ""},
 		"noticed by the model": {triple + "tests: TestTwoBecomesFour\nmodel: 7\n" + change + "\treturn 3 * n\n", ""},
 		"not by the model":     {triple + "tests: TestTwoBecomesFour\nmodel: 8\n" + change + "\treturn 3 * n\n", "not noticed by the model with seed 8"},
-		"not built":            {triple + "tests: TestThreeBecomesSix\n" + change + "\treturn 3 * n\n", "no test TestThreeBecomesSix"},
 		"does not compile":     {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn three\n", "does not compile"},
 		"no such test":         {triple + "tests: TestIt\n" + change + "\treturn 3 * n\n", "no test TestIt"},
 		"no such lines":        {triple + "tests: TestTwoBecomesFour\n-- old --\n\treturn n + n\n-- new --\n", "has the old lines 0 times"},

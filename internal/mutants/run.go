@@ -50,13 +50,11 @@ func (r runner) run(all []mutant, out io.Writer) error {
 // fail would say nothing.
 func (r runner) healthy(all []mutant) error {
 	tests := map[string][]string{} // :: package → tests
-	tags := map[string]string{}    // :: package → what it is built with
 	for _, m := range all {
 		tests[m.pkg] = append(tests[m.pkg], m.selected()...)
-		tags[m.pkg] = m.tags
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(tests)) {
-		failed, said, err := r.test(pkg, tags[pkg], tests[pkg], "")
+		failed, said, err := r.test(pkg, tests[pkg], "")
 		if err != nil {
 			return err
 		}
@@ -95,12 +93,12 @@ func (r runner) one(m mutant) error {
 	if err := errors.Join(os.WriteFile(file, changed, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return err
 	}
-	failed, said, err := r.test(m.pkg, m.tags, m.selected(), overlay)
+	failed, said, err := r.test(m.pkg, m.selected(), overlay)
 	if err != nil {
 		return err
 	}
 	if m.seed != "" {
-		modelFailed, modelSaid, err := r.test("./internal/model", "", []string{modelTest}, overlay, "-model.seed="+m.seed)
+		modelFailed, modelSaid, err := r.test("./internal/model", []string{modelTest}, overlay, "-model.seed="+m.seed)
 		if err != nil {
 			return err
 		}
@@ -119,15 +117,15 @@ type event struct {
 	Action, Test, Output string
 }
 
-// test runs tests of a package, built with tags, and with an overlay unless that is empty. The
-// flags are the package's own. It
-// returns which of them failed and what was said. An error means that they could not be run.
-func (r runner) test(pkg, tags string, tests []string, overlay string, flags ...string) (failed []string, said string, err error) {
+// test runs tests of a package, with an overlay unless that is empty and the package's own
+// flags, and returns which of them failed and what was said. An error means that they could
+// not be run.
+func (r runner) test(pkg string, tests []string, overlay string, flags ...string) (failed []string, said string, err error) {
 	pattern := make([]string, len(tests))
 	for i, name := range tests {
 		pattern[i] = regexp.QuoteMeta(name)
 	}
-	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout=3m", "-tags", tags, "-run", "^(" + strings.Join(pattern, "|") + ")$"}
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout=3m", "-run", "^(" + strings.Join(pattern, "|") + ")$"}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}

@@ -1,11 +1,8 @@
-//go:build transport
-
 // Package transport is gRPC over HTTP/2 for a proxy: a server and a client connection
 // whose messages are frames of package codec, which nobody decodes on their way.
 //
-// It is not part of the program yet: criproxy speaks through grpc-go. Its files have the
-// build tag transport until it takes that place: go test -tags transport ./internal/transport
-// and, with other implementations, in testbed/transport.
+// It is criproxy's data path: internal/daemon serves clients with its Server, package director
+// reaches backends with its Client. testbed/transport runs it against other implementations.
 //
 // # How a connection works
 //

@@ -1,5 +1,3 @@
-//go:build transport
-
 package transport
 
 // An encoder compresses the header blocks of one direction of a connection: RFC 7541.

@@ -1,5 +1,3 @@
-//go:build transport
-
 package transport
 
 import (
