@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,19 +18,43 @@ import (
 //go:embed hooks.yaml
 var hookSpec []byte
 
+// HookOptions are what people may want otherwise.
+type HookOptions struct {
+	PodResources bool // resources that a plugin answers at RunPodSandbox are heeded
+	NativeIDs    bool // clients know ids as the runtimes made them
+}
+
 // Hooks returns the configuration of plugins for CRI. The caller adds folder, label and the rest.
-func Hooks() (hook.Config, error) {
+func Hooks(opts HookOptions) (hook.Config, error) {
 	spec, err := hook.ParseSpec(hookSpec)
 	if err != nil {
 		return hook.Config{}, fmt.Errorf("the built-in hooks.yaml: %w", err)
+	}
+	if opts.PodResources {
+		run := spec.Calls["RunPodSandbox"]
+		run.Unheeded = nil
+		spec.Calls["RunPodSandbox"] = run
+	}
+	var own func(string) string
+	if !opts.NativeIDs {
+		own = ownID
 	}
 	return hook.Config{
 		Spec:   spec,
 		Schema: Schema(),
 		Hooks:  hookapi.Schema(),
 		Lookup: lookup,
+		OwnID:  own,
 		List:   list,
 	}, nil
+}
+
+// ownID takes the name of the runtime off an id. No runtime makes ids with two underscores in a row.
+func ownID(id string) string {
+	if _, own, ok := strings.Cut(id, "__"); ok {
+		return own
+	}
+	return id
 }
 
 // list lists the ids of all pods or containers.
@@ -113,7 +138,7 @@ func lookupContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient
 	config, envs := said.containerConfig()
 	md := s.GetMetadata()
 	m := &hookapi.ContainerResourceHookRequest{
-		ContainerMeta:        &hookapi.ContainerMetadata{Name: md.GetName(), Attempt: md.GetAttempt(), Id: s.GetId()},
+		ContainerMeta:        &hookapi.ContainerMetadata{Name: md.GetName(), Attempt: md.GetAttempt()},
 		ContainerAnnotations: s.GetAnnotations(),
 		ContainerResources:   hookResources(config.GetLinux().GetResources()),
 		ContainerEnvs:        envs,

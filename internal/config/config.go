@@ -131,6 +131,11 @@ type Config struct {
 	// runtimeproxy.koordinator.sh/skip-hookserver=true.
 	HookSkipLabel string `yaml:"hookSkipLabel"`
 
+	// HookPodResources heeds the resources that plugins answer before a pod is made. KoordRuntimeProxy
+	// ignores them: koordlet answers a CPU quota of -1 for some pods, and a runtime that sizes a virtual machine
+	// after the pod's resources would heed that. Optional.
+	HookPodResources bool `yaml:"hookPodResources"`
+
 	// MaxMessageBytes is the size of the largest message, either way. Optional: 16 MiB, which is
 	// kubelet's own limit.
 	MaxMessageBytes int `yaml:"maxMessageBytes"`

@@ -47,6 +47,8 @@ var options = []Option{
 		true, func(c *Config) any { return &c.Hooks }},
 	{"hookSkipLabel", "", "",
 		true, func(c *Config) any { return &c.HookSkipLabel }},
+	{"hookPodResources", "", "",
+		true, func(c *Config) any { return &c.HookPodResources }},
 	{"maxMessageBytes", "max-message-bytes", "the largest message, in `BYTES`, either way (default 16777216, which is kubelet's own limit)",
 		true, func(c *Config) any { return &c.MaxMessageBytes }},
 	{"flightRecorder", "flight-recorder", "memory, in `BYTES`, in which the latest calls are recorded; -1 records nothing (default 8388608)",

@@ -16,7 +16,7 @@ func newHooks(cfg *config.Config) (*hook.Plugins, error) {
 	if cfg.Hooks == "" {
 		return nil, nil
 	}
-	h, err := criadapter.Hooks()
+	h, err := criadapter.Hooks(criadapter.HookOptions{PodResources: cfg.HookPodResources, NativeIDs: cfg.IDs == config.NativeIDs})
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -71,7 +72,7 @@ func TestPluginsAreAskedAboutEachRuntimeByFrontNames(t *testing.T) {
 			},
 			PostStartContainer: func(ctx context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
 				told(ctx, c.GetPodMeta().GetName())
-				assert.Equal(t, plugin.CallOf(ctx).ID, c.GetContainerMeta().GetId())
+				assert.Equal(t, strings.TrimPrefix(plugin.CallOf(ctx).ID, "beta.io__"), c.GetContainerMeta().GetId(), "the runtime's own id")
 				assert.Equal(t, int64(77), c.GetContainerResources().GetCpuShares(), "it is told what was made of it")
 				return nil, nil
 			},
@@ -144,7 +145,7 @@ func TestAfterARestartPluginsAreToldWhatWasThereBefore(t *testing.T) {
 		c := <-got
 		assert.Equal(t, "vm", c.GetPodMeta().GetName())
 		assert.Equal(t, "vm", c.GetPodLabels()["app"])
-		assert.Equal(t, p.containers[0], c.GetContainerMeta().GetId())
+		assert.Equal(t, strings.TrimPrefix(p.containers[0], "beta.io__"), c.GetContainerMeta().GetId(), "the runtime's own id")
 		assert.EqualValues(t, 5, c.GetContainerResources().GetCpuShares())
 	})
 }

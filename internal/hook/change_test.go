@@ -82,7 +82,7 @@ func TestWhatAPluginChangesReachesTheRuntime(t *testing.T) {
 		PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
 			a := plugin.EchoPod(p)
 			a.Annotations["added"], a.Labels["app"], a.CgroupParent = "yes", "other", "/offline"
-			a.Resources.CpuShares = 99
+			a.Resources.CpuShares = 99 // to no effect, as KoordRuntimeProxy has it
 			return a, nil
 		},
 		PreCreateContainer: func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
@@ -111,7 +111,7 @@ func TestWhatAPluginChangesReachesTheRuntime(t *testing.T) {
 	pod := w.run(config)
 	ran := w.runtime.Calls("RunPodSandbox")[0].Request.(*runtimeapi.RunPodSandboxRequest)
 	want := proto.CloneOf(config)
-	want.Annotations["added"], want.Labels["app"], want.Linux.CgroupParent, want.Linux.Resources.CpuShares = "yes", "other", "/offline", 99
+	want.Annotations["added"], want.Labels["app"], want.Linux.CgroupParent = "yes", "other", "/offline"
 	assertProto(t, want, ran.GetConfig())
 
 	id, err := w.create(pod, config, containerConfig())

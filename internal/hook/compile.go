@@ -28,6 +28,7 @@ type object struct {
 	typ                      protoreflect.MessageType
 	id, uid, namespace, name fieldPath // nil: it has none
 	labels                   fieldPath
+	asked                    protoreflect.FieldDescriptor // nil: it has none
 	parent                   *object
 	inheritFrom, inheritTo   []protoreflect.FieldDescriptor // the same index is one field
 }
@@ -114,6 +115,16 @@ func (c *compiler) object(kind string) error {
 		}
 		*p.to = path
 	}
+	if o.Asked != "" {
+		fd, err := fieldOf(md, o.Asked)
+		if err != nil {
+			return fmt.Errorf("asked: %w", err)
+		}
+		if fd.Message() == nil || fd.IsList() || fd.IsMap() {
+			return fmt.Errorf("asked: %s is no message", o.Asked)
+		}
+		made.asked = fd
+	}
 	return nil
 }
 
@@ -194,7 +205,7 @@ func (c *compiler) call(name string, calls *codec.Schema) error {
 		return fmt.Errorf("after: %w", err)
 	}
 	if made.before != nil {
-		if made.leaves, err = c.leaves(made, spec.Fill); err != nil {
+		if made.leaves, err = c.leaves(made, spec); err != nil {
 			return fmt.Errorf("answers: %w", err)
 		}
 	}

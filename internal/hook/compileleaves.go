@@ -2,6 +2,7 @@ package hook
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -9,22 +10,30 @@ import (
 )
 
 // leaves lists what an answer at the point before a call can change.
-func (c *compiler) leaves(of *call, fill map[string]string) ([]*leaf, error) {
+func (c *compiler) leaves(of *call, spec Call) ([]*leaf, error) {
 	answer, state := of.before.answer.Descriptor(), of.object.typ.Descriptor()
 	rules, err := c.rules(answer)
 	if err != nil {
 		return nil, err
 	}
+	for _, name := range spec.Unheeded {
+		if _, err := fieldOf(answer, name); err != nil {
+			return nil, fmt.Errorf("unheeded: %w", err)
+		}
+	}
 	var all []*leaf
 	for i := range answer.Fields().Len() {
 		fd := answer.Fields().Get(i)
 		name := string(fd.Name())
+		if slices.Contains(spec.Unheeded, name) {
+			continue
+		}
 		to, err := fieldOf(state, name)
 		if err != nil {
 			return nil, err
 		}
 		l := leaf{answer: fieldPath{fd}, state: fieldPath{to}, rule: rules[name], secret: c.secret[name]}
-		if path, ok := fill[name]; ok {
+		if path, ok := spec.Fill[name]; ok {
 			if l.to, err = rewrite.ParsePath(of.method.Input, path); err != nil {
 				return nil, err
 			}

@@ -149,6 +149,9 @@ func (v *visit) find(ctx context.Context) error {
 	}
 	v.id, v.parent = from.id, from.parent
 	m, err := from.message()
+	if len(c.fill) > 0 {
+		m, err = from.askedMessage()
+	}
 	if err != nil {
 		return err
 	}
@@ -236,14 +239,14 @@ func (v *visit) remember(reply []byte) {
 	case c.ends:
 		v.memory.remove(c.object, v.id)
 	case !c.makes && (len(c.fill) > 0 || len(v.changes) > 0):
-		err = v.memory.update(c.object.kind, v.id, func(m protoreflect.Message) error {
-			if _, err := c.fill.run(m, v.src); err != nil {
-				return err
-			}
+		asked := func(m protoreflect.Message) error {
+			_, err := c.fill.run(m, v.src)
+			return err
+		}
+		err = v.memory.update(c.object.kind, v.id, asked, func(m protoreflect.Message) {
 			for _, one := range v.changes {
 				one.apply(m)
 			}
-			return nil
 		})
 	}
 	if err != nil {
@@ -257,12 +260,13 @@ func (v *visit) rememberMade(reply []byte) error {
 		return err
 	}
 	v.id = id
-	if path := v.call.object.id; path != nil {
-		path.in(v.told).Set(path.leaf(), protoreflect.ValueOfString(id))
-	}
+	v.setID(v.call.object, v.told, id)
 	f, err := newFact(v.call.object, id, v.parent, v.told)
 	if err != nil {
 		return err
+	}
+	if v.asked != nil {
+		f.keepAsked(v.asked)
 	}
 	v.memory.put(f)
 	return nil

@@ -30,7 +30,7 @@ func Example() {
 	for _, err := os.Stat(filepath.Join(folder, "tier.json")); err != nil; _, err = os.Stat(filepath.Join(folder, "tier.json")) {
 	}
 
-	cfg, err := criadapter.Hooks()
+	cfg, err := criadapter.Hooks(criadapter.HookOptions{})
 	check(err)
 	cfg.Folder = folder
 	plugins, err := hook.New(cfg)

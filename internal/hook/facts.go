@@ -25,6 +25,9 @@ type fact struct {
 	id, parent string // parent is the id of what it lies in
 	data       []byte // its message
 	uid        string // the one in its message
+
+	// asked has the field asked alone, as clients asked for it. It is nil if plugins have not changed it.
+	asked protoreflect.Message
 }
 
 func newFact(o *object, id, parent string, m protoreflect.Message) (*fact, error) {
@@ -35,10 +38,46 @@ func newFact(o *object, id, parent string, m protoreflect.Message) (*fact, error
 	return &fact{object: o, id: id, parent: parent, data: data, uid: o.uid.text(m)}, nil
 }
 
+// setID tells plugins the id that the object has at its runtime.
+func (p *Plugins) setID(o *object, m protoreflect.Message, id string) {
+	if o.id == nil {
+		return
+	}
+	if p.cfg.OwnID != nil {
+		id = p.cfg.OwnID(id)
+	}
+	o.id.in(m).Set(o.id.leaf(), protoreflect.ValueOfString(id))
+}
+
 func (f *fact) key() factKey { return factKey{f.object.kind, f.id} }
 
 // message returns the object's message, which becomes the caller's.
 func (f *fact) message() (protoreflect.Message, error) { return decode(f.object.typ, f.data) }
+
+// askedMessage is message with the field asked as clients asked for it.
+func (f *fact) askedMessage() (protoreflect.Message, error) {
+	m, err := f.message()
+	if err == nil && f.asked != nil {
+		overlay(m, f.asked, f.object.asked)
+	}
+	return m, err
+}
+
+// keepAsked notes that clients asked for what m says.
+func (f *fact) keepAsked(m protoreflect.Message) {
+	if fd := f.object.asked; fd != nil {
+		f.asked = f.object.typ.New()
+		overlay(f.asked, m, fd)
+	}
+}
+
+// overlay makes a field of to what it is in from.
+func overlay(to, from protoreflect.Message, fd protoreflect.FieldDescriptor) {
+	to.Clear(fd)
+	if from.Has(fd) {
+		copyField(to, fd, from.Get(fd))
+	}
+}
 
 func newMemory() *memory {
 	return &memory{facts: map[factKey]*fact{}, gone: map[factKey]bool{}}
@@ -118,8 +157,8 @@ func (m *memory) lookingUp() (found func(*fact) *fact) {
 }
 
 // update changes what is known of an object, if anything is, and what those that lie
-// in it inherit.
-func (m *memory) update(kind, id string, change func(protoreflect.Message) error) error {
+// in it inherit: first as a client asked, then as plugins made it.
+func (m *memory) update(kind, id string, asked func(protoreflect.Message) error, made func(protoreflect.Message)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := m.facts[m.wholeLocked(kind, id)]
@@ -131,12 +170,22 @@ func (m *memory) update(kind, id string, change func(protoreflect.Message) error
 		return err
 	}
 	was := cloneOf(body)
-	if err := change(body); err != nil {
+	if err := asked(body); err != nil {
 		return err
 	}
-	if err := m.replaceLocked(f, body); err != nil {
+	made(body)
+	told, err := f.askedMessage()
+	if err == nil {
+		err = asked(told)
+	}
+	if err != nil {
 		return err
 	}
+	changed, err := m.replaceLocked(f, body)
+	if err != nil {
+		return err
+	}
+	changed.keepAsked(told)
 	for _, inner := range m.facts {
 		if inner.object.parent != f.object || inner.parent != f.id {
 			continue
@@ -146,19 +195,20 @@ func (m *memory) update(kind, id string, change func(protoreflect.Message) error
 			return err
 		}
 		inner.object.inherit(in, body, was)
-		if err := m.replaceLocked(inner, in); err != nil {
+		if _, err := m.replaceLocked(inner, in); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *memory) replaceLocked(f *fact, body protoreflect.Message) error {
+func (m *memory) replaceLocked(f *fact, body protoreflect.Message) (*fact, error) {
 	changed, err := newFact(f.object, f.id, f.parent, body)
 	if err == nil {
+		changed.asked = f.asked
 		m.facts[f.key()] = changed
 	}
-	return err
+	return changed, err
 }
 
 // remove forgets an object, and all that lie in it.

@@ -22,7 +22,7 @@ import (
 func TestUnknownPointsAreTakenAndReportedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.plug(annotate("served", "tier", "x"))
-	const file = `{"remote-endpoint": "/%s//served.sock", "runtime-hooks": ["PreRemoveRunPodSandbox", "PreRunPodSandbox", "prerunpodsandbox"], "failure-policy": "fail", "extra": 1}`
+	const file = `{"remote-endpoint": "/%s//served.sock", "runtime-hooks": ["PreRemovePodSandbox", "PreRunPodSandbox", "prerunpodsandbox"], "failure-policy": "fail", "extra": 1}`
 	for range 3 {
 		w.file("koordlet", fmt.Sprintf(file, w.dir))
 		w.until("it is loaded", func() bool { return w.state("koordlet").State == "ready" })
@@ -36,7 +36,7 @@ func TestUnknownPointsAreTakenAndReportedOnce(t *testing.T) {
 	assert.Equal(t, []string{
 		`failure-policy: "fail" is taken as Ignore; want "Fail" or "Ignore"`,
 		`the key "extra" is ignored`,
-		`runtime-hooks: there is no point "PreRemoveRunPodSandbox"; it will never be asked there (did you mean "PostRemovePodSandbox"?)`,
+		`runtime-hooks: there is no point "PreRemovePodSandbox"; it will never be asked there (did you mean "PostRemovePodSandbox"?)`,
 		`runtime-hooks: there is no point "prerunpodsandbox"; it will never be asked there (did you mean "PreRunPodSandbox"?)`,
 	}, warnings)
 	assert.Len(t, happened[hook.Removed](w), 3)

@@ -55,6 +55,7 @@ func (p *Plugins) lookup(ctx context.Context, o *object, id string) (*fact, erro
 		}
 		o.inherit(m, body, nil)
 	}
+	p.setID(o, m, found.ID)
 	if made, err = newFact(o, found.ID, found.Parent, m); err != nil {
 		return nil, err
 	}

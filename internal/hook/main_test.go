@@ -103,7 +103,7 @@ func newWorld(t testing.TB) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { cc.Close() }) // nothing is left to be done
 	w.wire = &wire{ClientConn: cc, requests: map[string][][]byte{}}
-	w.cfg, err = criadapter.Hooks()
+	w.cfg, err = criadapter.Hooks(criadapter.HookOptions{})
 	require.NoError(t, err)
 	w.cfg.Folder = filepath.Join(dir, "hooks.d")
 	require.NoError(t, os.Mkdir(w.cfg.Folder, 0o755))

@@ -34,8 +34,6 @@ func modelPod(in *runtimeapi.RunPodSandboxRequest, a *hookapi.PodSandboxHookResp
 	if p := a.GetCgroupParent(); p != "" && p != in.GetConfig().GetLinux().GetCgroupParent() {
 		linux().CgroupParent = p
 	}
-	was := in.GetConfig().GetLinux().GetResources()
-	modelResources(was, was, a.GetResources(), func(r *runtimeapi.LinuxContainerResources) { linux().Resources = r })
 	return out
 }
 

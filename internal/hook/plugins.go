@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,10 @@ type Config struct {
 	// Lookup finds out about an object that was not seen being made. conn takes the
 	// calls of Schema. An id that nobody has is a NotFound.
 	Lookup func(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*Found, error)
+
+	// OwnID returns the id that an object has at its runtime, for the one that clients know it by. It is what
+	// plugins find in the object's message, because cgroups are named after it. Optional: both are the same.
+	OwnID func(id string) string
 
 	// List lists the ids of all objects of a kind that there are.
 	List func(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]string, error)
@@ -218,7 +223,7 @@ func (p *Plugins) plugin(name string, f *found) (*plugin, error) {
 	for _, hook := range f.file.Hooks {
 		if pt := p.program.points[hook]; pt != nil {
 			made.points[pt] = true
-		} else {
+		} else if !slices.Contains(p.cfg.Spec.Elsewhere, hook) {
 			made.unknown = append(made.unknown, hook)
 		}
 	}

@@ -29,6 +29,10 @@ type Spec struct {
 	// Secret are fields of objects whose values are never shown.
 	Secret []string `yaml:"secret"`
 
+	// Elsewhere are points that plugins name in their files for other programs than this one: nobody is asked
+	// there, and nobody is warned of that.
+	Elsewhere []string `yaml:"elsewhere"`
+
 	// Volatile are labels that differ between two runs of the same server. See
 	// [Config.Servers].
 	Volatile []string `yaml:"volatile"`
@@ -49,6 +53,11 @@ type Object struct {
 	UID       string `yaml:"uid"`
 	Namespace string `yaml:"namespace"`
 	Name      string `yaml:"name"`
+
+	// Asked is a field, such as the resources, that plugins are told as clients last asked for it when
+	// a call may change it, and not as plugins have made it: one that takes a fifth off a quota would
+	// otherwise take it off again at each call. Optional.
+	Asked string `yaml:"asked"`
 
 	// Parent is the kind of thing it lies in. Inherit says what is told of it in the
 	// object's message: field → field of the parent's message.
@@ -71,6 +80,9 @@ type Call struct {
 	// with "Hook" behind it.
 	Before string `yaml:"before"`
 	After  string `yaml:"after"`
+
+	// Unheeded are fields of an answer that change nothing at this call.
+	Unheeded []string `yaml:"unheeded"`
 
 	// Fill says what the request tells of the object: field of the object's message →
 	// path in the request. Messages are taken field by field, by name; a list of keys and

@@ -114,26 +114,28 @@ func TestTheWireIsKoordRuntimeProxys(t *testing.T) {
 	moved := []protopack.Message{entry(3, "app", "web"), entry(3, "label", "l")}
 	noted := []protopack.Message{entry(4, "annotation", "a"), entry(4, "note", "pod's")}
 	about := join(entry(6, "annotation", "a"), entry(6, "note", "pod's"), entry(7, "app", "web"), entry(7, "label", "l"))
-	created := join(num(1, 100000), num(2, 50000), num(3, 512), num(4, 1<<20), num(5, 900), str(6, "0-3"),
-		sub(8, str(1, "2MB"), num(2, 4)), entry(9, "memory.high", "1"))
+	asked := func(shares int64) protopack.Message { // by the client
+		return join(num(1, 100000), num(2, 50000), num(3, shares), num(4, 1<<20), num(5, 900), str(6, "0-3"),
+			sub(8, str(1, "2MB"), num(2, 4)), entry(9, "memory.high", "1"))
+	}
 	set := func(shares int64) protopack.Message {
 		return join(num(1, 7), num(2, -1), num(3, shares), num(4, 5), num(5, -998), str(6, "1-2"), str(7, "0"),
 			sub(8, str(1, "2MB"), num(2, 9)), entry(9, "memory.high", "1"), entry(9, "memory.low", "3"), num(10, 6))
 	}
-	podResources := sub(5, num(3, 21), str(6, "0-3"))
-	running := func(shares int64) protopack.Message {
+	podResources := sub(5, num(3, 20), str(6, "0-3")) // what was answered of them changes nothing
+	running := func(resources protopack.Message) protopack.Message {
 		return join(meta, sub(2, str(1, "main"), num(2, 1), str(3, id)), entry(3, "annotation", "c"), entry(3, "note", "container's"),
-			sub(4, set(shares)), podResources, about, str(8, "/moved"), entry(9, "E", "f"))
+			sub(4, resources), podResources, about, str(8, "/moved"), entry(9, "E", "f"))
 	}
 	want := map[string]protopack.Message{
 		"PreRunPodSandboxHook":   pod([]protopack.Message{app}, []protopack.Message{note}, "/kubepods/web", 20),
-		"PostStopPodSandboxHook": pod(moved, noted, "/moved", 21),
-		"PreCreateContainerHook": join(meta, sub(2, str(1, "main"), num(2, 1)), entry(3, "note", "container's"), sub(4, created),
+		"PostStopPodSandboxHook": pod(moved, noted, "/moved", 20),
+		"PreCreateContainerHook": join(meta, sub(2, str(1, "main"), num(2, 1)), entry(3, "note", "container's"), sub(4, asked(512)),
 			podResources, about, str(8, "/kubepods/web"), entry(9, "Z", "last")),
-		"PreStartContainerHook":           running(77),
-		"PostStartContainerHook":          running(77),
-		"PreUpdateContainerResourcesHook": running(8),
-		"PostStopContainerHook":           running(5),
+		"PreStartContainerHook":           running(set(77)),
+		"PostStartContainerHook":          running(set(77)),
+		"PreUpdateContainerResourcesHook": running(asked(8)),
+		"PostStopContainerHook":           running(set(5)),
 	}
 	mu.Lock()
 	defer mu.Unlock()

@@ -298,7 +298,7 @@ func TestRestartedPluginsLearnHowContainersWereMade(t *testing.T) {
 			c.Linux.Resources = &runtimeapi.LinuxContainerResources{CpuShares: 512, CpuPeriod: 100000, CpuQuota: 50000, MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 64 << 20}
 		})
 		before := <-told
-		require.Equal(t, id, before.GetContainerMeta().GetId())
+		require.Equal(t, s.bare(t, id), before.GetContainerMeta().GetId())
 
 		require.NoError(t, h.stop())
 		h.launch(t)

@@ -56,7 +56,7 @@ func TestTheExampleSetsCPUSharesByPriority(t *testing.T) {
 	require.NoError(t, err)
 	defer cc.Close() // nothing is left to be done
 
-	cfg, err := criadapter.Hooks()
+	cfg, err := criadapter.Hooks(criadapter.HookOptions{})
 	require.NoError(t, err)
 	cfg.Folder = dir
 	plugins, err := hook.New(cfg)
