@@ -30,6 +30,7 @@ type Flags struct {
 	dry       bool          // there need be no backends
 
 	given map[string]bool // :: name of a flag → it was on the command line
+	help  func()          // prints the help of the command; nil for that on all commands
 }
 
 // NewFlags returns the flag set, and where the values of the flags go.
@@ -89,7 +90,10 @@ func (l *commaList) Set(s string) error {
 // parse reads args. Its error has one line.
 func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
 	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
+	if errors.Is(err, flag.ErrHelp) && f.help != nil {
+		f.help()
+		return err
+	} else if errors.Is(err, flag.ErrHelp) {
 		return ErrHelp
 	}
 	if err != nil {

@@ -271,6 +271,9 @@ func (c *Config) Warnings() []string {
 	}
 	for _, b := range c.Backends[1:] {
 		all = append(all, NameWarnings(b.Name)...)
+		if c.IDs != NativeIDs {
+			all = append(all, IDWarnings(b.Name)...)
+		}
 	}
 	return all
 }
