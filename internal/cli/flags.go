@@ -122,9 +122,11 @@ func (f *Flags) apply(c *config.Config) error {
 			}
 		}
 		c.Backends = backends
+		c.Override("backends")
 	}
 	for _, o := range config.Options() {
 		if f.given[o.Flag] {
+			c.Override(o.Key)
 			reflect.ValueOf(o.Value(c)).Elem().Set(reflect.ValueOf(o.Value(&f.typed)).Elem())
 		}
 	}
@@ -189,12 +191,10 @@ func (f *Flags) readConfig() (*config.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}
-		if err := c.Parse(f.config, data); err != nil {
-			return nil, err
-		}
+		_ = c.Parse(f.config, data) // which Check reports, with all else
 	}
 	if err := f.apply(c); err != nil {
-		return nil, err
+		c.Fail(err)
 	}
 	return c, daemon.Check(c)
 }

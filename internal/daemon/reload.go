@@ -54,6 +54,9 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	makeStateDir(cfg)
 	old := p.now.Load()
 	a, err := api.Read(cfg)
+	if err == nil {
+		err = checkAccess(cfg, a)
+	}
 	if err != nil {
 		return err
 	}
