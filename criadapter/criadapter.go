@@ -118,12 +118,14 @@ func Reads() []string { return slices.Clone(builtIn().Reads) }
 // services are those of CRI in all versions: "/runtime.v1.RuntimeService".
 var services = sync.OnceValue(func() map[string]bool {
 	all := map[string]bool{}
-	p := builtIn()
-	for _, m := range p.AllVersions(Schema()).Methods() {
+	for _, m := range Methods() {
 		all[path.Dir(m.Name)] = true
 	}
 	return all
 })
+
+// Methods returns the methods of CRI, in all versions.
+func Methods() []*codec.Method { return builtIn().AllVersions(Schema()).Methods() }
 
 // ShortName returns the name of a method without its service: "Version" of
 // "/runtime.v1.RuntimeService/Version". It reports false if the service is none of CRI, in any

@@ -317,17 +317,17 @@ backends[8]: backend name "i_": ends in an underscore, which runs into the separ
 			{Name: "b", Maps: map[string]map[string]string{"shelves": {"x": "z"}}}}},
 			`backend b: shelves "x" is already mapped to backend a`},
 		{"fields", director.Config{Profile: muxtest.LibraryProfile(t, "Book.id", "Book.idd", `"*.lender_id"`, `"*.lener_id"`), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			"line 9: fields.*.lener_id: no message has a string field of that name (did you mean \"lender_id\"?)\nline 7: fields.Book.idd: no such field (did you mean \"id\"?)"},
+			"9:3: fields.*.lener_id: no message has a string field of that name (did you mean \"lender_id\"?)\n7:3: fields.Book.idd: no such field (did you mean \"id\"?)"},
 		{"methods", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream", "List|Steam", "- shelf: shelf", "- shelf: shef", "Tidy:", "Get:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			`line 26: methods.Get.winners: joined replies have one id, title, colour; say whose, as in {id: primary}, first or last
-line 21: methods.Put.choose: path shef: library.v1.PutRequest has no field "shef" (did you mean "shelf"?)
-line 24: methods.List|Steam: no method is called "Steam" (did you mean "Stream"?)`},
+			`26:3: methods.Get.winners: joined replies have one id, title, colour; say whose, as in {id: primary}, first or last
+21:5: methods.Put.choose: path shef: library.v1.PutRequest has no field "shef" (did you mean "shelf"?)
+24:3: methods.List|Steam: no method is called "Steam" (did you mean "Stream"?)`},
 		{"a stream to all", director.Config{Profile: muxtest.LibraryProfile(t, "Tidy:", "Upload:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			"line 26: methods.Upload.all: the client sends a stream, which can go to one backend only"},
+			"26:12: methods.Upload.all: the client sends a stream, which can go to one backend only"},
 		{"endless", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream: {all: concat}", "List: {all: endless}\n  Stream: {all: endless, recap: gossip}"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			"line 24: methods.List.all: is \"endless\", which is for streams\nline 25: methods.Stream.recap: there is no code called \"gossip\""},
+			"24:10: methods.List.all: is \"endless\", which is for streams\n25:26: methods.Stream.recap: there is no code called \"gossip\""},
 		{"another package", director.Config{Profile: muxtest.LibraryProfile(t, "library.v1", "library.v2"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			"line 2: versions[0].package: the schema has no service in package library.v2; it has library.v1"},
+			"2:5: versions[0].package: the schema has no service in package library.v2; it has library.v1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := director.New(c.cfg)
@@ -350,19 +350,19 @@ fields:
 methods:
   "[": {all: first, missing: ignore, choose: [d: path], recap: x}
 `))
-	assert.EqualError(t, err, `line 7: edits.a: is a kind of name already
-line 9: fields.A.b: "c" is neither under names nor under edits (did you mean "a"?)
-line 11: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
-line 11: methods.[.missing: is "ignore", want "fail" or "skip"
-line 11: methods.[.recap: is for all: endless
-line 11: methods.[: "[" is no pattern
-line 4: names.a.bare: is "nobody", want "primary" or "anyone"
-line 4: names.a.front: is "{name}", want "{backend}", a separator and "{name}"
-line 5: names.b: has both front and map, want one
-line 3: names.backend: this kind is built in, choose another name
+	assert.EqualError(t, err, `7:3: edits.a: is a kind of name already
+9:3: fields.A.b: "c" is neither under names nor under edits (did you mean "a"?)
+11:38: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
+11:21: methods.[.missing: is "ignore", want "fail" or "skip"
+11:57: methods.[.recap: is for all: endless
+11:3: methods.[: "[" is no pattern
+4:24: names.a.bare: is "nobody", want "primary" or "anyone"
+4:7: names.a.front: is "{name}", want "{backend}", a separator and "{name}"
+5:3: names.b: has both front and map, want one
+3:3: names.backend: this kind is built in, choose another name
 versions: want at least one package`)
 
 	_, err = director.ParseProfile([]byte("versons: []\nmethods: {Put: {choose: [[a]]}}"))
-	assert.EqualError(t, err, `line 1: versons: unknown key (did you mean "versions"?)
-line 2: methods.Put.choose[0]: want one "kind: path", such as "handler: runtime_handler"`)
+	assert.EqualError(t, err, `1:1: versons: unknown key (did you mean "versions"?)
+2:26: methods.Put.choose[0]: want one "kind: path", such as "handler: runtime_handler"`)
 }

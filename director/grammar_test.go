@@ -87,11 +87,11 @@ func TestTheMostExactKeyOfAMethodCounts(t *testing.T) {
 
 	_, err := director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: muxtest.LibraryProfile(t,
 		"  Put:\n", "  P*|Pu*: {}\n  \"*t\": {}\n  Libary/Get: {}\n  X*: {}\n  Put:\n")})
-	assert.EqualError(t, err, `line 22: methods.Libary/Get: no method is called "Libary/Get" (did you mean "Get"?)
-line 23: methods.X*: no method is called "X*"`, "the name goes before both patterns")
+	assert.EqualError(t, err, `22:3: methods.Libary/Get: no method is called "Libary/Get" (did you mean "Get"?)
+23:3: methods.X*: no method is called "X*"`, "the name goes before both patterns")
 	_, err = director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: muxtest.LibraryProfile(t,
 		"  Put:\n", "  P*: {}\n  Pu*:\n")})
-	assert.EqualError(t, err, "line 21: methods.Pu*: Put is matched by P* and Pu*; write it out under its own name")
+	assert.EqualError(t, err, "21:3: methods.Pu*: Put is matched by P* and Pu*; write it out under its own name")
 }
 
 func TestHarmlessGoesBeforePatternsOfFields(t *testing.T) {
@@ -108,7 +108,7 @@ func TestHarmlessGoesBeforePatternsOfFields(t *testing.T) {
 	}
 	_, err = director.New(director.Config{Schema: muxtest.Library, Backends: make([]director.Backend, 1), Profile: muxtest.LibraryProfile(t,
 		"  Book: [title, labels]", "  Book: [titel, labels]")})
-	assert.EqualError(t, err, `line 12: harmless.Book.titel: no such field (did you mean "title"?)`)
+	assert.EqualError(t, err, `12:3: harmless.Book.titel: no such field (did you mean "title"?)`)
 }
 
 func TestMoreRulesGoBeforeThoseOfTheProfile(t *testing.T) {
@@ -137,9 +137,9 @@ methods:
 	rules, err = profile.ParseRules([]byte("\nfields: {Book.title: boook}"))
 	require.NoError(t, err)
 	_, err = base.Extend(rules)
-	assert.EqualError(t, err, `line 2: fields.Book.title: "boook" is neither under names nor under edits (did you mean "book"?)`)
+	assert.EqualError(t, err, `2:10: fields.Book.title: "boook" is neither under names nor under edits (did you mean "book"?)`)
 	_, err = profile.ParseRules([]byte("felds: {}"))
-	assert.EqualError(t, err, `line 1: felds: unknown key (did you mean "fields"?)`)
+	assert.EqualError(t, err, `1:1: felds: unknown key (did you mean "fields"?)`)
 }
 
 func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {

@@ -133,5 +133,5 @@ func TestMetadataChooses(t *testing.T) {
 		Profile: muxtest.LibraryProfile(t, `- backend: labels["backend"]`, `- backend: metadata["X-Shelf"]`),
 		Schema:  muxtest.Library, Backends: make([]director.Backend, 1),
 	})
-	assert.EqualError(t, err, `line 21: methods.Put.choose: metadata["X-Shelf"]: want metadata["key"], the key in lower case`)
+	assert.EqualError(t, err, `21:5: methods.Put.choose: metadata["X-Shelf"]: want metadata["key"], the key in lower case`)
 }

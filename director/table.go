@@ -134,7 +134,7 @@ func (t *table) compileProfile(cfg Config) error {
 	all := profile.MessagesOf(methods)
 	classes, err := cfg.Profile.Classify(all, byName)
 	if err != nil {
-		return err
+		return errors.Join(err, cfg.Profile.Unmatched(methods))
 	}
 	if err := t.compileNotes(cfg.Profile, all, classes); err != nil {
 		return err

@@ -315,10 +315,10 @@ func TestAConversionThatFailsIsAnErrorOfTheCall(t *testing.T) {
 	assert.EqualError(t, err, "rpc error: code = Internal desc = criproxy: Put: converting to the newest version: no such letter")
 
 	_, err = director.New(director.Config{Profile: twoVersions(t), Schema: muxtest.Library, Backends: make([]director.Backend, 1)})
-	assert.EqualError(t, err, `line 3: versions[1]: convert: there is no code called "upper"`)
+	assert.EqualError(t, err, `3:5: versions[1]: convert: there is no code called "upper"`)
 	_, err = director.New(director.Config{Profile: twoVersions(t), Schema: muxtest.Library, Backends: make([]director.Backend, 1),
 		Conversions: map[string]director.Conversion{"upper": {Fields: []string{"Book.titel"}}}})
-	assert.EqualError(t, err, `line 3: versions[1]: convert: upper: Book.titel: no such field (did you mean "title"?)`)
+	assert.EqualError(t, err, `3:5: versions[1]: convert: upper: Book.titel: no such field (did you mean "title"?)`)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -108,7 +108,7 @@ func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 func TestEverySettingThatWaitsForARestartIsNamedAsOne(t *testing.T) {
 	c := &config.Config{Backends: []config.Backend{{Address: "/run/a.sock"}}}
 	require.NoError(t, daemon.Check(c))
-	for _, text := range []string{"admin: /run/x.sock", "metrics: '127.0.0.1:1'", "tracing: 'http://a:1'", "hooks: /x", "hookSkipLabel: a=b", "maxMessageBytes: 1000000",
+	for _, text := range []string{"admin: /run/x.sock", "metrics: '127.0.0.1:1'", "tracing: 'http://a:1'", "ids: native", "hooks: /x", "hookSkipLabel: a=b", "maxMessageBytes: 1000000",
 		"flightRecorder: 1000000", "unsafeRaw: true", "capture: {path: /a.jsonl}"} {
 		next := &config.Config{}
 		require.NoError(t, next.Parse("c.yaml", []byte("backends: [{address: /run/a.sock}]\n"+text+"\n")))

@@ -34,9 +34,12 @@ func commands() []command {
 	return []command{
 		{"serve", "[flags]", "stand between kubelet and the runtimes (the default)", cli.Serve},
 		{"check", "[flags]", "try a configuration, and show what becomes of each method", cli.Check},
-		{"status", "[-json]", "show how a running criproxy is doing", cli.ShowStatus},
+		{"status", "[flags]", "show how a running criproxy is doing", cli.ShowStatus},
+		{"pods", "[flags]", "show the pods of all runtimes, and where each is", cli.Pods},
+		{"where", "ID", "show on which runtime a pod or a container is", cli.Where},
 		{"doctor", "[flags]", "look at this node, and say what would not work and how to mend it", cli.ExamineNode},
 		{"hooks", "[-json]", "show the plugins of a running criproxy", cli.ShowHooks},
+		{"instances", "[-json]", "list the criproxies that run on this machine", cli.Instances},
 		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", cli.Demo},
 		{"tail", "[flags]", "show calls as they happen", cli.Tail},
 		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy has in memory", cli.Dump},

@@ -19,16 +19,13 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// readOnly is the pattern that stands for the methods that only read.
-const readOnly = "read-only"
-
 // readOnlyMethods returns patterns of the methods of CRI, as cri.yaml has them under reads, and
 // of our own services that change nothing.
 var readOnlyMethods = sync.OnceValue(func() []string { return append(criadapter.Reads(), "/grpc.health.v1.Health/*") })
 
 // matchMethod reports whether the pattern means the method.
 func matchMethod(pattern, method string) bool {
-	if pattern == readOnly {
+	if pattern == config.ReadOnly {
 		return slices.ContainsFunc(readOnlyMethods(), func(one string) bool { return matchMethod(one, method) })
 	}
 	if strings.HasPrefix(pattern, "/") {

@@ -39,7 +39,7 @@ func onlyReads(rules []config.AccessRule, method string, who *listen.Peer) bool 
 // reads reports whether read-only means all methods that the pattern means. A star stands for a
 // star.
 func reads(pattern string) bool {
-	if pattern == readOnly || slices.Contains(readOnlyMethods(), pattern) {
+	if pattern == config.ReadOnly || slices.Contains(readOnlyMethods(), pattern) {
 		return true
 	}
 	return slices.ContainsFunc(readOnlyMethods(), func(one string) bool {
@@ -50,7 +50,7 @@ func reads(pattern string) bool {
 
 // names reports whether the pattern is the name of the method.
 func names(pattern, method string) bool {
-	return pattern != readOnly && !strings.ContainsAny(pattern, `*?[\`) && matchMethod(pattern, method)
+	return pattern != config.ReadOnly && !strings.ContainsAny(pattern, `*?[\`) && matchMethod(pattern, method)
 }
 
 // A VerboseFilter takes secrets out of replies to clients that may only read. The zero value

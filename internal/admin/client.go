@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"syscall"
+
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // Client is a client of the admin socket at a path.
@@ -43,6 +45,8 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 		return nil, fmt.Errorf("no process serves the admin socket %s; start criproxy", c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("the admin socket %s is only for the user that criproxy runs as; run this as root", c.path)
+	case err != nil && strings.Contains(err.Error(), "malformed HTTP"): // it greets with a frame of HTTP/2
+		return nil, fmt.Errorf("%s is not an admin socket: it speaks gRPC, as runtimes and criproxy's sockets for clients do; the admin socket stands beside the latter, as in %s", c.path, config.AdminBeside(c.path))
 	case err != nil:
 		return nil, fmt.Errorf("asking criproxy at %s: %w", c.path, err)
 	}

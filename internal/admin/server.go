@@ -36,6 +36,7 @@ type Server struct {
 // Source is the proxy that the admin socket is about.
 type Source interface {
 	Report(ctx context.Context) state.Report
+	Pods(ctx context.Context) (state.Pods, error)
 	State() state.State
 	Config() *config.Config
 }
@@ -56,6 +57,14 @@ func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Se
 	answer("/config", func(context.Context) any { return p.State().Config })
 	answer("/settings", func(context.Context) any { return p.Config().Settings() })
 	answer("/drift", func(context.Context) any { return p.State().Drift })
+	a.mux.HandleFunc("GET /pods", func(w http.ResponseWriter, r *http.Request) {
+		pods, err := p.Pods(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+		writeJSON(w, pods)
+	})
 	a.mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) {
 		plugins := p.State().Plugins
 		if plugins == nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
@@ -57,7 +58,12 @@ func configureDirector(c *config.Config, schema *codec.Schema) (director.Config,
 	if err != nil {
 		return director.Config{}, fmt.Errorf("reading the profile: %w", err)
 	}
-	if d.Profile, err = director.ParseProfile(data); err != nil {
+	d.Schema = schema.Join(codec.LinkedIn())
+	d.Profile, err = director.ParseProfile(data)
+	if err != nil && d.Profile != nil {
+		err = errors.Join(err, d.Profile.Misfits(d.Schema)) // so that nobody has to mend it twice
+	}
+	if err != nil {
 		return director.Config{}, config.PrefixLines(c.Profile, err)
 	}
 	d.Profile.From(c.Profile, nil)
@@ -66,8 +72,20 @@ func configureDirector(c *config.Config, schema *codec.Schema) (director.Config,
 			return director.Config{}, err
 		}
 	}
-	d.Schema = schema.Join(codec.LinkedIn())
 	return d, nil
+}
+
+// Mistakes returns what is wrong with the profile of a configuration that cannot be used anyway.
+// It asks no backend.
+func Mistakes(c *config.Config) error {
+	if c.Profile == "" || slices.Contains(c.Proto, fromReflection) {
+		return nil
+	}
+	a, err := Read(c)
+	if err == nil {
+		err = a.Profile.Misfits(a.Schema)
+	}
+	return err
 }
 
 // Sources returns the contents of the files from which the API is read. Comparing them shows a

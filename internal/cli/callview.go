@@ -5,16 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-
-	"golang.org/x/term"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/show"
 )
 
 // callView is how calls are shown, the same for calls under way and for those in files.
@@ -65,19 +63,13 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l.printer = &inspect.Printer{Out: out, Schema: schema, Text: secrets.Text(), Colour: isTerminal(out)}
+	l.printer = &inspect.Printer{Out: out, Schema: schema, Text: secrets.Text(), Colour: show.Colours(out)}
 	l.printer.Text.Unsafe = h.UnsafeRaw
 	l.assembler = inspect.NewAssembler(schema, names)
 	for _, b := range h.Backends {
 		l.order = append(l.order, b.Name)
 	}
 	return nil
-}
-
-// isTerminal reports whether out is one, and colours are wanted.
-func isTerminal(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
 }
 
 // add takes an event, and shows the call when it is complete.

@@ -2,19 +2,23 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/show"
 )
 
 // Report is what check finds. Its JSON is stable.
@@ -27,45 +31,60 @@ type Report struct {
 	Drift *daemon.DriftReport `json:"drift,omitempty"` // with -drift
 }
 
+// aboutCheck describes the command.
+const aboutCheck = `check tries a configuration without serving it: what each runtime is and speaks, every mistake, and
+what would change in the criproxy that serves now. It fails if something would not work.`
+
 // Check is the subcommand that tries a configuration without serving it.
 func Check(ctx context.Context, args []string, out, _ io.Writer) error {
+	var output outputFlags
+	var withDrift *bool
+	var verbose verbosity
 	fs, f := NewFlags()
-	asJSON := fs.Bool("json", false, "print the report as JSON")
-	withDrift := fs.Bool("drift", false, "show what the profile does not know: fields that look like ids and have no rule, and what the criproxy that serves has seen")
-	if err := f.parse(fs, args); err != nil {
+	f.own(fs, aboutCheck, out, func() {
+		output.flags(fs)
+		withDrift = fs.Bool("drift", false, "show what the profile does not know: fields that look like ids and have no rule, and what the criproxy that serves has seen; with -admin alone it needs no -connect")
+	})
+	log := fs.Lookup("v")
+	log.Value, log.Usage = &verbose, "show what becomes of each method as well"
+	if err := f.parse(fs, verbose.join(args)); err != nil {
 		return err
 	}
-	f.dry = f.given["profile"] // which can be tried without anything to connect to
+	if err := output.check("check"); err != nil {
+		return err
+	}
+	klog.SetLogger(logr.Discard()) // what is wrong is in the report
+	// A profile can be tried without anything to connect to, and a criproxy asked that serves.
+	f.dry = f.given["profile"] || *withDrift
 	cfg, err := f.readConfig()
 	if err != nil {
 		return err
 	}
-	changes, unknown := changesOf(ctx, cfg)
+	r := &Report{}
+	if len(cfg.Backends) > 0 {
+		changes, unknown := changesOf(ctx, cfg)
+		if r.Changes = changes; unknown != nil {
+			r.ChangesUnknown = unknown.Error()
+		}
+	}
 	found, err := daemon.Examine(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	r := &Report{Examination: *found, Changes: changes}
-	if unknown != nil {
-		r.ChangesUnknown = unknown.Error()
-	}
+	r.Examination = *found
+	r.warn()
 	if *withDrift {
-		if r.Drift, err = daemon.FindDrift(ctx, cfg); err != nil {
+		if r.Drift, err = daemon.FindDrift(ctx, cfg, len(cfg.Backends) > 0 || f.given["admin"]); err != nil {
 			return err
 		}
 	}
-	if *asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(r); err != nil {
-			return err
-		}
-	} else {
-		r.print(inspect.Terminal{Writer: out})
-		printChanges(out, r.Changes, r.ChangesUnknown)
+	if output.format == show.Text {
+		r.print(show.NewScreen(out), bool(verbose))
 		if r.Drift != nil {
 			r.Drift.Print(inspect.Terminal{Writer: out})
 		}
+	} else if err := show.Encode(out, output.format, r); err != nil {
+		return err
 	}
 	if len(r.Errors) > 0 {
 		return errors.New(strings.Join(r.Errors, "\n"))
@@ -73,45 +92,130 @@ func Check(ctx context.Context, args []string, out, _ io.Writer) error {
 	return nil
 }
 
-// print shows the report to people.
-func (r *Report) print(out io.Writer) {
-	if len(r.Backends) > 0 {
-		fmt.Fprintf(out, "Listens on %s\n\nBackends, the primary first:\n", r.Listen)
+// verbosity is the flag -v of check. It may have a level behind it, as klog's has, of which any
+// but 0 is the same.
+type verbosity bool
+
+func (*verbosity) IsBoolFlag() bool { return true }
+func (v *verbosity) String() string { return strconv.FormatBool(*v == true) }
+
+// Set is for the flag package.
+func (v *verbosity) Set(s string) error {
+	*v = s != "0" && s != "false"
+	return nil
+}
+
+// join returns args with a level joined to its -v: the flag package takes a bool's value only so.
+func (*verbosity) join(args []string) []string {
+	all := slices.Clone(args)
+	for i := 0; i+1 < len(all); i++ {
+		if _, err := strconv.Atoi(all[i+1]); err == nil && (all[i] == "-v" || all[i] == "--v") {
+			all = slices.Replace(all, i, i+2, all[i]+"="+all[i+1])
+		}
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	return all
+}
+
+// warn adds a warning for each change that is not what it looks like.
+func (r *Report) warn() {
+	for _, c := range r.Changes {
+		if c.Setting == "ids" {
+			r.Warnings = append(r.Warnings, "ids: kubelet knows the pods of this node by the ids that they have now, and takes pods with other ids for new ones; drain the node before criproxy is restarted with this")
+		}
+	}
+}
+
+// print shows the report to people: first whether it works.
+func (r *Report) print(out *show.Screen, verbose bool) {
+	if len(r.Backends) == 0 {
+		verbose = true // there is nothing else to say
+	} else {
+		r.summary(out)
+	}
+	if verbose {
+		printMethods(out, r)
+	} else {
+		out.Gap()
+		out.Say(0, "-v shows what becomes of each of %d methods.", len(r.Methods))
+	}
+	if len(r.Backends) > 0 {
+		printChanges(out, r.Changes, r.ChangesUnknown)
+	}
+}
+
+// summary says whether the configuration works, and how the backends are.
+func (r *Report) summary(out *show.Screen) {
+	failing := 0
+	var rows [][]show.Cell
 	for _, b := range r.Backends {
-		what := b.Runtime
+		row := show.Cells("  "+b.Name, b.Address, b.Runtime, "")
 		if len(b.Versions) > 0 {
-			what += "\tspeaks " + strings.Join(b.Versions, ", ")
+			row[3].Text = "speaks " + strings.Join(b.Versions, ", ")
 		}
 		if b.Error != "" {
-			what = "FAILS\t" + b.Error
+			failing++
+			row[2], row[3] = show.Cell{Text: "FAILS", Colour: show.Red}, show.Cell{Text: b.Error}
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", b.Name, b.Address, what)
+		rows = append(rows, row)
 	}
-	_ = w.Flush()
-	if len(r.Backends) > 0 {
-		fmt.Fprintln(out)
+	switch {
+	case failing > 0:
+		out.Paint(show.Red, 0, "This does not work: %d of %d backends fail.", failing, len(r.Backends))
+	case len(r.Errors) > 0:
+		out.Paint(show.Red, 0, "This does not work:")
+	case len(r.Warnings) > 0:
+		out.Paint(show.Yellow, 0, "This works, but take note.")
+	default:
+		out.Paint(show.Green, 0, "This works.")
 	}
-	fmt.Fprintf(out, "Methods, and what is translated in their requests (>) and replies (<):\n")
+	for _, text := range r.Errors {
+		if failing == 0 {
+			out.Paint(show.Red, 2, "- %s", text)
+		}
+	}
+	for _, text := range r.Warnings {
+		out.Paint(show.Yellow, 2, "- %s", text)
+	}
+	out.Gap()
+	out.Say(0, "Listens on %s", r.Listen)
+	out.Gap()
+	out.Say(0, "Backends, the primary first:")
+	out.Rows(rows)
+}
+
+func printMethods(out *show.Screen, r *Report) {
+	out.Gap()
+	out.Say(0, "Methods, and what is translated in their requests (>) and replies (<):")
 	service := ""
 	for _, m := range r.Methods {
 		if dir := path.Dir(m.Method); dir != service {
 			service = dir
-			fmt.Fprintf(out, "  %s\n", strings.TrimPrefix(service, "/"))
+			out.Paint(show.Bold, 2, "%s", strings.TrimPrefix(service, "/"))
 		}
-		fmt.Fprintf(out, "    %-25s goes %s\n", path.Base(m.Method), m.Goes)
+		out.Say(4, "%-25s goes %s", path.Base(m.Method), m.Goes)
 		for _, p := range slices.Sorted(maps.Keys(m.Request)) {
-			fmt.Fprintf(out, "      > %-10s %s\n", m.Request[p], p)
+			out.Say(6, "> %-10s %s", m.Request[p], p)
 		}
 		for _, p := range slices.Sorted(maps.Keys(m.Reply)) {
-			fmt.Fprintf(out, "      < %-10s %s\n", m.Reply[p], p)
+			out.Say(6, "< %-10s %s", m.Reply[p], p)
 		}
 	}
-	if len(r.Warnings) > 0 {
-		fmt.Fprintf(out, "\nWorks, but take note:\n")
-		for _, warning := range r.Warnings {
-			fmt.Fprint(out, wrap("- "+warning, 2, 100))
-		}
+}
+
+// own adds the flags of a command that takes those of serve as well, and lets its help be about
+// it.
+func (f *Flags) own(fs *flag.FlagSet, about string, out io.Writer, add func()) {
+	of := map[string]bool{}
+	fs.VisitAll(func(one *flag.Flag) { of[one.Name] = true })
+	add()
+	f.help = func() {
+		fmt.Fprintf(out, "criproxy %s\n\nFlags:\n", about)
+		fs.VisitAll(func(one *flag.Flag) {
+			if !of[one.Name] {
+				printFlag(out, one, "")
+			}
+		})
+		fmt.Fprintf(out, "\nAnd those of serve, which say what to look at:\n")
+		PrintServeFlags(out)
 	}
 }

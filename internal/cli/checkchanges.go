@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/show"
 )
 
 // changesOf returns what c would change in the process that serves its admin socket. Its error
@@ -34,21 +34,22 @@ func changesOf(ctx context.Context, c *config.Config) ([]config.Change, error) {
 }
 
 // printChanges shows the changes to people.
-func printChanges(out io.Writer, all []config.Change, unknown string) {
+func printChanges(out *show.Screen, all []config.Change, unknown string) {
+	out.Gap()
 	switch {
 	case unknown != "":
-		fmt.Fprintf(out, "\nWhat it would change is unknown: %s\n", unknown)
+		out.Say(0, "What it would change is unknown: %s", unknown)
 		return
 	case len(all) == 0:
-		fmt.Fprintln(out, "\nNothing would change in the criproxy that serves now.")
+		out.Say(0, "Nothing would change in the criproxy that serves now.")
 		return
 	}
-	fmt.Fprintln(out, "\nIn the criproxy that serves now it would change:")
+	out.Say(0, "In the criproxy that serves now it would change:")
 	for _, c := range all {
-		restart := ""
+		colour, restart := show.Plain, ""
 		if c.Restart {
-			restart = "   (waits for a restart)"
+			colour, restart = show.Yellow, "   (waits for a restart)"
 		}
-		fmt.Fprintf(out, "  %s: %s, was %s%s\n", c.Setting, config.OrNone(c.Will), config.OrNone(c.Was), restart)
+		out.Paint(colour, 2, "%s: %s, was %s%s", c.Setting, config.OrNone(c.Will), config.OrNone(c.Was), restart)
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/doctor"
-	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/show"
 	"github.com/criproxy/criproxy/internal/state"
@@ -38,11 +37,19 @@ type Diagnosis struct {
 // wellKnown are the sockets of runtimes that the doctor looks at without a configuration.
 var wellKnown = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock"}
 
+// aboutDoctor describes the command.
+const aboutDoctor = `doctor looks at this node: at kubelet, the configuration, the running criproxy, the runtimes, sockets,
+clients and log links. It says what would not work, and how to mend it, and fails if there is such.`
+
 // ExamineNode is the subcommand that looks at the node and says what would not work.
 func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
+	var output outputFlags
 	fs, f := NewFlags()
-	asJSON := fs.Bool("json", false, "print what was found as JSON")
+	f.own(fs, aboutDoctor, out, func() { output.flags(fs) })
 	if err := f.parse(fs, args); err != nil {
+		return err
+	}
+	if err := output.check("doctor"); err != nil {
 		return err
 	}
 	d := Diagnosis{Findings: []doctor.Finding{}}
@@ -58,14 +65,10 @@ func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 	node := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Version: kubeletVersion}
 	found, kubelet := node.Examine()
 	d.Findings, d.Kubelet = doctor.Sort(append(d.Findings, found...)), kubelet
-	if *asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(d); err != nil {
-			return err
-		}
-	} else {
-		d.print(inspect.Terminal{Writer: out})
+	if output.format == show.Text {
+		d.print(show.NewScreen(out))
+	} else if err := show.Encode(out, output.format, d); err != nil {
+		return err
 	}
 	if len(d.Findings) > 0 && d.Findings[0].Level == doctor.Error {
 		return ErrReported
@@ -96,7 +99,11 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 		if b.Name == "" {
 			continue
 		}
-		for _, w := range config.NameWarnings(b.Name) {
+		warnings := config.NameWarnings(b.Name)
+		if cfg.IDs != config.NativeIDs {
+			warnings = append(warnings, config.IDWarnings(b.Name)...)
+		}
+		for _, w := range warnings {
 			text, cure := w, "choose a shorter name"
 			if i := strings.LastIndex(w, "; "); i >= 0 {
 				text, cure = w[:i], w[i+2:]
@@ -229,23 +236,36 @@ func kubeletVersion(exe string) (string, error) {
 }
 
 // print shows the diagnosis to people.
-func (d *Diagnosis) print(out io.Writer) {
+func (d *Diagnosis) print(out *show.Screen) {
 	if k := d.Kubelet; k != nil {
-		fmt.Fprintf(out, "Looked at kubelet %s, process %d, which speaks to %s.\n\n", show.OrDash(k.Version), k.Process, show.OrDash(k.Endpoint))
+		out.Say(0, "Looked at kubelet %s, process %d, which speaks to %s.", show.OrDash(k.Version), k.Process, show.OrDash(k.Endpoint))
+		out.Gap()
+	}
+	colours := map[doctor.Level]show.Colour{doctor.Error: show.Red, doctor.Warning: show.Yellow, doctor.Note: show.Dim}
+	narrow := *out
+	if narrow.Width == 0 || narrow.Width > readable {
+		narrow.Width = readable
 	}
 	bad := 0
 	for _, f := range d.Findings {
-		fmt.Fprintf(out, "%s  %s\n%s%s", strings.ToUpper(string(f.Level)), f.About, wrap(f.Text, 4, 100), wrap("-> "+f.Cure, 4, 100))
+		out.Paint(colours[f.Level], 0, "%s  %s", strings.ToUpper(string(f.Level)), f.About)
+		narrow.Say(4, "%s", f.Text)
+		narrow.Say(4, "-> %s", f.Cure)
 		if f.Level == doctor.Error {
 			bad++
 		}
 	}
 	switch {
 	case bad > 0:
-		fmt.Fprintf(out, "\n%d of this would not work.\n", bad)
+		out.Gap()
+		out.Paint(show.Red, 0, "%d of this would not work.", bad)
 	case len(d.Findings) > 0:
-		fmt.Fprintln(out, "\nAll of it works.")
+		out.Gap()
+		out.Paint(show.Green, 0, "All of it works.")
 	default:
-		fmt.Fprintln(out, "Nothing is wrong with this node.")
+		out.Paint(show.Green, 0, "Nothing is wrong with this node.")
 	}
 }
+
+// readable is how long a line of prose is at most.
+const readable = 100

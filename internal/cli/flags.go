@@ -30,6 +30,7 @@ type Flags struct {
 	dry       bool          // there need be no backends
 
 	given map[string]bool // :: name of a flag → it was on the command line
+	help  func()          // prints the help of the command; nil for that on all commands
 }
 
 // NewFlags returns the flag set, and where the values of the flags go.
@@ -89,7 +90,10 @@ func (l *commaList) Set(s string) error {
 // parse reads args. Its error has one line.
 func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
 	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
+	if errors.Is(err, flag.ErrHelp) && f.help != nil {
+		f.help()
+		return err
+	} else if errors.Is(err, flag.ErrHelp) {
 		return ErrHelp
 	}
 	if err != nil {
@@ -118,9 +122,11 @@ func (f *Flags) apply(c *config.Config) error {
 			}
 		}
 		c.Backends = backends
+		c.Override("backends")
 	}
 	for _, o := range config.Options() {
 		if f.given[o.Flag] {
+			c.Override(o.Key)
 			reflect.ValueOf(o.Value(c)).Elem().Set(reflect.ValueOf(o.Value(&f.typed)).Elem())
 		}
 	}
@@ -185,12 +191,10 @@ func (f *Flags) readConfig() (*config.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}
-		if err := c.Parse(f.config, data); err != nil {
-			return nil, err
-		}
+		_ = c.Parse(f.config, data) // which Check reports, with all else
 	}
 	if err := f.apply(c); err != nil {
-		return nil, err
+		c.Fail(err)
 	}
 	return c, daemon.Check(c)
 }

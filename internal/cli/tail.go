@@ -10,7 +10,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/capture"
-	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
@@ -19,7 +18,8 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	l := &callView{}
 	fs := subFlags("tail")
 	l.flags(fs)
-	socket := fs.String("admin", config.DefaultAdmin, "the `PATH` of the admin socket of the criproxy to look at")
+	var asked adminFlag
+	asked.flags(fs)
 	past := fs.Bool("past", false, "also the calls that are recorded already")
 	if err := parseSub(fs, args, out, "tail shows the calls of a running criproxy as they happen, until Ctrl-C.", 0, 0); err != nil {
 		return err
@@ -27,7 +27,11 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err := l.filter.Check(); err != nil {
 		return &UsageError{err}
 	}
-	response, err := admin.NewClient(*socket).Get(ctx, "/events?follow=true")
+	socket, err := asked.path(ctx)
+	if err != nil {
+		return err
+	}
+	response, err := admin.NewClient(socket).Get(ctx, "/events?follow=true")
 	if err != nil {
 		return err
 	}
@@ -50,7 +54,7 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return nil // Ctrl-C
 	}
 	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
-		fmt.Fprintln(errOut, "criproxy: the criproxy at", *socket, "has stopped")
+		fmt.Fprintln(errOut, "criproxy: the criproxy at", socket, "has stopped")
 		return nil
 	}
 	return err
@@ -59,7 +63,8 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 // Dump is the subcommand that saves what a running criproxy has recorded.
 func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
 	fs := subFlags("dump")
-	socket := fs.String("admin", config.DefaultAdmin, "the `PATH` of the admin socket of the criproxy whose calls to save")
+	var asked adminFlag
+	asked.flags(fs)
 	to := fs.String("o", "", "write to `FILE`.jsonl, .pcapng or .binlog, which must not exist yet (default standard output, as JSON lines)")
 	var schema schemaFlags
 	schema.flags(fs)
@@ -72,7 +77,11 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 			return &UsageError{fmt.Errorf("-o: %w", err)}
 		}
 	}
-	response, err := admin.NewClient(*socket).Get(ctx, "/events")
+	socket, err := asked.path(ctx)
+	if err != nil {
+		return err
+	}
+	response, err := admin.NewClient(socket).Get(ctx, "/events")
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,14 @@ func Usage(err error) error { return &UsageError{err} }
 // ErrReported ends a command that has printed itself what was wrong.
 var ErrReported = errors.New("reported")
 
+// ErrDegraded ends a command that has printed that criproxy works, but not with all runtimes.
+var ErrDegraded = errors.New("degraded")
+
 // ErrHelp ends a command after which main prints the help on all commands.
 var ErrHelp = fmt.Errorf("see the help on all commands: %w", flag.ErrHelp)
 
 // ExitCode prints err for people and returns the exit code of the process: 2 for a mistake on
-// the command line, 1 for any other failure.
+// the command line, 3 for [ErrDegraded], 1 for any other failure.
 func ExitCode(err error, errOut io.Writer) int {
 	var usage *UsageError
 	switch {
@@ -32,6 +35,8 @@ func ExitCode(err error, errOut io.Writer) int {
 		return 0
 	case errors.Is(err, ErrReported):
 		return 1
+	case errors.Is(err, ErrDegraded):
+		return 3
 	case errors.As(err, &usage):
 		PrintError(errOut, usage.error)
 		fmt.Fprintln(errOut, "criproxy: see criproxy -h")
@@ -78,7 +83,11 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 	}
 	switch n := len(rest); {
 	case n < least:
-		return &UsageError{fmt.Errorf("%s: a file is missing; see criproxy %[1]s -h", fs.Name())}
+		what := "a file"
+		if fs.Name() == "where" {
+			what = "an id"
+		}
+		return &UsageError{fmt.Errorf("%s: %s is missing; see criproxy %[1]s -h", fs.Name(), what)}
 	case n > most && most == 0:
 		return &UsageError{fmt.Errorf("%s takes no arguments, got %q", fs.Name(), rest[0])}
 	case n > most:

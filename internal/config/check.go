@@ -55,6 +55,11 @@ func (c *Config) Check() error {
 		fail("tracing: %q: want http://HOST:PORT or https://HOST:PORT, where a collector takes OTLP over gRPC", c.Tracing)
 	}
 	c.checkListeners(fail)
+	if c.Profile == "" && len(c.Proto) == 0 { // else the methods are not known here
+		if err := c.CheckMethods(builtInMethods(), true); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if len(c.Backends) == 0 && !c.NoBackends {
 		fail("no runtime to connect to: use -connect /run/containerd/containerd.sock, or backends in a -config file")
 	}
@@ -170,7 +175,7 @@ func (c *Config) Check() error {
 		c.MaxMessageBytes = director.DefaultMaxMessage
 	}
 	c.checkCapture(fail)
-	if err := errors.Join(errs...); err != nil {
+	if err := c.mistakes(errs); err != nil {
 		return err
 	}
 	if primary > 0 {
@@ -271,6 +276,9 @@ func (c *Config) Warnings() []string {
 	}
 	for _, b := range c.Backends[1:] {
 		all = append(all, NameWarnings(b.Name)...)
+		if c.IDs != NativeIDs {
+			all = append(all, IDWarnings(b.Name)...)
+		}
 	}
 	return all
 }

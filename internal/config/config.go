@@ -5,6 +5,8 @@ package config
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -147,6 +149,9 @@ type Config struct {
 	// read. They tell that a file has changed.
 	Sources []string `yaml:"-"`
 
+	unread error         // what of the file could not be read
+	places strict.Places // where the settings stand in it
+
 	// BuiltIn replaces the descriptors of CRI that this program has, in tests of what an
 	// older or newer criproxy does. Nil leaves them.
 	BuiltIn *codec.Schema `yaml:"-"`
@@ -228,27 +233,63 @@ const DefaultHooks = "/etc/runtime/hookserver.d"
 // DefaultHookSkipLabel is the label of pods that no plugin is asked about.
 const DefaultHookSkipLabel = "runtimeproxy.koordinator.sh/skip-hookserver=true"
 
-// Parse reads the text of a file into c.
+// Parse reads the text of a file into c, also the rest of one with mistakes. Check reports them
+// again, together with those that it finds itself.
 func (c *Config) Parse(file string, data []byte) error {
-	if err := strict.Unmarshal(data, c); err != nil {
-		return PrefixLines(file, err)
+	if err := strict.UnmarshalRest(data, c); err != nil {
+		c.Fail(PrefixLines(file, err))
 	}
+	c.places = strict.PlacesIn(data).In(file)
 	if c.Rules != nil {
-		lines := map[string]int{}
-		for path, line := range strict.Lines(data) {
-			if rest, ok := strings.CutPrefix(path, "rules."); ok {
-				lines[rest] = line
-			}
-		}
-		c.Rules.From(file, lines)
+		c.Rules.From(file, strict.PlacesIn(data).Below("rules"))
 	}
-	return nil
+	return c.unread
 }
+
+// Fail has Check report a mistake that was found before it.
+func (c *Config) Fail(err error) { c.unread = errors.Join(c.unread, err) }
+
+// Override notes that a setting, by its key, is not that of the file.
+func (c *Config) Override(key string) {
+	for path := range c.places {
+		if path == key || strings.HasPrefix(path, key+"[") || strings.HasPrefix(path, key+".") {
+			delete(c.places, path)
+		}
+	}
+}
+
+// mistakes returns what could not be read, and what Check has found, with places. It leaves out
+// that something is missing where something could not be read.
+func (c *Config) mistakes(found []error) error {
+	errs := []error{c.unread}
+	for _, err := range found {
+		path, place := c.places.Find(err.Error())
+		if c.unread != nil && isMissing.MatchString(err.Error()) && (path == "" || strings.Contains(c.unread.Error(), path)) {
+			continue
+		}
+		if place != "" {
+			err = fmt.Errorf("%s: %w", place, err)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// isMissing finds mistakes that follow from others.
+var isMissing = regexp.MustCompile(`^no runtime to connect to| has no |: is empty, and`)
 
 // minRecorder is the least memory in which something can be recorded.
 const minRecorder = 64 << 10
 
-// PrefixLines puts where before each line of err.
-func PrefixLines(where string, err error) error {
-	return errors.New(where + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+where+": "))
+// PrefixLines puts a file before each line of err, of which those with a place in it begin with
+// that.
+func PrefixLines(file string, err error) error {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		if line == "" || line[0] < '0' || line[0] > '9' {
+			line = " " + line
+		}
+		lines[i] = file + ":" + line
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }

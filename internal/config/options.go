@@ -36,7 +36,7 @@ var options = []Option{
 	{"streamPort", "streamPort", "as -streamUrl, with the address of this node and `PORT` (default 11250)",
 		false, func(c *Config) any { return &c.StreamPort }},
 	{"ids", "ids", "how ids look to clients: `MODE` prefix, NAME__ID, or native, as the runtimes made them (default prefix)",
-		false, func(c *Config) any { return &c.IDs }},
+		true, func(c *Config) any { return &c.IDs }},
 	{"listBudget", "list-budget", "`TIME` a runtime may take for a list before memory answers in its place (default 2s)",
 		false, func(c *Config) any { return &c.ListBudget }},
 	{"goneAfter", "gone-after", "`TIME` a runtime may answer nothing at all before it counts as gone (default 10s)",

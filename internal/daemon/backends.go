@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ type backend struct {
 	stop    context.CancelFunc // nil until it runs; the proxy's own
 
 	remembered *answers // from memory
+	notes      *notes
 
 	mu     sync.Mutex
 	driver *runtimeapi.CgroupDriver // nil until it is known
@@ -54,7 +56,7 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 // newBackend builds the stack for the i-th runtime of cfg.
 func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile)}
-	b.remembered = m.answers(b.String())
+	b.remembered, b.notes = m.answers(b.String()), m.notes(b.String())
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Name:        b.cfg.Name,
@@ -120,7 +122,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*bac
 
 // newPlainBackend builds a connection to the one backend of cfg that passes everything on as it is.
 func newPlainBackend(cfg *config.Config, d director.Config) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}}
+	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}}
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Address: b.cfg.Address, MaxMessage: cfg.MaxMessageBytes, Primary: true, Watch: b.connected, Tracer: d.Tracer,
@@ -189,6 +191,11 @@ func (b *backend) connected(err error) {
 		b.known.Check() // which looks, and tells
 		return
 	}
+	condition := lastknown.Up
+	if err != nil {
+		condition = lastknown.Gone
+	}
+	b.notes.became(condition, time.Now(), err)
 	switch {
 	case err == nil:
 		klog.InfoS("Backend is reachable", "backend", b, "socket", b.cfg.Address)
@@ -201,6 +208,7 @@ func (b *backend) connected(err error) {
 
 // changed logs one line for each change of the backend's condition.
 func (b *backend) changed(s lastknown.State) {
+	b.notes.became(s.Condition, s.Since, s.Err)
 	switch {
 	case s.Condition == lastknown.Up && s.Err != nil:
 		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
@@ -258,6 +266,7 @@ func watchDrivers(ctx context.Context, all func() []*backend) {
 		backends := all()
 		for _, b := range backends {
 			b.askDriver(ctx)
+			b.askWhatItIs(ctx)
 		}
 		for _, b := range backends[1:] {
 			if text := driverMismatch(backends[0], b); text != "" && !told[text] {
@@ -287,6 +296,25 @@ func (b *backend) askDriver(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.driver = &driver
+}
+
+// askWhatItIs notes what the backend is, once, for the time when it cannot be asked.
+func (b *backend) askWhatItIs(ctx context.Context) {
+	if !b.cri || b.notes.list().Runtime != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	var v runtimeapi.VersionResponse
+	if b.top.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) == nil {
+		api, _ := b.conn.Versions(ctx) // it has just answered
+		b.notes.is(runtimeName(&v), api)
+	}
+}
+
+// runtimeName is what a runtime calls itself.
+func runtimeName(v *runtimeapi.VersionResponse) string {
+	return strings.TrimSpace(v.GetRuntimeName() + " " + v.GetRuntimeVersion())
 }
 
 // driverMismatch describes the difference of two cgroup drivers. It is empty if they agree or

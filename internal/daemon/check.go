@@ -12,5 +12,21 @@ import (
 // mistake.
 func Check(cfg *config.Config) error {
 	cfg.Sources = api.Sources(cfg)
-	return errors.Join(cfg.Check(), certs.Check(cfg))
+	if err := errors.Join(cfg.Check(), certs.Check(cfg)); err != nil {
+		return errors.Join(err, api.Mistakes(cfg))
+	}
+	return nil
+}
+
+// checkAccess returns what is wrong with the access lists of cfg, where its API is not the one
+// that this program is built with.
+func checkAccess(cfg *config.Config, a api.API) error {
+	if cfg.Profile == "" && len(cfg.Proto) == 0 {
+		return nil // Check has looked
+	}
+	var known []string
+	for _, m := range a.Profile.AllVersions(a.Schema).Methods() {
+		known = append(known, m.Name)
+	}
+	return cfg.CheckMethods(known, api.IsCRI(a.Profile))
 }

@@ -24,8 +24,8 @@ type DriftReport struct {
 }
 
 // FindDrift looks for what the profile does not know: in the descriptors, and in what the
-// criproxy that serves this configuration has seen, if there is one.
-func FindDrift(ctx context.Context, c *config.Config) (*DriftReport, error) {
+// criproxy that serves this configuration has seen, if ask is set and there is one.
+func FindDrift(ctx context.Context, c *config.Config, ask bool) (*DriftReport, error) {
 	a, err := api.Read(c)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func FindDrift(ctx context.Context, c *config.Config) (*DriftReport, error) {
 	if r.Uncovered, err = drift.Uncovered(a.Profile, a.Schema); err != nil {
 		return nil, err
 	}
-	if c.Admin == "" || len(c.Backends) == 0 {
+	if c.Admin == "" || !ask {
 		return r, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)

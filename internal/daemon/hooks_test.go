@@ -194,7 +194,7 @@ func TestCriproxyHooksShowsThePlugins(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(served.Start())
 	var out bytes.Buffer
-	require.NoError(t, show.Hooks(t.Context(), path, false, &out))
+	require.NoError(t, show.Hooks(t.Context(), show.Query{Path: path, Screen: show.NewScreen(&out)}))
 	assert.Regexp(t, `^shares\.json  ready  /.*/shares\.sock  policy Ignore, timeout 2s\n`+
 		`  POINT +ASKED +FAILED +LATE +REFUSED +CHANGES +MEDIAN +P99\n`+
 		`  PreCreateContainer +1 +0 +0 +0 +1 +\S+ +\S+\n`+
@@ -202,7 +202,7 @@ func TestCriproxyHooksShowsThePlugins(t *testing.T) {
 		`  last error at PreRunPodSandbox, \S+: says no: out of order \(Internal\)\n\n`+
 		`1 pods and 1 containers are known; 0 conflicts between plugins\.\n$`, out.String())
 	out.Reset()
-	require.NoError(t, show.Hooks(t.Context(), path, true, &out))
+	require.NoError(t, show.Hooks(t.Context(), show.Query{Path: path, Format: show.JSON, Screen: show.NewScreen(&out)}))
 	assert.Contains(t, out.String(), `"changed":{"container_resources.cpu_shares":1}`)
 }
 

@@ -25,10 +25,11 @@ type memories struct {
 	mu       sync.Mutex
 	byName   map[string]*lastknown.Memory
 	answered map[string]*answers
+	noted    map[string]*notes
 }
 
 func newMemories(handed map[string][]byte) *memories {
-	return &memories{handed: handed, byName: map[string]*lastknown.Memory{}, answered: map[string]*answers{}}
+	return &memories{handed: handed, byName: map[string]*lastknown.Memory{}, answered: map[string]*answers{}, noted: map[string]*notes{}}
 }
 
 // answers returns the counter of answers from memory in place of a backend. A reload must not
@@ -40,6 +41,16 @@ func (m *memories) answers(name string) *answers {
 		m.answered[name] = &answers{}
 	}
 	return m.answered[name]
+}
+
+// notes returns what is noted of a backend.
+func (m *memories) notes(name string) *notes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.noted[name] == nil {
+		m.noted[name] = &notes{}
+	}
+	return m.noted[name]
 }
 
 // of returns the Memory of a backend of cfg.

@@ -297,7 +297,7 @@ func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
 	served := admin.New(n.proxy, func(*http.ServeMux) {}, http.NotFound)
 	served.Listener = l
 	defer served.Start()()
-	r, err := FindDrift(t.Context(), n.cfg)
+	r, err := FindDrift(t.Context(), n.cfg, true)
 	require.NoError(t, err)
 	assert.True(t, r.Running)
 	assert.Equal(t, n.proxy.drift.Findings(), r.Seen)

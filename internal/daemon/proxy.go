@@ -110,6 +110,8 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		a = *o.Shown
 	} else if a, err = api.Read(cfg); err != nil {
 		return nil, err
+	} else if err = checkAccess(cfg, a); err != nil {
+		return nil, err
 	}
 	if p.record, err = telemetry.NewRecording(cfg, a.Config, a.Own); err != nil {
 		return nil, err

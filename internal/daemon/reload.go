@@ -48,9 +48,15 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	if err := p.changeable(); err != nil {
 		return err
 	}
+	held := *cfg
+	held.IDs = p.began.IDs // kubelet would take its pods for others, and kill them
+	cfg = &held
 	makeStateDir(cfg)
 	old := p.now.Load()
 	a, err := api.Read(cfg)
+	if err == nil {
+		err = checkAccess(cfg, a)
+	}
 	if err != nil {
 		return err
 	}

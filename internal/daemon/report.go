@@ -33,7 +33,7 @@ func (p *Proxy) Report(ctx context.Context) state.Report {
 	s := p.now.Load()
 	r := state.Report{
 		Version: version.Version, PID: os.Getpid(), Started: started, Admin: s.cfg.Admin,
-		Backends: make([]state.Backend, len(s.backends)), Errors: p.errors.List(), Panics: recovery.Count(), Config: *p.config.Load(),
+		Backends: make([]state.Backend, len(s.backends)), Errors: p.errors.List(), Recorder: p.record.Reach(), Panics: recovery.Count(), Config: *p.config.Load(),
 	}
 	ctx, cancel := context.WithTimeout(ctx, StatusTime)
 	defer cancel()
@@ -127,7 +127,7 @@ func (b *backend) report(ctx context.Context) state.Backend {
 	}
 	var about runtimeapi.VersionResponse
 	ask(runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &about, func(time.Duration) {
-		r.Runtime = strings.TrimSpace(about.GetRuntimeName() + " " + about.GetRuntimeVersion())
+		r.Runtime = runtimeName(&about)
 	})
 	var pods runtimeapi.ListPodSandboxResponse
 	ask(runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, &pods, func(time.Duration) {
@@ -151,6 +151,9 @@ func (b *backend) report(ctx context.Context) state.Backend {
 	if r.State != lastknown.Gone.String() {
 		r.API, _ = b.conn.Versions(ctx) // what it failed for stands in Error
 	}
+	b.notes.is(r.Runtime, r.API)
+	noted := b.notes.list()
+	r.Runtime, r.API, r.Outages = noted.Runtime, noted.API, noted.Outages
 	return r
 }
 

@@ -86,6 +86,21 @@ func MessagesOf(methods []*codec.Method) *rewrite.Messages {
 	return rewrite.Reachable(roots)
 }
 
+// Misfits returns every mistake in what the profile says of the fields and methods of a schema, as
+// far as that is found without compiling it.
+func (p *Profile) Misfits(s *codec.Schema) error {
+	methods := p.Describes(s)
+	if len(methods) == 0 {
+		return nil
+	}
+	byName := map[string]rewrite.Class{}
+	for _, name := range append(sortedKeys(p.Names), sortedKeys(p.Edits)...) {
+		byName[name] = rewrite.Class(len(byName) + 1)
+	}
+	_, err := p.Classify(MessagesOf(methods), byName)
+	return p.Located(errors.Join(err, p.Unmatched(methods)))
+}
+
 // Classify returns the classes that the profile gives to fields. byName has the class of each of
 // its kinds and edits.
 func (p *Profile) Classify(all *rewrite.Messages, byName map[string]rewrite.Class) (*rewrite.Classes, error) {

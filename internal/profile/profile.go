@@ -81,8 +81,8 @@ type Profile struct {
 	// "List*|Stream*" → 5. Level 3 shows those of all other methods.
 	Quiet map[string]int `yaml:"quiet"`
 
-	places map[string]string // :: path of a key → where it was read from
-	fitted bool              // it was written for another version of the API
+	places strict.Places // of its keys
+	fitted bool          // it was written for another version of the API
 }
 
 // A Version is one package of the API.
@@ -244,14 +244,16 @@ func (c *ChooseForm) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Parse reads a profile written in YAML. Its error names every mistake.
-// Whether the fields and methods that it names exist is found where it is compiled.
+// Parse reads a profile written in YAML. Its error names every mistake; the profile is what is
+// right of it then, and nil if nothing is. Whether the fields and methods that it names exist is
+// found where it is compiled, and by [Profile.Misfits].
 func Parse(data []byte) (*Profile, error) {
-	p, err := ParseRules(data)
-	if err != nil {
-		return nil, err
+	p := &Profile{places: strict.PlacesIn(data)}
+	err := strict.UnmarshalRest(data, p)
+	if err != nil && len(p.Versions) == 0 {
+		return nil, err // of which the rest may follow
 	}
-	return p, p.Located(p.Check())
+	return p, errors.Join(err, p.Located(p.Check()))
 }
 
 // ParseRules reads a part of a profile, for [Profile.Extend].
@@ -260,6 +262,6 @@ func ParseRules(data []byte) (*Profile, error) {
 	if err := strict.Unmarshal(data, p); err != nil {
 		return nil, err
 	}
-	p.parsed(data)
+	p.places = strict.PlacesIn(data)
 	return p, nil
 }

@@ -34,7 +34,7 @@ func Example() {
 	// Output:
 	// 5 3
 	// 7f
-	// line 2: fields.Note.id: "nott" is neither under names nor under edits
+	// 2:10: fields.Note.id: "nott" is neither under names nor under edits
 }
 
 func TestBareIsTheNameBehindAPrefix(t *testing.T) {
@@ -47,8 +47,8 @@ func TestBareIsTheNameBehindAPrefix(t *testing.T) {
 
 func TestMistakesAreNamedAtOnceWithTheirLines(t *testing.T) {
 	_, err := profile.Parse([]byte(notes + "unimplemented: ['']\nvolatile: ['[']\n"))
-	assert.EqualError(t, err, `line 11: unimplemented[0]: "" is no pattern; want one such as List*`+"\n"+
-		`line 12: volatile[0]: "[" is no pattern; want one such as List*`)
+	assert.EqualError(t, err, `11:17: unimplemented[0]: "" is no pattern; want one such as List*`+"\n"+
+		`12:12: volatile[0]: "[" is no pattern; want one such as List*`)
 }
 
 func TestExtendAddsToListsOfPatterns(t *testing.T) {

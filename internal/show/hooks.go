@@ -3,53 +3,50 @@ package show
 import (
 	"context"
 	"fmt"
-	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
-// Hooks shows the plugins of the criproxy whose admin socket is at path.
-func Hooks(ctx context.Context, path string, asJSON bool, out io.Writer) error {
-	return show(ctx, path, "hooks", asJSON, out, printHooks)
-}
+// Hooks shows the plugins of a criproxy.
+func Hooks(ctx context.Context, q Query) error { return ask(ctx, q, "hooks", printHooks, nil) }
 
-func printHooks(out io.Writer, s *hook.State) {
+func printHooks(out *Screen, s *hook.State) {
 	if len(s.Plugins) == 0 {
-		fmt.Fprintf(out, "There is no plugin in %s.\n", s.Folder)
+		out.Say(0, "There is no plugin in %s.", s.Folder)
 		return
 	}
 	for i, p := range s.Plugins {
 		if i > 0 {
-			fmt.Fprintln(out)
+			out.Gap()
 		}
-		fmt.Fprintf(out, "%s  %s", p.Name, p.State)
+		head := p.Name + "  " + p.State
 		if p.Socket != "" {
-			fmt.Fprintf(out, "  %s  policy %s, timeout %s", p.Socket, p.Policy, p.Timeout)
+			head += fmt.Sprintf("  %s  policy %s, timeout %s", p.Socket, p.Policy, p.Timeout)
 		}
-		fmt.Fprintln(out)
+		out.Paint(StateColour(p.State), 0, "%s", head)
 		if p.Error != "" {
-			fmt.Fprintf(out, "  error: %s\n", p.Error)
+			out.Paint(Red, 2, "error: %s", p.Error)
 		}
 		for _, w := range p.Warnings {
-			fmt.Fprintf(out, "  warning: %s\n", w)
+			out.Paint(Yellow, 2, "warning: %s", w)
 		}
 		printPoints(out, p.Points)
 	}
-	fmt.Fprintf(out, "\n%d pods and %d containers are known; %d conflicts between plugins.\n", s.Known["sandbox"], s.Known["container"], s.Conflicts)
+	out.Gap()
+	out.Say(0, "%d pods and %d containers are known; %d conflicts between plugins.", s.Known["sandbox"], s.Known["container"], s.Conflicts)
 }
 
-func printPoints(out io.Writer, points []hook.PointState) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  POINT\tASKED\tFAILED\tLATE\tREFUSED\tCHANGES\tMEDIAN\tP99")
+func printPoints(out *Screen, points []hook.PointState) {
+	var rows [][]Cell
 	for _, p := range points {
-		fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", p.Name, p.Calls, p.Failed, p.TimedOut, p.Refused, p.Changes, short10(p.Latency.Median), short10(p.Latency.P99))
+		n := func(n int64) string { return fmt.Sprint(n) }
+		rows = append(rows, Cells("  "+p.Name, n(p.Calls), n(p.Failed), n(p.TimedOut), n(p.Refused), n(p.Changes), short10(p.Latency.Median), short10(p.Latency.P99)))
 	}
-	_ = w.Flush() // to out; there is nowhere to report its failures
+	out.Table([]string{"  POINT", "ASKED", "FAILED", "LATE", "REFUSED", "CHANGES", "MEDIAN", "P99"}, rows)
 	for _, p := range points {
 		if p.LastErrorAt != nil {
-			fmt.Fprintf(out, "  last error at %s, %s: %s\n", p.Name, p.LastErrorAt.Format(time.RFC3339), p.LastError)
+			out.Paint(Red, 2, "last error at %s, %s: %s", p.Name, p.LastErrorAt.Format(time.RFC3339), p.LastError)
 		}
 	}
 }

@@ -2,31 +2,106 @@
 package show
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/criproxy/criproxy/internal/admin"
-	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-// show asks the criproxy whose admin socket is at path for the answer called name, and writes it
-// to out: with print for people, or unchanged as JSON.
-func show[T any](ctx context.Context, path, name string, asJSON bool, out io.Writer, print func(io.Writer, *T)) error {
+// The formats of what is shown. Text is for people, and Wide for people with wide screens.
+const (
+	Text = ""
+	Wide = "wide"
+	JSON = "json"
+	YAML = "yaml"
+)
+
+// A Query is what is asked of the criproxy whose admin socket is at Path, and how the answer is
+// shown.
+type Query struct {
+	Path   string
+	Format string
+	*Screen
+}
+
+// ask writes the answer called name: with print for people, or for programs as it is. It hands
+// the answer to look first.
+func ask[T any](ctx context.Context, q Query, name string, print func(*Screen, *T), look func(*T)) error {
+	var answer T
+	raw, err := Get(ctx, q.Path, name, &answer)
+	if err == nil && look != nil {
+		look(&answer)
+	}
+	switch {
+	case err != nil:
+		return err
+	case q.Format == JSON:
+		_, err := q.Out.Write(raw)
+		return err
+	case q.Format == YAML:
+		return writeYAML(q.Out, raw)
+	}
+	print(q.Screen, &answer)
+	return nil
+}
+
+// Get asks the criproxy whose admin socket is at path for the answer called name. It returns the
+// answer also as it came, which is JSON.
+func Get(ctx context.Context, path, name string, answer any) ([]byte, error) {
 	response, err := admin.NewClient(path).Get(ctx, "/"+name)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() // it was only read
+	raw, err := io.ReadAll(response.Body)
+	if err == nil {
+		err = json.Unmarshal(raw, answer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of criproxy at %s: %w", path, err)
+	}
+	return raw, nil
+}
+
+// Encode writes v for programs, as JSON or as YAML with the same keys.
+func Encode(out io.Writer, format string, v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() // it was only read
-	if asJSON {
-		_, err := io.Copy(out, response.Body)
+	if format == YAML {
+		return writeYAML(out, raw)
+	}
+	_, err = out.Write(append(raw, '\n'))
+	return err
+}
+
+// writeYAML writes JSON as YAML, with its keys in their order.
+func writeYAML(out io.Writer, raw []byte) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(raw, &doc); err != nil {
 		return err
 	}
-	var answer T
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return fmt.Errorf("reading the answer of criproxy at %s: %w", path, err)
+	unstyle(&doc)
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return err
 	}
-	print(inspect.Terminal{Writer: out}, &answer)
-	return nil
+	_, err := out.Write(b.Bytes())
+	return err
+}
+
+// unstyle takes off braces and quotes, which JSON needs.
+func unstyle(n *yaml.Node) {
+	n.Style = 0
+	for _, one := range n.Content {
+		unstyle(one)
+	}
 }

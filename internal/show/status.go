@@ -3,9 +3,7 @@ package show
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/admin"
@@ -13,58 +11,96 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// Status shows how the criproxy whose admin socket is at path is doing.
-func Status(ctx context.Context, path string, asJSON bool, out io.Writer) error {
-	return show(ctx, path, "status", asJSON, out, func(out io.Writer, r *state.Report) { printStatus(out, r, time.Now()) })
+// Status shows how a criproxy is doing, and returns what it said.
+func Status(ctx context.Context, q Query) (report *state.Report, err error) {
+	err = ask(ctx, q, "status", func(out *Screen, r *state.Report) { printStatus(out, r, time.Now()) }, func(r *state.Report) { report = r })
+	return report, err
 }
 
 // printStatus shows the report to people, as of now.
-func printStatus(out io.Writer, r *state.Report, now time.Time) {
-	ready := "ready"
-	if !r.Ready {
-		ready = "NOT READY: the primary is gone"
-		if len(r.Listeners) > 0 && r.Listeners[0].Error != "" {
-			ready = "NOT READY: no client can connect"
-		}
+func printStatus(out *Screen, r *state.Report, now time.Time) {
+	is, colour := "ready", Green
+	if trouble := r.Trouble(); !r.Ready {
+		is, colour = "NOT READY: "+trouble, Red
+	} else if trouble != "" {
+		is, colour = "ready, DEGRADED: "+trouble, Yellow
 	}
-	fmt.Fprintf(out, "criproxy %s, process %d, for %s, %s\n", r.Version, r.PID, ago(now, r.Started), ready)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nLISTENER\tMODE\tOWNER\tACCESS")
+	out.Paint(colour, 0, "criproxy %s, process %d, for %s, %s", r.Version, r.PID, ago(now, r.Started), is)
+	out.Gap()
+	var rows [][]Cell
 	for _, l := range r.Listeners {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Path, l.Mode, l.Owner, accessText(&l))
+		rows = append(rows, Cells(l.Path, l.Mode, l.Owner, accessText(&l)))
 	}
 	if r.Admin != "" {
-		fmt.Fprintf(w, "%s\t%04o\t\tcriproxy's own commands\n", r.Admin, admin.Mode)
+		rows = append(rows, Cells(r.Admin, fmt.Sprintf("%04o", admin.Mode), "", "criproxy's own commands"))
 	}
-	_ = w.Flush() // to out; there is nowhere to report its failures
+	out.Table([]string{"LISTENER", "MODE", "OWNER", "ACCESS"}, rows)
 	for _, l := range r.Listeners {
 		switch {
 		case l.Error != "":
-			fmt.Fprintf(out, "  %s\n", l.Error)
+			out.Paint(Red, 2, "%s", l.Error)
 		case l.Lost > 0:
-			fmt.Fprintf(out, "  the file %s was gone %d times, and was restored; find out what deletes it\n", l.Path, l.Lost)
+			out.Paint(Yellow, 2, "the file %s was gone %d times, and was restored; find out what deletes it", l.Path, l.Lost)
 		}
 	}
-	fmt.Fprintln(w, "\nBACKEND\tSTATE\tSINCE\tRUNTIME\tAPI\tPODS\tCONTAINERS\tIMAGES\tSOCKET")
+	out.Gap()
+	rows = nil
 	for _, b := range r.Backends {
 		api := "-"
 		if len(b.API) > 0 {
 			api = b.API[0]
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, b.State, ago(now, b.Since), OrDash(b.Runtime), api, count(b.Pods), count(b.Containers), count(b.Images), b.Address)
+		row := Cells(b.Name, b.State, ago(now, b.Since), OrDash(b.Runtime), api, count(b.Pods), count(b.Containers), count(b.Images), b.Address)
+		row[1].Colour = StateColour(b.State)
+		rows = append(rows, row)
 	}
-	_ = w.Flush()
+	out.Table([]string{"BACKEND", "STATE", "SINCE", "RUNTIME", "API", "PODS", "CONTAINERS", "IMAGES", "SOCKET"}, rows)
 	for _, b := range r.Backends {
 		if b.Error != "" {
-			fmt.Fprintf(out, "  %s: %s\n", b.Name, b.Error)
+			out.Paint(Red, 2, "%s: %s", b.Name, b.Error)
 		}
 		if b.LastKnown {
-			fmt.Fprintf(out, "  %s: the numbers are from memory\n", b.Name)
+			out.Paint(Yellow, 2, "%s: the numbers are from memory", b.Name)
 		}
 	}
+	printOutages(out, r.Backends, now)
 	printPlugins(out, r.Hooks)
 	printErrors(out, r.Errors, now)
+	printRecorder(out, r.Recorder, now)
 	printConfig(out, &r.Config, now)
+}
+
+// printOutages shows when backends were slow or gone.
+func printOutages(out *Screen, all []state.Backend, now time.Time) {
+	title := func() { out.Gap(); out.Paint(Bold, 0, "OUTAGES") }
+	for _, b := range all {
+		for _, o := range b.Outages {
+			title()
+			title = func() {}
+			until, took := "until now", ago(now, o.From)
+			if !o.To.IsZero() {
+				until, took = "to "+clock(o.To, now), ago(o.To, o.From)
+			}
+			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now), until, took, Cut(o.Error, 200))
+		}
+	}
+}
+
+// clock is a time of today, or the day as well.
+func clock(t, now time.Time) string {
+	if t, now := t.Local(), now.Local(); t.YearDay() != now.YearDay() || t.Year() != now.Year() {
+		return t.Format("2006-01-02 15:04:05")
+	}
+	return t.Local().Format("15:04:05")
+}
+
+func printRecorder(out *Screen, r *state.Recorder, now time.Time) {
+	if r == nil || r.Oldest.IsZero() {
+		return
+	}
+	out.Gap()
+	out.Paint(Bold, 0, "RECORDER")
+	out.Say(2, "reaches back %s, to %s: criproxy tail -past shows the calls", ago(now, r.Oldest), clock(r.Oldest, now))
 }
 
 // accessText describes the access list of a socket.
@@ -97,57 +133,65 @@ func accessText(l *state.Listener) string {
 	return text
 }
 
-func printPlugins(out io.Writer, s *hook.State) {
+func printPlugins(out *Screen, s *hook.State) {
 	if s == nil || len(s.Plugins) == 0 {
 		return
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nPLUGIN\tSTATE\tASKED\tFAILED\tREFUSED\tCHANGES")
+	var rows [][]Cell
 	for _, p := range s.Plugins {
 		var asked, failed, refused, changes int64
 		for _, point := range p.Points {
 			asked, failed, refused, changes = asked+point.Calls, failed+point.Failed, refused+point.Refused, changes+point.Changes
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\n", p.Name, p.State, asked, failed, refused, changes)
+		row := Cells(p.Name, p.State, fmt.Sprint(asked), fmt.Sprint(failed), fmt.Sprint(refused), fmt.Sprint(changes))
+		row[1].Colour = StateColour(p.State)
+		rows = append(rows, row)
 	}
-	_ = w.Flush() // as above
+	out.Gap()
+	out.Table([]string{"PLUGIN", "STATE", "ASKED", "FAILED", "REFUSED", "CHANGES"}, rows)
 	for _, p := range s.Plugins {
 		if p.Error != "" {
-			fmt.Fprintf(out, "  %s: %s\n", p.Name, p.Error)
+			out.Paint(Red, 2, "%s: %s", p.Name, p.Error)
 		}
 	}
 }
 
-func printErrors(out io.Writer, all []state.CallError, now time.Time) {
+func printErrors(out *Screen, all []state.CallError, now time.Time) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "\nLATEST ERRORS")
+	out.Gap()
+	out.Paint(Bold, 0, "LATEST ERRORS")
 	for _, e := range all {
 		times := ""
 		if e.Count > 1 {
 			times = fmt.Sprintf(", %d times", e.Count)
 		}
-		fmt.Fprintf(out, "  %s ago%s: %s %s: %s\n", ago(now, e.Time), times, e.Method, e.Code, Cut(e.Message, 200))
+		where := ""
+		if e.Backend != "" {
+			where = " of " + e.Backend
+		}
+		out.Say(2, "%s ago%s: %s%s %s: %s", ago(now, e.Time), times, e.Method, where, e.Code, Cut(e.Message, 200))
 	}
 }
 
 // printConfig shows how the configuration is doing to people, as of now.
-func printConfig(out io.Writer, c *state.Config, now time.Time) {
-	fmt.Fprintln(out, "\nCONFIGURATION")
+func printConfig(out *Screen, c *state.Config, now time.Time) {
+	out.Gap()
+	out.Paint(Bold, 0, "CONFIGURATION")
 	file := "the command line"
 	if c.File != "" {
 		file = c.File
 	}
-	fmt.Fprintf(out, "  %s, loaded %s ago, %d reloads\n", file, ago(now, c.Loaded), c.Reloads)
+	out.Say(2, "%s, loaded %s ago, %d reloads", file, ago(now, c.Loaded), c.Reloads)
 	if c.Error != "" {
-		fmt.Fprintf(out, "  NOT RELOADED %s ago, because of\n", ago(now, c.Failed))
+		out.Paint(Red, 2, "NOT RELOADED %s ago, because of", ago(now, c.Failed))
 		for line := range strings.Lines(c.Error) {
-			fmt.Fprintf(out, "    %s\n", strings.TrimRight(line, "\n"))
+			out.Say(4, "%s", strings.TrimRight(line, "\n"))
 		}
 	}
 	for _, w := range c.NeedsRestart {
-		fmt.Fprintf(out, "  waits for a restart: %s\n", w)
+		out.Paint(Yellow, 2, "waits for a restart: %s", w)
 	}
 }
 
@@ -172,6 +216,7 @@ func count(n *int) string {
 	return fmt.Sprint(*n)
 }
 
+// OrDash is s, or a dash for nothing.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"

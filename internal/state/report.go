@@ -1,10 +1,12 @@
 package state
 
 import (
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
 // Report is how a running criproxy is doing. Its JSON is stable.
@@ -18,6 +20,7 @@ type Report struct {
 	Backends  []Backend   `json:"backends"` // the primary first
 	Hooks     *hook.State `json:"hooks,omitempty"`
 	Errors    []CallError `json:"errors"` // that clients got, the latest first
+	Recorder  *Recorder   `json:"recorder,omitempty"`
 	Panics    uint64      `json:"panics"` // that were contained; each is in the log
 	Config    Config      `json:"config"`
 }
@@ -41,6 +44,7 @@ type Backend struct {
 	Since      time.Time     `json:"since"`
 	Error      string        `json:"error,omitempty"`
 	Policy     string        `json:"policy,omitempty"`
+	Outages    []Outage      `json:"outages,omitempty"`    // the latest first
 	Runtime    string        `json:"runtime,omitempty"`    // "containerd v2.4.2", as far as known
 	API        []string      `json:"api,omitempty"`        // packages of CRI, the one that is used first
 	Remembered uint64        `json:"remembered"`           // answers from memory, since this process began
@@ -51,10 +55,25 @@ type Backend struct {
 	Took       time.Duration `json:"took"`                 // of the list of containers, in nanoseconds
 }
 
+// Outage is a time in which a backend was slow or gone. Its JSON is stable.
+type Outage struct {
+	State string    `json:"state"` // "slow" or "gone": the worst that it was
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to,omitzero"` // missing if it is not over
+	Error string    `json:"error,omitempty"`
+}
+
+// Recorder is the flight recorder. Its JSON is stable.
+type Recorder struct {
+	Events uint64    `json:"events"`          // since it began
+	Oldest time.Time `json:"oldest,omitzero"` // of the events that are still there
+}
+
 // CallError is an error that clients got from a method, once or more often. Its JSON is stable.
 type CallError struct {
 	Time    time.Time `json:"time"` // of the latest
 	Method  string    `json:"method"`
+	Backend string    `json:"backend,omitempty"` // that the error is from, or about
 	Code    string    `json:"code"`
 	Message string    `json:"message"` // of the latest
 	Count   int       `json:"count"`
@@ -75,4 +94,22 @@ type Config struct {
 type Version struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
+}
+
+// Trouble says why calls are not answered as they should be: because the proxy is not ready, or
+// because a backend is slow or gone. It is empty if nothing is wrong.
+func (r *Report) Trouble() string {
+	if !r.Ready && len(r.Listeners) > 0 && r.Listeners[0].Error != "" {
+		return "no client can connect"
+	}
+	var all []string
+	for i, b := range r.Backends {
+		switch {
+		case i == 0 && b.State != lastknown.Slow.String() && !r.Ready:
+			all = append(all, "the primary is "+b.State)
+		case b.State != lastknown.Up.String():
+			all = append(all, b.Name+" is "+b.State)
+		}
+	}
+	return strings.Join(all, ", ")
 }

@@ -1,8 +1,8 @@
 // Package strict reads YAML into Go structs and accepts nothing it does not
-// understand. All mistakes are reported at once, each with its line, its path
+// understand. All mistakes are reported at once, each with its line and column, its path
 // and, for a misspelt key, what was probably meant:
 //
-//	line 4: backends[1].adress: unknown key (did you mean "address"?)
+//	4:3: backends[1].adress: unknown key (did you mean "address"?)
 package strict
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -22,60 +23,136 @@ import (
 // whose fields have yaml tags. v is unchanged if there is an error. An empty
 // document leaves v as it is.
 func Unmarshal(data []byte, v any) error {
-	var doc, more yaml.Node
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil
-	} else if err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("line %d: a second document begins here, want one", more.Line)
-	}
-	var errs []error
-	check(&errs, doc.Content[0], reflect.TypeOf(v).Elem(), "")
-	if err := errors.Join(errs...); err != nil {
+	doc, err := parse(data, v)
+	if doc == nil || err != nil {
 		return err
 	}
 	return doc.Decode(v)
 }
 
-// Lines returns where the keys and items of a YAML document stand: path, as in the
-// errors of Unmarshal, → line. It is empty if data is no YAML.
-func Lines(data []byte) map[string]int {
-	lines := map[string]int{}
-	var doc yaml.Node
-	if yaml.Unmarshal(data, &doc) == nil && len(doc.Content) > 0 {
-		locate(lines, doc.Content[0], "")
+// UnmarshalRest is Unmarshal, but if there are mistakes v has the rest of the document, for
+// those who look for more of them.
+func UnmarshalRest(data []byte, v any) error {
+	doc, err := parse(data, v)
+	if doc == nil {
+		return err
 	}
-	return lines
+	return errors.Join(err, doc.Decode(v))
 }
 
-func locate(lines map[string]int, n *yaml.Node, path string) {
+// parse returns the document without what is wrong with it, and the mistakes. The document is
+// nil if there is none.
+func parse(data []byte, v any) (*yaml.Node, error) {
+	var doc, more yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, errors.New(syntaxLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "$1: "))
+	}
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%d:%d: a second document begins here, want one", more.Line, more.Column)
+	}
+	var errs []error
+	if !check(&errs, doc.Content[0], reflect.TypeOf(v).Elem(), "") {
+		return nil, errors.Join(errs...)
+	}
+	return &doc, errors.Join(errs...)
+}
+
+// syntaxLine is how the YAML library begins an error.
+var syntaxLine = regexp.MustCompile(`^line (\d+): `)
+
+// Places say where the keys and items of a document stand: path, as in the errors of Unmarshal,
+// → FILE:LINE:COLUMN. Without a file there is none.
+type Places map[string]string
+
+// PlacesIn returns the places of a YAML document. It is empty if data is no YAML.
+func PlacesIn(data []byte) Places {
+	places := Places{}
+	var doc yaml.Node
+	if yaml.Unmarshal(data, &doc) == nil && len(doc.Content) > 0 {
+		places.locate(doc.Content[0], "")
+	}
+	return places
+}
+
+func (p Places) locate(n *yaml.Node, path string) {
+	set := func(n *yaml.Node, at string) { p[at] = fmt.Sprintf("%d:%d", n.Line, n.Column) }
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			at := strings.TrimPrefix(path+"."+n.Content[i].Value, ".")
-			lines[at] = n.Content[i].Line
-			locate(lines, n.Content[i+1], at)
+			set(n.Content[i], at)
+			p.locate(n.Content[i+1], at)
 		}
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
 			at := fmt.Sprintf("%s[%d]", path, i)
-			lines[at] = item.Line
-			locate(lines, item, at)
+			set(item, at)
+			p.locate(item, at)
 		}
 	}
 }
 
+// In returns the places of a document that stands in a file.
+func (p Places) In(file string) Places {
+	all := Places{}
+	for path, at := range p {
+		all[path] = file + ":" + at
+	}
+	return all
+}
+
+// Below returns the places of what stands under a key, as paths from there.
+func (p Places) Below(key string) Places {
+	all := Places{}
+	for path, at := range p {
+		if rest, ok := strings.CutPrefix(path, key+"."); ok {
+			all[rest] = at
+		}
+	}
+	return all
+}
+
+// Find returns the longest path that an error begins with, and its place. Both are empty if there
+// is none.
+func (p Places) Find(text string) (path, place string) {
+	for one, at := range p {
+		rest, ok := strings.CutPrefix(text, one)
+		if ok && len(one) > len(path) && (rest == "" || strings.ContainsAny(rest[:1], ":.[")) {
+			path, place = one, at
+		}
+	}
+	return path, place
+}
+
+// Locate puts its place before each error in err that begins with a path.
+func (p Places) Locate(err error) error {
+	if err == nil || len(p) == 0 {
+		return err
+	}
+	var all []error
+	for text := range strings.SplitSeq(err.Error(), "\n") {
+		if _, place := p.Find(text); place != "" {
+			text = place + ": " + text
+		}
+		all = append(all, errors.New(text))
+	}
+	return errors.Join(all...)
+}
+
 var unmarshaler = reflect.TypeFor[yaml.Unmarshaler]()
 
-func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) {
-	fail := func(at *yaml.Node, path, format string, args ...any) {
+// check appends the mistakes in n, and takes what is wrong out of it. It reports whether n itself
+// can be read.
+func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
+	fail := func(at *yaml.Node, path, format string, args ...any) bool {
 		if path != "" {
 			path += ": "
 		}
-		*errs = append(*errs, fmt.Errorf("line %d: %s%s", at.Line, path, fmt.Sprintf(format, args...)))
+		*errs = append(*errs, fmt.Errorf("%d:%d: %s%s", at.Line, at.Column, path, fmt.Sprintf(format, args...)))
+		return false
 	}
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -84,22 +161,22 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) {
 		t = t.Elem()
 	}
 	if n.Tag == "!!null" {
-		return // the zero value
+		return true // the zero value
 	}
 	if reflect.PointerTo(t).Implements(unmarshaler) || t.Implements(unmarshaler) {
 		if err := n.Decode(reflect.New(t).Interface()); err != nil {
-			fail(n, path, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+			return fail(n, path, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
 		}
-		return
+		return true
 	}
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
 		if n.Kind != yaml.MappingNode {
-			fail(n, path, "is %s, want keys and values", describe(n))
-			return
+			return fail(n, path, "is %s, want keys and values", describe(n))
 		}
 		fields := fieldsOf(t)
 		seen := map[string]int{}
+		var right []*yaml.Node
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
 			at := strings.TrimPrefix(path+"."+key.Value, ".")
@@ -108,10 +185,11 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) {
 				continue
 			}
 			seen[key.Value] = key.Line
+			ok := false
 			if t.Kind() == reflect.Map {
-				check(errs, value, t.Elem(), at)
-			} else if ft, ok := fields[key.Value]; ok {
-				check(errs, value, ft, at)
+				ok = check(errs, value, t.Elem(), at)
+			} else if ft, known := fields[key.Value]; known {
+				ok = check(errs, value, ft, at)
 			} else {
 				names := make([]string, 0, len(fields))
 				for name := range fields {
@@ -119,20 +197,26 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) {
 				}
 				fail(key, at, "unknown key%s", suggest.Nearest(key.Value, names))
 			}
+			if ok {
+				right = append(right, key, value)
+			}
 		}
+		n.Content = right
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			fail(n, path, "is %s, want a list", describe(n))
-			return
+			return fail(n, path, "is %s, want a list", describe(n))
 		}
 		for i, item := range n.Content {
-			check(errs, item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
+			if !check(errs, item, t.Elem(), fmt.Sprintf("%s[%d]", path, i)) {
+				n.Content[i] = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: item.Line, Column: item.Column} // so that the others keep their numbers
+			}
 		}
 	default:
 		if n.Kind != yaml.ScalarNode || n.Decode(reflect.New(t).Interface()) != nil {
-			fail(n, path, "is %s, want a %s", describe(n), nameOf(t))
+			return fail(n, path, "is %s, want a %s", describe(n), nameOf(t))
 		}
 	}
+	return true
 }
 
 // fieldsOf returns the types of the keys a struct takes, embedded structs with

@@ -63,22 +63,22 @@ backends:
 - {name: a, name: b}
 state: {a: b}
 `), &c)
-	assert.EqualError(t, err, `line 2: listne: unknown key (did you mean "listen"?)
-line 3: budget: is "soon", want a duration such as 500ms or 2s
-line 4: labels: is a list, want keys and values
-line 6: backends[0].adress: unknown key (did you mean "address"?)
-line 7: backends[0].port: is "many", want a whole number
-line 8: backends[0].on: is "perhaps", want a bool: true or false
-line 9: backends[1]: is "/run/c.sock", want keys and values
-line 10: backends[2].name: is already set in line 10
-line 11: state: is keys and values, want a string`)
+	assert.EqualError(t, err, `2:1: listne: unknown key (did you mean "listen"?)
+3:9: budget: is "soon", want a duration such as 500ms or 2s
+4:9: labels: is a list, want keys and values
+6:3: backends[0].adress: unknown key (did you mean "address"?)
+7:9: backends[0].port: is "many", want a whole number
+8:7: backends[0].on: is "perhaps", want a bool: true or false
+9:3: backends[1]: is "/run/c.sock", want keys and values
+10:13: backends[2].name: is already set in line 10
+11:8: state: is keys and values, want a string`)
 	assert.Equal(t, config{Listen: "unchanged"}, c)
 }
 
 func TestWhatIsNoYAMLSaysWhere(t *testing.T) {
 	var c config
-	assert.ErrorContains(t, strict.Unmarshal([]byte("listen: 'a\nb: c"), &c), "line ")
-	assert.EqualError(t, strict.Unmarshal([]byte("listen: a\n---\nlisten: b\n"), &c), "line 2: a second document begins here, want one")
+	assert.ErrorContains(t, strict.Unmarshal([]byte("listen: 'a\nb: c"), &c), "2: ")
+	assert.EqualError(t, strict.Unmarshal([]byte("listen: a\n---\nlisten: b\n"), &c), "2:1: a second document begins here, want one")
 	assert.NoError(t, strict.Unmarshal(nil, &c))
-	assert.EqualError(t, strict.Unmarshal([]byte("[a, b]"), &c), "line 1: is a list, want keys and values")
+	assert.EqualError(t, strict.Unmarshal([]byte("[a, b]"), &c), "1:1: is a list, want keys and values")
 }

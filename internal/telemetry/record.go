@@ -125,6 +125,19 @@ func (r *Recording) State() *state.Capture {
 	}
 }
 
+// Reach returns how far back the recorder reaches, nil if nothing is recorded.
+func (r *Recording) Reach() *state.Recorder {
+	if r.rec == nil {
+		return nil
+	}
+	reach := &state.Recorder{Events: r.rec.Recorded()}
+	var ev capture.Event
+	if r.rec.Follow(true).TryNext(&ev) {
+		reach.Oldest = ev.Time
+	}
+	return reach
+}
+
 // Start begins to read the recorder: for the log, for the file of -capture, and for the dumps
 // that SIGUSR1 asks for. stop ends the recording, and returns when all of it is written.
 func (r *Recording) Start() (stop func(), err error) {

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/cli"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/show"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/testkit"
+)
+
+// ask runs a command that asks the admin socket of p, and returns what it prints.
+func (p *process) ask(args ...string) (string, error) {
+	p.Helper()
+	var out bytes.Buffer
+	err := run(p.Context(), append(args, "-admin", config.AdminBeside(p.front)), &out, &out)
+	return out.String(), err
+}
+
+func (p *process) pods(args ...string) state.Pods {
+	p.Helper()
+	out, err := p.ask(append([]string{"pods", "-json"}, args...)...)
+	require.NoError(p, err, out)
+	var pods state.Pods
+	require.NoError(p, json.Unmarshal([]byte(out), &pods))
+	return pods
+}
+
+// runPod makes a pod with a container that runs, and returns both ids.
+func (p *process) runPod(name, target string) (sandbox, container string) {
+	p.Helper()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	cfg := testkit.PodConfig(name)
+	if target != "" {
+		cfg.Annotations = map[string]string{"kubernetes.io/target-runtime": target}
+	}
+	ran, err := client.RunPodSandbox(p.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
+	require.NoError(p, err)
+	_, err = runtimeapi.NewImageServiceClient(p.connect(p.front)).PullImage(p.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox:1"}, SandboxConfig: cfg})
+	require.NoError(p, err)
+	created, err := client.CreateContainer(p.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: ran.GetPodSandboxId(), SandboxConfig: cfg,
+		Config: &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: "busybox:1"}}})
+	require.NoError(p, err)
+	_, err = client.StartContainer(p.Context(), &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()})
+	require.NoError(p, err)
+	return ran.GetPodSandboxId(), created.GetContainerId()
+}
+
+func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	p.runPod("web", "")
+	sandbox, container := p.runPod("vm", "beta.io")
+	pods := p.pods()
+	require.Len(t, pods.Pods, 2)
+	vm, web := pods.Pods[0], pods.Pods[1]
+	assert.Equal(t, "primary web ready", web.Backend+" "+web.Name+" "+web.State)
+	assert.Equal(t, web.ID, web.NativeID)
+	assert.Equal(t, "beta.io vm ready", vm.Backend+" "+vm.Name+" "+vm.State)
+	assert.Equal(t, sandbox, vm.ID)
+	assert.Equal(t, "beta.io__"+vm.NativeID, vm.ID)
+	assert.False(t, vm.FromMemory)
+	assert.False(t, vm.Created.IsZero())
+	require.Len(t, vm.Containers, 1)
+	assert.Equal(t, "main running "+container, vm.Containers[0].Name+" "+vm.Containers[0].State+" "+vm.Containers[0].ID)
+	assert.Len(t, p.pods("-backend", "beta.*").Pods, 1)
+	assert.Empty(t, p.pods("-n", "nobodys").Pods)
+
+	text, err := p.ask("pods")
+	require.NoError(t, err)
+	assert.Regexp(t, `(?m)^NAMESPACE +POD +BACKEND +STATE +SINCE +CONTAINERS +ID$`, text)
+	assert.Regexp(t, `(?m)^\S+ +vm +beta\.io +ready +\d+s +1/1 +beta\.io__[0-9a-f]{13}$`, text)
+	text, err = p.ask("pods", "-o", "wide")
+	require.NoError(t, err)
+	assert.Contains(t, text, vm.NativeID)
+	assert.Contains(t, text, "busybox:1")
+	text, err = p.ask("pods", "-o", "yaml")
+	require.NoError(t, err)
+	assert.Contains(t, text, "\n    backend: beta.io\n")
+
+	// A runtime that is gone has the pods that it had.
+	p.runtimes[1].Kill()
+	testkit.Eventually(t, "it is gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" })
+	pods = p.pods()
+	require.Len(t, pods.Pods, 2)
+	assert.True(t, pods.Pods[0].FromMemory)
+	assert.False(t, pods.Pods[1].FromMemory)
+	text, err = p.ask("pods")
+	require.NoError(t, err)
+	assert.Regexp(t, `vm +beta\.io +ready\? `, text)
+	assert.Contains(t, text, "beta.io does not answer: its pods are shown as they were last known")
+	p.end()
+}
+
+func TestPodsFailsIfTheListIsNotComplete(t *testing.T) {
+	p := newProcess(t)
+	p.write("listBudget: 3s\n")
+	p.runtimes[0].When(testkit.Failing(status.Error(codes.Internal, "out of order"), "ListContainers"))
+	p.launch()
+	text, err := p.ask("pods")
+	require.ErrorContains(t, err, "the pods of backend primary are not shown: out of order")
+	assert.Contains(t, text, "No pods")
+	p.end()
+}
+
+func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
+	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
+		t.Run(ids, func(t *testing.T) {
+			p := newProcess(t)
+			p.write("ids: " + ids + "\n")
+			p.launch()
+			p.runPod("web", "")
+			p.runPod("vm", "beta.io")
+			vm := p.pods("-backend", "beta.io").Pods[0]
+			main := vm.Containers[0]
+			for _, id := range []string{main.ID, main.NativeID, main.ID[:len(main.ID)-20], main.NativeID[:12], "containerd://" + main.ID} {
+				var places []show.Place
+				out, err := p.ask("where", id, "-json")
+				require.NoError(t, err)
+				require.NoError(t, json.Unmarshal([]byte(out), &places))
+				require.Len(t, places, 1, id)
+				assert.Equal(t, "beta.io vm main", fmt.Sprint(places[0].Backend, " ", places[0].Pod.Name, " ", places[0].Container.Name))
+			}
+			text, err := p.ask("where", main.ID)
+			require.NoError(t, err)
+			assert.Regexp(t, `^container main of pod \S+/vm is on beta\.io\n`, text)
+			text, err = p.ask("where", vm.NativeID)
+			require.NoError(t, err)
+			assert.Regexp(t, `^pod \S+/vm is on beta\.io\n`, text)
+			_, err = p.ask("where", "0123abc")
+			assert.ErrorContains(t, err, `no backend has a pod or a container whose id begins with "0123abc"`)
+			if ids == config.PrefixIDs {
+				_, err = p.ask("where", "beta.io")
+				assert.ErrorContains(t, err, "is not an id, but how all ids of beta.io begin; crictl cuts ids")
+			}
+			p.end()
+		})
+	}
+}
+
+func TestAnOutageIsRemembered(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	_, r := p.status()
+	require.NotEmpty(t, r.Backends[1].Runtime)
+	runtime := r.Backends[1].Runtime
+	assert.Empty(t, r.Backends[1].Outages)
+	assert.False(t, r.Recorder.Oldest.IsZero())
+	p.runtimes[1].Kill()
+	testkit.Eventually(t, "it is gone", func() bool { _, r = p.status(); return r.Backends[1].State == "gone" })
+	assert.Equal(t, runtime, r.Backends[1].Runtime, "what it is does not change because it is away")
+	require.Len(t, r.Backends[1].Outages, 1)
+	assert.True(t, r.Backends[1].Outages[0].To.IsZero())
+	text, err := p.ask("status", "-exit-code")
+	require.ErrorIs(t, err, cli.ErrDegraded)
+	assert.Contains(t, text, "ready, DEGRADED: beta.io is gone")
+	assert.Regexp(t, `beta\.io was gone from \S+ until now, for \d+s: `, text)
+
+	p.runtimes[1].Start()
+	testkit.Eventually(t, "it is back", func() bool { _, r = p.status(); return r.Backends[1].State == "up" })
+	require.Len(t, r.Backends[1].Outages, 1)
+	assert.Equal(t, "gone", r.Backends[1].Outages[0].State)
+	assert.False(t, r.Backends[1].Outages[0].To.IsZero())
+	assert.Contains(t, r.Backends[1].Outages[0].Error, "0.sock"[1:])
+	text, err = p.ask("status", "-exit-code")
+	require.NoError(t, err)
+	assert.Regexp(t, `beta\.io was gone from \S+ to \S+, for \d+s: `, text)
+	p.end()
+}
+
+// LATEST ERRORS had one line for errors of different runtimes.
+func TestErrorsOfDifferentRuntimesStayApart(t *testing.T) {
+	p := newProcess(t)
+	for _, m := range p.runtimes {
+		m.When(testkit.Failing(status.Error(codes.Internal, "out of order"), "StartContainer"))
+	}
+	p.launch()
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	for _, id := range []string{"7f", "beta.io__7f", "beta.io__8a"} {
+		_, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
+		require.Error(t, err)
+	}
+	p.runtimes[1].Kill()
+	testkit.Eventually(t, "it is gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" })
+	_, err := client.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "beta.io__7f"})
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	text, r := p.status()
+	var got []string
+	for _, e := range r.Errors {
+		got = append(got, fmt.Sprint(e.Method, " ", e.Backend, " ", e.Count))
+	}
+	assert.Equal(t, []string{"StopContainer beta.io 1", "StartContainer beta.io 2", "StartContainer primary 1"}, got)
+	assert.Contains(t, text, "StartContainer of beta.io Internal: out of order")
+	p.end()
+}
+
+// A reload gave all pods of a node other ids.
+func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	sandbox, _ := p.runPod("vm", "beta.io")
+	var out bytes.Buffer
+	text := p.config
+	p.config = filepath.Join(p.dir, "next.yaml")
+	p.write("ids: native\n")
+	require.NoError(t, run(t.Context(), []string{"check", "-config", p.config}, &out, &out))
+	assert.Contains(t, out.String(), "kubelet knows the pods of this node by the ids that they have now")
+	assert.Contains(t, out.String(), `ids: "native", was "prefix"   (waits for a restart)`)
+	p.config = text
+	p.write("ids: native\n")
+	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGHUP))
+	var r state.Report
+	testkit.Eventually(t, "it is reloaded", func() bool { _, r = p.status(); return r.Config.Reloads > 0 })
+	require.Len(t, r.Config.NeedsRestart, 1)
+	assert.Contains(t, r.Config.NeedsRestart[0], "ids: native, was prefix")
+	assert.Equal(t, sandbox, p.pods().Pods[0].ID)
+	list, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	require.NoError(t, err)
+	assert.Equal(t, sandbox, list.GetItems()[0].GetId())
+	p.end()
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/show"
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// adminVariable names the admin socket that commands ask, where -admin does not.
+const adminVariable = "CRIPROXY_ADMIN"
+
+// adminFlag is the flag -admin of the commands that ask a running criproxy.
+type adminFlag struct{ given string }
+
+func (a *adminFlag) flags(fs *flag.FlagSet) {
+	fs.StringVar(&a.given, "admin", "", "the `PATH` of the admin socket of the criproxy to ask (default $"+adminVariable+", else "+config.DefaultAdmin+", else that of the only criproxy that runs)")
+}
+
+// path returns the socket to ask. There is one even if nothing serves there: the error about that
+// says more.
+func (a *adminFlag) path(ctx context.Context) (string, error) {
+	if given := cmp.Or(a.given, os.Getenv(adminVariable)); given != "" {
+		return given, nil
+	}
+	if _, err := os.Stat(config.DefaultAdmin); err == nil {
+		return config.DefaultAdmin, nil
+	}
+	switch found := instances(ctx); len(found) {
+	case 0:
+		return config.DefaultAdmin, nil
+	case 1:
+		return found[0].Admin, nil
+	default:
+		text := fmt.Sprintf("%d criproxies run here; choose one with -admin:", len(found))
+		for _, one := range found {
+			text += "\n" + one.Admin
+		}
+		return "", errors.New(text)
+	}
+}
+
+// Instance is a criproxy that runs on this machine. Its JSON is stable.
+type Instance struct {
+	Admin   string `json:"admin"`
+	PID     int    `json:"pid"`
+	Version string `json:"version"`
+}
+
+// instanceTime bounds how long a process may take to say that it is a criproxy.
+const instanceTime = time.Second
+
+// instances returns the criproxies whose admin sockets have a name like those beside a main
+// socket, and let this user in.
+func instances(ctx context.Context) []Instance {
+	var found []Instance
+	for _, path := range listeningSockets() {
+		info, err := os.Stat(path)
+		if err != nil || !strings.Contains(filepath.Base(path), ".admin") || info.Mode().Perm()&0o077 != 0 {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, instanceTime)
+		var v state.Version
+		if _, err := show.Get(ctx, path, "version", &v); err == nil && v.PID != 0 {
+			found = append(found, Instance{path, v.PID, v.Version})
+		}
+		cancel()
+	}
+	return found
+}
+
+// listeningSockets are the paths at which somebody accepts connections, as proc(5) has them.
+func listeningSockets() []string {
+	file, err := os.Open("/proc/net/unix")
+	if err != nil {
+		return nil
+	}
+	defer file.Close() // it was only read
+	const accepts = "00010000"
+	var paths []string
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if f := strings.Fields(lines.Text()); len(f) == 8 && f[3] == accepts && filepath.IsAbs(f[7]) {
+			paths = append(paths, f[7])
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}

@@ -1,0 +1,86 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/suggest"
+)
+
+// ReadOnly is the pattern that stands for the methods that only read.
+const ReadOnly = "read-only"
+
+// ownMethods are those of criproxy's own services.
+const ownMethods = "/grpc.health.v1.Health/*"
+
+// CheckMethods returns an error for each pattern of an access list that fits none of the known
+// methods, whole names such as "/runtime.v1.RuntimeService/Version": it would allow nothing, and
+// nobody would notice before a client needs it. Services of other packages than those pass to the
+// primary, and are not known.
+func (c *Config) CheckMethods(known []string, isCRI bool) error {
+	var errs []error
+	for i, l := range c.Listeners {
+		for j, r := range l.Access {
+			for k, pattern := range r.Methods {
+				if checkPattern(pattern) != nil {
+					continue // Check says so
+				}
+				if err := fits(pattern, append(known, path.Dir(ownMethods)+"/Check"), isCRI); err != nil {
+					errs = append(errs, fmt.Errorf("listeners[%d].access[%d].methods[%d]: %w", i, j, k, err))
+				}
+			}
+		}
+	}
+	return c.places.Locate(errors.Join(errs...))
+}
+
+// fits returns why a pattern fits no known method.
+func fits(pattern string, known []string, isCRI bool) error {
+	if pattern == ReadOnly {
+		return nil
+	}
+	var names []string
+	for _, name := range known {
+		if !strings.HasPrefix(pattern, "/") {
+			name = path.Base(name)
+		}
+		names = append(names, name)
+	}
+	switch {
+	case strings.HasPrefix(pattern, "/") && !slices.ContainsFunc(names, func(name string) bool { return packageOf(name) == packageOf(pattern) }):
+		return nil // of another API, or a pattern for packages
+	case !strings.HasPrefix(pattern, "/") && !isCRI:
+		return fmt.Errorf("%q: names without their service are for CRI; want a whole one, such as %q", pattern, known[0])
+	case slices.ContainsFunc(names, func(name string) bool { ok, _ := path.Match(pattern, name); return ok }):
+		return nil
+	}
+	for _, name := range names {
+		if ok, _ := path.Match(strings.ToLower(pattern), strings.ToLower(name)); ok {
+			begins, rest, star := strings.Cut(pattern, "*")
+			if star {
+				rest = "*" + rest
+			}
+			return fmt.Errorf("%q fits no method, for upper and lower case count (did you mean %q?)", pattern, name[:len(begins)]+rest)
+		}
+	}
+	return fmt.Errorf("%q fits no method%s", pattern, suggest.Nearest(pattern, append(names, ReadOnly)))
+}
+
+// packageOf is the package of a whole name: "runtime.v1" of "/runtime.v1.RuntimeService/Version".
+func packageOf(name string) string {
+	service := strings.TrimPrefix(path.Dir(name), "/")
+	return service[:max(strings.LastIndex(service, "."), 0)]
+}
+
+// builtInMethods are those of CRI, in all versions that this program is built with.
+func builtInMethods() []string {
+	var all []string
+	for _, m := range criadapter.Methods() {
+		all = append(all, m.Name)
+	}
+	return all
+}

@@ -1,0 +1,107 @@
+package show
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// PodFilter says which pods to show.
+type PodFilter struct {
+	Namespace string // pattern; empty for all
+	Backend   string // pattern; empty for all
+}
+
+// Pods shows the pods of all backends. It returns the backends that do not say what they have.
+func Pods(ctx context.Context, q Query, f PodFilter) ([]state.Silent, error) {
+	var pods state.Pods
+	if _, err := Get(ctx, q.Path, "pods", &pods); err != nil {
+		return nil, err
+	}
+	fits := func(pattern, s string) bool { ok, _ := path.Match(pattern, s); return pattern == "" || ok }
+	all := len(pods.Pods)
+	pods.Pods = slices.DeleteFunc(pods.Pods, func(p state.Pod) bool { return !fits(f.Namespace, p.Namespace) || !fits(f.Backend, p.Backend) })
+	pods.Silent = slices.DeleteFunc(pods.Silent, func(s state.Silent) bool { return !fits(f.Backend, s.Backend) })
+	if q.Format == JSON || q.Format == YAML {
+		return pods.Silent, Encode(q.Out, q.Format, pods)
+	}
+	printPods(q.Screen, pods.Pods, all, q.Format == Wide, time.Now())
+	return pods.Silent, nil
+}
+
+// printPods shows pods to people, out of so many in all.
+func printPods(out *Screen, pods []state.Pod, all int, wide bool, now time.Time) {
+	if len(pods) == 0 {
+		if all > 0 {
+			out.Say(0, "None of %d pods.", all)
+		} else {
+			out.Say(0, "No pods.")
+		}
+		return
+	}
+	head := []string{"NAMESPACE", "POD", "BACKEND", "STATE", "SINCE", "CONTAINERS", "ID"}
+	if wide {
+		head = append(head, "UID", "HANDLER", "RUNTIME'S ID", "IMAGES")
+	}
+	memory := map[string]bool{}
+	var rows [][]Cell
+	for _, p := range pods {
+		st := Cell{p.State, StateColour(p.State)}
+		if p.FromMemory {
+			st = Cell{p.State + "?", Yellow}
+			memory[p.Backend] = true
+		}
+		running := 0
+		var images []string
+		for _, c := range p.Containers {
+			if c.State == "running" {
+				running++
+			}
+			images = append(images, c.Image)
+		}
+		row := Cells(OrDash(p.Namespace), OrDash(p.Name), p.Backend, "", since(now, p.Created), fmt.Sprintf("%d/%d", running, len(p.Containers)), shortID(p.ID))
+		row[3] = st
+		if wide {
+			row[6].Text = p.ID
+			slices.Sort(images)
+			row = append(row, Cells(p.UID, OrDash(p.Handler), p.NativeID, strings.Join(slices.Compact(images), " "))...)
+		}
+		rows = append(rows, row)
+	}
+	out.Table(head, rows)
+	for _, name := range slices.Sorted(mapKeys(memory)) {
+		out.Paint(Yellow, 0, "%s does not answer: its pods are shown as they were last known, with a ? behind the state.", name)
+	}
+}
+
+func mapKeys(m map[string]bool) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// since is ago, or a dash for a time that is not known.
+func since(now, t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return ago(now, t)
+}
+
+// shortID cuts the hexadecimal end of an id down to what people look at.
+func shortID(id string) string {
+	hex := len(id) - len(strings.TrimRight(id, "0123456789abcdef"))
+	if hex > 13 {
+		return id[:len(id)-hex+13]
+	}
+	return id
+}

@@ -1,0 +1,112 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/criproxy/criproxy/internal/inspect"
+)
+
+// A Screen is where people read. What it is told to print cannot command a terminal: errors quote
+// runtimes, plugins and clients, and the reader is root.
+type Screen struct {
+	Out    io.Writer
+	Colour bool
+	Width  int // in characters; zero has no bound, as files have
+}
+
+// NewScreen returns the screen that out is: with colours and a width if it is a terminal.
+func NewScreen(out io.Writer) *Screen {
+	s := &Screen{Out: out, Colour: Colours(out)}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		s.Width, _, _ = term.GetSize(int(file.Fd())) // zero if it does not say
+	}
+	return s
+}
+
+// Colours reports whether out is a terminal, and colours are wanted.
+func Colours(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// A Colour is how a text stands out.
+type Colour string
+
+// The colours.
+const (
+	Plain  Colour = ""
+	Bold   Colour = "\x1b[1m"
+	Dim    Colour = "\x1b[2m"
+	Red    Colour = "\x1b[31m"
+	Green  Colour = "\x1b[32m"
+	Yellow Colour = "\x1b[33m"
+)
+
+// StateColour is the colour for the state of a backend, or of a plugin.
+func StateColour(state string) Colour {
+	switch state {
+	case "up", "ready":
+		return Green
+	case "gone", "failed":
+		return Red
+	}
+	return Yellow
+}
+
+// Say prints a paragraph, whose lines begin with spaces.
+func (s *Screen) Say(indent int, format string, args ...any) { s.Paint(Plain, indent, format, args...) }
+
+// Paint is Say in a colour.
+func (s *Screen) Paint(c Colour, indent int, format string, args ...any) {
+	text := inspect.Sanitize(fmt.Sprintf(format, args...))
+	for line := range strings.Lines(Wrap(text, indent, s.Width)) {
+		s.write(s.coloured(c, strings.TrimSuffix(line, "\n")) + "\n")
+	}
+}
+
+// Gap prints an empty line.
+func (s *Screen) Gap() { s.write("\n") }
+
+func (s *Screen) coloured(c Colour, text string) string {
+	if !s.Colour || c == Plain || text == "" {
+		return text
+	}
+	return string(c) + text + "\x1b[0m"
+}
+
+// write prints text that is clean. There is nowhere to report that it fails.
+func (s *Screen) write(text string) { _, _ = io.WriteString(s.Out, text) }
+
+// Wrap breaks text into lines of at most width characters, indented. It does not break words.
+// With a width of zero there is one line.
+func Wrap(text string, indent, width int) string {
+	var b strings.Builder
+	margin := strings.Repeat(" ", indent)
+	if width == 0 {
+		return margin + text + "\n"
+	}
+	column := 0
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+			b.WriteString(margin)
+			column = indent
+		case column+1+n > width:
+			b.WriteString("\n" + margin)
+			column = indent
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	return b.String() + "\n"
+}

@@ -1,0 +1,61 @@
+package show
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// report is of a node with trouble of every kind, in long words.
+func report(now time.Time) *state.Report {
+	return &state.Report{
+		Version: "1.0.0", PID: 4711, Started: now.Add(-time.Hour), Ready: true,
+		Listeners: []state.Listener{{Path: "/run/criproxy.sock", Mode: "0660", Owner: "root:root", Lost: 2}},
+		Admin:     "/run/criproxy.admin.sock",
+		Backends: []state.Backend{
+			{Name: "primary", State: "up", Since: now.Add(-time.Hour), Runtime: "containerd v2.4.2", API: []string{"runtime.v1"}, Pods: new(12), Containers: new(31), Images: new(9), Address: "/run/containerd/containerd.sock"},
+			{Name: "virtlet.cloud", State: "gone", Since: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection refused", LastKnown: true, Address: "/run/virtlet.sock",
+				Outages: []state.Outage{{State: "gone", From: now.Add(-time.Minute), Error: "dial unix /run/virtlet.sock: connect: connection\x1b[2J refused"}}},
+		},
+		Errors:   []state.CallError{{Time: now, Method: "StopContainer", Backend: "virtlet.cloud", Code: "Unavailable", Message: strings.Repeat("no way ", 40), Count: 3}},
+		Recorder: &state.Recorder{Oldest: now.Add(-time.Hour)},
+		Config:   state.Config{File: "/etc/criproxy/config.yaml", Loaded: now.Add(-time.Hour)},
+	}
+}
+
+func TestNothingWrapsOnANarrowScreen(t *testing.T) {
+	now := time.Now()
+	var b bytes.Buffer
+	printStatus(&Screen{Out: &b, Width: 80}, report(now), now)
+	for line := range strings.Lines(b.String()) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+	}
+	assert.Contains(t, b.String(), "socket /run/containerd/containerd.sock", "what has no room in its row stands below it")
+}
+
+func TestColoursAreOnlyForTerminals(t *testing.T) {
+	now := time.Now()
+	var plain, coloured bytes.Buffer
+	printStatus(NewScreen(&plain), report(now), now)
+	assert.NotContains(t, plain.String(), "\x1b", "of the program or of a runtime")
+	printStatus(&Screen{Out: &coloured, Colour: true}, report(now), now)
+	text := coloured.String()
+	for _, c := range []Colour{Bold, Red, Green, Yellow} {
+		assert.Contains(t, text, string(c))
+		text = strings.ReplaceAll(text, string(c), "")
+	}
+	assert.Equal(t, plain.String(), strings.ReplaceAll(text, "\x1b[0m", ""))
+}
+
+func TestATableIsAsWideAsItsCells(t *testing.T) {
+	var b bytes.Buffer
+	s := &Screen{Out: &b}
+	s.Table([]string{"A", "LONGER", "C"}, [][]Cell{Cells("ü", "x", "y"), Cells("long one", "", "z")})
+	assert.Equal(t, "A         LONGER  C\nü         x       y\nlong one          z\n", b.String())
+}

@@ -1,0 +1,95 @@
+package show
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/criproxy/criproxy/internal/inspect"
+)
+
+// A Cell is a cell of a table.
+type Cell struct {
+	Text   string
+	Colour Colour
+}
+
+// Cells are cells without a colour.
+func Cells(texts ...string) []Cell {
+	var all []Cell
+	for _, text := range texts {
+		all = append(all, Cell{Text: text})
+	}
+	return all
+}
+
+// gap is what stands between columns.
+const gap = 2
+
+// Table prints rows below a head. Columns that the screen has no room for stand below their row.
+func (s *Screen) Table(head []string, rows [][]Cell) {
+	widths := make([]int, len(head))
+	for i, title := range head {
+		widths[i] = len(title)
+	}
+	for _, row := range rows {
+		for i := range row {
+			row[i].Text = inspect.Sanitize(row[i].Text)
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].Text))
+		}
+	}
+	fit := len(head)
+	for fit > 1 && s.Width > 0 && total(widths[:fit]) > s.Width {
+		fit--
+	}
+	if strings.Join(head, "") != "" {
+		s.row(Bold, Cells(head[:fit]...), widths)
+	}
+	for _, row := range rows {
+		s.row(Plain, row[:fit], widths)
+		var rest []string
+		for i, cell := range row[fit:] {
+			if cell.Text != "" && cell.Text != "-" {
+				rest = append(rest, strings.TrimSpace(strings.ToLower(head[fit+i])+" "+cell.Text))
+			}
+		}
+		if len(rest) > 0 {
+			s.Paint(Dim, 4, "%s", strings.Join(rest, ", "))
+		}
+	}
+}
+
+// Rows is Table without a head.
+func (s *Screen) Rows(rows [][]Cell) {
+	if len(rows) > 0 {
+		s.Table(make([]string, len(rows[0])), rows)
+	}
+}
+
+func total(widths []int) int {
+	n := -gap
+	for _, w := range widths {
+		n += w + gap
+	}
+	return n
+}
+
+func (s *Screen) row(c Colour, cells []Cell, widths []int) {
+	last := len(cells) - 1
+	for last > 0 && cells[last].Text == "" {
+		last--
+	}
+	var b strings.Builder
+	for i, cell := range cells[:last+1] {
+		if cell.Colour != Plain {
+			c = cell.Colour
+		}
+		b.WriteString(s.coloured(c, cell.Text))
+		if i < last {
+			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell.Text)+gap))
+		}
+		if cell.Colour != Plain {
+			c = Plain
+		}
+	}
+	s.write(b.String() + "\n")
+}
