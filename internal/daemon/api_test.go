@@ -86,6 +86,7 @@ func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn
 }
 
 func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
+	t.Parallel()
 	dir := testkit.SocketDir(t)
 	for i, service := range []string{"one", "two"} {
 		l, err := net.Listen("unix", filepath.Join(dir, service+".sock"))

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -25,8 +26,8 @@ import (
 
 var (
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the faults of TestChaos are drawn by")
-	chaosSteps  = flag.Int("chaos.steps", 20, "how many there are, in each of the modes of ids")
-	chaosTimes  = flag.Bool("chaos.times", false, "fail if calls to other runtimes take longer during a fault, which a machine that is busy with other things may be the reason of")
+	chaosSteps  = flag.Int("chaos.steps", 10, "how many there are, in each of the modes of ids")
+	chaosTimes  = flag.Bool("chaos.times", false, "fail if calls to other runtimes take longer during a fault, or end long after their deadline: a busy machine does that, too")
 	chaosReport = flag.String("chaos.report", "", "write what happened to `FILE`")
 )
 
@@ -46,15 +47,18 @@ type chaos struct {
 	arrived map[string]int // :: number of a mutating call → how often the runtimes got it
 }
 
-// TestChaos injects faults and looks after each whether what must hold holds: no list is
-// short, no mutating call is sent twice, no call outlasts its deadline, calls to other
-// runtimes take no longer, and nothing is left over.
+// TestChaos injects faults and checks after each that no list is short, no mutating call is sent
+// twice, no call goes on after its deadline, and nothing is left over; with -chaos.times also how
+// long calls take. The second mode of ids begins where the first one ended, so that a short
+// run injects every fault once.
 func TestChaos(t *testing.T) {
 	var report strings.Builder
 	fmt.Fprintf(&report, "| ids | fault | injected, and survived | p99 of calls to other runtimes meanwhile |\n|---|---|---|---|\n")
+	played := 0
 	inBothModesInTurn(t, func(t *testing.T, mode func(*config.Config)) {
 		c := newChaos(t, mode)
-		c.playChaos(*chaosSteps)
+		c.playChaos(played, *chaosSteps)
+		played += *chaosSteps
 		c.report(&report)
 	})
 	t.Logf("\n%s", report.String())
@@ -80,6 +84,7 @@ func newChaos(t *testing.T, mode func(*config.Config)) *chaos {
 	}
 	n := newNode(t, func(cfg *config.Config) {
 		mode(cfg)
+		impatient(cfg)
 		cfg.FlightRecorder = 1 << 20 // it is full soon
 		cfg.Capture = config.Capture{Path: filepath.Join(disk, "c.jsonl"), MaxBytes: 64 << 10, MaxFiles: 2}
 	}, machines...)
@@ -118,17 +123,20 @@ func (c *chaos) count() {
 // how long calls take while nothing is wrong.
 const peaceEvery = 5
 
-func (c *chaos) playChaos(steps int) {
+// playChaos injects so many faults, the first of which is number first.
+func (c *chaos) playChaos(first, steps int) {
 	c.Helper()
-	var deck []fault // each comes once before any comes again
-	for step := range steps {
-		if len(deck) == 0 {
-			deck = c.faults()
-			c.rand.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+	deck := c.faults() // each comes once before any comes again
+	order := rand.New(rand.NewPCG(*chaosSeed, 11))
+	for step := range first + steps {
+		if step%len(deck) == 0 {
+			order.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		if step < first {
+			continue
 		}
 		i := c.rand.IntN(len(c.runtimes))
-		f := deck[0]
-		deck = deck[1:]
+		f := deck[step%len(deck)]
 		if f.of == anybody {
 			c.inject(-1, f)
 		} else {
@@ -140,7 +148,9 @@ func (c *chaos) playChaos(steps int) {
 		c.look()
 		require.NoError(c, c.sentTwice(), "after:\n%s", c)
 		c.deadline(i)
-		require.NoError(c, late(c.overrun, c.excuse), "after:\n%s", c)
+		if *chaosTimes {
+			require.NoError(c, late(c.overrun, c.excuse), "after:\n%s", c)
+		}
 		now := settled(c, c.before, c.String)
 		c.most = level{max(c.most.goroutines, now.goroutines), max(c.most.files, now.files), max(c.most.memory, now.memory)}
 		if step%peaceEvery == peaceEvery-1 {
@@ -256,7 +266,8 @@ func (c *chaos) deadline(i int) {
 	require.Error(c, err)
 	// The client gives up by itself. It is the proxy's own call that has to have ended.
 	excuse := max(0, time.Since(began)-little)
-	for c.proxy.sockets[0].Limits.Calls.Load() > 0 && time.Since(began) < testkit.Patience {
+	for c.proxy.sockets[0].Limits.Calls.Load() > 0 {
+		require.Less(c, time.Since(began), testkit.Patience, "a call outlives its deadline, after:\n%s", c)
 		slept := time.Now()
 		time.Sleep(pause)
 		excuse += time.Since(slept) - pause

@@ -95,6 +95,7 @@ func TestPluginsAreAskedAboutEachRuntimeByFrontNames(t *testing.T) {
 
 // KoordRuntimeProxy lived on without ever listening if its runtime came later.
 func TestAbsentBackend(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nil, machineConfig{absent: true})
 	n.plug(plugin.Plugin{Name: "tier", Fail: true, PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
 		a := plugin.EchoPod(p)
@@ -113,6 +114,7 @@ func TestAbsentBackend(t *testing.T) {
 
 // Through KoordRuntimeProxy a client of the older version got no hooks.
 func TestAClientOfAnOlderVersionGetsTheSameHooks(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nil)
 	n.plug(plugin.Plugin{Name: "tier", Fail: true, PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
 		a := plugin.EchoPod(p)
@@ -175,6 +177,7 @@ func TestAPluginThatSaysNoRefusesOnBothRuntimes(t *testing.T) {
 }
 
 func TestCriproxyHooksShowsThePlugins(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nil)
 	n.plug(plugin.Plugin{Name: "shares",
 		PreCreateContainer: func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
@@ -207,6 +210,7 @@ func TestCriproxyHooksShowsThePlugins(t *testing.T) {
 }
 
 func TestACaptureSaysWhichPluginChangedWhat(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nil)
 	for _, name := range []string{"one", "two"} {
 		n.plug(plugin.Plugin{Name: name, PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {

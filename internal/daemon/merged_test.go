@@ -69,6 +69,7 @@ func (r replies) serve(t *testing.T, socket string) {
 }
 
 func TestKubeletDecodesAListWithTextThatIsNoUTF8(t *testing.T) {
+	t.Parallel()
 	str := func(num protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), s)
 	}
@@ -103,6 +104,7 @@ func seenByKubelet(info *runtimeapi.ImageFsInfoResponse) (image, container strin
 }
 
 func TestKubeletReadsThePrimarysFilesystems(t *testing.T) {
+	t.Parallel()
 	usage := func(mountpoints ...string) (all []*runtimeapi.FilesystemUsage) {
 		for _, m := range mountpoints {
 			all = append(all, &runtimeapi.FilesystemUsage{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: m}})

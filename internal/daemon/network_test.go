@@ -188,6 +188,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 }
 
 func TestABackendThatIsNotWhoItShouldBeGetsNoCalls(t *testing.T) {
+	t.Parallel()
 	dir := testkit.SocketDir(t)
 	server, ours := tlsFiles(dir, "server"), tlsFiles(dir, "ours")
 	newAuthority(t, "its").write(server, "server")
@@ -212,6 +213,7 @@ type silent struct{}
 func (silent) Errorf(string, ...any) {}
 
 func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
+	t.Parallel()
 	dir := testkit.SocketDir(t)
 	files := tlsFiles(dir, "all")
 	newAuthority(t, "all").write(files, "server")
@@ -281,6 +283,7 @@ func checkHealthUntil(t testing.TB, cc *grpc.ClientConn) error {
 }
 
 func TestAServerIsFoundByDNS(t *testing.T) {
+	t.Parallel()
 	dir := testkit.SocketDir(t)
 	files := tlsFiles(dir, "all")
 	newAuthority(t, "all").write(files, "server")
@@ -296,6 +299,7 @@ func TestAServerIsFoundByDNS(t *testing.T) {
 }
 
 func TestAddressesThatCannotBeMeantAreRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	files := tlsFiles(dir, "x")
 	newAuthority(t, "x").write(files, "x")

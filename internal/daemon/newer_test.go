@@ -113,6 +113,7 @@ func (n *node) imageRef(ref string) string {
 }
 
 func TestAnOldCriproxyPassesANewerCRIOn(t *testing.T) {
+	t.Parallel()
 	n := newerNode(t, nil)
 	one, two := n.run(0, "one", 1), n.run(1, "two", 1)
 	list, err := n.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{})
@@ -134,6 +135,7 @@ func TestAnOldCriproxyPassesANewerCRIOn(t *testing.T) {
 }
 
 func TestTheNewerFileAloneMakesANewerCRIKnown(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "cri.binpb")
 	require.NoError(t, os.WriteFile(file, criadapter.Schema().Descriptors(), 0o600))
 	var flags *config.Config
@@ -216,6 +218,7 @@ func futureProto(t testing.TB) string {
 }
 
 func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
+	t.Parallel()
 	rules, err := profile.ParseRules([]byte("fields: {FreezePodRequest.peers: sandbox, Frozen.peer: sandbox}"))
 	require.NoError(t, err)
 	dir := muxtest.Dir(t)
@@ -279,6 +282,7 @@ func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
 }
 
 func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
+	t.Parallel()
 	n := newerNode(t, nil)
 	pod := n.run(0, "one", 1)
 	_, err := n.CheckpointPod(n.ctx(), &runtimeapi.CheckpointPodRequest{PodSandboxId: pod.sandbox, OutputPath: "/p", ContainerIds: pod.containers})

@@ -46,6 +46,7 @@ func versionedLists(t *testing.T) string {
 }
 
 func TestANewFieldThatIsNoListIsThePrimarys(t *testing.T) {
+	t.Parallel()
 	file := versionedLists(t)
 	version := func(v string) []byte {
 		return protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), v)

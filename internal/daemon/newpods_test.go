@@ -70,6 +70,7 @@ func seen(name string) *runtimeapi.PodSandboxConfig {
 }
 
 func TestNewPodsGoToOneRuntimeWhileTheOtherIsDrained(t *testing.T) {
+	t.Parallel()
 	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
 		t.Run(ids, func(t *testing.T) {
 			n := newNode(t, func(c *config.Config) { c.IDs = ids }).known()
@@ -121,6 +122,7 @@ func TestNewPodsGoToOneRuntimeWhileTheOtherIsDrained(t *testing.T) {
 }
 
 func TestNewPodsGoToARuntimeThatThereIs(t *testing.T) {
+	t.Parallel()
 	c := &config.Config{NewPodsTo: "beta.oi", Backends: []config.Backend{{Address: "/run/0.sock"}, {Name: "beta.io", Address: "/run/1.sock"}}}
 	assert.EqualError(t, Check(c), `newPodsTo: there is no runtime "beta.oi" (did you mean "beta.io"?)`)
 }

@@ -53,8 +53,12 @@ type machineConfig struct {
 	wire    *testkit.Wire
 }
 
+// impatient has a runtime that hangs count as slow and gone soon, for tests that wait for that.
+func impatient(c *config.Config) { c.ListBudget, c.GoneAfter = 2*time.Second, 3*time.Second }
+
 // newNode starts machines and a proxy in front of them. Without a configuration
-// there are a primary and beta.io. They end with the test.
+// there are a primary and beta.io. They end with the test. The proxy is as patient as the test:
+// on a busy machine a runtime may be silent for a while. See impatient.
 func newNode(t testing.TB, change func(*config.Config), machines ...machineConfig) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "node") // t.TempDir is too long for a socket
@@ -63,7 +67,7 @@ func newNode(t testing.TB, change func(*config.Config), machines ...machineConfi
 	if machines == nil {
 		machines = []machineConfig{{}, {backend: config.Backend{Name: "beta.io"}}}
 	}
-	n := &node{TB: t, cfg: &config.Config{Listen: filepath.Join(dir, "front.sock"), StateDir: filepath.Join(dir, "state"), EventInterval: 100 * time.Millisecond, GoneAfter: 3 * time.Second, Hooks: filepath.Join(dir, "hooks.d")}}
+	n := &node{TB: t, cfg: &config.Config{Listen: filepath.Join(dir, "front.sock"), StateDir: filepath.Join(dir, "state"), EventInterval: 100 * time.Millisecond, ListBudget: testkit.Patience, GoneAfter: testkit.Patience, Hooks: filepath.Join(dir, "hooks.d")}}
 	for i, m := range machines {
 		path := filepath.Join(dir, fmt.Sprintf("%d.sock", i))
 		one := testkit.NewMachine(t, m.backend.Name, path, m.Config)

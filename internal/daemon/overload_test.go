@@ -19,10 +19,14 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/limits"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
+
+// largeItems has few items make a long list: criproxy asks for the status of each.
+var largeItems = fakecri.Config{ItemBytes: 9000}
 
 // taken returns what messages take of the memory of n, and total what they may take.
 func taken(n *node) int64 { taken, _, _ := n.proxy.memory.Usage(); return taken }
@@ -93,9 +97,9 @@ func TestCallsOverTheLimitOfABackendAreRefused(t *testing.T) {
 
 func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *config.Config) { c.ListBudget = time.Minute }) // long lists, on a machine that does much else
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}, Config: largeItems})
 	n.isUp(1)
-	n.runtimes[1].Fill(2000) // about 2 MB a list
+	n.runtimes[1].Fill(200) // about 2 MB a list
 	large := strings.Repeat("x", 3<<20)
 	// gRPC forgets to free what it was to send on a stream that has ended: then it is
 	// the garbage collector that gives it back.
@@ -152,9 +156,9 @@ func TestARequestTakesMemoryBeforeItComes(t *testing.T) {
 // memory for.
 func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *config.Config) { c.ListBudget = testkit.Patience }) // the machine may be busy
+	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}, Config: largeItems})
 	n.isUp(1)
-	n.runtimes[1].Fill(1000) // about 1 MB
+	n.runtimes[1].Fill(100) // about 1 MB
 	_, err := listContainers(nil).streamed(n)
 	require.NoError(t, err)
 	m := n.proxy.memory
@@ -247,17 +251,17 @@ func TestAReplyWaitsForRoomBeforeItIsRead(t *testing.T) {
 
 func TestAListThatHangsKeepsWhatHasCome(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *config.Config) { c.ListBudget = testkit.Patience })
+	n := newNode(t, nil, machineConfig{Config: largeItems}, machineConfig{backend: config.Backend{Name: "beta.io"}, Config: largeItems})
 	n.isUp(1)
-	n.runtimes[0].Fill(2000)
-	n.runtimes[1].Fill(2000) // each about 2 MB a list
+	n.runtimes[0].Fill(200)
+	n.runtimes[1].Fill(200) // each about 2 MB a list
 	list := func(ctx context.Context) (int, error) {
 		r, err := n.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 		return len(r.GetContainers()), err
 	}
 	got, err := list(n.ctx())
 	require.NoError(t, err)
-	require.Equal(t, 4000, got)
+	require.Equal(t, 400, got)
 	m := n.proxy.memory
 	testkit.Eventually(t, "all is given back", func() bool { return taken(n) == 0 })
 	n.runtimes[1].When(testkit.Hanging("ListContainers"))
@@ -275,6 +279,6 @@ func TestAListThatHangsKeepsWhatHasCome(t *testing.T) {
 	require.Error(t, <-done)
 	got, err = list(n.ctx())
 	require.NoError(t, err)
-	require.Equal(t, 4000, got)
+	require.Equal(t, 400, got)
 	testkit.Eventually(t, "all is given back", func() bool { return taken(n) == 0 })
 }

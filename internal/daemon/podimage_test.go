@@ -80,6 +80,7 @@ func twoPods(t *testing.T, policy string, change func(i int, config *runtimeapi.
 var policies = []string{"last-known", "skip", "fail"}
 
 func TestAPodGetsItsOwnImageAfterAKubeletRestart(t *testing.T) {
+	t.Parallel()
 	for _, policy := range policies {
 		n, sandboxes, configs := twoPods(t, policy, nil)
 		err := n.startOnce(sandboxes[0], configs[0], "app:1", false)
@@ -91,6 +92,7 @@ func TestAPodGetsItsOwnImageAfterAKubeletRestart(t *testing.T) {
 }
 
 func TestAnnotationsTellAPodWhereTheyDiffer(t *testing.T) {
+	t.Parallel()
 	for _, policy := range policies {
 		n, sandboxes, configs := twoPods(t, policy, func(i int, config *runtimeapi.PodSandboxConfig) {
 			config.Annotations["example.com/app"] = fmt.Sprint("app", i)
@@ -100,6 +102,7 @@ func TestAnnotationsTellAPodWhereTheyDiffer(t *testing.T) {
 }
 
 func TestAnUnpulledImageIsFoundAfterAKubeletRestart(t *testing.T) {
+	t.Parallel()
 	for _, policy := range policies {
 		n, sandboxes, configs := twoPods(t, policy, nil)
 		assert.NoError(t, n.startOnce(sandboxes[1], configs[1], "app:1", true))
@@ -111,6 +114,7 @@ func TestAnUnpulledImageIsFoundAfterAKubeletRestart(t *testing.T) {
 }
 
 func TestAnOutageHidesNoImageFromThePrimarysPods(t *testing.T) {
+	t.Parallel()
 	for _, policy := range policies {
 		n, sandboxes, configs := twoPods(t, policy, nil)
 		n.runtimes[1].Kill()
@@ -124,6 +128,7 @@ func TestAnOutageHidesNoImageFromThePrimarysPods(t *testing.T) {
 }
 
 func TestAPodsImageIsWhereItsSandboxIs(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Handlers: map[string]string{"two": "runc"}}},
 		machineConfig{backend: config.Backend{Name: "gamma.io"}})
 	config := apiPod("vm", "2026-11-21T15:00:00.000000001Z")
@@ -137,6 +142,7 @@ func TestAPodsImageIsWhereItsSandboxIs(t *testing.T) {
 }
 
 func TestABarePullThatNamesNoPodIsThePrimarys(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nil)
 	pull := func(image string) string {
 		pulled, err := n.PullImage(n.ctx(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})

@@ -99,8 +99,14 @@ func (p *probe) run(ctx context.Context) {
 	}
 }
 
-// perPhase is how many calls there are at least in a phase.
-const perPhase = 100
+// perPhase is how many calls there are at least in a phase: enough for the slowest of a hundred, where
+// that is looked at.
+func perPhase() int {
+	if *chaosTimes {
+		return 100
+	}
+	return 10
+}
 
 // during calls targets while do runs, and for as long after as it takes to have enough of
 // those calls. They are noted under the phase that do returns; if that is empty they are not.
@@ -119,7 +125,7 @@ func (p *probe) during(targets []int, do func() string) error {
 	phase := do()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(targets) > 0 && phase != "" && len(p.now) < perPhase {
+	for len(targets) > 0 && phase != "" && len(p.now) < perPhase() {
 		p.wake.Wait()
 	}
 	p.targets = nil

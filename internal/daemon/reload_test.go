@@ -16,7 +16,7 @@ import (
 
 func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *config.Config) { c.GoneAfter = testkit.Patience }) // it is frozen for a while
+	n := newNode(t, nil)
 	n.isUp(1)
 	p := n.run(1, "db", 1)
 	begin, thaw := n.under(1)
@@ -34,7 +34,7 @@ func TestACallAtARuntimeThatIsTakenAwayEndsAsItWould(t *testing.T) {
 
 func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(cfg *config.Config) { cfg.ListBudget = testkit.Patience })
+	n := newNode(t, nil)
 	n.isUp(1)
 	ours, theirs := n.run(0, "ours", 1), n.run(1, "theirs", 1)
 	for name, list := range map[string]func() (int, error){

@@ -93,6 +93,7 @@ func TestALaterRuntimeChangesNoDescriptorThatWasTold(t *testing.T) {
 }
 
 func TestASampleThatDoesNotFitIsLeftOut(t *testing.T) {
+	t.Parallel()
 	descriptors := func(keys ...string) []byte {
 		return encode(t, &runtimeapi.ListMetricDescriptorsResponse{Descriptors: []*runtimeapi.MetricDescriptor{{Name: "disk_bytes", LabelKeys: keys}, {Name: "of_" + keys[0], LabelKeys: keys}}})
 	}

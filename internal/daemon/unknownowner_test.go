@@ -20,6 +20,7 @@ import (
 
 // criproxy is installed on a node with pods, and still asks for their statuses when their runtime goes.
 func TestListedPodsStayListedFromTheFirstSecondOn(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nil)
 	for i := range 20 {
 		n.run(1, fmt.Sprint("db", i), 1)
@@ -46,6 +47,7 @@ func TestListedPodsStayListedFromTheFirstSecondOn(t *testing.T) {
 }
 
 func TestARuntimeWithoutItsCRIPluginStopsNoOther(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nil)
 	n.run(0, "web", 1)
 	n.run(1, "db", 1)
@@ -62,6 +64,7 @@ func TestARuntimeWithoutItsCRIPluginStopsNoOther(t *testing.T) {
 
 // kubelet takes what is not found for gone, and tears down the volumes of what runs.
 func TestAnIdThatNobodyCanBeAskedAboutIsNotNotFound(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
 	db := n.run(1, "db", 1)
 	n.known()
@@ -81,6 +84,7 @@ func TestAnIdThatNobodyCanBeAskedAboutIsNotNotFound(t *testing.T) {
 }
 
 func TestOneImageThatWasAskedForIsNotAllImages(t *testing.T) {
+	t.Parallel()
 	crio := fakecri.Config{LooksUpImages: true}
 	n := newNode(t, nil, machineConfig{Config: crio}, machineConfig{Config: crio, backend: config.Backend{Name: "beta.io"}})
 	for _, image := range []string{"beta.io/one", "beta.io/two"} {
@@ -103,12 +107,14 @@ func TestOneImageThatWasAskedForIsNotAllImages(t *testing.T) {
 }
 
 func TestAnUnavailableStatusIsNotAskedForRepeatedly(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nil)
 	n.runtimes[1].When(testkit.Failing(status.Error(codes.Unavailable, "the snapshotter is not there"), "ContainerStatus"))
 	n.run(1, "db", 1)
 	asked := func() int { return len(n.runtimes[1].Calls("ContainerStatus")) }
 	testkit.Eventually(t, "it is asked for", func() bool { return asked() > 0 })
-	before := asked()
-	time.Sleep(2 * time.Second)
-	assert.LessOrEqual(t, asked()-before, 5, "once a round, of which there is one a second")
+	rounds := func() int { return len(n.runtimes[1].Calls("ListContainers")) }
+	before, first := asked(), rounds()
+	testkit.Eventually(t, "two rounds follow", func() bool { return rounds() > first+2 })
+	assert.LessOrEqual(t, asked()-before, 5, "about once a round")
 }

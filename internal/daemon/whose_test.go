@@ -29,6 +29,7 @@ func (n *node) again(id string) map[string]error {
 }
 
 func TestStoppingAndRemovingWhatIsGoneSucceeds(t *testing.T) {
+	t.Parallel()
 	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
 		for i := range 2 {
 			n := newNode(t, func(c *config.Config) { c.IDs = ids })
@@ -47,6 +48,7 @@ func TestStoppingAndRemovingWhatIsGoneSucceeds(t *testing.T) {
 }
 
 func TestAnIdThatNobodyHasIsThePrimarysToAnswer(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
 	cc, err := grpc.NewClient("unix:"+n.runtimes[0].Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
@@ -68,6 +70,7 @@ func TestAnIdThatNobodyHasIsThePrimarysToAnswer(t *testing.T) {
 }
 
 func TestNobodyStopsWhatASilentRuntimeMayHave(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
 	n.runtimes[1].When(testkit.Failing(status.Error(codes.ResourceExhausted, "too much"), "ListContainers", "StreamContainers"))
 	_, err := n.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{})

@@ -47,6 +47,7 @@ func (n *node) images(p *pod) map[string]shown {
 }
 
 func TestAnImageIsShownAsItWasWritten(t *testing.T) {
+	t.Parallel()
 	const tag = "docker.io/library/app:1" // as the runtimes complete it
 	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
 		n := newNode(t, func(c *config.Config) { c.IDs = ids }, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Handlers: map[string]string{"two": "runc"}}})

@@ -84,6 +84,9 @@ type Config struct {
 	Checkpoints bool
 	// Events is what GetContainerEvents does. Zero means EventsOn.
 	Events EventMode
+	// ItemBytes is about how large a list shows each item that Fill makes. Zero means 900,
+	// as on a cluster of some age.
+	ItemBytes int
 	// CallLog is how many calls Calls remembers. Zero means 10000; negative means
 	// none.
 	CallLog int
@@ -99,6 +102,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ImageMount, "/")
 	setDefault(&c.BatchSize, 5000)
 	setDefault(&c.Events, EventsOn)
+	setDefault(&c.ItemBytes, 900)
 	setDefault(&c.CallLog, 10000)
 	if c.Packages == nil {
 		c.Packages = []string{V1}

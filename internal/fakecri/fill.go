@@ -8,13 +8,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// itemSize is about what a pod, a container or an image takes in a list on a
-// cluster of some age.
-const itemSize = 900
-
-// Fill adds n pods, each with a running container and an image of its own. Each
-// of these is about 900 bytes in a list, so that 18650 make a list of 16 MiB. No
-// events are sent. Fill can be called again.
+// Fill adds n pods, each with a running container and an image of its own. Each of these takes
+// Config.ItemBytes in a list: 18650 items of the default size make a list of 16 MiB. No events
+// are sent. Fill can be called again.
 func (rt *Runtime) Fill(n int) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -57,14 +53,14 @@ func (rt *Runtime) Fill(n int) {
 		rt.containers.add(c.id, c)
 
 		if podPad == "" { // the first one is small, and shows by how much
-			podPad, containerPad = pad(p.listed(), 0), pad(c.listed(), 0)
-			imagePad = pad(image.listed(), len("mirror.example.com//"+name+":v1"))
+			podPad, containerPad = rt.pad(p.listed(), 0), rt.pad(c.listed(), 0)
+			imagePad = rt.pad(image.listed(), len("mirror.example.com//"+name+":v1"))
 		}
 	}
 }
 
 // pad returns what makes a message as small as m large enough, with so many bytes
 // more.
-func pad(m proto.Message, more int) string {
-	return strings.Repeat("x", max(0, itemSize-proto.Size(m)-more))
+func (rt *Runtime) pad(m proto.Message, more int) string {
+	return strings.Repeat("x", max(0, rt.cfg.ItemBytes-proto.Size(m)-more))
 }

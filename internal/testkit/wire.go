@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -11,6 +12,7 @@ type Wire struct {
 	Slow    atomic.Bool  // bytes are read a few at a time
 	Storm   atomic.Bool  // GOAWAY is sent over and over
 	Goaways atomic.Int64 // that were sent
+	Open    atomic.Int64 // connections that a runtime has accepted and not closed
 }
 
 func (w *Wire) listen(l net.Listener) net.Listener { return &wireListener{l, w} }
@@ -25,7 +27,19 @@ func (l *wireListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &WireConn{Conn: conn, Wire: l.wire}, nil
+	l.wire.Open.Add(1)
+	return &accepted{WireConn{Conn: conn, Wire: l.wire}, sync.OnceFunc(func() { l.wire.Open.Add(-1) })}, nil
+}
+
+// accepted is a connection that a runtime has accepted.
+type accepted struct {
+	WireConn
+	closed func()
+}
+
+func (c *accepted) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }
 
 // WireConn is a connection of HTTP/2. It follows the frames that are written, so that what
