@@ -319,7 +319,7 @@ backends[8]: backend name "i_": ends in an underscore, which runs into the separ
 		{"fields", director.Config{Profile: muxtest.LibraryProfile(t, "Book.id", "Book.idd", `"*.lender_id"`, `"*.lener_id"`), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"9:3: fields.*.lener_id: no message has a string field of that name (did you mean \"lender_id\"?)\n7:3: fields.Book.idd: no such field (did you mean \"id\"?)"},
 		{"methods", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream", "List|Steam", "- shelf: shelf", "- shelf: shef", "Tidy:", "Get:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			`26:3: methods.Get.winners: joined replies have one id, title, colour; say whose, as in {id: primary}, first or last
+			`26:3: methods.Get.winners: joined replies have one id, title, colour; say whose, as in {id: primary}, first or last, or sum for counts
 21:5: methods.Put.choose: path shef: library.v1.PutRequest has no field "shef" (did you mean "shelf"?)
 24:3: methods.List|Steam: no method is called "Steam" (did you mean "Stream"?)`},
 		{"a stream to all", director.Config{Profile: muxtest.LibraryProfile(t, "Tidy:", "Upload:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},

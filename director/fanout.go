@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/lastknown"
@@ -119,12 +118,12 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 	header, trailer := codec.MetadataOf(opts)
 	var replies []*codec.Frame
 	var failure, missing *part
-	taken := map[protoreflect.FieldNumber]bool{}
+	var before settled
 	for i := range parts {
 		p := &parts[i]
 		switch {
 		case p.err == nil:
-			reply, err := m.settle(p.backend, p.reply, taken)
+			reply, err := m.settle(p.backend, p.reply, &before)
 			if err != nil {
 				return nil, err
 			}
@@ -152,7 +151,10 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 		}
 		return nil, failure.err
 	}
-	return t.bounded(codec.Concat(replies), len(replies))
+	if sums := before.frame(m.winners); sums != nil {
+		replies = append(replies, sums)
+	}
+	return t.bounded(codec.Concat(replies), len(parts))
 }
 
 // bounded refuses a merged reply that is larger than clients take.

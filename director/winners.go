@@ -3,8 +3,10 @@ package director
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
@@ -13,10 +15,20 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// winner is a field of a reply that is taken of one backend.
+// winner is a field of a reply that is taken of one backend, or added up.
 type winner struct {
 	field protoreflect.FieldNumber
 	who   string
+	most  uint64 // of a sum
+}
+
+// sum is the winner of a count: the counts of all backends, added up.
+const sum = "sum"
+
+// summable are the kinds of numbers that can be added up, with the largest value of each.
+var summable = map[protoreflect.Kind]uint64{
+	protoreflect.Int32Kind: math.MaxInt32, protoreflect.Uint32Kind: math.MaxUint32,
+	protoreflect.Int64Kind: math.MaxInt64, protoreflect.Uint64Kind: math.MaxUint64,
 }
 
 // compileWinners finds the fields that joining would lose. Each must have a winner; a stream
@@ -34,8 +46,16 @@ func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitt
 			lost = append(lost, name)
 			who = "primary"
 		}
+		if who == sum {
+			switch {
+			case !desc.Unary():
+				errs = append(errs, fmt.Errorf("%s: there is no sum over the messages of a stream; want primary, first or last", name))
+			case summable[fd.Kind()] == 0:
+				errs = append(errs, fmt.Errorf("%s: is %s, and sum is for whole numbers: int32, int64, uint32 and uint64", name, fd.Kind()))
+			}
+		}
 		if who != "" && who != "last" {
-			all = append(all, winner{fd.Number(), who})
+			all = append(all, winner{fd.Number(), who, summable[fd.Kind()]})
 		}
 	}
 	for _, field := range sortedKeys(form.Winners) {
@@ -47,7 +67,7 @@ func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitt
 	case len(lost) > 0 && fitted && len(t.backends) > 1:
 		t.assumptions = append(t.assumptions, assumed(form, desc, lost))
 	case len(lost) > 0 && !fitted:
-		errs = append(errs, fmt.Errorf("joined replies have one %s; say whose, as in {%s: primary}, first or last", strings.Join(lost, ", "), lost[0]))
+		errs = append(errs, fmt.Errorf("joined replies have one %s; say whose, as in {%s: primary}, first or last, or sum for counts", strings.Join(lost, ", "), lost[0]))
 	}
 	return all, errors.Join(errs...)
 }
@@ -70,18 +90,27 @@ func assumed(form profile.MethodForm, desc *codec.Method, lost []string) string 
 		name, strings.Join(lost, ", "), name, rule, strings.Join(winners, ", "))
 }
 
-// settle removes the fields that others win from the reply of a backend. taken are the fields
-// that earlier backends had; settle adds to them. It frees a frame that it replaces.
-func (m *method) settle(backend int, reply *codec.Frame, taken map[protoreflect.FieldNumber]bool) (*codec.Frame, error) {
+// settled is what the replies that were settled had of the fields that others win.
+type settled struct {
+	taken map[protoreflect.FieldNumber]bool
+	sums  map[protoreflect.FieldNumber]uint64
+}
+
+// settle removes the fields that others win, or that are added up, from the reply of a backend,
+// and notes in s what it had. It frees a frame that it replaces.
+func (m *method) settle(backend int, reply *codec.Frame, s *settled) (*codec.Frame, error) {
 	if len(m.winners) == 0 {
 		return reply, nil
+	}
+	if s.taken == nil {
+		s.taken, s.sums = map[protoreflect.FieldNumber]bool{}, map[protoreflect.FieldNumber]uint64{}
 	}
 	found := map[protoreflect.FieldNumber]bool{}
 	rest, err := rewrite.Without(nil, reply.Bytes(), func(n protoreflect.FieldNumber) bool {
 		for _, w := range m.winners {
 			if w.field == n {
 				found[n] = true
-				return w.who == "primary" && backend > 0 || w.who == "first" && taken[n]
+				return w.who == sum || w.who == "primary" && backend > 0 || w.who == "first" && s.taken[n]
 			}
 		}
 		return false
@@ -90,8 +119,57 @@ func (m *method) settle(backend int, reply *codec.Frame, taken map[protoreflect.
 		return nil, err
 	}
 	for n := range found {
-		taken[n] = true
+		s.taken[n] = true
+	}
+	for _, w := range m.winners {
+		if w.who == sum && found[w.field] {
+			s.add(w, lastNumber(reply.Bytes(), w.field))
+		}
 	}
 	reply.Free()
 	return codec.NewFrame(rest), nil
+}
+
+// add adds to a sum, which stays at the largest value that the field can have: a count that is
+// too small, or negative, would be worse.
+func (s *settled) add(w winner, n uint64) {
+	if n > w.most {
+		n = 0 // it is negative, and counts nothing
+	}
+	if total := s.sums[w.field] + n; total < n || total > w.most {
+		s.sums[w.field] = w.most
+	} else {
+		s.sums[w.field] = total
+	}
+}
+
+// frame is the reply with the sums, nil if there are none.
+func (s *settled) frame(winners []winner) *codec.Frame {
+	var b []byte
+	for _, w := range winners {
+		if n, ok := s.sums[w.field]; ok {
+			b = protowire.AppendTag(b, w.field, protowire.VarintType)
+			b = protowire.AppendVarint(b, n)
+		}
+	}
+	if b == nil {
+		return nil
+	}
+	return codec.NewFrame(b)
+}
+
+// lastNumber is the last value of a field in a well-formed message, which is the one that counts.
+func lastNumber(message []byte, field protoreflect.FieldNumber) (last uint64) {
+	for len(message) > 0 {
+		n, kind, size := protowire.ConsumeField(message)
+		if size < 0 {
+			return last
+		}
+		if n == field && kind == protowire.VarintType {
+			_, _, tag := protowire.ConsumeTag(message)
+			last, _ = protowire.ConsumeVarint(message[tag:])
+		}
+		message = message[size:]
+	}
+	return last
 }

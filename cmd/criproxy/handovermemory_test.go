@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
@@ -110,4 +112,25 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	id := <-made
 	assert.Equal(t, []string{id}, list(successor), "from the moment at which it was told")
 	p.end()
+}
+
+// After a handover an error named the process that had ended, and the last one left the files.
+func TestTheLastProcessOwnsTheSockets(t *testing.T) {
+	p := newProcess(t)
+	first := p.launch().Process.Pid
+	require.NoError(t, syscall.Kill(first, syscall.SIGUSR2))
+	testkit.Eventually(t, "another process serves", func() bool { return p.serving() != first })
+	second := p.serving()
+	testkit.Eventually(t, "the sockets are its own", func() bool {
+		var out bytes.Buffer
+		err := run(t.Context(), []string{"-connect", p.runtimes[0].Path, "-listen", p.front, "-state-dir", "none", "-hooks", "none"}, &out, &out)
+		require.ErrorContains(t, err, "is serving it already")
+		return strings.Contains(err.Error(), fmt.Sprintf("(process %d)", second))
+	})
+	p.end()
+	testkit.Eventually(t, "the files are gone", func() bool {
+		_, front := os.Stat(p.front)
+		_, admin := os.Stat(config.AdminBeside(p.front))
+		return os.IsNotExist(front) && os.IsNotExist(admin)
+	})
 }

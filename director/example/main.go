@@ -1,5 +1,4 @@
-// Command example embeds the multiplexer for an API of its own, notes.proto: several
-// servers of notes behind one socket.
+// Command example puts several servers of an API of its own, notes.proto, behind one socket.
 //
 //	example notes.proto notes.sock =first.sock work=second.sock
 package main
@@ -13,12 +12,10 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"syscall"
-
-	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"google.golang.org/grpc"
 )
 
 //go:embed notes.yaml
@@ -51,7 +48,10 @@ func run(ctx context.Context, proto, listen string, servers []string) error {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	if len(os.Args) < 4 {
+		log.Fatal("usage: example FILE.proto LISTEN NAME=SOCKET..., with no name for the primary")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		log.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -93,4 +94,12 @@ func TestNotesOfTwoServersAreBehindOneSocket(t *testing.T) {
 	require.NoError(t, cc.Close())
 	stop()
 	require.NoError(t, <-ended)
+}
+
+// Without arguments it panicked.
+func TestWithoutArgumentsItSaysHowToUseIt(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "run", ".").CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(out), "usage: example FILE.proto LISTEN NAME=SOCKET")
+	assert.NotContains(t, string(out), "panic")
 }

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
@@ -26,8 +29,24 @@ type callView struct {
 	printer   *inspect.Printer
 	assembler *inspect.Assembler
 	order     []string // of backends
-	from      uint64   // events up to this one are only learned from
+	past      past
 	every     func(c *inspect.Call)
+
+	seen, shown int    // calls
+	latest      uint64 // event
+}
+
+// past says what is shown of the calls that were recorded before the command looked. The zero
+// past shows all.
+type past struct {
+	until uint64    // the latest event that was recorded then; none if it is zero
+	none  bool      // nothing is shown
+	since time.Time // nothing that began earlier is shown
+	last  int       // only so many calls are shown, if it is not zero
+
+	kept [][]byte // the latest of them, printed
+	done bool     // what follows is the present
+	over func()   // is called when the present begins; nil calls nothing
 }
 
 // flags adds those of a look to fs.
@@ -40,7 +59,7 @@ func (l *callView) flags(fs *flag.FlagSet) {
 	fs.StringVar(&l.filter.Pod, "pod", "", "only calls about pods whose name fits `PATTERN`")
 	fs.StringVar(&l.filter.Container, "container", "", "only calls about containers whose name fits `PATTERN`")
 	fs.StringVar(&l.filter.ID, "id", "", "only calls about an id that begins with `ID`")
-	fs.DurationVar(&l.filter.Slower, "slower", 0, "only calls that took at least `TIME`, such as 100ms")
+	fs.Var((*unitDuration)(&l.filter.Slower), "slower", "only calls that took at least `TIME`, such as 100ms")
 	fs.StringVar(&l.filter.FollowPod, "follow-pod", "", "all calls in the life of one `POD`: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id")
 	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
 	fs.BoolVar(&l.full, "full", false, "show the messages, with the names of their fields, on each leg")
@@ -66,20 +85,83 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	l.printer = &inspect.Printer{Out: out, Schema: schema, Text: secrets.Text(), Colour: show.Colours(out)}
 	l.printer.Text.Unsafe = h.UnsafeRaw
 	l.assembler = inspect.NewAssembler(schema, names)
+	l.order = nil
 	for _, b := range h.Backends {
 		l.order = append(l.order, b.Name)
 	}
 	return nil
 }
 
+// check returns what is wrong with the flags of a command.
+func (l *callView) check(command string) error {
+	if err := l.filter.Check(); err != nil {
+		return &UsageError{fmt.Errorf("%s: %w", command, err)}
+	}
+	return nil
+}
+
 // add takes an event, and shows the call when it is complete.
 func (l *callView) add(ev *capture.Event) error {
+	l.latest = ev.Seq
+	if l.past.done || ev.Seq > l.past.until {
+		l.present()
+		return l.show(ev)
+	}
+	var err error
+	switch p := &l.past; {
+	case p.none:
+		l.assembler.Add(ev)
+	case p.last == 0:
+		err = l.show(ev)
+	default:
+		var b bytes.Buffer
+		out := l.printer.Out
+		l.printer.Out = &b
+		err = l.show(ev)
+		if l.printer.Out = out; b.Len() > 0 {
+			p.kept = append(p.kept, b.Bytes())
+			p.kept = p.kept[max(len(p.kept)-p.last, 0):]
+		}
+	}
+	if ev.Seq == l.past.until {
+		l.present()
+	}
+	return err
+}
+
+// present shows what is kept of the past, which is over.
+func (l *callView) present() {
+	if l.past.done {
+		return
+	}
+	l.past.done = true
+	for _, one := range l.past.kept {
+		_, _ = l.printer.Out.Write(one) // the next call finds out
+	}
+	l.past.kept = nil
+	if l.past.over != nil {
+		l.past.over()
+	}
+}
+
+// show shows the call of an event, if that is what it completes.
+func (l *callView) show(ev *capture.Event) error {
 	c, what := l.assembler.Add(ev)
-	if ev.Kind == capture.Missed && ev.Seq > l.from && !l.json {
+	if ev.Kind == capture.Missed && !l.json {
 		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
 	}
-	if what == inspect.Nothing || ev.Seq <= l.from && ev.Seq != 0 || !l.filter.Match(c) {
+	if what == inspect.Nothing {
 		return nil
+	}
+	counts := what == inspect.Done && (l.filter.Own || !c.Own)
+	if counts {
+		l.seen++
+	}
+	if !l.filter.Match(c) || !l.past.done && c.Began.Before(l.past.since) {
+		return nil
+	}
+	if counts {
+		l.shown++
 	}
 	switch {
 	case l.every != nil:
@@ -88,10 +170,15 @@ func (l *callView) add(ev *capture.Event) error {
 		}
 	case what == inspect.Streamed:
 		l.streamed(c)
+	case l.json && l.diff && l.full:
+		l.printer.JSONFullDiff(c, l.order)
 	case l.json && l.diff:
 		l.printer.JSONDiff(c, l.order)
 	case l.json:
 		l.printer.JSON(c, l.full)
+	case l.diff && l.full:
+		l.printer.Full(c)
+		l.printer.Changes(c, l.order)
 	case l.diff:
 		l.printer.PrintDiff(c, l.order)
 	case l.full:
@@ -104,7 +191,7 @@ func (l *callView) add(ev *capture.Event) error {
 
 func (l *callView) streamed(c *inspect.Call) {
 	switch {
-	case l.diff:
+	case l.diff && !l.full:
 	case l.json:
 		l.printer.JSONStreamed(c, l.full)
 	case l.full:
@@ -112,6 +199,30 @@ func (l *callView) streamed(c *inspect.Call) {
 	default:
 		l.printer.Streamed(c)
 	}
+}
+
+// none says so if calls were there, and the flags chose none of them.
+func (l *callView) none(errOut io.Writer, of string) {
+	if l.shown == 0 && l.seen > 0 {
+		fmt.Fprintf(errOut, "criproxy: 0 of %d %s match\n", l.seen, of)
+	}
+}
+
+// unitDuration is a duration whose flag says what is missing from a number alone.
+type unitDuration time.Duration
+
+func (d *unitDuration) String() string { return time.Duration(*d).String() }
+
+// Set is for the flag package.
+func (d *unitDuration) Set(s string) error {
+	parsed, err := time.ParseDuration(s)
+	if _, number := strconv.ParseFloat(s, 64); err != nil && number == nil {
+		return fmt.Errorf("it has no unit; want %sms or %ss", s, s)
+	} else if err != nil {
+		return errors.New("want a time such as 500ms or 5m")
+	}
+	*d = unitDuration(parsed)
+	return nil
 }
 
 // read shows all events that a reader has.

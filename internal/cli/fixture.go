@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -49,8 +50,12 @@ a call is matched by its method and request, and if no request is the same by th
 		Calls: p.calls, Schema: p.schema, Redact: p.redactor, Speed: *speed, Tell: count.tell,
 		Changes: func(method string) bool { return p.profile.LogLevel(method) == profile.StateChanging },
 	})
+	absolute, err := filepath.Abs(*path)
+	if err != nil {
+		return err
+	}
 	s := grpc.NewServer(
-		grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(f.Handler()), grpc.MaxRecvMsgSize(math.MaxInt32),
+		grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(replay.Named(absolute, f.Handler())), grpc.MaxRecvMsgSize(math.MaxInt32),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 	)

@@ -20,6 +20,7 @@ import (
 	text "github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/replay"
+	"github.com/criproxy/criproxy/internal/show"
 )
 
 // played is a capture to play, as either side.
@@ -77,17 +78,26 @@ func checkSpeed(command string, speed float64) error {
 func ReplayCalls(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs := subFlags("replay")
 	to := fs.String("to", "", "the `PATH` of the socket to send the calls to")
+	var plan replayPlan
+	fs.BoolVar(&plan.write, "write", false, "also send calls that change something, to a server that is not a fixture")
+	fs.BoolVar(&plan.failed, "failed", false, "also send calls that failed when they were recorded")
+	fs.StringVar(&plan.method, "method", "", "only send calls of methods that fit `PATTERN`, such as 'List*|*Status'")
+	dry := fs.Bool("dry-run", false, "show which calls would be sent, and send none")
 	speed := fs.Float64("speed", 1, "play `N` times faster than recorded; 0 waits for nothing but the calls before")
 	backend := fs.String("backend", "", "play what `NAME` was sent, and not what clients sent; that of a primary without a name is primary")
 	asJSON := fs.Bool("json", false, "print a line of JSON for each call")
 	var flags schemaFlags
 	flags.flags(fs)
 	err := parseSub(fs, args, out, `replay FILE -to SOCKET makes the recorded calls of clients again, and shows in what the answers
-differ. Names that the runtime gives now take the place of the recorded ones.`, 1, 1)
+differ. Names that the runtime gives now take the place of the recorded ones. Calls that change
+something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 	if err != nil {
 		return err
 	}
-	if *to == "" {
+	if err := (&inspect.Filter{Method: plan.method}).Check(); err != nil {
+		return &UsageError{fmt.Errorf("replay: %w", err)}
+	}
+	if *to == "" && !*dry {
 		return &UsageError{errors.New("replay needs -to, the socket to send the calls to")}
 	}
 	if err := checkSpeed("replay", *speed); err != nil {
@@ -97,23 +107,39 @@ differ. Names that the runtime gives now take the place of the recorded ones.`, 
 	if err != nil {
 		return err
 	}
+	plan.choose(p.calls)
+	if *dry {
+		plan.show(show.NewScreen(out))
+		return nil
+	}
+	if len(plan.send) == 0 {
+		return fmt.Errorf("%s: none of %d calls is to be sent; %d failed when they were recorded, which -failed sends", fs.Arg(0), len(p.calls), plan.leftOut)
+	}
 	cc, err := grpc.NewClient("unix:"+*to, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
 		return err
 	}
 	defer cc.Close()
-	show := printResult
-	if *asJSON {
-		show = jsonResult
+	if err := plan.allow(ctx, cc, *to, errOut); err != nil {
+		return err
 	}
+	tell := printResult
+	if *asJSON {
+		tell = jsonResult
+	}
+	under := &progress{screen: show.NewScreen(errOut), all: len(plan.send)}
 	began := time.Now()
 	sum, err := replay.Run(ctx, replay.Config{
-		Calls: p.calls, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile, Bare: p.names.Bare,
-		Speed: *speed, Tell: func(res replay.Result) { show(out, res) },
+		Calls: plan.send, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile, Bare: p.names.Bare,
+		Speed: *speed, Tell: func(res replay.Result) { under.clear(); tell(out, res); under.one() },
 	})
+	under.clear()
 	if sum.Redacted > 0 {
 		fmt.Fprintf(errOut, "criproxy: %d calls were sent without their secrets, which the capture does not have; -unsafe-raw records them\n", sum.Redacted)
+	}
+	if plan.leftOut > 0 {
+		fmt.Fprintf(errOut, "criproxy: %d calls were left out, for they failed when they were recorded; -failed sends them\n", plan.leftOut)
 	}
 	if !*asJSON {
 		fmt.Fprintf(out, "%d calls in %s: %d answered as recorded, %d otherwise, %d not sent\n",
@@ -126,6 +152,25 @@ differ. Names that the runtime gives now take the place of the recorded ones.`, 
 		return ErrReported
 	}
 	return nil
+}
+
+// progress says on a terminal how many calls are done.
+type progress struct {
+	screen    *show.Screen
+	all, done int
+}
+
+func (p *progress) one() {
+	if p.done++; p.screen.Width > 0 {
+		fmt.Fprintf(p.screen.Out, "%d of %d calls", p.done, p.all)
+	}
+}
+
+// clear makes room for other text.
+func (p *progress) clear() {
+	if p.screen.Width > 0 {
+		fmt.Fprint(p.screen.Out, "\r\x1b[K")
+	}
 }
 
 // printResult shows a call that was not answered as recorded.

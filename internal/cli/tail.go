@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/capture"
@@ -20,44 +22,95 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	l.flags(fs)
 	var asked adminFlag
 	asked.flags(fs)
-	past := fs.Bool("past", false, "also the calls that are recorded already")
+	all := fs.Bool("past", false, "also the calls that are recorded already")
+	last := fs.Int("n", 0, "also the latest `N` calls that are recorded already")
+	var since unitDuration
+	fs.Var(&since, "since", "also the calls of the latest `TIME`, such as 5m, as far as they are recorded")
 	if err := parseSub(fs, args, out, "tail shows the calls of a running criproxy as they happen, until Ctrl-C.", 0, 0); err != nil {
 		return err
 	}
-	if err := l.filter.Check(); err != nil {
-		return &UsageError{err}
+	if err := l.check("tail"); err != nil {
+		return err
+	}
+	if *last < 0 || since < 0 {
+		return &UsageError{errors.New("tail: -n and -since are not negative")}
 	}
 	socket, err := asked.path(ctx)
 	if err != nil {
 		return err
 	}
-	response, err := admin.NewClient(socket).Get(ctx, "/events?follow=true")
+	look := past{none: !*all && *last == 0 && since == 0, last: *last}
+	if since > 0 {
+		look.since = time.Now().Add(-time.Duration(since))
+	}
+	if !look.none {
+		look.over = func() { l.none(errOut, "recorded calls") }
+	}
+	client := admin.NewClient(socket)
+	response, err := client.Get(ctx, "/events?follow=true")
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
+	for first := true; ; first = false {
+		err := l.follow(response, look, first, out)
+		if ctx.Err() != nil {
+			break // Ctrl-C
+		}
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		if response = l.reconnect(ctx, client); response == nil {
+			fmt.Fprintln(errOut, "criproxy: the criproxy at", socket, "has stopped")
+			break
+		}
+		fmt.Fprintln(errOut, "criproxy: another process has taken over; its calls follow")
+		look = past{none: true}
+	}
+	l.none(errOut, "calls")
+	return nil
+}
+
+// follow shows the events in the answer of a process, until that ends. It goes on behind what it
+// has shown of the process before this one, if that has passed it on.
+func (l *callView) follow(response *http.Response, look past, first bool, out io.Writer) error {
+	defer response.Body.Close() // it is read to its end, or not wanted
 	r, err := capture.NewReader(response.Body)
 	if err != nil {
 		return err
 	}
+	latest := l.latest
 	if err := l.open(r.Header(), out); err != nil {
 		return err
 	}
-	if !*past {
-		l.from, _ = strconv.ParseUint(response.Header.Get(telemetry.RecordedHeader), 10, 64)
-	}
-	if !l.json {
+	look.until, _ = strconv.ParseUint(response.Header.Get(telemetry.RecordedHeader), 10, 64)
+	switch {
+	case first && !l.json:
 		l.printer.Header()
+	case !first && latest <= look.until:
+		look.until = latest
+	case !first:
+		look.until = 0 // it counts from the beginning
 	}
-	err = l.read(r)
-	if ctx.Err() != nil {
-		return nil // Ctrl-C
+	l.past = look
+	return l.read(r)
+}
+
+// reconnectTime is how long tail looks for a process that has taken over.
+const reconnectTime = 5 * time.Second
+
+// reconnect returns the answer of the process that has taken over. It is nil if there is none.
+func (l *callView) reconnect(ctx context.Context, client *admin.Client) *http.Response {
+	for until := time.Now().Add(reconnectTime); time.Now().Before(until); {
+		if response, err := client.Get(ctx, "/events?follow=true"); err == nil {
+			return response
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
-		fmt.Fprintln(errOut, "criproxy: the criproxy at", socket, "has stopped")
-		return nil
-	}
-	return err
+	return nil
 }
 
 // Dump is the subcommand that saves what a running criproxy has recorded.

@@ -45,8 +45,8 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := l.filter.Check(); err != nil {
-		return &UsageError{err}
+	if err := l.check("tap"); err != nil {
+		return err
 	}
 	if *connect == "" || cfg.Listen == "" {
 		return &UsageError{errors.New("tap needs -connect, the socket of the server, and -listen, the socket to be")}

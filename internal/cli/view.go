@@ -22,11 +22,16 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	if err := parseSub(fs, args, out, "view FILE shows the calls in a file that criproxy wrote; - is standard input.", 1, 1); err != nil {
 		return err
 	}
-	if err := l.filter.Check(); err != nil {
-		return &UsageError{err}
+	if err := l.check("view"); err != nil {
+		return err
 	}
-	if *sequence && *stats {
+	switch {
+	case *sequence && *stats:
 		return &UsageError{errors.New("view: -sequence and -stats are two ways to show calls; choose one")}
+	case *sequence && l.json:
+		return &UsageError{errors.New("view: -sequence is text of Mermaid, and -json is JSON; choose one")}
+	case (*sequence || *stats) && (l.full || l.diff):
+		return &UsageError{errors.New("view: -full and -diff show calls one by one, -sequence and -stats all together; choose one")}
 	}
 	r, err := capture.Open(fs.Arg(0))
 	if err != nil {
@@ -53,8 +58,15 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 		return fmt.Errorf("%s: %w", fs.Arg(0), err)
 	}
 	for _, c := range l.assembler.UnderWay() {
+		match := l.filter.Match(c)
+		if l.filter.Own || !c.Own {
+			l.seen++
+		}
+		if match {
+			l.shown++
+		}
 		switch {
-		case !l.filter.Match(c):
+		case !match:
 		case *sequence:
 			calls = append(calls, c)
 		case *stats:
@@ -66,6 +78,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 			l.printer.Line(c)
 		}
 	}
+	l.none(errOut, "calls in "+fs.Arg(0))
 	switch {
 	case *sequence:
 		return inspect.Sequence(out, calls)

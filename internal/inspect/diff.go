@@ -185,6 +185,11 @@ func (m Message) lost() string {
 // PrintDiff prints a call and what the proxy changed on its way.
 func (p *Printer) PrintDiff(c *Call, order []string) {
 	p.Line(c)
+	p.Changes(c, order)
+}
+
+// Changes prints what was changed on the way of a call.
+func (p *Printer) Changes(c *Call, order []string) {
 	var b []byte
 	diffs := p.Diff(c, order)
 	for _, d := range diffs {

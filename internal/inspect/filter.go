@@ -62,13 +62,13 @@ func codeNamed(name string) (codes.Code, bool) {
 // duration are what they are so far.
 func (f *Filter) Match(c *Call) bool {
 	return (f.Own || !c.Own) &&
-		(f.Method == "" || matches(f.Method, ShortMethod(c.Method)) || matches(f.Method, strings.TrimPrefix(c.Method, "/"))) &&
-		(f.Backend == "" || slices.ContainsFunc(c.Backends(), func(name string) bool { return matches(f.Backend, name) })) &&
-		(f.Client == "" || matches(f.Client, c.From())) &&
+		(f.Method == "" || Matches(f.Method, ShortMethod(c.Method)) || Matches(f.Method, strings.TrimPrefix(c.Method, "/"))) &&
+		(f.Backend == "" || slices.ContainsFunc(c.Backends(), func(name string) bool { return Matches(f.Backend, name) })) &&
+		(f.Client == "" || Matches(f.Client, c.From())) &&
 		(f.Status == "" || f.hasStatus(c)) &&
-		(f.Namespace == "" || matches(f.Namespace, c.About.Namespace)) &&
-		(f.Pod == "" || matches(f.Pod, c.About.Pod)) &&
-		(f.Container == "" || matches(f.Container, c.About.Container)) &&
+		(f.Namespace == "" || Matches(f.Namespace, c.About.Namespace)) &&
+		(f.Pod == "" || Matches(f.Pod, c.About.Pod)) &&
+		(f.Container == "" || Matches(f.Container, c.About.Container)) &&
 		(f.ID == "" || hasID(c, f.ID)) &&
 		c.Took >= f.Slower &&
 		(f.FollowPod == "" || f.follows(c))
@@ -108,10 +108,10 @@ func hasID(c *Call, start string) bool {
 	})
 }
 
-// matches reports whether one of the patterns fits.
-func matches(patterns, s string) bool {
-	for _, p := range strings.Split(patterns, "|") {
-		if ok, err := path.Match(p, s); err == nil && ok {
+// Matches reports whether one of the patterns fits. Upper and lower case are the same.
+func Matches(patterns, s string) bool {
+	for _, p := range strings.Split(strings.ToLower(patterns), "|") {
+		if ok, err := path.Match(p, strings.ToLower(s)); err == nil && ok {
 			return true
 		}
 	}

@@ -67,8 +67,13 @@ func (p *Printer) JSONStreamed(c *Call, full bool) {
 }
 
 // JSONDiff prints a call and what was changed on its way.
-func (p *Printer) JSONDiff(c *Call, order []string) {
-	j := p.asJSON(c, false)
+func (p *Printer) JSONDiff(c *Call, order []string) { p.jsonDiff(c, order, false) }
+
+// JSONFullDiff is JSONDiff with the messages as well, decoded.
+func (p *Printer) JSONFullDiff(c *Call, order []string) { p.jsonDiff(c, order, true) }
+
+func (p *Printer) jsonDiff(c *Call, order []string, full bool) {
+	j := p.asJSON(c, full)
 	for _, d := range p.Diff(c, order) {
 		add := func(way string, changes []dump.Change) {
 			for _, ch := range changes {

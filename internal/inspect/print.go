@@ -137,15 +137,20 @@ func (p *Printer) line(c *Call, streamed string) {
 }
 
 func (p *Printer) status(code codes.Code, message string) string {
+	if len(message) > maxMsg {
+		message = strings.ToValidUTF8(message[:maxMsg], "") + "..."
+	}
+	return p.wholeStatus(code, message)
+}
+
+// wholeStatus is a status of any length.
+func (p *Printer) wholeStatus(code codes.Code, message string) string {
 	if code == codes.OK {
 		return p.colour(green, "OK")
 	}
 	s := code.String()
-	if message = Sanitize(message); len(message) > maxMsg {
-		message = strings.ToValidUTF8(message[:maxMsg], "") + "..."
-	}
 	if message != "" {
-		s += ": " + message
+		s += ": " + Sanitize(message)
 	}
 	return p.colour(red, s)
 }
@@ -186,7 +191,7 @@ func (p *Printer) leg(b []byte, c *Call, l *Leg) []byte {
 	if !l.Ended {
 		return append(b, "    under way\n"...)
 	}
-	return fmt.Appendf(b, "    %s after %s\n", p.status(l.Code, l.Message), strings.TrimSpace(took(l.Took)))
+	return fmt.Appendf(b, "    %s after %s\n", p.wholeStatus(l.Code, l.Message), strings.TrimSpace(took(l.Took)))
 }
 
 func (p *Printer) messages(b []byte, way string, md protoreflect.MessageDescriptor, ms Messages) []byte {

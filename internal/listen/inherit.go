@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/coreos/go-systemd/v22/activation"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 )
 
@@ -20,6 +21,8 @@ const (
 	// MemoriesVariable is the descriptor of a socket from which the process reads, when it
 	// has written a byte to it, what the other one remembers of the backends.
 	MemoriesVariable = "CRIPROXY_MEMORIES_FD"
+	// foreignVariable is there if the files of the sockets are systemd's, which keeps them.
+	foreignVariable = "CRIPROXY_FOREIGN_SOCKETS"
 )
 
 // Inheritance holds the sockets that were open before this process started: systemd passes them,
@@ -27,6 +30,7 @@ const (
 type Inheritance struct {
 	listeners map[string]net.Listener // :: path
 	ready     *os.File                // of the process that hands over; nil if none does
+	over      []*net.UnixListener     // those that were handed over
 	Memories  *os.File                // of a process that hands over what it remembers; nil if none does
 }
 
@@ -39,6 +43,7 @@ func Inherit() (*Inheritance, error) {
 			if err := in.add(f, ""); err != nil {
 				return nil, fmt.Errorf("a socket from systemd: %w", err)
 			}
+			os.Setenv(foreignVariable, "1") // for the process that takes over from this one
 		}
 		return in, nil
 	}
@@ -50,6 +55,9 @@ func Inherit() (*Inheritance, error) {
 	for i, path := range all {
 		if err := in.add(os.NewFile(uintptr(first+i), path), path); err != nil {
 			return nil, fmt.Errorf("taking over %s: %w", path, err)
+		}
+		if l, ok := in.listeners[path].(*net.UnixListener); ok {
+			in.over = append(in.over, l)
 		}
 	}
 	fd, err := strconv.Atoi(os.Getenv(ReadyVariable))
@@ -88,6 +96,24 @@ func (in *Inheritance) add(f *os.File, path string) error {
 	return nil
 }
 
+// own takes over the file of a socket that a process has handed over: who asks for the process
+// that serves it finds this one, and closing it removes the file. When the other process goes on
+// after all, it keeps the file.
+func own(l *net.UnixListener) {
+	l.SetUnlinkOnClose(os.Getenv(foreignVariable) == "" && !Supervised()) // systemd keeps those that it stores, too
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return // it is closed
+	}
+	const asManyAsAllowed = 1 << 16
+	_ = raw.Control(func(fd uintptr) {
+		// The kernel notes the process that has called listen last: SO_PEERCRED, unix(7).
+		if err := unix.Listen(int(fd), asManyAsAllowed); err != nil {
+			klog.ErrorS(err, "The process before this one counts as the one that serves a socket", "socket", l.Addr())
+		}
+	})
+}
+
 // Take returns the listener at path, nil if there is none.
 func (in *Inheritance) Take(path string) net.Listener {
 	if in == nil {
@@ -115,6 +141,9 @@ func (in *Inheritance) CloseRest() {
 func (in *Inheritance) Serving() {
 	if in.ready == nil {
 		return
+	}
+	for _, l := range in.over {
+		own(l)
 	}
 	if _, err := in.ready.WriteString(ReadyWord); err != nil {
 		klog.ErrorS(err, "Could not tell the process that hands over to stop")

@@ -12,7 +12,7 @@ import (
 
 // winners are what a profile may say of a field that is no list, of which joined
 // replies would have the last.
-var winners = []string{"primary", "first", "last"}
+var winners = []string{"primary", "first", "last", "sum"}
 
 // Check returns every mistake that can be found without a schema.
 func (p *Profile) Check() error {

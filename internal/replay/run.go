@@ -148,7 +148,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // play sends a call and tells what became of it.
 func (r *run) play(ctx context.Context, c *Call) {
-	res := Result{Call: c, NotSent: c.unfit()}
+	res := Result{Call: c, NotSent: c.Unfit()}
 	if res.NotSent == "" {
 		began := time.Now()
 		got := r.send(ctx, c)
@@ -174,8 +174,8 @@ func (r *run) play(ctx context.Context, c *Call) {
 	r.Tell(res)
 }
 
-// unfit tells why a call cannot be sent.
-func (c *Call) unfit() string {
+// Unfit tells why a call cannot be sent, and is empty if it can.
+func (c *Call) Unfit() string {
 	if c.Partial {
 		return "it began before the capture did"
 	}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/replay"
+	"github.com/criproxy/criproxy/internal/show"
+)
+
+// replayPlan says which of the recorded calls to send.
+type replayPlan struct {
+	method string // patterns
+	failed bool   // also those that failed when recorded
+	write  bool   // also those that change something
+
+	send    []*replay.Call
+	leftOut int // because they failed
+}
+
+// choose fills in the calls to send.
+func (p *replayPlan) choose(calls []*replay.Call) {
+	for _, c := range calls {
+		switch {
+		case p.method != "" && !inspect.Matches(p.method, inspect.ShortMethod(c.Method)) && !inspect.Matches(p.method, strings.TrimPrefix(c.Method, "/")):
+		case !p.failed && c.Ended && c.Code != codes.OK && c.Code != codes.Canceled:
+			p.leftOut++
+		default:
+			p.send = append(p.send, c)
+		}
+	}
+}
+
+// changes reports whether a method may change something: all do that are not known to read.
+func changes(method string) bool {
+	name, ofCRI := criadapter.ShortName(method)
+	return !ofCRI || !slices.ContainsFunc(criadapter.Reads(), func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
+}
+
+// writes returns how many of the calls to send change something, and their methods.
+func (p *replayPlan) writes() (n int, methods []string) {
+	for _, c := range p.send {
+		if changes(c.Method) {
+			n++
+			if name := inspect.ShortMethod(c.Method); !slices.Contains(methods, name) {
+				methods = append(methods, name)
+			}
+		}
+	}
+	return n, methods
+}
+
+// allow returns an error if the calls must not be sent to a socket: some change something, nobody
+// has said that they may, and it is not served by a fixture.
+func (p *replayPlan) allow(ctx context.Context, conn grpc.ClientConnInterface, socket string, errOut io.Writer) error {
+	n, methods := p.writes()
+	if n == 0 || p.write {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, fixtureTime)
+	defer cancel()
+	if replay.IsFixture(asking, conn, socket) {
+		return nil
+	}
+	what := fmt.Sprintf("%d of %d calls change something at %s: %s", n, len(p.send), socket, inspect.Sanitize(strings.Join(methods, ", ")))
+	if term.IsTerminal(int(os.Stdin.Fd())) && show.NewScreen(errOut).Width > 0 {
+		fmt.Fprintf(errOut, "%s\nType the path of the socket to send them: ", what)
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		if strings.TrimSpace(line) == socket {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s; nothing was sent; -write sends them, -method chooses others, and -dry-run shows all", what)
+}
+
+// fixtureTime bounds how long a server may take to say that it is a fixture.
+const fixtureTime = 2 * time.Second
+
+// show prints the calls to send.
+func (p *replayPlan) show(out *show.Screen) {
+	var rows [][]show.Cell
+	for _, c := range p.send {
+		what := show.Cell{Text: "reads", Colour: show.Dim}
+		if changes(c.Method) {
+			what = show.Cell{Text: "changes", Colour: show.Yellow}
+		}
+		why := c.Unfit()
+		if why != "" {
+			why = "is not sent: " + why
+		}
+		rows = append(rows, append(show.Cells(fmt.Sprint(c.ID), inspect.ShortMethod(c.Method)), what, show.Cell{Text: why}))
+	}
+	out.Table([]string{"CALL", "METHOD", "WHAT", ""}, rows)
+	n, _ := p.writes()
+	out.Say(0, "%d calls, of which %d change something; %d left out, for they failed when recorded.", len(p.send), n, p.leftOut)
+}
