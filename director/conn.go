@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -174,7 +172,7 @@ func (c *Conn) Absent(ctx context.Context) bool {
 			_ = nc.Close() // nothing was sent
 			return false
 		}
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+		if !absent(err) {
 			return false
 		}
 	}
@@ -209,7 +207,7 @@ func (c *Conn) Run(ctx context.Context) error {
 		if state == connectivity.Idle {
 			c.cc.Connect()
 		}
-		if !c.cc.WaitForStateChange(ctx, state) {
+		if !c.waitForChange(ctx, state) {
 			return nil
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/doctor"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/show"
 	"github.com/criproxy/criproxy/internal/state"
 	"github.com/criproxy/criproxy/internal/version"
@@ -210,6 +211,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.B
 				return // the profile cannot be used, which New says as well
 			}
 			defer conn.Close() // nothing is under way
+			all[i].HTTP = listen.ServesHTTP(b.Address)
 			var reply runtimeapi.RuntimeConfigResponse
 			if conn.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) == nil && reply.GetLinux() != nil {
 				all[i].Driver = daemon.DriverName(reply.GetLinux().GetCgroupDriver())

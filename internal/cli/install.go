@@ -9,13 +9,13 @@ import (
 	"github.com/criproxy/criproxy/internal/takeover"
 )
 
-// Install is the subcommand that prepares a takeover of containerd's socket.
+// Install is the subcommand that prepares a takeover of a runtime's socket.
 func Install(_ context.Context, args []string, out, _ io.Writer) error {
 	var t takeover.Takeover
 	fs := subFlags("install")
-	fs.StringVar(&t.Path, "takeover", "", "the `PATH` of containerd's own socket, at which criproxy is to listen, such as /run/containerd/containerd.sock")
+	fs.StringVar(&t.Path, "takeover", "", "the `PATH` of the runtime's own socket, at which criproxy is to listen: /run/containerd/containerd.sock or /run/crio/crio.sock")
 	addTakeoverFlags(fs, &t)
-	about := "install -takeover PATH makes containerd listen beside its own socket, and criproxy at it, by changing these files:"
+	about := "install -takeover PATH makes containerd or CRI-O listen beside its own socket, and criproxy at it, by changing these files:"
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
@@ -38,6 +38,7 @@ func Uninstall(_ context.Context, args []string, out, _ io.Writer) error {
 
 func addTakeoverFlags(fs *flag.FlagSet, t *takeover.Takeover) {
 	fs.StringVar(&t.Containerd, "containerd-config", "/etc/containerd/config.toml", "containerd's configuration `FILE`")
+	fs.StringVar(&t.CRIO, "crio-drop-ins", "/etc/crio/crio.conf.d", "the `FOLDER` of CRI-O's drop-ins")
 	fs.StringVar(&t.Config, "config", config.DefaultConfig, "criproxy's configuration `FILE`")
 	fs.BoolVar(&t.DryRun, "dry-run", false, "say what would be changed, and change nothing")
 }

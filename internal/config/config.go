@@ -105,7 +105,8 @@ type Config struct {
 	GoneAfter time.Duration `yaml:"goneAfter"`
 
 	// EventInterval is how often criproxy compares the lists of a runtime without events, for
-	// clients that want events. Optional: 1s.
+	// clients that want events. A container that is made and removed between two comparisons yields none.
+	// Optional: 1s.
 	EventInterval time.Duration `yaml:"eventInterval"`
 
 	// StateDir is the folder in which criproxy keeps what it knows of the runtimes, so that a

@@ -78,6 +78,9 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 		}
 	}
 	r.Methods = methodReports(p.director)
+	if text := crioPath(c); text != "" {
+		r.Warnings = append(r.Warnings, text)
+	}
 	r.Warnings = append(r.Warnings, p.director.Assumptions()...)
 	return r, nil
 }

@@ -120,6 +120,7 @@ func (p *Proxy) keep(ctx context.Context, what string, f func()) {
 
 // serve lets clients in at s.
 func (p *Proxy) serve(s *listen.Socket) {
+	s.Other = p.other
 	p.goDo("serving "+s.Path, func() {
 		err := p.server.Serve(s)
 		if err == nil || errors.Is(err, grpc.ErrServerStopped) || s.Access.Load() == nil {

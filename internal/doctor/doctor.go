@@ -56,6 +56,7 @@ type Backend struct {
 	Prefix  string // before its ids, empty for those of the primary
 	Address string
 	Driver  string // of cgroups: "systemd" or "cgroupfs"; empty if it does not tell
+	HTTP    bool   // HTTP/1 is served at its socket beside CRI, as CRI-O does
 }
 
 // Examine returns all that is found, the worst first, and the kubelet that was looked at, nil if

@@ -140,6 +140,15 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"kubelet past us": {func(m *made) {
 			m.write("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\ncgroupDriver: systemd\n")
 		}, Error, "kubelet speaks to /run/containerd/containerd.sock, past criproxy at /run/criproxy.sock", "set containerRuntimeEndpoint: unix:///run/criproxy.sock in /var/lib/kubelet/config.yaml"},
+		"kubelet takes us for CRI-O": {func(m *made) {
+			m.Listen = "/run/crio/crio.sock"
+			m.socket(m.Listen, "criproxy (process 20)")
+		}, Error, "kubelet takes /run/crio/crio.sock for CRI-O's own socket", "choose another path with listen"},
+		"kubelet past us, who are where CRI-O was": {func(m *made) {
+			m.Listen = "/run/crio/crio.sock"
+			m.socket(m.Listen, "criproxy (process 20)")
+			m.Backends[0].HTTP = true
+		}, Error, "past criproxy at /run/crio/crio.sock", "set containerRuntimeEndpoint: unix:///run/crio/crio.sock"},
 		"kubelet past us by a drop-in": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--config-dir", "/etc/kubelet.d")
 			m.write("/etc/kubelet.d/10-a.conf", "containerRuntimeEndpoint: unix:///run/a.sock\n")

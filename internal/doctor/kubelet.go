@@ -84,6 +84,10 @@ func (e *examination) kubelets() {
 	if k.config == "" || k.flag("container-runtime-endpoint") != "" {
 		to = fmt.Sprintf("start kubelet with --container-runtime-endpoint=unix://%s", e.Listen)
 	}
+	if strings.HasSuffix(e.Listen, crioSuffix) && len(e.Backends) > 0 && !e.Backends[0].HTTP {
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet takes %s for CRI-O's own socket, and asks there over HTTP for the figures of containers, which the primary does not serve", e.Listen), "choose another path with listen, such as /run/criproxy.sock")
+		to = "first choose another path with listen, and let kubelet use that"
+	}
 	switch k.Endpoint {
 	case "":
 		e.add(Error, "kubelet", "kubelet is not told which runtime to speak to", to)
@@ -101,6 +105,9 @@ func (e *examination) kubelets() {
 	}
 	e.kubeletVersion()
 }
+
+// crioSuffix is what a path ends in that kubelet takes for CRI-O's socket.
+const crioSuffix = "run/crio/crio.sock"
 
 func (e *examination) kubeletVersion() {
 	k := e.kubelet

@@ -28,6 +28,12 @@ type Socket struct {
 	Access atomic.Pointer[[]config.AccessRule] // nil when the socket is no longer in the configuration
 	tls    atomic.Pointer[certs.Credentials]   // nil if connections are not secured
 
+	// Other connects to where connections pass that do not begin with HTTP/2. It may be nil; its error refuses
+	// the connection.
+	Other        func(*Socket) (net.Conn, error)
+	passing      atomic.Int64 // such connections
+	refusedOther atomic.Bool  // one has been, which is logged once
+
 	closing sync.Once
 	closed  chan struct{}
 
@@ -110,6 +116,9 @@ func (Credentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 	err := recovery.Run("asking who connects", func() { who = whoIs(a.Conn, a.socket) })
 	a.is(who)
 	secured := a.socket.tls.Load()
+	if err == nil && secured == nil && !beginsHTTP2(a.Conn) {
+		return nil, nil, a.other(who)
+	}
 	if err != nil || secured == nil {
 		return a.Conn, who, err
 	}

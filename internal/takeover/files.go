@@ -145,6 +145,11 @@ version = %d
 
 // addressIn is the address in a table of containerd's configuration.
 func addressIn(statements []tomlStatement, tables ...string) string {
+	return valueIn(statements, tomlAddress, tables...)
+}
+
+// valueIn is what a key has in one of the tables.
+func valueIn(statements []tomlStatement, key *regexp.Regexp, tables ...string) string {
 	in := false
 	for _, s := range statements {
 		if tomlTable.MatchString(s.text) {
@@ -152,7 +157,7 @@ func addressIn(statements []tomlStatement, tables ...string) string {
 			for _, table := range tables {
 				in = in || strings.HasPrefix(strings.TrimSpace(s.text), table)
 			}
-		} else if m := tomlAddress.FindStringSubmatch(s.text); in && m != nil {
+		} else if m := key.FindStringSubmatch(s.text); in && m != nil {
 			return m[1]
 		}
 	}

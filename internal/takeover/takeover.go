@@ -1,5 +1,5 @@
-// Package takeover puts criproxy at the path of containerd's own socket, by changing the
-// configuration files of both, and takes that back.
+// Package takeover puts criproxy at the path of a runtime's own socket, by changing the
+// configuration files of both, and takes that back. The runtime is containerd or CRI-O.
 package takeover
 
 import (
@@ -14,16 +14,21 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Takeover puts criproxy at the path of containerd's own socket, so that the clients of that
-// socket need no change: containerd listens beside it.
+// Takeover puts criproxy at the path of a runtime's own socket, so that the clients of that
+// socket need no change: the runtime listens beside it.
 type Takeover struct {
 	Path       string // where criproxy is to listen
 	Containerd string // containerd's configuration file
+	CRIO       string // the folder of CRI-O's drop-ins
 	Config     string // criproxy's
 	DryRun     bool
+
+	// Served returns the name of the program that serves the socket at a path, an error if nobody does.
+	// Nil means that one connects to it.
+	Served func(path string) (string, error)
 }
 
-// runtimeSocket is where containerd listens then.
+// runtimeSocket is where the runtime listens then.
 func (t *Takeover) runtimeSocket() string {
 	ending := filepath.Ext(t.Path)
 	return strings.TrimSuffix(t.Path, ending) + ".runtime" + ending
@@ -37,7 +42,7 @@ func (t *Takeover) imported() string {
 // CheckPath returns what is wrong with the path to take over.
 func (t *Takeover) CheckPath() error {
 	if err := config.CheckSocketPath(t.Path); err != nil {
-		return fmt.Errorf("-takeover: %w; want that of containerd, such as /run/containerd/containerd.sock", err)
+		return fmt.Errorf("-takeover: %w; want that of the runtime, such as /run/containerd/containerd.sock or /run/crio/crio.sock", err)
 	}
 	return nil
 }
@@ -45,9 +50,9 @@ func (t *Takeover) CheckPath() error {
 // Install prepares a takeover, and writes to out what it changes. It restarts nothing.
 func (t *Takeover) Install(out io.Writer) error {
 	if err := config.CheckSocketPath(t.runtimeSocket()); err != nil {
-		return fmt.Errorf("where containerd is to listen: %w", err)
+		return fmt.Errorf("where the runtime is to listen: %w", err)
 	}
-	main, err := readIfThere(t.Containerd)
+	of, err := t.whose()
 	if err != nil {
 		return err
 	}
@@ -55,38 +60,38 @@ func (t *Takeover) Install(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	imports, imported, err := t.containerdFiles(undoLines(main))
+	files, order, err := of.files()
 	if err != nil {
-		return config.PrefixLines(t.Containerd, err)
+		return err
 	}
 	own, err := t.criproxyFile(undoLines(ours))
 	if err != nil {
 		return config.PrefixLines(t.Config, err)
 	}
-	// The imported file has to exist before containerd's configuration names it.
-	changed, err := t.write(out, map[string]string{t.imported(): imported}, []string{t.imported()})
+	files[t.Config] = own
+	changed, err := t.write(out, files, append(order, t.Config))
 	if err != nil {
 		return err
 	}
-	more, err := t.write(out, map[string]string{t.Containerd: imports, t.Config: own}, []string{t.Containerd, t.Config})
-	if err != nil {
-		return err
-	}
-	if !changed && !more {
+	if !changed {
 		fmt.Fprintln(out, "It is installed already: no file has to be changed.")
 	}
 	fmt.Fprintf(out, `
 To put it into effect:
-  systemctl restart containerd.service                                # containers run on
+  systemctl restart %-50s# containers run on
   systemctl enable criproxy.service && systemctl restart criproxy.service
   crictl --runtime-endpoint unix://%s version
 Between the two restarts no process answers there; kubelet tries again. To take it back: criproxy uninstall
-`, t.Path)
+`, of.unit, t.Path)
 	return nil
 }
 
 // Uninstall reverts Install, and writes to out what it changes. It restarts nothing.
 func (t *Takeover) Uninstall(out io.Writer) error {
+	unit := "containerd.service"
+	if _, err := os.Lstat(t.dropIn()); err == nil {
+		unit = "crio.service"
+	}
 	files := map[string]string{}
 	for _, path := range []string{t.Containerd, t.Config} {
 		text, err := readIfThere(path)
@@ -95,8 +100,8 @@ func (t *Takeover) Uninstall(out io.Writer) error {
 		}
 		files[path] = undoLines(text)
 	}
-	files[t.imported()] = ""
-	changed, err := t.write(out, files, []string{t.Containerd, t.Config, t.imported()})
+	files[t.imported()], files[t.dropIn()] = "", ""
+	changed, err := t.write(out, files, []string{t.Containerd, t.Config, t.imported(), t.dropIn()})
 	if err != nil {
 		return err
 	}
@@ -104,13 +109,13 @@ func (t *Takeover) Uninstall(out io.Writer) error {
 		fmt.Fprintln(out, "It is not installed: no file has to be changed.")
 		return nil
 	}
-	fmt.Fprint(out, `
+	fmt.Fprintf(out, `
 To put it into effect, if criproxy is to go, or to listen at a socket of its own again:
   systemctl stop criproxy.service
-  systemctl restart containerd.service                                # containers run on
+  systemctl restart %-50s# containers run on
   systemctl start criproxy.service                                    # unless it is to go
 If there was a second runtime, remove its pods before: without criproxy kubelet does not see them.
-`)
+`, unit)
 	return nil
 }
 

@@ -35,7 +35,7 @@ func newTakeoverNode(t testing.TB, containerd, config string) *takeoverNode {
 }
 
 func (n *takeoverNode) takeover() *Takeover {
-	return &Takeover{Path: "/run/c.sock", Containerd: n.containerd, Config: n.config}
+	return &Takeover{Path: "/run/c.sock", Containerd: n.containerd, CRIO: filepath.Join(filepath.Dir(n.config), "crio.conf.d"), Config: n.config}
 }
 
 func (n *takeoverNode) install() error {

@@ -73,6 +73,7 @@ type Client struct {
 	state   connectivity.State
 	err     error         // why it is TransientFailure
 	changed chan struct{} // closed when the state has changed
+	hurry   chan struct{} // holds that the pause is to end
 	keep    bool          // connect without being asked
 	last    time.Time     // when it connected last
 	conns   map[*clientConn]struct{}
@@ -90,7 +91,7 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Budget == nil {
 		cfg.Budget = unlimited{}
 	}
-	c := &Client{cfg: cfg, changed: make(chan struct{}), conns: map[*clientConn]struct{}{}}
+	c := &Client{cfg: cfg, changed: make(chan struct{}), hurry: make(chan struct{}, 1), conns: map[*clientConn]struct{}{}}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
@@ -160,6 +161,20 @@ func (c *Client) Connect() {
 	})
 }
 
+// ResetConnectBackoff ends the pause before the next attempt to connect, if there is one now, and
+// has the pauses begin anew.
+func (c *Client) ResetConnectBackoff() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != connectivity.TransientFailure {
+		return
+	}
+	select {
+	case c.hurry <- struct{}{}:
+	default: // it is to end already
+	}
+}
+
 // soon is the least time between two connections, if the server ends them at once.
 const soon = 10 * time.Millisecond
 
@@ -173,6 +188,8 @@ func (c *Client) try() {
 		if wait > 0 {
 			select {
 			case <-time.After(wait):
+			case <-c.hurry:
+				delay = float64(c.cfg.Backoff.BaseDelay)
 			case <-c.ctx.Done():
 				return
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
@@ -335,4 +336,32 @@ func TestADeadlineEndsTheContextOfTheCall(t *testing.T) {
 	p.headers(1, false, p.request("grpc-timeout", "20m"))
 	require.NoError(t, p.say())
 	assert.Equal(t, "4", p.status(1)["grpc-status"])
+}
+
+func TestThePauseBeforeAnAttemptCanBeEnded(t *testing.T) {
+	var there atomic.Bool
+	l := listen(t)
+	serve(t, l, transport.ServerConfig{Handler: echo})
+	tried := make(chan struct{}, 10)
+	c := transport.NewClient(transport.ClientConfig{
+		Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour},
+		Dial: func(context.Context) (net.Conn, error) {
+			tried <- struct{}{}
+			if !there.Load() {
+				return nil, net.ErrClosed
+			}
+			return net.Dial("unix", l.Addr().String())
+		}})
+	defer c.Close()
+	c.Connect()
+	<-tried
+	there.Store(true)
+	for { // until the first attempt has failed, there is no pause
+		c.ResetConnectBackoff()
+		select {
+		case <-tried:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
 }

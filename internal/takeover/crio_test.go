@@ -1,0 +1,76 @@
+package takeover
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// crioNode is a node where a program serves /run/crio/crio.sock.
+func crioNode(t *testing.T, program string) (*takeoverNode, *Takeover) {
+	n := newTakeoverNode(t, "", "backends:\n- address: /run/crio/crio.sock\n")
+	x := n.takeover()
+	x.Path = "/run/crio/crio.sock"
+	x.Served = func(string) (string, error) {
+		if program == "" {
+			return "", errors.New("nobody")
+		}
+		return program, nil
+	}
+	return n, x
+}
+
+// install -takeover /run/crio/crio.sock wrote containerd's configuration, and the node would have been without a runtime.
+func TestInstallMakesCRIOListenBesideItsSocket(t *testing.T) {
+	for _, program := range []string{"crio", ""} {
+		n, x := crioNode(t, program)
+		var out bytes.Buffer
+		require.NoError(t, x.Install(&out))
+		dropIn := filepath.Join(x.CRIO, "zz-criproxy.conf")
+		assert.Equal(t, "# Written by criproxy install: criproxy listens at /run/crio/crio.sock in CRI-O's place.\n# criproxy uninstall takes it back.\n"+
+			"[crio.api]\nlisten = \"/run/crio/crio.runtime.sock\"\n", n.read(dropIn))
+		assert.Equal(t, []string{"/run/crio/crio.runtime.sock"}, n.backends())
+		assert.NoFileExists(t, n.containerd)
+		assert.Contains(t, out.String(), "systemctl restart crio.service ")
+
+		x.Served = func(string) (string, error) { return "criproxy", nil }
+		out.Reset()
+		require.NoError(t, x.Install(&out), "a second time, when criproxy serves it")
+		assert.Contains(t, out.String(), "It is installed already")
+
+		out.Reset()
+		require.NoError(t, x.Uninstall(&out))
+		assert.NoFileExists(t, dropIn)
+		assert.Equal(t, "backends:\n- address: /run/crio/crio.sock\n", n.read(n.config))
+		assert.Contains(t, out.String(), "systemctl restart crio.service ")
+	}
+}
+
+func TestInstallRefusesRuntimesThatItCannotTell(t *testing.T) {
+	n, x := crioNode(t, "cri-dockerd")
+	assert.ErrorContains(t, x.Install(&bytes.Buffer{}), "cri-dockerd serves /run/crio/crio.sock")
+	assert.NoFileExists(t, n.containerd)
+	assert.NoDirExists(t, x.CRIO)
+}
+
+func TestInstallRefusesAListenThatHoldsAfterOurs(t *testing.T) {
+	n, x := crioNode(t, "crio")
+	require.NoError(t, os.Mkdir(x.CRIO, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(x.CRIO, "10-a.conf"), []byte("[crio.api]\nlisten = '/run/crio/crio.sock'\n"), 0o644))
+	require.NoError(t, x.Install(&bytes.Buffer{}), "an earlier one does not hold")
+	require.NoError(t, x.Uninstall(&bytes.Buffer{}))
+	later := filepath.Join(x.CRIO, "zzz.conf")
+	require.NoError(t, os.WriteFile(later, []byte("[crio.api]\nlisten = '/run/crio/crio.sock'\n"), 0o644))
+	assert.ErrorContains(t, x.Install(&bytes.Buffer{}), later+" makes CRI-O listen at /run/crio/crio.sock")
+	assert.Equal(t, "backends:\n- address: /run/crio/crio.sock\n", n.read(n.config))
+}
+
+func TestWhoServesASocketIsKnownByName(t *testing.T) {
+	_, err := served(filepath.Join(t.TempDir(), "none.sock"))
+	assert.Error(t, err)
+}
