@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/address"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // A ConnConfig says how to reach one backend. It needs an Address.
@@ -47,6 +47,10 @@ type ConnConfig struct {
 	// Zero means [DefaultMaxMessage].
 	MaxMessage int
 
+	// Budget is the memory for messages that do not come in one piece. Optional: there is
+	// enough.
+	Budget Budget
+
 	// Primary says that the backend is the primary.
 	Primary bool
 
@@ -58,6 +62,19 @@ type ConnConfig struct {
 	Watch func(error)
 }
 
+// A Budget is memory for messages. It is asked when the length of a message is known and as
+// yet only its beginning is here: the sender cannot send more than a window of it before the
+// memory is there. The context is that of the call. The methods are called by several
+// goroutines at once; TryReserve and Release must not wait.
+type Budget interface {
+	// TryReserve takes n bytes if they are free now.
+	TryReserve(ctx context.Context, n int) bool
+	// Reserve takes n bytes, and waits for them. An error is that of the call, as a status.
+	Reserve(ctx context.Context, n int) error
+	// Release gives n bytes back.
+	Release(ctx context.Context, n int)
+}
+
 // A Conn is a connection to one backend. It takes the methods of the API's newest version and
 // speaks to the backend in the newest one that the backend has, for which it asks once on each
 // connection. It connects by itself, after pauses of 100 ms to 3 s, and fails calls with
@@ -65,7 +82,7 @@ type ConnConfig struct {
 type Conn struct {
 	name, address string
 	addresses     []string // address, and those of further servers
-	cc            *grpc.ClientConn
+	cc            link
 	versions      *versions
 	probing       chan struct{}          // holds a token: one probe at a time
 	dials         atomic.Uint64          // connections made so far: see spoken
@@ -77,14 +94,6 @@ type Conn struct {
 	primary       bool
 	dialError     atomic.Pointer[error] // of the latest attempt to connect
 }
-
-// StreamWindow and ConnWindow are the bytes that the other side of a connection may send
-// before they are read, for one call and for all: RFC 9113, section 5.2. A list of some
-// hundred containers fits into one window. A server in front of a director wants the same.
-const (
-	StreamWindow = 1 << 20
-	ConnWindow   = 4 << 20
-)
 
 // NewConn returns a connection, which connects with its first call or Run. The caller ends it
 // with Close, or by ending Run.
@@ -110,32 +119,11 @@ func NewConn(cfg ConnConfig) (*Conn, error) {
 			}
 		}
 	}
-	target, opts, err := targetOf(cfg)
+	link, err := c.link(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", c, err)
 	}
-	cc, err := grpc.NewClient(target, append(opts,
-		grpc.WithContextDialer(c.dial),
-		grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(codec.Raw),
-			grpc.MaxCallRecvMsgSize(c.maxMessage),
-			grpc.MaxCallSendMsgSize(c.maxMessage),
-		),
-		// As kubelet reconnects, in k8s.io/cri-client.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
-			MinConnectTimeout: 5 * time.Second,
-		}),
-		grpc.WithInitialWindowSize(StreamWindow),
-		grpc.WithInitialConnWindowSize(ConnWindow),
-		grpc.WithDisableRetry(),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithIdleTimeout(0),
-	)...)
-	if err != nil {
-		return nil, fmt.Errorf("backend %s: %w", c, err)
-	}
-	c.cc = cc
+	c.cc = link
 	return c, nil
 }
 
@@ -198,11 +186,7 @@ func (c *Conn) Run(ctx context.Context) error {
 		case connectivity.Ready:
 			tell(state, nil)
 		case connectivity.TransientFailure:
-			err := errors.New("the connection was lost")
-			if e := c.dialError.Load(); e != nil && *e != nil {
-				err = *e
-			}
-			tell(state, err)
+			tell(state, c.failure())
 		}
 		if state == connectivity.Idle {
 			c.cc.Connect()
@@ -211,6 +195,19 @@ func (c *Conn) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// failure is why the backend cannot be reached.
+func (c *Conn) failure() error {
+	if e := c.dialError.Load(); e != nil && *e != nil {
+		return *e
+	}
+	if l, ok := c.cc.(*transport.Client); ok {
+		if err := l.Err(); err != nil {
+			return err
+		}
+	}
+	return errors.New("the connection was lost")
 }
 
 // Close closes a connection without [Conn.Run].

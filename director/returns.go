@@ -25,14 +25,13 @@ func absent(err error) bool {
 // socket it sees to it that the connection is made as soon as somebody does, and not after
 // the pause that has begun: until then all calls would fail.
 func (c *Conn) waitForChange(ctx context.Context, from connectivity.State) bool {
-	hurry, ok := any(c.cc).(interface{ ResetConnectBackoff() })
-	if e := c.dialError.Load(); ok && from == connectivity.TransientFailure && e != nil && absent(*e) {
+	if e := c.dialError.Load(); from == connectivity.TransientFailure && e != nil && absent(*e) {
 		looking, stop := context.WithCancel(ctx)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			if c.returns(looking) {
-				hurry.ResetConnectBackoff()
+				c.cc.ResetConnectBackoff()
 			}
 		}()
 		defer func() { stop(); <-done }()

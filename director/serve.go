@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 
-	"github.com/mwitkow/grpc-proxy/proxy"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
@@ -14,6 +13,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // Handler returns the handler that puts the director behind a server. The server needs
@@ -22,14 +22,10 @@ import (
 //
 //	grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
 func (d *Director) Handler() grpc.StreamHandler {
-	transparent := proxy.TransparentHandler(func(ctx context.Context, _ string) (context.Context, grpc.ClientConnInterface, error) {
-		in, _ := metadata.FromIncomingContext(ctx)
-		return outgoing(ctx, in), early{d.front, d.panics()}, nil
-	})
 	handle := func(m *method, name string, ss grpc.ServerStream) error {
 		switch {
 		case m == nil || m.ClientStreams:
-			return transparent(nil, &headerOnce{ss, d.panics()})
+			return serveBothWays(d.front, name, ss, d.panics())
 		case m.ServerStreams:
 			return serveStream(d.front, name, ss)
 		default:
@@ -84,6 +80,7 @@ func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream
 		return err
 	}
 	defer reply.Free()
+	transport.Unary(ss.Context())
 	return ss.SendMsg(&reply)
 }
 
@@ -105,6 +102,54 @@ func serveStream(conn grpc.ClientConnInterface, name string, ss grpc.ServerStrea
 	if err := cs.CloseSend(); err != nil {
 		return err
 	}
+	return passReplies(cs, ss)
+}
+
+// serveBothWays passes the messages of the client to conn, and what streams back to the client,
+// at once.
+func serveBothWays(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream, panics recovery.Hook) error {
+	ctx, end := context.WithCancelCause(outgoing(ss.Context(), sent(ss)))
+	defer end(nil)
+	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, name)
+	if err != nil {
+		return err
+	}
+	go func() { // ends with the call of the client
+		if err := panics.Do(name, func() error { return passRequests(ss, cs) }); err != nil {
+			end(err)
+		}
+	}()
+	err = passReplies(cs, ss)
+	if cause := context.Cause(ctx); err != nil && cause != nil && ss.Context().Err() == nil {
+		return cause
+	}
+	return err
+}
+
+// passRequests passes what the client sends to a backend.
+func passRequests(ss grpc.ServerStream, cs grpc.ClientStream) error {
+	for {
+		var request codec.Frame
+		err := ss.RecvMsg(&request)
+		if errors.Is(err, io.EOF) {
+			return cs.CloseSend()
+		}
+		if err != nil {
+			return err
+		}
+		err = cs.SendMsg(&request)
+		request.Free()
+		if errors.Is(err, io.EOF) {
+			return nil // the backend has ended the call, of which RecvMsg tells
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// passReplies passes what a backend sends to the client, until the backend ends the call.
+func passReplies(cs grpc.ClientStream, ss grpc.ServerStream) error {
 	// At once, not with the first message, which may be long in coming.
 	if header, err := cs.Header(); err == nil && header != nil {
 		if err := ss.SendHeader(header); err != nil {
@@ -163,113 +208,4 @@ func outgoing(ctx context.Context, in metadata.MD) context.Context {
 		}
 	}
 	return metadata.NewOutgoingContext(ctx, in)
-}
-
-// early makes up for two things that grpc-proxy's handler leaves out: the header
-// reaches the client when it is there, not with the first message, and also
-// when the call fails before there is one.
-type early struct {
-	grpc.ClientConnInterface
-	panics recovery.Hook
-}
-
-func (c early) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	ctx, fail := context.WithCancelCause(ctx) // ends with the context of the server's stream
-	cs, err := c.ClientConnInterface.NewStream(ctx, desc, name, opts...)
-	if err != nil {
-		fail(nil)
-		return nil, err
-	}
-	ss, _ := ctx.Value(serverStreamKey{}).(*headerOnce)
-	e := &earlyStream{ClientStream: cs, ctx: ctx, fail: fail, sent: make(chan struct{}), name: name, panics: c.panics}
-	go func() { // ends with the stream: Header returns when there is a header or an end
-		defer close(e.sent)
-		err := c.panics.Run(name, func() {
-			if md, err := cs.Header(); err == nil && md != nil && ss != nil {
-				_ = ss.ServerStream.SendHeader(md) // fails when the client has gone, which it will notice
-			}
-		})
-		e.end(err)
-	}()
-	return e, nil
-}
-
-type earlyStream struct {
-	grpc.ClientStream
-	name   string
-	panics recovery.Hook
-	sent   chan struct{}   // closed when the client has the header, or will not get one
-	ctx    context.Context // ends with a panic
-	fail   context.CancelCauseFunc
-}
-
-// end ends the stream if err is a panic: RecvMsg tells, in whichever goroutine it was.
-func (s *earlyStream) end(err error) {
-	var p *recovery.Panic
-	if errors.As(err, &p) {
-		s.fail(p)
-	}
-}
-
-// SendMsg is called in a goroutine of grpc-proxy's, as RecvMsg is.
-func (s *earlyStream) SendMsg(m any) (err error) {
-	defer func() { s.end(err) }()
-	defer s.panics.To(&err, s.name)
-	return s.ClientStream.SendMsg(m)
-}
-
-// CloseSend is as SendMsg.
-func (s *earlyStream) CloseSend() (err error) {
-	defer func() { s.end(err) }()
-	defer s.panics.To(&err, s.name)
-	return s.ClientStream.CloseSend()
-}
-
-// RecvMsg waits with messages, and with the end of the call, until the header
-// is sent.
-func (s *earlyStream) RecvMsg(m any) (err error) {
-	defer s.panics.To(&err, s.name)
-	err = s.ClientStream.RecvMsg(m)
-	<-s.sent
-	var p *recovery.Panic
-	if errors.As(context.Cause(s.ctx), &p) {
-		return p
-	}
-	return err
-}
-
-// Header is as RecvMsg.
-func (s *earlyStream) Header() (md metadata.MD, err error) {
-	defer s.panics.To(&err, s.name)
-	return s.ClientStream.Header()
-}
-
-// headerOnce is a server stream whose header early sends. Its context leads there.
-type headerOnce struct {
-	grpc.ServerStream
-	panics recovery.Hook
-}
-
-type serverStreamKey struct{}
-
-func (*headerOnce) SendHeader(metadata.MD) error { return nil }
-
-// RecvMsg is called in a goroutine of grpc-proxy's, as SendMsg is.
-func (s *headerOnce) RecvMsg(m any) (err error) {
-	defer s.panics.To(&err, s.method())
-	return s.ServerStream.RecvMsg(m)
-}
-
-func (s *headerOnce) SendMsg(m any) (err error) {
-	defer s.panics.To(&err, s.method())
-	return s.ServerStream.SendMsg(m)
-}
-
-func (s *headerOnce) method() string {
-	name, _ := grpc.MethodFromServerStream(s.ServerStream)
-	return name
-}
-
-func (s *headerOnce) Context() context.Context {
-	return context.WithValue(s.ServerStream.Context(), serverStreamKey{}, s)
 }

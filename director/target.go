@@ -38,12 +38,10 @@ func targetOf(cfg ConnConfig) (target string, opts []grpc.DialOption, err error)
 	}
 	opts = append(opts, grpc.WithTransportCredentials(creds))
 	if local {
-		// Servers that are not grpc-go refuse a socket path here:
-		// https://github.com/kubernetes/kubernetes/pull/123463
-		opts = append(opts, grpc.WithAuthority("localhost"))
+		opts = append(opts, grpc.WithAuthority(localhost))
 	}
-	switch {
-	case len(all) > 1:
+	target = cfg.Address
+	if len(all) > 1 {
 		r := manual.NewBuilderWithScheme("servers")
 		state := resolver.State{}
 		for _, one := range all {
@@ -55,10 +53,6 @@ func targetOf(cfg ConnConfig) (target string, opts []grpc.DialOption, err error)
 		}
 		r.InitialState(state)
 		target, opts = "servers:///"+cfg.Address, append(opts, grpc.WithResolvers(r))
-	case strings.HasPrefix(cfg.Address, address.DNSScheme):
-		target = cfg.Address
-	default:
-		return "passthrough:///" + cfg.Address, opts, nil
 	}
 	policy := cfg.Balance
 	if policy == "" {

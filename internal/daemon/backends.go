@@ -54,7 +54,7 @@ type backend struct {
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
 // newBackend builds the stack for the i-th runtime of cfg.
-func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*backend, error) {
+func newBackend(cfg *config.Config, i int, d director.Config, m *memories, budget director.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile)}
 	b.remembered, b.notes = m.answers(b.String()), m.notes(b.String())
 	var err error
@@ -68,6 +68,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*bac
 		Schema:      d.Schema,
 		Conversions: d.Conversions,
 		MaxMessage:  cfg.MaxMessageBytes,
+		Budget:      budget,
 		Watch:       b.connected,
 		Primary:     i == 0,
 		Tracer:      d.Tracer,
@@ -108,6 +109,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*bac
 		Alive:       alive,
 		Watch:       b.changed,
 		Remembered:  b.remembered.count,
+		Room:        limits.Keep,
 		Panicked:    recovery.Report,
 	})
 	if err != nil {
@@ -121,11 +123,11 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories) (*bac
 }
 
 // newPlainBackend builds a connection to the one backend of cfg that passes everything on as it is.
-func newPlainBackend(cfg *config.Config, d director.Config) (*backend, error) {
+func newPlainBackend(cfg *config.Config, d director.Config, budget director.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}}
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
-		Address: b.cfg.Address, MaxMessage: cfg.MaxMessageBytes, Primary: true, Watch: b.connected, Tracer: d.Tracer,
+		Address: b.cfg.Address, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
 	})
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,8 +41,17 @@ func drained(t *testing.T) (p *Proxy, end context.CancelFunc, ended <-chan error
 	return p, end, done
 }
 
-// greeting returns with how many connections of the socket gRPC is in a handshake.
-func greeting(s *listen.Socket) int { early, _ := s.Counts(); return early }
+// greeting returns how many connections of the socket are in the handshake.
+func greeting(p *Proxy, s *listen.Socket) int {
+	_, all := p.server.Peers()
+	n := 0
+	for _, l := range all {
+		if l == s {
+			n++
+		}
+	}
+	return n
+}
 
 // say connects to the socket and says text.
 func say(t *testing.T, s *listen.Socket, text string) net.Conn {
@@ -54,7 +64,7 @@ func say(t *testing.T, s *listen.Socket, text string) net.Conn {
 }
 
 // Anybody who can connect could make a stop take 10s, which is longer than kubelet waits and
-// longer than we let ourselves: gRPC waits for what a connection begins with.
+// longer than we let ourselves: the server waits for what a connection begins with.
 func TestWhoConnectsAndSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
 	for name, stop := range map[string]func(*Proxy, context.CancelFunc){
 		"a stop":     func(_ *Proxy, end context.CancelFunc) { end() },
@@ -72,7 +82,7 @@ func TestWhoConnectsAndSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
 			for _, s := range p.sockets {
 				say(t, s, "")
 				say(t, s, clientGreeting[:1])
-				testkit.Eventually(t, "gRPC waits for them", func() bool { return greeting(s) == 2 })
+				testkit.Eventually(t, "they are waited for", func() bool { return greeting(p, s) == 2 })
 			}
 			stop(p, end)
 			select {
@@ -89,7 +99,7 @@ func TestWhoHasJustConnectedIsHeardWhenTheProcessStops(t *testing.T) {
 	p, end, ended := drained(t)
 	s := p.sockets[0]
 	conn := say(t, s, "")
-	testkit.Eventually(t, "gRPC waits for it", func() bool { return greeting(s) == 1 })
+	testkit.Eventually(t, "it is waited for", func() bool { return greeting(p, s) == 1 })
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
@@ -118,28 +128,16 @@ func TestWhoHasJustConnectedIsHeardWhenTheProcessStops(t *testing.T) {
 func TestWhoIsConnectedIsKnownUntilTheyLeave(t *testing.T) {
 	p, end, ended := drained(t)
 	s := p.sockets[0]
-	count := func() (n int) {
-		for _, one := range s.Connected() {
-			n += one
-		}
-		return n
-	}
 	stays := say(t, s, clientGreeting)
 	for range 100 {
 		require.NoError(t, say(t, s, clientGreeting).Close())
 	}
-	testkit.Eventually(t, "one is left", func() bool { return count() == 1 })
-	testkit.Eventually(t, "the others are forgotten", func() bool {
-		require.NoError(t, say(t, s, clientGreeting).Close())
-		_, open := s.Counts()
-		return open < 50
+	testkit.Eventually(t, "one is left", func() bool {
+		all := p.connected()
+		return len(all) == 1 && strings.HasPrefix(all[0], "1 of daemon.test, uid ") && strings.HasSuffix(all[0], " at "+s.Path)
 	})
-	testkit.Eventually(t, "one is left", func() bool { return count() == 1 })
-	for who := range s.Connected() {
-		assert.Contains(t, who, "daemon.test, uid ")
-	}
 	require.NoError(t, stays.Close())
-	testkit.Eventually(t, "none is left", func() bool { return count() == 0 })
+	testkit.Eventually(t, "none is left", func() bool { return len(p.connected()) == 0 })
 	end()
 	require.NoError(t, <-ended)
 }

@@ -97,11 +97,21 @@ func (p *Proxy) underWay(line ...any) []any {
 
 // connected lists the connected clients, with their sockets.
 func (p *Proxy) connected() []string {
-	var all []string
-	for _, s := range *p.shown.Load() {
-		for who, n := range s.Connected() {
-			all = append(all, fmt.Sprintf("%d of %s at %s", n, who, s.Path))
+	count := map[string]int{} // :: who
+	known, greeting := p.server.Peers()
+	for _, info := range known {
+		if who, ok := info.(*listen.Peer); ok {
+			count[who.Program()+" at "+who.Socket.Path]++
 		}
+	}
+	for _, l := range greeting {
+		if s, ok := l.(*listen.Socket); ok {
+			count["a client that has sent nothing yet at "+s.Path]++
+		}
+	}
+	var all []string
+	for who, n := range count {
+		all = append(all, fmt.Sprintf("%d of %s", n, who))
 	}
 	slices.Sort(all)
 	return all

@@ -1,29 +1,32 @@
 package daemon
 
 import (
-	"context"
+	"net"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // In calls of the multiplexer it is tested in package director.
 func TestAPanicIsInternalCountedAndLoggedWithItsStack(t *testing.T) {
 	recovery.Notify(logPanic)
 	before := recovery.Count()
-	err := recoverStream(nil, nil, &grpc.StreamServerInfo{FullMethod: "/x.Y/StreamZ"}, func(any, grpc.ServerStream) error { panic("first") })
-	assert.Equal(t, codes.Internal, status.Code(err))
-	_, err = recoverUnary(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/x.Y/UnaryZ"}, func(context.Context, any) (any, error) { panic("second") })
-	assert.Equal(t, codes.Internal, status.Code(err))
-	assert.Equal(t, before+2, recovery.Count())
-	for _, what := range []string{"/x.Y/StreamZ", "/x.Y/UnaryZ"} {
-		lines := testkit.LogLines(what, "a panic ended one call", "TestAPanicIsInternalCountedAndLoggedWithItsStack")
-		assert.Len(t, lines, 1, what)
-	}
+	l, err := net.Listen("unix", filepath.Join(testkit.SocketDir(t), "s.sock"))
+	require.NoError(t, err)
+	s := transport.NewServer(transport.ServerConfig{Handler: func(any, grpc.ServerStream) error { panic("first") }})
+	go s.Serve(l, nil) // ends with the test
+	t.Cleanup(s.Stop)
+	err = testkit.Dialed(t, l.Addr().String()).Invoke(t.Context(), "/x.Y/Z", &codec.Frame{}, &codec.Frame{}, grpc.ForceCodecV2(codec.Raw))
+	testkit.AssertCode(t, codes.Internal, err)
+	assert.Equal(t, before+1, recovery.Count())
+	assert.Len(t, testkit.LogLines("/x.Y/Z", "a panic ended one call", "panics_test.go"), 1)
 }

@@ -15,11 +15,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/access"
 	"github.com/criproxy/criproxy/internal/admin"
@@ -32,12 +30,13 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/state"
 	"github.com/criproxy/criproxy/internal/telemetry"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // A Proxy is a director with its backends and its server. New makes one.
 type Proxy struct {
 	director     *director.Director
-	server       *grpc.Server
+	server       *transport.Server
 	admin        *admin.Server
 	hooks        *hook.Plugins // nil if there are to be none
 	epochs       *epochs
@@ -146,25 +145,17 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.epochs.endless = p.director.Endless
-	p.server = grpc.NewServer(
-		grpc.ForceServerCodecV2(codec.Raw),
-		grpc.UnknownServiceHandler(p.director.Handler()),
-		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
-		grpc.Creds(listen.Credentials{TransportCredentials: insecure.NewCredentials()}),
-		grpc.ConnectionTimeout(10*time.Second),
-		grpc.ChainUnaryInterceptor(recoverUnary, access.InterceptUnary),
-		grpc.ChainStreamInterceptor(recoverStream, access.InterceptStream, p.memory.Intercept, p.epochs.intercept, p.filter.Intercept),
-		// Goroutines that have done a call have the stack for the next one.
-		grpc.NumStreamWorkers(streamWorkers),
-		// Static windows: the estimate that would be made otherwise costs a ping for
-		// each reply, and a unix socket has no bandwidth to find out about.
-		grpc.InitialWindowSize(director.StreamWindow),
-		grpc.InitialConnWindowSize(director.ConnWindow),
-		// A connection that says nothing takes 18 KB, not 70.
-		grpc.ReadBufferSize(4<<10),
+	p.server = transport.NewServer(transport.ServerConfig{
+		Handler:          p.director.Handler(),
+		Interceptors:     []grpc.StreamServerInterceptor{access.InterceptStream, p.memory.Intercept, p.epochs.intercept, p.filter.Intercept},
+		UnaryInterceptor: access.InterceptUnary,
+		MaxMessage:       cfg.MaxMessageBytes,
+		Budget:           p.memory,
 		// Whatever keepalive a client likes: the socket is local.
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-	)
+		Pings: keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true},
+		// A client of another machine may be gone without a word.
+		PingAfter: 2 * time.Hour,
+	})
 	if !p.shows && !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // or it is what the backends are asked for
 		healthgrpc.RegisterHealthServer(p.server, &telemetry.HealthService{Of: p})
 	}
@@ -185,16 +176,13 @@ func (p *Proxy) tracer() director.Tracer {
 	return all
 }
 
-// streamWorkers is how many calls at once find a goroutine that exists already.
-const streamWorkers = 32
-
 // build makes the backends of cfg, and the director's configuration. It keeps the backends of
 // old that need no change.
 func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, director.Config, error) {
 	s := &assembly{cfg: cfg}
 	if p.shows {
 		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
-		b, err := newPlainBackend(cfg, d)
+		b, err := newPlainBackend(cfg, d, p.memory)
 		if err != nil {
 			return nil, d, err
 		}
@@ -213,7 +201,7 @@ func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, 
 		b := old.reuse(cfg, i)
 		if b == nil {
 			var err error
-			if b, err = newBackend(cfg, i, d, p.memories); err != nil {
+			if b, err = newBackend(cfg, i, d, p.memories, p.memory); err != nil {
 				s.discard(old)
 				return nil, d, err
 			}

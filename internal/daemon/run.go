@@ -9,18 +9,27 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/listen"
 	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/telemetry"
+	"github.com/criproxy/criproxy/internal/transport"
 )
 
 // drainTime is how long calls under way may take to finish when criproxy stops. Clients that
 // connect meanwhile wait for the next process, and kubelet waits for 5s.
 const drainTime = 4 * time.Second
+
+// greetTime is how long a new connection may take, when criproxy stops, to send what a
+// connection begins with: a TLS handshake, if there is to be one, and the preface of HTTP/2.
+// Clients send both as they connect.
+const greetTime = 250 * time.Millisecond
+
+// handoverGreet is greetTime after a handover, when nothing waits for this process, and no call
+// may fail however busy the machine is.
+const handoverGreet = 2 * time.Second
 
 // farewellTime is how long streams without an end go on after new connections were heard and
 // gRPC has told clients that it stops.
@@ -89,15 +98,14 @@ func (p *Proxy) Run(ctx context.Context) error {
 	case err := <-p.failed:
 		close(p.failing)
 		p.pause()
-		p.endSilent()
 		p.server.Stop()
 		return err
 	case <-p.handedOver:
 		stopAdmin() // it is the other process that is asked from now on
-		p.drain(ctx, handoverDrain, listen.HandoverGreet)
+		p.drain(ctx, handoverDrain, handoverGreet)
 		p.legacy.await(ctx, handoverDrain) // it tells of its calls by way of this process
 	case <-ctx.Done():
-		p.drain(ctx, drainTime, listen.GreetTime)
+		p.drain(ctx, drainTime, greetTime)
 	}
 	return nil
 }
@@ -122,8 +130,8 @@ func (p *Proxy) keep(ctx context.Context, what string, f func()) {
 func (p *Proxy) serve(s *listen.Socket) {
 	s.Other = p.other
 	p.goDo("serving "+s.Path, func() {
-		err := p.server.Serve(s)
-		if err == nil || errors.Is(err, grpc.ErrServerStopped) || s.Access.Load() == nil {
+		err := p.server.Serve(s, s.Handshake)
+		if err == nil || errors.Is(err, transport.ErrServerStopped) || s.Access.Load() == nil {
 			return
 		}
 		select {
@@ -150,33 +158,23 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 		p.server.Stop()
 	})
 	defer hurry.Stop()
-	silence := time.AfterFunc(greet, p.endSilent)
+	silence := time.AfterFunc(greet, func() { p.server.EndSilent(nil) })
 	defer silence.Stop()
 	if ctx.Err() == nil {
 		defer context.AfterFunc(ctx, func() {
 			hurry.Reset(drainTime)
-			silence.Reset(listen.GreetTime)
-			farewell.Reset(listen.GreetTime + farewellTime)
+			silence.Reset(greetTime)
+			farewell.Reset(greetTime + farewellTime)
 		})()
 	}
-	p.server.GracefulStop()
+	p.server.Drain(context.Background())
 }
 
-// pause stops accepting connections. From then on the sockets of the proxy do not change.
+// pause ends reloads and handovers: from then on the sockets of the proxy do not change.
 func (p *Proxy) pause() {
 	p.reloading.Lock()
 	p.stopped = true
 	p.reloading.Unlock()
-	for _, s := range p.sockets {
-		s.Pause()
-	}
-}
-
-// endSilent ends the connections whose clients have sent nothing. The proxy must be paused.
-func (p *Proxy) endSilent() {
-	for _, s := range p.sockets {
-		s.EndSilent()
-	}
 }
 
 // openAll opens the sockets for clients, and takes those that were inherited.
@@ -236,7 +234,7 @@ func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 		if !slices.Contains(p.sockets, s) {
 			s.Access.Store(nil)
 			_ = s.Close() // connections stay open
-			s.EndSilent()
+			p.server.EndSilent(s)
 			listen.RemoveSocket(s.Path)
 		}
 	}

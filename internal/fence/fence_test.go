@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"internal/replay":     {"codec", "internal/dump", "internal/wire", "internal/capture", "internal/inspect"},
 	"internal/address":    {},
 	"internal/profile":    {"codec", "internal/dump", "rewrite", "internal/lastknown", "internal/strict", "internal/suggest"},
-	"director":            {"codec", "internal/buffers", "internal/dump", "rewrite", "internal/lastknown", "internal/profile", "internal/address", "internal/suggest", "internal/recovery"},
+	"director":            {"codec", "internal/buffers", "internal/dump", "rewrite", "internal/lastknown", "internal/profile", "internal/address", "internal/suggest", "internal/recovery", "internal/transport"},
 	"director/example":    {"codec", "director"}, // a program that embeds it
 	"internal/drift":      {"codec", "internal/wire", "rewrite", "director", "internal/profile"},
 	"criadapter":          {"codec", "internal/wire", "rewrite", "internal/lastknown", "internal/profile", "director", "internal/inspect", "internal/hook", "hook/hookapi", "internal/recovery"},
@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 	"internal/telemetry":  {"codec", "director", "internal/capture", "internal/config", "internal/drift", "internal/dump", "internal/hook", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/state", "internal/version"},
 	"internal/admin":      {"internal/config", "internal/state", "internal/version"},
 	"internal/show":       {"internal/admin", "internal/hook", "internal/inspect", "internal/state"},
-	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/state", "internal/telemetry", "internal/trust", "internal/version"},
+	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/state", "internal/telemetry", "internal/transport", "internal/trust", "internal/version"},
 	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri"},
 	"internal/takeover":   {"internal/config"},
 	"internal/tuning":     {},
@@ -81,7 +81,6 @@ var reserved = []struct {
 	{"k8s.io/klog", rooms, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
 	{"google.golang.org/grpc", append(rooms, "codec", "internal/buffers", "internal/transport", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
-	{"github.com/mwitkow/grpc-proxy", []string{"director"}, "there is one road for streams"},
 	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/prototest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }
 

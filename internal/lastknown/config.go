@@ -94,6 +94,10 @@ type Config struct {
 	// must return at once. Optional.
 	Remembered func(method string)
 
+	// Room takes memory for n bytes of a list from memory, with which the call of a context
+	// is answered. It must not wait; its error ends the call. Optional: there is enough.
+	Room func(ctx context.Context, n int) error
+
 	// Panicked is called for each panic behind the scenes. Optional.
 	Panicked recovery.Hook
 }

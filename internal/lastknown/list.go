@@ -19,7 +19,7 @@ import (
 func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	now, soon, usable := c.answersFor(l)
 	if now {
-		return c.remembered(l, request, opts)
+		return c.remembered(ctx, l, request, opts)
 	}
 	var answer *codec.Frame
 	var err error
@@ -35,13 +35,13 @@ func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Fr
 	case err == nil:
 		return answer, nil
 	case errors.Is(err, errRemembered):
-		return c.remembered(l, request, opts)
+		return c.remembered(ctx, l, request, opts)
 	case ended(ctx), ours(err), aboutTheRequest(err) && !l.unfiltered(request.Bytes()):
 		return nil, err
 	case c.State().Condition == Gone:
 		return c.listOfGone(ctx, l, request, err, opts)
 	}
-	return c.listInstead(l, request, err, opts)
+	return c.listInstead(ctx, l, request, err, opts)
 }
 
 // answersFor reports whether memory answers a list without a question to the backend,
@@ -241,7 +241,7 @@ func CheckFrame(shape *rewrite.Shape, f *codec.Frame) (utf8 bool, err error) {
 }
 
 // remembered answers a list from memory.
-func (c *Conn) remembered(l *list, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (c *Conn) remembered(ctx context.Context, l *list, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cfg.Policy == Skip {
@@ -257,23 +257,29 @@ func (c *Conn) remembered(l *list, request *codec.Frame, opts []grpc.CallOption)
 	if err != nil {
 		return nil, err
 	}
+	answer := l.reply(matches)
+	if c.cfg.Room != nil {
+		if err := c.cfg.Room(ctx, len(answer)); err != nil {
+			return nil, err
+		}
+	}
 	c.mark(l.anyMethod().Name, opts)
-	return codec.NewFrame(l.reply(matches)), nil
+	return codec.NewFrame(answer), nil
 }
 
 // listInstead answers a list for a backend that is not gone, and that answered err. Its
 // trouble is not that of other backends, as long as memory has its items.
-func (c *Conn) listInstead(l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
+func (c *Conn) listInstead(ctx context.Context, l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
 	c.mu.Lock()
 	complete := l.complete
 	c.mu.Unlock()
 	switch {
 	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
-		return c.remembered(l, request, opts)
+		return c.remembered(ctx, l, request, opts)
 	case l.lacking(err), c.cfg.Primary, errors.Is(err, errCameBack):
 		return nil, err // as if we were not there
 	case c.cfg.Policy == LastKnown && l.spec.Optional:
-		return c.remembered(l, request, opts)
+		return c.remembered(ctx, l, request, opts)
 	}
 	if c.cfg.Policy == Fail {
 		return nil, status.Error(codes.Unavailable, status.Convert(err).Message())
@@ -293,7 +299,7 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, request *codec.Frame, er
 	c.mu.Unlock()
 	switch {
 	case enough:
-		return c.remembered(l, request, opts)
+		return c.remembered(ctx, l, request, opts)
 	case c.hasNothing(ctx):
 		return &codec.Frame{}, nil
 	}

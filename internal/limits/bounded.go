@@ -2,8 +2,6 @@ package limits
 
 import (
 	"context"
-	"errors"
-	"io"
 	"path"
 	"slices"
 	"sync/atomic"
@@ -81,12 +79,12 @@ func WholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[st
 // for a call that criproxy makes itself: those are not counted, because the state of the backend
 // depends on them.
 func (c *Conn) begin(ctx context.Context, method string) (*bound, error) {
-	h := reservationOf(ctx)
-	if h == nil {
+	call := callOf(ctx)
+	if call == nil {
 		return nil, nil
 	}
 	counted := &c.Calls
-	if !h.client.Socket.Main.Load() {
+	if !call.client.Socket.Main.Load() {
 		counted = &c.side
 	}
 	switch counted.take() {
@@ -108,56 +106,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 		return err
 	}
 	defer counted.give()
-	if h := reservationOf(ctx); h != nil && h.mayBeLong() {
-		return c.invokeInRoom(ctx, h, method, args, reply, opts)
-	}
 	return c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
-}
-
-// invokeInRoom makes a unary call as a stream. That shows when the backend has begun to answer,
-// before the answer is read. Until then the call takes no memory, however long the backend
-// thinks.
-func (c *Conn) invokeInRoom(ctx context.Context, h *reservation, method string, args, reply any, opts []grpc.CallOption) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	// Without the options: gRPC would store to them when the stream ends, which may be after this returns.
-	cs, err := c.ClientConnInterface.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
-	if err != nil {
-		return err
-	}
-	if err := cs.SendMsg(args); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if err := cs.CloseSend(); err != nil {
-		return err
-	}
-	header, trailer := codec.MetadataOf(opts)
-	md, _ := cs.Header() // RecvMsg tells what went wrong
-	if header != nil {
-		*header = md
-	}
-	if err := h.room(ctx); err != nil {
-		return err
-	}
-	f := &codec.Frame{}
-	err = cs.RecvMsg(f)
-	h.arrived(int64(f.Len()))
-	if errors.Is(err, io.EOF) {
-		err = status.Errorf(codes.Internal, "criproxy: %s: backend %s ended the call with success and without a reply; see its log", method, c.name)
-	} else if err == nil {
-		if err = cs.RecvMsg(&codec.Frame{}); err == nil {
-			f.Free()
-			return status.Errorf(codes.Internal, "criproxy: %s: backend %s sent two replies to a call that has one; see its log", method, c.name)
-		}
-	}
-	if trailer != nil {
-		*trailer = cs.Trailer()
-	}
-	if !errors.Is(err, io.EOF) {
-		f.Free()
-		return err
-	}
-	return codec.Deliver(reply, f)
 }
 
 // NewStream opens a streaming call.
@@ -173,37 +122,36 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 	}
 	context.AfterFunc(ctx, counted.give) // which ends with the call, whatever becomes of the stream
 	if counted != nil && c.Whole[method] {
-		return &wholeStream{ClientStream: cs, ctx: ctx, reservation: reservationOf(ctx)}, nil
+		return &wholeStream{ClientStream: cs, ctx: ctx, call: callOf(ctx)}, nil
 	}
 	return cs, nil
 }
 
-// wholeStream is a stream whose messages take memory as they come, until the call ends.
+// wholeStream is a stream of a list. The small messages, which the transport does not count, are
+// here until the call ends.
 type wholeStream struct {
 	grpc.ClientStream
-	ctx         context.Context
-	reservation *reservation
-	begun       bool
+	ctx  context.Context
+	call *call
+	came int // and was not counted
 }
 
-// RecvMsg receives a message, if there is room for it.
+// RecvMsg receives a message, if there is memory for it. It does not wait: the time of a list is
+// the runtime's.
 func (s *wholeStream) RecvMsg(m any) error {
-	if !s.begun {
-		s.begun = true
-		_, _ = s.Header() // RecvMsg tells what went wrong
-		if err := s.reservation.room(s.ctx); err != nil {
-			return err
-		}
-		defer s.reservation.arrived(0)
-	}
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		return err
 	}
 	f, ok := m.(*codec.Frame)
-	if !ok {
+	if !ok || f.Len() >= smallMessage {
 		return nil
 	}
-	if err := s.reservation.keeps(int64(f.Len())); err != nil {
+	if s.came += f.Len(); s.came < smallMessage {
+		return nil
+	}
+	n := s.came
+	s.came = 0
+	if err := s.call.keep(s.ctx, int64(n), "a list that a runtime streams"); err != nil {
 		f.Free()
 		return err
 	}

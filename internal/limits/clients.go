@@ -27,7 +27,6 @@ type Client struct {
 
 	once  sync.Once
 	parts shares // of the memory for messages
-	debt  debt   // bytes of replies that it has not read, beyond its shares
 }
 
 // clientOf returns the client of a call, nil for a call that criproxy makes itself.

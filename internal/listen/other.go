@@ -52,10 +52,9 @@ func beginsHTTP2(conn net.Conn) bool {
 const maxOther = 64
 
 // other serves a connection that does not begin with HTTP/2: it passes to where the socket's Other leads,
-// byte for byte, until either side ends it. To gRPC the handshake goes on so long.
-func (a *acceptedConn) other(who *Peer) error {
-	defer a.Close()
-	s := a.socket
+// byte for byte, until either side ends it. To the server the handshake goes on so long.
+func (s *Socket) other(conn net.Conn, who *Peer) error {
+	defer conn.Close()
 	to, err := net.Conn(nil), errors.New("nothing but CRI is served here")
 	if n := s.passing.Add(1); n > maxOther {
 		err = fmt.Errorf("%d others do not either", maxOther)
@@ -70,12 +69,12 @@ func (a *acceptedConn) other(who *Peer) error {
 		return fmt.Errorf("the client does not speak HTTP/2: %w", err)
 	}
 	defer to.Close()
-	if err := a.Conn.SetDeadline(time.Time{}); err != nil { // that of the handshake
+	if err := conn.SetDeadline(time.Time{}); err != nil { // that of the handshake
 		return err
 	}
 	var both sync.WaitGroup
-	both.Go(func() { pass(to, a.Conn) })
-	both.Go(func() { pass(a.Conn, to) })
+	both.Go(func() { pass(to, conn) })
+	both.Go(func() { pass(conn, to) })
 	both.Wait()
 	return credentials.ErrConnDispatched
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/criproxy/criproxy/internal/limits"
 )
 
-// Peer is the client at the other end of a connection. As gRPC's AuthInfo it comes with each
-// call.
+// Peer is the client at the other end of a connection. It comes with each call, as gRPC's
+// AuthInfo.
 type Peer struct {
 	Socket *Socket
 	Known  bool // what follows; not over TCP

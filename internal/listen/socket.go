@@ -4,10 +4,8 @@
 package listen
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
@@ -18,9 +16,8 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// Socket is a socket that clients connect to. As a net.Listener it tells each connection on
-// which socket it came in. It is safe for concurrent use, except for Cfg, which only a reload
-// touches.
+// Socket is a socket that clients connect to. It is safe for concurrent use, except for Cfg,
+// which only a reload touches.
 type Socket struct {
 	net.Listener
 	Path   string
@@ -34,25 +31,13 @@ type Socket struct {
 	passing      atomic.Int64 // such connections
 	refusedOther atomic.Bool  // one has been, which is logged once
 
-	closing sync.Once
-	closed  chan struct{}
-
 	Refused atomic.Int64 // calls, by the access list
 	Limits  limits.Socket
-
-	mu      sync.Mutex
-	paused  bool
-	greeted sync.Cond
-	waiting int                        // connections that gRPC has been given and not begun with
-	early   map[*acceptedConn]struct{} // those, and those whose handshakes have not ended
-	open    map[*acceptedConn]struct{} // all that are not closed, and some that are
-	many    int                        // so many that some of them may be
 }
 
 // New returns the socket that l listens on.
 func New(l net.Listener, cfg config.Listener) *Socket {
-	s := &Socket{Listener: l, Path: cfg.Path, closed: make(chan struct{}), early: map[*acceptedConn]struct{}{}, open: map[*acceptedConn]struct{}{}}
-	s.greeted.L = &s.mu
+	s := &Socket{Listener: l, Path: cfg.Path}
 	s.Limits.Name = cfg.Path
 	s.Configure(cfg)
 	return s
@@ -72,65 +57,26 @@ func (s *Socket) Configure(cfg config.Listener) {
 	s.Limits.MaxCalls.Store(int64(cfg.MaxCalls))
 }
 
-// Accept is for gRPC. While the socket is paused it does not return.
-func (s *Socket) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil {
-		a := &acceptedConn{Conn: conn, socket: s}
-		s.waiting++
-		s.early[a] = struct{}{}
-		s.opensLocked(a)
-		return a, nil
+// Handshake finds out which client made a connection, and secures it if it is to be secured. It
+// is for the server, which keeps the [Peer] for the calls of that client.
+func (s *Socket) Handshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	who := newPeer(s)
+	if err := recovery.Run("asking who connects", func() { who = whoIs(conn, s) }); err != nil {
+		return nil, nil, err
 	}
-	if s.paused && !errors.Is(err, net.ErrClosed) {
-		s.mu.Unlock()
-		<-s.closed
-		s.mu.Lock()
-		err = net.ErrClosed
+	secured := s.tls.Load()
+	if secured == nil && !beginsHTTP2(conn) {
+		return nil, nil, s.other(conn, who)
 	}
-	return nil, err
-}
-
-// Close is for gRPC, and for a reload that removes the socket. Both may call it at once.
-func (s *Socket) Close() error {
-	err := s.Listener.Close()
-	s.closing.Do(func() { close(s.closed) })
-	return err
-}
-
-// Credentials tell gRPC which client made a connection, and on which socket.
-type Credentials struct {
-	credentials.TransportCredentials
-}
-
-// ServerHandshake is for gRPC.
-func (Credentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	a, ok := conn.(*acceptedConn)
-	if !ok {
-		return conn, nil, nil
+	if secured == nil {
+		return conn, who, nil
 	}
-	a.begin()
-	who := newPeer(a.socket)
-	err := recovery.Run("asking who connects", func() { who = whoIs(a.Conn, a.socket) })
-	a.is(who)
-	secured := a.socket.tls.Load()
-	if err == nil && secured == nil && !beginsHTTP2(a.Conn) {
-		return nil, nil, a.other(who)
-	}
-	if err != nil || secured == nil {
-		return a.Conn, who, err
-	}
-	secret, info, err := secured.ServerHandshake(a.Conn)
+	secret, info, err := secured.ServerHandshake(conn)
 	if tls, ok := info.(credentials.TLSInfo); ok && len(tls.State.PeerCertificates) > 0 {
 		who.certificate = tls.State.PeerCertificates[0].Subject.String()
 	}
 	return secret, who, err
 }
-
-// Clone is for gRPC.
-func (p Credentials) Clone() credentials.TransportCredentials { return p }
 
 // Open returns the socket of l: the inherited one, or a new one. Where l says nothing of the
 // mode and owner of its file, they are those of the file at model.

@@ -50,36 +50,30 @@ type ClientConfig struct {
 	// PingTimeout how long it may then take before the connection is given up. Zero: it is
 	// not pinged; 20s.
 	PingAfter, PingTimeout time.Duration
-
-	// Watch is told of each change of the state, in their order, and of why it is
-	// TransientFailure. It must return soon, and must not close the client. Optional.
-	Watch func(connectivity.State, error)
 }
 
-// A Client keeps a connection to one server. It connects with its first call, or by itself
-// while it runs; a call waits for the first attempt, and fails at once while the server
+// A Client keeps a connection to one server. It connects with its first call, or when it is told
+// to, and again with the first call after the connection has ended; a call waits for the first attempt, and fails at once while the server
 // cannot be reached. It is a [grpc.ClientConnInterface] for messages of package codec, and
 // safe for concurrent use. Of the options of calls it knows Header, Trailer, Peer,
 // WaitForReady, OnFinish and the limits of messages.
 type Client struct {
-	cfg     ClientConfig
-	now     atomic.Pointer[clientConn] // nil while there is none
-	ctx     context.Context            // ends when the client is closed
-	end     context.CancelFunc
-	group   sync.WaitGroup // goroutines that connect, and that read
-	telling sync.Mutex     // is held for a change of state, and while that is told; before mu
+	cfg   ClientConfig
+	now   atomic.Pointer[clientConn] // nil while there is none
+	ctx   context.Context            // ends when the client is closed
+	end   context.CancelFunc
+	group sync.WaitGroup // goroutines that connect, and that read
 
 	mu      sync.Mutex
 	state   connectivity.State
 	err     error         // why it is TransientFailure
 	changed chan struct{} // closed when the state has changed
 	hurry   chan struct{} // holds that the pause is to end
-	keep    bool          // connect without being asked
 	last    time.Time     // when it connected last
 	conns   map[*clientConn]struct{}
 }
 
-// NewClient returns a client. It does nothing before its first call, or Run.
+// NewClient returns a client. It does nothing before its first call, or Connect.
 func NewClient(cfg ClientConfig) *Client {
 	cfg.Authority = orDefault(cfg.Authority, "localhost")
 	cfg.MaxMessage = orDefault(cfg.MaxMessage, DefaultMaxMessage)
@@ -96,21 +90,36 @@ func NewClient(cfg ClientConfig) *Client {
 	return c
 }
 
-// Run keeps the connection up until ctx ends, and then closes the client.
-func (c *Client) Run(ctx context.Context) error {
-	c.mu.Lock()
-	c.keep = true
-	c.mu.Unlock()
-	c.Connect()
-	<-ctx.Done()
-	return c.Close()
-}
-
-// State is the state of the connection, and if it is TransientFailure why.
-func (c *Client) State() (connectivity.State, error) {
+// GetState is the state of the connection.
+func (c *Client) GetState() connectivity.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state, c.err
+	return c.state
+}
+
+// Err is why the server cannot be reached, nil if it can or nobody has tried.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// WaitForStateChange waits until the state is another one than from. It reports false if ctx
+// ends before.
+func (c *Client) WaitForStateChange(ctx context.Context, from connectivity.State) bool {
+	for {
+		c.mu.Lock()
+		now, changed := c.state, c.changed
+		c.mu.Unlock()
+		if now != from {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // Close closes the connections, ends all calls, and returns when nothing is left of them.
@@ -130,23 +139,16 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// set has f change the state, and tells of it if f says that it has. f is called with mu, and
-// not when the client is closed.
+// set has f change the state, and tells those who wait for that if f says that it has. f is
+// called with mu, and not when the client is closed.
 func (c *Client) set(f func() bool) {
-	c.telling.Lock()
-	defer c.telling.Unlock()
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.state == connectivity.Shutdown || !f() {
-		c.mu.Unlock()
 		return
 	}
-	state, err := c.state, c.err
 	close(c.changed)
 	c.changed = make(chan struct{})
-	c.mu.Unlock()
-	if c.cfg.Watch != nil {
-		c.cfg.Watch(state, err)
-	}
 }
 
 // Connect begins to connect if there is no connection and nobody does.
@@ -243,19 +245,14 @@ func (c *Client) attempt() error {
 
 // lose is called when there can be no more calls on a connection.
 func (c *Client) lose(conn *clientConn) {
-	keep := false
 	c.set(func() bool {
 		if c.now.Load() != conn {
 			return false
 		}
-		keep = c.keep
 		c.state = connectivity.Idle
 		c.now.Store(nil)
 		return true
 	})
-	if keep {
-		c.Connect()
-	}
 }
 
 var errClosed = status.Error(codes.Canceled, "transport: the client is closed")

@@ -372,8 +372,6 @@ func TestCallsFailAtOnceWhileTheServerIsGone(t *testing.T) {
 func TestAClientComesBackWithItsServer(t *testing.T) {
 	l := served(t, echo)
 	var mu sync.Mutex
-	var states []connectivity.State
-	var last error
 	there := true
 	var conns []net.Conn
 	c := newClient(t, transport.ClientConfig{
@@ -387,38 +385,56 @@ func TestAClientComesBackWithItsServer(t *testing.T) {
 			conns = append(conns, nc)
 			return nc, err
 		},
-		Watch: func(s connectivity.State, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			states, last = append(states, s), err
-		},
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- c.Run(ctx) }()
+	states := make(chan connectivity.State, 100)
+	go keepUp(t.Context(), c, states)
 	is := func(want connectivity.State) {
 		t.Helper()
-		require.Eventually(t, func() bool { s, _ := c.State(); return s == want }, patience, time.Millisecond)
+		for {
+			select {
+			case s := <-states:
+				if s == want {
+					return
+				}
+			case <-time.After(patience):
+				require.Fail(t, "it is never "+want.String())
+			}
+		}
 	}
 	is(connectivity.Ready)
+	require.NoError(t, c.Err())
 	require.NoError(t, invoke(t, c))
 	mu.Lock()
 	there = false
 	conns[0].Close()
 	mu.Unlock()
 	is(connectivity.TransientFailure)
+	assert.ErrorContains(t, c.Err(), "nobody is there")
 	mu.Lock()
-	assert.ErrorContains(t, last, "nobody is there")
 	there = true
 	mu.Unlock()
-	require.NoError(t, invoke(t, c, grpc.WaitForReady(true)))
-	cancel()
-	require.NoError(t, <-done)
+	is(connectivity.Ready)
+	require.NoError(t, invoke(t, c))
+	require.NoError(t, c.Close())
+	assert.Equal(t, connectivity.Shutdown, c.GetState())
 	assert.Equal(t, codes.Canceled, status.Code(invoke(t, c)))
-	mu.Lock()
-	defer mu.Unlock()
-	assert.Equal(t, []connectivity.State{connectivity.Connecting, connectivity.Ready, connectivity.Idle, connectivity.Connecting, connectivity.TransientFailure}, states[:5])
-	assert.Equal(t, []connectivity.State{connectivity.Ready, connectivity.Shutdown}, states[len(states)-2:])
+}
+
+// keepUp connects whenever there is no connection, and tells the states that it sees.
+func keepUp(ctx context.Context, c *transport.Client, states chan<- connectivity.State) {
+	for {
+		state := c.GetState()
+		select {
+		case states <- state:
+		default:
+		}
+		if state == connectivity.Idle {
+			c.Connect()
+		}
+		if state == connectivity.Shutdown || !c.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
 }
 
 func TestAServerThatSaysNothingIsNoServer(t *testing.T) {
@@ -544,7 +560,7 @@ func TestAServerThatResetsAtOnceIsNotAskedInALoop(t *testing.T) {
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	go c.Run(ctx)
+	go keepUp(ctx, c, nil)
 	<-ctx.Done()
 	mu.Lock()
 	defer mu.Unlock()

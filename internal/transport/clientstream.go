@@ -189,7 +189,7 @@ func (s *clientStream) next(o *callOptions) (*codec.Frame, error) {
 		return nil, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", n, o.receive)
 	}
 	if m.compressed {
-		return decompress(m, s.encoding, o.receive, codes.Internal)
+		return s.stream.decompress(m, s.encoding, o.receive, codes.Internal)
 	}
 	return m.frame(), nil
 }

@@ -6,14 +6,17 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/buffers"
 )
 
-// decompress returns a compressed message as a frame, if somebody has registered for how it
-// is compressed. unknown is the code of the error if nobody has.
-func decompress(m message, how string, most int, unknown codes.Code) (*codec.Frame, error) {
+// decompress returns a compressed message of s as a frame, if somebody has registered for how it
+// is compressed. unknown is the code of the error if nobody has. How long the frame will be is
+// unknown, so it takes the memory of the longest one.
+func (s *stream) decompress(m message, how string, most int, unknown codes.Code) (*codec.Frame, error) {
 	defer m.frame().Free()
 	if how == "" || how == encoding.Identity {
 		return nil, status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")
@@ -22,7 +25,21 @@ func decompress(m message, how string, most int, unknown codes.Code) (*codec.Fra
 	if c == nil {
 		return nil, status.Errorf(unknown, "grpc: Decompressor is not installed for grpc-encoding %q", how)
 	}
-	r, err := c.Decompress(bytes.NewReader(m.data))
+	budget := s.conn.cfg.budget
+	if err := budget.Reserve(s.ctx, most); err != nil {
+		return nil, err
+	}
+	whole, err := readCompressed(c, m.data, most)
+	if err != nil {
+		budget.Release(s.ctx, most)
+		return nil, err
+	}
+	taken := &reservation{budget: budget, ctx: s.ctx, n: most}
+	return codec.FrameOfBuffers(buffers.OnFree(mem.BufferSlice{mem.NewBuffer(&whole, mem.NopBufferPool{})}, taken.release)), nil
+}
+
+func readCompressed(c encoding.Compressor, data []byte, most int) ([]byte, error) {
+	r, err := c.Decompress(bytes.NewReader(data))
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
 	}
@@ -33,7 +50,7 @@ func decompress(m message, how string, most int, unknown codes.Code) (*codec.Fra
 	if len(whole) > most {
 		return nil, status.Errorf(codes.ResourceExhausted, "grpc: message after decompression larger than max (%d vs. %d)", len(whole), most)
 	}
-	return codec.NewFrame(whole), nil
+	return whole, nil
 }
 
 // encodings are those in which a message may come.

@@ -29,7 +29,7 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 		nc, err := l.Accept()
 		if err == nil {
 			wait = 0
-			s.admit(nc, shake)
+			s.admit(nc, l, shake)
 			continue
 		}
 		s.mu.Lock()
@@ -50,11 +50,11 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 }
 
 // admit serves a connection, in goroutines of its own.
-func (s *Server) admit(nc net.Conn, shake Handshake) {
+func (s *Server) admit(nc net.Conn, l net.Listener, shake Handshake) {
 	s.mu.Lock()
 	refused := s.stopped || s.cfg.MaxConns > 0 && len(s.greeting)+len(s.conns) >= s.cfg.MaxConns
 	if !refused {
-		s.greeting[nc] = struct{}{}
+		s.greeting[nc] = l
 	}
 	s.mu.Unlock()
 	if refused {
@@ -72,7 +72,7 @@ func (s *Server) ServeConn(nc net.Conn, shake Handshake) {
 		_ = nc.Close() // nothing was said
 		return
 	}
-	s.greeting[nc] = struct{}{}
+	s.greeting[nc] = nil
 	s.mu.Unlock()
 	s.hired.Do(s.hire)
 	s.serve(nc, shake)

@@ -92,9 +92,9 @@ type Server struct {
 	mu        sync.Mutex
 	changed   sync.Cond // of what follows
 	listeners map[net.Listener]struct{}
-	greeting  map[net.Conn]struct{}    // that are in the handshake
-	conns     map[*serverConn]struct{} // that have done it
-	handlers  int                      // that have not returned
+	greeting  map[net.Conn]net.Listener // that are in the handshake, and where they came in
+	conns     map[*serverConn]struct{}  // that have done it
+	handlers  int                       // that have not returned
 	draining  bool
 	stopped   bool
 }
@@ -103,7 +103,7 @@ type Server struct {
 func NewServer(cfg ServerConfig) *Server {
 	s := &Server{
 		cfg: cfg, services: map[string]*service{}, work: make(chan *serverStream), done: make(chan struct{}),
-		listeners: map[net.Listener]struct{}{}, greeting: map[net.Conn]struct{}{}, conns: map[*serverConn]struct{}{},
+		listeners: map[net.Listener]struct{}{}, greeting: map[net.Conn]net.Listener{}, conns: map[*serverConn]struct{}{},
 	}
 	s.changed.L = &s.mu
 	s.cfg.MaxMessage = orDefault(cfg.MaxMessage, DefaultMaxMessage)

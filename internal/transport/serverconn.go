@@ -18,6 +18,7 @@ import (
 type serverConn struct {
 	*conn
 	server *Server
+	peer   *peer.Peer
 	base   context.Context // of calls: it has the peer, and does not end
 	fresh  []*serverStream // the reader's: calls whose handlers have not been started
 
@@ -43,7 +44,7 @@ func (s *Server) greet(nc net.Conn, shake Handshake) (*serverConn, error) {
 		}
 		nc, p.AuthInfo = secured, info
 	}
-	c := &serverConn{server: s, base: peer.NewContext(context.Background(), p), pings: pingPolicy{EnforcementPolicy: s.cfg.Pings}}
+	c := &serverConn{server: s, peer: p, base: peer.NewContext(context.Background(), p), pings: pingPolicy{EnforcementPolicy: s.cfg.Pings}}
 	c.conn = newConn(nc, c, connConfig{
 		maxMessage: s.cfg.MaxMessage, maxHeaders: s.cfg.MaxHeaders, window: s.cfg.Window, strict: true,
 		budget: s.cfg.Budget, readBuffer: readBuffer, streams: s.cfg.MaxStreams, stall: s.cfg.StallTimeout, pingIdle: true,

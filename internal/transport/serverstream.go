@@ -194,7 +194,7 @@ func (s *serverStream) decode(m message) (*codec.Frame, error) {
 	if !m.compressed {
 		return m.frame(), nil
 	}
-	f, err := decompress(m, s.encoding, s.conn.cfg.maxMessage, codes.Unimplemented)
+	f, err := s.stream.decompress(m, s.encoding, s.conn.cfg.maxMessage, codes.Unimplemented)
 	if status.Code(err) == codes.Unimplemented {
 		_ = s.SetHeader(metadata.Pairs("grpc-accept-encoding", encodings())) // the header may have been sent
 	}

@@ -2,7 +2,11 @@ package transport
 
 import (
 	"context"
-	"time"
+	"maps"
+	"net"
+	"slices"
+
+	"google.golang.org/grpc/credentials"
 )
 
 // Conns returns how many connections there are, and how many of them are in the handshake.
@@ -12,10 +16,21 @@ func (s *Server) Conns() (all, greeting int) {
 	return len(s.conns) + len(s.greeting), len(s.greeting)
 }
 
+// Peers returns what the handshakes have found out about the clients that are connected, and the
+// listeners of those that are in the handshake.
+func (s *Server) Peers() (known []credentials.AuthInfo, greeting []net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		known = append(known, c.peer.AuthInfo)
+	}
+	return known, slices.Collect(maps.Values(s.greeting))
+}
+
 // Drain lets nobody in any more, tells clients to go elsewhere, and returns when the calls
 // under way have ended and all connections are closed. When ctx ends it stops. Who has just
-// connected may take greet until its handshake is done, and is then told as well.
-func (s *Server) Drain(ctx context.Context, greet time.Duration) {
+// connected is told when its handshake is done; see EndSilent.
+func (s *Server) Drain(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
 	s.closeListeners()
@@ -27,7 +42,6 @@ func (s *Server) Drain(ctx context.Context, greet time.Duration) {
 	for _, c := range conns {
 		c.drain()
 	}
-	defer time.AfterFunc(greet, s.EndSilent).Stop()
 	defer context.AfterFunc(ctx, s.Stop)()
 	s.mu.Lock()
 	for len(s.greeting)+len(s.conns) > 0 || s.handlers > 0 && !s.stopped {
@@ -37,12 +51,15 @@ func (s *Server) Drain(ctx context.Context, greet time.Duration) {
 	s.Stop()
 }
 
-// EndSilent closes the connections whose handshake is not done.
-func (s *Server) EndSilent() {
+// EndSilent closes the connections whose handshake is not done: those of a listener, or all if
+// it is nil.
+func (s *Server) EndSilent(of net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for nc := range s.greeting {
-		_ = nc.Close() // its goroutine notices
+	for nc, l := range s.greeting {
+		if of == nil || l == of {
+			_ = nc.Close() // its goroutine notices
+		}
 	}
 }
 

@@ -1,0 +1,138 @@
+package director
+
+import (
+	"context"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/address"
+	"github.com/criproxy/criproxy/internal/buffers"
+	"github.com/criproxy/criproxy/internal/transport"
+)
+
+// A link carries the calls of a Conn to its backend.
+type link interface {
+	grpc.ClientConnInterface
+	Connect()
+	GetState() connectivity.State
+	WaitForStateChange(ctx context.Context, from connectivity.State) bool
+	ResetConnectBackoff()
+	Close() error
+}
+
+// reconnect is how a link connects: as kubelet does, in k8s.io/cri-client.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
+}
+
+// link makes the link of c: gRPC's own client where that is to choose among several servers,
+// otherwise ours.
+func (c *Conn) link(cfg ConnConfig) (link, error) {
+	if len(cfg.More) > 0 || strings.HasPrefix(cfg.Address, address.DNSScheme) {
+		return c.balanced(cfg)
+	}
+	network, err := address.Network(cfg.Address)
+	if err != nil {
+		return nil, err
+	}
+	authority := localhost
+	if cfg.Credentials != nil && network != address.Unix {
+		authority = cfg.Address
+	}
+	client := transport.ClientConfig{
+		Dial:      func(ctx context.Context) (net.Conn, error) { return c.dial(ctx, cfg.Address) },
+		Authority: authority, UserAgent: "criproxy", MaxMessage: c.maxMessage, Budget: cfg.Budget,
+		Backoff: reconnect.Backoff, ConnectTimeout: reconnect.MinConnectTimeout,
+	}
+	if creds := cfg.Credentials; creds != nil {
+		client.Handshake = func(ctx context.Context, nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+			return creds.ClientHandshake(ctx, authority, nc)
+		}
+	}
+	return transport.NewClient(client), nil
+}
+
+// localhost is what a backend is called where its name says nothing. Servers that are not
+// grpc-go refuse a socket path here: https://github.com/kubernetes/kubernetes/pull/123463
+const localhost = "localhost"
+
+// balanced makes a link by gRPC's client, with its resolvers and policies.
+func (c *Conn) balanced(cfg ConnConfig) (link, error) {
+	target, opts, err := targetOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cc, err := grpc.NewClient(target, append(opts,
+		grpc.WithContextDialer(c.dial),
+		grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(codec.Raw),
+			grpc.MaxCallRecvMsgSize(c.maxMessage),
+			grpc.MaxCallSendMsgSize(c.maxMessage),
+		),
+		grpc.WithConnectParams(reconnect),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	return &balanced{cc, cfg.Budget}, nil
+}
+
+// balanced is a link to several servers that are equal. gRPC's client reads a message before
+// anybody knows how long it is, so the budget is asked when the message is here.
+type balanced struct {
+	*grpc.ClientConn
+	budget Budget
+}
+
+func (b *balanced) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if err := b.ClientConn.Invoke(ctx, method, args, reply, opts...); err != nil {
+		return err
+	}
+	return b.count(ctx, reply)
+}
+
+func (b *balanced) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	cs, err := b.ClientConn.NewStream(ctx, desc, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &balancedStream{cs, b}, nil
+}
+
+type balancedStream struct {
+	grpc.ClientStream
+	link *balanced
+}
+
+func (s *balancedStream) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.link.count(s.Context(), m)
+}
+
+// count takes the memory for a message that is here, until the message is freed.
+func (b *balanced) count(ctx context.Context, m any) error {
+	f, ok := m.(*codec.Frame)
+	if !ok || b.budget == nil {
+		return nil
+	}
+	n := f.Len()
+	if err := b.budget.Reserve(ctx, n); err != nil {
+		f.Free()
+		return err
+	}
+	*f = *codec.FrameOfBuffers(buffers.OnFree(f.Buffers(), func() { b.budget.Release(ctx, n) }))
+	return nil
+}

@@ -1,0 +1,103 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The transport asks Memory for each message that is longer than a window, on both sides:
+// before a request of a client comes, and before the reply of a backend to a call of a client.
+// What criproxy asks backends by itself is not counted: its state depends on that.
+
+// TryReserve takes n bytes for a message of the call of ctx, if they are free now.
+func (m *Memory) TryReserve(ctx context.Context, n int) bool {
+	if n < smallMessage {
+		return true
+	}
+	c, who := callOf(ctx), clientOf(ctx)
+	if who == nil {
+		return true
+	}
+	rest := int64(n)
+	if c != nil {
+		rest -= c.use(rest)
+	}
+	if m.try(who, rest) {
+		return true
+	}
+	c.free(int64(n) - rest)
+	return false
+}
+
+// Reserve takes n bytes for a message of the call of ctx, and waits for them.
+func (m *Memory) Reserve(ctx context.Context, n int) error {
+	if m.TryReserve(ctx, n) {
+		return nil
+	}
+	wait := MemoryWait
+	c := callOf(ctx)
+	rest := int64(n)
+	if c != nil {
+		rest -= c.use(rest)
+	}
+	if c != nil && c.whole {
+		wait = time.Duration(m.replyWait.Load())
+	}
+	within, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if clientOf(ctx).shares(m).take(within, rest) == nil {
+		m.taken.Add(rest)
+		return nil
+	}
+	c.free(int64(n) - rest)
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return m.refuse(ctx, fmt.Sprintf("no memory for a message of %d bytes came free within %s", n, wait))
+}
+
+// Release gives back what was taken for a message of the call of ctx.
+func (m *Memory) Release(ctx context.Context, n int) {
+	if n < smallMessage {
+		return
+	}
+	if c := callOf(ctx); c != nil {
+		c.free(int64(n))
+	} else if who := clientOf(ctx); who != nil {
+		m.release(who, int64(n))
+	}
+}
+
+func (m *Memory) try(who *Client, n int64) bool {
+	if !who.shares(m).try(n) {
+		return false
+	}
+	m.taken.Add(n)
+	return true
+}
+
+func (m *Memory) release(who *Client, n int64) {
+	m.taken.Add(-n)
+	who.shares(m).release(n)
+}
+
+// refuse is the error for a call for which there is no memory.
+func (m *Memory) refuse(ctx context.Context, why string) error {
+	m.refused.Add(1)
+	method, _ := grpc.Method(ctx)
+	return &refusal{status.Newf(codes.ResourceExhausted, "criproxy: %s: %s: the messages of all calls under way take %d of %d; read the replies, make fewer calls at once, or raise GOMEMLIMIT",
+		method, why, m.taken.Load(), m.total)}
+}
+
+// A refusal is the status of a call for which this process has no memory. Ours distinguishes it
+// from a status of the runtime: the runtime is not at fault.
+type refusal struct{ *status.Status }
+
+func (r *refusal) Error() string              { return r.Err().Error() }
+func (r *refusal) GRPCStatus() *status.Status { return r.Status }
+func (r *refusal) Ours() bool                 { return true }

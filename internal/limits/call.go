@@ -1,0 +1,125 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// call is what one call of a client takes of the memory for messages, beside its request. A
+// reply takes memory before it comes. When the reply is freed, the call keeps that memory for
+// what was made of it, until that is on its way to the client: a client that reads nothing
+// waits there.
+type call struct {
+	memory *Memory
+	client *Client // against whose share it counts
+	whole  bool    // its replies are a list, of which parts may be here until the call ends
+
+	mu    sync.Mutex
+	spare int64 // taken for messages that were freed
+	kept  int64 // taken for what is here until the call ends
+	over  bool  // the call has ended, and keeps nothing
+}
+
+type callKey struct{}
+
+// callOf returns the call of ctx, nil where it is one that criproxy makes itself.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// use returns how many of n bytes the call has, and uses those.
+func (c *call) use(n int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	used := min(n, c.spare)
+	c.spare -= used
+	return used
+}
+
+// free keeps n bytes of a message that was freed. A nil call, which is none yet, has kept none.
+func (c *call) free(n int64) {
+	if n == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		c.memory.release(c.client, n)
+		return
+	}
+	c.spare += n
+}
+
+// keep takes n bytes until the call ends, if they are free now.
+func (c *call) keep(ctx context.Context, n int64, what string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.over:
+		return status.Error(codes.Canceled, "criproxy: the call has ended")
+	case !c.memory.try(c.client, n):
+		return c.memory.refuse(ctx, fmt.Sprintf("no memory for %d bytes more of %s", n, what))
+	}
+	c.kept += n
+	return nil
+}
+
+// sent gives back the memory of messages that are on their way.
+func (c *call) sent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.spare > 0 && !c.whole {
+		c.memory.release(c.client, c.spare)
+		c.spare = 0
+	}
+}
+
+func (c *call) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	if n := c.spare + c.kept; n > 0 {
+		c.memory.release(c.client, n)
+		c.spare, c.kept = 0, 0
+	}
+}
+
+// limitedStream is the stream of a call whose messages are counted.
+type limitedStream struct {
+	grpc.ServerStream
+	ctx  context.Context
+	call *call
+}
+
+func (s *limitedStream) Context() context.Context { return s.ctx }
+
+// RecvMsg says how to mend it when a request is too long.
+func (s *limitedStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if st := status.Convert(err); st.Code() == codes.ResourceExhausted && strings.Contains(st.Message(), "larger than max") {
+		return status.Errorf(codes.ResourceExhausted, "criproxy: the request is over the limit of %d bytes; raise -max-message-bytes: %s", s.call.memory.maxMessage, st.Message())
+	}
+	return err
+}
+
+func (s *limitedStream) SendMsg(m any) error {
+	defer s.call.sent()
+	return s.ServerStream.SendMsg(m)
+}
+
+// Keep takes memory for n bytes of what is remembered, with which the call of ctx is answered,
+// until that call ends.
+func Keep(ctx context.Context, n int) error {
+	c := callOf(ctx)
+	if c == nil || n < smallMessage {
+		return nil
+	}
+	return c.keep(ctx, int64(n), "a list from memory")
+}
