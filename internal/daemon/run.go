@@ -31,10 +31,6 @@ const greetTime = 250 * time.Millisecond
 // may fail however busy the machine is.
 const handoverGreet = 2 * time.Second
 
-// farewellTime is how long streams without an end go on after new connections were heard and
-// gRPC has told clients that it stops.
-const farewellTime = 100 * time.Millisecond
-
 // tracingURL is where spans are sent. A proxy that only shows what passes makes none: they would
 // change the metadata of calls.
 func (p *Proxy) tracingURL() string {
@@ -147,12 +143,6 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
 	p.draining.Store(true)
 	p.pause()
-	// Not before GOAWAY has told clients to connect anew: they open the stream
-	// again at once, and kubelet does so five times in its life.
-	farewell := time.AfterFunc(greet+farewellTime, func() {
-		p.epochs.endStreams("criproxy: this process stops; open the stream again")
-	})
-	defer farewell.Stop()
 	hurry := time.AfterFunc(bound, func() {
 		klog.InfoS("Cutting off the calls that are still under way", p.underWay()...)
 		p.server.Stop()
@@ -164,10 +154,13 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 		defer context.AfterFunc(ctx, func() {
 			hurry.Reset(drainTime)
 			silence.Reset(greetTime)
-			farewell.Reset(greetTime + farewellTime)
 		})()
 	}
-	p.server.Drain(context.Background())
+	p.server.Drain(context.Background(), func() {
+		// Not before clients were told to connect anew: they open the stream again at once, and
+		// kubelet does so five times in its life.
+		p.epochs.endStreams("criproxy: this process stops; open the stream again")
+	})
 }
 
 // pause ends reloads and handovers: from then on the sockets of the proxy do not change.

@@ -19,19 +19,11 @@ func (m *Memory) TryReserve(ctx context.Context, n int) bool {
 	if n < smallMessage {
 		return true
 	}
-	c, who := callOf(ctx), clientOf(ctx)
-	if who == nil {
-		return true
+	if c := callOf(ctx); c != nil {
+		return c.try(int64(n))
 	}
-	rest := int64(n)
-	if c != nil {
-		rest -= c.use(rest)
-	}
-	if m.try(who, rest) {
-		return true
-	}
-	c.free(int64(n) - rest)
-	return false
+	who := clientOf(ctx)
+	return who == nil || m.try(who, int64(n))
 }
 
 // Reserve takes n bytes for a message of the call of ctx, and waits for them.
@@ -39,22 +31,19 @@ func (m *Memory) Reserve(ctx context.Context, n int) error {
 	if m.TryReserve(ctx, n) {
 		return nil
 	}
-	wait := MemoryWait
-	c := callOf(ctx)
-	rest := int64(n)
-	if c != nil {
-		rest -= c.use(rest)
-	}
+	c, wait := callOf(ctx), MemoryWait
 	if c != nil && c.whole {
 		wait = time.Duration(m.replyWait.Load())
 	}
 	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	if clientOf(ctx).shares(m).take(within, rest) == nil {
-		m.taken.Add(rest)
+	if clientOf(ctx).shares(m).take(within, int64(n)) == nil {
+		m.taken.Add(int64(n))
+		if c != nil {
+			c.took(int64(n))
+		}
 		return nil
 	}
-	c.free(int64(n) - rest)
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
 	}

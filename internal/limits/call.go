@@ -14,16 +14,17 @@ import (
 // call is what one call of a client takes of the memory for messages, beside its request. A
 // reply takes memory before it comes. When the reply is freed, the call keeps that memory for
 // what was made of it, until that is on its way to the client: a client that reads nothing
-// waits there.
+// waits there. At the end of the call its replies are gone, or belong to somebody who has a
+// bound of their own, such as the flight recorder.
 type call struct {
 	memory *Memory
 	client *Client // against whose share it counts
 	whole  bool    // its replies are a list, of which parts may be here until the call ends
 
 	mu    sync.Mutex
-	spare int64 // taken for messages that were freed
-	kept  int64 // taken for what is here until the call ends
-	over  bool  // the call has ended, and keeps nothing
+	taken int64
+	spare int64 // of it, for messages that were freed
+	over  bool  // the call has ended: what comes now criproxy has for itself, and is not counted
 }
 
 type callKey struct{}
@@ -34,26 +35,37 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// use returns how many of n bytes the call has, and uses those.
-func (c *call) use(n int64) int64 {
+// try takes n bytes if they are free now, or if the call has them.
+func (c *call) try(n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.over {
+		return true
+	}
 	used := min(n, c.spare)
+	if !c.memory.try(c.client, n-used) {
+		return false
+	}
 	c.spare -= used
-	return used
+	c.taken += n - used
+	return true
 }
 
-// free keeps n bytes of a message that was freed. A nil call, which is none yet, has kept none.
-func (c *call) free(n int64) {
-	if n == 0 {
-		return
-	}
+// took notes that n bytes were taken.
+func (c *call) took(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
 		c.memory.release(c.client, n)
 		return
 	}
+	c.taken += n
+}
+
+// free keeps n bytes of a message that was freed.
+func (c *call) free(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.spare += n
 }
 
@@ -67,7 +79,7 @@ func (c *call) keep(ctx context.Context, n int64, what string) error {
 	case !c.memory.try(c.client, n):
 		return c.memory.refuse(ctx, fmt.Sprintf("no memory for %d bytes more of %s", n, what))
 	}
-	c.kept += n
+	c.taken += n
 	return nil
 }
 
@@ -77,6 +89,7 @@ func (c *call) sent() {
 	defer c.mu.Unlock()
 	if c.spare > 0 && !c.whole {
 		c.memory.release(c.client, c.spare)
+		c.taken -= c.spare
 		c.spare = 0
 	}
 }
@@ -85,9 +98,8 @@ func (c *call) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	if n := c.spare + c.kept; n > 0 {
-		c.memory.release(c.client, n)
-		c.spare, c.kept = 0, 0
+	if c.taken > 0 {
+		c.memory.release(c.client, c.taken)
 	}
 }
 

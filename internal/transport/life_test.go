@@ -106,7 +106,7 @@ func TestADrainLetsCallsEnd(t *testing.T) {
 			require.Eventually(t, func() bool { return began.Load() == 10 }, patience, time.Millisecond)
 			drained := make(chan struct{})
 			go func() {
-				s.Drain(t.Context())
+				s.Drain(t.Context(), nil)
 				close(drained)
 			}()
 			time.Sleep(50 * time.Millisecond)
@@ -140,7 +140,7 @@ func TestADrainTellsTwiceAndTakesWhatIsOnItsWay(t *testing.T) {
 	assert.Equal(t, "0", p.status(1)["grpc-status"])
 	drained := make(chan struct{})
 	go func() {
-		s.Drain(t.Context())
+		s.Drain(t.Context(), nil)
 		close(drained)
 	}()
 	f := p.until(func(f http2.Frame) bool { _, ok := f.(*http2.GoAwayFrame); return ok })
@@ -175,7 +175,7 @@ func TestADrainDoesNotWaitForTheSilent(t *testing.T) {
 	require.Eventually(t, func() bool { _, greeting := s.Conns(); return greeting == 2 }, patience, time.Millisecond)
 	drained := make(chan struct{})
 	go func() {
-		s.Drain(t.Context())
+		s.Drain(t.Context(), nil)
 		close(drained)
 	}()
 	late.out.WriteString(http2.ClientPreface)
@@ -185,6 +185,32 @@ func TestADrainDoesNotWaitForTheSilent(t *testing.T) {
 	require.NoError(t, late.nc.Close())
 	s.EndSilent(nil)
 	<-drained
+}
+
+// Who opens a stream again that a drain has ended is to do so elsewhere.
+func TestADrainTellsClientsBeforeItEndsCalls(t *testing.T) {
+	l := listen(t)
+	told := make(chan struct{})
+	s := serve(t, l, transport.ServerConfig{Handler: func(any, grpc.ServerStream) error { <-told; return nil }})
+	var clients []*rawPeer
+	for range 20 {
+		p := rawClient(t, l)
+		p.headers(1, false, p.request())
+		require.NoError(t, p.say())
+		clients = append(clients, p)
+	}
+	require.Eventually(t, func() bool { all, greeting := s.Conns(); return all == len(clients) && greeting == 0 }, patience, time.Millisecond)
+	go s.Drain(t.Context(), func() { close(told) })
+	for _, p := range clients {
+		first := p.until(func(f http2.Frame) bool {
+			switch f.(type) {
+			case *http2.GoAwayFrame, *http2.MetaHeadersFrame:
+				return true
+			}
+			return false
+		})
+		assert.IsType(t, &http2.GoAwayFrame{}, first)
+	}
 }
 
 // rawClientSilent connects and says nothing.
@@ -208,7 +234,7 @@ func TestADrainEndsWithItsContext(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	s.Drain(ctx)
+	s.Drain(ctx, nil)
 	require.Eventually(t, ended.Load, patience, time.Millisecond)
 }
 

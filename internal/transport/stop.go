@@ -29,8 +29,9 @@ func (s *Server) Peers() (known []credentials.AuthInfo, greeting []net.Listener)
 
 // Drain lets nobody in any more, tells clients to go elsewhere, and returns when the calls
 // under way have ended and all connections are closed. When ctx ends it stops. Who has just
-// connected is told when its handshake is done; see EndSilent.
-func (s *Server) Drain(ctx context.Context) {
+// connected is told when its handshake is done; see EndSilent. Drain calls told, which is
+// optional, when what ends from then on ends behind the word to go elsewhere.
+func (s *Server) Drain(ctx context.Context, told func()) {
 	s.mu.Lock()
 	s.draining = true
 	s.closeListeners()
@@ -41,6 +42,9 @@ func (s *Server) Drain(ctx context.Context) {
 	s.mu.Unlock()
 	for _, c := range conns {
 		c.drain()
+	}
+	if told != nil {
+		told()
 	}
 	defer context.AfterFunc(ctx, s.Stop)()
 	s.mu.Lock()
