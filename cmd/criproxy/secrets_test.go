@@ -161,8 +161,8 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			require.Len(t, dumps, 1)
 
 			// What was recorded, played to a runtime that answers with other secrets.
-			command("replay", at("d.jsonl"), "-to", at("p.sock"), "-speed", "0")
-			command("replay", at("d.binlog"), "-to", at("p.sock"), "-speed", "0", "-json")
+			command("replay", "-write", "-failed", at("d.jsonl"), "-to", at("p.sock"), "-speed", "0")
+			command("replay", "-write", "-failed", at("d.binlog"), "-to", at("p.sock"), "-speed", "0", "-json")
 			require.NoError(t, proxy.Process.Signal(os.Interrupt))
 			require.NoError(t, proxy.Wait())
 			for _, file := range []string{at("d.jsonl"), at("d.pcapng"), at("d.binlog"), at("all.pcapng"), dumps[0]} {

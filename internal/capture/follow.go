@@ -19,6 +19,7 @@ type Follower struct {
 	off    int
 	next   uint64 // number of the record expected
 	since  uint64 // number of the latest record when it began
+	skip   uint64 // events up to this one are not for it
 	names  map[string]string
 }
 
@@ -41,6 +42,13 @@ func (r *Recorder) Follow(everything bool) *Follower {
 	f.next = r.ring.seq + 1
 	f.enter(r.ring.newest)
 	f.off = int(r.ring.newest.used.Load())
+	return f
+}
+
+// FollowOwn is Follow of everything but what was restored from another recorder.
+func (r *Recorder) FollowOwn() *Follower {
+	f := r.Follow(true)
+	f.skip = r.restored
 	return f
 }
 
@@ -108,7 +116,7 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 		if f.off < int(f.chunk.used.Load()) {
 			n := int(binary.LittleEndian.Uint32(f.chunk.buf[f.off:]))
 			record := f.chunk.buf[f.off : f.off+n : f.off+n]
-			if seq := binary.LittleEndian.Uint64(record[recordSeq:]); seq > f.next {
+			if seq := binary.LittleEndian.Uint64(record[recordSeq:]); seq > f.next && seq > f.skip {
 				*ev = Event{Kind: Missed, Missed: seq - f.next, Seq: seq, Time: time.Now()}
 				f.ring.missed.Add(seq - f.next)
 				f.next = seq
@@ -116,6 +124,9 @@ func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 			}
 			f.off += n
 			f.next++
+			if f.next-1 <= f.skip {
+				continue
+			}
 			decode(record, f.names, ev)
 			held := record[recordFlags]&flagFrame != 0
 			if held {

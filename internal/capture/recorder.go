@@ -46,6 +46,8 @@ type Recorder struct {
 	raw    bool
 	began  time.Time
 	calls  atomic.Uint64
+
+	restored uint64 // the latest event that another recorder has recorded; none if it is zero
 }
 
 // NewRecorder returns a recorder.
@@ -100,6 +102,12 @@ type Leg struct {
 }
 
 type legKey struct{}
+
+// IsOfClient reports whether a call with this context is one of a client, or made for one.
+func IsOfClient(ctx context.Context) bool {
+	_, ok := ctx.Value(legKey{}).(*Leg)
+	return ok
+}
 
 // Begin records that a leg begins. The legs of a call find each other by the
 // context that it returns. What the caller hands in is copied before it returns,

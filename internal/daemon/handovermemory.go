@@ -48,6 +48,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 			p.memories.handOn(h.tell)
 			all, err := p.memories.encode()
 			if err == nil {
+				all[evidenceKey] = p.encodeEvidence()
 				_ = conn.SetDeadline(time.Now().Add(memoriesTime))
 				err = h.gob.Encode(all)
 			}

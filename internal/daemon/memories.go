@@ -53,6 +53,28 @@ func (m *memories) notes(name string) *notes {
 	return m.noted[name]
 }
 
+// allNotes returns what is noted of all backends.
+func (m *memories) allNotes() map[string]noted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string]noted{}
+	for name, n := range m.noted {
+		all[name] = n.list()
+	}
+	return all
+}
+
+// restoreNotes puts in what another process has noted. An outage that was not over goes on, or ends
+// when the backend is seen.
+func (m *memories) restoreNotes(all map[string]noted) {
+	for name, kept := range all {
+		n := m.notes(name)
+		n.mu.Lock()
+		n.kept = kept
+		n.mu.Unlock()
+	}
+}
+
 // of returns the Memory of a backend of cfg.
 func (m *memories) of(cfg *config.Config, b config.Backend) *lastknown.Memory {
 	name := director.Backend{Name: b.Name}.String()

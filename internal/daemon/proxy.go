@@ -115,6 +115,8 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	if p.record, err = telemetry.NewRecording(cfg, a.Config, a.Own); err != nil {
 		return nil, err
 	}
+	p.now.Store(&assembly{cfg: cfg})
+	p.restoreEvidence() // before anything is recorded
 	redactor, err := access.NewRedactor(cfg, a.Profile, a.Schema)
 	if err != nil {
 		return nil, err

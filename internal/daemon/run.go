@@ -65,6 +65,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return err
 	}
 	defer p.parts.do("writing the log and the capture", stopRecording)
+	defer p.parts.do("keeping the latest errors and calls", p.startKeeping())
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer p.group.Wait()
 	defer func() {

@@ -63,6 +63,14 @@ func (l *LastErrors) List() []state.CallError {
 	return slices.Clone(l.all)
 }
 
+// Restore puts in the errors of another process, behind those that there are.
+func (l *LastErrors) Restore(all []state.CallError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, all...)
+	l.all = l.all[:min(len(l.all), maxErrors)]
+}
+
 type errorKey struct{}
 
 // Begin is for the director.

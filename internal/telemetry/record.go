@@ -38,6 +38,7 @@ type Recording struct {
 	// recordings; nil for CRI.
 	descriptors []byte
 	log         callLog
+	polls       polls
 
 	captureFailures atomic.Int64 // how often the capture could not be written any more
 	captureFails    atomic.Bool  // it cannot be now
@@ -72,7 +73,10 @@ func (r *Recording) open() error {
 }
 
 // tracer passes what the director sees to the recorder.
-type tracer struct{ rec *capture.Recorder }
+type tracer struct {
+	rec   *capture.Recorder
+	polls *polls
+}
 
 func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
 	of := capture.LegInfo{Method: info.Method, Client: info.Client, Metadata: info.Metadata}
@@ -81,6 +85,9 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 		of.Metadata, _ = metadata.FromOutgoingContext(ctx)
 	}
 	of.Metadata = withPlugins(ctx, of.Metadata)
+	if !info.Client && !info.Endless && !capture.IsOfClient(ctx) && !t.polls.due(of.Backend, of.Method, time.Now()) {
+		return ctx, &pollLeg{ctx, t.rec, of}
+	}
 	if p, ok := peer.FromContext(ctx); ok && info.Client {
 		if who, ok := p.AuthInfo.(*listen.Peer); ok && who.Known {
 			of.Peer = capture.Peer{PID: int(who.PID), UID: int(who.UID), Name: who.Name}
@@ -95,7 +102,7 @@ func (r *Recording) Tracer() director.Tracer {
 	if r.rec == nil {
 		return nil
 	}
-	return tracer{r.rec}
+	return tracer{r.rec, &r.polls}
 }
 
 // Header describes the source of the events.
@@ -154,7 +161,7 @@ func (r *Recording) Start() (stop func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		f := r.rec.Follow(true)
+		f := r.rec.FollowOwn()
 		wg.Go(func() {
 			r.writeAll(w, f, stopping)
 			if err := w.Close(); err != nil {
@@ -163,7 +170,7 @@ func (r *Recording) Start() (stop func(), err error) {
 		})
 	}
 	if klog.V(2).Enabled() {
-		f := r.rec.Follow(true)
+		f := r.rec.FollowOwn()
 		wg.Go(func() { recovery.Keep(context.Background(), "logging calls", func() { r.log.run(f) }) })
 	}
 	asked := make(chan os.Signal, 1)

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/testkit"
+)
+
+// incident makes a call that fails, and one with a secret.
+func (p *process) incident() {
+	p.Helper()
+	p.runtimes[1].When(testkit.Failing(status.Error(codes.Internal, "out of order"), "StartContainer"))
+	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
+	_, err := client.StartContainer(p.Context(), &runtimeapi.StartContainerRequest{ContainerId: "beta.io__7f"})
+	require.ErrorContains(p, err, "out of order")
+	_, _ = runtimeapi.NewImageServiceClient(p.connect(p.front)).PullImage(p.Context(), &runtimeapi.PullImageRequest{
+		Image: &runtimeapi.ImageSpec{Image: "a.example/b:1"}, Auth: &runtimeapi.AuthConfig{Password: "hunter2"}})
+}
+
+// remembers fails the test unless the process that serves knows of the incident.
+func (p *process) remembers() {
+	p.Helper()
+	_, r := p.status()
+	require.NotEmpty(p, r.Errors)
+	assert.Equal(p, "StartContainer beta.io Internal out of order", strings.Join([]string{r.Errors[0].Method, r.Errors[0].Backend, r.Errors[0].Code, r.Errors[0].Message}, " "))
+	path := filepath.Join(p.dir, "dump.jsonl")
+	_, err := p.ask("dump", "-o", path)
+	require.NoError(p, err)
+	defer os.Remove(path)
+	data, err := os.ReadFile(path)
+	require.NoError(p, err)
+	assert.Contains(p, string(data), "out of order")
+	assert.Contains(p, string(data), `"method":"/runtime.v1.ImageService/PullImage"`)
+	assert.NotContains(p, string(data), "hunter2")
+}
+
+func TestTheEvidenceSurvivesAHandover(t *testing.T) {
+	p := newProcess(t)
+	p.launch()
+	p.incident()
+	p.restartRuntime(true, false)
+	var out strings.Builder
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(t.Context(), []string{"tail", "-json", "-method", "Version", "-admin", config.AdminBeside(p.front)}, &out, &out)
+	}()
+	for i := range 2 {
+		old := p.serving()
+		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
+		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+		p.remembers()
+		_, r := p.status()
+		require.NotEmpty(t, r.Backends[1].Outages, "after handover %d", i)
+		assert.NotEmpty(t, r.Backends[1].Runtime)
+	}
+	p.end()
+	<-ended // tail has looked for another process
+	assert.Contains(t, out.String(), "another process has taken over")
+}
+
+func TestTheEvidenceSurvivesACrash(t *testing.T) {
+	p := newProcess(t)
+	cmd := p.launch()
+	p.incident()
+	dir := filepath.Join(p.dir, "state")
+	kept := func() (files []string, text string) {
+		files, _ = filepath.Glob(filepath.Join(dir, "recorder-*.binlog"))
+		files = append(files, filepath.Join(dir, "evidence.json"))
+		for _, path := range files {
+			data, _ := os.ReadFile(path)
+			text += string(data)
+		}
+		return files, text
+	}
+	testkit.Eventually(t, "it is written", func() bool {
+		files, text := kept()
+		return len(files) == 2 && strings.Count(text, "out of order") > 1
+	})
+	files, text := kept()
+	assert.NotContains(t, text, "hunter2")
+	for _, path := range files {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	}
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	p.launch()
+	p.remembers()
+	testkit.Eventually(t, "the files of the old process are gone", func() bool {
+		now, _ := kept()
+		return len(now) == 2 && now[0] != files[0]
+	})
+	p.end()
+}
+
+// What is recorded with secrets stays in memory.
+func TestEvidenceWithSecretsIsNotKept(t *testing.T) {
+	p := newProcess(t)
+	p.write("unsafeRaw: true\n")
+	p.launch()
+	p.incident()
+	old := p.serving()
+	require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
+	testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+	dump, err := p.ask("dump")
+	require.NoError(t, err)
+	assert.NotContains(t, dump, "hunter2")
+	var r state.Report
+	_, r = p.status()
+	assert.NotEmpty(t, r.Errors)
+	p.end()
+	files, _ := filepath.Glob(filepath.Join(p.dir, "state", "recorder-*"))
+	assert.Empty(t, files)
+}
