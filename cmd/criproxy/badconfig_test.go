@@ -57,6 +57,7 @@ func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
 }
 
 func TestCheckSaysWhatWouldChange(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	check := func() (string, cli.Report) {
 		var text, asJSON bytes.Buffer
@@ -93,6 +94,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 
 // What waits for a restart goes on waiting, whatever else is reloaded meanwhile.
 func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	p.write("hooks: none\n")
@@ -106,6 +108,7 @@ func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 }
 
 func TestEverySettingThatWaitsForARestartIsNamedAsOne(t *testing.T) {
+	t.Parallel()
 	c := &config.Config{Backends: []config.Backend{{Address: "/run/a.sock"}}}
 	require.NoError(t, daemon.Check(c))
 	for _, text := range []string{"admin: /run/x.sock", "metrics: '127.0.0.1:1'", "tracing: 'http://a:1'", "ids: native", "hooks: /x", "hookSkipLabel: a=b", "maxMessageBytes: 1000000",
@@ -122,6 +125,7 @@ func TestEverySettingThatWaitsForARestartIsNamedAsOne(t *testing.T) {
 
 // The scripts in testdata/cli run the real main; none of its commands is left out.
 func TestEveryCommandIsRunByAScript(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../../testdata/cli/*.txtar")
 	require.NoError(t, err)
 	var all strings.Builder

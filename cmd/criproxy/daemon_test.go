@@ -178,6 +178,7 @@ func (p *process) restartRuntime(away, back bool) {
 // While the second runtime is away there are reloads and handovers as well: its pods
 // stay in the lists, and no call fails.
 func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	first := p.launch()
 	before, err := os.Stat(p.front)
@@ -208,6 +209,7 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 }
 
 func TestABadFileChangesNothingUntilItIsMended(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	stop := p.hammer()
@@ -220,6 +222,7 @@ func TestABadFileChangesNothingUntilItIsMended(t *testing.T) {
 }
 
 func TestAReadOnlySocketLetsOnlyLook(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	ro := filepath.Join(p.dir, "ro.sock")
 	p.write("listeners:\n- path: " + ro + "\n  mode: '0666'\n  access: [{methods: [read-only]}]\n")
@@ -259,6 +262,7 @@ func TestAReadOnlySocketLetsOnlyLook(t *testing.T) {
 }
 
 func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	path := filepath.Join(p.dir, "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -303,6 +307,7 @@ func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
 
 // Each end is one of the five that kubelet takes in its life.
 func TestAHandoverEndsEventsOnce(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))

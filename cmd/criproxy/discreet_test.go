@@ -125,6 +125,7 @@ func (p *process) request(name, sandbox, container string) []byte {
 }
 
 func TestAReadOnlySocketShowsNoSecrets(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	at := func(name string) string { return filepath.Join(p.dir, name+".sock") }
 	p.write(fmt.Sprintf(`listeners:
@@ -169,6 +170,7 @@ func TestAReadOnlySocketShowsNoSecrets(t *testing.T) {
 }
 
 func TestReadOnlyShowsNoVerboseInformation(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	ro := filepath.Join(p.dir, "ro.sock")
 	p.write("listeners: [{path: " + ro + ", access: [{methods: [read-only]}]}]\n")

@@ -38,6 +38,7 @@ func finding(all []doctor.Finding, text string) *doctor.Finding {
 }
 
 func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	text, found, _ := p.doctor() // the exit code depends on what else runs on this machine

@@ -76,6 +76,7 @@ func (p *process) lines(pattern string) {
 const hungCall = `calls=\["1 /runtime.v1.RuntimeService/ExecSync by criproxy.*uid \d+ \(process \d+\) at .*front.sock, for .*s"\] backends=\["beta.io has not answered 1"\] connections=\[.*front.sock"\]`
 
 func TestAStopSaysWhichCallsItWaitsFor(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	cmd := p.launch()
 	done, _ := p.hangs()
@@ -87,6 +88,7 @@ func TestAStopSaysWhichCallsItWaitsFor(t *testing.T) {
 }
 
 func TestAHandoverSaysWhichCallsItWaitsFor(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	cmd := p.launch()
 	done, thaw := p.hangs()
@@ -101,6 +103,7 @@ func TestAHandoverSaysWhichCallsItWaitsFor(t *testing.T) {
 
 // A file that nobody writes is read for ever, and a disk that hangs is.
 func TestAStopThatTakesTooLongSaysWhatHangs(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	cmd := p.launch()
 	require.NoError(t, unix.Mkfifo(p.config+".fifo", 0o600))

@@ -14,6 +14,7 @@ import (
 )
 
 func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
+	t.Parallel()
 	dir, fill := testkit.SmallDisk(t)
 	p := newProcess(t)
 	p.write("capture: {path: " + filepath.Join(dir, "c.jsonl") + ", maxBytes: 65536, maxFiles: 2}\n")

@@ -23,6 +23,7 @@ import (
 
 // What is remembered goes from process to process, with no file at all.
 func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	text, err := os.ReadFile(p.config)
 	require.NoError(t, err)
@@ -66,6 +67,7 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 
 // The first process makes a pod, the third one is asked for the list, and the runtime's lists fail.
 func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))

@@ -20,6 +20,7 @@ import (
 // Wherever criproxy writes, and whatever it answers on its admin socket, with the log as
 // loud as it gets.
 func TestSecretsAreNowhereToBeFound(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.args = []string{"-v", "9"}
 	captures := filepath.Join(p.dir, "captures")

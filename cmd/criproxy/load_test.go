@@ -57,6 +57,7 @@ func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 }
 
 func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	pid := p.launch().Process.Pid
 	n := uint64(testkit.OpenFiles(t, pid) + 20)
@@ -84,6 +85,7 @@ func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
 // Nobody knows how long the first reply of a method will be, and a kubelet asks for the
 // status of each pod at once.
 func TestHungStatusCallsLeaveMemoryForLists(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.env = append(os.Environ(), "GOMEMLIMIT=512MiB")
 	for _, m := range p.runtimes {

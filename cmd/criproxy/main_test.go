@@ -28,7 +28,7 @@ type leakChecked struct{ m *testing.M }
 
 func (c leakChecked) Run() int {
 	testkit.KeepLog()
-	_ = flag.Set("test.parallel", "8") // most tests wait, for outages to be noticed; -parallel goes first
+	_ = flag.Set("test.parallel", "6") // most tests wait, for processes and for outages to be noticed; -parallel goes first
 	code := c.m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
 		os.Stderr.WriteString(err.Error() + "\n") // nobody left to tell
@@ -45,6 +45,7 @@ func jsonDecode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) 
 //	usr1 PATH       send SIGUSR1 to the criproxy whose admin socket is there
 //	socket PATH     leave a socket file there that nobody serves
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "cli"),
 		Setup: func(env *testscript.Env) error {

@@ -19,6 +19,7 @@ var updateMan = flag.Bool("update-man", false, "write docs/criproxy.8 anew")
 
 // The manual page is made of the same tables as the help, so that it cannot say anything else.
 func TestManualPageIsCurrent(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join("..", "..", "docs", "criproxy.8")
 	want := manualPage()
 	if *updateMan {

@@ -45,6 +45,7 @@ func (p *process) scrape() map[string]float64 {
 }
 
 func TestMetricsCountCallsOnBothLegs(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	ro := filepath.Join(p.dir, "ro.sock")
 	p.write("listeners:\n- path: " + ro + "\n  access: [{methods: [read-only]}]\n")
@@ -94,6 +95,7 @@ func TestMetricsCountCallsOnBothLegs(t *testing.T) {
 }
 
 func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
+	t.Parallel()
 	at := freeAddress(t)
 	p := newProcess(t)
 	p.write("metrics: " + at + "\n")
@@ -133,6 +135,7 @@ func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
 }
 
 func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	client := healthgrpc.NewHealthClient(p.connect(p.front))
@@ -165,6 +168,7 @@ func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
 
 // Metrics go to systems that keep them for years, and TCP shows them to everybody.
 func TestMetricsHaveNoNamesOfPodsNorIDsNorSecrets(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.runtimes[0].Kill()
 	p.runtimes[0].Replace(fakecri.Config{StreamURL: "http://harmless/" + planted})

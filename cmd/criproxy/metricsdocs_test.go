@@ -38,6 +38,7 @@ func allMetrics(t *testing.T) []string {
 }
 
 func TestDashboardAlertsAndDocsSpeakOfMetricsThatExist(t *testing.T) {
+	t.Parallel()
 	all := allMetrics(t)
 	root := filepath.Join("..", "..")
 	for _, file := range []string{"packaging/monitoring/dashboard.json", "packaging/monitoring/alerts.yaml", "docs/metrics.md"} {
@@ -65,6 +66,7 @@ func TestDashboardAlertsAndDocsSpeakOfMetricsThatExist(t *testing.T) {
 }
 
 func TestPromtoolAcceptsTheAlerts(t *testing.T) {
+	t.Parallel()
 	needsPrometheus(t, "promtool")
 	rules := filepath.Join("..", "..", "packaging", "monitoring", "alerts.yaml")
 	out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", "--lint-fatal", rules).CombinedOutput()

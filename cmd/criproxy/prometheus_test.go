@@ -148,6 +148,7 @@ type dashboard struct {
 // A real Prometheus scrapes a real criproxy: the panels of the dashboard show something, and the alerts are silent until
 // there is something to tell.
 func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
+	t.Parallel()
 	needsPrometheus(t, "prometheus")
 	p := newProcess(t)
 	metrics, ro, hooks := freeAddress(t), filepath.Join(p.dir, "ro.sock"), filepath.Join(p.dir, "hooks")

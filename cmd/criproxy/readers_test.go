@@ -41,7 +41,7 @@ func (g *greedy) take(ctx context.Context) {
 		g.wg.Go(func() {
 			for ctx.Err() == nil {
 				within, cancel := context.WithCancel(ctx)
-				for range 50 {
+				for range 10 {
 					g.wg.Go(func() { g.subscribe(within, client) })
 					g.wg.Go(func() { g.hang(within, client) })
 				}
@@ -76,6 +76,7 @@ func (g *greedy) hang(ctx context.Context, client runtimeapi.RuntimeServiceClien
 // Everybody may connect to the README's socket for readers. The limits here are those by default divided by 16, since
 // thousands of calls take the race detector minutes.
 func TestReadersLeaveRoomForKubelet(t *testing.T) {
+	t.Parallel()
 	const maxCalls, sideCalls = config.DefaultMaxCalls / 16, config.DefaultSideCalls / 16
 	for sockets, calls := range map[int]int{1: maxCalls + 20, 5: sideCalls + 10} {
 		t.Run(fmt.Sprintf("from %d sockets", sockets), func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 				r.take(ctx)
 			}
 			kubelet := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
-			for i := range 50 {
+			for i := range 20 {
 				_, err := kubelet.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 				require.NoError(t, err, "list %d", i)
 				_, err = kubelet.ListContainers(ctx, &runtimeapi.ListContainersRequest{})

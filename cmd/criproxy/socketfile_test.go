@@ -22,6 +22,7 @@ import (
 // Who cleans up /run must not cut the node off: who is connected goes on, and who comes
 // finds a socket again.
 func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	own := config.AdminBeside(p.front)
@@ -67,6 +68,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 }
 
 func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
@@ -108,6 +110,7 @@ func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
 
 // Not even the folder need be there all the time.
 func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	run := filepath.Join(p.dir, "run")
 	require.NoError(t, os.Mkdir(run, 0o755))
@@ -127,6 +130,7 @@ func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
 // When the main socket moves with a reload, what is said of it is about the new one: it is
 // there that kubelet is to connect.
 func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	was, second, run := p.front, filepath.Join(p.dir, "second.sock"), filepath.Join(p.dir, "run")
 	more := fmt.Sprintf("admin: %s\nlisteners: [{path: %s}]\n", config.AdminBeside(was), second)
@@ -157,6 +161,7 @@ func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 // Who tightens the mode of a socket, and is told that the configuration has been reloaded,
 // believes that it is so.
 func TestAModeThatChangesTakesEffectWithTheReload(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	reloads := 0
 	becomes := func(listeners string, want os.FileMode) {

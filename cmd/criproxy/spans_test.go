@@ -70,6 +70,7 @@ func newTraced(t *testing.T) (*process, []<-chan metadata.MD) {
 }
 
 func TestTheTraceOfAClientReachesEveryRuntimeAsItIs(t *testing.T) {
+	t.Parallel()
 	p, seen := newTraced(t)
 	p.launch()
 	_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).ListPodSandbox(withTrace(t), &runtimeapi.ListPodSandboxRequest{})
@@ -101,6 +102,7 @@ func (c *spanCollector) Export(_ context.Context, r *collector.ExportTraceServic
 }
 
 func TestSpansShowBothLegsOfACall(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	c := &spanCollector{spans: make(chan *otlp.Span, 1000)}
@@ -111,6 +113,10 @@ func TestSpansShowBothLegsOfACall(t *testing.T) {
 	p, seen := newTraced(t)
 	p.env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+l.Addr().String(), "OTEL_BSP_SCHEDULE_DELAY=50")
 	p.launch()
+	testkit.Eventually(t, "both runtimes are up: no call asks which version they speak", func() bool {
+		_, r := p.status()
+		return r.Backends[0].State == "up" && r.Backends[1].State == "up"
+	})
 	_, err = runtimeapi.NewRuntimeServiceClient(p.connect(p.front)).StopPodSandbox(withTrace(t), &runtimeapi.StopPodSandboxRequest{PodSandboxId: "beta.io__1"})
 	testkit.AssertCode(t, codes.Aborted, err)
 	md := <-seen[1]

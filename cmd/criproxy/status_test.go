@@ -36,6 +36,7 @@ func (p *process) status() (string, state.Report) {
 }
 
 func TestStatusShowsAllOnOneScreen(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	ro := filepath.Join(p.dir, "ro.sock")
 	p.write("listeners:\n- path: " + ro + "\n  mode: '0622'\n  access: [{methods: [read-only], uids: [7]}]\n")
@@ -98,6 +99,7 @@ func TestStatusShowsAllOnOneScreen(t *testing.T) {
 }
 
 func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.runtimes[0].Kill()
 	p.writeAll("")
@@ -116,6 +118,7 @@ func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
 
 // Errors are in the words of runtimes and clients, and who looks is root.
 func TestWhatIsShownDoesNotCommandTheTerminal(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.runtimes[0].When(testkit.Failing(status.Error(codes.NotFound, "no such\r\x1b[1A\u009b2Jcontainer"), "StartContainer"))
 	p.launch()

@@ -98,6 +98,7 @@ func shortDir(t testing.TB) string {
 }
 
 func TestTapShowsAnyAPIAndChangesNothing(t *testing.T) {
+	t.Parallel()
 	dir := shortDir(t)
 	back := filepath.Join(dir, "back.sock")
 	muxtest.Serve(t, back, muxtest.Unary(func(ctx context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
@@ -134,6 +135,7 @@ func TestTapShowsAnyAPIAndChangesNothing(t *testing.T) {
 }
 
 func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
+	t.Parallel()
 	dir := shortDir(t)
 	back, socket, file := filepath.Join(dir, "back.sock"), filepath.Join(dir, "tap.sock"), filepath.Join(dir, "calls.jsonl")
 	s := grpc.NewServer()

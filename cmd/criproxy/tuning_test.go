@@ -15,6 +15,7 @@ import (
 )
 
 func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
+	t.Parallel()
 	testkit.NeedRoot(t, "how late threads may be woken")
 	p := newProcess(t)
 	p.launch()

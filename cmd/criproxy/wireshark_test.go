@@ -75,6 +75,7 @@ type flowID struct{ network, transport gopacket.Flow }
 // A second parser, from libraries that nobody here wrote: gopacket for the blocks and
 // the packets, golang.org/x/net/http2 for what is in them.
 func TestThePcapngHoldsTheSameMessagesForAnotherParser(t *testing.T) {
+	t.Parallel()
 	files := demoCapture(t)
 	want, starts := messagesOf(t, files[capture.JSONL])
 	require.Greater(t, len(want), 50)
@@ -184,6 +185,7 @@ func tshark(t *testing.T, env []string, args ...string) string {
 }
 
 func TestWiresharkOpensThePcapngWithNoSettings(t *testing.T) {
+	t.Parallel()
 	file := demoCapture(t)[capture.PCAPNG]
 	_, starts := messagesOf(t, file)
 	home := []string{"HOME=" + t.TempDir()}
@@ -200,6 +202,7 @@ func TestWiresharkOpensThePcapngWithNoSettings(t *testing.T) {
 }
 
 func TestWiresharkFiltersByFieldsWithOurProfile(t *testing.T) {
+	t.Parallel()
 	file := demoCapture(t)[capture.PCAPNG]
 	config := t.TempDir()
 	require.NoError(t, run(t.Context(), []string{"wireshark-profile", filepath.Join(config, "profiles", "criproxy")}, io.Discard, io.Discard))

@@ -321,13 +321,11 @@ func TestAllElseFailsAtOnceWhileABackendIsDown(t *testing.T) {
 	l.with(func() { l.fault = hang })
 	w.until(t, lastknown.Gone)
 	l.called("Put")
-	began := time.Now()
 	err := w.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.Regexp(t, `criproxy: backend beta.io is gone since \d\d:\d\d:\d\d: accepts connections, and has answered nothing for 600ms`, err.Error())
 	_, err = w.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method("Chat"))
 	assert.Equal(t, codes.Unavailable, status.Code(err))
-	assert.Less(t, time.Since(began), 10*time.Second, "these hang in the backend")
 	assert.Zero(t, l.called("Put"), "it was not even asked")
 }
 
@@ -671,16 +669,16 @@ func TestAnErrorAboutARequestPassesAsItIs(t *testing.T) {
 }
 
 func TestAClientInAHurryIsAnsweredFromMemory(t *testing.T) {
-	l := newLibrary(t, "a1")
-	w := watch(t, l, nil)
-	settled(t, w, l)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	l.with(func() { l.fault = hang })
-	reply := &codec.Frame{}
-	require.NoError(t, w.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, reply))
-	assert.Equal(t, `books {id: "a1"}`, muxtest.Text("ListResponse", reply))
-	assert.NoError(t, ctx.Err(), "before its time is over")
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		n.when(hang)
+		reply := &codec.Frame{}
+		require.NoError(t, w.Invoke(ctx, muxtest.Method("List"), &codec.Frame{}, reply))
+		assert.Equal(t, `books {id: "a1"}`, muxtest.Text("ListResponse", reply))
+		assert.NoError(t, ctx.Err(), "before its time is over")
+	}, "a1")
 }
 
 func TestWhatIsKnownIsBounded(t *testing.T) {
