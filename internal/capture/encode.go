@@ -53,7 +53,7 @@ func appendMetadata(b []byte, md metadata.MD, redact bool) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(n))
 	for key, values := range md {
-		secret := redact && secretKey(key)
+		secret := redact && SecretKey(key)
 		for _, v := range values {
 			b = appendString(b, key)
 			b = appendString(b, v)

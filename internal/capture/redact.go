@@ -359,8 +359,8 @@ func (w *redactWalk) number(f wire.Field) {
 	}
 }
 
-// secretKey reports whether the metadata under a key is a credential.
-func secretKey(key string) bool {
+// SecretKey reports whether the metadata under a key is a credential.
+func SecretKey(key string) bool {
 	switch key {
 	case "authorization", "proxy-authorization", "cookie", "set-cookie":
 		return true

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"time"
 
@@ -158,10 +157,8 @@ func copyCapture(r *capture.Reader, flags *schemaFlags, format capture.Format, p
 		return 0, err
 	}
 	if path != "" {
-		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, os.ErrExist) {
-			return 0, fmt.Errorf("%s exists already; remove it, or choose another name", path)
-		} else if err != nil {
+		file, err := createFile(path)
+		if err != nil {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, file.Close()) }()

@@ -19,6 +19,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	l.flags(fs)
 	sequence := fs.Bool("sequence", false, "draw a sequence diagram, in the text of Mermaid")
 	stats := fs.Bool("stats", false, "count calls, errors, bytes and times by method")
+	page := fs.String("html", "", "write a page for browsers to `FILE`, which must not exist yet; - is standard output")
 	if err := parseSub(fs, args, out, "view FILE shows the calls in a file that criproxy wrote; - is standard input.", 1, 1); err != nil {
 		return err
 	}
@@ -33,6 +34,9 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	case (*sequence || *stats) && (l.full || l.diff):
 		return &UsageError{errors.New("view: -full and -diff show calls one by one, -sequence and -stats all together; choose one")}
 	}
+	if *page != "" && (*sequence || *stats || l.json || l.full || l.diff) {
+		return &UsageError{errors.New("view: -html has all that -sequence, -stats, -json, -full and -diff show; choose one")}
+	}
 	r, err := capture.Open(fs.Arg(0))
 	if err != nil {
 		return err
@@ -40,6 +44,9 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	defer r.Close()
 	if err := l.open(r.Header(), out); err != nil {
 		return err
+	}
+	if *page != "" {
+		return l.writePage(r, fs, *page, out, errOut)
 	}
 	l.printer.Date = true
 	var calls []*inspect.Call

@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"internal/lastknown":  {"codec", "rewrite", "internal/recovery"},
 	"internal/capture":    {"codec", "internal/buffers", "internal/dump", "internal/wire", "internal/trust"},
 	"internal/inspect":    {"codec", "internal/dump", "internal/capture", "internal/lastknown"},
+	"internal/report":     {"internal/capture", "internal/dump", "internal/inspect"},
 	"internal/replay":     {"codec", "internal/dump", "internal/wire", "internal/capture", "internal/inspect"},
 	"internal/address":    {},
 	"internal/profile":    {"codec", "internal/dump", "rewrite", "internal/lastknown", "internal/strict", "internal/suggest"},
@@ -65,7 +66,7 @@ var mayImport = map[string][]string{
 	"internal/takeover":   {"internal/config"},
 	"internal/tuning":     {},
 	"internal/stderr":     {},
-	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/version", "internal/profile"},
+	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/report", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/version", "internal/profile"},
 	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr"},
 }
 

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// ofConnection is metadata that says nothing of the call.
-func ofConnection(key string) bool {
+// OfConnection reports whether metadata says nothing of the call.
+func OfConnection(key string) bool {
 	switch key {
 	case "content-type", "user-agent", "grpc-accept-encoding", "te":
 		return true
@@ -20,7 +20,7 @@ func ofConnection(key string) bool {
 
 func appendMetadata(b []byte, way string, md metadata.MD) []byte {
 	for _, key := range slices.Sorted(maps.Keys(md)) {
-		if ofConnection(key) {
+		if OfConnection(key) {
 			continue
 		}
 		for _, v := range md[key] {

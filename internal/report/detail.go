@@ -1,0 +1,281 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/inspect"
+)
+
+// Bounds on what the page has of one call. `criproxy view -full` prints all of it.
+const (
+	maxValue    = 2000 // bytes of a string
+	maxLines    = 400  // of a message
+	maxMessages = 25   // of a leg, in one direction
+	maxChanges  = 400
+)
+
+// A Renderer turns calls into what the page shows.
+type Renderer struct {
+	Printer *inspect.Printer // for schema and secrets; it prints nothing
+	Order   []string         // of the backends in a merged reply
+}
+
+// detail is a call opened. The names are those of page/detail.js.
+type detail struct {
+	Legs    []legDetail     `json:"legs"`
+	Changes json.RawMessage `json:"changes,omitempty"` // changeDetails
+	More    int             `json:"more,omitempty"`    // changes that are left out
+	Gaps    []gapDetail     `json:"gaps,omitempty"`
+}
+
+type legDetail struct {
+	Backend  string          `json:"backend,omitempty"` // none of the client's
+	Process  string          `json:"process,omitempty"`
+	Method   string          `json:"method"`
+	Deadline float64         `json:"deadline,omitempty"` // in milliseconds
+	Began    float64         `json:"began"`              // after the call began
+	Took     float64         `json:"took"`
+	Code     string          `json:"code,omitempty"` // once it has ended
+	Status   string          `json:"status,omitempty"`
+	Metadata [][2]string     `json:"metadata,omitempty"`
+	Header   [][2]string     `json:"header,omitempty"`
+	Trailer  [][2]string     `json:"trailer,omitempty"`
+	Requests []messageDetail `json:"requests,omitempty"`
+	Replies  []messageDetail `json:"replies,omitempty"`
+	MoreIn   int             `json:"more_requests,omitempty"`
+	MoreOut  int             `json:"more_replies,omitempty"`
+}
+
+type messageDetail struct {
+	Type     string          `json:"type"`
+	Size     int             `json:"size"`
+	At       float64         `json:"at"` // after the call began
+	Kept     int             `json:"kept,omitempty"`
+	Redacted bool            `json:"redacted,omitempty"`
+	Lines    json.RawMessage `json:"lines,omitempty"` // each a line
+	More     int             `json:"more,omitempty"`  // lines that are left out
+}
+
+// A line is the depth of a field, its name, its value (none of a message), and 1 if it was rewritten.
+type line []any
+
+type changeDetail struct {
+	Backend string `json:"backend,omitempty"`
+	Way     string `json:"way"` // "request", "reply", "method" or "status"
+	Path    string `json:"path,omitempty"`
+	Before  string `json:"before,omitempty"`
+	After   string `json:"after,omitempty"`
+}
+
+type gapDetail struct {
+	Backend string `json:"backend,omitempty"`
+	Way     string `json:"way,omitempty"`
+	Why     string `json:"why"`
+}
+
+// Render returns a call opened, as JSON, and its row, which lacks a key.
+func (r *Renderer) Render(c *inspect.Call) (json.RawMessage, Row) {
+	return r.render(c, func(part json.RawMessage) json.RawMessage { return part })
+}
+
+// render is Render where what share returns stands in place of the parts that calls have in common:
+// what is listed every second is mostly the same.
+func (r *Renderer) render(c *inspect.Call, share func(json.RawMessage) json.RawMessage) (json.RawMessage, Row) {
+	p := *r.Printer
+	p.Text.MaxValue = maxValue
+	p.Text.Unsafe = false // whatever the recording holds: a page is for showing it to others
+	var d detail
+	opened := opening{p: &p, call: c, marks: marks{}, share: share}
+	var changes []changeDetail
+	for _, diff := range p.Diff(c, r.Order) {
+		changes = opened.add(changes, diff)
+		for _, g := range diff.Gaps {
+			d.Gaps = append(d.Gaps, gapDetail{diff.Backend, g.Way, g.Why})
+		}
+	}
+	row := Row{Call: c, Changes: len(changes), Gaps: len(d.Gaps) > 0}
+	if more := len(changes) - maxChanges; more > 0 {
+		changes, d.More = changes[:maxChanges], more
+	}
+	if len(changes) > 0 {
+		d.Changes = share(marshal(changes))
+	}
+	for _, l := range c.Legs {
+		d.Legs = append(d.Legs, opened.leg(l))
+	}
+	return marshal(d), row
+}
+
+// marshal is for strings and numbers, with which it cannot fail.
+func marshal(v any) json.RawMessage {
+	out, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return out
+}
+
+// An opening is a call that is being rendered.
+type opening struct {
+	p     *inspect.Printer
+	call  *inspect.Call
+	marks marks
+	share func(json.RawMessage) json.RawMessage
+}
+
+func (o *opening) add(changes []changeDetail, diff inspect.Difference) []changeDetail {
+	change := func(way, path, before, after string) {
+		changes = append(changes, changeDetail{diff.Backend, way, path, before, after})
+	}
+	if diff.Method[0] != "" {
+		change("method", "", diff.Method[0], diff.Method[1])
+	}
+	for _, way := range []struct {
+		name    string
+		changes []dump.Change
+	}{{"request", diff.Request}, {"reply", diff.Reply}} {
+		for _, ch := range way.changes {
+			o.marks.add(way.name, ch)
+			change(way.name, ch.Path, ch.Before, ch.After)
+		}
+	}
+	if diff.Status[1] != "" {
+		change("status", "", diff.Status[0], diff.Status[1])
+	}
+	return changes
+}
+
+func (o *opening) leg(l *inspect.Leg) legDetail {
+	c := o.call
+	d := legDetail{
+		Method: l.Method, Deadline: milliseconds(l.Timeout), Began: milliseconds(max(l.Began.Sub(c.Began), 0)), Took: milliseconds(l.Took),
+		Metadata: pairs(l.Metadata), Header: pairs(l.Header), Trailer: pairs(l.Trailer),
+	}
+	switch {
+	case l.Number != 0:
+		d.Backend = l.Backend
+	case c.Peer.PID != 0:
+		d.Process = fmt.Sprintf("%s, process %d, user %d", c.From(), c.Peer.PID, c.Peer.UID)
+	default:
+		d.Process = c.From()
+	}
+	if l.Ended {
+		d.Code, d.Status = l.Code.String(), l.Message
+	}
+	d.Requests, d.MoreIn = o.messages("request", l, l.Requests)
+	d.Replies, d.MoreOut = o.messages("reply", l, l.Replies)
+	return d
+}
+
+func (o *opening) messages(way string, l *inspect.Leg, ms inspect.Messages) (all []messageDetail, more int) {
+	var md protoreflect.MessageDescriptor
+	c, p := o.call, o.p
+	m := p.Schema.Method(l.Method)
+	if m == nil && inspect.ShortMethod(l.Method) == inspect.ShortMethod(c.Method) {
+		m = p.Schema.Method(c.Method) // a version that nobody described, of a method that is
+	}
+	if m != nil {
+		if md = m.Output; way == "request" {
+			md = m.Input
+		}
+	}
+	for _, m := range ms.Kept[:min(len(ms.Kept), maxMessages)] {
+		d := messageDetail{Type: "not described", Size: m.Size, At: milliseconds(max(m.Time.Sub(c.Began), 0)), Redacted: m.Redacted}
+		if md != nil {
+			d.Type = string(md.Name())
+		}
+		if m.Truncated {
+			d.Kept = len(m.Payload)
+		}
+		w := lineWriter{marks: o.marks, way: way}
+		w.add(p.Text.Tree(md, m.Payload), 0, false)
+		if d.More = w.more; len(w.lines) > 0 {
+			d.Lines = o.share(marshal(w.lines))
+		}
+		all = append(all, d)
+	}
+	return all, ms.Count - len(all)
+}
+
+// marks are the values that were rewritten: on each leg the lines that have them are marked.
+type marks map[string]bool
+
+func (m marks) add(way string, ch dump.Change) {
+	name := ch.Path[strings.LastIndexByte(ch.Path, '.')+1:]
+	if i := strings.IndexByte(name, '['); i >= 0 {
+		name = name[:i]
+	}
+	for _, value := range []string{ch.Before, ch.After} {
+		if value != "" {
+			m[way+" "+name+" "+value] = true
+			m[way+" "+name] = m[way+" "+name] || value[0] == '{'
+		}
+	}
+}
+
+func (m marks) has(way string, n *dump.Node) bool {
+	return (!n.IsMsg || m[way+" "+n.Name]) && m[way+" "+n.Name+" "+n.String()]
+}
+
+// A lineWriter makes lines of a message.
+type lineWriter struct {
+	marks marks
+	way   string
+	lines []line
+	more  int
+}
+
+func (w *lineWriter) add(nodes []*dump.Node, depth int, marked bool) {
+	for _, n := range nodes {
+		name := n.Name
+		if n.Key != "" {
+			name += "[" + n.Key + "]"
+		}
+		marked := marked || w.marks.has(w.way, n)
+		l := line{depth, name}
+		switch {
+		case !n.IsMsg && marked:
+			l = append(l, n.Text, 1)
+		case !n.IsMsg:
+			l = append(l, n.Text)
+		case marked:
+			l = append(l, nil, 1)
+		}
+		if len(w.lines) < maxLines {
+			w.lines = append(w.lines, l)
+		} else {
+			w.more++
+		}
+		w.add(n.Nodes, depth+1, marked)
+	}
+}
+
+// pairs are metadata in order, without what says nothing of the call, and without credentials,
+// which recordings of other programs may have.
+func pairs(md map[string][]string) (all [][2]string) {
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		if inspect.OfConnection(key) {
+			continue
+		}
+		for _, v := range md[key] {
+			switch {
+			case capture.SecretKey(key):
+				v = dump.Redacted
+			case strings.HasSuffix(key, "-bin"):
+				v = fmt.Sprintf("%q", v)
+			case len(v) > maxValue:
+				v = fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(v[:maxValue], ""), len(v))
+			}
+			all = append(all, [2]string{key, v})
+		}
+	}
+	return all
+}

@@ -1,0 +1,15 @@
+package report
+
+import "bytes"
+
+// Live returns the page for a server that sends it calls, and the policy to send as a header with it.
+// The page asks for
+//
+//	stream          server-sent events: "info" ([Info]), "calls" ([Batch]), "status" and "link"
+//	call?key=KEY    a call opened ([Renderer.Render])
+func Live() (html []byte, contentSecurityPolicy string) {
+	var b bytes.Buffer
+	b.Write(pageBegin(livePolicy))
+	b.Write(pageEnd())
+	return b.Bytes(), policy(livePolicy) + "; frame-ancestors 'none'"
+}

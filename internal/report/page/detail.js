@@ -1,0 +1,193 @@
+// A call opened: what was rewritten, and both legs, field by field.
+
+const PER_DETAILS = 128;
+const detail = { chunks: new Map(), wanted: null, backend: "" };
+
+// detailsOf returns what there is of a call, from the page or from the server.
+async function detailsOf(call) {
+  if (live.on) {
+    const answer = await fetch(`call?key=${call.key}`);
+    if (!answer.ok) throw new Error(await answer.text());
+    return answer.json();
+  }
+  const n = Math.floor(call.key / PER_DETAILS);
+  if (!detail.chunks.has(n)) {
+    if (detail.chunks.size > 8) detail.chunks.delete(detail.chunks.keys().next().value);
+    detail.chunks.set(n, unpack($(`details-${n}`)));
+  }
+  const chunk = await detail.chunks.get(n);
+  const d = structuredClone(chunk.calls[call.key % PER_DETAILS]);
+  const part = (v) => (typeof v === "number" ? chunk.shared[v] : v);
+  d.changes = part(d.changes);
+  for (const l of d.legs) for (const m of [...(l.requests || []), ...(l.replies || [])]) m.lines = part(m.lines);
+  return d;
+}
+
+async function openCall(call, quiet) {
+  if (!call) return;
+  const box = $("detail");
+  table.opened = call;
+  detail.wanted = call;
+  const first = box.hidden;
+  box.hidden = false;
+  document.body.classList.add("narrow");
+  let d;
+  try {
+    d = await detailsOf(call);
+  } catch (e) {
+    d = { legs: [], problem: e.message };
+  }
+  if (detail.wanted !== call) return;
+  box.scrollTop = 0;
+  drawDetail(box, call, d);
+  if (first) redraw();
+  if (!quiet) announce(`${call.name}, ${statusOf(call)}`);
+}
+
+function closeCall() {
+  table.opened = detail.wanted = null;
+  $("detail").hidden = true;
+  $("detail").classList.remove("whole");
+  document.body.classList.remove("narrow");
+  focusView();
+  redraw();
+}
+
+function drawDetail(box, call, d) {
+  const about = aboutOf(call);
+  const top = el("div", { class: "top" },
+    el("h2", {}, call.name, el("span", { class: "soft" }, call.method.slice(1, call.method.lastIndexOf("/"))),
+      el("span", { class: "push" },
+        el("button", { type: "button", class: "plain", title: "only the calls about this pod", hidden: !call.pod, onclick: () => setFilter("pod", call.pod) }, "Pod"),
+        el("button", { type: "button", class: "plain", title: "add to the sequence diagram, or take it out (x)", onclick: () => toggleSelected(call) }, "Select"),
+        el("button", { type: "button", class: "plain", title: "as wide as the page (w)", onclick: widen }, "Wide"),
+        el("button", { type: "button", class: "plain", title: "close (Esc)", "aria-label": "Close", onclick: closeCall }, "Close"))),
+    el("div", { class: "says" }, el("span", { class: failed(call) ? "bad" : call.code < 0 ? "soft" : "good" }, statusOf(call)), ` after ${duration(call.took)}`,
+      el("span", { class: "soft" }, ` · ${day(call.began)} ${clock(call.began)}`), about.name ? ` · ${about.name}` : "",
+      call.memory.length ? chip("memory", `${call.memory.join(", ")} from memory`) : null));
+  const sections = [top];
+  if (d.problem) sections.push(el("section", {}, el("div", { class: "message" }, d.problem)));
+  if (call.message) sections.push(el("section", {}, el("div", { class: "message" }, call.message)));
+  if (d.legs.length) sections.push(el("section", {}, waterfall(call, d.legs)));
+  sections.push(rewritten(call, d));
+  if (d.legs.length) sections.push(bothLegs(box, call, d));
+  if (call.ids || call.image) {
+    sections.push(el("section", {}, el("h3", {}, "About"), el("dl", {}, [["ids", call.ids.split(" ").join("\n")], ["pod uid", call.uid], ["image", call.image]].filter(([, v]) => v)
+      .map(([k, v]) => [el("dt", {}, k), el("dd", { class: "mono" }, v.split("\n").map((s) => el("div", {}, s)))]))));
+  }
+  box.replaceChildren(...sections, el("section", {}));
+}
+
+function widen() {
+  $("detail").classList.toggle("whole");
+  $("views").hidden = $("detail").classList.contains("whole");
+  redraw();
+}
+
+// waterfall shows when each leg began and ended.
+function waterfall(call, legs) {
+  const width = 600, left = 150, right = 76, high = 20;
+  const end = Math.max(call.took, ...legs.map((l) => l.began + l.took), 0.001);
+  const x = (t) => left + (t / end) * (width - left - right);
+  return svg("svg", { class: "fall", viewBox: `0 0 ${width} ${legs.length * high + 2}`, role: "img", "aria-label": "When each leg began and ended" }, legs.map((l, i) => {
+    const y = i * high, name = l.backend || call.client;
+    return [svg("line", { x1: left, x2: width - right, y1: y + 10, y2: y + 10 }),
+      svg("text", { x: 0, y: y + 14 }, l.backend ? `${name.slice(0, 22)}` : `${name.slice(0, 22)}`),
+      svg("rect", { class: `${l.backend ? "back" : ""}${l.code && l.code !== "OK" ? " fail" : ""}`, x: x(l.began), y: y + 5, width: Math.max(2, x(l.began + l.took) - x(l.began)), height: 10, rx: 2 }),
+      svg("text", { x: width - right + 8, y: y + 14 }, duration(l.took))];
+  }));
+}
+
+// split returns what two values have in common at their beginning and end, and the middles.
+function split(a, b) {
+  let i = 0, j = 0;
+  while (i < a.length && i < b.length && a[i] === b[i]) i++;
+  while (j < a.length - i && j < b.length - i && a[a.length - 1 - j] === b[b.length - 1 - j]) j++;
+  return { before: a.slice(0, i), a: a.slice(i, a.length - j), b: b.slice(i, b.length - j), after: a.slice(a.length - j) };
+}
+
+function rewritten(call, d) {
+  const legs = d.legs.filter((l) => l.backend).length;
+  const changes = d.changes || [];
+  const box = el("section", {}, el("h3", {}, "Rewritten on the way"));
+  if (call.memory.length) box.append(el("p", { class: "soft" }, `${call.memory.join(", ")} did not answer in time: what no runtime sees here is from memory.`));
+  for (const g of d.gaps || []) box.append(el("p", { class: "soft" }, `Not compared${g.way ? `, ${g.way}` : ""}${g.backend ? ` of ${g.backend}` : ""}: ${g.why}.`));
+  if (!changes.length) {
+    if (!(d.gaps || []).length) {
+      box.append(el("div", { class: "soft" }, d.problem ? "" : call.flags & OWN ? "criproxy made this call itself." : !legs ? "criproxy answered without a runtime." : "Nothing: each byte passed as it is."));
+    }
+    return box;
+  }
+  const one = (c) => {
+    const front = c.way === "reply" || c.way === "status" ? c.after : c.before, back = c.way === "reply" || c.way === "status" ? c.before : c.after;
+    const s = split(front || "", back || "");
+    const side = (value, middle) => (!value ? el("td", { class: "mono soft" }, "–") : el("td", { class: "mono" }, s.before, middle ? el("mark", {}, middle) : null, s.after));
+    return el("tr", {}, el("td", { class: "path mono" }, `${c.way === "request" ? "→ " : "← "}${c.path || c.way}`), side(front, s.a), side(back, s.b));
+  };
+  const few = 12;
+  const rows = changes.slice(0, few).map(one);
+  const body = el("tbody", {}, rows);
+  const names = [...new Set(changes.map((c) => c.backend).filter(Boolean))];
+  box.append(el("table", { class: "changes" }, el("thead", {}, el("tr", {}, el("th", {}, "Field"), el("th", {}, `What ${call.client} sees`), el("th", {}, `What ${names.length === 1 ? names[0] : "the runtime"} sees`))), body));
+  if (changes.length > few) {
+    box.append(el("button", { type: "button", onclick: (e) => {
+      body.append(...changes.slice(few).map(one));
+      e.target.remove();
+    } }, `Show all ${number(changes.length)}`));
+  }
+  if (d.more) box.append(el("p", { class: "soft" }, `And ${number(d.more)} more, which criproxy view -diff prints.`));
+  return box;
+}
+
+// bothLegs shows the messages of the client's leg next to those of one of the others.
+function bothLegs(box, call, d) {
+  const client = d.legs.find((l) => !l.backend), backs = d.legs.filter((l) => l.backend);
+  let chosen = backs.find((l) => l.backend === detail.backend) || backs.find((l) => l.code === "OK" || !l.code) || backs[0];
+  const place = el("div", { class: "legs" });
+  const draw = () => place.replaceChildren(...[client, chosen].filter(Boolean).map((l) => legOf(call, l)));
+  const choose = el("span", { class: "choose" }, backs.length > 1 ? backs.map((l, i) => el("button", { type: "button", "aria-pressed": l === chosen ? "true" : "false", onclick: (e) => {
+    chosen = l;
+    detail.backend = l.backend;
+    choose.querySelectorAll("button").forEach((b) => b.setAttribute("aria-pressed", b === e.target ? "true" : "false"));
+    draw();
+  } }, backs.findIndex((o) => o.backend === l.backend) === i ? l.backend : `${l.backend} (${i + 1})`)) : "");
+  draw();
+  return el("section", {}, el("h3", {}, "Field by field", choose), place);
+}
+
+function legOf(call, l) {
+  const sections = [];
+  const words = (title, pairs) => pairs && sections.push(el("div", { class: "leg" }, el("h4", {}, title), el("div", { class: "fields" }, pairs.map(([k, v]) => line(0, k, v)))));
+  const all = (list, arrow, rest) => {
+    for (const m of list || []) sections.push(messageOf(m, arrow));
+    if (rest) sections.push(el("p", { class: "soft" }, `and ${plural(rest, "more message")}`));
+  };
+  all(l.requests, "→", l.more_requests);
+  all(l.replies, "←", l.more_replies);
+  words("→ metadata", l.metadata);
+  words("← header", l.header);
+  words("← trailer", l.trailer);
+  return el("div", {}, el("h3", {}, el("b", {}, l.backend || l.process), l.backend && l.method !== call.method ? el("span", { class: "mono" }, l.method.slice(1)) : null,
+    l.deadline ? `deadline in ${duration(l.deadline)}` : ""), sections,
+  el("p", { class: l.code && l.code !== "OK" ? "bad" : "soft" }, l.code ? `${l.code}${l.status ? `: ${l.status}` : ""} after ${duration(l.took)}` : "its end was not recorded"));
+}
+
+function messageOf(m, arrow) {
+  const notes = [bytes(m.size), m.redacted ? "without secrets" : "", m.kept !== undefined ? `${bytes(m.kept)} kept` : ""].filter(Boolean).join(", ");
+  const lines = (m.lines || []).map(([depth, name, value, changed]) => line(depth, name, value, changed));
+  if (!lines.length) lines.push(el("div", { class: "note d0" }, m.size ? "nothing of it was kept" : "empty"));
+  if (m.more) lines.push(el("div", { class: "note d0" }, `and ${plural(m.more, "more line")}`));
+  return el("div", { class: "leg" }, el("h4", {}, `${arrow} ${m.type}`, el("span", {}, notes)), el("div", { class: "fields" }, lines));
+}
+
+function line(depth, name, value, changed) {
+  return el("div", { class: `d${Math.min(depth, 6)}${changed ? " changed" : ""}` }, el("span", { class: "name" }, name), value === undefined || value === null ? "" : [el("span", { class: "name" }, ": "), el("span", { class: "value" }, value)]);
+}
+
+// unpack reads a piece of compressed data.
+async function unpack(script) {
+  const text = atob(script.textContent);
+  const packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}

@@ -1,0 +1,79 @@
+// Elements and texts. Whatever was recorded becomes text, never markup.
+
+const $ = (id) => document.getElementById(id);
+
+function build(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child !== undefined && child !== null && child !== false && child !== "") node.append(child);
+  }
+  return node;
+}
+
+const el = (tag, attributes = {}, ...children) => build(document.createElement(tag), attributes, children);
+const svg = (tag, attributes = {}, ...children) => build(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+const number = (n) => n.toLocaleString("en-US");
+const plural = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one : many}`;
+
+// three prints x with three digits that count.
+const three = (x) => (x < 9.995 ? x.toFixed(2) : x < 99.95 ? x.toFixed(1) : x.toFixed(0));
+
+// duration prints milliseconds.
+function duration(ms) {
+  if (ms < 0.9995) return `${Math.round(ms * 1000)} µs`;
+  if (ms < 999.5) return `${three(ms)} ms`;
+  const s = ms / 1000;
+  if (s < 99.95) return `${three(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} m ${String(Math.floor(s % 60)).padStart(2, "0")} s`;
+  return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} m`;
+}
+
+const bytes = (n) => (n < 10_000 ? `${number(n)} B` : n < 1_000_000 ? `${(n / 1e3).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`);
+
+const two = (n) => String(n).padStart(2, "0");
+
+// clock prints a time of the day, with digits behind the second.
+function clock(ms, digits = 3) {
+  const t = new Date(ms);
+  const s = `${two(t.getHours())}:${two(t.getMinutes())}:${two(t.getSeconds())}`;
+  return digits ? `${s}.${String(Math.floor(ms) % 1000).padStart(3, "0").slice(0, digits)}` : s;
+}
+
+const day = (ms) => {
+  const t = new Date(ms);
+  return `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())}`;
+};
+
+// shortID cuts the hexadecimal end of an id down to what people look at.
+const shortID = (id) => id.replace(/[0-9a-f]{14,}$/, (hex) => hex.slice(0, 13));
+
+// ticks returns round times between two others, about n of them, and how many digits they need.
+function ticks(from, to, n) {
+  const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5];
+  const step = steps.find((s) => (to - from) / s <= n) || Math.ceil((to - from) / n / 864e5) * 864e5;
+  const all = [];
+  for (let t = Math.ceil(from / step) * step; t <= to; t += step) all.push(t);
+  return { all, digits: step < 10 ? 3 : step < 100 ? 2 : step < 1000 ? 1 : 0 };
+}
+
+// tip shows a word on what the mouse points at.
+function tip(event, ...content) {
+  const box = $("tip");
+  if (!event) {
+    box.hidden = true;
+    return;
+  }
+  box.replaceChildren(...content);
+  box.hidden = false;
+  const { width, height } = box.getBoundingClientRect();
+  box.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
+  box.style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18}px`;
+}
+
+// chip marks a call with a word.
+const chip = (kind, word) => el("span", { class: `chip ${kind}` }, word);

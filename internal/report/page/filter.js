@@ -1,0 +1,183 @@
+// The filters: those of criproxy tail. A pattern without * ? or [ is found anywhere, others fit the whole.
+
+const FILTERS = [
+  { name: "find", label: "Find", hint: "anything (/)", wide: true },
+  { name: "method", label: "Method", hint: "Run*|Stop*" },
+  { name: "backend", label: "Runtime", hint: "any" },
+  { name: "pod", label: "Pod", hint: "any", flag: "pod" },
+  { name: "client", label: "Client", hint: "any" },
+  { name: "status", label: "Status", hint: "!OK" },
+  { name: "slower", label: "Slower", hint: "100ms" },
+];
+
+const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, shown: [], seen: 0, version: 0 };
+
+// patternOf returns a test for patterns with | between.
+function patternOf(text) {
+  const parts = text.split("|").filter(Boolean).map((p) => {
+    if (!/[*?[]/.test(p)) {
+      const low = p.toLowerCase();
+      return (s) => s.toLowerCase().includes(low);
+    }
+    const source = p.replace(/\[([^\]]*)\]|[.+^${}()|\\/*?[\]]/g, (c, set) =>
+      set !== undefined ? `[${set.replace(/\\/g, "\\\\").replace(/^!/, "^")}]` : c === "*" ? "[^/]*" : c === "?" ? "[^/]" : `\\${c}`);
+    const whole = new RegExp(`^(?:${source})$`, "i");
+    return (s) => whole.test(s);
+  });
+  return (s) => parts.some((p) => p(s));
+}
+
+// millisecondsOf reads a duration of Go's. It throws if it cannot.
+function millisecondsOf(text) {
+  const units = { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1e3, m: 6e4, h: 36e5 };
+  let sum = 0, rest = text.trim();
+  if (/^[\d.]+$/.test(rest)) rest += "ms";
+  while (rest) {
+    const found = /^([\d.]+)\s*(ns|us|µs|ms|s|m|h)\s*/.exec(rest);
+    if (!found) throw new Error(`${text} is no time: want one such as 100ms or 2s`);
+    sum += found[1] * units[found[2]];
+    rest = rest.slice(found[0].length);
+  }
+  return sum;
+}
+
+function statusTest(text) {
+  const not = text.startsWith("!");
+  const names = text.slice(not ? 1 : 0).toLowerCase().replace(/_/g, "").replace("cancelled", "canceled").split(",").filter(Boolean);
+  const known = CODES.map((c) => c.toLowerCase());
+  const codes = names.flatMap((n) => known.map((k, i) => (k === n || (!known.includes(n) && k.startsWith(n)) ? i : -1)).filter((i) => i >= 0));
+  if (names.length && !codes.length) throw new Error(`${text} is no code: want one such as NotFound, several with commas, or ! before`);
+  return (call) => call.code >= 0 && codes.includes(call.code) !== not;
+}
+
+const TESTS = {
+  find: (v) => {
+    const words = v.toLowerCase().split(/\s+/).filter(Boolean);
+    return (c) => words.every((w) => haystack(c).includes(w));
+  },
+  method: (v) => ((p) => (c) => p(c.name) || p(c.method.slice(1)))(patternOf(v)),
+  backend: (v) => ((p) => (c) => c.backends.some(p))(patternOf(v)),
+  pod: (v) => ((p) => (c) => c.pod !== "" && (p(c.pod) || p(podOf(c)) || c.uid === v))(patternOf(v)),
+  client: (v) => ((p) => (c) => p(c.client))(patternOf(v)),
+  status: statusTest,
+  slower: (v) => ((ms) => (c) => c.took >= ms)(millisecondsOf(v)),
+};
+
+const haystack = (c) => `${c.name} ${c.client} ${c.backend} ${c.namespace}/${c.pod}/${c.container} ${c.uid} ${c.ids} ${c.image} ${statusOf(c)} ${c.message}`.toLowerCase();
+
+function buildFilters() {
+  const form = $("filters");
+  for (const f of FILTERS) {
+    const input = el("input", { type: "text", name: f.name, placeholder: f.hint, spellcheck: "false", "aria-label": f.label, list: `list-${f.name}` });
+    input.addEventListener("input", () => setFilter(f.name, input.value));
+    form.append(el("label", { class: f.wide ? "wide" : "" }, el("span", {}, f.label), input), el("datalist", { id: `list-${f.name}` }));
+    input.addEventListener("focus", () => complete(f.name));
+  }
+  const own = el("input", { type: "checkbox", name: "own" });
+  own.addEventListener("change", () => {
+    filter.own = own.checked;
+    refilter();
+  });
+  form.append(el("label", { class: "check", id: "own", title: "calls that criproxy makes itself", hidden: true }, own, el("span", {}, "own calls")));
+  form.append(el("button", { type: "button", id: "clear", hidden: true, onclick: clearFilters }, "Clear"));
+  form.addEventListener("submit", (e) => e.preventDefault());
+}
+
+// complete offers the values there are.
+function complete(name) {
+  const values = new Map();
+  const add = (v) => v && values.set(v, (values.get(v) || 0) + 1);
+  for (const c of model.calls) {
+    if (name === "method") add(c.name);
+    else if (name === "backend") c.backends.forEach(add);
+    else if (name === "pod") add(c.pod);
+    else if (name === "client") add(c.client);
+    else if (name === "status") add(c.code >= 0 ? statusOf(c) : "");
+  }
+  const best = [...values].sort((a, b) => b[1] - a[1]).slice(0, 60).map(([v]) => el("option", { value: v }));
+  $(`list-${name}`).replaceChildren(...best);
+}
+
+function setFilter(name, value) {
+  const input = document.querySelector(`#filters input[name=${name}]`);
+  if (input.value !== value) input.value = value;
+  const label = input.parentElement;
+  let test;
+  try {
+    test = value.trim() ? TESTS[name](value.trim()) : undefined;
+    label.classList.remove("wrong");
+    label.title = "";
+  } catch (e) {
+    label.classList.add("wrong");
+    label.title = e.message;
+  }
+  label.classList.toggle("on", Boolean(test));
+  if (test) filter.values[name] = { value: value.trim(), test };
+  else delete filter.values[name];
+  refilter();
+}
+
+function clearFilters() {
+  filter.from = -Infinity;
+  filter.to = Infinity;
+  for (const f of FILTERS) if (document.querySelector(`#filters input[name=${f.name}]`).value) setFilter(f.name, "");
+  refilter();
+}
+
+function setTimes(from, to) {
+  filter.from = from;
+  filter.to = to;
+  refilter();
+}
+
+function passes(call) {
+  if (call.flags & OWN && !filter.own) return false;
+  if (call.began > filter.to || call.began + call.took < filter.from) return false;
+  for (const test of filter.tests) if (!test(call)) return false;
+  return true;
+}
+
+// refilter looks at all calls anew; more only at those that came since.
+function refilter() {
+  filter.tests = Object.values(filter.values).map((f) => f.test);
+  filter.shown = model.calls.filter(passes);
+  filter.seen = model.calls.length;
+  filter.dropped = model.dropped;
+  model.changed = false;
+  filter.version++;
+  $("clear").hidden = !filter.tests.length && filter.from === -Infinity && filter.to === Infinity;
+  redraw();
+}
+
+function more() {
+  if (filter.dropped !== model.dropped || model.changed) return refilter();
+  for (; filter.seen < model.calls.length; filter.seen++) {
+    const call = model.calls[filter.seen];
+    if (passes(call)) filter.shown.push(call);
+  }
+  filter.version++;
+  redraw();
+}
+
+// range is the time that is looked at.
+const range = () => ({ from: Math.max(filter.from, model.from), to: Math.max(Math.min(filter.to, model.to), Math.max(filter.from, model.from) + 1) });
+
+// command is what prints the same calls on a terminal.
+function command() {
+  const words = ["criproxy", model.info.live ? "tail -past" : "view"];
+  for (const f of FILTERS) {
+    const set = filter.values[f.name];
+    if (!set || f.name === "find") continue;
+    let v = set.value;
+    if (["method", "backend", "pod", "client"].includes(f.name)) v = v.split("|").map((p) => (/[*?[]/.test(p) ? p : exact(f.name, p) ? p : `*${p}*`)).join("|");
+    if (f.name === "slower" && /^[\d.]+$/.test(v)) v += "ms";
+    words.push(`-${f.name} ${/^[\w.,:/-]+$/.test(v) ? v : `'${v.replace(/'/g, "'\\''")}'`}`);
+  }
+  words.push(model.info.live ? `-admin ${model.info.title}` : model.info.title);
+  return words.join(" ");
+}
+
+function exact(name, value) {
+  const of = { method: (c) => c.name === value, backend: (c) => c.backends.includes(value), pod: (c) => c.pod === value, client: (c) => c.client === value };
+  return filter.shown.length > 0 && of[name](filter.shown[0]);
+}

@@ -1,0 +1,77 @@
+// Latency by method, on a scale of its logarithm.
+
+const latency = { made: -1, sort: "count" };
+const FINE = 8, DECADES = 7; // from 10 µs to 100 s
+
+function buildLatency(view) {
+  latency.view = view;
+}
+
+function statistics(calls) {
+  const methods = new Map();
+  for (const c of calls) {
+    if (c.code < 0 || c.flags & STREAM) continue;
+    let m = methods.get(c.name);
+    if (!m) methods.set(c.name, m = { name: c.name, took: [], errors: 0, bars: new Uint32Array(FINE * DECADES), bad: new Uint32Array(FINE * DECADES) });
+    m.took.push(c.took);
+    const slot = Math.max(0, Math.min(FINE * DECADES - 1, Math.floor((Math.log10(Math.max(c.took, 0.001)) + 2) * FINE)));
+    m.bars[slot]++;
+    if (failed(c)) {
+      m.errors++;
+      m.bad[slot]++;
+    }
+  }
+  for (const m of methods.values()) {
+    m.took.sort((a, b) => a - b);
+    m.count = m.took.length;
+    const q = (percent) => m.took[Math.max(Math.ceil((m.count * percent) / 100) - 1, 0)];
+    Object.assign(m, { p50: q(50), p90: q(90), p99: q(99), max: m.took[m.count - 1] });
+  }
+  return [...methods.values()];
+}
+
+const LATENCY_HEADS = [["name", "Method"], ["count", "Calls"], ["errors", "Failed"], ["p50", "p50"], ["p90", "p90"], ["p99", "p99"], ["max", "Slowest"]];
+
+function drawLatency() {
+  if (latency.made === filter.version && latency.view.firstChild) return;
+  latency.made = filter.version;
+  const all = statistics(filter.shown);
+  all.sort((a, b) => (latency.sort === "name" ? a.name.localeCompare(b.name) : b[latency.sort] - a[latency.sort]));
+  if (!all.length) {
+    latency.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "Nothing to measure"), "No call that the filters leave has ended."));
+    return;
+  }
+  const w = 480;
+  const labels = el("div", { class: "axis" }, ["10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "100 s"].map((t, i, list) => {
+    const s = el("span", { class: i === list.length - 1 ? "last" : "" }, t);
+    s.style.left = `${(i / DECADES) * 100}%`;
+    return s;
+  }));
+  labels.style.margin = "0";
+  latency.view.replaceChildren(el("div", {}, el("table", { class: "wide" },
+    el("thead", {}, el("tr", {}, LATENCY_HEADS.map(([k, label]) => el("th", { class: k === "name" ? "" : "num", "aria-sort": latency.sort === k ? "descending" : undefined }, el("button", { type: "button", class: "plain", onclick: () => {
+      latency.sort = k;
+      latency.made = -1;
+      drawLatency();
+    } }, label))), el("th", {}, labels))),
+    el("tbody", {}, all.map((m) => el("tr", { onclick: () => setFilter("method", filter.values.method?.value === m.name ? "" : m.name) },
+      el("td", {}, m.name), el("td", { class: "num" }, number(m.count)), el("td", { class: `num${m.errors ? " bad" : " soft"}` }, m.errors ? number(m.errors) : "–"),
+      ["p50", "p90", "p99", "max"].map((k) => el("td", { class: "num" }, duration(m[k]))), el("td", {}, distribution(m, w)))))),
+  el("p", { class: "caption" }, "How many calls took how long; red ones failed. The line is where half of them had ended, the dashed one 99 of 100. Streams are not counted.")));
+}
+
+// distribution draws how many calls took how long, with the median and the 99th of a hundred.
+function distribution(m, w) {
+  const h = 30, most = Math.sqrt(Math.max(1, ...m.bars));
+  const x = (ms) => Math.max(0, Math.min(w, ((Math.log10(Math.max(ms, 0.01)) + 2) / DECADES) * w));
+  const bars = (counts, name) => {
+    let d = "";
+    counts.forEach((n, i) => {
+      if (n) d += `M${(i * w / counts.length).toFixed(1)} ${h}h${(w / counts.length - 1).toFixed(1)}v${-Math.max(2, (Math.sqrt(n) / most) * (h - 4)).toFixed(1)}h${(1 - w / counts.length).toFixed(1)}z`;
+    });
+    return svg("path", { class: name, d });
+  };
+  const grid = Array.from({ length: DECADES - 1 }, (_, i) => svg("line", { class: "grid", x1: ((i + 1) / DECADES) * w, x2: ((i + 1) / DECADES) * w, y1: 0, y2: h }));
+  return svg("svg", { class: "dist", viewBox: `0 0 ${w} ${h}`, preserveAspectRatio: "none", role: "img", "aria-label": `half within ${duration(m.p50)}, 99 of 100 within ${duration(m.p99)}` },
+    grid, bars(m.bars, "bar"), bars(m.bad, "fail"), svg("line", { class: "p99", x1: x(m.p99), x2: x(m.p99), y1: 1, y2: h }), svg("line", { class: "p50", x1: x(m.p50), x2: x(m.p50), y1: 1, y2: h }));
+}

@@ -1,0 +1,155 @@
+// The page: views, keys, and what begins it.
+
+const VIEWS = [
+  { name: "calls", label: "Calls", build: buildTable, draw: drawTable },
+  { name: "pods", label: "Pods", build: buildPods, draw: drawPods },
+  { name: "latency", label: "Latency", build: buildLatency, draw: drawLatency },
+  { name: "talk", label: "Who talks to whom", build: buildTalk, draw: drawTalk },
+  { name: "sequence", label: "Sequence", build: buildSequence, draw: drawSequence },
+  { name: "status", label: "Status", build: buildStatus, draw: drawStatus, live: true },
+];
+let current = "calls";
+
+function buildViews() {
+  for (const v of VIEWS) {
+    const view = el("div", { class: "view", id: `view-${v.name}`, role: "tabpanel", "aria-labelledby": `tab-${v.name}`, tabindex: 0, hidden: v.name !== current });
+    $("views").append(view);
+    v.build(view);
+    $("tabs").append(el("button", { type: "button", role: "tab", id: `tab-${v.name}`, "aria-controls": `view-${v.name}`, "aria-selected": v.name === current ? "true" : "false", hidden: v.live, onclick: () => showView(v.name) }, v.label, el("span", { class: "count" })));
+  }
+  $("tabs").append(el("span", { class: "command mono", title: "the same calls on a terminal" }));
+}
+
+function showView(name) {
+  current = name;
+  for (const v of VIEWS) {
+    $(`view-${v.name}`).hidden = v.name !== name;
+    $(`tab-${v.name}`).setAttribute("aria-selected", v.name === name ? "true" : "false");
+  }
+  $("views").hidden = false;
+  $("detail").classList.remove("whole");
+  focusView();
+  redraw();
+}
+
+const focusView = () => $(`view-${current}`).focus({ preventScroll: true });
+
+let drawing = false;
+
+// redraw draws what can be seen, once for all changes before the next frame.
+function redraw() {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    drawOverview();
+    $("tab-calls").querySelector(".count").textContent = filter.shown.length === model.calls.length ? number(model.calls.length) : `${number(filter.shown.length)} of ${number(model.calls.length)}`;
+    $("tab-sequence").querySelector(".count").textContent = model.selected.size ? `${model.selected.size} selected` : "";
+    $("tabs").querySelector(".command").textContent = model.calls.length ? command() : "";
+    VIEWS.find((v) => v.name === current).draw();
+    document.body.dataset.drawn = filter.version;
+  });
+}
+
+function facts() {
+  const { info } = model;
+  document.title = `${info.title} · criproxy`;
+  $("title").textContent = info.title + (info.filter ? `, ${info.filter}` : "");
+  $("title").title = [info.program, info.listen].filter(Boolean).join(", ");
+  $("own").hidden = !model.calls.some((c) => c.flags & OWN);
+  const bad = model.calls.reduce((n, c) => n + (failed(c) ? 1 : 0), 0);
+  const parts = [el("span", {}, el("b", {}, number(model.calls.length)), model.calls.length === 1 ? " call" : " calls")];
+  if (bad) parts.push(" · ", el("span", { class: "bad" }, el("b", {}, number(bad)), " failed"));
+  if (model.calls.length) parts.push(` · ${day(model.from)} ${clock(model.from, 0)} – ${clock(model.to, 0)}`);
+  if (info.missed) parts.push(` · ${plural(info.missed, "event")} not recorded`);
+  if (info.cut) parts.push(" · ends in the middle of an event");
+  if (model.dropped) parts.push(` · ${plural(model.dropped, "older call")} left out`);
+  $("facts").replaceChildren(...parts);
+}
+
+// announce tells screen readers.
+function announce(text) {
+  $("detail").setAttribute("aria-label", `Call ${text}`);
+}
+
+const KEYS = [
+  ["j k", "next and previous call"], ["g G", "first and last call"], ["Enter", "open a call"], ["Esc", "close it, or clear the filters"], ["/", "find"],
+  ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 6", "another view"], ["t", "light or dark"], ["f", "follow, while calls come"], ["?", "these keys"],
+];
+
+function showKeys() {
+  const box = $("help");
+  box.replaceChildren(el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([k, what]) => [el("dt", {}, k.split(" ").map((one) => [el("kbd", {}, one), " "])), el("dd", {}, what)])),
+    el("p", {}, "Filters take what the flags of criproxy view take: patterns with * ? and [a-z], several with | between. A word without these is found anywhere. Drag over the picture above to choose a time; click it to take that back."),
+    el("p", {}, el("button", { type: "button", onclick: () => box.close() }, "Close")));
+  box.showModal();
+}
+
+function onKey(e) {
+  const typing = e.target.matches("input[type=text]");
+  if (e.key === "Escape") {
+    if ($("help").open) return;
+    if (typing) {
+      e.target.blur();
+      focusView();
+    } else if (!$("detail").hidden) {
+      $("views").hidden = false;
+      closeCall();
+    } else clearFilters();
+    return;
+  }
+  if (typing && e.key === "Enter") return focusView();
+  if (typing || e.ctrlKey || e.metaKey || e.altKey || $("help").open) return;
+  const page = Math.max(1, Math.floor(table.view.clientHeight / ROW) - 2);
+  const moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: page, PageUp: -page, g: -Infinity, Home: -Infinity, G: Infinity, End: Infinity };
+  const views = VIEWS.filter((v) => !v.live || live.on);
+  if (e.key in moves && current === "calls") moveTo(table.at < 0 ? (moves[e.key] === Infinity ? Infinity : 0) : table.at + moves[e.key]);
+  else if (e.key === "Enter" && current === "calls" && !e.target.closest("button, [role=button]")) openCall(table.list[Math.max(0, table.at)]);
+  else if (e.key === "/") document.querySelector("#filters input").focus();
+  else if (e.key === "x") toggleSelected(table.opened || table.list[table.at]);
+  else if (e.key === "w" && table.opened) widen();
+  else if (e.key === "t") theme();
+  else if (e.key === "f" && live.on) setFollow(!live.follow);
+  else if (e.key === "?") showKeys();
+  else if (views[Number(e.key) - 1]) showView(views[Number(e.key) - 1].name);
+  else return;
+  e.preventDefault();
+}
+
+function theme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = document.documentElement.dataset.theme || (dark ? "dark" : "light");
+  document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
+}
+
+async function begin() {
+  buildFilters();
+  buildOverview();
+  buildViews();
+  $("theme").addEventListener("click", theme);
+  $("keys").addEventListener("click", showKeys);
+  $("follow").addEventListener("click", () => setFollow(!live.follow));
+  document.addEventListener("keydown", onKey);
+  new ResizeObserver(() => redraw()).observe($("views"));
+  focusView();
+  const info = $("info");
+  if (!info) {
+    $("tab-status").hidden = false;
+    connectLive();
+    refilter();
+    return;
+  }
+  model.info = await unpack(info);
+  for (let n = 0, block; (block = $(`rows-${n}`)); n++) {
+    ingest(await unpack(block));
+    block.remove();
+  }
+  facts();
+  refilter();
+  document.body.dataset.ready = "true";
+}
+
+begin().catch((e) => {
+  $("facts").replaceChildren(el("span", { class: "bad" }, `This page cannot be shown: ${e.message}`));
+  throw e;
+});

@@ -1,0 +1,166 @@
+// The calls: how they come, and what they mean.
+
+const OWN = 1, PARTIAL = 2, STREAM = 4, MEMORY = 8;
+const UNDER_WAY = -1, LOST = -2;
+const CODES = ["OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied",
+  "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"];
+const DEADLINE = 4, UNAVAILABLE = 14;
+
+// The columns of a row, as batch.go writes them. Those of TEXT are places in the batch's list of strings.
+const COLUMNS = ["key", "began", "took", "method", "client", "pid", "code", "message", "namespace", "pod", "uid", "container", "image", "ids",
+  "items", "bytesIn", "bytesOut", "flags", "changes", "legs", "memory"];
+const TEXT = new Set(["method", "client", "message", "namespace", "pod", "uid", "container", "image", "ids"]);
+
+const model = {
+  info: { backends: [] },
+  calls: [],          // in the order in which they ended
+  open: new Map(),    // :: key → call that is under way
+  homes: new Map(),   // :: uid of a pod → its runtime
+  from: Infinity, to: -Infinity,
+  version: 0,         // counts changes
+  changed: false,     // a call that was there already is another
+  dropped: 0,         // calls that were forgotten, to bound memory
+  selected: new Set(),
+};
+
+// A page that goes on for ever keeps the latest calls.
+const MOST = 100_000, FEWER = 90_000;
+
+function callOf(row, strings) {
+  const call = {};
+  for (let i = 0; i < COLUMNS.length; i++) call[COLUMNS[i]] = TEXT.has(COLUMNS[i]) ? strings[row[i]] : row[i];
+  call.took /= 1000;
+  const legs = [];
+  for (let i = 0; i < call.legs.length; i += 5) {
+    legs.push({ backend: strings[call.legs[i]], began: call.legs[i + 1] / 1000, took: call.legs[i + 2] / 1000, code: call.legs[i + 3], memory: call.legs[i + 4] === 1 });
+  }
+  call.legs = legs;
+  call.memory = call.memory.map((i) => strings[i]);
+  call.name = call.method.slice(call.method.lastIndexOf("/") + 1);
+  const backends = [...new Set(legs.map((l) => l.backend))];
+  call.backends = backends.length ? backends : call.memory.length ? call.memory : ownerOf(call);
+  call.backend = call.backends.join(", ");
+  call.kind = kindOf(call.name);
+  return call;
+}
+
+// ownerOf says which runtime a call was for that reached none: that of the id's prefix, or of the pod.
+function ownerOf(call) {
+  if (call.code !== UNAVAILABLE) return [];
+  const named = model.info.backends.find((b) => call.ids.startsWith(`${b.name}__`));
+  const name = named ? named.name : model.homes.get(call.uid);
+  return name ? [name] : [];
+}
+
+// ingest takes a batch of rows in.
+function ingest(batch) {
+  for (const row of batch.r) {
+    const call = callOf(row, batch.s);
+    if (call.uid && call.legs.length === 1) {
+      if (model.homes.size > 10_000) model.homes.clear();
+      model.homes.set(call.uid, call.legs[0].backend);
+    }
+    const old = model.open.get(call.key);
+    if (old) {
+      Object.assign(old, call);
+      model.changed = true;
+      if (call.code !== UNDER_WAY) model.open.delete(call.key);
+    } else {
+      model.calls.push(call);
+      if (call.code === UNDER_WAY) model.open.set(call.key, call);
+    }
+    model.from = Math.min(model.from, call.began);
+    model.to = Math.max(model.to, call.began + call.took);
+  }
+  if (model.calls.length > MOST) {
+    const gone = model.calls.splice(0, model.calls.length - FEWER);
+    model.dropped += gone.length;
+    for (const call of gone) {
+      model.open.delete(call.key);
+      model.selected.delete(call);
+    }
+    model.from = model.calls.reduce((least, c) => Math.min(least, c.began), Infinity);
+  }
+  model.version++;
+}
+
+// kindOf says what a method of CRI is to a pod.
+function kindOf(name) {
+  switch (name) {
+    case "RunPodSandbox": case "UpdatePodSandboxResources": return "sandbox";
+    case "PullImage": return "pull";
+    case "CreateContainer": case "StartContainer": return "run";
+    case "ExecSync": case "Exec": case "Attach": case "PortForward": return "probe";
+    case "StopContainer": case "RemoveContainer": case "StopPodSandbox": case "RemovePodSandbox": case "RemoveImage": return "stop";
+  }
+  return "poll";
+}
+
+const KINDS = { sandbox: "sandbox", pull: "pull", run: "container made, started", probe: "exec, probe", stop: "stop, remove", poll: "status, list" };
+
+const failed = (call) => call.code > 0;
+
+// slowFor is how long a call of a kind may take until it is marked, in milliseconds. Streams and calls that
+// work in a container take as long as they do.
+const SLOW = { sandbox: 5000, pull: 60_000, run: 2000, probe: Infinity, stop: Infinity, poll: 1000 };
+const slow = (call) => !(call.flags & STREAM) && call.code >= 0 && call.took >= SLOW[call.kind] && !/^(GetContainerEvents|Stream)/.test(call.name);
+
+function statusOf(call) {
+  if (call.code === UNDER_WAY) return "under way";
+  if (call.code === LOST) return "end not recorded";
+  return CODES[call.code] || `Code(${call.code})`;
+}
+
+const podOf = (call) => (call.pod ? `${call.namespace ? `${call.namespace}/` : ""}${call.pod}` : "");
+
+// aboutOf is what people look for: pod and container, an id or an image.
+function aboutOf(call) {
+  const name = [podOf(call), call.container].filter(Boolean).join("/");
+  const id = call.ids && shortID(call.ids.split(" ")[0]);
+  return { name, id: id || "", image: call.container ? "" : shortID(call.image), items: call.items };
+}
+
+const backendsOf = () => {
+  const names = model.info.backends.map((b) => b.name);
+  for (const call of model.calls) for (const name of call.backends) if (!names.includes(name)) names.push(name);
+  return names;
+};
+
+// CALM is how long a backend answers until its next silence is another one.
+const CALM = 5000;
+
+// troubles are the times when a backend did not answer: from the first call that it was not there for, or that
+// memory answered in its place, to the next one that it answered. A command that takes too long is no trouble of
+// the backend's.
+function troubles(calls) {
+  const at = new Map(), all = [];
+  const marks = [];
+  for (const call of calls) {
+    for (const leg of call.legs) {
+      const bad = leg.memory || (leg.code === DEADLINE && call.kind === "poll") ? "memory" : leg.code === UNAVAILABLE ? "outage" : leg.code === 0 && leg.took < SLOW.poll ? "" : undefined;
+      if (bad !== undefined) marks.push({ backend: leg.backend, t: bad ? call.began : call.began + leg.began + leg.took, bad });
+    }
+    if (call.code === UNAVAILABLE && !call.legs.length) for (const backend of call.backends) marks.push({ backend, t: call.began, bad: "outage" });
+    for (const name of call.memory) if (!call.legs.some((l) => l.backend === name)) marks.push({ backend: name, t: call.began, bad: "memory" });
+  }
+  marks.sort((a, b) => a.t - b.t);
+  for (const m of marks) {
+    const open = at.get(m.backend);
+    if (m.bad && !open) {
+      const before = all.findLastIndex((t) => t.backend === m.backend);
+      const one = before >= 0 && m.t - all[before].to < CALM ? all.splice(before, 1)[0] : { backend: m.backend, from: m.t, kind: m.bad, count: 0 };
+      if (m.bad === "outage") one.kind = "outage";
+      at.set(m.backend, Object.assign(one, { to: m.t, count: one.count + 1 }));
+    } else if (m.bad) {
+      open.to = m.t;
+      open.count++;
+      if (m.bad === "outage") open.kind = "outage";
+    } else if (open) {
+      open.to = m.t;
+      all.push(open);
+      at.delete(m.backend);
+    }
+  }
+  for (const open of at.values()) all.push(Object.assign(open, { to: model.to, lasts: true }));
+  return all;
+}

@@ -1,0 +1,72 @@
+// Calls over time, at the top: all of them, those that the filters leave, and failures. Dragging chooses a time.
+
+const overview = { drag: null };
+
+function buildOverview() {
+  const box = $("overview");
+  const timeAt = (e) => {
+    const r = box.getBoundingClientRect();
+    return model.from + ((model.to - model.from) * Math.max(0, Math.min(1, (e.clientX - r.left) / r.width)));
+  };
+  box.after(el("div", { class: "axis", id: "axis", "aria-hidden": "true" }));
+  box.addEventListener("pointerdown", (e) => {
+    if (!model.calls.length) return;
+    overview.drag = { x: e.clientX, from: timeAt(e) };
+    box.setPointerCapture(e.pointerId);
+  });
+  box.addEventListener("pointermove", (e) => {
+    if (overview.drag && Math.abs(e.clientX - overview.drag.x) > 3) {
+      const t = timeAt(e);
+      setTimes(Math.min(t, overview.drag.from), Math.max(t, overview.drag.from));
+    }
+  });
+  box.addEventListener("pointerup", (e) => {
+    if (overview.drag && Math.abs(e.clientX - overview.drag.x) <= 3) setTimes(-Infinity, Infinity);
+    overview.drag = null;
+  });
+}
+
+function drawOverview() {
+  const box = $("overview");
+  const width = box.clientWidth, height = box.clientHeight;
+  if (!model.calls.length || !width) return box.replaceChildren();
+  const n = Math.max(20, Math.floor(width / 5));
+  const span = Math.max(model.to - model.from, 1);
+  const all = new Uint32Array(n), some = new Uint32Array(n), bad = new Uint32Array(n);
+  const slot = (c) => Math.min(n - 1, Math.floor(((c.began - model.from) / span) * n));
+  for (const c of model.calls) if (filter.own || !(c.flags & OWN)) all[slot(c)]++;
+  for (const c of filter.shown) {
+    some[slot(c)]++;
+    if (failed(c)) bad[slot(c)]++;
+  }
+  const most = Math.sqrt(Math.max(1, ...all));
+  const bars = (counts, name, least) => {
+    let d = "";
+    for (let i = 0; i < n; i++) {
+      if (!counts[i]) continue;
+      const h = Math.max(least, (Math.sqrt(counts[i]) / most) * (height - 5));
+      d += `M${(i * width / n).toFixed(1)} ${height}h${(width / n - 1).toFixed(1)}v${-h.toFixed(1)}h${(1 - width / n).toFixed(1)}z`;
+    }
+    return svg("path", { class: name, d });
+  };
+  const picture = svg("svg", { "aria-hidden": "true" }, bars(all, "all", 1.5), bars(some, "some", 1.5), bars(bad, "fail", 3));
+  if (filter.from > -Infinity || filter.to < Infinity) {
+    const x = (t) => ((Math.max(model.from, Math.min(model.to, t)) - model.from) / span) * width;
+    const a = x(filter.from), b = x(filter.to);
+    picture.append(svg("rect", { class: "brush", x: a, y: 0, width: Math.max(b - a, 1), height }), ...[a, b].map((at) => svg("line", { class: "edge", x1: at, x2: at, y1: 0, y2: height })));
+  }
+  box.replaceChildren(picture);
+  drawAxis($("axis"), model.from, model.to, width, 12);
+}
+
+// drawAxis writes times under or above a picture.
+function drawAxis(axis, from, to, width, n) {
+  const t = ticks(from, to, Math.min(n, Math.max(2, Math.floor(width / 90))));
+  axis.replaceChildren(...t.all.map((at) => {
+    const mark = el("span", {}, clock(at, t.digits));
+    const x = ((at - from) / Math.max(to - from, 1)) * width;
+    mark.style.left = `${x}px`;
+    mark.className = x > width - 34 ? "last" : x < 34 ? "first" : "";
+    return mark;
+  }));
+}

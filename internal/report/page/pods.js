@@ -1,0 +1,187 @@
+// The pods as swim lanes by runtime.
+
+const LANE = 36;
+const pods = { view: null, lanes: [], made: -1, chosen: "" };
+
+function buildPods(view) {
+  pods.view = view;
+  pods.axis = el("div", { class: "axis", "aria-hidden": "true" });
+  pods.body = el("div", { class: "body", role: "list", "aria-label": "Pods" });
+  pods.none = el("div", { class: "empty" });
+  const legend = [["sandbox", "sandbox"], ["pull", "image pulled"], ["run", "container made, started"], ["live", "container runs"], ["probe", "exec, probe"], ["stop", "stop, remove"], ["bad", "failed"], ["slow", "slow"], ["outage", "runtime down"], ["memory", "slow, or answered from memory"]];
+  view.append(el("div", { class: "lanes" },
+    el("div", { class: "legend" }, legend.map(([k, word]) => el("span", {}, el("i", { class: `i-${k}` }), word))),
+    el("div", { class: "lanehead" }, el("div"), pods.axis), pods.body, pods.none));
+  view.addEventListener("scroll", () => drawLanes());
+  pods.body.addEventListener("mousemove", (e) => {
+    const found = callUnder(e);
+    if (!found) return tip();
+    const { call } = found;
+    tip(e, el("b", {}, `${call.name}${call.container ? ` ${call.container}` : ""}`), el("div", {}, `${clock(call.began)} · ${duration(call.took)} · `, el("span", { class: failed(call) ? "bad" : "" }, statusOf(call))), failed(call) && el("div", {}, call.message.slice(0, 200)));
+  });
+  pods.body.addEventListener("mouseleave", () => tip());
+  pods.body.addEventListener("click", (e) => {
+    const found = callUnder(e);
+    if (found) {
+      tip();
+      openCall(found.call);
+    } else if (e.target.closest(".lane") && !e.target.closest("svg")) {
+      const lane = pods.lanes[Number(e.target.closest(".lane").dataset.i)];
+      if (lane.pod) setFilter("pod", document.querySelector("#filters input[name=pod]").value === lane.pod ? "" : lane.pod);
+    }
+  });
+}
+
+// lanesOf puts calls into lanes: one for each runtime, and below it its pods as they came.
+function lanesOf() {
+  const lanes = new Map();
+  const names = backendsOf();
+  for (const name of names) lanes.set(name, { backend: name, calls: [], pods: [] });
+  const byPod = new Map();
+  for (const call of filter.shown) {
+    const key = call.uid || podOf(call);
+    if (!call.pod || call.backends.length > 1) {
+      for (const name of call.backends) lanes.get(name)?.calls.push(call);
+      continue;
+    }
+    let lane = byPod.get(key);
+    if (!lane) {
+      const backend = model.homes.get(call.uid) || call.backend || "";
+      lane = { key, backend, pod: call.pod, namespace: call.namespace, uid: call.uid, calls: [], containers: new Map() };
+      byPod.set(key, lane);
+      if (!lanes.has(backend)) lanes.set(backend, { backend, calls: [], pods: [] });
+      lanes.get(backend).pods.push(lane);
+    }
+    lane.calls.push(call);
+  }
+  const all = [];
+  for (const group of lanes.values()) {
+    group.group = true;
+    all.push(group);
+    for (const lane of group.pods) {
+      lifeOf(lane);
+      all.push(lane);
+    }
+    group.pods.sort((a, b) => a.from - b.from);
+  }
+  return all.filter((l) => !l.group || l.pods.length || l.calls.length);
+}
+
+// lifeOf finds from when to when a pod and its containers lived, as far as the calls say.
+function lifeOf(lane) {
+  let from = Infinity, to = Infinity, last = 0;
+  for (const c of lane.calls) {
+    const end = c.began + c.took;
+    from = Math.min(from, c.began);
+    last = Math.max(last, end);
+    if (c.code !== 0) continue;
+    if (c.name === "RunPodSandbox") lane.made = true;
+    if (c.name === "StopPodSandbox" || c.name === "RemovePodSandbox") to = Math.min(to, end);
+    if (!c.container) continue;
+    let box = lane.containers.get(c.container);
+    if (!box) lane.containers.set(c.container, box = { runs: [] });
+    const run = box.runs[box.runs.length - 1];
+    if (c.name === "StartContainer") box.runs.push({ from: end, to: Infinity });
+    else if ((c.name === "StopContainer" || c.name === "RemoveContainer") && run && run.to === Infinity) run.to = c.name === "StopContainer" ? end : c.began;
+    else if ((c.kind === "probe" || c.name === "ContainerStatus") && !run) box.runs.push({ from: c.began, to: Infinity });
+  }
+  lane.from = lane.made ? from : Math.max(model.from, from);
+  lane.to = to === Infinity ? model.to : to;
+  for (const box of lane.containers.values()) for (const run of box.runs) run.to = Math.min(run.to, lane.to);
+  lane.failed = lane.calls.filter(failed).length;
+}
+
+function drawPods() {
+  if (pods.made !== filter.version) {
+    pods.lanes = lanesOf();
+    pods.troubles = troubles(model.calls);
+    pods.made = filter.version;
+  }
+  pods.body.style.height = `${pods.lanes.length * LANE}px`;
+  pods.none.hidden = pods.lanes.length > 0;
+  pods.none.replaceChildren(el("b", {}, "No pods here"), model.calls.length ? "None of the calls that the filters leave is about a pod." : "");
+  drawLanes();
+}
+
+function drawLanes() {
+  const r = range(), { view } = pods;
+  const width = Math.max(200, pods.body.clientWidth - 230);
+  drawAxis(pods.axis, r.from, r.to, width - 16, 10);
+  const top = Math.max(0, view.scrollTop - 70);
+  const first = Math.max(0, Math.floor(top / LANE) - 3), last = Math.min(pods.lanes.length, Math.ceil((top + view.clientHeight) / LANE) + 3);
+  const rows = [];
+  for (let i = first; i < last; i++) rows.push(laneOf(pods.lanes[i], i, r, width - 16));
+  pods.body.replaceChildren(...rows);
+}
+
+function laneOf(lane, i, r, width) {
+  const x = (t) => ((Math.max(r.from, Math.min(r.to, t)) - r.from) / (r.to - r.from)) * width;
+  const parts = [];
+  const box = (name, from, to, y, h, rx = 0) => to >= r.from && from <= r.to && parts.push(svg("rect", { class: name, x: x(from).toFixed(1), y, width: Math.max(1.5, x(to) - x(from)).toFixed(1), height: h, rx }));
+  for (const at of ticks(r.from, r.to, Math.min(10, Math.max(2, Math.floor(width / 90)))).all) parts.push(svg("line", { class: "grid", x1: x(at), x2: x(at), y1: 0, y2: LANE }));
+  for (const t of pods.troubles.filter((t) => t.backend === lane.backend && t.to >= r.from && t.from <= r.to)) {
+    box(t.kind, t.from, t.to, 0, LANE);
+    const edge = t.kind === "outage" ? "outedge" : "memedge";
+    parts.push(...[t.from, t.to].map((at) => svg("line", { class: edge, x1: x(at), x2: x(at), y1: 0, y2: LANE })));
+    if (lane.group && x(t.to) - x(t.from) > 36) parts.push(svg("text", { class: t.kind === "outage" ? "" : "m", x: x(t.from) + 5, y: 13 }, `${t.kind === "outage" ? "down" : "slow, from memory"} ${t.lasts ? "since" : duration(t.to - t.from)}${t.lasts ? ` ${clock(t.from, 0)}` : ""}`));
+  }
+  if (!lane.group) {
+    box("life", lane.from, lane.to, 9, 18, 4);
+    let n = 0;
+    const count = [...lane.containers.values()].filter((c) => c.runs.length).length;
+    const h = Math.max(2, Math.min(5, Math.floor(14 / Math.max(1, count)) - 1));
+    for (const c of lane.containers.values()) {
+      if (!c.runs.length) continue;
+      for (const run of c.runs) box("live", run.from, run.to, 11 + n * (h + 1), h, 1);
+      n = Math.min(n + 1, Math.floor(14 / (h + 1)) - 1);
+    }
+  }
+  parts.push(...marksOf(lane, r, x));
+  const name = lane.group ? el("div", {}, lane.backend || "no runtime", el("span", { class: "soft" }, ` ${plural(lane.pods.length, "pod")}`))
+    : el("div", { title: `${lane.namespace}/${lane.pod} ${lane.uid}` }, lane.pod, el("span", { class: "sub" }, lane.namespace, ` · ${plural(lane.calls.length, "call")}`, lane.failed ? el("span", { class: "bad" }, ` · ${lane.failed} failed`) : ""));
+  const row = el("div", { class: `lane${lane.group ? " group" : ""}`, role: "listitem", "data-i": i }, name, svg("svg", { "aria-hidden": "true" }, parts));
+  row.style.top = `${i * LANE}px`;
+  row.style.height = `${LANE}px`;
+  return row;
+}
+
+// marksOf draws the calls of a lane: one path for each kind, and one mark where several fall on a pixel.
+function marksOf(lane, r, x) {
+  const paths = { poll: "", probe: "", sandbox: "", pull: "", run: "", stop: "", failed: "" };
+  const seen = new Map();
+  let rings = "";
+  for (const c of lane.calls) {
+    if (c.began + c.took < r.from || c.began > r.to) continue;
+    const bad = failed(c), kind = bad ? "failed" : c.kind;
+    const a = x(c.began), wide = c.kind === "poll" && c.flags & STREAM ? 2 : Math.max(c.kind === "poll" || c.kind === "probe" ? 1.6 : 3, x(c.began + c.took) - a);
+    const at = `${kind}${Math.round(a)}`;
+    if (seen.get(at) >= wide) continue;
+    seen.set(at, wide);
+    if (bad) paths.failed += `M${(a - 4).toFixed(1)} 1.5h8l-4 6.5zM${(a - 0.7).toFixed(1)} 6h1.4v22h-1.4z`;
+    else if (kind === "poll") paths.poll += `M${a.toFixed(1)} ${lane.group ? 20 : 30}h${wide.toFixed(1)}v${lane.group ? 9 : 3}h${(-wide).toFixed(1)}z`;
+    else if (kind === "probe") paths.probe += `M${a.toFixed(1)} 28h${wide.toFixed(1)}v5h${(-wide).toFixed(1)}z`;
+    else paths[kind] += `M${a.toFixed(1)} 9h${wide.toFixed(1)}v18h${(-wide).toFixed(1)}z`;
+    if (slow(c) && !seen.has(`ring${Math.round(a / 9)}`) && seen.set(`ring${Math.round(a / 9)}`, 1)) rings += `M${(a + 3.5).toFixed(1)} 5.5m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`;
+  }
+  return [...Object.entries(paths).filter(([, d]) => d).map(([k, d]) => svg("path", { class: k, d })), rings ? svg("path", { class: "slowmark", d: rings }) : ""];
+}
+
+// callUnder returns the call that the mouse points at: of those near, one that matters more goes first.
+function callUnder(e) {
+  const row = e.target.closest && e.target.closest(".lane");
+  const picture = row && row.querySelector("svg");
+  if (!picture || !e.target.closest("svg")) return null;
+  const box = picture.getBoundingClientRect(), r = range();
+  const lane = pods.lanes[Number(row.dataset.i)];
+  const width = box.width - 16 + 16 - 16, x = (t) => ((t - r.from) / (r.to - r.from)) * (pods.body.clientWidth - 230 - 16);
+  const at = e.clientX - box.left;
+  let best = null, least = 6;
+  for (const c of lane.calls) {
+    const a = x(c.began), b = Math.max(x(c.began + c.took), a + 3);
+    if (c.flags & STREAM && at > a + 4) continue;
+    const far = at < a ? a - at : at > b ? at - b : 0;
+    const rank = far + (failed(c) ? -3 : c.kind === "poll" ? 2 : c.kind === "probe" ? 1 : 0);
+    if (far <= 5 && rank < least) [best, least] = [c, rank];
+  }
+  return best && width > 0 ? { call: best, lane } : null;
+}

@@ -1,0 +1,60 @@
+// Calls as a sequence diagram: those that are selected, or the first that the filters leave.
+
+const sequence = { made: "" };
+const MOST_ARROWS = 240;
+
+function buildSequence(view) {
+  sequence.view = view;
+}
+
+function drawSequence() {
+  const chosen = model.selected.size > 0;
+  const r = range();
+  const calls = (chosen ? [...model.selected] : filter.shown.filter((c) => c.began >= r.from)).slice().sort((a, b) => a.began - b.began).slice(0, MOST_ARROWS);
+  const bar = el("div", { class: "seqbar" }, chosen ? [`${plural(model.selected.size, "selected call")}`, el("button", { type: "button", onclick: () => {
+    model.selected.clear();
+    redraw();
+  } }, "Select none")] : "Calls as the filters leave them. Select some in the table with x, or with a shift-click, to see only those.");
+  const clients = [...new Set(calls.map((c) => (c.flags & OWN ? "" : c.client)))].filter(Boolean);
+  const backs = backendsOf().filter((n) => calls.some((c) => c.legs.some((l) => l.backend === n)));
+  const lanes = [...clients.map((n) => `c${n}`), "p", ...backs.map((n) => `b${n}`)];
+  const left = 118, step = Math.max(190, Math.min(300, (sequence.view.clientWidth - left - 120) / Math.max(1, lanes.length - 1)));
+  const x = (lane) => left + 70 + lanes.indexOf(lane) * step;
+  const arrows = [];
+  for (const c of calls) {
+    const front = `c${c.client}`;
+    if (!(c.flags & OWN)) {
+      arrows.push({ t: c.began, order: 0, a: front, b: "p", call: c, text: [c.name, podOf(c) && `${podOf(c)}${c.container ? `/${c.container}` : ""}`].filter(Boolean).join(" ") });
+      if (c.code >= 0) arrows.push({ t: c.began + c.took, order: 3, a: "p", b: front, call: c, back: true, bad: failed(c), text: failed(c) ? `${statusOf(c)} ${c.message}` : `${c.memory.length ? "from memory, " : ""}${duration(c.took)}` });
+    }
+    for (const l of c.legs) {
+      const to = `b${l.backend}`;
+      arrows.push({ t: c.began + l.began, order: 1, a: "p", b: to, call: c, text: c.name });
+      if (l.code >= 0) arrows.push({ t: c.began + l.began + l.took, order: 2, a: to, b: "p", call: c, back: true, bad: l.code > 0, text: l.code > 0 ? CODES[l.code] || `Code(${l.code})` : duration(l.took) });
+    }
+  }
+  arrows.sort((a, b) => a.t - b.t || a.order - b.order);
+  const cut = Math.max(0, arrows.length - MOST_ARROWS), list = arrows.slice(0, MOST_ARROWS);
+  if (!list.length) {
+    sequence.view.replaceChildren(bar, el("div", { class: "empty" }, el("b", {}, "Nothing to draw"), "No call fits the filters."));
+    return;
+  }
+  const high = 28, top = 44, H = top + list.length * high + 24, W = left + 140 + (lanes.length - 1) * step + 40;
+  const name = (lane) => (lane === "p" ? "criproxy" : lane.slice(1));
+  const parts = lanes.map((lane) => [svg("line", { class: "life", x1: x(lane), x2: x(lane), y1: 30, y2: H }), svg("rect", { class: "p", x: x(lane) - 68, y: 4, width: 136, height: 26, rx: 5 }), svg("text", { class: "p", x: x(lane), y: 21.5 }, name(lane).slice(0, 20))]);
+  let last = "";
+  list.forEach((a, i) => {
+    const y = top + i * high + 18, x1 = x(a.a), x2 = x(a.b), way = x2 > x1 ? 1 : -1;
+    const kind = a.bad ? "bad" : a.back ? "r" : "c", now = clock(a.t);
+    const room = Math.floor(Math.abs(x2 - x1) / 6.4);
+    const text = a.text.length > room ? `${a.text.slice(0, room - 1)}…` : a.text;
+    parts.push(svg("g", { class: "call", onclick: () => openCall(a.call) }, svg("title", {}, a.text), svg("rect", { class: "hit", x: 0, y: y - 17, width: W, height: high }),
+      now !== last ? svg("text", { class: "w", x: 8, y: y + 4 }, now) : "",
+      svg("line", { class: kind, x1, x2: x2 - way * 6, y1: y, y2: y }),
+      a.bad ? svg("path", { class: "x", d: `M${x2 - way * 6 - 4} ${y - 4}l8 8M${x2 - way * 6 - 4} ${y + 4}l8 -8` }) : svg("path", { class: kind, d: `M${x2} ${y}l${-way * 8} -4v8z` }),
+      svg("text", { class: `${kind === "r" ? "r" : kind === "bad" ? "l bad" : "l"}`, x: (x1 + x2) / 2, y: y - 5 }, text)));
+    last = now;
+  });
+  if (cut || filter.shown.length > calls.length && !chosen) bar.append(el("span", {}, `The first ${number(list.length)} arrows; choose a shorter time or fewer calls to see the rest.`));
+  sequence.view.replaceChildren(bar, svg("svg", { class: "seq", width: W, height: H, role: "img", "aria-label": "Sequence diagram" }, parts));
+}

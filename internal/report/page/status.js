@@ -1,0 +1,33 @@
+// How a running criproxy is doing, as its status command says.
+
+const status = { report: null, view: null };
+
+function buildStatus(view) {
+  status.view = view;
+}
+
+function drawStatus() {
+  const r = status.report;
+  if (!r) {
+    status.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No answer yet"), "criproxy is asked how it is doing every few seconds."));
+    return;
+  }
+  const facts = (pairs) => el("dl", {}, pairs.filter(([, v]) => v !== undefined && v !== "" && v !== null).map(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))]));
+  const since = (t) => `${clock(Date.parse(t), 0)}, ${duration(Math.max(0, Date.now() - Date.parse(t)))} ago`;
+  const cards = [el("div", { class: "card" }, el("h3", {}, "criproxy", el("span", { class: "state" }, r.ready ? "ready" : "not ready")),
+    facts([["version", r.version], ["process", r.pid], ["began", since(r.started)], ["configuration", r.config.file], ["loaded", since(r.config.loaded)], ["clients", r.listeners.map((l) => l.path).join(", ")]]),
+    r.config.error && el("div", { class: "error" }, r.config.error))];
+  for (const b of r.backends) {
+    cards.push(el("div", { class: `card ${b.state}` }, el("h3", {}, el("span", { class: "dot" }), b.name, el("span", { class: "state" }, b.state)),
+      facts([["runtime", b.runtime], ["socket", b.address], ["since", since(b.since)], ["pods", b.pods], ["containers", b.containers], ["images", b.images], ["from memory", b.remembered ? plural(b.remembered, "answer") : ""], ["list took", b.took ? duration(b.took / 1e6) : ""]]),
+      b.error && el("div", { class: "error" }, b.error)));
+  }
+  if (r.errors?.length) {
+    cards.push(el("div", { class: "card span" }, el("h3", {}, "Latest errors that clients got"), el("table", { class: "changes" }, el("tbody", {}, r.errors.map((e) => el("tr", { onclick: () => {
+      setFilter("method", e.method.slice(e.method.lastIndexOf("/") + 1));
+      setFilter("status", e.code);
+      showView("calls");
+    } }, el("td", {}, clock(Date.parse(e.time), 0)), el("td", {}, `${e.method.slice(e.method.lastIndexOf("/") + 1)}${e.count > 1 ? `, ${e.count} times` : ""}`), el("td", { class: "bad" }, `${e.code}: ${e.message}`)))))));
+  }
+  status.view.replaceChildren(el("div", { class: "cards" }, cards));
+}

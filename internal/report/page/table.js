@@ -1,0 +1,113 @@
+// The table of calls. Only the rows that can be seen are in the document.
+
+const ROW = 26;
+const table = { at: -1, sort: "", down: false, list: [], made: -1, opened: null };
+
+const HEADS = [["time", "Time"], ["client", "Client"], ["method", "Method"], ["backend", "Runtime"], ["about", "About"], ["took", "Took"], ["status", "Status"]];
+
+function buildTable(view) {
+  table.view = view;
+  table.head = el("div", { class: "head", role: "row" }, HEADS.map(([name, label]) =>
+    el("div", { role: "columnheader", class: name === "took" ? "num" : name }, ["time", "took"].includes(name)
+      ? el("button", { type: "button", onclick: () => sortBy(name) }, label) : label)));
+  table.body = el("div", { class: "body", role: "rowgroup" });
+  table.none = el("div", { class: "empty", hidden: true });
+  view.append(el("div", { role: "grid", "aria-label": "Calls", id: "grid" }, table.head, table.body), table.none);
+  view.addEventListener("scroll", () => {
+    drawRows();
+    if (live.on && live.follow && view.scrollTop + view.clientHeight < view.scrollHeight - 3 * ROW && !live.moving) setFollow(false);
+    live.moving = false;
+  });
+  table.body.addEventListener("click", (e) => {
+    const row = e.target.closest(".row");
+    if (!row) return;
+    moveTo(Number(row.dataset.i));
+    if (e.shiftKey || e.ctrlKey || e.metaKey) toggleSelected(table.list[table.at]);
+    else openCall(table.list[table.at]);
+  });
+}
+
+function sortBy(name) {
+  if (name === "time") table.sort = "";
+  else [table.sort, table.down] = table.sort === name ? (table.down ? [name, false] : ["", false]) : [name, true];
+  table.made = -1;
+  drawTable();
+}
+
+function drawTable() {
+  const current = table.list[table.at];
+  if (table.made !== filter.version) {
+    table.list = table.sort ? filter.shown.slice().sort((a, b) => (table.down ? b.took - a.took : a.took - b.took)) : filter.shown;
+    table.made = filter.version;
+    if (current && table.list[table.at] !== current) table.at = table.list.indexOf(current);
+    if (table.at >= table.list.length) table.at = -1;
+  }
+  table.head.querySelectorAll("[role=columnheader]").forEach((h) => h.removeAttribute("aria-sort"));
+  if (table.sort) table.head.querySelector(".num").setAttribute("aria-sort", table.down ? "descending" : "ascending");
+  table.body.style.height = `${table.list.length * ROW}px`;
+  $("grid").setAttribute("aria-rowcount", table.list.length + 1);
+  $("grid").hidden = table.list.length === 0;
+  table.none.hidden = table.list.length > 0;
+  if (!table.list.length) {
+    table.none.replaceChildren(el("b", {}, model.calls.length ? `None of ${plural(model.calls.length, "call")} fits` : live.on ? "No calls yet" : "No calls are recorded here"),
+      model.calls.length ? "Change a filter, or press Esc to clear them all." : live.on ? "They appear as they end." : "");
+  }
+  if (live.on && live.follow && !table.sort) {
+    live.moving = true;
+    table.view.scrollTop = table.view.scrollHeight;
+  }
+  drawRows();
+}
+
+function drawRows() {
+  const { view, list } = table;
+  const first = Math.max(0, Math.floor(view.scrollTop / ROW) - 8);
+  const last = Math.min(list.length, Math.ceil((view.scrollTop + view.clientHeight) / ROW) + 8);
+  const rows = [];
+  for (let i = first; i < last; i++) rows.push(rowOf(list[i], i));
+  table.body.replaceChildren(...rows);
+}
+
+function rowOf(call, i) {
+  const about = aboutOf(call);
+  const row = el("div", {
+    class: `row ${call.kind}${failed(call) ? " failed" : ""}${i === table.at ? " at" : ""}`, role: "row", id: `r${call.key}`, "data-i": i,
+    "aria-rowindex": i + 2, "aria-selected": model.selected.has(call) ? "true" : "false",
+  },
+  el("div", { class: "time", role: "gridcell" }, clock(call.began)),
+  el("div", { class: "client", role: "gridcell" }, call.client),
+  el("div", { class: "method", role: "gridcell" }, call.name),
+  el("div", { class: "backend", role: "gridcell" }, call.backend || "–"),
+  el("div", { class: "about", role: "gridcell" }, about.name, about.id && el("span", { class: "mono" }, about.id), !about.name && about.image && el("span", { class: "mono" }, about.image),
+    about.items > 0 && el("span", { class: "soft" }, ` ${plural(about.items, "item")}`)),
+  tookOf(call),
+  el("div", { class: "status", role: "gridcell" }, el("span", { class: call.code < 0 ? "soft" : "" }, statusOf(call)), failed(call) && call.message ? el("span", { class: "soft" }, ` ${call.message}`) : null,
+    call.memory.length ? chip("memory", "from memory") : null, call.changes && !call.memory.length ? chip("rewritten", `${call.changes} rewritten`) : null));
+  row.style.top = `${i * ROW}px`;
+  return row;
+}
+
+// tookOf is a duration with a line on a scale of its logarithm, from 100 µs to 100 s.
+function tookOf(call) {
+  const bar = el("i");
+  bar.style.width = `${Math.max(1, Math.min(44, ((Math.log10(Math.max(call.took, 0.1)) + 1) / 6) * 44))}%`;
+  return el("div", { class: `took${slow(call) ? " slow" : ""}`, role: "gridcell" }, bar, el("span", {}, duration(call.took)));
+}
+
+function moveTo(i) {
+  if (!table.list.length) return;
+  table.at = Math.max(0, Math.min(table.list.length - 1, i));
+  const top = table.at * ROW, { view } = table;
+  if (top < view.scrollTop) view.scrollTop = top;
+  else if (top + 2 * ROW + 6 > view.scrollTop + view.clientHeight) view.scrollTop = top + 2 * ROW + 6 - view.clientHeight;
+  if (live.on && live.follow && table.at < table.list.length - 1) setFollow(false);
+  drawRows();
+  view.setAttribute("aria-activedescendant", `r${table.list[table.at].key}`);
+  if (table.opened) openCall(table.list[table.at], true);
+}
+
+function toggleSelected(call) {
+  if (!call) return;
+  if (!model.selected.delete(call)) model.selected.add(call);
+  redraw();
+}

@@ -1,0 +1,104 @@
+// Who talks to whom: clients, criproxy, runtimes, with how much and how it went.
+
+const talk = { made: -1 };
+
+function buildTalk(view) {
+  talk.view = view;
+}
+
+function drawTalk() {
+  if (talk.made === filter.version && talk.view.firstChild) return;
+  talk.made = filter.version;
+  const clients = new Map(), backs = new Map();
+  const of = (map, name) => map.get(name) || map.set(name, { name, count: 0, failed: 0, memory: 0, took: [], pids: new Set(), bytes: 0 }).get(name);
+  for (const b of model.info.backends) of(backs, b.name).address = b.address;
+  for (const c of filter.shown) {
+    const who = of(clients, c.flags & OWN ? "criproxy itself" : c.client);
+    who.count++;
+    who.bytes += c.bytesIn + c.bytesOut;
+    if (failed(c)) who.failed++;
+    if (c.pid) who.pids.add(c.pid);
+    for (const l of c.legs) {
+      const b = of(backs, l.backend);
+      b.count++;
+      if (l.code > 0) b.failed++;
+      if (l.memory) b.memory++;
+      else if (!(c.flags & STREAM) && l.code >= 0) b.took.push(l.took);
+    }
+    for (const name of c.memory) if (!c.legs.some((l) => l.backend === name)) of(backs, name).memory++;
+  }
+  if (!clients.size && !backs.size) {
+    talk.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "Nobody talks here"), "No call fits the filters."));
+    return;
+  }
+  const states = new Map(troubles(model.calls).filter((t) => t.lasts).map((t) => [t.backend, t]));
+  const left = [...clients.values()].sort((a, b) => b.count - a.count).slice(0, 12), right = [...backs.values()];
+  const boxH = 84, gap = 18, W = 1120, boxW = 260, rows = Math.max(left.length, right.length, 1);
+  const H = rows * (boxH + gap) + 30;
+  const yOf = (i, n) => 15 + (H - 30 - n * (boxH + gap) + gap) / 2 + i * (boxH + gap);
+  const hub = { x: W / 2 - 95, w: 190, y: H / 2 - 62, h: 124 };
+  const most = Math.max(1, ...left.map((c) => c.count), ...right.map((b) => b.count));
+  const thick = (n) => (n ? 1.5 + 16 * Math.sqrt(n / most) : 0);
+  const parts = [];
+  const wire = (x1, y1, x2, y2, e, toRight) => {
+    const mid = (x1 + x2) / 2, d = `M${x1} ${y1}C${mid} ${y1} ${mid} ${y2} ${x2} ${y2}`;
+    parts.push(svg("path", { d, "stroke-width": thick(e.count).toFixed(1) }));
+    if (e.failed) parts.push(svg("path", { d, class: "fail", "stroke-width": Math.max(1.2, thick(e.count) * Math.sqrt(e.failed / e.count) * 0.5).toFixed(1) }));
+    const lx = toRight ? x2 - (x2 - x1) * 0.3 : x1 + (x2 - x1) * 0.3, ly = toRight ? y2 + (y1 - y2) * 0.22 : y1 + (y2 - y1) * 0.22;
+    parts.push(svg("text", { class: "n", x: lx, y: ly - 8 - thick(e.count) / 2 }, plural(e.count, "call")));
+  };
+  const spread = (i, n) => hub.y + hub.h / 2 + (i - (n - 1) / 2) * Math.min(22, 90 / Math.max(n, 1));
+  left.forEach((c, i) => wire(boxW, yOf(i, left.length) + boxH / 2, hub.x, spread(i, left.length), c, false));
+  right.forEach((b, i) => wire(hub.x + hub.w, spread(i, right.length), W - boxW, yOf(i, right.length) + boxH / 2, b, true));
+  const who = (x, y, title, lines, filterName, value, dot) => {
+    const choose = () => setFilter(filterName, filter.values[filterName]?.value === value ? "" : value);
+    parts.push(svg("g", { class: "who", tabindex: 0, role: "button", "aria-label": `${title}: ${lines.map((l) => l[0]).join(", ")}`, onclick: choose, onkeydown: (e) => e.key === "Enter" && (e.stopPropagation(), choose()) },
+      svg("rect", { x, y, width: boxW, height: boxH, rx: 8 }), dot !== undefined ? svg("circle", { class: dot, cx: x + 20, cy: y + 22, r: 4.5 }) : "",
+      svg("text", { class: "t", x: x + (dot !== undefined ? 32 : 16), y: y + 26.5 }, title.slice(0, 30)), lines.map(([text, kind], k) => svg("text", { class: kind || "", x: x + 16, y: y + 48 + k * 18 }, text.slice(0, 40)))));
+  };
+  left.forEach((c, i) => {
+    const pids = [...c.pids];
+    who(0, yOf(i, left.length), c.name, [[pids.length > 1 ? `${pids.length} processes` : pids.length ? `process ${pids[0]}` : "unknown process"], [`${bytes(c.bytes)}${c.failed ? `, ${number(c.failed)} failed` : ", none failed"}`, c.failed ? "bad" : ""]], "client", c.name);
+  });
+  right.forEach((b, i) => {
+    const told = status.report?.backends?.find((s) => s.name === b.name), t = states.get(b.name);
+    const state = told ? told.state : t ? (t.kind === "outage" ? "down at the end" : "silent at the end") : b.took.length ? "answered at the end" : "not called";
+    const dot = told ? { up: "", slow: "slow", connecting: "slow" }[told.state] ?? "bad" : t ? (t.kind === "outage" ? "bad" : "slow") : b.took.length ? "" : "slow";
+    b.took.sort((x, y) => x - y);
+    const half = b.took.length ? `, half within ${duration(b.took[Math.floor(b.took.length / 2)])}` : "";
+    who(W - boxW, yOf(i, right.length), b.name || "primary", [[`${state}${half}`, dot === "bad" ? "bad" : dot === "slow" ? "slow" : ""],
+      [`${b.failed ? `${number(b.failed)} failed` : "none failed"}${b.memory ? `, ${number(b.memory)} from memory` : ""}`, b.failed ? "bad" : b.memory ? "slow" : ""]], "backend", b.name, dot);
+  });
+  const rewrites = filter.shown.reduce((n, c) => n + (c.changes && !c.memory.length ? 1 : 0), 0);
+  parts.push(svg("g", { class: "hub" }, svg("rect", { x: hub.x, y: hub.y, width: hub.w, height: hub.h, rx: 8 }), svg("text", { class: "t", x: hub.x + 18, y: hub.y + 32 }, "criproxy"),
+    [plural(filter.shown.length, "call"), `${number(rewrites)} rewritten`, `${number(filter.shown.filter((c) => c.memory.length).length)} from memory`].map((t, k) => svg("text", { x: hub.x + 18, y: hub.y + 56 + k * 19 }, t))));
+  talk.view.replaceChildren(svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts), matrix(left, right));
+}
+
+// matrix says how often each method went which way.
+function matrix(clients, backs) {
+  const methods = new Map();
+  const bump = (m, key, bad) => {
+    const cell = m.cells.get(key) || m.cells.set(key, { count: 0, failed: 0 }).get(key);
+    cell.count++;
+    if (bad) cell.failed++;
+  };
+  for (const c of filter.shown) {
+    const m = methods.get(c.name) || methods.set(c.name, { name: c.name, count: 0, cells: new Map() }).get(c.name);
+    m.count++;
+    bump(m, `c${c.flags & OWN ? "criproxy itself" : c.client}`, failed(c));
+    for (const l of c.legs) bump(m, `b${l.backend}`, l.code > 0);
+    for (const name of c.memory) if (!c.legs.some((l) => l.backend === name)) bump(m, "memory", false);
+  }
+  const heads = [...clients.map((c) => [`c${c.name}`, c.name]), ...backs.map((b) => [`b${b.name}`, b.name || "primary"]), ["memory", "from memory"]];
+  const list = [...methods.values()].sort((a, b) => b.count - a.count).slice(0, 40);
+  const most = Math.max(1, ...list.map((m) => m.count));
+  const cellOf = (cell) => {
+    if (!cell) return el("td", { class: "num soft" }, "");
+    const bar = el("i");
+    bar.style.width = `${Math.max(3, 90 * Math.sqrt(cell.count / most))}px`;
+    return el("td", { class: "num way" }, bar, el("span", {}, cell.failed ? el("span", { class: "bad" }, `${number(cell.failed)} failed of `) : "", number(cell.count)));
+  };
+  return el("table", { class: "wide ways" }, el("thead", {}, el("tr", {}, el("th", {}, "Method"), heads.map(([, name]) => el("th", { class: "num" }, name)))),
+    el("tbody", {}, list.map((m) => el("tr", { onclick: () => setFilter("method", filter.values.method?.value === m.name ? "" : m.name) }, el("td", {}, m.name), heads.map(([key]) => cellOf(m.cells.get(key)))))));
+}

@@ -1,0 +1,238 @@
+package browser
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// report writes a recording to a file, and has criproxy make a page of it. It returns the page's address.
+func report(t *testing.T, n *node, flags ...string) (address, path string) {
+	t.Helper()
+	chromium(t)
+	program, err := criproxy()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "calls.binlog"))
+	require.NoError(t, err)
+	n.write(t, file)
+	require.NoError(t, file.Close())
+	path = filepath.Join(dir, "report.html")
+	var errOut bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, append([]string{"view", "-html", path, file.Name()}, flags...)...)
+	cmd.Stderr = &errOut
+	require.NoError(t, cmd.Run(), errOut.String())
+	return (&url.URL{Scheme: "file", Path: path}).String(), path
+}
+
+// openReport opens the page of ten minutes of a node.
+func openReport(t *testing.T, flags ...string) *tab {
+	t.Helper()
+	address, _ := report(t, record(0), flags...)
+	p := open(t, address)
+	p.see(`document.body.dataset.ready`)
+	p.see(`document.querySelectorAll(".row").length > 20`)
+	return p
+}
+
+// count is how many calls the filters leave, as the tab of the table says.
+const count = `document.querySelector("#tab-calls .count").textContent`
+
+func TestFiltersLeaveWhatTailWould(t *testing.T) {
+	p := openReport(t)
+	for _, f := range []struct{ name, text, rows string }{
+		{"method", "CreateContainer", `[...document.querySelectorAll(".row .method")].every((e) => e.textContent === "CreateContainer")`},
+		{"method", "Run*|Stop*", `[...document.querySelectorAll(".row .method")].every((e) => /^(Run|Stop)/.test(e.textContent))`},
+		{"backend", "kata.io", `[...document.querySelectorAll(".row .backend")].every((e) => e.textContent.includes("kata.io"))`},
+		{"client", "crictl", `[...document.querySelectorAll(".row .client")].every((e) => e.textContent === "crictl")`},
+		{"status", "!OK", `[...document.querySelectorAll(".row")].every((e) => e.classList.contains("failed"))`},
+		{"status", "Unavailable", `[...document.querySelectorAll(".row .status")].every((e) => e.textContent.startsWith("Unavailable"))`},
+		{"pod", "vault-?", `[...document.querySelectorAll(".row .about")].every((e) => e.textContent.includes("secrets/vault-0"))`},
+		{"slower", "1s", `[...document.querySelectorAll(".row .took")].every((e) => / s$|m/.test(e.textContent))`},
+		{"find", "nginx tw8rp", `[...document.querySelectorAll(".row .about")].every((e) => e.textContent.includes("web-7fb4ddc5f9-tw8rp"))`},
+	} {
+		p.fill(f.name, f.text)
+		p.see(count + `.includes(" of ")`)
+		p.see(`document.querySelectorAll(".row").length > 0 && ` + f.rows)
+		p.fill(f.name, "")
+		p.see("!" + count + `.includes(" of ")`)
+	}
+	p.fill("method", "CreateContainer")
+	p.fill("status", "Aborted")
+	p.see(`document.querySelector(".empty b").textContent.startsWith("None of ")`)
+	p.fill("status", "nonsense")
+	p.see(`document.querySelector("input[name=status]").parentElement.title.includes("is no code")`)
+}
+
+func TestTheFilterIsShownAsACommand(t *testing.T) {
+	p := openReport(t)
+	p.fill("method", "Run*|Pull")
+	p.fill("slower", "100")
+	p.see(`document.querySelector("#tabs .command").textContent === "criproxy view -method 'Run*|*Pull*' -slower 100ms calls.binlog"`)
+}
+
+func TestACallOpensWithBothLegs(t *testing.T) {
+	p := openReport(t)
+	p.fill("find", "CreateContainer vault-0")
+	p.keys(kb.Enter)
+	p.see(`document.querySelectorAll(".row").length === 1`)
+	value[bool](p, `(document.querySelector(".row").click(), true)`)
+	p.see(`document.querySelectorAll("#detail mark").length === 3`)
+	assert.Equal(t, []string{"kata.io__", "kata.io/", "kata.io__"}, p.texts("#detail mark"))
+	legs := p.texts("#detail .legs > div")
+	require.Len(t, legs, 2)
+	assert.Contains(t, legs[0], "kubelet, process 812")
+	assert.Contains(t, legs[0], `image: "kata.io/docker.io/hashicorp/vault:1.21"`)
+	assert.Contains(t, legs[1], `image: "docker.io/hashicorp/vault:1.21"`)
+	assert.Contains(t, legs[1], "value: [redacted]")
+	assert.NotContains(t, strings.Join(legs, ""), secret)
+	p.keys(kb.Escape)
+	p.see(`document.querySelector("#detail").hidden`)
+}
+
+func TestKeysReachEverything(t *testing.T) {
+	p := openReport(t)
+	at := func(i int) { p.see(fmt.Sprintf(`document.querySelector(".row.at")?.dataset.i === "%d"`, i)) }
+	p.keys("j")
+	at(0)
+	p.keys("jjk")
+	at(1)
+	p.keys("G")
+	p.see(`document.querySelector(".row.at").dataset.i === String(document.querySelector("#grid").getAttribute("aria-rowcount") - 2)`)
+	p.keys("g")
+	at(0)
+	p.keys(kb.Enter)
+	p.see(`!document.querySelector("#detail").hidden`)
+	p.keys("j") // the open call follows
+	p.see(`document.querySelector("#detail h2").textContent.startsWith(document.querySelector(".row.at .method").textContent)`)
+	p.keys(kb.Escape + "/")
+	p.see(`document.activeElement.name === "find"`)
+	p.keys("vault" + kb.Enter)
+	p.see(`document.activeElement.id === "view-calls"`)
+	p.keys("jxjjx5")
+	p.see(`document.querySelector(".seqbar").textContent.startsWith("2 selected calls")`)
+	p.keys("2")
+	p.see(`document.querySelector("#tab-pods").getAttribute("aria-selected") === "true" && document.querySelectorAll(".lane").length > 1`)
+	p.keys("?")
+	p.see(`document.querySelector("#help").open`)
+	p.keys(kb.Escape)
+	p.see(`!document.querySelector("#help").open`)
+	p.keys(kb.Escape) // clears the filters
+	p.see("!" + count + `.includes(" of ")`)
+}
+
+func TestPodsAreLanesWithOutages(t *testing.T) {
+	p := openReport(t)
+	p.keys("2")
+	p.see(`document.querySelectorAll(".lane:not(.group)").length === 10`)
+	lanes := p.texts(".lane > div")
+	assert.Contains(t, lanes[0], "primary")
+	assert.Contains(t, strings.Join(lanes, "\n"), "vault-0")
+	bands := p.texts(".lane.group text")
+	assert.Contains(t, strings.Join(bands, "\n"), "down 4", "kata.io was down for 42 s")
+	assert.Positive(t, value[int](p, `document.querySelectorAll(".lane rect.memory").length`), "the primary was slow")
+	assert.Positive(t, value[int](p, `document.querySelectorAll(".lane path.failed").length`))
+}
+
+func TestLatencyAndTalkCountCalls(t *testing.T) {
+	p := openReport(t)
+	p.keys("3")
+	p.see(`document.querySelectorAll(".dist").length > 5`)
+	rows := strings.Join(p.texts("#view-latency tbody tr"), "\n")
+	assert.Contains(t, rows, "ListPodSandbox599")
+	assert.Contains(t, rows, "PullImage177")
+	p.keys("4")
+	p.see(`document.querySelectorAll(".talk g.who").length === 4`)
+	who := strings.Join(p.texts(".talk g.who"), "\n")
+	assert.Contains(t, who, "kubelet")
+	assert.Contains(t, who, "84 from memory")
+	value[bool](p, `(document.querySelector(".talk g.who").dispatchEvent(new MouseEvent("click")), true)`)
+	p.see(`document.querySelector("input[name=client]").value === "kubelet"`)
+}
+
+func TestThePageIsLightAndDark(t *testing.T) {
+	p := openReport(t)
+	light := `(getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number)[0] > 200)`
+	p.do(dark(true))
+	p.see("!" + light)
+	p.do(dark(false))
+	p.see(light)
+	p.keys("t")
+	p.see("!" + light)
+	p.keys("t")
+	p.see(light)
+}
+
+func TestATimeIsChosenByDragging(t *testing.T) {
+	p := openReport(t)
+	value[bool](p, `(() => { const o = document.querySelector("#overview"), r = o.getBoundingClientRect();
+		const at = (type, share) => o.dispatchEvent(new PointerEvent(type, { clientX: r.left + r.width * share, clientY: r.top + 9, pointerId: 1, bubbles: true }));
+		o.setPointerCapture = () => {}; at("pointerdown", 0.5); at("pointermove", 0.6); at("pointerup", 0.6); return true; })()`)
+	p.see(count + `.includes(" of ")`)
+	p.see(`document.querySelector("#overview .brush")`)
+	p.keys(kb.Escape)
+	p.see("!" + count + `.includes(" of ")`)
+}
+
+// Fluid means that what is in the document does not grow with the recording. How long the browser was
+// busy at a time is told, and not judged: the machine has other things to do.
+func TestAHundredThousandCallsAreFew(t *testing.T) {
+	start := time.Now()
+	n := record(100_000)
+	t.Log(time.Since(start), "to make up the calls")
+	require.GreaterOrEqual(t, n.calls, 100_000)
+	address, path := report(t, n)
+	t.Log(time.Since(start), "until they are a page")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Less(t, info.Size(), int64(64<<20))
+	p := open(t, address)
+	p.see(`document.body.dataset.ready`)
+	value[bool](p, `(window.long = [], new PerformanceObserver((l) => window.long.push(...l.getEntries().map((e) => Math.round(e.duration)))).observe({ entryTypes: ["longtask"] }), true)`)
+	elements := `document.querySelectorAll("*").length`
+	bounded := func(what string) {
+		t.Helper()
+		n := value[int](p, elements)
+		t.Logf("%s: %d elements", what, n)
+		assert.Less(t, n, 3000, what)
+	}
+	p.see(`document.querySelectorAll(".row").length > 20`)
+	bounded("the table")
+	t.Log(time.Since(start), "until the table is there")
+	for _, share := range []string{"0.25", "0.5", "1"} {
+		value[bool](p, `((v) => { v.scrollTop = v.scrollHeight * `+share+`; return true; })(document.querySelector("#view-calls"))`)
+		p.see(`Number(document.querySelector(".row").dataset.i) > ` + fmt.Sprint(n.calls) + ` * ` + share + ` * 0.9 - 100`)
+	}
+	bounded("the end of the table")
+	p.keys("G" + kb.Enter)
+	p.see(`document.querySelectorAll("#detail .leg").length > 0`)
+	p.keys(kb.Escape)
+	p.fill("method", "StartContainer")
+	p.see(count + `.includes(" of ")`)
+	p.keys(kb.Escape + kb.Escape)
+	for i, view := range []string{"pods", "latency", "talk", "sequence"} {
+		p.keys(fmt.Sprint(i + 2))
+		p.see(`document.querySelector("#view-` + view + `").children.length > 0`)
+		bounded(view)
+	}
+	t.Logf("%d calls, %.1f MB, the browser was busy for so many milliseconds at a time: %v", n.calls, float64(info.Size())/1e6, value[[]int](p, `window.long`))
+}
+
+func TestOnlyTheCallsThatWereAskedForAreInThePage(t *testing.T) {
+	address, _ := report(t, record(0), "-pod", "vault-0")
+	p := open(t, address)
+	p.see(`document.body.dataset.ready`)
+	p.see(`document.querySelectorAll(".row").length > 20`)
+	assert.Contains(t, p.texts("#title")[0], "-pod=vault-0")
+	p.see(`[...document.querySelectorAll(".row .about")].every((e) => e.textContent.includes("vault-0"))`)
+}
