@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -23,13 +25,17 @@ type memories struct {
 	handed map[string][]byte // :: name → what the process before this one remembered
 
 	mu       sync.Mutex
-	byName   map[string]*lastknown.Memory
+	cfg      *config.Config               // in force; nil before there is one
+	at       map[string]string            // :: name → address, in cfg, or for the process before
+	byName   map[string]*lastknown.Memory // of cfg
+	next     map[string]*lastknown.Memory // of nextCfg, which may come to nothing
+	nextCfg  *config.Config
 	answered map[string]*answers
 	noted    map[string]*notes
 }
 
 func newMemories(handed map[string][]byte) *memories {
-	return &memories{handed: handed, byName: map[string]*lastknown.Memory{}, answered: map[string]*answers{}, noted: map[string]*notes{}}
+	return &memories{handed: handed, answered: map[string]*answers{}, noted: map[string]*notes{}}
 }
 
 // answers returns the counter of answers from memory in place of a backend. A reload must not
@@ -75,49 +81,135 @@ func (m *memories) restoreNotes(all map[string]noted) {
 	}
 }
 
-// of returns the Memory of a backend of cfg.
+// of returns the Memory of a backend of cfg. It belongs to the backend's name. But where a name
+// has got the address of another one it belongs to the runtime there: a name that somebody
+// moves to another runtime must not tell that this has nothing.
 func (m *memories) of(cfg *config.Config, b config.Backend) *lastknown.Memory {
-	name := director.Backend{Name: b.Name}.String()
-	at := stateFile(cfg, b)
+	name := nameOf(b)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if found := m.byName[name]; found != nil {
-		found.KeepAt(at)
-		return found
+	if m.cfg == nil && m.at == nil {
+		m.at = m.before(cfg)
 	}
-	var mem *lastknown.Memory
-	if data, ok := m.handed[name]; ok {
-		var err error
-		if mem, err = lastknown.Receive(name, at, data); err != nil {
-			klog.ErrorS(err, "The memory that the previous process passed on cannot be read; its file is used", "backend", name)
-		}
+	if m.nextCfg != cfg {
+		m.nextCfg, m.next = cfg, map[string]*lastknown.Memory{}
 	}
-	if mem == nil {
-		mem = lastknown.Open(name, at)
+	if m.next[name] == nil {
+		m.next[name] = m.find(cfg, b)
 	}
-	m.byName[name] = mem
-	return mem
+	return m.next[name]
 }
 
-// keepOnly forgets the backends that cfg does not have. One that is added again later starts
-// from nothing.
+// find returns the Memory that a backend of cfg goes on with.
+func (m *memories) find(cfg *config.Config, b config.Backend) *lastknown.Memory {
+	name, at := nameOf(b), stateFile(cfg, b)
+	source := m.source(cfg, name)
+	switch found := m.byName[source]; {
+	case source == "":
+		return lastknown.Open(name, lastknown.File{Address: at.Address})
+	case found != nil:
+		return found
+	}
+	from := at
+	if source != name {
+		from = fileOf(cfg, source, b)
+	}
+	if data, ok := m.handed[source]; ok {
+		mem, err := lastknown.Receive(source, from, data)
+		if err == nil {
+			return mem
+		}
+		klog.ErrorS(err, "The memory that the previous process passed on cannot be read; its file is used", "backend", name)
+	}
+	return lastknown.Open(source, from)
+}
+
+// source returns the name under which a backend of cfg was known so far: its own, unless it has
+// the address of another one now. It is empty if another one has taken its place.
+func (m *memories) source(cfg *config.Config, name string) string {
+	sources := map[string]string{} // :: name in cfg → name so far
+	taken := map[string]bool{}
+	for _, b := range cfg.Backends {
+		if at, known := m.at[nameOf(b)]; known && at == addressOf(b) {
+			sources[nameOf(b)], taken[nameOf(b)] = nameOf(b), true
+		}
+	}
+	for _, b := range cfg.Backends {
+		for other, at := range m.at {
+			if sources[nameOf(b)] == "" && !taken[other] && at == addressOf(b) {
+				sources[nameOf(b)], taken[other] = other, true
+			}
+		}
+	}
+	if sources[name] == "" && !taken[name] {
+		return name
+	}
+	return sources[name]
+}
+
+// before returns the addresses of the backends that the process before this one knew.
+func (m *memories) before(cfg *config.Config) map[string]string {
+	at := map[string]string{}
+	take := func(name, address string, ok bool) {
+		if ok && address != "" {
+			at[name] = address
+		}
+	}
+	for _, data := range m.handed {
+		take(lastknown.NameAndAddressIn(data, startOfNode(runFolder)))
+	}
+	if len(m.handed) > 0 || cfg.StateDir == "" {
+		return at
+	}
+	files, _ := filepath.Glob(filepath.Join(cfg.StateDir, "*.known")) // its error is of the pattern
+	for _, file := range files {
+		take(lastknown.NameAndAddress(file, startOfNode(runFolder)))
+	}
+	return at
+}
+
+// keepOnly makes cfg the configuration that is in force, and forgets the backends that it does
+// not have. One that is added again later starts from nothing.
 func (m *memories) keepOnly(cfg *config.Config) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.handed = nil
-	names := map[string]bool{}
+	old := m.byName
+	m.byName, m.at, m.cfg, m.handed = map[string]*lastknown.Memory{}, map[string]string{}, cfg, nil
+	kept := map[*lastknown.Memory]bool{}
 	for _, b := range cfg.Backends {
-		names[director.Backend{Name: b.Name}.String()] = true
-	}
-	for name, mem := range m.byName {
-		if names[name] {
-			continue
+		name, at := nameOf(b), stateFile(cfg, b)
+		mem := old[name]
+		if m.nextCfg == cfg && m.next[name] != nil {
+			mem = m.next[name]
 		}
-		delete(m.byName, name)
-		if err := mem.Forget(); err != nil {
-			klog.ErrorS(err, "A backend that was removed may be remembered if it is added again; remove the file", "backend", name)
+		m.at[name] = addressOf(b)
+		if mem == nil {
+			continue // nothing is remembered of a backend that is alone
+		}
+		if before := mem.Name(); before != name {
+			klog.InfoS("A backend has another name; what is remembered of it goes with it", "backend", name, "before", before)
+			if !slices.ContainsFunc(cfg.Backends, func(b config.Backend) bool { return nameOf(b) == before }) && at.Path != "" {
+				at.Older = append(at.Older, fileOf(cfg, before, b).Path)
+			}
+		}
+		mem.KeepAs(name, at)
+		m.byName[name], kept[mem] = mem, true
+	}
+	m.next, m.nextCfg = nil, nil
+	for name, mem := range old {
+		if !kept[mem] {
+			if err := mem.Forget(); err != nil {
+				klog.ErrorS(err, "A backend that was removed may be remembered if it is added again; remove the file", "backend", name)
+			}
 		}
 	}
+}
+
+func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.String() }
+
+// addressOf returns what tells the runtime of b from others.
+func addressOf(b config.Backend) string {
+	return strings.Join(append([]string{b.Address}, b.Addresses...), ",")
 }
 
 // encode returns all memories for another process.
@@ -180,15 +272,18 @@ func (m *memories) save() {
 }
 
 // stateFile is where the memory of a backend is kept, and where earlier versions kept it.
-func stateFile(c *config.Config, b config.Backend) lastknown.File {
+func stateFile(c *config.Config, b config.Backend) lastknown.File { return fileOf(c, nameOf(b), b) }
+
+// fileOf is stateFile for another name of the backend.
+func fileOf(c *config.Config, name string, b config.Backend) lastknown.File {
 	if c.StateDir == "" {
-		return lastknown.File{}
+		return lastknown.File{Address: addressOf(b)}
 	}
-	name := director.Backend{Name: b.Name}.String()
 	return lastknown.File{
-		Path:  filepath.Join(c.StateDir, name+".known"),
-		Older: []string{filepath.Join(c.StateDir, fmt.Sprintf("%s-%08x.known", name, crc32.ChecksumIEEE([]byte(b.Address))))},
-		Boot:  startOfNode(runFolder),
+		Path:    filepath.Join(c.StateDir, name+".known"),
+		Older:   []string{filepath.Join(c.StateDir, fmt.Sprintf("%s-%08x.known", name, crc32.ChecksumIEEE([]byte(b.Address))))},
+		Address: addressOf(b),
+		Boot:    startOfNode(runFolder),
 	}
 }
 

@@ -134,6 +134,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.now.Store(s)
+	p.memories.keepOnly(cfg)
 	p.metrics.Know(d)
 	if p.hooks, err = newHooks(cfg); err != nil {
 		p.Close()

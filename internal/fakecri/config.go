@@ -84,6 +84,9 @@ type Config struct {
 	Checkpoints bool
 	// Events is what GetContainerEvents does. Zero means EventsOn.
 	Events EventMode
+	// PodStatusHasContainers makes PodSandboxStatus tell the statuses of the pod's containers,
+	// as runtimes do whose events kubelet reads.
+	PodStatusHasContainers bool
 	// ItemBytes is about how large a list shows each item that Fill makes. Zero means 900,
 	// as on a cluster of some age.
 	ItemBytes int

@@ -115,6 +115,12 @@ func (s runtimeService) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSan
 		return nil, err
 	}
 	reply := &runtimeapi.PodSandboxStatusResponse{Status: p.status()}
+	if s.cfg.PodStatusHasContainers {
+		reply.Timestamp = s.now()
+		for _, c := range p.containers {
+			reply.ContainersStatuses = append(reply.ContainersStatuses, s.containerStatus(c))
+		}
+	}
 	if r.GetVerbose() || p.updated {
 		reply.Info = verbose("sandboxID", p.id, "runtimeHandler", p.handler, "config", p.config)
 	}

@@ -55,8 +55,9 @@ type role struct {
 	kept     *kept // its reply is kept
 	status   *list // it tells the status of one of these
 	changes  []*list
-	subjects []*subject // of changes, what a call changes in that list; nil: it does not say
-	removes  []bool     // of changes, whether a call removes its subject there
+	subjects []*subject      // of changes, what a call changes in that list; nil: it does not say
+	names    []*rewrite.Path // of changes, where the request has the name of an item that is its own status
+	removes  []bool          // of changes, whether a call removes its subject there
 	creates  *list
 	created  *rewrite.Path // where the reply of creates has the new id
 	draft    *draft        // of creates
@@ -167,6 +168,7 @@ func (c *Conn) compileRoles() error {
 				r.status = l
 			}
 			if removes := matchesAny(l.spec.Removed, short); removes || matchesAny(l.spec.Changed, short) {
+				r.names = append(r.names, l.nameIn(m))
 				r.changes, r.subjects, r.removes = append(r.changes, l), append(r.subjects, l.subject(m)), append(r.removes, removes)
 			}
 			if at, ok := l.spec.Created[short]; ok {

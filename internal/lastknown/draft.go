@@ -162,6 +162,7 @@ func (l *list) create(id string, item []byte) {
 	delete(l.removals, id)
 	delete(l.removed, id)
 	l.creations[id] = creation{l.asked, item}
+	l.changesWhole(item, true)
 	l.amendCreation(id)
 }
 
@@ -169,6 +170,9 @@ func (l *list) create(id string, item []byte) {
 func (l *list) remove(id string) {
 	l.settle()
 	delete(l.creations, id)
+	if item, ok := l.items.get(id); ok {
+		l.changesWhole(item, true)
+	}
 	l.removals[id] = l.asked
 	if len(l.removed) >= mostRemoved {
 		clear(l.removed)
@@ -227,9 +231,7 @@ func (l *memory) shownSince(seq uint64) {
 			delete(l.creations, id)
 		}
 	}
-	for id, before := range l.removals {
-		if before < seq {
-			delete(l.removals, id)
-		}
+	for _, changes := range []map[string]uint64{l.removals, l.renamed} {
+		maps.DeleteFunc(changes, func(_ string, before uint64) bool { return before < seq })
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -26,6 +27,10 @@ type File struct {
 	// written.
 	Older []string
 
+	// Address is where the backend is. The file says it, for a later process that knows the
+	// backend by another name. Optional.
+	Address string
+
 	// Boot is another word at each start of the node. Optional: that of the kernel is
 	// enough, where a node is not restarted without its machine.
 	Boot string
@@ -36,6 +41,7 @@ type file struct {
 	sync.Mutex // guards what follows
 	File
 	write    func(string, *fileContent) error // writeFile
+	written  bool                             // it was, at Path
 	released bool                             // it is another process's now
 	failing  bool                             // it could not be written, and that was reported
 }
@@ -57,8 +63,7 @@ func (f *File) sameBoot(id string) bool {
 // cannot be read, or not be written, is no error of Open: the backend's lists fail and say
 // why, until the backend has answered. See [Memory.Err].
 func Open(name string, at File) *Memory {
-	m := NewMemory(name)
-	m.file.File = at
+	m := newMemoryAt(name, at)
 	if at.Path == "" {
 		return m
 	}
@@ -74,12 +79,17 @@ func Open(name string, at File) *Memory {
 	}
 	if err == nil && len(m.lists) > 0 {
 		if failure := writable(at.Path); failure != nil { // so the process before could not write it either
-			m = NewMemory(name)
-			m.file.File = at
+			m = newMemoryAt(name, at)
 			err = fmt.Errorf("%s may be old, because its folder cannot be written (%w); make it writable, or remove the file", path, failure)
 		}
 	}
 	m.unsure = err
+	return m
+}
+
+func newMemoryAt(name string, at File) *Memory {
+	m := NewMemory(name)
+	m.file.File, m.address = at, at.Address
 	return m
 }
 
@@ -112,8 +122,7 @@ func (f *File) latest() (path string) {
 // Receive is [Open] for a Memory that another process has encoded, and which is kept in a
 // file from now on.
 func Receive(name string, at File, data []byte) (*Memory, error) {
-	m := NewMemory(name)
-	m.file.File = at
+	m := newMemoryAt(name, at)
 	if err := m.decode(data, "the memory that was handed over", true); err != nil {
 		return nil, err
 	}
@@ -173,7 +182,7 @@ func (m *Memory) saveNews() error {
 func (m *Memory) Save() error {
 	m.file.Lock()
 	defer m.file.Unlock()
-	if m.file.Path == "" || m.file.released || !m.hasNews() {
+	if m.file.Path == "" || m.file.released || !m.hasNews() && !m.lost() {
 		return nil
 	}
 	if err := m.file.write(m.file.Path, m.content()); err != nil {
@@ -183,6 +192,7 @@ func (m *Memory) Save() error {
 		distrust(m.file.Path)
 		return fmt.Errorf("writing what is remembered: %w", err)
 	}
+	m.file.written = true
 	for _, path := range m.file.Older {
 		_ = os.Remove(path) // it need not be there
 	}
@@ -191,16 +201,44 @@ func (m *Memory) Save() error {
 }
 
 // KeepAt keeps m in another file from now on.
-func (m *Memory) KeepAt(at File) {
+func (m *Memory) KeepAt(at File) { m.KeepAs(m.Name(), at) }
+
+// KeepAs gives the backend another name, and keeps m in a file from now on.
+func (m *Memory) KeepAs(name string, at File) {
 	m.file.Lock()
 	defer m.file.Unlock()
-	if m.file.Path == at.Path {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.name == name && m.file.Path == at.Path && m.address == at.Address {
 		return
 	}
-	m.file.File = at
+	m.file.File, m.file.written = at, false
+	m.name, m.address, m.news = name, at.Address, true
+}
+
+// Name is what people call the backend.
+func (m *Memory) Name() string {
 	m.mu.Lock()
-	m.news = true
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	return m.name
+}
+
+// NameAndAddress returns what the file at path, which must be of this boot, says of its backend.
+func NameAndAddress(path, boot string) (name, address string, ok bool) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", "", false
+	}
+	return NameAndAddressIn(data, boot)
+}
+
+// NameAndAddressIn is NameAndAddress for what [Memory.Encode] has returned.
+func NameAndAddressIn(data []byte, boot string) (name, address string, ok bool) {
+	content, err := decodeFile(data)
+	if err != nil || !(&File{Boot: boot}).sameBoot(content.BootID) {
+		return "", "", false
+	}
+	return content.Backend, content.Address, true
 }
 
 // Encode returns m for [Receive].
@@ -231,6 +269,15 @@ func (m *Memory) Forget() error {
 	return nil
 }
 
+// lost reports whether a file that was written is not there any more.
+func (m *Memory) lost() bool {
+	if !m.file.written {
+		return false
+	}
+	_, err := os.Lstat(m.file.Path)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
 // hasNews reports whether the file should say something else than it does.
 func (m *Memory) hasNews() bool {
 	m.mu.Lock()
@@ -247,9 +294,10 @@ func (m *Memory) hasNews() bool {
 
 // content is what the file is to say.
 func (m *Memory) content() *fileContent {
-	content := &fileContent{Backend: m.name, BootID: m.file.bootID(), Saved: time.Now(), Lists: map[string]fileList{}, Replies: map[string][]byte{}}
+	content := &fileContent{BootID: m.file.bootID(), Saved: time.Now(), Lists: map[string]fileList{}, Replies: map[string][]byte{}}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	content.Backend, content.Address = m.name, m.address
 	m.news = false
 	content.Gone, content.Late = m.gone, maps.Clone(m.late)
 	content.Unseen = !m.seen && !m.met.Load() && m.unsure == nil

@@ -52,6 +52,17 @@ func TestTheFileIsWrittenInLittleMemory(t *testing.T) {
 	assert.Equal(t, content.Replies, got.Replies)
 }
 
+func TestAFileThatIsRemovedIsWrittenAnew(t *testing.T) {
+	at := File{Path: filepath.Join(t.TempDir(), "state", "beta.io.known")}
+	m := Open("beta.io", at)
+	m.seen, m.news = true, true
+	require.NoError(t, m.Save())
+	require.FileExists(t, at.Path)
+	require.NoError(t, os.RemoveAll(filepath.Dir(at.Path)))
+	require.NoError(t, m.Save())
+	assert.FileExists(t, at.Path, "with nothing new, and with its folder")
+}
+
 // A process that cannot write its file cannot say that it is old.
 func TestAFileThatCannotBeWrittenIsNotBelieved(t *testing.T) {
 	dir := mounttest.Tmpfs(t, "files on a read-only file system", "size=1m")

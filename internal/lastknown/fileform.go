@@ -39,6 +39,7 @@ const pieceSize = 64 << 10
 type fileContent struct {
 	Backend string
 	BootID  string
+	Address string
 	Late    map[string]string // :: method → why its answers came late
 	Gone    bool              // and nothing was heard of the backend since
 	Unseen  bool              // nothing was ever known; handed over, never in a file
@@ -93,6 +94,9 @@ func decodeFile(data []byte) (*fileContent, error) {
 }
 
 func writeFile(path string, content *fileContent) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil { // somebody may have removed it
+		return err
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return err

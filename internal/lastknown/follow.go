@@ -70,7 +70,7 @@ func (c *Conn) unfollowed(l *list) []string {
 	if l.status == nil {
 		return nil
 	}
-	l.settle()
+	l.settleWhole()
 	lag := &l.status.lag
 	if lag.late() && older(lag.asked, c.cfg.Interval) && len(l.status.wanted) == 0 {
 		lag.asked = time.Now()
@@ -102,7 +102,7 @@ func (c *Conn) askStatus(l *list, id string) {
 	ctx, cancel := context.WithTimeout(c.life, followTime)
 	defer cancel()
 	c.mu.Lock()
-	l.settle()
+	l.settleWhole()
 	item, _ := l.items.get(id)
 	asked := l.outdatings
 	c.mu.Unlock()

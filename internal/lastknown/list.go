@@ -101,7 +101,11 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 				err = errCameBack
 			}
 		case ours(err):
-		case (all || !aboutTheRequest(err)) && !l.lacking(err):
+		case l.lacking(err): // which it says in time
+			c.mu.Lock()
+			c.isInTime(&l.lag)
+			c.mu.Unlock()
+		case all || !aboutTheRequest(err):
 			c.mu.Lock()
 			c.isFailing(&l.lag, failedError(name, err))
 			c.mem.meet()

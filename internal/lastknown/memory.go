@@ -12,10 +12,11 @@ import (
 // All connections that a Memory is given to must be to the same backend. It is safe for
 // concurrent use.
 type Memory struct {
-	name string
 	file file
 
 	mu      sync.Mutex // guards what follows, and the state of all connections
+	name    string
+	address string
 	lists   map[string]*memory
 	replies map[string]*replyMemory
 	seen    bool              // the backend has answered a list since the machine was booted
@@ -40,7 +41,7 @@ func NewMemory(name string) *Memory {
 }
 
 func newMemory() *memory {
-	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, creations: map[string]creation{}, removals: map[string]uint64{}, removed: map[string]struct{}{}, outdated: map[string]uint64{}}
+	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, creations: map[string]creation{}, removals: map[string]uint64{}, removed: map[string]struct{}{}, outdated: map[string]uint64{}, renamed: map[string]uint64{}}
 }
 
 // attach makes l remember in m, and read what m has of that list already. It fails if

@@ -77,7 +77,14 @@ func (c *Conn) remember(r role, n Note) (heir func(Note)) {
 			r.creates.create(string(id), r.draft.of(r.creates.id, id, n.Request, time.Now()))
 		}
 	}
-	for _, l := range r.changes {
+	for i, l := range r.changes {
+		if at := r.names[i]; at != nil {
+			if name, found, err := at.Lookup(n.Request); err == nil && found {
+				for _, same := range c.cfg.Equivalents(string(name)) {
+					l.renamed[same] = l.asked
+				}
+			}
+		}
 		l.touch()
 		if l.lag.late() {
 			c.askBehind(l)

@@ -37,6 +37,7 @@ type memory struct {
 
 	statuses map[string][]byte // :: id → what the status call replied; empty: there is none
 	stale    map[string]bool   // :: id that has been listed otherwise since its status was asked for
+	renamed  map[string]uint64 // :: name that a call may have given or taken → the latest request before
 
 	outdatings uint64            // calls that have changed items
 	outdated   map[string]uint64 // :: id → the latest of them that changed it, unless its status is newer
@@ -102,6 +103,12 @@ func (l *list) settle() {
 		if old, ok := l.items.get(id); !ok || !same(l.item, old, body) {
 			l.stale[id] = l.asksStatus()
 			l.news = true
+			l.changesWhole(body, true)
+		}
+	}
+	for id, old := range l.items.all() {
+		if _, ok := items.get(id); !ok {
+			l.changesWhole(old, true)
 		}
 	}
 	l.items = *items
@@ -142,6 +149,7 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 			continue // it was asked for before
 		}
 		l.items.put(id, bytes.Clone(item))
+		l.changesWhole(item, true)
 		l.shown = max(l.shown, seq)
 		l.stale[id] = l.asksStatus()
 		l.news = true

@@ -80,6 +80,9 @@ type List struct {
 	// their request names are not there any more.
 	Removed []string `yaml:"removed"`
 
+	// PartOf says that the items are parts of those of another list, whose status tells of them.
+	PartOf PartOf `yaml:"partOf"`
+
 	// Draft describes an item that a method of Created has just created, until the backend
 	// lists it: path in the item → path in the request. What it does not name is empty.
 	// Optional: without it only the backend's next answer shows the item.
@@ -88,6 +91,12 @@ type List struct {
 	// Born is the path of the time at which an item was created, in nanoseconds since
 	// 1970. Optional; it is for drafts.
 	Born string `yaml:"born"`
+}
+
+// A PartOf names another list, and where an item has the id of the item there that it is a part of.
+type PartOf struct {
+	List string `yaml:"list"`
+	ID   string `yaml:"id"` // path in the item
 }
 
 // A Filter is a field of a list's request that narrows the list.
@@ -121,6 +130,9 @@ type list struct {
 	names   []*rewrite.Path
 	filters []filter
 	status  *statusCall
+	whole   *list         // of whose items these are parts; nil: of none
+	wholeID *rewrite.Path // of the item there, in an item here
+	parts   []*list       // whose whole this is
 
 	*memory     // guarded by Memory.mu
 	lag     lag // guarded by Memory.mu
@@ -167,6 +179,9 @@ func compileLists(specs []List, schema *codec.Schema, pkg string) ([]*list, erro
 				errs = append(errs, fmt.Errorf("known.lists[%d].filters[%d]: %w", i, j, err))
 			}
 			l.filters = append(l.filters, compiled)
+		}
+		if err := l.compilePartOf(lists); err != nil {
+			errs = append(errs, fmt.Errorf("known.lists[%d].partOf: %w", i, err))
 		}
 	}
 	return lists, errors.Join(errs...)
@@ -290,6 +305,24 @@ func (l *list) compileFilter(f Filter, lists []*list) (filter, error) {
 		err = fmt.Errorf("match: is %q, want prefix, equal or within", f.Match)
 	}
 	return c, err
+}
+
+func (l *list) compilePartOf(lists []*list) (err error) {
+	if l.spec.PartOf == (PartOf{}) {
+		return nil
+	}
+	for _, other := range lists {
+		if other.spec.List == l.spec.PartOf.List && other.asksStatus() {
+			l.whole, other.parts = other, append(other.parts, l)
+		}
+	}
+	if l.whole == nil {
+		return fmt.Errorf("list: no list with a status of its own is called %q", l.spec.PartOf.List)
+	}
+	if l.wholeID, err = textPath(l.item, l.spec.PartOf.ID); err != nil {
+		return fmt.Errorf("id: %w", err)
+	}
+	return nil
 }
 
 func textPath(md protoreflect.MessageDescriptor, text string) (*rewrite.Path, error) {

@@ -29,7 +29,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	}
 	id := string(named)
 	c.mu.Lock()
-	l.settle()
+	l.settleWhole()
 	item, _ := l.items.get(id)
 	asked := l.outdatings
 	late := c.state.Condition != Gone && l.status.lag.late() && c.usableStatus(l, id)
@@ -94,7 +94,7 @@ func (c *Conn) keep(l *list, id string, item []byte, asked uint64, answer *codec
 	if c.mem.bytes()+answer.Len() > c.cfg.MaxBytes {
 		return
 	}
-	l.settle()
+	l.settleWhole()
 	if now, listed := l.items.get(id); !listed || !same(l.item, now, item) || l.outdated[id] > asked {
 		return
 	}
@@ -113,9 +113,13 @@ func (c *Conn) keep(l *list, id string, item []byte, asked uint64, answer *codec
 // asks when a list shows a change, would take it for what the change came to.
 // c.mu is held.
 func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
-	l.settle()
+	l.settleWhole()
 	if l.status.wrap != 0 {
-		item, ok := l.byName(c.cfg.Equivalents(name))
+		names := c.cfg.Equivalents(name)
+		if slices.ContainsFunc(names, func(name string) bool { _, is := l.renamed[name]; return is }) {
+			return nil, false // it was pulled or removed since the list
+		}
+		item, ok := l.byName(names)
 		if !ok {
 			return nil, l.complete
 		}
@@ -182,6 +186,19 @@ func (l *list) subject(m *codec.Method) *subject {
 	return nil
 }
 
+// nameIn returns where the request of m has the name of an item whose status is the item itself,
+// nil if that does not have it.
+func (l *list) nameIn(m *codec.Method) *rewrite.Path {
+	if l.status == nil || l.status.wrap == 0 {
+		return nil
+	}
+	p, err := textPath(m.Input, l.spec.Status.ID)
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
 // change takes note that a call has changed or removed what its request names, or may
 // have: the statuses that are remembered are older, or are to be asked for. Only an exact name
 // removes an item, also one that is not listed: an answer that comes late may list it.
@@ -193,6 +210,9 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 	l.settle()
 	l.outdatings++
 	mark := func(id string) {
+		if item, ok := l.items.get(id); ok {
+			l.changesWhole(item, changed)
+		}
 		l.outdated[id] = l.outdatings
 		if changed {
 			l.stale[id], l.news = true, true // the file must not tell the old status either
@@ -222,6 +242,38 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 	}
 	for _, id := range marked {
 		mark(id)
+	}
+}
+
+// settleWhole is settle for a list and those of its parts, whose changes make its statuses old.
+func (l *list) settleWhole() {
+	l.settle()
+	for _, part := range l.parts {
+		part.settle()
+	}
+}
+
+// changesWhole takes note that an item has changed, or may have: so has the status of the item
+// that it is a part of.
+func (l *list) changesWhole(item []byte, changed bool) {
+	if l.whole == nil {
+		return
+	}
+	id, _, err := l.wholeID.Lookup(item)
+	if err != nil || len(id) == 0 {
+		return
+	}
+	w := l.whole
+	w.settle()
+	if _, listed := w.items.get(string(id)); !listed {
+		return
+	}
+	w.outdatings++
+	w.outdated[string(id)] = w.outdatings
+	if changed {
+		w.stale[string(id)], w.news = true, true
+	} else {
+		w.status.wanted[string(id)] = true
 	}
 }
 

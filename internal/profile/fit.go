@@ -229,6 +229,9 @@ func (f *fitting) known(spec lastknown.Spec) lastknown.Spec {
 		if lacks(l.Status.Method) {
 			l.Status = lastknown.Status{}
 		}
+		if lacks(l.PartOf.List) {
+			l.PartOf = lastknown.PartOf{}
+		}
 		created := map[string]string{}
 		for method, path := range l.Created {
 			if !lacks(method) {

@@ -1,0 +1,136 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/testkit"
+)
+
+// troubles are what a runtime can have when a name is given to it.
+func (n *node) trouble(which int, name string) {
+	n.Helper()
+	switch name {
+	case "slow":
+		n.runtimes[which].When(testkit.Slowing(300*time.Millisecond, slowMethods...))
+	case "erring":
+		n.runtimes[which].When(testkit.Failing(status.Error(codes.Unknown, "server is not initialized yet")))
+	case "killed":
+		n.runtimes[which].Kill()
+	}
+}
+
+// docs/migration.md, "From one containerd to another", step 5.
+func TestANamePassesToARuntimeWithItsPods(t *testing.T) {
+	t.Parallel()
+	for _, trouble := range []string{"none", "slow", "erring", "killed"} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restart %v", trouble, restart), func(t *testing.T) {
+				t.Parallel()
+				n := newNode(t, func(c *config.Config) { hasty(c); c.IDs = config.NativeIDs }, machineConfig{}, machineConfig{backend: config.Backend{Name: "new.example"}})
+				want := []string{n.run(1, "web", 1).sandbox, n.run(1, "db", 1).sandbox}
+				n.known()
+				n.trouble(1, trouble)
+				last := []config.Backend{{Address: n.cfg.Backends[1].Address}}
+				if restart {
+					n.stop()
+					n.cfg.Backends = last
+					require.NoError(t, Check(n.cfg))
+					n.start()
+				} else {
+					n.change(func(c *config.Config) { c.Backends = last })
+				}
+				for range 10 {
+					pods, err := listPods(nil).unary(n)
+					if err != nil { // of a runtime that has not answered since a restart
+						assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+						continue
+					}
+					assert.ElementsMatch(t, want, idsOf(pods))
+				}
+			})
+		}
+	}
+}
+
+func TestRuntimesThatSwapNamesKeepTheirPods(t *testing.T) {
+	t.Parallel()
+	for _, trouble := range []string{"none", "slow", "erring", "killed"} {
+		t.Run(trouble, func(t *testing.T) {
+			t.Parallel()
+			inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
+				n := newNode(t, func(c *config.Config) { hasty(c); mode(c) })
+				n.run(0, "web", 1)
+				n.run(1, "db", 1)
+				n.known()
+				n.trouble(1, trouble)
+				n.change(func(c *config.Config) {
+					a, b := c.Backends[0], c.Backends[1]
+					a.Address, b.Address = b.Address, a.Address
+					c.Backends = []config.Backend{a, b}
+				})
+				want := []string{n.runtimes[1].Pods()[0].GetId(), n.front(1, n.runtimes[0].Pods()[0].GetId())}
+				for range 10 {
+					if pods, err := listPods(nil).unary(n); err == nil {
+						assert.ElementsMatch(t, want, idsOf(pods))
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestARuntimeThatIsRenamedKeepsItsPods(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(c *config.Config) { hasty(c); c.IDs = config.NativeIDs })
+	want := []string{n.run(0, "web", 1).sandbox, n.run(1, "db", 1).sandbox}
+	n.known()
+	n.runtimes[1].Kill()
+	rename := func(name string) {
+		n.change(func(c *config.Config) {
+			c.Backends = append([]config.Backend{}, c.Backends...)
+			c.Backends[1].Name = name
+		})
+	}
+	rename("gamma.io")
+	rename("delta.io")
+	pods, err := listPods(nil).unary(n)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, want, idsOf(pods))
+	n.stop()
+	n.start()
+	pods, err = listPods(nil).unary(n)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, want, idsOf(pods))
+}
+
+func TestWhoseMemoryItIs(t *testing.T) {
+	old := map[string]string{"primary": "/a", "beta.io": "/b"}
+	for name, c := range map[string]struct {
+		now  []config.Backend
+		want map[string]string
+	}{
+		"nothing changes":             {[]config.Backend{{Address: "/a"}, {Name: "beta.io", Address: "/b"}}, map[string]string{"primary": "primary", "beta.io": "beta.io"}},
+		"a socket moves":              {[]config.Backend{{Address: "/a"}, {Name: "beta.io", Address: "/new"}}, map[string]string{"primary": "primary", "beta.io": "beta.io"}},
+		"a runtime is renamed":        {[]config.Backend{{Address: "/a"}, {Name: "gamma.io", Address: "/b"}}, map[string]string{"primary": "primary", "gamma.io": "beta.io"}},
+		"names are swapped":           {[]config.Backend{{Address: "/b"}, {Name: "beta.io", Address: "/a"}}, map[string]string{"primary": "beta.io", "beta.io": "primary"}},
+		"the second becomes the only": {[]config.Backend{{Address: "/b"}}, map[string]string{"primary": "beta.io"}},
+		"one takes another's place":   {[]config.Backend{{Address: "/b"}, {Name: "beta.io", Address: "/new"}}, map[string]string{"primary": "beta.io", "beta.io": ""}},
+		"a runtime is new":            {[]config.Backend{{Address: "/a"}, {Name: "gamma.io", Address: "/c"}}, map[string]string{"primary": "primary", "gamma.io": "gamma.io"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMemories(nil)
+			m.at = old
+			for backend, want := range c.want {
+				assert.Equal(t, want, m.source(&config.Config{Backends: c.now}, backend), backend)
+			}
+		})
+	}
+}
