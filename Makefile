@@ -19,7 +19,7 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -tags $(TAGS) -trimpath -ldflags "-X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration bench microbench soak fuzz chaos mutants lint testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration conformance bench microbench soak fuzz chaos mutants lint testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -65,6 +65,9 @@ integration: ## the tests with real runtimes
 	@cd testbed && (cd outage && exec go test -race -timeout 25m) & outage=$$!; \
 	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v /outage)); others=$$?; \
 	wait $$outage && exit $$others
+
+conformance: ## all specs of critest, on each runtime and through criproxy, in an hour: docs/conformance.md
+	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md
 
 bench: ## what criproxy costs, next to what a user could have instead: docs/performance.md
 	cd testbed && go run ./bench -out ../docs/performance.md -json ../docs/performance.json $(BENCHFLAGS)

@@ -53,6 +53,30 @@ func NewContainerd(t testing.TB, reg *runtimes.Registry, config runtimes.Config)
 	return c
 }
 
+// NewCRIO starts an instance that is destroyed when the test ends, as NewContainerd does. Where there is no conmon the test is
+// skipped, also with CI=true: building CRI-O takes long.
+func NewCRIO(t testing.TB, reg *runtimes.Registry, config runtimes.CRIOConfig) *runtimes.CRIO {
+	t.Helper()
+	if err := runtimes.CRIORequirement(); err != nil {
+		t.Skipf("left out: %v", err)
+	}
+	config.Binaries = Require(t, append(build.ForContainers(), build.CRIO)...)
+	config.Registry = reg.Addr
+	c, err := runtimes.StartCRIO(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.LogTail(30))
+		}
+		if err := c.Destroy(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
 // NewKubelet starts a kubelet that is destroyed when the test ends, as [kubelet.Start] does without a test, and fills
 // in Config.Binaries. The test fails if anything of it is left, and shows the end of its log
 // whenever it fails.

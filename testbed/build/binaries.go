@@ -17,6 +17,8 @@ type Binaries struct {
 	App        string            // the program inside the test images
 	Kubelet    string            // the program
 	Nerdctl    string            // the program
+	Critest    string            // the program
+	CRIO       string            // the folder with crio and pinns
 }
 
 // Get returns the binaries of the named components, and builds those that are not in the cache yet. Without names it
@@ -69,6 +71,10 @@ func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, er
 			b.Kubelet = filepath.Join(dir, "kubelet")
 		case Nerdctl:
 			b.Nerdctl = filepath.Join(dir, "nerdctl")
+		case CRIO:
+			b.CRIO = dir
+		case Critest:
+			b.Critest = filepath.Join(dir, "critest.test")
 		}
 	}
 	return b, nil

@@ -86,10 +86,37 @@ func goBuild(ctx context.Context, c component, source, version, out string) erro
 		return fmt.Errorf("testbed: building %s %s in %s: %w (%s)\n%s",
 			c.name, version, cmd.Dir, errors.Join(ctx.Err(), err), hint, host.LastLines(output.String(), 20))
 	}
+	if c.c != "" {
+		if err := cBuild(ctx, c, source, filepath.Join(out, c.binaries[len(c.binaries)-1])); err != nil {
+			return fmt.Errorf("testbed: building %s %s: %w", c.name, version, err)
+		}
+	}
 	for _, name := range c.binaries {
 		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
 			return fmt.Errorf("testbed: building %s %s: go build made no %s", c.name, version, name)
 		}
+	}
+	return nil
+}
+
+// cBuild makes the binary in C of a module that go build has fetched.
+func cBuild(ctx context.Context, c component, source, out string) error {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", c.module)
+	cmd.Dir, cmd.Env = filepath.Join(source, c.dir), Env(os.Environ(), c.cgo)
+	dir, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("finding the sources of %s: %w", c.module, err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), c.c))
+	if err != nil {
+		return err
+	}
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "gcc"
+	}
+	if text, err := exec.CommandContext(ctx, cc, append([]string{"-O2", "-o", out}, files...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", cc, c.c, err, host.LastLines(string(text), 20))
 	}
 	return nil
 }

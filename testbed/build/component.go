@@ -20,6 +20,8 @@ const (
 	CNI          = "cni"       // bridge, host-local and loopback
 	NoSeccomp    = "noseccomp" // what containerd calls as runc: it drops seccomp profiles and becomes it
 	Crictl       = "crictl"
+	Critest      = "critest" // built only where it is asked for
+	CRIO         = "crio"    // CRI-O and its pinns, built only where it is asked for
 	App          = "app"     // the one program inside the test images
 	Kubelet      = "kubelet" // takes several minutes, and is built only where it is asked for
 	Nerdctl      = "nerdctl" // built only where it is asked for
@@ -36,6 +38,8 @@ type component struct {
 	tags     string   //
 	stamp    string   // the string variable that holds the version, for -ldflags -X
 	inputs   []string // globs below dir: what decides the outcome beside this recipe
+	c        string   // a glob in the module: what its one binary in C, the last one, is made of; empty for none
+	test     bool     // the one package is a test, to be compiled
 	extra    bool     // built only where it is asked for: running containers does not take it
 }
 
@@ -106,6 +110,25 @@ var components = []component{
 		inputs:   pins,
 	},
 	{
+		name: Critest, dir: pinned(Crictl), module: "sigs.k8s.io/cri-tools",
+		packages: []string{"sigs.k8s.io/cri-tools/cmd/critest"},
+		binaries: []string{"critest.test"},
+		stamp:    "sigs.k8s.io/cri-tools/pkg/version.Version",
+		inputs:   pins,
+		test:     true,
+		extra:    true,
+	},
+	{
+		name: CRIO, dir: pinned(CRIO), module: "github.com/cri-o/cri-o",
+		packages: []string{"github.com/cri-o/cri-o/cmd/crio"},
+		binaries: []string{"crio", "pinns"},
+		cgo:      true,
+		tags:     "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs btrfs_noversion",
+		inputs:   pins,
+		c:        "pinns/src/*.c",
+		extra:    true,
+	},
+	{
 		name: App, dir: ".",
 		packages: []string{"./internal/app"},
 		binaries: []string{"app"},
@@ -141,7 +164,8 @@ func componentNamed(name string) (component, error) {
 	return components[i], nil
 }
 
-// ForContainers returns the components that it takes to run containers: all but the kubelet and nerdctl.
+// ForContainers returns the components that it takes to run containers: all but those that are built only where they
+// are asked for.
 func ForContainers() []string {
 	var names []string
 	for _, c := range components {
@@ -196,7 +220,11 @@ func (c component) args(version, out string) []string {
 	if c.stamp != "" {
 		ldflags += " -X " + c.stamp + "=" + version
 	}
-	args := []string{"build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", ldflags}
+	verb := []string{"build"}
+	if c.test {
+		verb = []string{"test", "-c"}
+	}
+	args := append(verb, "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", ldflags)
 	if c.tags != "" {
 		args = append(args, "-tags", c.tags)
 	}

@@ -45,6 +45,13 @@ func findTraces(dir string) traces {
 			}
 		}
 	}
+	for _, d := range instanceDirs(dir) { // CRI-O's
+		containers, _ := filepath.Glob(filepath.Join(d, "storage", "overlay-containers", "*", "userdata"))
+		for _, container := range containers {
+			t.ids["crio-"+filepath.Base(filepath.Dir(container))] = true
+			t.ids["crio-conmon-"+filepath.Base(filepath.Dir(container))] = true
+		}
+	}
 	for _, h := range hierarchies() {
 		entries, _ := os.ReadDir(filepath.Join(h, cgroupRoot))
 		for _, e := range entries {
@@ -76,7 +83,7 @@ func shimSocket(bundle string) string {
 // processes lists what runs for the instances: daemons, shims and helpers by their program and arguments,
 // containers by their cgroups and by where their root file system lies.
 func (t traces) processes() []int {
-	programs := []string{"containerd", "containerd-shim-runc-v2", "runc", "ctr", "kubelet", "criproxy"}
+	programs := []string{"containerd", "containerd-shim-runc-v2", "runc", "ctr", "kubelet", "criproxy", "crio", "conmon"}
 	own, _ := os.Readlink("/proc/self/ns/mnt")
 	var all []int
 	for _, pid := range pids() {

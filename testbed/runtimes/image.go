@@ -40,14 +40,26 @@ func newImage(spec imageSpec) (v1.Image, error) {
 		"/etc/group":  "root:x:0:\nuser:x:1000:\n",
 	}
 	maps.Copy(files, spec.Files)
-	rest, err := layer(files, 0o644)
+	rest, err := layer(plain(files, 0o644))
 	if err != nil {
 		return nil, err
 	}
 
+	return assemble(v1.Config{
+		User:       spec.User,
+		Env:        []string{"PATH=/bin"},
+		Entrypoint: []string{"/bin/app"},
+		Cmd:        spec.Cmd,
+		WorkingDir: "/",
+	}, program, rest)
+}
+
+// assemble makes an OCI image of layers.
+func assemble(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	image := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	image = mutate.ConfigMediaType(image, types.OCIConfigJSON)
-	if image, err = mutate.AppendLayers(image, program, rest); err != nil {
+	image, err := mutate.AppendLayers(image, layers...)
+	if err != nil {
 		return nil, fmt.Errorf("testbed: assembling an image: %w", err)
 	}
 	file, err := image.ConfigFile()
@@ -55,14 +67,7 @@ func newImage(spec imageSpec) (v1.Image, error) {
 		return nil, fmt.Errorf("testbed: assembling an image: %w", err)
 	}
 	file = file.DeepCopy()
-	file.OS, file.Architecture = "linux", runtime.GOARCH
-	file.Config = v1.Config{
-		User:       spec.User,
-		Env:        []string{"PATH=/bin"},
-		Entrypoint: []string{"/bin/app"},
-		Cmd:        spec.Cmd,
-		WorkingDir: "/",
-	}
+	file.OS, file.Architecture, file.Config = "linux", runtime.GOARCH, config
 	return mutate.ConfigFile(image, file)
 }
 
@@ -77,32 +82,56 @@ func programLayer(file string) (v1.Layer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("testbed: reading the test program (it comes from build.Get(ctx, w, build.App)): %w", err)
 	}
-	made, err := layer(map[string]string{"/bin/app": string(app)}, 0o755)
+	made, err := layer(plain(map[string]string{"/bin/app": string(app)}, 0o755))
 	if err == nil {
 		programLayers.Store(file, made)
 	}
 	return made, err
 }
 
-// layer makes a layer of files and of the folders above them.
-func layer(files map[string]string, mode int64) (v1.Layer, error) {
-	dirs := map[string]bool{}
+// A file is one of a layer.
+type file struct {
+	Content string
+	Mode    int64
+	Link    string // where a symbolic link leads; the rest is of no interest then
+}
+
+// plain returns files of one mode.
+func plain(files map[string]string, mode int64) map[string]file {
+	all := map[string]file{}
+	for name, content := range files {
+		all[name] = file{Content: content, Mode: mode}
+	}
+	return all
+}
+
+// layer makes a layer of files and of the folders above them. Everybody may write into /tmp.
+func layer(files map[string]file) (v1.Layer, error) {
+	dirs := map[string]int64{}
 	for name := range files {
 		for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
-			dirs[dir] = true
+			dirs[dir] = 0o755
 		}
+	}
+	if dirs["/tmp"] != 0 {
+		dirs["/tmp"] = 0o1777
 	}
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir[1:] + "/", Mode: 0o755}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir[1:] + "/", Mode: dirs[dir]}); err != nil {
 			return nil, fmt.Errorf("testbed: packing %s: %w", dir, err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name[1:], Mode: mode, Size: int64(len(files[name]))})
+		f := files[name]
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: name[1:], Mode: f.Mode, Size: int64(len(f.Content))}
+		if f.Link != "" {
+			header = &tar.Header{Typeflag: tar.TypeSymlink, Name: name[1:], Linkname: f.Link, Mode: 0o777}
+		}
+		err := w.WriteHeader(header)
 		if err == nil {
-			_, err = io.WriteString(w, files[name])
+			_, err = io.WriteString(w, f.Content)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("testbed: packing %s: %w", name, err)

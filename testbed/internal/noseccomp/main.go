@@ -2,7 +2,8 @@
 // specification of a container that is to be created, and then becomes the runc in PATH, which was built
 // without libseccomp and would refuse it. kubelet asks for a profile for each and every sandbox.
 //
-// It also takes out an OOM score below our own, which takes CAP_SYS_RESOURCE: containerd can be told to, Docker not.
+// It also takes out what takes CAP_SYS_RESOURCE: an OOM score below our own, and where we do not have it the capability itself
+// and limits of huge pages, which CRI-O gives. containerd can be told not to, Docker and CRI-O cannot.
 package main
 
 import (
@@ -52,6 +53,13 @@ func drop(file string) error {
 		return err
 	}
 	delete(linux, "seccomp")
+	bounded := !mayRaise()
+	if resources := (map[string]json.RawMessage{}); bounded && json.Unmarshal(linux["resources"], &resources) == nil && resources["hugepageLimits"] != nil {
+		delete(resources, "hugepageLimits")
+		if linux["resources"], err = json.Marshal(resources); err != nil {
+			return err
+		}
+	}
 	if spec["linux"], err = json.Marshal(linux); err != nil {
 		return err
 	}
@@ -60,14 +68,35 @@ func drop(file string) error {
 	}
 	if tooLow(process["oomScoreAdj"]) {
 		delete(process, "oomScoreAdj")
-		if spec["process"], err = json.Marshal(process); err != nil {
+	}
+	if sets := (map[string][]string{}); bounded && json.Unmarshal(process["capabilities"], &sets) == nil && len(sets) > 0 {
+		for name, set := range sets {
+			sets[name] = slices.DeleteFunc(set, func(c string) bool { return c == "CAP_SYS_RESOURCE" })
+		}
+		if process["capabilities"], err = json.Marshal(sets); err != nil {
 			return err
 		}
+	}
+	if spec["process"], err = json.Marshal(process); err != nil {
+		return err
 	}
 	if data, err = json.Marshal(spec); err != nil {
 		return err
 	}
 	return os.WriteFile(file, data, 0o644)
+}
+
+// mayRaise reports whether we have CAP_SYS_RESOURCE.
+func mayRaise() bool {
+	const sysResource = 24
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(status), "CapEff:")
+	line, _, _ := strings.Cut(rest, "\n")
+	caps, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return err == nil && caps&(1<<sysResource) != 0
 }
 
 // tooLow reports whether an OOM score is below our own.

@@ -1,0 +1,139 @@
+package critest
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/runtimes"
+)
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, append(build.ForContainers(), build.Critest)...)
+}
+
+var (
+	all    = flag.Bool("all", false, "run all specs, on each runtime, which takes half an hour")
+	on     = flag.String("on", "2.4", "what to run on: versions of containerd, or crio, such as `1.7,2.4,crio`")
+	report = flag.String("report", "", "write what came of -all into `FILE`, docs/conformance.md")
+)
+
+// fast are the specs of the gate, by parts of their names.
+var fast = []string{"Idempotence", "Image Manager", "Image Consistency", "support exec", "support attach"}
+
+// second is the name of the second runtime.
+const second = "two.test"
+
+// A socket is that of a runtime.
+type socket interface {
+	Socket() string
+	Endpoint() string
+}
+
+// A way is how critest gets to a runtime through criproxy.
+type way struct {
+	name   string
+	ids    string
+	second bool // pods go to the second runtime, by newPodsTo
+}
+
+var ways = []way{
+	{"as primary, prefixed ids", "prefix", false},
+	{"as primary, native ids", "native", false},
+	{"as second, prefixed ids", "prefix", true},
+	{"as second, native ids", "native", true},
+}
+
+// otherwise are the specs that need not pass on a second runtime, with the reason.
+var otherwise = map[string]string{
+	"[It] [k8s.io] Image Identifier Consistency should return the same image identifier across all APIs [Conformance] [Serial]":                       pulledElsewhere,
+	"[It] [k8s.io] Image Identifier Consistency should return the same image identifier when pulled from different registries [Conformance] [Serial]": pulledElsewhere,
+}
+
+const pulledElsewhere = "it pulls an image before there is a pod, which goes to the primary, and makes a container of it on the second runtime; kubelet says with each pull for which pod it is"
+
+// What passes on a runtime has to pass on it through criproxy, in whatever way.
+func TestCritestPassesAsItDoesDirectly(t *testing.T) {
+	focus := strings.Join(fast, "|")
+	if *all {
+		focus = ""
+	}
+	reg := testbed.NewRegistry(t)
+	if err := reg.PushCritest(); err != nil {
+		t.Skipf("left out: %v", err)
+	}
+	var r results
+	for kind := range strings.SplitSeq(*on, ",") {
+		t.Run(kind, func(t *testing.T) {
+			t.Cleanup(func() {
+				if *report != "" {
+					assert.NoError(t, r.write(*report))
+				}
+			})
+			title := "containerd " + kind
+			start := func(name string) socket {
+				return testbed.NewContainerd(t, reg, runtimes.Config{Name: name, Version: kind, Mirrors: runtimes.CritestMirrors(reg.Addr)})
+			}
+			if kind == "crio" {
+				title = "CRI-O"
+				start = func(name string) socket {
+					return testbed.NewCRIO(t, reg, runtimes.CRIOConfig{Name: name, Mirrors: runtimes.CritestMirrors(reg.Addr)})
+				}
+			}
+			// Both of one kind, since it is the primary that says what a runtime can do.
+			primary, other := start("one"), start("two")
+			direct := critest(t, primary.Endpoint(), focus)
+			require.Positive(t, direct.count(passed), "on %s itself", title)
+			r.add(title, "directly", direct, direct)
+			for _, w := range ways {
+				t.Run(w.name, func(t *testing.T) {
+					// critest asks for images without saying for which pod, so that one that the primary had would not be
+					// pulled to the second.
+					forgetImages(t, primary, other)
+					through := w.critest(t, primary, other, focus)
+					r.add(title, w.name, direct, through)
+					for spec, was := range direct {
+						if is := through[spec]; was.state == passed && (!w.second || otherwise[spec] == "") {
+							assert.Equal(t, passed, is.state, "%s: %s", spec, is.why)
+						}
+					}
+				})
+			}
+		})
+	}
+	t.Logf("\n%s", r.table())
+}
+
+// forgetImages removes the images that earlier runs have left.
+func forgetImages(t *testing.T, all ...socket) {
+	t.Helper()
+	for _, runtime := range all {
+		client, err := runtimes.Images(t.Context(), runtime.Endpoint())
+		require.NoError(t, err)
+		images, err := client.ListImages(t.Context(), nil)
+		require.NoError(t, err)
+		for _, image := range images {
+			if !image.Pinned {
+				require.NoError(t, client.RemoveImage(t.Context(), &runtimeapi.ImageSpec{Image: image.Id}))
+			}
+		}
+		client.Close(t.Context())
+	}
+}
+
+// critest runs critest in the way w.
+func (w way) critest(t *testing.T, primary, other socket, focus string) outcomes {
+	t.Helper()
+	yaml := fmt.Sprintf("ids: %s\nbackends:\n- address: %s\n- {name: %s, address: %s}\n", w.ids, primary.Socket(), second, other.Socket())
+	if w.second {
+		yaml += "newPodsTo: " + second + "\n"
+	}
+	return critest(t, testbed.NewProxy(t, yaml).Endpoint(), focus)
+}

@@ -1,0 +1,94 @@
+package critest
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// results are those of all runs, in order.
+type results struct{ rows []row }
+
+type row struct {
+	runtime, how string
+	direct, is   outcomes
+}
+
+func (r *results) add(runtime, how string, direct, is outcomes) {
+	r.rows = append(r.rows, row{runtime, how, direct, is})
+}
+
+// table shows how many specs ended how.
+func (r *results) table() string {
+	var b strings.Builder
+	b.WriteString("| runtime | how | passed | failed | skipped | not as directly |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, row := range r.rows {
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d |\n", row.runtime, row.how, row.is.count(passed), row.is.count(failed), row.is.count(skipped), len(row.different()))
+	}
+	return b.String()
+}
+
+// different are the specs that did not end as they did directly.
+func (r row) different() []string {
+	var all []string
+	for _, spec := range slices.Sorted(maps.Keys(r.direct)) {
+		if r.is[spec].state != r.direct[spec].state {
+			all = append(all, spec)
+		}
+	}
+	return all
+}
+
+// lists names the specs that did not pass directly, and those that ended otherwise through criproxy.
+func (r *results) lists() string {
+	var b strings.Builder
+	for _, row := range r.rows {
+		if row.how == "directly" {
+			fmt.Fprintf(&b, "\nOn %s itself, and so through criproxy, these fail:\n\n", row.runtime)
+			for _, spec := range slices.Sorted(maps.Keys(row.is)) {
+				if row.is[spec].state == failed {
+					fmt.Fprintf(&b, "- %s\n", short(spec))
+				}
+			}
+			continue
+		}
+		for i, spec := range row.different() {
+			if i == 0 {
+				fmt.Fprintf(&b, "\nOn %s %s these end otherwise:\n\n", row.runtime, row.how)
+			}
+			fmt.Fprintf(&b, "- %s: %s and not %s", short(spec), row.is[spec].state, row.direct[spec].state)
+			if why := otherwise[spec]; why != "" {
+				fmt.Fprintf(&b, "; %s", why)
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+// short is the name of a spec without what all have.
+func short(spec string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(spec, "[It] "), "[k8s.io] ")
+}
+
+// The table stands between these lines.
+const (
+	tableBegin = "<!-- made by make conformance -->\n"
+	tableEnd   = "<!-- to here -->\n"
+)
+
+// write puts the table and the lists where they belong in a file.
+func (r *results) write(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(data), tableBegin)
+	_, after, ok2 := strings.Cut(rest, tableEnd)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s: want the lines %q and %q", path, tableBegin, tableEnd)
+	}
+	return os.WriteFile(path, []byte(before+tableBegin+r.table()+r.lists()+tableEnd+after), 0o644)
+}
