@@ -23,13 +23,14 @@ func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
-	socket, err := asked.path(ctx)
-	if err != nil {
-		return err
-	}
 	l, err := ui.Listen(*address)
 	if err != nil {
 		return &UsageError{fmt.Errorf("ui: %w", err)}
+	}
+	defer l.Close() // the server has closed it, if there was one
+	socket, err := asked.path(ctx)
+	if err != nil {
+		return err
 	}
 	server := ui.New(ui.Config{Admin: socket, Open: func(h *capture.FileHeader) (*report.Renderer, inspect.Namer, error) {
 		shown := callView{schema: schema}
