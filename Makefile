@@ -61,6 +61,7 @@ unit: ## the tests that need nothing but Go
 integration: ## the tests with real runtimes
 	cd testbed/csi && go test -race
 	cd testbed/transport && go test -race
+	cd testbed/browser && go test
 	@# That with a kubelet goes on beside the others, because it mostly waits; by itself, because it reports what it measured.
 	@cd testbed && (cd outage && exec go test -race -timeout 25m) & outage=$$!; \
 	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v /outage)); others=$$?; \
@@ -108,6 +109,7 @@ lint: ## what CI asks for besides the tests
 	cd testbed && go vet ./... && go mod tidy -diff
 	cd testbed/csi && go vet ./... && go mod tidy -diff
 	cd testbed/transport && go vet ./... && go mod tidy -diff
+	cd testbed/browser && go vet ./... && go mod tidy -diff
 
 testbed: build ## start two real containerds and the proxy, and leave them up to play with
 	cd testbed && go run ./cmd/testbed up -proxy $(CURDIR)/$(PROXY)

@@ -41,6 +41,7 @@ func commands() []command {
 		{"hooks", "[-json]", "show the plugins of a running criproxy", cli.ShowHooks},
 		{"instances", "[-json]", "list the criproxies that run on this machine", cli.Instances},
 		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", cli.Demo},
+		{"ui", "[flags]", "show calls, pods and status in a browser on this machine", cli.UI},
 		{"tail", "[flags]", "show calls as they happen", cli.Tail},
 		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy has in memory", cli.Dump},
 		{"tap", "-connect PATH -listen PATH", "show the calls to one server of any gRPC API", cli.Tap},

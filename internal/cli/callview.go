@@ -28,6 +28,7 @@ type callView struct {
 
 	printer   *inspect.Printer
 	assembler *inspect.Assembler
+	names     inspect.Namer
 	order     []string // of backends
 	past      past
 	every     func(c *inspect.Call)
@@ -84,6 +85,7 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	}
 	l.printer = &inspect.Printer{Out: out, Schema: schema, Text: secrets.Text(), Colour: show.Colours(out)}
 	l.printer.Text.Unsafe = h.UnsafeRaw
+	l.names = names
 	l.assembler = inspect.NewAssembler(schema, names)
 	l.order = nil
 	for _, b := range h.Backends {

@@ -196,7 +196,7 @@ func (o *opening) messages(way string, l *inspect.Leg, ms inspect.Messages) (all
 			d.Kept = len(m.Payload)
 		}
 		w := lineWriter{marks: o.marks, way: way}
-		w.add(p.Text.Tree(md, m.Payload), 0, false)
+		w.add(inOrder(p.Text.Tree(md, m.Payload)), 0, false)
 		if d.More = w.more; len(w.lines) > 0 {
 			d.Lines = o.share(marshal(w.lines))
 		}
@@ -223,6 +223,23 @@ func (m marks) add(way string, ch dump.Change) {
 
 func (m marks) has(way string, n *dump.Node) bool {
 	return (!n.IsMsg || m[way+" "+n.Name]) && m[way+" "+n.Name+" "+n.String()]
+}
+
+// inOrder sorts the entries of maps, which come in another order each time: people find a key, and lists
+// that say the same are the same.
+func inOrder(nodes []*dump.Node) []*dump.Node {
+	for i := 0; i < len(nodes); {
+		end := i + 1
+		for nodes[i].Key != "" && end < len(nodes) && nodes[end].Key != "" && nodes[end].Name == nodes[i].Name {
+			end++
+		}
+		slices.SortStableFunc(nodes[i:end], func(a, b *dump.Node) int { return strings.Compare(a.Key, b.Key) })
+		i = end
+	}
+	for _, n := range nodes {
+		inOrder(n.Nodes)
+	}
+	return nodes
 }
 
 // A lineWriter makes lines of a message.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,11 +36,22 @@ func report(t *testing.T, n *node, flags ...string) (address, path string) {
 	return (&url.URL{Scheme: "file", Path: path}).String(), path
 }
 
-// openReport opens the page of ten minutes of a node.
-func openReport(t *testing.T, flags ...string) *tab {
+// tenMinutes is the page of ten minutes of a node, made once.
+var tenMinutes struct {
+	sync.Once
+	path string
+}
+
+// openReport opens it.
+func openReport(t *testing.T) *tab {
 	t.Helper()
-	address, _ := report(t, record(0), flags...)
-	p := open(t, address)
+	chromium(t)
+	tenMinutes.Do(func() {
+		_, made := report(t, record(0))
+		tenMinutes.path = filepath.Join(folder, "report.html")
+		require.NoError(t, os.Rename(made, tenMinutes.path))
+	})
+	p := open(t, (&url.URL{Scheme: "file", Path: tenMinutes.path}).String())
 	p.see(`document.body.dataset.ready`)
 	p.see(`document.querySelectorAll(".row").length > 20`)
 	return p
@@ -204,9 +216,10 @@ func TestAHundredThousandCallsAreFew(t *testing.T) {
 		t.Helper()
 		n := value[int](p, elements)
 		t.Logf("%s: %d elements", what, n)
-		assert.Less(t, n, 3000, what)
+		assert.Less(t, n, 6000, what) // of all views that were shown so far
 	}
 	p.see(`document.querySelectorAll(".row").length > 20`)
+	assert.Equal(t, n.calls, value[int](p, `Number(`+count+`.replaceAll(",", ""))`), "none is left out")
 	bounded("the table")
 	t.Log(time.Since(start), "until the table is there")
 	for _, share := range []string{"0.25", "0.5", "1"} {

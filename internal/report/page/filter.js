@@ -76,6 +76,7 @@ function buildFilters() {
   const own = el("input", { type: "checkbox", name: "own" });
   own.addEventListener("change", () => {
     filter.own = own.checked;
+    facts();
     refilter();
   });
   form.append(el("label", { class: "check", id: "own", title: "calls that criproxy makes itself", hidden: true }, own, el("span", {}, "own calls")));

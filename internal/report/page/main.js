@@ -43,7 +43,7 @@ function redraw() {
   requestAnimationFrame(() => {
     drawing = false;
     drawOverview();
-    $("tab-calls").querySelector(".count").textContent = filter.shown.length === model.calls.length ? number(model.calls.length) : `${number(filter.shown.length)} of ${number(model.calls.length)}`;
+    $("tab-calls").querySelector(".count").textContent = filter.shown.length === totals().calls ? number(filter.shown.length) : `${number(filter.shown.length)} of ${number(totals().calls)}`;
     $("tab-sequence").querySelector(".count").textContent = model.selected.size ? `${model.selected.size} selected` : "";
     $("tabs").querySelector(".command").textContent = model.calls.length ? command() : "";
     VIEWS.find((v) => v.name === current).draw();
@@ -51,14 +51,28 @@ function redraw() {
   });
 }
 
+// totals count all calls; those of criproxy itself only when they are shown.
+function totals() {
+  if (totals.version === model.version && totals.with === filter.own) return totals.counted;
+  const counted = { calls: 0, bad: 0, own: false };
+  for (const c of model.calls) {
+    if (c.flags & OWN) counted.own = true;
+    if (c.flags & OWN && !filter.own) continue;
+    counted.calls++;
+    if (failed(c)) counted.bad++;
+  }
+  Object.assign(totals, { version: model.version, with: filter.own, counted });
+  return counted;
+}
+
 function facts() {
   const { info } = model;
   document.title = `${info.title} · criproxy`;
   $("title").textContent = info.title + (info.filter ? `, ${info.filter}` : "");
   $("title").title = [info.program, info.listen].filter(Boolean).join(", ");
-  $("own").hidden = !model.calls.some((c) => c.flags & OWN);
-  const bad = model.calls.reduce((n, c) => n + (failed(c) ? 1 : 0), 0);
-  const parts = [el("span", {}, el("b", {}, number(model.calls.length)), model.calls.length === 1 ? " call" : " calls")];
+  const { calls, bad, own } = totals();
+  $("own").hidden = !own;
+  const parts = [el("span", {}, el("b", {}, number(calls)), calls === 1 ? " call" : " calls")];
   if (bad) parts.push(" · ", el("span", { class: "bad" }, el("b", {}, number(bad)), " failed"));
   if (model.calls.length) parts.push(` · ${day(model.from)} ${clock(model.from, 0)} – ${clock(model.to, 0)}`);
   if (info.missed) parts.push(` · ${plural(info.missed, "event")} not recorded`);

@@ -72,7 +72,7 @@ function ingest(batch) {
     model.from = Math.min(model.from, call.began);
     model.to = Math.max(model.to, call.began + call.took);
   }
-  if (model.calls.length > MOST) {
+  if (live.on && model.calls.length > MOST) {
     const gone = model.calls.splice(0, model.calls.length - FEWER);
     model.dropped += gone.length;
     for (const call of gone) {

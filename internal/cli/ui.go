@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/report"
+	"github.com/criproxy/criproxy/internal/ui"
+)
+
+// UI is the subcommand that shows a running criproxy in a browser.
+func UI(ctx context.Context, args []string, out, _ io.Writer) error {
+	fs := subFlags("ui")
+	var asked adminFlag
+	asked.flags(fs)
+	address := fs.String("listen", "127.0.0.1:0", "the `ADDRESS` for the browser, on the loopback; port 0 is any that is free")
+	var schema schemaFlags
+	schema.flags(fs)
+	about := "ui shows the calls of a running criproxy, its pods and how it is doing in a browser on this machine, until Ctrl-C."
+	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
+		return err
+	}
+	l, err := ui.Listen(*address)
+	if err != nil {
+		return &UsageError{fmt.Errorf("ui: %w", err)}
+	}
+	defer l.Close() // the server has closed it, if there was one
+	socket, err := asked.path(ctx)
+	if err != nil {
+		return err
+	}
+	server := ui.New(ui.Config{Admin: socket, Open: func(h *capture.FileHeader) (*report.Renderer, inspect.Namer, error) {
+		shown := callView{schema: schema}
+		if err := shown.open(h, io.Discard); err != nil {
+			return nil, nil, err
+		}
+		return &report.Renderer{Printer: shown.printer, Order: shown.order}, shown.names, nil
+	}}, l)
+	fmt.Fprintf(out, "Open this in a browser. The link is good for one:\n\n  %s\n\nIt stays up until Ctrl-C. From another machine, first: ssh -L %[2]s:127.0.0.1:%[2]s HOST\n", server.URL(), server.Port())
+	return server.Serve(ctx, l)
+}

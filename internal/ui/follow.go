@@ -1,0 +1,149 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/report"
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+const (
+	again      = 300 * time.Millisecond // until the next try to connect
+	longEnough = 500 * time.Millisecond // a call under way for that long is shown before it ends
+	keepBytes  = 256 << 10              // of the messages of a leg, one way
+)
+
+// A link is how the connection to criproxy is. Its JSON is for the page.
+type link struct {
+	Up    bool   `json:"up"`
+	PID   int    `json:"pid,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// A follower puts what the admin socket says into a history.
+type follower struct {
+	client  *admin.Client
+	open    func(*capture.FileHeader) (*report.Renderer, inspect.Namer, error)
+	history *history
+	info    atomic.Pointer[report.Info]
+	link    atomic.Pointer[link]
+	told    chan struct{} // gets a value when the link changes
+}
+
+// run follows one process after the other until ctx ends. A handover ends the connection, and the next one
+// is to the new process.
+func (f *follower) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := f.once(ctx)
+		f.history.end()
+		if err != nil {
+			f.tell(&link{Error: err.Error()})
+		} else {
+			f.tell(&link{Error: "criproxy has ended; waiting for the next one"})
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (f *follower) tell(l *link) {
+	if old := f.link.Swap(l); *old != *l {
+		select {
+		case f.told <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// once follows one process to its end.
+func (f *follower) once(ctx context.Context) error {
+	pid, err := f.pid(ctx)
+	if err != nil {
+		return err
+	}
+	response, err := f.client.Get(ctx, "/events?follow=true")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() // of a stream that was read to its end
+	r, err := capture.NewReader(response.Body)
+	if err != nil {
+		return fmt.Errorf("reading events: %w", err)
+	}
+	renderer, names, err := f.open(r.Header())
+	if err != nil {
+		return err
+	}
+	info := *f.info.Load()
+	info.Of(r.Header())
+	f.info.Store(&info)
+	f.history.follow(renderer)
+	f.tell(&link{Up: true, PID: pid})
+	f.take(ctx, r, inspect.NewAssembler(renderer.Printer.Schema, names))
+	return nil
+}
+
+func (f *follower) pid(ctx context.Context) (int, error) {
+	response, err := f.client.Get(ctx, "/version")
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	var v state.Version
+	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<16)).Decode(&v); err != nil {
+		return 0, fmt.Errorf("asking for the version: %w", err)
+	}
+	return v.PID, nil
+}
+
+// take reads events until there are none any more.
+func (f *follower) take(ctx context.Context, r *capture.Reader, a *inspect.Assembler) {
+	a.KeepBytes = keepBytes
+	before := f.history.latest // a process that got the recording of its predecessor tells of calls again
+	events := make(chan capture.Event)
+	go func() {
+		defer close(events)
+		for {
+			var ev capture.Event
+			if r.Next(&ev) != nil {
+				return
+			}
+			select {
+			case events <- ev:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	tick := time.NewTicker(longEnough)
+	defer tick.Stop()
+	for {
+		select {
+		case ev, more := <-events:
+			if !more {
+				return
+			}
+			if c, what := a.Add(&ev); what == inspect.Done && c.Began.Add(c.Took).After(before) {
+				f.history.add(c)
+			}
+		case now := <-tick.C:
+			var long []*inspect.Call
+			for _, c := range a.UnderWay() {
+				if now.Sub(c.Began) >= longEnough {
+					long = append(long, c)
+				}
+			}
+			f.history.underWay(long)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package ui
+
+import (
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/report"
+)
+
+// Bounds of a history. The oldest calls make room.
+const (
+	maxCalls = 50_000
+	maxBytes = 64 << 20 // of messages
+)
+
+// A history is the latest calls, for browsers to read at their own pace. It is safe for concurrent use.
+type history struct {
+	mu       sync.Mutex
+	renderer *report.Renderer // of the process that is followed now
+	entries  []entry          // with keys that grow
+	bytes    int
+	next     uint64                   // key
+	open     map[*inspect.Call]uint64 // :: call under way that was shown → its key
+	changed  chan struct{}            // closed when something is added
+	latest   time.Time                // of the calls
+}
+
+// An entry is a call, or that one which is there already has gone on: then it has the key of that.
+type entry struct {
+	seq   uint64 // grows with each entry
+	row   report.Row
+	with  *report.Renderer
+	bytes int
+}
+
+func newHistory() *history {
+	return &history{open: map[*inspect.Call]uint64{}, changed: make(chan struct{})}
+}
+
+// follow begins with the calls of another process.
+func (h *history) follow(r *report.Renderer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.renderer = r
+}
+
+// end notes that the process which was followed is gone: the ends of its calls will not be seen.
+func (h *history) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c, key := range h.open {
+		h.append(report.Row{Key: key, Call: snapshot(c), Lost: true})
+	}
+	clear(h.open)
+	h.tell()
+}
+
+// add adds a call that has ended.
+func (h *history) add(c *inspect.Call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key, shown := h.open[c]
+	if !shown {
+		key = h.key()
+	}
+	delete(h.open, c)
+	_, row := h.renderer.Render(c)
+	row.Key = key
+	h.append(row)
+	if end := c.Began.Add(c.Took); end.After(h.latest) {
+		h.latest = end
+	}
+	h.tell()
+}
+
+// underWay shows calls that have not ended yet.
+func (h *history) underWay(calls []*inspect.Call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range calls {
+		if _, shown := h.open[c]; !shown {
+			h.open[c] = h.key()
+			h.append(report.Row{Key: h.open[c], Call: snapshot(c)})
+		}
+	}
+	if len(calls) > 0 {
+		h.tell()
+	}
+}
+
+// snapshot returns a call as it is now: it goes on while browsers look at it.
+func snapshot(c *inspect.Call) *inspect.Call {
+	now := *c
+	now.Legs = make([]*inspect.Leg, len(c.Legs))
+	for i, l := range c.Legs {
+		leg := *l
+		now.Legs[i] = &leg
+	}
+	return &now
+}
+
+func (h *history) key() uint64 {
+	h.next++
+	return h.next
+}
+
+func (h *history) append(row report.Row) {
+	e := entry{seq: 1, row: row, with: h.renderer}
+	if n := len(h.entries); n > 0 {
+		e.seq = h.entries[n-1].seq + 1
+	}
+	for _, l := range row.Call.Legs {
+		e.bytes += l.Requests.Bytes + l.Replies.Bytes
+	}
+	h.entries = append(h.entries, e)
+	h.bytes += e.bytes
+	gone := 0
+	for gone < len(h.entries)-1 && (len(h.entries)-gone > maxCalls || h.bytes > maxBytes) {
+		h.bytes -= h.entries[gone].bytes
+		gone++
+	}
+	clear(h.entries[:gone])
+	h.entries = h.entries[gone:]
+}
+
+// tell wakes those who wait.
+func (h *history) tell() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// since returns rows of what came after an entry, at most so many, with the number of the last. changed is
+// closed when there is more.
+func (h *history) since(seq uint64, most int) (b report.Batch, last uint64, changed <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(h.entries, seq+1, func(e entry, want uint64) int { return int(int64(e.seq) - int64(want)) })
+	for _, e := range h.entries[i:min(len(h.entries), i+most)] {
+		b.Add(e.row)
+		seq = e.seq
+	}
+	return b, seq, h.changed
+}
+
+// opened returns a call opened, as far as it is still known.
+func (h *history) opened(key uint64) (json.RawMessage, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range slices.Backward(h.entries) {
+		if e.row.Key == key {
+			d, _ := e.with.Render(e.row.Call)
+			return d, true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,203 @@
+package ui
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/admin"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/report"
+)
+
+// Config says what to show.
+type Config struct {
+	Admin string // the path of the admin socket
+	// Open prepares for the calls of a process: how to render them, and what they are about.
+	Open func(*capture.FileHeader) (*report.Renderer, inspect.Namer, error)
+}
+
+// A Server shows a running criproxy to a browser.
+type Server struct {
+	follower *follower
+	guard    *guard
+	session  string // tells a page that the server is another one
+	browsers atomic.Int64
+}
+
+const (
+	perBatch    = 2000            // calls sent at once
+	statusEvery = 5 * time.Second // which asks the runtimes
+	maxBrowsers = 16
+	maxStatus   = 4 << 20 // bytes
+)
+
+// Listen opens a TCP socket on the loopback. An address of another interface is an error.
+func Listen(address string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("-listen %s: want an address such as 127.0.0.1:0, where 0 is any free port", address)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("-listen %s: calls name all that runs on a node, so this listens on the loopback only; from another machine, use ssh -L 8080:127.0.0.1:8080 and -listen 127.0.0.1:8080", address)
+	}
+	return net.Listen("tcp", address)
+}
+
+// New returns a server for a listener.
+func New(cfg Config, l net.Listener) *Server {
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), told: make(chan struct{}, 1)}
+	f.link.Store(&link{Error: "connecting"})
+	f.info.Store(&report.Info{Title: cfg.Admin, Live: true})
+	return &Server{follower: f, guard: newGuard(port), session: rand.Text()}
+}
+
+// URL is the link to print. It is good for one browser.
+func (s *Server) URL() string {
+	return "http://127.0.0.1:" + s.guard.port + "/?token=" + s.guard.token
+}
+
+// Port is that of the link.
+func (s *Server) Port() string { return s.guard.port }
+
+// Serve follows criproxy and answers browsers until ctx ends.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	mux := http.NewServeMux()
+	html, policy := report.Live()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", policy)
+		_, _ = w.Write(html) // fails when the browser has gone
+	})
+	mux.HandleFunc("GET /call", s.call)
+	mux.HandleFunc("GET /stream", s.stream)
+	web := &http.Server{Handler: s.guard.wrap(mux), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		s.follower.run(ctx)
+	}()
+	context.AfterFunc(ctx, func() { _ = web.Close() }) // nothing there is worth waiting for
+	err := web.Serve(l)
+	stopped := ctx.Err() != nil
+	cancel()
+	<-followed
+	if stopped || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+}
+
+// call answers with a call opened.
+func (s *Server) call(w http.ResponseWriter, r *http.Request) {
+	key, err := strconv.ParseUint(r.URL.Query().Get("key"), 10, 64)
+	if err != nil {
+		http.Error(w, "which call? key is a number", http.StatusBadRequest)
+		return
+	}
+	d, ok := s.follower.history.opened(key)
+	if !ok {
+		http.Error(w, "This call was forgotten to make room for later ones.", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(d) // fails when the browser has gone
+}
+
+// stream sends what there is and what comes, as server-sent events. A browser that reads too slowly gets the
+// calls that are still known when it comes to them.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	if s.browsers.Add(1) > maxBrowsers {
+		s.browsers.Add(-1)
+		http.Error(w, "too many pages are open", http.StatusTooManyRequests)
+		return
+	}
+	defer s.browsers.Add(-1)
+	ctx := r.Context()
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w).Flush
+	send := func(event string, data []byte, id string) bool {
+		_, err := fmt.Fprintf(w, "event: %s\n%sdata: %s\n\n", event, id, data)
+		return err == nil && flush() == nil
+	}
+	seq, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
+	var shown link
+	var info *report.Info
+	status := time.NewTimer(0)
+	defer status.Stop()
+	linked := time.NewTicker(again)
+	defer linked.Stop()
+	for {
+		if l := *s.follower.link.Load(); l != shown {
+			shown = l
+			if !send("link", marshal(l), "") {
+				return
+			}
+		}
+		if now := s.follower.info.Load(); now != info {
+			info = now
+			if !send("info", marshal(struct {
+				*report.Info
+				Session string `json:"session"`
+			}{info, s.session}), "") {
+				return
+			}
+		}
+		b, last, changed := s.follower.history.since(seq, perBatch)
+		if b.Len() > 0 {
+			seq = last
+			if !send("calls", b.JSON(), fmt.Sprintf("id: %d\n", seq)) {
+				return
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-linked.C:
+		case <-status.C:
+			if report := s.status(ctx); report != nil && !send("status", report, "") {
+				return
+			}
+			status.Reset(statusEvery)
+		}
+	}
+}
+
+// status asks criproxy how it is doing. It returns nil if there is no answer.
+func (s *Server) status(ctx context.Context) []byte {
+	ctx, cancel := context.WithTimeout(ctx, statusEvery)
+	defer cancel()
+	response, err := s.follower.client.Get(ctx, "/status")
+	if err != nil {
+		return nil
+	}
+	defer response.Body.Close()
+	var any json.RawMessage
+	if json.NewDecoder(io.LimitReader(response.Body, maxStatus)).Decode(&any) != nil {
+		return nil
+	}
+	return marshal(any) // on one line
+}
+
+// marshal is for data of our own, with which it cannot fail.
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return []byte("null")
+	}
+	return b
+}

@@ -1,0 +1,221 @@
+package browser
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/fakecri"
+)
+
+// A machine is criproxy in front of two runtimes, a client, and `criproxy ui`.
+type machine struct {
+	t         *testing.T
+	dir       string
+	program   string
+	admin     string
+	proxy     *exec.Cmd
+	link      string
+	client    runtimeapi.RuntimeServiceClient
+	stopVault context.CancelFunc // the second runtime
+}
+
+func start(t *testing.T) *machine {
+	t.Helper()
+	chromium(t)
+	program, err := criproxy()
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "ui-") // the path of a socket is short
+	require.NoError(t, err)
+	m := &machine{t: t, dir: dir, program: program, admin: filepath.Join(dir, "admin.sock")}
+	var runtimes sync.WaitGroup
+	var stops []context.CancelFunc
+	for i, name := range []string{"alpha", "beta"} {
+		l, err := fakecri.Listen(filepath.Join(dir, name))
+		require.NoError(t, err)
+		rt := fakecri.New(fakecri.Config{Name: name, Version: "1.0.0", Seed: uint64(i + 1)})
+		ctx, stop := context.WithCancel(context.Background())
+		stops = append(stops, stop)
+		runtimes.Go(func() { _ = rt.ServeOn(ctx, l) })
+	}
+	m.stopVault = stops[1]
+	t.Cleanup(func() {
+		for _, stop := range stops {
+			stop()
+		}
+		runtimes.Wait()
+		assert.NoError(t, os.RemoveAll(dir))
+	})
+	socket := filepath.Join(dir, "cri.sock")
+	m.proxy = m.run("serve", "-connect", filepath.Join(dir, "alpha")+",kata.io:"+filepath.Join(dir, "beta"), "-listen", socket, "-admin", m.admin, "-state-dir", dir, "-hooks", "none")
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
+	m.client = runtimeapi.NewRuntimeServiceClient(conn)
+	m.version()
+	ui := m.command("ui", "-admin", m.admin)
+	out, err := ui.StdoutPipe()
+	require.NoError(t, err)
+	m.started(ui)
+	lines := bufio.NewReader(out)
+	for m.link == "" {
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		m.link = regexp.MustCompile(`http://\S+|$`).FindString(line)
+	}
+	return m
+}
+
+func (m *machine) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(m.program, args...)
+	cmd.Stderr = m.t.Output()
+	return cmd
+}
+
+func (m *machine) run(args ...string) *exec.Cmd {
+	cmd := m.command(args...)
+	m.started(cmd)
+	return cmd
+}
+
+// started begins a process, which ends with the test.
+func (m *machine) started(cmd *exec.Cmd) {
+	require.NoError(m.t, cmd.Start())
+	m.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = cmd.Wait()
+	})
+}
+
+func (m *machine) version() {
+	m.t.Helper()
+	_, err := m.client.Version(m.t.Context(), &runtimeapi.VersionRequest{})
+	require.NoError(m.t, err)
+}
+
+func (m *machine) pod(name, runtime string) string {
+	m.t.Helper()
+	r, err := m.client.RunPodSandbox(m.t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata:    &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: "uid-" + name},
+		Annotations: map[string]string{"kubernetes.io/target-runtime": runtime},
+	}})
+	require.NoError(m.t, err)
+	return r.GetPodSandboxId()
+}
+
+func TestCallsAppearAsTheyCome(t *testing.T) {
+	m := start(t)
+	p := open(t, m.link)
+	p.see(`document.querySelector("#link.up")`)
+	p.see(`document.querySelectorAll(".row").length >= 1`)
+	assert.NotContains(t, value[string](p, `location.href`), "token")
+	m.pod("web", "")
+	id := m.pod("vault", "kata.io")
+	p.see(`[...document.querySelectorAll(".row .about")].filter((e) => /default\/(web|vault)/.test(e.textContent)).length === 2`)
+
+	// A call that has just come opens with both legs.
+	p.fill("pod", "vault")
+	p.keys("\r")
+	p.see(`document.querySelectorAll(".row").length === 1`)
+	p.keys("j\r")
+	p.see(`document.querySelectorAll("#detail .legs > div").length === 2`)
+	assert.Contains(t, strings.Join(p.texts("#detail .legs"), ""), strings.TrimPrefix(id, "kata.io__"))
+	p.keys("\x1b\x1b")
+
+	// A call without an end is there before it ends.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := m.client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	require.NoError(t, err)
+	p.see(`[...document.querySelectorAll(".row")].some((e) => e.textContent.includes("GetContainerEvents") && e.textContent.includes("under way"))`)
+	cancel()
+	p.see(`[...document.querySelectorAll(".row")].some((e) => e.textContent.includes("GetContainerEvents") && e.textContent.includes("Canceled"))`)
+
+	p.keys("6")
+	p.see(`document.querySelectorAll(".card").length >= 3`)
+	p.see(`[...document.querySelectorAll(".card")].some((e) => /kata.io[^]*pods1/.test(e.textContent))`)
+	p.picture("status")
+	cards := strings.Join(p.texts(".card"), "\n")
+	assert.Contains(t, cards, "kata.io")
+	assert.Contains(t, cards, fmt.Sprint(m.proxy.Process.Pid))
+}
+
+func TestAnOutageIsABand(t *testing.T) {
+	m := start(t)
+	id := m.pod("vault", "kata.io")
+	p := open(t, m.link)
+	p.see(`document.querySelectorAll(".row").length >= 2`)
+	m.stopVault()
+	for { // until criproxy has noticed
+		_, err := m.client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+		if status.Code(err) == codes.Unavailable {
+			break
+		}
+	}
+	p.keys("2")
+	p.see(`document.querySelectorAll(".lane rect.outage").length > 0`)
+}
+
+func TestThePageSurvivesAHandover(t *testing.T) {
+	m := start(t)
+	m.pod("web", "")
+	p := open(t, m.link)
+	pid := fmt.Sprintf("process %d", m.proxy.Process.Pid)
+	p.see(fmt.Sprintf(`document.querySelector("#link").textContent === %q`, pid))
+	p.see(`document.querySelectorAll(".row").length >= 2`)
+	require.NoError(t, m.proxy.Process.Signal(syscall.SIGUSR2))
+	p.see(fmt.Sprintf(`document.querySelector("#link.up") && document.querySelector("#link").textContent !== %q`, pid))
+	m.pod("after", "")
+	p.see(`[...document.querySelectorAll(".row .about")].some((e) => e.textContent.includes("default/after"))`)
+	assert.Contains(t, strings.Join(p.texts(".row .about"), "\n"), "default/web", "what was before is still there")
+	var successor int
+	_, err := fmt.Sscanf(p.texts("#link")[0], "process %d", &successor)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(successor, syscall.SIGTERM))
+	p.see(`document.querySelector("#link.down")`)
+}
+
+func TestTheLinkLetsOneBrowserIn(t *testing.T) {
+	m := start(t)
+	get := func(link, host string) (int, string) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, link, nil)
+		require.NoError(t, err)
+		if host != "" {
+			request.Host = host
+		}
+		client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return response.StatusCode, string(body)
+	}
+	base, _, _ := strings.Cut(m.link, "?")
+	code, _ := get(base+"stream", "")
+	assert.Equal(t, http.StatusForbidden, code)
+	code, _ = get(m.link, "evil.example")
+	assert.Equal(t, http.StatusMisdirectedRequest, code)
+	open(t, m.link).see(`document.querySelector("#link.up")`)
+	code, body := get(m.link, "")
+	assert.Equal(t, http.StatusForbidden, code)
+	assert.Contains(t, body, "used already")
+}
