@@ -124,10 +124,10 @@ func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 	allGivenBack()
 	_, err := n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)})
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
-	assert.ErrorContains(t, err, "over the limit of 16777216 bytes; raise -max-message-bytes")
+	assert.ErrorContains(t, err, "more than the limit of 16777216")
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{Version: strings.Repeat("x", 17<<20)}, grpc.UseCompressor(gzip.Name))
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
-	assert.ErrorContains(t, err, "over the limit of 16777216 bytes; raise -max-message-bytes: grpc: message after decompression")
+	assert.ErrorContains(t, err, "when it is decompressed")
 	allGivenBack()
 }
 

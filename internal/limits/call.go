@@ -115,10 +115,16 @@ func (s *limitedStream) Context() context.Context { return s.ctx }
 // RecvMsg says how to mend it when a request is too long.
 func (s *limitedStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
-	if st := status.Convert(err); st.Code() == codes.ResourceExhausted && strings.Contains(st.Message(), "larger than max") {
-		return status.Errorf(codes.ResourceExhausted, "criproxy: the request is over the limit of %d bytes; raise -max-message-bytes: %s", s.call.memory.maxMessage, st.Message())
+	before, after, tooLong := strings.Cut(status.Convert(err).Message(), "larger than max (")
+	if !tooLong || status.Code(err) != codes.ResourceExhausted {
+		return err
 	}
-	return err
+	limit := s.call.memory.maxMessage
+	if strings.Contains(before, "decompression") {
+		return status.Errorf(codes.ResourceExhausted, "criproxy: the request is more than the limit of %d bytes when it is decompressed; raise -max-message-bytes", limit)
+	}
+	n, _, _ := strings.Cut(after, " ")
+	return status.Errorf(codes.ResourceExhausted, "criproxy: the request is %s bytes, more than the limit of %d; raise -max-message-bytes", n, limit)
 }
 
 func (s *limitedStream) SendMsg(m any) error {

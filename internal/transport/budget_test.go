@@ -174,6 +174,40 @@ func TestAMessageThatDoesNotComeGivesItsMemoryBack(t *testing.T) {
 	p.empty(t)
 }
 
+// Who sends a byte now and then is as who sends nothing.
+func TestDripsKeepNeitherMemoryNorTheConnection(t *testing.T) {
+	p := newPurse(megabyte)
+	l := listen(t)
+	serve(t, l, transport.ServerConfig{Handler: echo, Budget: p, StallTimeout: 50 * time.Millisecond})
+	drip := func(c *rawPeer, b ...byte) {
+		for range time.Tick(5 * time.Millisecond) {
+			if _, err := c.nc.Write(b); err != nil {
+				return
+			}
+		}
+	}
+	c := rawClient(t, l)
+	c.headers(1, false, c.request())
+	c.data(1, false, prefixed(make([]byte, megabyte))[:5])
+	require.NoError(t, c.say())
+	go drip(c, 0, 0, 1, 0, 0, 0, 0, 0, 1, 'x') // a DATA frame with a byte
+	assert.Equal(t, "8", c.status(1)["grpc-status"])
+	p.empty(t)
+	for name, begin := range map[string][]byte{
+		"a HEADERS frame": {0, 0x10, 0, 1, 4, 0, 0, 0, 3},
+		"a DATA frame":    {0, 0x10, 0, 0, 0, 0, 0, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := rawClient(t, l)
+			c.headers(1, false, c.request())
+			c.out.Write(begin)
+			require.NoError(t, c.say())
+			go drip(c, 0)
+			c.goAway()
+		})
+	}
+}
+
 func TestAFrameThatDoesNotComeEndsTheConnection(t *testing.T) {
 	l := listen(t)
 	serve(t, l, transport.ServerConfig{Handler: echo, StallTimeout: 50 * time.Millisecond})

@@ -20,15 +20,17 @@ type conn struct {
 	side side
 
 	// The reader's alone.
-	in      *bufio.Reader
-	framer  *http2.Framer // for all but DATA and header blocks
-	decoder *hpack.Decoder
-	block   headerBlock
-	long    []byte    // a payload that is longer than the buffer of in
-	peeked  int       // bytes of in that payload has returned
-	within  bool      // we are within a frame, or within a header block
-	armed   time.Time // when the deadline of reads was set; zero: there is none
-	raw     rawWriter // the writer's: who has set busy
+	in       *bufio.Reader
+	framer   *http2.Framer // for all but DATA and header blocks
+	decoder  *hpack.Decoder
+	block    headerBlock
+	long     []byte    // a payload that is longer than the buffer of in
+	peeked   int       // bytes of in that payload has returned
+	within   bool      // we are within a frame, or within a header block
+	begun    uint      // how many frames and header blocks have begun
+	armed    time.Time // when the deadline of reads was set; zero: there is none
+	armedFor uint      // begun, at that time
+	raw      rawWriter // the writer's: who has set busy
 
 	heard atomic.Bool // something has come, for keepalive
 

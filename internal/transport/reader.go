@@ -44,7 +44,10 @@ func (c *conn) readFrame() error {
 	if err != nil {
 		return err
 	}
-	c.within = true
+	if !c.within {
+		c.within = true
+		c.begun++
+	}
 	switch fh.Type {
 	case http2.FrameData:
 		err = c.readData(fh)

@@ -7,6 +7,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// leastRate is how many bytes of a message have to come in a second, on average over the time for
+// which a peer may be silent. Who sends a byte now and then would keep memory from others as well
+// as who sends nothing.
+const leastRate = 64 << 10
+
 // A watch sees to it that a message for which memory was taken comes: without it, five bytes
 // would keep memory from others for ever. conn.mu guards it. The zero watch watches nothing.
 type watch struct {
@@ -16,7 +21,7 @@ type watch struct {
 
 // start watches the message that s is about to get.
 func (w *watch) start(s *stream) {
-	w.had = -1
+	w.had = -s.conn.least()
 	w.timer = time.AfterFunc(s.conn.cfg.stall, func() { s.stalled() })
 }
 
@@ -27,6 +32,9 @@ func (w *watch) stop() {
 	}
 }
 
+// least is how much of a message has to come while a peer may be silent.
+func (c *conn) least() int { return max(1, int(c.cfg.stall.Seconds()*leastRate)) }
+
 // stalled is called when a message of s has taken a while.
 func (s *stream) stalled() {
 	c, a := s.conn, &s.assembly
@@ -34,18 +42,19 @@ func (s *stream) stalled() {
 	defer c.mu.Unlock()
 	switch {
 	case a.watch.timer == nil: // it came just now
-	case a.watch.had < a.fill:
+	case a.fill-a.watch.had >= c.least():
 		a.watch.had = a.fill
 		a.watch.timer.Reset(c.cfg.stall)
 	default:
 		c.side.unwanted(s, status.Errorf(codes.ResourceExhausted,
-			"the peer has sent nothing for %v of a message of %d bytes, of which there are %d", c.cfg.stall, len(a.msg.data), a.fill))
+			"the peer has sent next to nothing for %v of a message of %d bytes, of which there are %d", c.cfg.stall, len(a.msg.data), a.fill))
 		c.flush()
 	}
 }
 
-// deadline bounds the next read if it is in the middle of a frame: by the time for that, or half
-// of it. A peer that has nothing to say may be silent for as long as it likes. c.mu is held.
+// deadline bounds the time for what the reader is in the middle of, a frame or a header block: by
+// the time for which a peer may be silent, or half as much again. A byte now and then does not
+// lengthen it. A peer that has nothing to say may be silent for as long as it likes. c.mu is held.
 func (c *conn) deadline() {
 	if !c.within {
 		if !c.armed.IsZero() {
@@ -54,8 +63,11 @@ func (c *conn) deadline() {
 		}
 		return
 	}
+	if c.armedFor == c.begun {
+		return
+	}
 	if now := time.Now(); now.Sub(c.armed) > c.cfg.stall/2 {
 		_ = c.nc.SetReadDeadline(now.Add(c.cfg.stall))
-		c.armed = now
+		c.armed, c.armedFor = now, c.begun
 	}
 }
