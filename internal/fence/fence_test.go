@@ -63,12 +63,12 @@ var mayImport = map[string][]string{
 	"internal/show":       {"internal/admin", "internal/hook", "internal/inspect", "internal/state"},
 	"internal/ui":         {"internal/admin", "internal/capture", "internal/inspect", "internal/report", "internal/state"},
 	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/state", "internal/telemetry", "internal/transport", "internal/trust", "internal/version"},
-	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri"},
+	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri", "internal/lastknown"},
 	"internal/takeover":   {"internal/config"},
 	"internal/tuning":     {},
 	"internal/stderr":     {},
 	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/report", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/ui", "internal/version", "internal/profile"},
-	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr"},
+	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr", "internal/suggest"},
 }
 
 // rooms are what the command is made of: they log, and know that there is gRPC and CRI.
