@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -193,15 +192,12 @@ func TestAKubeletDoesNotWaitForARuntimeThatIsSlow(t *testing.T) {
 	t.Cleanup(func() { close(released) })
 	p.runtimes[1].Fault(func(ctx context.Context, _ string, _ any) error {
 		select {
-		case <-time.After(30 * time.Second):
 		case <-ctx.Done():
 		case <-released:
 		}
 		return nil
 	})
-	began := time.Now()
-	p.listsAreWhole(t)
-	assert.Less(t, time.Since(began), 25*time.Second, "that is not how slow it is")
+	p.listsAreWhole(t) // while it answers nothing
 	status, err := p.runtime.PodSandboxStatus(t.Context(), p.pods[1], false)
 	require.NoError(t, err)
 	assert.True(t, proto.Equal(&runtimeapi.PodSandboxMetadata{Name: "pod1", Namespace: "default", Uid: "pod1"}, status.Status.Metadata))
