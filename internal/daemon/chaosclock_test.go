@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/drift"
+	"github.com/criproxy/criproxy/internal/invariant"
 	"github.com/criproxy/criproxy/internal/markdown"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
@@ -63,7 +64,7 @@ func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 					c.look()
 				})
 			}})
-			require.NoError(t, late(c.overrun, c.excuse))
+			require.NoError(t, invariant.InTime(c.overrun, c.excuse))
 			strange := &runtimeapi.ContainerStatusRequest{ContainerId: c.probe.containers[0]}
 			strange.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1))
 			testkit.Eventually(t, "drift is looked for as ever", func() bool {
