@@ -19,8 +19,8 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// A pair is two runtimes in memory, of which one can be what real ones here cannot, behind one proxy, with a
-// kubelet's clients that ask for lists as streams, as kubelet does with CRIListStreaming.
+// A pair is two runtimes in memory behind one proxy. One of them behaves as no real runtime here does. The clients are
+// kubelet's own, and ask for lists as streams, as kubelet does with CRIListStreaming.
 type pair struct {
 	proxy    *proxy
 	runtimes []*fakecri.Runtime
@@ -187,7 +187,18 @@ func TestTheLogNamesACgroupDriverThatDiffers(t *testing.T) {
 
 func TestAKubeletDoesNotWaitForARuntimeThatIsSlow(t *testing.T) {
 	p := newPair(t, fakecri.Config{}, fakecri.Config{})
-	p.listsAreWhole(t) // now all is known
+	p.listsAreWhole(t)
+	asked := func(method string) int { return len(p.runtimes[1].Calls(method)) }
+	more := func(method string, before int) { // waits until criproxy has called it more often
+		eventually(t, func() error {
+			if asked(method) <= before {
+				return fmt.Errorf("%s was called %d times", method, before)
+			}
+			return nil
+		})
+	}
+	more("PodSandboxStatus", 0)
+	more("ListPodSandbox", asked("ListPodSandbox")+1) // a round later memory has the status
 	released := make(chan struct{})
 	t.Cleanup(func() { close(released) })
 	p.runtimes[1].Fault(func(ctx context.Context, _ string, _ any) error {
