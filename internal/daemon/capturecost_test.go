@@ -98,7 +98,7 @@ func TestACaptureAtFullRateHasEveryCall(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.jsonl")
 	n := newNode(t, func(c *config.Config) { c.Capture.Path = path })
-	const made = 800
+	const made = 400
 	cost(t, n, made)
 	n.stop()
 	r, err := capture.Open(path)
