@@ -96,7 +96,7 @@ CHAOS_CLOCK ?=
 chaos: ## inject faults drawn by CHAOS_SEED, CHAOS_STEPS of them, in memory and on real parts: docs/chaos.md. CHAOS_CLOCK=1 sets the machine's clock, too
 	go test ./internal/daemon -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
 	  -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times $(if $(CHAOS_CLOCK),-chaos.clock) -chaos.report=$(CURDIR)/docs/chaos.md
-	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.report=$(CURDIR)/docs/chaos.md
+	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times -chaos.report=$(CURDIR)/docs/chaos.md
 
 mutants: ## break the code on purpose, one thing after another, and see the tests notice: docs/robustness.md
 	go run ./internal/mutants -report docs/robustness.md

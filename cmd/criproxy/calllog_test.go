@@ -72,7 +72,7 @@ func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
 	})
 	assert.Empty(t, ended, "it still runs")
 
-	// Whoever reads on is told what is missing.
+	// A reader that goes on learns how much is missing.
 	out := &output{}
 	read := make(chan struct{})
 	go func() {

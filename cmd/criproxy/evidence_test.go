@@ -47,6 +47,7 @@ func (p *process) remembers() {
 }
 
 func TestTheEvidenceSurvivesAHandover(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	p.incident()
@@ -71,6 +72,7 @@ func TestTheEvidenceSurvivesAHandover(t *testing.T) {
 }
 
 func TestTheEvidenceSurvivesACrash(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	cmd := p.launch()
 	p.incident()
@@ -108,6 +110,7 @@ func TestTheEvidenceSurvivesACrash(t *testing.T) {
 
 // What is recorded with secrets stays in memory.
 func TestEvidenceWithSecretsIsNotKept(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.write("unsafeRaw: true\n")
 	p.launch()

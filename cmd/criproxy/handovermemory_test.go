@@ -118,6 +118,7 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 
 // After a handover an error named the process that had ended, and the last one left the files.
 func TestTheLastProcessOwnsTheSockets(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	first := p.launch().Process.Pid
 	require.NoError(t, syscall.Kill(first, syscall.SIGUSR2))

@@ -61,6 +61,7 @@ func (p *process) runPod(name, target string) (sandbox, container string) {
 }
 
 func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	p.runPod("web", "")
@@ -116,6 +117,7 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 }
 
 func TestPodsFailsIfTheListIsNotComplete(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.write("listBudget: 3s\n")
 	p.runtimes[0].When(testkit.Failing(status.Error(codes.Internal, "out of order"), "ListContainers"))
@@ -127,6 +129,7 @@ func TestPodsFailsIfTheListIsNotComplete(t *testing.T) {
 }
 
 func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
+	t.Parallel()
 	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
 		t.Run(ids, func(t *testing.T) {
 			p := newProcess(t)
@@ -162,6 +165,7 @@ func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
 }
 
 func TestAnOutageIsRemembered(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	_, r := p.status()
@@ -193,6 +197,7 @@ func TestAnOutageIsRemembered(t *testing.T) {
 
 // LATEST ERRORS had one line for errors of different runtimes.
 func TestErrorsOfDifferentRuntimesStayApart(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	for _, m := range p.runtimes {
 		m.When(testkit.Failing(status.Error(codes.Internal, "out of order"), "StartContainer"))
@@ -219,6 +224,7 @@ func TestErrorsOfDifferentRuntimesStayApart(t *testing.T) {
 
 // A reload gave all pods of a node other ids.
 func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.launch()
 	sandbox, _ := p.runPod("vm", "beta.io")

@@ -19,8 +19,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// greedy are clients of a socket who take as much as they get: streams of events and calls
-// that the runtime does not answer, some of which they end and begin anew, and lists.
+// greedy are clients of a socket that take as much as they get: lists, streams of events, and calls
+// that the runtime does not answer. They end some of these and begin them anew.
 type greedy struct {
 	clients []runtimeapi.RuntimeServiceClient
 	refused atomic.Int64 // because there are too many
@@ -73,7 +73,7 @@ func (g *greedy) hang(ctx context.Context, client runtimeapi.RuntimeServiceClien
 	}
 }
 
-// Everybody may connect to the README's socket for readers. The limits here are those by default divided by 16, since
+// Every user may connect to the README's socket for readers. The limits here are those by default divided by 16, since
 // thousands of calls take the race detector minutes.
 func TestReadersLeaveRoomForKubelet(t *testing.T) {
 	t.Parallel()

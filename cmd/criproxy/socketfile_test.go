@@ -19,8 +19,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// Who cleans up /run must not cut the node off: who is connected goes on, and who comes
-// finds a socket again.
+// Removing the socket file must not cut the node off: connected clients go on, and new clients
+// find a socket again.
 func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

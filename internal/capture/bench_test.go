@@ -33,7 +33,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// What one event costs whoever writes it to a file, at its own pace.
+// BenchmarkEncode measures what the writer of a file spends on one event.
 func BenchmarkEncode(b *testing.B) {
 	rec := capture.NewRecorder(capture.Config{})
 	request, reply := muxtest.Frame(b, "GetRequest", `book_id: "beta.io__7f"`), muxtest.Frame(b, "Book", `id: "beta.io__7f" title: "Tale" labels {key: "a" value: "b"}`)

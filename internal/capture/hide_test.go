@@ -32,7 +32,7 @@ func TestSecretsAreNotInWhatSomebodyMayRead(t *testing.T) {
 	b := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), book)
 	got, err := redactor.HideReply(nil, muxtest.Method("List"), append(b, "\x22\x07new-one"...))
 	require.NoError(t, err)
-	assert.Equal(t, "\x0a\x04\x0a\x027f\x22\x07new-one", string(got), "what nobody knows is secret beside secrets alone")
+	assert.Equal(t, "\x0a\x04\x0a\x027f\x22\x07new-one", string(got), "an unknown field is hidden only in a message that has secrets")
 
 	for _, broken := range []string{"\x0a\x7f", "\x0a\x02\x0a\x05", "\x0a\x04\x22\x02\x0a\x05"} {
 		_, err := redactor.HideReply(nil, muxtest.Method("List"), []byte(broken))

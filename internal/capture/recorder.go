@@ -28,8 +28,8 @@ type Config struct {
 	// longer than a quarter of it is cut, and says so.
 	Bytes int
 
-	// Redact finds what is not for followers, who are handed copies in which it is
-	// overwritten: calls are not made to wait for that. Nil finds nothing.
+	// Redact finds secrets. Followers get copies in which these are overwritten; calls do not
+	// wait for that. Nil finds nothing.
 	Redact *Redactor
 
 	// UnsafeRaw keeps everything as it is, credentials in metadata as well.
@@ -37,9 +37,9 @@ type Config struct {
 }
 
 // A Recorder keeps the latest events of all calls in memory, and hands them to
-// followers. Large messages, of which most are lists, are forgotten first: their events are
-// truncated then. No call waits for a follower: one that is too slow misses events, and gets
-// their number. A Recorder is safe for concurrent use.
+// followers. It drops large messages first, which are mostly lists, and keeps their events without
+// the payload. No call waits for a follower: a follower that is too slow misses events, and learns
+// how many. A Recorder is safe for concurrent use.
 type Recorder struct {
 	ring   *ring
 	redact *Redactor
@@ -76,8 +76,8 @@ func (r *Recorder) Recorded() uint64 {
 	return r.ring.seq
 }
 
-// Missed returns how many events, or their large messages, followers were too slow for, all of
-// them together.
+// Missed returns how many events and large messages slow followers have missed, summed over all
+// followers.
 func (r *Recorder) Missed() uint64 { return r.ring.missed.Load() }
 
 // LegInfo describes a leg that begins.

@@ -69,7 +69,7 @@ func TestWhatNobodyKnowsIsSecretBesideSecretsAlone(t *testing.T) {
 	b = []byte("\x0a\x07new-one")
 	_, ok = redactor.Request("/library.v1.Library/NewOne", b)
 	require.True(t, ok)
-	assert.Equal(t, "\x0a\x07new-one", string(b), "a method that nobody knows")
+	assert.Equal(t, "\x0a\x07new-one", string(b), "an unknown method")
 }
 
 func TestARecordingHasNoSecretsUnlessAskedFor(t *testing.T) {

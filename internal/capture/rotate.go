@@ -206,7 +206,7 @@ func (w *Writer) track(ev *Event) {
 	}
 }
 
-// next begins the next file, of which ev is to be the first event.
+// next begins the next file. ev will be its first event.
 func (w *Writer) next(ev *Event) error {
 	if err := w.Close(); err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/invariant"
 	"github.com/criproxy/criproxy/internal/markdown"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
@@ -35,13 +36,13 @@ var (
 type chaos struct {
 	*history
 	probe    *probe
-	before   level
-	fillDisk func()         // of the capture
-	injected map[string]int // :: fault → how often
-	overrun  time.Duration  // the most that a call took longer than its deadline
-	excuse   time.Duration  // how much of that pauses of this process were late
-	most     level          // after any step
-	sent     int            // mutating calls, each with its number on it
+	before   invariant.Level
+	fillDisk func()          // of the capture
+	injected map[string]int  // :: fault → how often
+	overrun  time.Duration   // the most that a call took longer than its deadline
+	excuse   time.Duration   // how much of that pauses of this process were late
+	most     invariant.Level // after any step
+	sent     int             // mutating calls, each with its number on it
 
 	mu      sync.Mutex
 	arrived map[string]int // :: number of a mutating call → how often the runtimes got it
@@ -149,10 +150,10 @@ func (c *chaos) playChaos(first, steps int) {
 		require.NoError(c, c.sentTwice(), "after:\n%s", c)
 		c.deadline(i)
 		if *chaosTimes {
-			require.NoError(c, late(c.overrun, c.excuse), "after:\n%s", c)
+			require.NoError(c, invariant.InTime(c.overrun, c.excuse), "after:\n%s", c)
 		}
 		now := settled(c, c.before, c.String)
-		c.most = level{max(c.most.goroutines, now.goroutines), max(c.most.files, now.files), max(c.most.memory, now.memory)}
+		c.most = c.most.Max(now)
 		if step%peaceEvery == peaceEvery-1 {
 			c.calm()
 		}
@@ -245,12 +246,7 @@ func (c *chaos) mutate(i int) {
 func (c *chaos) sentTwice() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for number, times := range c.arrived {
-		if times > 1 {
-			return fmt.Errorf("the mutating call number %s was sent %d times", number, times)
-		}
-	}
-	return nil
+	return invariant.OnceEach(c.arrived)
 }
 
 // deadline makes a call that hangs, if the runtime is there, with little time, and notes how
@@ -275,15 +271,6 @@ func (c *chaos) deadline(i int) {
 	if overrun := time.Since(began) - little; overrun-excuse > c.overrun-c.excuse {
 		c.overrun, c.excuse = overrun, excuse
 	}
-}
-
-// late returns an error if a call outlasted its deadline by more than 100ms, and by more
-// than the pauses of whoever waited for it did.
-func late(overrun, excuse time.Duration) error {
-	if overrun > 100*time.Millisecond+excuse {
-		return fmt.Errorf("a call ended %s after its deadline, and pauses meanwhile %s late", overrun, excuse)
-	}
-	return nil
 }
 
 // comeBack makes runtime i be there again.

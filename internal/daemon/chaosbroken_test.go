@@ -61,26 +61,26 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 	})
 	t.Run("something is kept", func(t *testing.T) {
 		before := levelNow()
-		require.NoError(t, leaked(before, levelNow()))
+		require.NoError(t, before.Leaked(levelNow(), more))
 		stop := make(chan struct{})
 		for range 20 {
 			go func() { <-stop }()
 		}
-		assert.Error(t, leaked(before, levelNow()), "goroutines")
+		assert.Error(t, before.Leaked(levelNow(), more), "goroutines")
 		close(stop)
-		testkit.Eventually(t, "they have ended", func() bool { return leaked(before, levelNow()) == nil })
+		testkit.Eventually(t, "they have ended", func() bool { return before.Leaked(levelNow(), more) == nil })
 		var files []*os.File
 		for range 20 {
 			f, err := os.Open(os.DevNull)
 			require.NoError(t, err)
 			files = append(files, f)
 		}
-		assert.Error(t, leaked(before, levelNow()), "files")
+		assert.Error(t, before.Leaked(levelNow(), more), "files")
 		for _, f := range files {
 			f.Close()
 		}
-		memory := make([]byte, 2*moreMemory)
-		assert.Error(t, leaked(before, levelNow()), "memory")
+		memory := make([]byte, 2*more.Live)
+		assert.Error(t, before.Leaked(levelNow(), more), "memory")
 		goruntime.KeepAlive(memory)
 	})
 	t.Run("a fault at one runtime holds a lock that all calls take", func(t *testing.T) {
@@ -109,10 +109,6 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 			n.runtimes[0].When(testkit.Failing(errExpected, "ContainerStatus"))
 			return "an error"
 		}), errExpected.Error())
-	})
-	t.Run("a call outlasts its deadline", func(t *testing.T) {
-		assert.NoError(t, late(90*time.Millisecond, 0))
-		assert.Error(t, late(110*time.Millisecond, 0))
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/drift"
+	"github.com/criproxy/criproxy/internal/invariant"
 	"github.com/criproxy/criproxy/internal/markdown"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
@@ -24,8 +25,8 @@ import (
 var chaosClock = flag.Bool("chaos.clock", false, "set the MACHINE'S clock hours ahead and back, for seconds at a time")
 
 // TestNothingDependsOnTheClockOfTheWall sets the machine's clock by hours, in both directions,
-// and looks at all that has to do with time: deadlines, what is known of a dead runtime, how
-// soon it is found again, the capture's files, and what must hold anyway.
+// and checks everything that depends on time: deadlines, the lists of a dead runtime, how
+// soon it is found again, the capture's files, and the invariants of chaos.
 func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 	if !*chaosClock {
 		t.Skip("NOT TESTED: jumps of the clock; they are everybody's on this machine (make chaos CHAOS_CLOCK=1)")
@@ -63,7 +64,7 @@ func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 					c.look()
 				})
 			}})
-			require.NoError(t, late(c.overrun, c.excuse))
+			require.NoError(t, invariant.InTime(c.overrun, c.excuse))
 			strange := &runtimeapi.ContainerStatusRequest{ContainerId: c.probe.containers[0]}
 			strange.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1))
 			testkit.Eventually(t, "drift is looked for as ever", func() bool {

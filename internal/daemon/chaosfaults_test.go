@@ -21,8 +21,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// A fault is something that goes wrong, of which all is well again when do returns; but for
-// those of the history.
+// A fault is something that goes wrong. All is well again when do returns, except after the steps of
+// the history.
 type fault struct {
 	name string // empty for a step of the history, which names itself
 	of   whose
@@ -113,7 +113,8 @@ func (c *chaos) client(w *testkit.Wire) (runtimeapi.RuntimeServiceClient, func()
 	}
 }
 
-// vanish makes calls, one of which hangs, a stream and numbered mutations among them, and is gone.
+// vanish is a client that disappears in the middle of its calls: lists, a stream of events, numbered mutations, and calls
+// that hang.
 func (c *chaos) vanish() {
 	there := c.there(-1)
 	for _, i := range there {
@@ -218,8 +219,8 @@ func (c *chaos) loseFile(i int) {
 	c.comeBack(i)
 }
 
-// loseOwnFile takes the proxy's own socket file away. Who is connected does not notice, and
-// who comes finds another one.
+// loseOwnFile removes the proxy's own socket file. Connected clients do not notice, and new clients
+// find a new file.
 func (c *chaos) loseOwnFile() {
 	require.NoError(c, os.Remove(c.cfg.Listen))
 	c.look()

@@ -94,7 +94,7 @@ func TestWhoConnectsAndSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
 	}
 }
 
-// Who connects just before a stop, or a handover, is no enemy: its greeting is under way.
+// A client that connects just before a stop or a handover has its greeting under way, and is served.
 func TestWhoHasJustConnectedIsHeardWhenTheProcessStops(t *testing.T) {
 	p, end, ended := drained(t)
 	s := p.sockets[0]

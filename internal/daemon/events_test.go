@@ -266,9 +266,9 @@ func TestEventsOfTheOnlyRuntimeEndAsItEndsThem(t *testing.T) {
 	assert.Empty(t, n.runtimes[0].Calls("ListPodSandbox"), "nobody asks it anything else")
 }
 
-// Kubelet opens the stream again at once. On the connection of a process that stops it
-// would fail again and again, five times in no time, until gRPC tells clients to connect
-// anew, which waits for who connects and says nothing.
+// kubelet opens the stream again at once. On the connection of a process that stops, the stream
+// would fail five times in a row before gRPC tells the client to connect anew: gRPC first waits for clients
+// that have connected and said nothing.
 func TestEventsEndOnceWhenTheProcessStops(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
@@ -292,7 +292,7 @@ func TestEventsEndOnceWhenTheProcessStops(t *testing.T) {
 		if err == nil {
 			_, err = stream.Recv()
 		}
-		assert.NotContains(t, err.Error(), "this process stops", "it comes to the connection that ends")
+		assert.NotContains(t, err.Error(), "this process stops", "the call was made on the connection that ends")
 	}
 	<-stopped
 }

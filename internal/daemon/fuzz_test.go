@@ -50,7 +50,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// misbehave is a runtime that answers, to who asks for it, with what it is told.
+// misbehave is a runtime that answers with the bytes that a caller asks for.
 func misbehave(_ any, ss grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(ss.Context())
 	var request codec.Frame

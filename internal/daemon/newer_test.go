@@ -266,7 +266,7 @@ func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
 	}
 	reply := invoke(freeze, "FreezePodResponse", slices.Concat(str(1, "beta.io__p1"), str(2, "beta.io__p2"), str(2, "beta.io__p3"), str(3, "cold"), str(77, "from later still")))
 	assert.Equal(t, `beta.io: pod_sandbox_id: "p1" peers: "p2" peers: "p3" reason: "cold" 77: "from later still"`, <-got,
-		"patterns find some ids, the rule of the file the others, and what nobody knows passes")
+		"patterns find some ids, the rule of the file the others, and unknown fields pass")
 	assert.Equal(t, `container_ids: "beta.io__c1" first {id: "beta.io__c1" twin_container_id: "beta.io__c2"}`, reply,
 		"a new field of an old message is translated too")
 	assert.Equal(t, `items {pod_sandbox_id: "p" peer: "q"} items {pod_sandbox_id: "beta.io__pbeta.io" peer: "beta.io__q"}`,

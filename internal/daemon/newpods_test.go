@@ -82,7 +82,7 @@ func TestNewPodsGoToOneRuntimeWhileTheOtherIsDrained(t *testing.T) {
 			n.newPodsTo("beta.io")
 			fresh := seen("fresh")
 			sandbox, at := n.sandbox(fresh, "")
-			assert.Equal(t, 1, at, "a pod of which nothing says where it goes")
+			assert.Equal(t, 1, at, "a pod without an annotation or handler that says where it goes")
 			assert.Equal(t, 1, n.pulls(fresh, "docker.io/library/fresh:1"), "its image goes where it is")
 			_, at = n.sandbox(seen("classy"), "runc")
 			assert.Equal(t, 0, at, "a handler is the primary's, as long as nobody else has it")

@@ -270,7 +270,7 @@ func TestAChangeOfStateIsOneLineInTheLog(t *testing.T) {
 	n.known()
 	n.runtimes[1].Kill()
 	n.isDown(1)
-	for range 50 {
+	for range 10 {
 		_, err := listPods(nil).unary(n)
 		require.NoError(t, err)
 		n.callsAbout(1, p)
@@ -278,7 +278,7 @@ func TestAChangeOfStateIsOneLineInTheLog(t *testing.T) {
 	assert.Len(t, testkit.LogLines("oneline.io"), 1, "the runtime is down")
 	n.runtimes[1].Start()
 	n.isUp(1)
-	for range 50 {
+	for range 10 {
 		_, err := listPods(nil).unary(n)
 		require.NoError(t, err)
 	}

@@ -175,9 +175,9 @@ func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 // memory. Others go on.
 func TestAConnectionWithUnreadRepliesHasItsShare(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, func(c *config.Config) { c.ListBudget = testkit.Patience })
+	n := newNode(t, nil, machineConfig{Config: largeItems}, machineConfig{backend: config.Backend{Name: "beta.io"}})
 	n.isUp(1)
-	n.runtimes[0].Fill(8000) // about 8 MB a list
+	n.runtimes[0].Fill(900) // about 8 MB a list
 	deaf, err := grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStaticStreamWindowSize(65535), grpc.WithStaticConnWindowSize(65535))
 	require.NoError(t, err)
@@ -200,8 +200,7 @@ func TestAConnectionWithUnreadRepliesHasItsShare(t *testing.T) {
 	n.proxy.memory.Give(left)
 }
 
-// A runtime that is not told from one that hangs because there is no memory would be taken
-// for gone.
+// Waiting for memory must not count as silence of the runtime: criproxy would take it for gone.
 func TestAReplyWaitsForRoomBeforeItIsRead(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)

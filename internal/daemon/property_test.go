@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/invariant"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -176,7 +177,7 @@ func (h *history) look() {
 				got = append(got, word(idOf(item), item))
 			}
 		}
-		require.ElementsMatch(h, want, got, "%s, after:\n%s", form, h)
+		require.NoError(h, invariant.Same(want, got), "%s, after:\n%s", form, h)
 	}
 }
 

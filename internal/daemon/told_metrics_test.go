@@ -76,7 +76,7 @@ func TestALaterRuntimeChangesNoDescriptorThatWasTold(t *testing.T) {
 			assert.Len(t, all[two], len(all[one]))
 		}
 		fits("when another runtime came")
-		assert.Equal(t, told, n.told(), "whoever asks later is told the same")
+		assert.Equal(t, told, n.told(), "later requests get the same")
 		fits("when somebody asked again")
 		n.known()
 		next := *n.cfg
@@ -121,5 +121,5 @@ func TestASampleThatDoesNotFitIsLeftOut(t *testing.T) {
 	assert.Equal(t, [][]string{
 		{"1", "disk_bytes", "p"}, {"1", "disk_bytes", "too", "many"}, {"1", "of_pod", "x"}, {"1", "of_device", "p"}, // as they came
 		{"beta.io__2", "disk_bytes", "q"}, {"beta.io__2", "of_device", "sda", "q"},
-	}, got, "a part of what a metric says, and values of nobody knows what, are left out")
+	}, got, "incomplete metrics and values without a descriptor are left out")
 }

@@ -124,7 +124,7 @@ func TestALongStreamOfCallsIsLookedAtNowAndThenOnly(t *testing.T) {
 	assert.Less(t, n, uint64(calls/2))
 }
 
-// A message that is cut short or broken is no finding, and does no harm.
+// A truncated or malformed message yields no finding.
 func TestBrokenMessagesAreNotLookedInto(t *testing.T) {
 	w, call, _ := watched(t, unaware(t), "")
 	for _, b := range []string{"\x1a\xff", "\xff", "\x1a\x02\x0a"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// table is what a profile knows. It is immutable.
+// table has the methods and fields that a profile knows. It is immutable.
 type table struct {
 	packages []string // of the API, each with a slash before and a dot after it
 	schema   *codec.Schema
@@ -83,7 +83,7 @@ func (t *table) ours(method string) bool {
 // maxDepth bounds how deep messages are looked into.
 const maxDepth = 20
 
-// scan tells found what of a message the profile does not know. b may end early.
+// scan calls found for each field of a message that the profile does not know. b may be cut short.
 func (t *table) scan(md protoreflect.MessageDescriptor, b []byte, depth int, found func(Finding)) {
 	if depth >= maxDepth {
 		return

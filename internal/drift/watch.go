@@ -27,8 +27,8 @@ type Config struct {
 	Found func(Finding)
 }
 
-// How much a Watch looks at: the first calls of each method, and then one in a while; the first
-// messages of a call in each direction, and the beginning of those.
+// These bound what a Watch examines: the first calls of each method and then one in a while; of a
+// call, the first messages in each direction and the beginning of each.
 const (
 	firstCalls  = 32
 	pause       = 5 * time.Second
@@ -87,7 +87,7 @@ func (w *Watch) Findings() []Finding {
 	return all
 }
 
-// turn says when a method is to be looked at again.
+// turn says when the Watch examines a method again.
 type turn struct {
 	calls atomic.Int64
 	next  atomic.Int64 // a time.Duration since began: a clock that is set back must not end the looking
@@ -147,7 +147,7 @@ func (w *Watch) add(method string, f Finding) {
 	}
 }
 
-// knows reports whether a finding is none any more.
+// knows reports whether the profile covers a finding by now.
 func (t *table) knows(f *Finding) bool {
 	switch f.Kind {
 	case Method:
@@ -169,7 +169,7 @@ func (t *table) unknown(md protoreflect.MessageDescriptor, num protowire.Number,
 	return f
 }
 
-// leg is one client's leg that is looked at.
+// leg is a client's leg that the Watch examines.
 type leg struct {
 	watch             *Watch
 	table             *table

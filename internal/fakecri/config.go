@@ -1,9 +1,6 @@
 package fakecri
 
 import (
-	"slices"
-	"time"
-
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -45,16 +42,6 @@ type Config struct {
 	// Seed makes ids the same in each run that makes the same calls in the same
 	// order. Zero means random ids.
 	Seed uint64
-	// Handlers are the runtime handlers beside "", which is always there. Nil
-	// means "runc".
-	Handlers []string
-	// HandlerFeatures and Features are what Status says of all handlers, and of
-	// the runtime. Nil means that it has them all.
-	HandlerFeatures *runtimeapi.RuntimeHandlerFeatures
-	Features        *runtimeapi.RuntimeFeatures
-	// Conditions are reported by Status beside RuntimeReady and NetworkReady, or
-	// in their place, if they are of that type.
-	Conditions []*runtimeapi.RuntimeCondition
 	// CgroupDriver is what RuntimeConfig says. Zero means systemd.
 	CgroupDriver runtimeapi.CgroupDriver
 	// Metrics is whose metrics these are like. Zero means ContainerdMetrics.
@@ -64,21 +51,14 @@ type Config struct {
 	StreamURL string
 	// ImageMount is the mount point that ImageFsInfo names. Zero means "/".
 	ImageMount string
-	// Content tells what the image called name holds: names of the same content
-	// are one image, in every runtime. Names are full ones, as in
-	// "docker.io/library/busybox:latest". Nil means that each has its own.
-	Content func(name string) string
 	// LooksUpImages makes ListImages answer with the one image that its filter
 	// names, as CRI-O does. Otherwise it ignores the filter, as containerd.
 	LooksUpImages bool
 	// BatchSize is how many items a Stream* call sends at once. Zero means 5000.
 	BatchSize int
-	// NoStreams takes the six Stream* methods away, as before CRI 1.36. NoPodStats
-	// and NoMetrics do so with PodSandboxStats, ListPodSandboxStats and their
-	// stream, and with the two that tell metrics.
-	NoStreams, NoPodStats, NoMetrics bool
-	// Lacks are further methods that the runtime does not know, by bare name.
-	Lacks []string
+	// NoStreams takes the six Stream* methods away, as before CRI 1.36. NoMetrics
+	// takes the methods away that tell metrics.
+	NoStreams, NoMetrics bool
 	// Checkpoints turns on CheckpointContainer, CheckpointPod and RestorePod, which
 	// are unimplemented otherwise.
 	Checkpoints bool
@@ -93,8 +73,6 @@ type Config struct {
 	// CallLog is how many calls Calls remembers. Zero means 10000; negative means
 	// none.
 	CallLog int
-	// Clock tells the time. Nil means time.Now.
-	Clock func() time.Time
 }
 
 func (c Config) withDefaults() Config {
@@ -110,39 +88,24 @@ func (c Config) withDefaults() Config {
 	if c.Packages == nil {
 		c.Packages = []string{V1}
 	}
-	if c.Handlers == nil {
-		c.Handlers = []string{"runc"}
-	}
-	if c.HandlerFeatures == nil {
-		c.HandlerFeatures = &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true}
-	}
-	if c.Features == nil {
-		c.Features = &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, UserNamespacesHostNetwork: true, MountOptions: true}
-	}
-	if c.Content == nil {
-		c.Content = func(name string) string { return name }
-	}
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
-	c.Lacks = slices.Clone(c.Lacks)
-	if c.NoStreams {
-		c.Lacks = append(c.Lacks, "StreamPodSandboxes", "StreamContainers", "StreamContainerStats",
-			"StreamPodSandboxStats", "StreamPodSandboxMetrics", "StreamImages")
-	}
-	if c.NoPodStats {
-		c.Lacks = append(c.Lacks, "PodSandboxStats", "ListPodSandboxStats", "StreamPodSandboxStats")
-	}
-	if c.NoMetrics {
-		c.Lacks = append(c.Lacks, "ListMetricDescriptors", "ListPodSandboxMetrics", "StreamPodSandboxMetrics")
-	}
-	if c.Events == EventsUnimplemented {
-		c.Lacks = append(c.Lacks, "GetContainerEvents")
-	}
-	if !c.Checkpoints {
-		c.Lacks = append(c.Lacks, "CheckpointContainer", "CheckpointPod", "RestorePod")
-	}
 	return c
+}
+
+// lacks reports whether the runtime does not know a method, by its bare name.
+func (c *Config) lacks(method string) bool {
+	switch method {
+	case "StreamPodSandboxes", "StreamContainers", "StreamContainerStats", "StreamPodSandboxStats", "StreamImages":
+		return c.NoStreams
+	case "StreamPodSandboxMetrics":
+		return c.NoStreams || c.NoMetrics
+	case "ListMetricDescriptors", "ListPodSandboxMetrics":
+		return c.NoMetrics
+	case "GetContainerEvents":
+		return c.Events == EventsUnimplemented
+	case "CheckpointContainer", "CheckpointPod", "RestorePod":
+		return !c.Checkpoints
+	}
+	return false
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -152,7 +115,5 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// knowsHandler reports whether pods can be run with the handler.
-func (c *Config) knowsHandler(handler string) bool {
-	return handler == "" || slices.Contains(c.Handlers, handler)
-}
+// handlers are the names of the runtime handlers.
+var handlers = []string{"", "runc"}

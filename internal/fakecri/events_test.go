@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -75,20 +74,6 @@ func TestAllSubscribersAreToldWhatHappensToAPod(t *testing.T) {
 	}
 	assert.Equal(t, want, first(len(want)))
 	assert.Equal(t, want, second(len(want)))
-}
-
-func TestEventsWaitFiveMinutesForTheFirstSubscriber(t *testing.T) {
-	clock := &clock{}
-	c := start(t, fakecri.Config{Clock: clock.Now})
-	c.run("old")
-	clock.Add(4 * time.Minute)
-	c.run("young")
-	clock.Add(2 * time.Minute)
-	next := subscribe(c, 1)
-	assert.Equal(t, []string{"CREATED pod, of young READY []", "STARTED pod, of young READY []"}, next(2))
-	second := subscribe(c, 2)
-	c.run("new")
-	assert.Equal(t, []string{"CREATED pod, of new READY []"}, second(1), "the others are for the first one only")
 }
 
 func TestASubscriberThatLeavesIsForgotten(t *testing.T) {

@@ -19,7 +19,7 @@ func (rt *Runtime) Fill(n int) {
 		rt.filled++
 		name := fmt.Sprintf("filled-%06d", rt.filled)
 		tag := "fill.example.com/" + name + ":v1"
-		manifest, id := digests(tag, rt.cfg.Content)
+		manifest, id := digests(tag)
 		image := rt.images.byIDOrNew(id)
 		rt.images.name(image, tag)
 		rt.images.name(image, repository(tag)+"@"+manifest)

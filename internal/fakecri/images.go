@@ -61,7 +61,7 @@ func (s imageService) PullImage(_ context.Context, r *runtimeapi.PullImageReques
 		return nil, status.Error(codes.InvalidArgument, "no image was named")
 	}
 	name = fullName(name)
-	manifest, id := digests(name, s.cfg.Content)
+	manifest, id := digests(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.images.byIDOrNew(id)

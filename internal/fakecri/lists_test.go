@@ -15,102 +15,6 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// fleet makes three pods: web and db with a container that runs, and old, which is
-// stopped and whose container has exited.
-func fleet(c *client) (pods, containers map[string]string) {
-	pods, containers = map[string]string{}, map[string]string{}
-	for _, name := range []string{"web", "db", "old"} {
-		pods[name], containers[name] = c.running(name)
-	}
-	_, err := c.StopPodSandbox(c.t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: pods["old"]})
-	require.NoError(c.t, err)
-	return pods, containers
-}
-
-func TestListPodSandboxFilters(t *testing.T) {
-	c := start(t, fakecri.Config{Seed: 1})
-	pods, _ := fleet(c)
-	for _, test := range []struct {
-		name, filter string
-		want         []string
-	}{
-		{"nothing", ``, []string{"web", "db", "old"}},
-		{"an id", `id: "` + pods["db"] + `"`, []string{"db"}},
-		{"the beginning of an id", `id: "` + pods["db"][:20] + `"`, []string{"db"}},
-		{"an unknown id", `id: "nothing"`, nil},
-		{"ready", `state {state: SANDBOX_READY}`, []string{"web", "db"}},
-		{"not ready", `state {state: SANDBOX_NOTREADY}`, []string{"old"}},
-		{"a label", `label_selector {key: "pod" value: "web"}`, []string{"web"}},
-		{"a label with no value", `label_selector {key: "absent" value: ""}`, nil},
-		{"two that exclude each other", `id: "` + pods["db"] + `" label_selector {key: "pod" value: "web"}`, nil},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			f := parse(t, test.filter, &runtimeapi.PodSandboxFilter{})
-			reply, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: f})
-			require.NoError(t, err)
-			var got []string
-			for _, p := range reply.GetItems() {
-				got = append(got, p.GetMetadata().GetName())
-			}
-			assert.Equal(t, test.want, got)
-
-			stream, err := c.StreamPodSandboxes(t.Context(), &runtimeapi.StreamPodSandboxesRequest{Filter: f})
-			require.NoError(t, err)
-			got = nil
-			for _, m := range receive(t, stream) {
-				for _, p := range m.GetPodSandboxes() {
-					got = append(got, p.GetMetadata().GetName())
-				}
-			}
-			assert.Equal(t, test.want, got)
-		})
-	}
-}
-
-func TestListContainersFilters(t *testing.T) {
-	c := start(t, fakecri.Config{Seed: 1})
-	pods, containers := fleet(c)
-	for _, test := range []struct {
-		name, filter string
-		want         []string
-	}{
-		{"nothing", ``, []string{"web", "db", "old"}},
-		{"an id", `id: "` + containers["db"] + `"`, []string{"db"}},
-		{"the beginning of an id", `id: "` + containers["db"][:20] + `"`, []string{"db"}},
-		{"a pod", `pod_sandbox_id: "` + pods["web"] + `"`, []string{"web"}},
-		{"the beginning of a pod's id", `pod_sandbox_id: "` + pods["web"][:20] + `"`, []string{"web"}},
-		{"an unknown pod", `pod_sandbox_id: "nothing"`, nil},
-		{"another pod's container", `pod_sandbox_id: "` + pods["web"] + `" id: "` + containers["db"] + `"`, nil},
-		{"running", `state {state: CONTAINER_RUNNING}`, []string{"web", "db"}},
-		{"created", `state {state: CONTAINER_CREATED}`, nil},
-		{"a label", `label_selector {key: "container" value: "main"}`, []string{"web", "db", "old"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			f := parse(t, test.filter, &runtimeapi.ContainerFilter{})
-			reply, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: f})
-			require.NoError(t, err)
-			var want, got []string
-			for _, name := range test.want {
-				want = append(want, containers[name])
-			}
-			for _, ctr := range reply.GetContainers() {
-				got = append(got, ctr.GetId())
-			}
-			assert.Equal(t, want, got)
-
-			stream, err := c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{Filter: f})
-			require.NoError(t, err)
-			got = nil
-			for _, m := range receive(t, stream) {
-				for _, ctr := range m.GetContainers() {
-					got = append(got, ctr.GetId())
-				}
-			}
-			assert.Equal(t, want, got)
-		})
-	}
-}
-
 func TestStreamsComeInBatchesAndAnEmptyOneIsEmpty(t *testing.T) {
 	c := start(t, fakecri.Config{BatchSize: 2})
 	sizes := func() (sizes [6][]int) {
@@ -213,15 +117,4 @@ func TestFillMakesListsOfItemsAsLargeAsRealOnes(t *testing.T) {
 	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: first.GetPodSandboxId()})
 	require.NoError(t, err)
 	assert.Len(t, c.rt.Containers(), n-1)
-}
-
-func TestSnapshotsAreTheCallersOwn(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	c.running("web")
-	c.rt.Pods()[0].Labels["pod"] = "changed"
-	c.rt.Containers()[0].Image.Image = "changed"
-	c.rt.Images()[0].RepoTags[0] = "changed"
-	assert.Equal(t, "web", c.rt.Pods()[0].GetLabels()["pod"])
-	assert.Equal(t, "busybox", c.rt.Containers()[0].GetImage().GetImage())
-	assert.Equal(t, "docker.io/library/busybox:latest", c.rt.Images()[0].GetRepoTags()[0])
 }

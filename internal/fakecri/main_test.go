@@ -4,9 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -174,10 +172,3 @@ func assertProto(t testing.TB, want, got proto.Message) {
 		assert.Fail(t, "not equal", "want %v\ngot  %v", want, got)
 	}
 }
-
-// A clock stands still until it is moved.
-type clock struct{ passed atomic.Int64 }
-
-func (c *clock) Now() time.Time { return time.Unix(1_700_000_000, c.passed.Load()) }
-
-func (c *clock) Add(d time.Duration) { c.passed.Add(int64(d)) }

@@ -49,11 +49,11 @@ func repository(name string) string {
 // for the full name. They depend on nothing else, as in real life: what was
 // pulled by tag is the same image as what is pulled by the tag's digest, and the
 // same image has one id in all runtimes.
-func digests(name string, content func(string) string) (manifest, config string) {
+func digests(name string) (manifest, config string) {
 	if _, digest, ok := strings.Cut(name, "@"); ok {
 		manifest = digest
 	} else {
-		manifest = digest256("manifest of " + content(name))
+		manifest = digest256("manifest of " + name)
 	}
 	return manifest, digest256("config of " + manifest)
 }

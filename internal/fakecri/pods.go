@@ -40,7 +40,7 @@ func (rt *Runtime) runPod(config *runtimeapi.PodSandboxConfig, handler string) (
 	if md == nil {
 		return nil, status.Error(codes.Unknown, "the sandbox's config has no metadata")
 	}
-	if !rt.cfg.knowsHandler(handler) {
+	if !slices.Contains(handlers, handler) {
 		return nil, status.Errorf(codes.Unknown, "no runtime for %q is configured", handler)
 	}
 	p := &pod{id: rt.newID(), config: config, handler: handler, ready: true, createdAt: rt.now()}

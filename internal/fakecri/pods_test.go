@@ -1,7 +1,6 @@
 package fakecri_test
 
 import (
-	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,11 +11,6 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-func TestAPodHasA64HexID(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	assert.Regexp(t, regexp.MustCompile(`^[0-9a-f]{64}$`), c.run("web"))
-}
-
 func TestASeedMakesIDsTheSameAndNoSeedMakesThemDiffer(t *testing.T) {
 	ids := func(seed uint64) []string {
 		c := start(t, fakecri.Config{Seed: seed})
@@ -26,37 +20,6 @@ func TestASeedMakesIDsTheSameAndNoSeedMakesThemDiffer(t *testing.T) {
 	assert.Equal(t, ids(7), ids(7))
 	assert.NotEqual(t, ids(7), ids(8))
 	assert.NotEqual(t, ids(0), ids(0))
-}
-
-func TestAPodIsWhatItsConfigSays(t *testing.T) {
-	clock := &clock{}
-	c := start(t, fakecri.Config{Handlers: []string{"kata"}, Clock: clock.Now})
-	config := podConfig("web")
-	config.Metadata.Attempt = 3
-	reply, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: "kata"})
-	require.NoError(t, err)
-
-	id := reply.GetPodSandboxId()
-	assertProto(t, parse(t, `id: "`+id+`" metadata {name: "web" namespace: "default" uid: "uid-web" attempt: 3}
-		state: SANDBOX_READY created_at: 1700000000000000000 network {ip: "10.88.0.1"} linux {namespaces {}}
-		labels {key: "pod" value: "web"} annotations {key: "note" value: "of web"} runtime_handler: "kata"`,
-		&runtimeapi.PodSandboxStatus{}), c.podStatus(id))
-	require.Len(t, c.rt.Pods(), 1)
-	assertProto(t, parse(t, `id: "`+id+`" metadata {name: "web" namespace: "default" uid: "uid-web" attempt: 3}
-		state: SANDBOX_READY created_at: 1700000000000000000
-		labels {key: "pod" value: "web"} annotations {key: "note" value: "of web"} runtime_handler: "kata"`,
-		&runtimeapi.PodSandbox{}), c.rt.Pods()[0])
-}
-
-func TestAPodOnTheHostsNetworkHasNoAddress(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	config := parse(t, `metadata {name: "web"} linux {security_context {namespace_options {network: NODE pid: CONTAINER}}}`,
-		&runtimeapi.PodSandboxConfig{})
-	reply, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
-	require.NoError(t, err)
-	got := c.podStatus(reply.GetPodSandboxId())
-	assert.Empty(t, got.GetNetwork().GetIp())
-	assertProto(t, config.GetLinux().GetSecurityContext().GetNamespaceOptions(), got.GetLinux().GetNamespaces().GetOptions())
 }
 
 func TestAnUnknownHandlerIsRefusedAndNothingIsReserved(t *testing.T) {
@@ -90,12 +53,6 @@ func TestAPodsNameIsReservedUntilThePodIsRemoved(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.RunPodSandbox(t.Context(), again)
 	assert.NoError(t, err)
-}
-
-func TestAPodNeedsMetadata(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	_, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{}})
-	assertCode(t, codes.Unknown, err)
 }
 
 func TestStoppingAPodStopsItsContainersAndRemovingRemovesThem(t *testing.T) {
@@ -168,59 +125,4 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	assertCode(t, codes.NotFound, err)
 	_, err = c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: "7f"})
 	assertCode(t, codes.NotFound, err)
-}
-
-func TestAUniqueBeginningOfAnIDNamesThePod(t *testing.T) {
-	c := start(t, fakecri.Config{Seed: 1})
-	first := map[byte]string{}
-	var a, b string // two pods whose ids begin alike
-	for i := 0; b == ""; i++ {
-		id := c.run(string(rune('a' + i)))
-		if a = first[id[0]]; a != "" {
-			b = id
-		}
-		first[id[0]] = id
-	}
-	common := 0
-	for a[common] == b[common] {
-		common++
-	}
-	assert.Equal(t, a, c.podStatus(a[:common+1]).GetId())
-	assert.Equal(t, b, c.podStatus(b[:common+1]).GetId())
-
-	_, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: a[:common]})
-	assertCode(t, codes.Unknown, err)
-	assert.ErrorContains(t, err, "ambiguous")
-	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: a[:common]})
-	assertCode(t, codes.Unknown, err)
-
-	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: b[:common+1]})
-	require.NoError(t, err)
-	assert.Equal(t, a, c.podStatus(a[:common]).GetId(), "the beginning is unique again")
-	_, err = c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: b})
-	assertCode(t, codes.NotFound, err)
-}
-
-func TestAVerboseStatusTellsMore(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	id := c.run("web")
-	got, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-	require.NoError(t, err)
-	assert.Empty(t, got.GetInfo())
-	got, err = c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
-	require.NoError(t, err)
-	assert.Contains(t, got.GetInfo()["info"], `"sandboxID":"`+id+`"`)
-}
-
-func TestUpdatedPodResourcesShowInTheStatus(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	id := c.run("web")
-	_, err := c.UpdatePodSandboxResources(t.Context(), &runtimeapi.UpdatePodSandboxResourcesRequest{
-		PodSandboxId: id, Resources: &runtimeapi.LinuxContainerResources{CpuShares: 4321}, Overhead: &runtimeapi.LinuxContainerResources{CpuShares: 1234},
-	})
-	require.NoError(t, err)
-	got, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-	require.NoError(t, err)
-	assert.Contains(t, got.GetInfo()["info"], "4321")
-	assert.Contains(t, got.GetInfo()["info"], "1234")
 }

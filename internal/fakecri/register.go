@@ -35,13 +35,6 @@ var newerThanV1alpha2 = []string{
 
 var descs = []*grpc.ServiceDesc{&runtimeapi.RuntimeService_ServiceDesc, &runtimeapi.ImageService_ServiceDesc}
 
-func isMethod(name string) bool {
-	return slices.ContainsFunc(descs, func(d *grpc.ServiceDesc) bool {
-		return slices.ContainsFunc(d.Methods, func(m grpc.MethodDesc) bool { return m.MethodName == name }) ||
-			slices.ContainsFunc(d.Streams, func(s grpc.StreamDesc) bool { return s.StreamName == name })
-	})
-}
-
 // RuntimeService and ImageService return the services to call without a socket.
 // Such calls are neither logged nor subject to faults.
 func (rt *Runtime) RuntimeService() runtimeapi.RuntimeServiceServer {
@@ -67,7 +60,7 @@ func (rt *Runtime) desc(d *grpc.ServiceDesc, pkg string) *grpc.ServiceDesc {
 	renamed.ServiceName = pkg + d.ServiceName[strings.LastIndexByte(d.ServiceName, '.'):]
 	renamed.Methods, renamed.Streams = nil, nil
 	lacks := func(method string) bool {
-		return rt.lacking[method] || pkg == V1alpha2 && slices.Contains(newerThanV1alpha2, method)
+		return rt.cfg.lacks(method) || pkg == V1alpha2 && slices.Contains(newerThanV1alpha2, method)
 	}
 	for _, m := range d.Methods {
 		handler, full := m.Handler, "/"+renamed.ServiceName+"/"+m.MethodName

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -18,10 +19,9 @@ import (
 // What it was given and what it hands out are not changed later, so that lists
 // are made and sent without copying: an update replaces a message.
 type Runtime struct {
-	cfg     Config
-	faults  faults
-	calls   callLog
-	lacking map[string]bool // :: bare method
+	cfg    Config
+	faults faults
+	calls  callLog
 
 	mu         sync.Mutex // guards all below
 	random     *rand.Rand
@@ -31,16 +31,14 @@ type Runtime struct {
 	images     imageStore
 	events     eventQueue
 	checkpoint map[string]*checkpoint // path :: what RestorePod finds there
-	podCIDR    string
 	addresses  uint32
 	filled     int
 }
 
-// New returns an empty runtime. It panics if cfg.Lacks names no method.
+// New returns an empty runtime.
 func New(cfg Config) *Runtime {
 	rt := &Runtime{
 		cfg:        cfg.withDefaults(),
-		lacking:    map[string]bool{},
 		random:     rand.New(rand.NewPCG(seed(cfg.Seed))),
 		pods:       newTable[pod]("pod sandbox"),
 		containers: newTable[container]("container"),
@@ -50,12 +48,6 @@ func New(cfg Config) *Runtime {
 		checkpoint: map[string]*checkpoint{},
 	}
 	rt.calls.limit = rt.cfg.CallLog
-	for _, method := range rt.cfg.Lacks {
-		if !isMethod(method) {
-			panic("fakecri: Config.Lacks: " + method + ": CRI has no such method")
-		}
-		rt.lacking[method] = true
-	}
 	return rt
 }
 
@@ -80,7 +72,7 @@ func (rt *Runtime) newID() string {
 // newToken returns what makes a streaming URL hard to guess.
 func (rt *Runtime) newToken() string { return rt.newID()[:8] }
 
-func (rt *Runtime) now() int64 { return rt.cfg.Clock().UnixNano() }
+func (rt *Runtime) now() int64 { return time.Now().UnixNano() }
 
 // reserve gives a name to an id until it is released.
 func (rt *Runtime) reserve(id string, parts ...string) (name string, holder string) {
@@ -103,13 +95,6 @@ func (rt *Runtime) Containers() []*runtimeapi.Container { return clones(rt.listC
 // Images returns all images in the order in which they were pulled. The messages
 // are the caller's.
 func (rt *Runtime) Images() []*runtimeapi.Image { return clones(rt.listImages()) }
-
-// PodCIDR returns what UpdateRuntimeConfig was last given.
-func (rt *Runtime) PodCIDR() string {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	return rt.podCIDR
-}
 
 func clones[M proto.Message](messages []M) []M {
 	messages = slices.Clone(messages)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -62,13 +61,6 @@ func TestServeReplacesASocketThatNobodyServes(t *testing.T) {
 	assert.ErrorContains(t, fakecri.New(fakecri.Config{}).Serve(t.Context(), path), "opening a socket", "a file is left alone")
 }
 
-func TestServingSaysWhyItCannot(t *testing.T) {
-	l, err := fakecri.Listen(filepath.Join(dir(t), "cri.sock"))
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	assert.ErrorContains(t, fakecri.New(fakecri.Config{}).ServeOn(t.Context(), l), "serving on")
-}
-
 func TestOldAndNewPackagesAreServedAsConfigured(t *testing.T) {
 	const v1, alpha = "/runtime.v1.RuntimeService/Version", "/runtime.v1alpha2.RuntimeService/Version"
 	for _, test := range []struct {
@@ -104,39 +96,6 @@ func TestV1alpha2LacksWhatCameLater(t *testing.T) {
 		assertCode(t, want, c.invoke(method, "", &runtimeapi.VersionResponse{}))
 	}
 	assert.Len(t, c.rt.Calls("/runtime.v1alpha2.ImageService/ListImages"), 1)
-}
-
-func TestServicesCanBeCalledWithoutASocket(t *testing.T) {
-	rt := fakecri.New(fakecri.Config{})
-	_, err := rt.ImageService().PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox"}})
-	require.NoError(t, err)
-	_, err = rt.RuntimeService().RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
-	require.NoError(t, err)
-	assert.Len(t, rt.Images(), 1)
-	assert.Len(t, rt.Pods(), 1)
-}
-
-func TestAServersOwnInterceptorsSeeTheMethodThatWasCalled(t *testing.T) {
-	rt := fakecri.New(fakecri.Config{Packages: []string{fakecri.V1alpha2}})
-	path := filepath.Join(dir(t), "cri.sock")
-	l, err := fakecri.Listen(path)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	seen := make(chan string, 1)
-	done := make(chan error, 1)
-	go func() {
-		done <- rt.ServeOn(ctx, l, grpc.UnaryInterceptor(
-			func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-				seen <- info.FullMethod
-				return handler(ctx, req)
-			}))
-	}()
-	cc := connect(t, path)
-	defer cc.Close() //nolint:errcheck // nothing is left to be done
-	require.NoError(t, cc.Invoke(t.Context(), "/runtime.v1alpha2.RuntimeService/Version", &runtimeapi.VersionRequest{}, &runtimeapi.VersionResponse{}))
-	assert.Equal(t, "/runtime.v1alpha2.RuntimeService/Version", <-seen)
-	cancel()
-	assert.NoError(t, <-done)
 }
 
 func TestManyMayCallAtOnce(t *testing.T) {

@@ -2,7 +2,6 @@ package fakecri
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -22,32 +21,23 @@ func (s runtimeService) Version(ctx context.Context, _ *runtimeapi.VersionReques
 	}, nil
 }
 
-// Status says that the runtime and its network are ready, unless the Config says
-// otherwise. Handlers are sorted.
+// Status says that the runtime and its network are ready, and have all features.
 func (s runtimeService) Status(_ context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	conditions := []*runtimeapi.RuntimeCondition{
-		{Type: runtimeapi.RuntimeReady, Status: true},
-		{Type: runtimeapi.NetworkReady, Status: true},
-	}
-	for _, c := range s.cfg.Conditions {
-		i := slices.IndexFunc(conditions, func(other *runtimeapi.RuntimeCondition) bool { return other.GetType() == c.GetType() })
-		if i < 0 {
-			conditions = append(conditions, c)
-		} else {
-			conditions[i] = c
-		}
-	}
 	reply := &runtimeapi.StatusResponse{
-		Status: &runtimeapi.RuntimeStatus{Conditions: conditions}, Features: s.cfg.Features,
+		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+			{Type: runtimeapi.RuntimeReady, Status: true},
+			{Type: runtimeapi.NetworkReady, Status: true},
+		}},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, UserNamespacesHostNetwork: true, MountOptions: true},
 	}
-	names := append([]string{""}, s.cfg.Handlers...)
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		reply.RuntimeHandlers = append(reply.RuntimeHandlers, &runtimeapi.RuntimeHandler{Name: name, Features: s.cfg.HandlerFeatures})
+	for _, name := range handlers {
+		reply.RuntimeHandlers = append(reply.RuntimeHandlers, &runtimeapi.RuntimeHandler{
+			Name: name, Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true},
+		})
 	}
 	if r.GetVerbose() {
 		reply.Info = map[string]string{
-			"config":            verbose("name", s.cfg.Name, "handlers", names)["info"],
+			"config":            verbose("name", s.cfg.Name, "handlers", handlers)["info"],
 			"lastCNILoadStatus": "OK",
 		}
 	}
@@ -58,9 +48,6 @@ func (s runtimeService) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfig
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: s.cfg.CgroupDriver}}, nil
 }
 
-func (s runtimeService) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.podCIDR = r.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
+func (s runtimeService) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }

@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 	"internal/transport":  {"codec", "internal/buffers", "internal/recovery"},
 	"internal/muxtest":    {"codec", "internal/dump", "rewrite", "director"}, // for tests only
 	"internal/fence":      {},
+	"internal/invariant":  {}, // for tests only
 	"internal/markdown":   {},
 	"internal/mounttest":  {}, // for tests only
 	"internal/prototest":  {}, // for tests only

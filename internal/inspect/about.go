@@ -30,7 +30,7 @@ type Namer interface {
 	Complete(a About) About
 }
 
-// add takes over what a does not say.
+// add fills in what a lacks.
 func (a *About) add(more About) {
 	for _, f := range []struct {
 		to   *string

@@ -57,7 +57,7 @@ func (a *Assembler) UnderWay() []*Call {
 	return all
 }
 
-// Add takes an event in. It returns the call of the event, and what of it there is to show.
+// Add adds an event. It returns the call that the event belongs to, and what there is to show of it.
 func (a *Assembler) Add(ev *capture.Event) (*Call, What) {
 	if ev.Kind == capture.Missed {
 		a.missed += ev.Missed

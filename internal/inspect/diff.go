@@ -74,9 +74,9 @@ func (p *Printer) Diff(c *Call, order []string) []Difference {
 	})
 }
 
-// answered reports whether the client learns how a backend's leg ended. When the client
-// has gone, nobody waits for the end; and of what was asked besides, as lists are for events,
-// it counts that it failed.
+// answered reports whether the client learns how a backend's leg ended. It does not if it has
+// gone before. Of calls that criproxy makes on the side, such as lists for a stream of events, only
+// failures count.
 func (l *Leg) answered(client *Leg) bool {
 	if !client.Ended || !l.Ended && client.Code == codes.Canceled {
 		return false
@@ -154,8 +154,8 @@ func (c *comparison) inPairs(came, went Messages) {
 	}
 }
 
-// add compares what some messages have together. Of what was not recorded nobody knows
-// whether it is the same.
+// add compares messages as one. It notes a gap where a part was not recorded, because that part
+// cannot be compared.
 func (c *comparison) add(came, went []Message) {
 	comparable := true
 	join := func(ms []Message) (whole []byte) {

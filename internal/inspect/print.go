@@ -210,7 +210,7 @@ func (p *Printer) message(b []byte, way string, md protoreflect.MessageDescripto
 		b = append(b, ", without secrets"...)
 	}
 	if m.Truncated {
-		b = fmt.Appendf(b, ", of which %d were kept", len(m.Payload))
+		b = fmt.Appendf(b, ", %d kept", len(m.Payload))
 	}
 	b = append(b, '\n')
 	return dump.Lines(b, p.Text.Tree(md, m.Payload), "        ")

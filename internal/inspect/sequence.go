@@ -67,7 +67,7 @@ func Sequence(out io.Writer, calls []*Call) error {
 
 func participant(i int) string { return fmt.Sprintf("p%d", i) }
 
-// mermaidText keeps what Mermaid would take for its own out of a text.
+// mermaidText removes the characters from a text that have a meaning in Mermaid.
 func mermaidText(s string) string {
 	s = strings.NewReplacer(";", ",", "#", "", "%", "").Replace(Sanitize(s))
 	if len(s) > maxMsg {

@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// alone measures what nobody else is compared with, those of which the names match only.
+// alone measures what only criproxy can do. It runs the measurements whose names match.
 func (h *harness) alone(ctx context.Context, r *report, only *regexp.Regexp) error {
 	starts, memory := only.MatchString("cold start"), only.MatchString("memory")
 	if !starts && !memory {

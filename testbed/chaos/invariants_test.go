@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/invariant"
 	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
@@ -128,24 +129,8 @@ func (w *world) settle() {
 		if err != nil {
 			return err
 		}
-		return sameWords(want, got)
+		return invariant.Same(want, got)
 	})
-}
-
-func sameWords(want, got []string) error {
-	count := map[string]int{}
-	for _, word := range want {
-		count[word]++
-	}
-	for _, word := range got {
-		count[word]--
-	}
-	for word, n := range count {
-		if n != 0 {
-			return fmt.Errorf("%s: the runtimes have %d more of it than criproxy shows", word, n)
-		}
-	}
-	return nil
 }
 
 // mutation is a line of containerd's log that says that a call has arrived which changes something.
@@ -160,11 +145,9 @@ func mutations(log string) (all int, twice error) {
 			continue
 		}
 		all++
-		if seen[m[1]]++; seen[m[1]] > 1 {
-			twice = fmt.Errorf("a runtime got this %d times: %s", seen[m[1]], m[1])
-		}
+		seen[m[1]]++
 	}
-	return all, twice
+	return all, invariant.OnceEach(seen)
 }
 
 // mutated looks into the logs of both runtimes.
@@ -225,45 +208,12 @@ func (w *world) overrun(i int) (took, excuse time.Duration) {
 	return took, <-late
 }
 
-// late returns an error if a call outlasted its deadline by more than 100ms, and by more than timers were late: that of
-// the client, of criproxy and of the runtime, and who is woken by them.
-func late(overrun, excuse time.Duration) error {
-	if overrun > 100*time.Millisecond+4*excuse {
-		return fmt.Errorf("a call ended %s after its deadline; timers were %s late", overrun, excuse)
-	}
-	return nil
-}
-
-// level is what criproxy's process has open, and takes.
-type level struct {
-	files, goroutines int
-	live, resident    int64 // bytes: of what is in use, and of what the kernel has given
-}
-
-func (l level) String() string {
-	const mib = 1 << 20
-	return fmt.Sprintf("%d files, %d goroutines, %.1f MiB in use and %d MiB resident", l.files, l.goroutines, float64(l.live)/mib, l.resident/mib)
-}
-
-// What there may be more of, without it being forgotten: connections of clients that come and go, and memory that Go
-// has not given back yet, of which there is several times as much with the race detector.
-const (
-	moreFiles      = 5
-	moreGoroutines = 15
-	moreLive       = 8 << 20
-	moreResident   = 96 << 20
-)
-
-func leaked(before, after level) error {
-	if after.files > before.files+moreFiles || after.goroutines > before.goroutines+moreGoroutines ||
-		after.live > before.live+moreLive || after.resident > before.resident+moreResident {
-		return fmt.Errorf("before %s, after %s", before, after)
-	}
-	return nil
-}
+// more is what there may be more of, without it being forgotten: connections of clients that come and go, and memory that
+// Go has not given back yet. With the race detector there is several times as much of that.
+var more = invariant.Level{Goroutines: 15, Files: 5, Live: 8 << 20, Resident: 96 << 20}
 
 // levelNow asks the kernel and criproxy.
-func (w *world) levelNow() (l level, err error) {
+func (w *world) levelNow() (l invariant.Level, err error) {
 	pid, ok := w.proxy.PID()
 	if !ok {
 		return l, errors.New("criproxy does not run")
@@ -273,7 +223,7 @@ func (w *world) levelNow() (l level, err error) {
 		return l, err
 	}
 	first, _, _ := strings.Cut(text, "\n")
-	l.goroutines, err = strconv.Atoi(strings.TrimPrefix(first, "goroutine profile: total "))
+	l.Goroutines, err = strconv.Atoi(strings.TrimPrefix(first, "goroutine profile: total "))
 	if err != nil {
 		return l, err
 	}
@@ -282,7 +232,7 @@ func (w *world) levelNow() (l level, err error) {
 	}
 	_, alloc, _ := strings.Cut(text, "\n# HeapAlloc = ")
 	alloc, _, _ = strings.Cut(alloc, "\n")
-	l.live, err = strconv.ParseInt(alloc, 10, 64)
-	l.files, l.resident = host.OpenFiles(pid), resident(pid)
+	l.Live, err = strconv.ParseInt(alloc, 10, 64)
+	l.Files, l.Resident = host.OpenFiles(pid), resident(pid)
 	return l, err
 }

@@ -73,7 +73,7 @@ func (h *hooked) admin(t testing.TB, path string) string {
 	return string(body)
 }
 
-// state is what is known of the plugin of a file, nothing if it is not known.
+// state returns the state of the plugin of a file; it is empty if criproxy does not know the plugin.
 func (h *hooked) state(t testing.TB, name string) pluginState {
 	t.Helper()
 	var all struct{ Plugins []pluginState }
@@ -264,7 +264,7 @@ func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
 		require.NoError(t, err, string(out))
 		assert.Contains(t, string(out), "qos.json  ready  "+h.dir+"/qos.sock  policy Fail, timeout 2s\n")
 
-		// Who looks finds out what it was.
+		// The status says what it was.
 		log := h.log()
 		assert.Contains(t, log, `"Plugin changed a call" plugin="qos.json" point="PreCreateContainer"`)
 		assert.Contains(t, log, `container_resources.cpu_shares: \"512\" -> \"77\"`)

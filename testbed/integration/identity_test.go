@@ -88,7 +88,7 @@ func ok[M proto.Message](t testing.TB, w *wire, method string, request proto.Mes
 	return reply
 }
 
-// stained encodes a message with fields that nobody knows, in it and in all that is in it.
+// stained encodes a message with unknown fields in it and in each message inside it.
 func stained(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	m = proto.Clone(m)
@@ -252,7 +252,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	}
 	w.call(t, img("StreamImages"), stained(t, &runtimeapi.StreamImagesRequest{}))
 
-	<-listening // or the runtime would keep its events for the next who asks
+	<-listening // or the runtime would keep its events for the next subscriber
 	gone <- id
 	ok(t, w, rt("StopContainer"), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 20}, &runtimeapi.StopContainerResponse{})
 	ok(t, w, rt("RemoveContainer"), &runtimeapi.RemoveContainerRequest{ContainerId: id}, &runtimeapi.RemoveContainerResponse{})

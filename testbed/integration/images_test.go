@@ -44,7 +44,7 @@ func (b *bench) pulls(t testing.TB) func() []string {
 		var versions []string
 		for _, r := range b.reg.Requests()[before:] {
 			assert.Equal(t, http.StatusOK, r.Status, "%s %s", r.Method, r.Path)
-			// "containerd/v1.7.35", of which the last part is of no interest
+			// "containerd/v1.7.35", whose last part does not matter
 			version := strings.TrimPrefix(strings.TrimSuffix(r.UserAgent, path.Ext(r.UserAgent)), "containerd/v")
 			if !slices.Contains(versions, version) {
 				versions = append(versions, version)

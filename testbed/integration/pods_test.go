@@ -3,7 +3,6 @@ package integration
 import (
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -154,9 +153,7 @@ func TestExecSyncCarriesOutputAndExitCode(t *testing.T) {
 		assert.Equal(t, "to stderr\n", string(resp.Stderr))
 		assert.EqualValues(t, 7, resp.ExitCode)
 
-		began := time.Now()
 		_, err = c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Timeout: 1, Cmd: []string{"app", "sleep"}})
-		assert.Equal(t, codes.DeadlineExceeded, status.Code(err), err)
-		assert.Less(t, time.Since(began), 20*time.Second, "the runtime's own time-out, not that of the call")
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err), "the runtime's own time-out, since the call has none: %v", err)
 	})
 }

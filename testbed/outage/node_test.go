@@ -358,7 +358,7 @@ func (n *node) awaitHealth(t *testing.T, pods ...string) {
 	}, 30*time.Second, 100*time.Millisecond, "the kubelet sees all pods again")
 }
 
-// changes counts the pods of which one view holds something else than the other, by the part of a task that of returns.
+// changes counts the pods that differ between two views in the part of a task that of returns.
 func changes(before, after map[string][]task, of func(task) string) int {
 	set := func(all []task) map[string]bool {
 		parts := map[string]bool{}

@@ -21,7 +21,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A takeover is a node whose kubelet speaks to containerd's own socket, whoever serves that.
+// A takeover is a node whose kubelet uses containerd's own socket, which containerd or criproxy serves.
 type takeover struct {
 	*node
 	program, dir string
