@@ -48,16 +48,13 @@ func TestASilentPeerIsBoundedInTheHandshake(t *testing.T) {
 				nc, err := net.Dial("unix", l.Addr().String())
 				require.NoError(t, err)
 				defer nc.Close()
-				_, err = nc.Write([]byte(said))
-				require.NoError(t, err)
-				p := newRawPeer(t, nc)
+				_, _ = nc.Write([]byte(said)) // fails where its time is over by now
 				for {
 					_ = nc.SetReadDeadline(time.Now().Add(patience))
 					if _, err := nc.Read(make([]byte, 1000)); err != nil {
 						break
 					}
 				}
-				_ = p
 				require.Eventually(t, func() bool { all, _ := s.Conns(); return all == 0 }, patience, time.Millisecond)
 			})
 		}
