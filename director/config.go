@@ -40,7 +40,7 @@ type Config struct {
 	Edits map[string]func(EditContext) Edit
 
 	// Merges is the code that the profile names where a method goes to all backends, besides
-	// the built-in "concat", "pages" and "endless".
+	// the built-in "concat", "mirror", "pages" and "endless".
 	Merges map[string]Merge
 
 	// Recaps is the code that the profile names under recap, for streams that do not end by
@@ -68,6 +68,10 @@ type Config struct {
 	// part of a merged reply: with the method, and the field as "package.Message.field". It
 	// must return at once. Optional.
 	Mended func(b Backend, method, field string)
+
+	// Mirrored is called when a backend has got a mirrored request, when the director gives
+	// that up, and when the first attempt has failed. It must return at once. Optional.
+	Mirrored func(Mirroring)
 
 	// Panicked is called once for each panic in code that works on a call, in the goroutine
 	// in which it happened: with what was being done, such as the method, what panic was
@@ -143,6 +147,17 @@ type Part struct {
 	Reply      *codec.Frame // with front names; nil if there was an error
 	Remembered bool         // the backend did not answer: this is what it said last
 	Err        error
+}
+
+// A Mirroring says how far the director is with a request that one backend has answered and
+// another is to get as well.
+type Mirroring struct {
+	Backend  Backend // that is to get it
+	Method   string
+	Attempts int           // so far
+	After    time.Duration // since the call of the client
+	Err      error         // of the latest attempt; nil: the backend has taken the request
+	Again    bool          // there will be another attempt
 }
 
 // A Conversion turns messages of an old version into those of the newest (Up) and back

@@ -73,6 +73,9 @@ func (t *table) goes(m *method) string {
 		if m.pages != nil {
 			last = "page by page to all"
 		}
+		if m.mirror {
+			last = "to the primary, mirrored to all others"
+		}
 		if m.skipMissing {
 			last = "to all that have it"
 		}

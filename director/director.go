@@ -16,16 +16,21 @@ type Director struct {
 	front  grpc.ClientConnInterface // what clients reach: the versions in front of the director
 	tracer Tracer
 	told   told
+
+	mirrors mirrors
 }
 
 // New returns a director for cfg. Its error names every mistake in the profile and the
-// backends. The director starts no goroutine, and there is nothing to close.
+// backends. The caller calls Close at the end if the profile mirrors a method to all backends;
+// otherwise the director starts no goroutine, and there is nothing to close.
 func New(cfg Config) (*Director, error) {
 	t, err := compile(cfg)
 	if err != nil {
 		return nil, err
 	}
 	d := &Director{tracer: cfg.Tracer}
+	d.mirrors.newest, d.mirrors.underWay = d.table.Load, map[mirrorKey]*mirror{}
+	d.mirrors.life, d.mirrors.end = context.WithCancel(context.Background())
 	d.use(t)
 	var inner grpc.ClientConnInterface = d
 	if cfg.Around != nil {
@@ -37,7 +42,7 @@ func New(cfg Config) (*Director, error) {
 
 // Reload makes the director work as if [New] had made it with cfg, from the next call on.
 // Calls under way finish on the backends they began with; streams that do not end by
-// themselves go on with the new backends. If cfg has mistakes nothing changes, and the error
+// themselves go on with the new backends, as does what is mirrored. If cfg has mistakes nothing changes, and the error
 // names them. Around and Tracer stay those that New got.
 func (d *Director) Reload(cfg Config) error {
 	t, err := compile(cfg)
@@ -48,13 +53,18 @@ func (d *Director) Reload(cfg Config) error {
 	return nil
 }
 
-// use makes t the table of calls from now on. Streams without an end follow.
+// Close forgets the requests that are still to be mirrored, and returns when nothing goes on
+// behind the scenes. Calls go on, and are not mirrored any more.
+func (d *Director) Close() { d.mirrors.close() }
+
+// use makes t the table of calls from now on. Streams without an end and mirrors follow.
 func (d *Director) use(t *table) {
-	t.told = &d.told
+	t.told, t.mirrors = &d.told, &d.mirrors
 	if old := d.table.Swap(t); old != nil {
 		old.next = t
 		close(old.replaced)
 	}
+	d.mirrors.follow()
 }
 
 // Endless reports whether the calls of a method, in any version, do not end by themselves

@@ -30,6 +30,9 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 	if m.pages != nil {
 		return t.page(ctx, m, request, opts)
 	}
+	if m.mirror {
+		return t.mirror(ctx, m, among, request, opts)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	request.Bytes() // in one piece before several goroutines read it

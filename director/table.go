@@ -25,11 +25,13 @@ type table struct {
 	index      map[string]int // :: backend's name → its place
 	everyone   []int          // the places of all backends
 	told       *told          // the director's
+	mirrors    *mirrors       // likewise
 	notes      *notes
 	maxMessage int
 	native     bool // names say nothing about their backend
 	newTo      int  // the backend that gets what is new
 	mended     func(b Backend, method, field string)
+	mirrored   func(Mirroring)
 	panics     recovery.Hook
 
 	packages      []string // of the API, in all versions
@@ -54,6 +56,7 @@ type method struct {
 	noted          *noted         // what is noted in its requests; nil: nothing
 	notes          *rewrite.Plan  // finds messages with notes in its replies
 	all            bool           // without an owner: every backend
+	mirror         bool           // of every backend the first one answers; the others get the request as well
 	endless        bool           // of every backend, a stream that does not end by itself
 	recap          func() Recap   // makes up what the client missed; nil: that is lost
 	begins         bool           // a name in its request asks for all names that begin so
@@ -83,6 +86,7 @@ func compile(cfg Config) (*table, error) {
 		maxMessage: cfg.MaxMessage,
 		native:     cfg.NativeNames,
 		mended:     cfg.Mended,
+		mirrored:   cfg.Mirrored,
 		panics:     cfg.Panicked,
 
 		lookInterval: cmp.Or(cfg.LookInterval, defaultLookInterval),
@@ -221,7 +225,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		return nil, wrong("withhold", err)
 	}
 	if m.all {
-		if len(t.backends) > 1 {
+		if m.mirror = form.All == "mirror"; len(t.backends) > 1 && !m.mirror {
 			m.shape = rewrite.NewShape(desc.Output)
 		}
 		if desc.ClientStreams {
@@ -234,13 +238,17 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			if m.recap = cfg.Recaps[form.Recap]; m.recap == nil && form.Recap != "" {
 				return nil, wrong("recap", fmt.Errorf("there is no code called %q", form.Recap))
 			}
+		} else if m.mirror {
+			if !desc.Unary() {
+				return nil, wrong("all", errors.New("is \"mirror\", which is for methods with one request and one reply"))
+			}
 		} else if form.All == "pages" {
 			if m.pages, err = compilePages(form.Pages, desc); err != nil {
 				return nil, wrong("pages", err)
 			}
 		} else if form.All != "concat" {
 			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
-				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"pages\", \"endless\" or, for a method with one reply, code of that name", form.All))
+				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"mirror\", \"pages\", \"endless\" or, for a method with one reply, code of that name", form.All))
 			}
 		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.Fitted()); err != nil {
 			return nil, wrong("winners", err)

@@ -199,6 +199,7 @@ func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, 
 	d.LookInterval = cfg.EventInterval
 	d.Withheld = telemetry.LogWithheld()
 	d.Mended = telemetry.LogMended()
+	d.Mirrored = telemetry.LogMirrored
 	d.Tracer = p.tracer()
 	for i := range cfg.Backends {
 		b := old.reuse(cfg, i)

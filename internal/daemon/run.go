@@ -69,6 +69,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer p.group.Wait()
 	defer func() {
+		p.parts.do("forgetting what runtimes were to get", p.director.Close)
 		p.disconnected.Store(true)
 		disconnect()
 	}()

@@ -51,11 +51,15 @@ func TestAnErrorOfAliveAloneEndsNothing(t *testing.T) {
 func TestABackendComesBackWithoutAlive(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
+		assert.Nil(t, w.Back(), "it has not gone")
 		n.goes(t, w)
+		back := w.Back()
 		n.when(only("Get", func(context.Context, string) error { return status.Error(codes.Internal, "no") }))
 		n.library.with(func() { n.down = false })
 		time.Sleep(time.Minute)
 		assert.NotEqual(t, lastknown.Gone, w.State().Condition, "its lists are answered")
+		<-back
+		assert.Nil(t, w.Back())
 	}, "a")
 }
 

@@ -194,6 +194,17 @@ func (c *Conn) State() State {
 	return c.state
 }
 
+// Back returns a channel that is closed when the backend, which is gone, comes back. It is nil
+// if the backend is not gone.
+func (c *Conn) Back() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Condition != Gone {
+		return nil
+	}
+	return c.back
+}
+
 // Age returns how old the lists are that memory answers with, zero while the backend is
 // up.
 func (c *Conn) Age() time.Duration {

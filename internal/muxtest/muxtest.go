@@ -208,6 +208,7 @@ func Mux(t testing.TB, cfg director.Config, handlers ...Handler) *grpc.ClientCon
 	}
 	d, err := director.New(cfg)
 	require.NoError(t, err)
+	t.Cleanup(d.Close)
 	return Connect(t, ServeDirector(t, filepath.Join(dir, "mux.sock"), d))
 }
 

@@ -91,6 +91,9 @@ func (p *Profile) Check() error {
 		if form.All != "" && form.First != "" {
 			fail("methods.%s: has both all and first, want one", pattern)
 		}
+		if form.Missing != "" && form.All == "mirror" {
+			fail("methods.%s.missing: is not for all: mirror, which leaves out a backend that lacks the method", pattern)
+		}
 		if form.Missing != "" && form.Missing != "fail" && form.Missing != "skip" {
 			fail("methods.%s.missing: is %q, want \"fail\" or \"skip\"", pattern, form.Missing)
 		}

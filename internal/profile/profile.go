@@ -151,7 +151,8 @@ type MethodForm struct {
 
 	// All sends the call to all backends. "concat" joins their replies, the
 	// primary's first; of a stream it joins the streams. "pages" goes through them
-	// page by page, the primary's first. "endless" joins streams that do not end by
+	// page by page, the primary's first. "mirror" makes the call on the primary, and sends
+	// the request to the others behind the scenes. "endless" joins streams that do not end by
 	// themselves: each goes on whatever becomes of the others, and is opened again when
 	// it ends. Any other word names code in [Config.Merges], for methods with one reply.
 	All string `yaml:"all"`

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -19,6 +20,20 @@ func LogMended() func(director.Backend, string, string) {
 			klog.InfoS("A runtime sends text that is not valid UTF-8. In merged replies criproxy puts U+FFFD in its place, because kubelet could decode nothing of them otherwise; look where the runtime got that text from",
 				"backend", b, "method", method, "field", field)
 		}
+	}
+}
+
+// LogMirrored logs what becomes of a request that another runtime than the primary gets behind the
+// scenes, unless it takes it at once.
+func LogMirrored(m director.Mirroring) {
+	line := []any{"backend", m.Backend, "method", m.Method, "attempts", m.Attempts, "after", m.After.Round(time.Millisecond)}
+	switch {
+	case m.Again:
+		klog.InfoS("A runtime has not taken what the primary was told; it is told again until it answers", append(line, "err", m.Err)...)
+	case m.Err != nil:
+		klog.InfoS("A runtime will not be told what the primary was told", append(line, "err", m.Err)...)
+	case m.Attempts > 1 || m.After > time.Second:
+		klog.InfoS("A runtime has taken what the primary was told, late", line...)
 	}
 }
 

@@ -1,0 +1,249 @@
+package director
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+// mirrorTime bounds one attempt to mirror a request: as long as kubelet waits for an answer.
+// mirrorPause is the longest pause between two attempts.
+const (
+	mirrorTime  = 2 * time.Minute
+	mirrorPause = time.Minute
+)
+
+// mirrors sends requests of one backend to others as well, for methods with all: mirror. The
+// client neither waits for the others nor learns what they answer. Each backend gets the
+// requests of a method one after another. One that fails is repeated until the backend has
+// answered, and a newer request takes its place.
+type mirrors struct {
+	newest func() *table
+	life   context.Context
+	end    context.CancelFunc
+	group  sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	underWay map[mirrorKey]*mirror
+}
+
+// mirrorKey is what a mirror is for: a method of a backend, by its name.
+type mirrorKey struct{ backend, method string }
+
+// mirror sends requests of one method to one backend.
+type mirror struct {
+	mirrorKey
+	wake chan struct{} // holds a token when there is no reason to pause
+
+	// mirrors.mu guards what follows.
+	latest *mirrored
+	conn   grpc.ClientConnInterface // of the latest attempt
+	stop   context.CancelFunc       // ends it
+}
+
+// mirrored is a request with what the client sent along.
+type mirrored struct {
+	body []byte
+	sent metadata.MD
+	at   time.Time
+}
+
+// mirror makes a call on the first backend of among, and mirrors it to the others.
+func (t *table) mirror(ctx context.Context, m *method, among []int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+	sent, _ := metadata.FromOutgoingContext(ctx)
+	r := &mirrored{bytes.Clone(request.Bytes()), sent, time.Now()}
+	for _, b := range among[1:] {
+		t.mirrors.put(mirrorKey{t.backends[b].Name, m.Name}, r, t)
+	}
+	return t.unicast(ctx, m, among[0], request, opts)
+}
+
+// put has a request sent, in place of one that waits.
+func (s *mirrors) put(key mirrorKey, r *mirrored, t *table) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return
+	}
+	if m := s.underWay[key]; m != nil {
+		m.latest = r
+		m.hurry()
+		return
+	}
+	m := &mirror{mirrorKey: key, wake: make(chan struct{}, 1), latest: r}
+	s.underWay[key] = m
+	s.group.Go(func() {
+		defer s.leave(m, nil)
+		_ = t.panics.Run(key.method, func() { s.keep(m) }) // reported there
+	})
+}
+
+// hurry ends the pause of a mirror.
+func (m *mirror) hurry() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keep sends the latest request until the backend has answered it.
+func (s *mirrors) keep(m *mirror) {
+	var request *mirrored
+	attempts, pause := 0, minPause
+	for {
+		a := s.begin(m)
+		if a == nil {
+			return
+		}
+		if a.request != request {
+			request, attempts, pause = a.request, 0, minPause
+		}
+		final, err := a.make()
+		taken := a.ctx.Err() == context.Canceled
+		a.end()
+		attempts++
+		switch {
+		case s.life.Err() != nil:
+			a.report(err, attempts, false)
+			return
+		case taken: // by a reload
+			attempts--
+			continue
+		case final:
+			a.report(err, attempts, false)
+			if s.leave(m, request) {
+				return
+			}
+			continue
+		case attempts == 1:
+			a.report(err, attempts, true)
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-wait.C:
+			pause = min(2*pause, mirrorPause)
+		case <-a.back():
+			pause = minPause
+		case <-m.wake:
+		case <-s.life.Done():
+		}
+		wait.Stop()
+	}
+}
+
+// leave ends a mirror, unless it has got another request than done. With nil it ends in any case.
+func (s *mirrors) leave(m *mirror, done *mirrored) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if done != nil && m.latest != done {
+		return false
+	}
+	if s.underWay[m.mirrorKey] == m {
+		delete(s.underWay, m.mirrorKey)
+	}
+	return true
+}
+
+// follow ends the mirrors of backends that the newest table does not have, and attempts on
+// connections that it does not have.
+func (s *mirrors) follow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.newest()
+	for key, m := range s.underWay {
+		b := t.place(m.backend)
+		if b >= 0 && t.backends[b].Conn == m.conn {
+			continue
+		}
+		if b < 0 {
+			delete(s.underWay, key)
+		}
+		if m.stop != nil {
+			m.stop()
+		}
+		m.hurry()
+	}
+}
+
+// close ends all mirrors, and returns when they have ended.
+func (s *mirrors) close() {
+	s.mu.Lock()
+	s.end()
+	s.mu.Unlock()
+	s.group.Wait()
+}
+
+// attempt is one call of a mirror.
+type attempt struct {
+	ctx     context.Context
+	end     context.CancelFunc
+	table   *table
+	method  *method
+	backend int
+	request *mirrored
+}
+
+// begin begins an attempt in the newest table. It returns nil if the backend or the rule for the
+// method is there no longer, and for a mirror that has ended.
+func (s *mirrors) begin(m *mirror) *attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.newest()
+	b, method := t.place(m.backend), t.methods[m.method]
+	if s.underWay[m.mirrorKey] != m || b < 0 || method == nil || !method.mirror {
+		return nil
+	}
+	a := &attempt{table: t, method: method, backend: b, request: m.latest}
+	a.ctx, a.end = context.WithTimeout(s.life, mirrorTime)
+	m.conn, m.stop = t.backends[b].Conn, a.end
+	return a
+}
+
+// make makes the call. Its error is final if another attempt would have the same one.
+func (a *attempt) make() (final bool, err error) {
+	request, err := a.table.toBack(a.method, a.backend, codec.NewFrame(a.request.body))
+	if err != nil {
+		return true, err
+	}
+	ctx := metadata.NewOutgoingContext(a.ctx, a.request.sent)
+	reply := &codec.Frame{}
+	err = a.table.backends[a.backend].Conn.Invoke(ctx, a.method.Name, request, reply)
+	reply.Free()
+	switch status.Code(err) {
+	case codes.OK, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.OutOfRange, codes.Unimplemented:
+		return true, err
+	}
+	return false, err
+}
+
+// back returns a channel that is closed when a backend that is gone is back. It is nil where
+// nobody can know.
+func (a *attempt) back() <-chan struct{} {
+	if known := a.table.backends[a.backend].Known; known != nil {
+		return known.Back()
+	}
+	return nil
+}
+
+func (a *attempt) report(err error, attempts int, again bool) {
+	if a.table.mirrored != nil {
+		a.table.mirrored(Mirroring{
+			Backend: a.table.backends[a.backend], Method: a.method.Name,
+			Attempts: attempts, After: time.Since(a.request.at), Err: err, Again: again,
+		})
+	}
+}
+
+// place is where the backend of a name is, -1 if there is none.
+func (t *table) place(name string) int {
+	return slices.IndexFunc(t.backends, func(b Backend) bool { return b.Name == name })
+}
