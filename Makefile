@@ -45,8 +45,8 @@ deb: $(BINARIES) ## Debian packages, in dist
 rpm: $(BINARIES) ## RPM packages, in dist
 	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(PACKAGE) -p rpm || exit 1; done
 
-man: ## write the manual page anew, after a change of flags or commands
-	go test ./cmd/criproxy -run '^TestManualPageIsCurrent$$' -update-man
+man: ## write the manual page and the completion anew, after a change of flags or commands
+	go test ./cmd/criproxy -run '^Test(ManualPage|CompletionInPackages)IsCurrent$$' -update-man
 
 reproducible: ## build all of it twice, in other folders and from nothing, and compare
 	packaging/reproducible.sh $(VERSION)

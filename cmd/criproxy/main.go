@@ -18,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/cli"
 	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/stderr"
+	"github.com/criproxy/criproxy/internal/suggest"
 )
 
 // A command is one of criproxy's subcommands.
@@ -40,6 +41,8 @@ func commands() []command {
 		{"doctor", "[flags]", "look at this node, and say what would not work and how to mend it", cli.ExamineNode},
 		{"hooks", "[-json]", "show the plugins of a running criproxy", cli.ShowHooks},
 		{"instances", "[-json]", "list the criproxies that run on this machine", cli.Instances},
+		{"support", "[-o FILE]", "put all that helps to find out what is wrong into one file", cli.Support},
+		{"completion", "SHELL", "print what bash, zsh or fish need to complete command lines", completion},
 		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", cli.Demo},
 		{"ui", "[flags]", "show calls, pods and status in a browser on this machine", cli.UI},
 		{"tail", "[flags]", "show calls as they happen", cli.Tail},
@@ -88,6 +91,9 @@ func kill(errOut io.Writer) {
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	all := commands()
 	name := all[0].name
+	if len(args) == 1 && (args[0] == "-version" || args[0] == "--version") {
+		args = []string{"version"}
+	}
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, args = args[0], args[1:]
 	}
@@ -107,10 +113,19 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	for _, c := range all {
 		names = append(names, c.name)
 	}
+	if meant := suggest.Nearest(name, names); meant != "" {
+		return cli.Usage(fmt.Errorf("there is no command %q%s", name, meant))
+	}
 	return cli.Usage(fmt.Errorf("there is no command %q: want one of %s", name, strings.Join(names, ", ")))
 }
 
 func help(out io.Writer) error {
+	printHelp(out)
+	return flag.ErrHelp
+}
+
+// printHelp prints the help on all commands.
+func printHelp(out io.Writer) {
 	fmt.Fprint(out, `criproxy is one CRI socket in front of several container runtimes.
 
 Usage:
@@ -128,5 +143,4 @@ For example, with containerd for all pods but those of RuntimeClass or annotatio
   criproxy -connect /run/containerd/containerd.sock,virtlet.cloud:/run/virtlet.sock -listen /run/criproxy.sock
   kubelet --container-runtime-endpoint=unix:///run/criproxy.sock ...
 `)
-	return flag.ErrHelp
 }

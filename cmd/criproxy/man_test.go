@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -30,6 +31,20 @@ func TestManualPageIsCurrent(t *testing.T) {
 	assert.True(t, want == string(got), "flags or commands have changed: make man")
 }
 
+func TestCompletionInPackagesIsCurrent(t *testing.T) {
+	for shell, name := range map[string]string{"bash": "criproxy.bash", "zsh": "_criproxy", "fish": "criproxy.fish"} {
+		var want bytes.Buffer
+		shells()[shell](&want)
+		path := filepath.Join("..", "..", "packaging", "completion", name)
+		if *updateMan {
+			require.NoError(t, os.WriteFile(path, want.Bytes(), 0o644))
+		}
+		got, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.True(t, want.String() == string(got), "flags or commands have changed: make man")
+	}
+}
+
 func manualPage() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -44,7 +59,6 @@ func manualPage() string {
 	for _, c := range commands() {
 		item(fmt.Sprintf(`\fB%s\fR %s`, roff(c.name), roff(c.usage)), c.short)
 	}
-	line(".PP\n%s", roff("criproxy COMMAND -h describes the flags of a command."))
 	line(".SH FLAGS OF SERVE AND CHECK")
 	fs, _ := cli.NewFlags()
 	var log []string
@@ -60,6 +74,26 @@ func manualPage() string {
 	})
 	item(`\fB\-v\fR \fILEVEL\fR`, "how much to log: 2 calls that fail, 3 calls that change something with request and reply, 4 status calls too, 5 lists too")
 	line(".PP\nAnd the other flags of klog: %s.", roff(strings.Join(log, ", ")))
+	for _, c := range commands() {
+		if c.name == "serve" {
+			continue // above
+		}
+		serve := len(commands()[0].flags())
+		flags := c.flags()
+		if len(flags) >= serve { // which it has as well
+			flags = flags[:len(flags)-serve]
+		}
+		if len(flags) == 0 {
+			continue
+		}
+		line(".SH FLAGS OF %s", strings.ToUpper(c.name))
+		for _, f := range flags {
+			item(fmt.Sprintf(`\fB%s\fR \fI%s\fR`, roff("-"+f.name), roff(f.value)), f.text)
+		}
+	}
+	line(".SH ENVIRONMENT")
+	item(".B CRIPROXY_ADMIN", "the admin socket that commands ask, where -admin does not say")
+	item(".B NO_COLOR", "no colours on terminals, whatever its value")
 	line(".SH FILES")
 	item(".I /etc/criproxy/config.yaml", "the configuration of the service; it is read again when it changes")
 	item(".I "+config.DefaultListen, "the socket that kubelet connects to")
@@ -71,7 +105,7 @@ func manualPage() string {
 	item(".B SIGUSR1", "save the latest calls to a file")
 	item(".B SIGUSR2", "start the program anew, hand all sockets over to it, and end when it serves")
 	item(".B SIGTERM", "let calls under way finish for up to 4 seconds, and end")
-	line(".SH EXIT STATUS\n%s", roff("0 for success, 1 for a failure, 2 for a mistake on the command line."))
+	line(".SH EXIT STATUS\n%s", roff("0 for success, 1 for a failure, 2 for a mistake on the command line; 3 of status -exit-code where a runtime is slow or gone."))
 	line(".SH SEE ALSO\n.BR kubelet (8),\n.BR crictl (1),\n.BR systemd.socket (5)\n.PP\n/usr/share/doc/criproxy, https://github.com/criproxy/criproxy")
 	return b.String()
 }

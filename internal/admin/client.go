@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/criproxy/criproxy/internal/config"
 )
@@ -45,7 +46,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 		return nil, fmt.Errorf("no process serves the admin socket %s; start criproxy", c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("the admin socket %s is only for the user that criproxy runs as; run this as root", c.path)
-	case err != nil && strings.Contains(err.Error(), "malformed HTTP"): // it greets with a frame of HTTP/2
+	case err != nil && ctx.Err() == nil && speaksGRPC(c.path):
 		return nil, fmt.Errorf("%s is not an admin socket: it speaks gRPC, as runtimes and criproxy's sockets for clients do; the admin socket stands beside the latter, as in %s", c.path, config.AdminBeside(c.path))
 	case err != nil:
 		return nil, fmt.Errorf("asking criproxy at %s: %w", c.path, err)
@@ -60,3 +61,24 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	}
 	return nil, fmt.Errorf("criproxy at %s: %s", c.path, strings.TrimSpace(string(text)))
 }
+
+// speaksGRPC reports whether the server at path answers to the greeting of HTTP/2, as gRPC does
+// and an admin socket does not: RFC 9113, section 3.4.
+func speaksGRPC(path string) bool {
+	conn, err := net.DialTimeout("unix", path, greetTime)
+	if err != nil {
+		return false
+	}
+	defer conn.Close() // nothing was asked
+	_ = conn.SetDeadline(time.Now().Add(greetTime))
+	const settings = 4
+	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+		return false
+	}
+	head := make([]byte, 9) // of a frame: length, type, flags, stream
+	_, err = io.ReadFull(conn, head)
+	return err == nil && head[3] == settings
+}
+
+// greetTime bounds how long a server may take to greet.
+const greetTime = 2 * time.Second

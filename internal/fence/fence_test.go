@@ -68,7 +68,7 @@ var mayImport = map[string][]string{
 	"internal/tuning":     {},
 	"internal/stderr":     {},
 	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/report", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/ui", "internal/version", "internal/profile"},
-	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr"},
+	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr", "internal/suggest"},
 }
 
 // rooms are what the command is made of: they log, and know that there is gRPC and CRI.
