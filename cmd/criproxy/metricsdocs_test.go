@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,4 +82,29 @@ func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 	out, err = check.CombinedOutput()
 	assert.NoError(t, err, "%s", out)
 	p.end()
+}
+
+// Who is woken by an alert, or looks at a line, is told what it means.
+func TestAlertsAndPanelsSayWhatToDo(t *testing.T) {
+	alerts, err := os.ReadFile("../../packaging/monitoring/alerts.yaml")
+	require.NoError(t, err)
+	assert.Equal(t, strings.Count(string(alerts), "- alert: "), strings.Count(string(alerts), "runbook_url: "))
+	for _, found := range regexp.MustCompile(`runbook_url: https://github.com/criproxy/criproxy/blob/main/(\S+\.md)#?(\S*)`).FindAllStringSubmatch(string(alerts), -1) {
+		page, err := os.ReadFile(filepath.Join("../..", found[1]))
+		require.NoError(t, err)
+		slug := func(title string) string {
+			return regexp.MustCompile(`[^a-z0-9-]`).ReplaceAllString(strings.ReplaceAll(strings.ToLower(title), " ", "-"), "")
+		}
+		titles := regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(page), -1)
+		assert.True(t, found[2] == "" || slices.ContainsFunc(titles, func(title []string) bool { return slug(title[1]) == found[2] }), "%s", found[0])
+	}
+	var dashboard struct {
+		Panels []struct{ Type, Title, Description string }
+	}
+	data, err := os.ReadFile("../../packaging/monitoring/dashboard.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &dashboard))
+	for _, p := range dashboard.Panels {
+		assert.True(t, p.Type == "row" || p.Description != "", p.Title)
+	}
 }

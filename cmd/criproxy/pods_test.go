@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/cli"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/show"
@@ -89,6 +91,15 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 	text, err = p.ask("pods", "-o", "yaml")
 	require.NoError(t, err)
 	assert.Contains(t, text, "\n    backend: beta.io\n")
+
+	response, err := admin.NewClient(config.AdminBeside(p.front)).Get(t.Context(), "/metrics")
+	require.NoError(t, err)
+	metrics, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	for _, line := range []string{`{backend="beta.io",kind="sandbox"} 1`, `{backend="beta.io",kind="container"} 1`, `{backend="primary",kind="sandbox"} 1`} {
+		assert.Contains(t, string(metrics), "criproxy_backend_items"+line)
+	}
 
 	// A runtime that is gone has the pods that it had.
 	p.runtimes[1].Kill()

@@ -42,7 +42,8 @@ type backend struct {
 	top     grpc.ClientConnInterface
 	stop    context.CancelFunc // nil until it runs; the proxy's own
 
-	remembered *answers // from memory
+	counted    map[string]*lastknown.Finder // :: kind of name → the list of those
+	remembered *answers                     // from memory
 	notes      *notes
 
 	mu     sync.Mutex
@@ -114,6 +115,12 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories, budge
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", b, err)
+	}
+	b.counted = map[string]*lastknown.Finder{}
+	for _, l := range d.Profile.Known.Lists {
+		if f, err := b.known.Finder(l.List, ""); err == nil && l.Kind != "" {
+			b.counted[l.Kind] = f
+		}
 	}
 	if err := mem.Err(); err != nil {
 		klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)

@@ -190,11 +190,16 @@ func (p *Proxy) State() state.State {
 }
 
 func (b *backend) health() state.BackendHealth {
-	h := state.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}}
+	h := state.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
 	h.State, _, h.Err = b.state()
 	if b.known != nil {
 		age := b.known.Age()
 		h.Age = &age
+	}
+	for kind, list := range b.counted {
+		n := 0
+		list.Any(func([]byte) bool { n++; return false })
+		h.Items[kind] = n
 	}
 	b.remembered.each(func(method string, n uint64) { h.Remembered[method] = n })
 	return h

@@ -36,6 +36,7 @@ type BackendHealth struct {
 	Err        error             // why it is not up
 	Age        *time.Duration    // of what lists show of it; nil if nothing is remembered of it
 	Remembered map[string]uint64 // :: method → answers from memory
+	Items      map[string]int    // :: kind of name, such as "sandbox" → how many it has, as far as known
 }
 
 // ListenerHealth is how a socket is doing.

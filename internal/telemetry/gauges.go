@@ -24,6 +24,7 @@ var described = []struct {
 	{"criproxy_backend_slow", "1 if a backend is slow: memory answers what it does not answer in time.", []string{"backend"}},
 	{"criproxy_backend_last_known_age_seconds", "How old what lists show of a backend is: 0 while it is up.", []string{"backend"}},
 	{"criproxy_backend_remembered_answers_total", "Answers from memory in place of a backend that is slow or gone.", []string{"backend", "method"}},
+	{"criproxy_backend_items", "What a backend has, as far as known, by kind: sandbox (pods), container, image.", []string{"backend", "kind"}},
 	{"criproxy_listener_up", "1 if clients can connect to a socket; 0 if its file is gone and cannot be restored.", []string{"listener"}},
 	{"criproxy_listener_lost_total", "How often a socket's file was gone, and had to be restored.", []string{"listener"}},
 	{"criproxy_refused_calls_total", "Calls that the access list of a listener refused.", []string{"listener"}},
@@ -76,6 +77,9 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 		gauge("criproxy_backend_slow", one(b.State == lastknown.Slow.String()), b.Name)
 		if b.Age != nil {
 			gauge("criproxy_backend_last_known_age_seconds", b.Age.Seconds(), b.Name)
+		}
+		for kind, n := range b.Items {
+			gauge("criproxy_backend_items", float64(n), b.Name, kind)
 		}
 		for method, n := range b.Remembered {
 			counter("criproxy_backend_remembered_answers_total", float64(n), b.Name, method)
