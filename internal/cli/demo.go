@@ -2,19 +2,28 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/criproxy/criproxy/internal/demo"
+	"github.com/criproxy/criproxy/internal/suggest"
 )
 
 // Demo is the subcommand that shows criproxy at work on two runtimes in memory.
 func Demo(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs := subFlags("demo")
-	once := fs.Bool("once", false, "exit after the session")
+	var o demo.Options
+	fs.BoolVar(&o.Once, "once", false, "exit after the session")
+	fs.BoolVar(&o.Idle, "idle", false, "stay up without pods and traffic")
+	outage := fs.String("outage", "", "take the runtime called `NAME` away and bring it back, and show what a client sees; it is "+demo.Backend)
 	about := `demo runs two runtimes in memory, the proxy in front of them, and a client that prints what it
-sees. It needs nothing and leaves nothing, and stays up until Ctrl-C.`
+sees. It needs nothing and leaves nothing, and stays up with two pods and a little traffic until
+Ctrl-C.`
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
-	return demo.Run(ctx, *once, out, errOut)
+	if o.Outage = *outage != ""; o.Outage && *outage != demo.Backend {
+		return &UsageError{fmt.Errorf("demo: -outage %s: there is %s%s", *outage, demo.Backend, suggest.Nearest(*outage, []string{demo.Backend}))}
+	}
+	return demo.Run(ctx, o, out, errOut)
 }

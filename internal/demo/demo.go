@@ -20,12 +20,20 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// demoBackend is the name of the demo's second runtime.
-const demoBackend = "beta.io"
+// Backend is the name of the demo's second runtime.
+const Backend = "beta.io"
+
+// Options say what the demo shows.
+type Options struct {
+	Once   bool // it ends after the session
+	Idle   bool // it stays up without pods and traffic
+	Outage bool // the second runtime goes away and comes back
+}
 
 // Run shows criproxy at work on two runtimes in memory: it starts them, the proxy in front of
-// them, and a client that prints what it sees. Unless once is set it then waits until ctx ends.
-func Run(ctx context.Context, once bool, out, errOut io.Writer) (err error) {
+// them, and a client that prints what it sees. Unless it is to end then, it stays up with two pods
+// and a little traffic until ctx ends.
+func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "criproxy-demo-")
 	if err != nil {
 		return fmt.Errorf("making a folder for sockets: %w", err)
@@ -33,30 +41,28 @@ func Run(ctx context.Context, once bool, out, errOut io.Writer) (err error) {
 	defer os.RemoveAll(dir)
 
 	klog.SetLogger(logr.Discard()) // only the session is to be seen
-	// What was started last is stopped first: the proxy, then the runtimes.
-	var runtimes, proxies sync.WaitGroup
-	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
-	defer func() { stopServing(); runtimes.Wait() }()
-	proxying, stopProxying := context.WithCancel(context.WithoutCancel(ctx))
-	defer func() { stopProxying(); proxies.Wait() }()
-
 	cfg := &config.Config{
 		Listen:   filepath.Join(dir, "criproxy.sock"),
 		StateDir: dir,
 		Hooks:    "none", // those of this machine are none of its business
 		Backends: []config.Backend{
 			{Address: filepath.Join(dir, "alpha.sock")},
-			{Name: demoBackend, Address: filepath.Join(dir, "beta.sock"), Handlers: map[string]string{"vm": ""}},
+			{Name: Backend, Address: filepath.Join(dir, "beta.sock"), Handlers: map[string]string{"vm": ""}},
 		},
 	}
+	// What was started last is stopped first: the proxy, then the runtimes.
+	var machines []*machine
 	for i, name := range []string{"alpha", "beta"} {
-		l, err := fakecri.Listen(cfg.Backends[i].Address)
-		if err != nil {
+		m := &machine{path: cfg.Backends[i].Address, rt: fakecri.New(fakecri.Config{Name: name, Version: fmt.Sprintf("%d.0.0", i+1), Seed: uint64(i + 1)})}
+		defer m.takeAway()
+		if err := m.bringBack(); err != nil {
 			return fmt.Errorf("starting runtime %s: %w", name, err)
 		}
-		rt := fakecri.New(fakecri.Config{Name: name, Version: fmt.Sprintf("%d.0.0", i+1), Seed: uint64(i + 1)})
-		runtimes.Go(func() { _ = rt.ServeOn(serving, l) })
+		machines = append(machines, m)
 	}
+	var proxies sync.WaitGroup
+	proxying, stopProxying := context.WithCancel(context.WithoutCancel(ctx))
+	defer func() { stopProxying(); proxies.Wait() }()
 	if err := daemon.Check(cfg); err != nil {
 		return err
 	}
@@ -79,17 +85,54 @@ func Run(ctx context.Context, once bool, out, errOut io.Writer) (err error) {
 	}
 	defer cc.Close()
 	fmt.Fprintf(out, "Two runtimes in memory, and criproxy in front of them:\n\n  criproxy -connect %s,%s:%s -listen %s\n\n",
-		filepath.Base(cfg.Backends[0].Address), demoBackend, filepath.Base(cfg.Backends[1].Address), filepath.Base(cfg.Listen))
-	if err := newSession(cc, out).run(ctx); ctx.Err() != nil {
+		filepath.Base(cfg.Backends[0].Address), Backend, filepath.Base(cfg.Backends[1].Address), filepath.Base(cfg.Listen))
+	s := newSession(cc, out)
+	err = s.run(ctx)
+	if err == nil && o.Outage {
+		err = s.outage(ctx, machines[1])
+	}
+	if ctx.Err() != nil {
 		return nil // Ctrl-C
 	} else if err != nil {
 		return fmt.Errorf("the session failed: %w", err)
 	}
-	if once {
+	if o.Once {
 		return nil
 	}
-	fmt.Fprintf(out, "\nIt stays up until Ctrl-C. Play with it:\n\n  crictl --runtime-endpoint unix://%s pods\n  %s tail -past -admin %s\n  %s check -connect %s,%s:%s\n",
-		cfg.Listen, os.Args[0], cfg.Admin, os.Args[0], cfg.Backends[0].Address, demoBackend, cfg.Backends[1].Address)
-	<-ctx.Done()
+	fmt.Fprintf(out, "\nIt stays up until Ctrl-C. Play with it:\n\n  crictl --runtime-endpoint unix://%s pods\n  %s pods -admin %s\n  %[2]s tail -past -admin %[3]s\n  %[2]s check -connect %[4]s,%[5]s:%[6]s\n",
+		cfg.Listen, os.Args[0], cfg.Admin, cfg.Backends[0].Address, Backend, cfg.Backends[1].Address)
+	if o.Idle {
+		<-ctx.Done()
+		return nil
+	}
+	return s.keepUp(ctx, machines[1])
+}
+
+// A machine is a runtime that can be taken away and brought back, with all that it has.
+type machine struct {
+	path string
+	rt   *fakecri.Runtime
+	stop func() // nil while it is away
+}
+
+func (m *machine) bringBack() error {
+	if m.stop != nil {
+		return nil
+	}
+	l, err := fakecri.Listen(m.path)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = m.rt.ServeOn(ctx, l) })
+	m.stop = func() { cancel(); serving.Wait() }
 	return nil
+}
+
+func (m *machine) takeAway() {
+	if m.stop != nil {
+		m.stop()
+		m.stop = nil
+	}
 }

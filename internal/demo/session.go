@@ -20,6 +20,7 @@ type session struct {
 	image   runtimeapi.ImageServiceClient
 	out     io.Writer
 	events  runtimeapi.RuntimeService_GetContainerEventsClient
+	pods    []*demoPod // that stay; nil if none do
 }
 
 func newSession(cc grpc.ClientConnInterface, out io.Writer) *session {
@@ -34,13 +35,19 @@ type demoPod struct {
 	config             *runtimeapi.PodSandboxConfig
 }
 
+// demoPods are the pods of the session, one for each runtime.
+func demoPods() []*demoPod {
+	return []*demoPod{
+		{name: "web", image: "docker.io/library/nginx:1", why: "nothing says where it goes: the primary"},
+		{name: "vm", image: Backend + "/images/cirros:1", handler: "vm", why: "RuntimeClass handler vm: " + Backend},
+	}
+}
+
 func (s *session) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	pods := []*demoPod{
-		{name: "web", image: "docker.io/library/nginx:1", why: "nothing says where it goes: the primary"},
-		{name: "vm", image: demoBackend + "/images/cirros:1", handler: "vm", why: "RuntimeClass handler vm: " + demoBackend},
-	}
+	defer callsItself("demo-kubelet")()
+	pods := demoPods()
 	version, err := s.runtime.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ _criproxy() {
 	instances) flags='-json -o' ;;
 	support) flags='-admin -config -o' ;;
 	completion) flags='' ;;
-	demo) flags='-once' ;;
+	demo) flags='-idle -once -outage' ;;
 	tail) flags='-admin -backend -client -container -descriptor-set -diff -follow-pod -full -id -json -method -n -namespace -own -past -pod -proto -proto-path -since -slower -status' ;;
 	dump) flags='-admin -descriptor-set -o -proto -proto-path' ;;
 	tap) flags='-admin -backend -capture -capture-files -capture-max-bytes -client -connect -container -descriptor-set -diff -flight-recorder -follow-pod -full -id -json -listen -method -namespace -own -pod -proto -proto-path -quiet -slower -status -unsafe-raw' ;;

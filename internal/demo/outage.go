@@ -1,0 +1,184 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/lastknown"
+)
+
+// callsItself changes the name of this process, by which the recorder knows who connects, until
+// the function that it returns is called.
+func callsItself(name string) func() {
+	const comm = "/proc/self/comm"
+	was, err := os.ReadFile(comm)
+	if err != nil || os.WriteFile(comm, []byte(name), 0) != nil {
+		return func() {}
+	}
+	return func() { _ = os.WriteFile(comm, []byte(strings.TrimSpace(string(was))), 0) } // it is only a name
+}
+
+// outage shows what a client sees while a runtime is away: two pods are made, and stay.
+func (s *session) outage(ctx context.Context, m *machine) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	fmt.Fprintln(s.out)
+	if err := s.startPods(ctx); err != nil {
+		return err
+	}
+	vm := s.pods[1]
+	if _, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}); err != nil {
+		return err
+	}
+	s.list(ctx)
+
+	fmt.Fprintf(s.out, "\n%s goes away. Its pods stay in the lists, so that kubelet does not kill them; the other runtime notices nothing:\n\n", Backend)
+	m.takeAway()
+	s.until(ctx, func() bool { return s.exec(ctx, vm) != nil })
+	s.list(ctx)
+	var header metadata.MD
+	if st, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}, grpc.Header(&header)); err == nil {
+		s.say("ContainerStatus", short(vm.container), "%s%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"), fromMemory(header))
+	}
+	s.sayExec(ctx, vm)
+	s.sayExec(ctx, s.pods[0])
+	_, err := s.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{RuntimeHandler: "vm", Config: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "late", Namespace: "default", Uid: "uid-late"}}})
+	s.say("RunPodSandbox", "late", "%s", cut(status.Convert(err)))
+
+	fmt.Fprintf(s.out, "\n%s comes back. Nothing was restarted:\n\n", Backend)
+	if err := m.bringBack(); err != nil {
+		return err
+	}
+	s.until(ctx, func() bool { return s.exec(ctx, vm) == nil })
+	s.list(ctx)
+	s.sayExec(ctx, vm)
+	return ctx.Err()
+}
+
+// startPods runs the pods that stay, if there are none.
+func (s *session) startPods(ctx context.Context) error {
+	if s.pods != nil {
+		return nil
+	}
+	s.pods = demoPods()
+	for _, p := range s.pods {
+		if err := s.start(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list prints the pods that are listed.
+func (s *session) list(ctx context.Context) {
+	var header metadata.MD
+	list, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}, grpc.Header(&header))
+	if err != nil {
+		s.say("ListPodSandbox", "", "%s", cut(status.Convert(err)))
+		return
+	}
+	s.say("ListPodSandbox", "", "%s%s", each(list.GetItems(), func(p *runtimeapi.PodSandbox) string {
+		return short(p.GetId()) + " " + p.GetMetadata().GetName()
+	}), fromMemory(header))
+}
+
+// fromMemory says which runtimes did not answer themselves.
+func fromMemory(header metadata.MD) string {
+	if names := header[lastknown.HeaderKey]; len(names) > 0 {
+		return "    (" + strings.Join(names, ", ") + " from memory)"
+	}
+	return ""
+}
+
+func (s *session) exec(ctx context.Context, p *demoPod) error {
+	_, err := s.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container, Cmd: []string{"echo", "hello from", p.name}})
+	return err
+}
+
+func (s *session) sayExec(ctx context.Context, p *demoPod) {
+	got, err := s.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container, Cmd: []string{"echo", "hello from", p.name}})
+	if err != nil {
+		s.say("ExecSync", short(p.container)+" echo", "%s", cut(status.Convert(err)))
+		return
+	}
+	s.say("ExecSync", short(p.container)+" echo", "%s", strings.TrimSpace(string(got.GetStdout())))
+}
+
+// cut is a status on a line.
+func cut(s *status.Status) string {
+	text, _, _ := strings.Cut(s.Message(), ": (")
+	return fmt.Sprintf("%s: %s", s.Code(), text)
+}
+
+// until waits until is says so.
+func (s *session) until(ctx context.Context, is func() bool) {
+	for !is() && ctx.Err() == nil {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// keepUp keeps two pods, and makes the calls that a kubelet makes, until ctx ends. At a terminal
+// Enter takes the second runtime away, or brings it back.
+func (s *session) keepUp(ctx context.Context, m *machine) error {
+	quiet := s.out
+	if s.pods == nil {
+		s.out = io.Discard
+		if err := s.startPods(ctx); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("making the pods that stay: %w", err)
+		}
+		s.out = quiet
+	}
+	keys := make(chan struct{})
+	if term.IsTerminal(int(os.Stdin.Fd())) {
+		fmt.Fprintf(s.out, "\nEnter takes %s away, and brings it back.\n", Backend)
+		go func() { // until the process ends: nothing ends a read from a terminal
+			for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+				keys <- struct{}{}
+			}
+		}()
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-keys:
+			if m.stop != nil {
+				m.takeAway()
+				fmt.Fprintf(s.out, "%s is away.\n", Backend)
+			} else if err := m.bringBack(); err == nil {
+				fmt.Fprintf(s.out, "%s is back.\n", Backend)
+			}
+		case <-tick.C:
+			s.traffic(ctx)
+		}
+	}
+}
+
+// traffic is what a kubelet asks every second. Its errors are for criproxy's own commands to show.
+func (s *session) traffic(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	_, _ = s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	_, _ = s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	for _, p := range s.pods {
+		_, _ = s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: p.container})
+		_ = s.exec(ctx, p)
+	}
+}
