@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"internal/show":       {"internal/admin", "internal/hook", "internal/inspect", "internal/state"},
 	"internal/ui":         {"internal/admin", "internal/capture", "internal/inspect", "internal/report", "internal/state"},
 	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/state", "internal/telemetry", "internal/transport", "internal/trust", "internal/version"},
-	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri"},
+	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri", "internal/lastknown"},
 	"internal/takeover":   {"internal/config"},
 	"internal/tuning":     {},
 	"internal/stderr":     {},

@@ -17,7 +17,7 @@ _criproxy() {
 	tail) flags='-admin -backend -client -container -descriptor-set -diff -follow-pod -full -id -json -method -n -namespace -own -past -pod -proto -proto-path -since -slower -status' ;;
 	dump) flags='-admin -descriptor-set -o -proto -proto-path' ;;
 	tap) flags='-admin -backend -capture -capture-files -capture-max-bytes -client -connect -container -descriptor-set -diff -flight-recorder -follow-pod -full -id -json -listen -method -namespace -own -pod -proto -proto-path -quiet -slower -status -unsafe-raw' ;;
-	view) flags='-backend -client -container -descriptor-set -diff -follow-pod -full -id -json -method -namespace -own -pod -proto -proto-path -sequence -slower -stats -status' ;;
+	view) flags='-backend -client -container -descriptor-set -diff -follow-pod -full -html -id -json -method -namespace -own -pod -proto -proto-path -sequence -slower -stats -status' ;;
 	convert) flags='-descriptor-set -proto -proto-path' ;;
 	replay) flags='-backend -descriptor-set -dry-run -failed -json -method -proto -proto-path -speed -to -write' ;;
 	fixture) flags='-backend -descriptor-set -listen -proto -proto-path -quiet -speed' ;;

@@ -187,6 +187,7 @@ complete -c criproxy -n '__fish_seen_subcommand_from view' -o descriptor-set -r 
 complete -c criproxy -n '__fish_seen_subcommand_from view' -o diff -d 'show what the proxy changed on the way, field by field'
 complete -c criproxy -n '__fish_seen_subcommand_from view' -o follow-pod -r -d 'all calls in the life of one POD: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox\'s id'
 complete -c criproxy -n '__fish_seen_subcommand_from view' -o full -d 'show the messages, with the names of their fields, on each leg'
+complete -c criproxy -n '__fish_seen_subcommand_from view' -o html -r -d 'write a page for browsers to FILE, which must not exist yet; - is standard output'
 complete -c criproxy -n '__fish_seen_subcommand_from view' -o id -r -d 'only calls about an id that begins with ID'
 complete -c criproxy -n '__fish_seen_subcommand_from view' -o json -d 'print a line of JSON for each call'
 complete -c criproxy -n '__fish_seen_subcommand_from view' -o method -r -d 'only methods that fit PATTERN, such as \'Run*|Stop*\''
