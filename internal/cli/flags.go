@@ -25,6 +25,7 @@ type Flags struct {
 	fallback  string // in place of config, if nothing is said
 	connect   string
 	apiserver string
+	logFormat string
 	koord     koordFlags
 	typed     config.Config // the values of Options on the command line
 	dry       bool          // there need be no backends
@@ -46,6 +47,7 @@ func NewFlags() (*flag.FlagSet, *Flags) {
 		}
 	}
 	f.koord.register(fs)
+	fs.StringVar(&f.logFormat, "log-format", "text", "how the log is written: `FORMAT` text, or json, a line for each entry")
 	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; old command lines have it")
 	klog.InitFlags(fs)
 	return fs, f
@@ -103,6 +105,9 @@ func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
 		return &UsageError{fmt.Errorf("%q is not a flag; is a dash missing, or a comma in -connect followed by a space?", fs.Arg(0))}
 	}
 	fs.Visit(func(one *flag.Flag) { f.given[one.Name] = true })
+	if f.logFormat != "text" && f.logFormat != "json" {
+		return &UsageError{fmt.Errorf("-log-format %s: want text or json", f.logFormat)}
+	}
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"sync"
@@ -35,6 +37,10 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	defer unread.Close()
 	unread.Take()
+	if f.logFormat == "json" {
+		all := slog.Level(math.MinInt8) // -v decides before
+		klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: all})))
+	}
 	for _, w := range cfg.Warnings() {
 		klog.Warning(w)
 	}

@@ -3,12 +3,12 @@ _criproxy() {
 	local word=${COMP_WORDS[COMP_CWORD]} command=serve flags=
 	[[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} != -* ]] && command=${COMP_WORDS[1]}
 	case $command in
-	serve) flags='-admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
-	check) flags='-drift -json -o -admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
+	serve) flags='-admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
+	check) flags='-drift -json -o -admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
 	status) flags='-admin -exit-code -json -o -watch' ;;
 	pods) flags='-admin -backend -json -n -o -watch' ;;
 	where) flags='-admin -json -o' ;;
-	doctor) flags='-json -o -admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
+	doctor) flags='-json -o -admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
 	hooks) flags='-admin -json -o' ;;
 	instances) flags='-json -o' ;;
 	support) flags='-admin -config -o' ;;
@@ -24,7 +24,7 @@ _criproxy() {
 	wireshark-profile) flags='-descriptor-set -proto -proto-path' ;;
 	install) flags='-config -containerd-config -crio-drop-ins -dry-run -takeover' ;;
 	uninstall) flags='-config -containerd-config -crio-drop-ins -dry-run' ;;
-	version) flags='-admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
+	version) flags='-admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
 	esac
 	COMPREPLY=()
 	if [[ $word == -* ]]; then
