@@ -97,7 +97,7 @@ func Check(ctx context.Context, args []string, out, _ io.Writer) error {
 type verbosity bool
 
 func (*verbosity) IsBoolFlag() bool { return true }
-func (v *verbosity) String() string { return strconv.FormatBool(*v == true) }
+func (v *verbosity) String() string { return strconv.FormatBool(bool(*v)) }
 
 // Set is for the flag package.
 func (v *verbosity) Set(s string) error {
