@@ -14,6 +14,7 @@ _criproxy() {
 	support) flags='-admin -config -o' ;;
 	completion) flags='' ;;
 	demo) flags='-idle -once -outage' ;;
+	ui) flags='-admin -descriptor-set -listen -proto -proto-path' ;;
 	tail) flags='-admin -backend -client -container -descriptor-set -diff -follow-pod -full -id -json -method -n -namespace -own -past -pod -proto -proto-path -since -slower -status' ;;
 	dump) flags='-admin -descriptor-set -o -proto -proto-path' ;;
 	tap) flags='-admin -backend -capture -capture-files -capture-max-bytes -client -connect -container -descriptor-set -diff -flight-recorder -follow-pod -full -id -json -listen -method -namespace -own -pod -proto -proto-path -quiet -slower -status -unsafe-raw' ;;
@@ -30,7 +31,7 @@ _criproxy() {
 	if [[ $word == -* ]]; then
 		COMPREPLY=($(compgen -W "$flags" -- "$word"))
 	elif [[ $COMP_CWORD == 1 ]]; then
-		COMPREPLY=($(compgen -W 'serve check status pods where doctor hooks instances support completion demo tail dump tap view convert replay fixture wireshark-profile install uninstall version' -- "$word"))
+		COMPREPLY=($(compgen -W 'serve check status pods where doctor hooks instances support completion demo ui tail dump tap view convert replay fixture wireshark-profile install uninstall version' -- "$word"))
 	fi
 }
 complete -o default -F _criproxy criproxy
