@@ -166,11 +166,12 @@ func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	n.run(1, "db1", 1)
 	n.known()
 	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
+	require.NoError(t, os.WriteFile(n.cfg.StateDir, nil, 0o600)) // a folder that is only missing is made anew
 	n.run(1, "db2", 1)
 	testkit.Eventually(t, "it is said", func() bool { return len(testkit.LogLines("diskfull.io", "writing what is remembered")) > 0 })
 	n.known() // more rounds, after each of which it tries again
 	assert.Len(t, testkit.LogLines("diskfull.io", "writing what is remembered"), 1)
-	require.NoError(t, os.MkdirAll(n.cfg.StateDir, 0o700))
+	require.NoError(t, os.Remove(n.cfg.StateDir))
 	n.run(1, "db3", 1)
 	testkit.Eventually(t, "it is kept again", func() bool { _, err := os.Stat(stateFile(n.cfg, n.cfg.Backends[1]).Path); return err == nil })
 	n.stop() // which writes as well, and says when it cannot

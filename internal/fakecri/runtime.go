@@ -32,6 +32,7 @@ type Runtime struct {
 	events     eventQueue
 	checkpoint map[string]*checkpoint // path :: what RestorePod finds there
 	addresses  uint32
+	podCIDR    string
 	filled     int
 }
 
@@ -95,6 +96,13 @@ func (rt *Runtime) Containers() []*runtimeapi.Container { return clones(rt.listC
 // Images returns all images in the order in which they were pulled. The messages
 // are the caller's.
 func (rt *Runtime) Images() []*runtimeapi.Image { return clones(rt.listImages()) }
+
+// PodCIDR returns what UpdateRuntimeConfig was last given.
+func (rt *Runtime) PodCIDR() string {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return rt.podCIDR
+}
 
 func clones[M proto.Message](messages []M) []M {
 	messages = slices.Clone(messages)

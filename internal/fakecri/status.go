@@ -48,6 +48,9 @@ func (s runtimeService) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfig
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: s.cfg.CgroupDriver}}, nil
 }
 
-func (s runtimeService) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+func (s runtimeService) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.podCIDR = r.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
