@@ -330,7 +330,7 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 		end, start := fmt.Sprintf(`books {id: "beta.io__ended %d"}`, n), fmt.Sprintf(`books {id: "beta.io__has %d"}`, n+1)
 		for _, want := range []string{end, end, start} {
 			f := &codec.Frame{}
-			require.NoError(t, cs.RecvMsg(f))
+			require.NoError(t, cs.RecvMsg(f), "%d: %s", n, want)
 			require.Equal(t, want, muxtest.Text("ListResponse", f))
 		}
 	}

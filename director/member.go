@@ -91,6 +91,7 @@ func (m *member) run() error {
 	}
 	var stream opening
 	var since time.Time // when stream was opened; zero: it is not open
+	looked := false     // the first look must not wait for the second
 	pause := minPause
 	retry, look := time.NewTimer(0), time.NewTimer(0)
 	defer retry.Stop()
@@ -109,7 +110,9 @@ func (m *member) run() error {
 			stream = m.open()
 		case <-stream.opened:
 			since = time.Now()
-			lookAgain() // once more when the subscription must have taken effect
+			if looked {
+				lookAgain() // once more when the subscription must have taken effect
+			}
 		case e := <-stream.ended:
 			stream.stop()
 			if m.s.endsAs(e.err, e.trailer) {
@@ -128,6 +131,7 @@ func (m *member) run() error {
 			stream, since = opening{}, time.Time{}
 			lookAgain()
 		case <-look.C:
+			looked = true
 			began := time.Now()
 			if err := m.look(); err != nil || since.IsZero() || began.Sub(since) < m.at.Load().table.lookInterval {
 				lookAgain()

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -125,10 +125,10 @@ func TestTheLastProcessOwnsTheSockets(t *testing.T) {
 	testkit.Eventually(t, "another process serves", func() bool { return p.serving() != first })
 	second := p.serving()
 	testkit.Eventually(t, "the sockets are its own", func() bool {
-		var out bytes.Buffer
-		err := run(t.Context(), []string{"-connect", p.runtimes[0].Path, "-listen", p.front, "-state-dir", "none", "-hooks", "none"}, &out, &out)
-		require.ErrorContains(t, err, "is serving it already")
-		return strings.Contains(err.Error(), fmt.Sprintf("(process %d)", second))
+		out, err := exec.Command("criproxy", "-connect", p.runtimes[0].Path, "-listen", p.front, "-state-dir", "none", "-hooks", "none", "-logtostderr").CombinedOutput()
+		require.Error(t, err)
+		require.Contains(t, string(out), "is serving it already")
+		return strings.Contains(string(out), fmt.Sprintf("(process %d)", second))
 	})
 	p.end()
 	testkit.Eventually(t, "the files are gone", func() bool {

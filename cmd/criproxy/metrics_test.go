@@ -110,8 +110,9 @@ func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
 		require.NoError(t, err)
 		return response.StatusCode, string(text)
 	}
-	code, text := get("/metrics")
-	assert.Equal(t, 200, code)
+	var code int
+	var text string
+	testkit.Eventually(t, "there are metrics", func() bool { code, text = get("/metrics"); return code == 200 })
 	assert.Contains(t, text, "criproxy_build_info")
 	code, text = get("/healthz")
 	assert.Equal(t, "200 ok\n", fmt.Sprint(code, " ", text))

@@ -79,11 +79,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
 	var paths []string
 	for _, s := range p.listening() {
-		l, ok := listen.Raw(s.listener).(interface{ File() (*os.File, error) })
-		if !ok {
-			return fmt.Errorf("passing on %s: it is no socket", s.path)
-		}
-		f, err := l.File()
+		f, err := listen.FileOf(s.listener)
 		if err != nil {
 			return fmt.Errorf("passing on %s: %w", s.path, err)
 		}

@@ -38,6 +38,10 @@ func (s *session) outage(ctx context.Context, m *machine) error {
 		return err
 	}
 	vm := s.pods[1]
+	// As kubelet asks, for the status of what a list shows: that is what is remembered.
+	if _, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{}); err != nil {
+		return err
+	}
 	if _, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}); err != nil {
 		return err
 	}

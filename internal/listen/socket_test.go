@@ -2,12 +2,18 @@ package listen
 
 import (
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/internal/config"
 )
@@ -42,4 +48,24 @@ func TestASocketMayBeClosedByTwoAtOnce(t *testing.T) {
 			return
 		}
 	}
+}
+
+// A command that gets a file of net's makes the socket a blocking one for every process that has it.
+func TestASocketThatACommandGetsDoesNotBlock(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	defer l.Close()
+	f, err := FileOf(l)
+	require.NoError(t, err)
+	defer f.Close()
+	cmd := exec.Command("true")
+	cmd.ExtraFiles = []*os.File{f}
+	require.NoError(t, cmd.Run())
+	raw, err := l.(syscall.Conn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+		assert.NoError(t, err)
+		assert.NotZero(t, flags&unix.O_NONBLOCK)
+	}))
 }

@@ -1,13 +1,16 @@
 package listen
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 )
 
@@ -124,6 +127,29 @@ func (s *Socket) FileState() (lost int64, trouble error) {
 		return f.state()
 	}
 	return 0, nil
+}
+
+// FileOf returns a descriptor of the socket that l listens on, for another process. It is not
+// net's File, whose descriptor makes the socket a blocking one as soon as a command gets it: a
+// connection that another process takes then has our Accept wait in the kernel, and nobody can
+// close the listener.
+func FileOf(l net.Listener) (*os.File, error) {
+	l = Raw(l)
+	c, ok := l.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("%T is no socket", l)
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var failure error
+	err = raw.Control(func(s uintptr) { fd, failure = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, failure); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), l.Addr().String()), nil
 }
 
 // Raw returns the listener of the operating system behind l.

@@ -59,6 +59,7 @@ func (w *rawWriter) do() (int, error) {
 // try is called with the socket. It is done whatever happened.
 func (w *rawWriter) try(fd uintptr) bool {
 	for {
+		happensBefore(int(fd))
 		if w.one != nil {
 			w.n, w.err = unix.Write(int(fd), w.one)
 		} else {
