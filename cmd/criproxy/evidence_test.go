@@ -51,6 +51,7 @@ func TestTheEvidenceSurvivesAHandover(t *testing.T) {
 	p := newProcess(t)
 	p.launch()
 	p.incident()
+	testkit.Eventually(t, "criproxy knows what the second runtime is", func() bool { _, r := p.status(); return r.Backends[1].Runtime != "" })
 	p.restartRuntime(true, false)
 	var out strings.Builder
 	ended := make(chan error, 1)
