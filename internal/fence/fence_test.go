@@ -84,6 +84,7 @@ var reserved = []struct {
 	{"k8s.io/klog", rooms, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
 	{"google.golang.org/grpc", append(rooms, "codec", "internal/buffers", "internal/transport", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
+	{"github.com/mwitkow/grpc-proxy", nil, "the program passes streams on itself; only tests compare"},
 	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/prototest", "internal/fence"}, "what is linked into the binary has no tests in it"},
 }
 
