@@ -62,9 +62,10 @@ integration: ## the tests with real runtimes
 	cd testbed/csi && go test -race
 	cd testbed/transport && go test -race
 	cd testbed/browser && go test
+	cd testbed/critest && go test -race -timeout 15m # not beside a kubelet that measures
 	@# That with a kubelet goes on beside the others, because it mostly waits; by itself, because it reports what it measured.
 	@cd testbed && (cd outage && exec go test -race -timeout 25m) & outage=$$!; \
-	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v /outage)); others=$$?; \
+	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v -e /outage -e /critest)); others=$$?; \
 	wait $$outage && exit $$others
 
 conformance: ## all specs of critest, on each runtime and through criproxy, in an hour: docs/conformance.md

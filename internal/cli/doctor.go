@@ -100,16 +100,18 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 		if b.Name == "" {
 			continue
 		}
-		warnings := config.NameWarnings(b.Name)
-		if cfg.IDs != config.NativeIDs {
-			warnings = append(warnings, config.IDWarnings(b.Name)...)
-		}
-		for _, w := range warnings {
-			text, cure := w, "choose a shorter name"
-			if i := strings.LastIndex(w, "; "); i >= 0 {
-				text, cure = w[:i], w[i+2:]
+		add := func(level doctor.Level, warnings []string) {
+			for _, w := range warnings {
+				text, cure := w, "choose a shorter name"
+				if i := strings.LastIndex(w, "; "); i >= 0 {
+					text, cure = w[:i], w[i+2:]
+				}
+				d.add(level, about, text, cure)
 			}
-			d.add(doctor.Warning, about, text, cure)
+		}
+		add(doctor.Warning, config.NameWarnings(b.Name))
+		if cfg.IDs != config.NativeIDs {
+			add(doctor.Note, config.IDWarnings(b.Name)) // of use to know, and nothing is wrong with the node
 		}
 	}
 	for what, path := range map[string]string{"the configuration": f.config, "the folder of plugins": cfg.Hooks, "the state folder": cfg.StateDir} {
