@@ -56,7 +56,7 @@ test: unit integration ## all tests, raced; the integration tests start real run
 unit: ## the tests that need nothing but Go
 	go test -race -shuffle=on -timeout 15m ./...
 	go test -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # counts, which the race detector changes
-	go test -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy # as is how much memory is taken
+	go test -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/transport # as is how much memory is taken
 
 integration: ## the tests with real runtimes
 	cd testbed/csi && go test -race

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/cli"
@@ -67,6 +68,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	errOut := os.Stderr // which serve replaces for its log
 	context.AfterFunc(ctx, func() { time.AfterFunc(killBound, func() { kill(errOut) }) })
+	setLog(os.Args[1:], errOut)
 	err := run(ctx, os.Args[1:], os.Stdout, errOut)
 	stop()
 	klog.Flush()
@@ -87,8 +89,31 @@ func kill(errOut io.Writer) {
 	os.Exit(1)
 }
 
+// setLog chooses the log of the process for its command: those that report or show calls log
+// errors at most. Only main calls it, because tests run commands beside proxies that log.
+func setLog(args []string, errOut io.Writer) {
+	switch c, _, _ := find(args); c.name {
+	case "check", "demo":
+		klog.SetLogger(logr.Discard()) // what is wrong is in the output
+	case "tap":
+		klog.SetLogger(cli.ErrorsOnly(errOut))
+	}
+}
+
 // run is main without the process: what tests call.
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
+	c, args, err := find(args)
+	if err == nil {
+		err = c.run(ctx, args, out, errOut)
+	}
+	if errors.Is(err, cli.ErrHelp) {
+		return help(out)
+	}
+	return err
+}
+
+// find returns the command that args name, and its own arguments.
+func find(args []string) (command, []string, error) {
 	all := commands()
 	name := all[0].name
 	if len(args) == 1 && (args[0] == "-version" || args[0] == "--version") {
@@ -98,15 +123,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		name, args = args[0], args[1:]
 	}
 	if name == "help" {
-		return help(out)
+		return command{}, nil, cli.ErrHelp
 	}
 	for _, c := range all {
 		if c.name == name {
-			err := c.run(ctx, args, out, errOut)
-			if errors.Is(err, cli.ErrHelp) {
-				return help(out)
-			}
-			return err
+			return c, args, nil
 		}
 	}
 	var names []string
@@ -114,9 +135,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		names = append(names, c.name)
 	}
 	if meant := suggest.Nearest(name, names); meant != "" {
-		return cli.Usage(fmt.Errorf("there is no command %q%s", name, meant))
+		return command{}, nil, cli.Usage(fmt.Errorf("there is no command %q%s", name, meant))
 	}
-	return cli.Usage(fmt.Errorf("there is no command %q: want one of %s", name, strings.Join(names, ", ")))
+	return command{}, nil, cli.Usage(fmt.Errorf("there is no command %q: want one of %s", name, strings.Join(names, ", ")))
 }
 
 func help(out io.Writer) error {

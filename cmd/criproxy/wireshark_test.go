@@ -26,7 +26,7 @@ import (
 func demoCapture(t *testing.T) map[capture.Format]string {
 	t.Helper()
 	dir := shortDir(t)
-	demo, out := exec.Command("criproxy", "demo"), &output{} // it silences the log of its whole process
+	demo, out := exec.Command("criproxy", "demo"), &output{}
 	demo.Env, demo.Stdout, demo.Stderr = append(os.Environ(), "TMPDIR="+dir), out, out
 	require.NoError(t, demo.Start())
 	t.Cleanup(func() {

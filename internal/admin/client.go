@@ -39,6 +39,9 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 		return nil, err
 	}
 	response, err := c.http.Do(request)
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) { // a process that handed over and ended
+		response, err = c.http.Do(request)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("there is no admin socket at %s; is criproxy running, and with this -admin?", c.path)

@@ -71,3 +71,23 @@ func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
 	<-ended
 	assert.NoFileExists(t, filepath.Join(dir, "a"))
 }
+
+// The process that was asked may end, because another has taken over.
+func TestAnUnansweredQuestionIsAskedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Read(make([]byte, 1<<10))
+		_ = c.Close()
+		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, "again") }))
+	}()
+	response, err := NewClient(path).Get(t.Context(), "/version")
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+}

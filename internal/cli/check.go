@@ -12,9 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/inspect"
@@ -53,7 +50,6 @@ func Check(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err := output.check("check"); err != nil {
 		return err
 	}
-	klog.SetLogger(logr.Discard()) // what is wrong is in the report
 	// A profile can be tried without anything to connect to, and a criproxy asked that serves.
 	f.dry = f.given["profile"] || *withDrift
 	cfg, err := f.readConfig()

@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/klog/v2"
 
 	"github.com/go-logr/logr"
 
@@ -63,7 +62,6 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	klog.SetLogger(logr.New(errorsOnly{errOut})) // only the calls are to be seen
 	p, err := daemon.New(cfg, daemon.Options{Shown: shown})
 	if err != nil {
 		return err
@@ -127,7 +125,9 @@ func reflectServer(ctx context.Context, cfg *config.Config, errOut io.Writer) *c
 	return schema
 }
 
-// errorsOnly is a log of errors, for a command whose output is something else.
+// ErrorsOnly returns a log that writes errors to out, for a command whose output is something else.
+func ErrorsOnly(out io.Writer) logr.Logger { return logr.New(errorsOnly{out}) }
+
 type errorsOnly struct{ out io.Writer }
 
 func (errorsOnly) Init(logr.RuntimeInfo)            {}

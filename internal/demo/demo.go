@@ -10,10 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/daemon"
@@ -40,7 +38,6 @@ func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	}
 	defer os.RemoveAll(dir)
 
-	klog.SetLogger(logr.Discard()) // only the session is to be seen
 	cfg := &config.Config{
 		Listen:   filepath.Join(dir, "criproxy.sock"),
 		StateDir: dir,

@@ -1,3 +1,5 @@
+//go:build !race
+
 package transport_test
 
 import (
@@ -11,7 +13,8 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// What a connection takes that says nothing: our end and the test's.
+// What a connection takes that says nothing: our end and the test's. The race detector takes
+// more.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	l := listen(t)
 	s := serve(t, l, transport.ServerConfig{Handler: answer})
