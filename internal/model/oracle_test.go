@@ -406,32 +406,52 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int) {
 }
 
 // statusRemembered reports whether the status of an item was told by the process of a call,
-// after it was listed as it is, and nothing has changed it since.
+// after it was listed as it is, and nothing has changed it since. The status of a pod tells of
+// its containers as well.
 func (b *backend) statusRemembered(c *call, i *item) bool {
 	current := len(i.versions) - 1
-	if i.versions[current].at.After(c.began) || !i.removed.IsZero() && !i.removed.After(c.ended) {
+	settled, ok := b.settled(c, i)
+	if !ok || !i.removed.IsZero() && !i.removed.After(c.ended) {
 		return false
 	}
-	var listed time.Time
+	for _, part := range b.runtime.items[containers] {
+		if i.kind == sandboxes && part.pod == i.id {
+			at, ok := b.settled(c, part)
+			if !ok {
+				return false
+			}
+			settled = later(settled, at)
+		}
+	}
+	for _, t := range b.knows.asked[i.id] {
+		if t.version == current && t.process == c.proxy.number && !t.at.After(c.began) && t.at.After(settled.Add(time.Minute)) {
+			return true
+		}
+	}
+	return false
+}
+
+// settled returns since when the process of a call has listed an item as it is; ok is false if it
+// has not.
+func (b *backend) settled(c *call, i *item) (since time.Time, ok bool) {
+	current := len(i.versions) - 1
+	if i.versions[current].at.After(c.began) || i.removed.After(c.began) {
+		return since, false
+	}
+	since = later(i.touched, i.removed)
+	if !i.removed.IsZero() {
+		return since, true
+	}
 	for _, t := range b.knows.told[i.kind][i.id] {
 		// Before the runtime has listed it a new item is listed as its request describes it.
 		byRuntime := slices.ContainsFunc(b.runtime.told[i.kind], func(a answered) bool {
 			return a.process == c.proxy.number && a.asked.After(i.created) && !a.at.After(t.at)
 		})
 		if t.version == current && t.process == c.proxy.number && !t.at.After(c.began) && byRuntime {
-			listed = t.at
-			break
+			return later(since, t.at), true
 		}
 	}
-	if listed.IsZero() {
-		return false
-	}
-	for _, t := range b.knows.asked[i.id] {
-		if t.version == current && t.process == c.proxy.number && !t.at.After(c.began) && t.at.After(listed.Add(time.Minute)) && t.at.After(i.touched.Add(time.Minute)) {
-			return true
-		}
-	}
-	return false
+	return since, false
 }
 
 // judgeMerged judges calls whose answer is made of those of all runtimes. mu is held.
