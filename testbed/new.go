@@ -42,14 +42,7 @@ func NewContainerd(t testing.TB, reg *runtimes.Registry, config runtimes.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(c.LogTail(30))
-		}
-		if err := c.Destroy(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	destroyAfter(t, c, func() string { return c.LogTail(30) })
 	return c
 }
 
@@ -66,14 +59,7 @@ func NewCRIO(t testing.TB, reg *runtimes.Registry, config runtimes.CRIOConfig) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(c.LogTail(30))
-		}
-		if err := c.Destroy(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	destroyAfter(t, c, func() string { return c.LogTail(30) })
 	return c
 }
 
@@ -87,14 +73,7 @@ func NewKubelet(t testing.TB, config kubelet.Config) *kubelet.Kubelet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(k.Complaints(30))
-		}
-		if err := k.Destroy(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	destroyAfter(t, k, func() string { return k.Complaints(30) })
 	return k
 }
 
@@ -114,21 +93,29 @@ func NewProxy(t testing.TB, yaml string, flags ...string) *proxy.Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	destroyAfter(t, p, func() string { return p.LogTail(60) })
+	t.Cleanup(func() { // before that
 		data, _ := os.ReadFile(p.LogFile())
 		for _, word := range []string{"WARNING: DATA RACE", "\npanic: ", "\nfatal error: "} {
 			if i := bytes.Index(data, []byte(word)); i >= 0 {
 				t.Errorf("criproxy: %s", firstLines(string(data[i:]), 60))
 			}
 		}
+	})
+	return p
+}
+
+// destroyAfter destroys x when the test ends. It shows the end of its log if the test has failed, which it has if
+// something of x is left.
+func destroyAfter(t testing.TB, x interface{ Destroy(context.Context) error }, log func() string) {
+	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(p.LogTail(60))
+			t.Log(log())
 		}
-		if err := p.Destroy(context.Background()); err != nil {
+		if err := x.Destroy(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	return p
 }
 
 // firstLines returns at most n lines of text, the first ones.

@@ -84,7 +84,7 @@ func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 	p.end()
 }
 
-// Who is woken by an alert, or looks at a line, is told what it means.
+// Each alert links to a section of the docs that exists, and each panel has a description.
 func TestAlertsAndPanelsSayWhatToDo(t *testing.T) {
 	alerts, err := os.ReadFile("../../packaging/monitoring/alerts.yaml")
 	require.NoError(t, err)

@@ -9,6 +9,8 @@ import (
 	"cmp"
 	"path/filepath"
 	"slices"
+
+	"github.com/criproxy/criproxy/internal/peercred"
 )
 
 // A Level is how bad a finding is.
@@ -45,9 +47,8 @@ type Node struct {
 	// path. Nil means [Connected], which asks the kernel this process runs on.
 	Connected func(path string) ([]uint32, error)
 
-	// Served returns who serves the socket at path, an error if nobody does. Nil means
-	// that one connects to it.
-	Served func(path string) (string, error)
+	// Served returns the process that serves the socket at path. Nil is [peercred.Serving].
+	Served func(path string) (peercred.Process, error)
 }
 
 // Backend is one of the runtimes.
@@ -67,7 +68,7 @@ func (n *Node) Examine() ([]Finding, *Kubelet) {
 		e.Connected = Connected
 	}
 	if e.Served == nil {
-		e.Served = served
+		e.Served = peercred.Serving
 	}
 	e.processes = e.readProcesses()
 	e.kubelets()

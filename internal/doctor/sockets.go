@@ -4,14 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // sockets looks at ours and at those of the runtimes.
@@ -23,7 +18,7 @@ func (e *examination) sockets() {
 		e.add(Error, about, fmt.Sprintf("everybody can put another socket in place of %s", e.Listen), fmt.Sprintf("chmod o-w %s", filepath.Dir(e.Listen)))
 	}
 	if e.socket("criproxy", e.Listen, "start criproxy: systemctl start criproxy") {
-		if who, err := e.Served(e.file(e.Listen)); err == nil && who != "" && !strings.HasPrefix(who, "criproxy ") && !strings.HasPrefix(who, "systemd ") {
+		if who, err := e.Served(e.file(e.Listen)); err == nil && who.Name != "" && who.Name != "criproxy" && who.Name != "systemd" {
 			e.add(Error, about, fmt.Sprintf("%s is served by %s, and not by criproxy", e.Listen, who), "choose another path with listen, or stop that")
 		}
 	}
@@ -31,7 +26,7 @@ func (e *examination) sockets() {
 		if !e.socket("backend "+b.Name, b.Address, fmt.Sprintf("start the runtime, or correct its address; pods of it wait until %s is there", b.Address)) {
 			continue
 		}
-		if who, err := e.Served(e.file(b.Address)); err == nil && strings.HasPrefix(who, "criproxy ") {
+		if who, err := e.Served(e.file(b.Address)); err == nil && who.Name == "criproxy" {
 			e.add(Warning, about, fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, who), "make sure that it is not this one: a criproxy that calls itself never answers")
 		}
 	}
@@ -66,28 +61,4 @@ func (e *examination) socket(whose, path, start string) bool {
 		e.add(Error, about, fmt.Sprintf("%s of %s does not answer: %v", path, whose, err), start)
 	}
 	return false
-}
-
-// served connects to a socket and returns the name of who made it.
-func served(path string) (string, error) {
-	conn, err := net.DialTimeout("unix", path, 5*time.Second)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close() // nothing was sent
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return "", err
-	}
-	var who string
-	err = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err != nil {
-			return
-		}
-		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid)); err == nil {
-			who = fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(comm)), cred.Pid)
-		}
-	})
-	return who, err
 }

@@ -20,6 +20,7 @@ var mayImport = map[string][]string{
 	"internal/suggest":    {},
 	"internal/recovery":   {},
 	"internal/strict":     {"internal/suggest"},
+	"internal/peercred":   {},
 	"rewrite":             {"internal/suggest"},
 	"internal/wire":       {},
 	"internal/buffers":    {},
@@ -39,7 +40,7 @@ var mayImport = map[string][]string{
 	"hook/hookapi":        {"codec"},
 	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
 	"hook/plugin/example": {"hook/plugin"},
-	"internal/hook":       {"codec", "internal/dump", "internal/wire", "rewrite", "director", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust"},
+	"internal/hook":       {"codec", "internal/dump", "internal/wire", "rewrite", "director", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust", "internal/peercred"},
 	"internal/fakecri":    {"codec"},
 	"internal/transport":  {"codec", "internal/buffers", "internal/recovery"},
 	"internal/muxtest":    {"codec", "internal/dump", "rewrite", "director"}, // for tests only
@@ -48,13 +49,13 @@ var mayImport = map[string][]string{
 	"internal/markdown":   {},
 	"internal/mounttest":  {}, // for tests only
 	"internal/prototest":  {}, // for tests only
-	"internal/doctor":     {},
+	"internal/doctor":     {"internal/peercred"},
 	"internal/mutants":    {"internal/markdown"}, // a command, for make mutants
 	"internal/config":     {"codec", "criadapter", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest", "internal/address", "internal/profile"},
 	"internal/testkit":    {"codec", "internal/fakecri", "internal/mounttest"},
 	"internal/certs":      {"internal/config"},
 	"internal/limits":     {"codec", "director", "internal/buffers", "internal/config", "internal/lastknown"},
-	"internal/listen":     {"internal/certs", "internal/config", "internal/limits", "internal/recovery", "internal/trust"},
+	"internal/listen":     {"internal/certs", "internal/config", "internal/limits", "internal/recovery", "internal/trust", "internal/peercred"},
 	"internal/access":     {"codec", "director", "internal/buffers", "internal/capture", "internal/config", "internal/listen", "criadapter"},
 	"internal/version":    {},
 	"internal/state":      {"internal/config", "internal/drift", "internal/hook", "internal/lastknown"},
@@ -65,7 +66,7 @@ var mayImport = map[string][]string{
 	"internal/ui":         {"internal/admin", "internal/capture", "internal/inspect", "internal/report", "internal/state"},
 	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/state", "internal/telemetry", "internal/transport", "internal/trust", "internal/version"},
 	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri", "internal/lastknown"},
-	"internal/takeover":   {"internal/config"},
+	"internal/takeover":   {"internal/config", "internal/peercred"},
 	"internal/tuning":     {},
 	"internal/stderr":     {},
 	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/report", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/ui", "internal/version", "internal/profile"},

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/peercred"
 )
 
 // connection is the way to one plugin. It is made when the plugin is registered,
@@ -100,20 +100,11 @@ func (c *connection) dial(ctx context.Context, _ string) (net.Conn, error) {
 // cgroupOf says in which cgroup the process at the other end of nc is, as it stands
 // in /proc. It is empty if that cannot be told.
 func cgroupOf(nc net.Conn) string {
-	raw, err := nc.(*net.UnixConn).SyscallConn()
+	p, err := peercred.Of(nc)
 	if err != nil {
 		return ""
 	}
-	var pid int32
-	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = cred.Pid
-		}
-	})
-	if pid <= 0 {
-		return ""
-	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
 	if err != nil {
 		return ""
 	}

@@ -4,15 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"strings"
-	"syscall"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/peer"
 
 	"github.com/criproxy/criproxy/internal/limits"
+	"github.com/criproxy/criproxy/internal/peercred"
 )
 
 // Peer is the client at the other end of a connection. It comes with each call, as gRPC's
@@ -71,42 +67,11 @@ func (p *Peer) String() string {
 // whoIs asks the kernel which process made the connection.
 func whoIs(conn net.Conn, s *Socket) *Peer {
 	who := newPeer(s)
-	unixConn, ok := conn.(*net.UnixConn)
-	if !ok {
-		return who
-	}
-	raw, err := unixConn.SyscallConn()
+	p, err := peercred.Of(conn)
 	if err != nil {
 		return who
 	}
-	_ = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err != nil {
-			return
-		}
-		who.Known, who.PID, who.UID = true, cred.Pid, cred.Uid
-		who.GIDs = append([]uint32{cred.Gid}, peerGroups(fd)...)
-	})
-	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", who.PID)); err == nil { // if it has not ended yet
-		who.Name = strings.TrimSpace(string(comm))
-	}
+	who.Known, who.PID, who.UID, who.Name = true, p.PID, p.UID, p.Name
+	who.GIDs = append([]uint32{p.GID}, peercred.Groups(conn)...)
 	return who
-}
-
-// peerGroups returns the supplementary groups of the client, which SO_PEERCRED lacks.
-func peerGroups(fd uintptr) []uint32 {
-	gids := make([]uint32, 64)
-	for {
-		size := uint32(len(gids) * 4)
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
-			uintptr(unsafe.Pointer(&gids[0])), uintptr(unsafe.Pointer(&size)), 0)
-		switch {
-		case errno == 0:
-			return gids[:size/4]
-		case errno == syscall.ERANGE && int(size/4) > len(gids):
-			gids = make([]uint32, size/4)
-		default:
-			return nil // a kernel before 4.13
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/criproxy/criproxy/internal/peercred"
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
@@ -81,18 +82,9 @@ func makeWay(path, flag string) error {
 
 // peerName names the process at the other end of a unix connection.
 func peerName(conn net.Conn) string {
-	raw, err := conn.(*net.UnixConn).SyscallConn()
+	p, err := peercred.Of(conn)
 	if err != nil {
 		return "another process"
 	}
-	name := "another process"
-	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			name = fmt.Sprintf("process %d", cred.Pid)
-			if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid)); err == nil {
-				name = fmt.Sprintf("%.*s (process %d)", len(comm)-1, comm, cred.Pid)
-			}
-		}
-	})
-	return name
+	return p.String()
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/peercred"
 )
 
 // crioNode is a node where a program serves /run/crio/crio.sock.
@@ -16,11 +18,11 @@ func crioNode(t *testing.T, program string) (*takeoverNode, *Takeover) {
 	n := newTakeoverNode(t, "", "backends:\n- address: /run/crio/crio.sock\n")
 	x := n.takeover()
 	x.Path = "/run/crio/crio.sock"
-	x.Served = func(string) (string, error) {
+	x.Served = func(string) (peercred.Process, error) {
 		if program == "" {
-			return "", errors.New("nobody")
+			return peercred.Process{}, errors.New("nobody")
 		}
-		return program, nil
+		return peercred.Process{Name: program}, nil
 	}
 	return n, x
 }
@@ -38,7 +40,7 @@ func TestInstallMakesCRIOListenBesideItsSocket(t *testing.T) {
 		assert.NoFileExists(t, n.containerd)
 		assert.Contains(t, out.String(), "systemctl restart crio.service ")
 
-		x.Served = func(string) (string, error) { return "criproxy", nil }
+		x.Served = func(string) (peercred.Process, error) { return peercred.Process{Name: "criproxy"}, nil }
 		out.Reset()
 		require.NoError(t, x.Install(&out), "a second time, when criproxy serves it")
 		assert.Contains(t, out.String(), "It is installed already")
@@ -53,7 +55,7 @@ func TestInstallMakesCRIOListenBesideItsSocket(t *testing.T) {
 
 func TestInstallRefusesRuntimesThatItCannotTell(t *testing.T) {
 	n, x := crioNode(t, "cri-dockerd")
-	assert.ErrorContains(t, x.Install(&bytes.Buffer{}), "cri-dockerd serves /run/crio/crio.sock")
+	assert.ErrorContains(t, x.Install(&bytes.Buffer{}), "cri-dockerd (process 0) serves /run/crio/crio.sock")
 	assert.NoFileExists(t, n.containerd)
 	assert.NoDirExists(t, x.CRIO)
 }
@@ -68,9 +70,4 @@ func TestInstallRefusesAListenThatHoldsAfterOurs(t *testing.T) {
 	require.NoError(t, os.WriteFile(later, []byte("[crio.api]\nlisten = '/run/crio/crio.sock'\n"), 0o644))
 	assert.ErrorContains(t, x.Install(&bytes.Buffer{}), later+" makes CRI-O listen at /run/crio/crio.sock")
 	assert.Equal(t, "backends:\n- address: /run/crio/crio.sock\n", n.read(n.config))
-}
-
-func TestWhoServesASocketIsKnownByName(t *testing.T) {
-	_, err := served(filepath.Join(t.TempDir(), "none.sock"))
-	assert.Error(t, err)
 }

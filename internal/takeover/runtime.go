@@ -2,17 +2,14 @@ package takeover
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/peercred"
 )
 
 // A runtime is one whose socket can be taken over.
@@ -34,10 +31,10 @@ func (t *Takeover) whose() (*runtime, error) {
 	}
 	ask := t.Served
 	if ask == nil {
-		ask = served
+		ask = peercred.Serving
 	}
-	name, err := ask(t.Path)
-	switch {
+	p, err := ask(t.Path)
+	switch name := p.Name; {
 	case err != nil && filepath.Base(t.Path) == "crio.sock":
 		return crio, nil // it is not running
 	case err != nil || strings.HasPrefix(name, "containerd"):
@@ -45,7 +42,7 @@ func (t *Takeover) whose() (*runtime, error) {
 	case strings.HasPrefix(name, "crio"):
 		return crio, nil
 	}
-	return nil, fmt.Errorf("%s serves %s, and install knows how to make containerd and CRI-O listen elsewhere, not that: give it another socket by its own settings, and criproxy that path with listen", name, t.Path)
+	return nil, fmt.Errorf("%s serves %s, and install knows how to make containerd and CRI-O listen elsewhere, not that: give it another socket by its own settings, and criproxy that path with listen", p, t.Path)
 }
 
 // containerd returns containerd's files. What is imported has to exist before it is named.
@@ -94,25 +91,3 @@ listen = %q
 }
 
 var tomlListen = regexp.MustCompile(`^\s*listen\s*=\s*["']([^"']*)["']`)
-
-// served connects to a socket and returns the name of the program that serves it.
-func served(path string) (string, error) {
-	conn, err := net.DialTimeout("unix", path, 5*time.Second)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close() // nothing was sent
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return "", err
-	}
-	var cred *unix.Ucred
-	if failed := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); failed != nil {
-		return "", failed
-	}
-	if err != nil {
-		return "", err
-	}
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cred.Pid))
-	return strings.TrimSpace(string(name)), err
-}

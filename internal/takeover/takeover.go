@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/peercred"
 )
 
 // Takeover puts criproxy at the path of a runtime's own socket, so that the clients of that
@@ -23,9 +24,8 @@ type Takeover struct {
 	Config     string // criproxy's
 	DryRun     bool
 
-	// Served returns the name of the program that serves the socket at a path, an error if nobody does.
-	// Nil means that one connects to it.
-	Served func(path string) (string, error)
+	// Served returns the process that serves the socket at a path. Nil is [peercred.Serving].
+	Served func(path string) (peercred.Process, error)
 }
 
 // runtimeSocket is where the runtime listens then.
