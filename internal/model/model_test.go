@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("model.seed", 0, "run the model with this `seed` only")
+	first    = flag.Uint64("model.seed", 0, "run the model with this `seed`; 0 is a random one if there are to be many")
 	lasts    = flag.Duration("model.time", 0, "run each seed for this `time`, of the simulated clock")
-	many     = flag.Int("model.seeds", 0, "run this `number` of random seeds")
+	many     = flag.Int("model.seeds", 0, "run a `number` of seeds, one after another, until something is found")
 	disorder = flag.Bool("model.disorder", false, "let runtimes answer lists in any order, and as of any moment since they were asked for")
 	verbose  = flag.Bool("model.calls", false, "trace all calls")
 	events   = flag.Int("model.trace", 60, "show this `number` of events before what was wrong")
@@ -25,16 +25,20 @@ var (
 
 func TestWhatKubeletIsToldIsTrue(t *testing.T) {
 	seeds := []uint64{2, 6, 7, 20, 49} // in each of which something was found; -model.seeds draws others
-	if *seedFlag != 0 {
-		seeds = []uint64{*seedFlag}
-	}
-	if *many > 0 {
+	if *first != 0 || *many > 0 {
+		from := *first
+		if from == 0 {
+			from = rand.Uint64N(1 << 32)
+		}
 		seeds = nil
-		for range *many {
-			seeds = append(seeds, rand.Uint64())
+		for i := range max(*many, 1) {
+			seeds = append(seeds, from+uint64(i))
 		}
 	}
 	for _, seed := range seeds {
+		if *many > 0 && t.Failed() {
+			return
+		}
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			stateDir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) { simulate(t, seed, stateDir) })

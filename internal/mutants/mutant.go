@@ -20,7 +20,7 @@ import (
 //	package: ./cmd/criproxy       whose tests are to notice; without it, that of the file
 //	tests: TestA TestB            each of which must fail
 //	run: TestC                    what is run besides
-//	model: 1007                   a seed with which internal/model notices it, too
+//	model: 1007                   internal/model notices it, too, with this seed or one of the next; flags may follow
 //	-- old --                     lines that the file has once
 //	-- new --                     what they become
 //
@@ -33,7 +33,7 @@ type mutant struct {
 	pkg      string
 	tests    []string
 	run      []string
-	seed     string // of the model; empty if that need not notice
+	model    []string // a seed and flags of the model; empty if that need not notice
 	old, new []byte
 }
 
@@ -81,7 +81,7 @@ func parse(name string, data []byte) (mutant, error) {
 		case key == "run":
 			m.run = strings.Fields(value)
 		case key == "model":
-			m.seed = value
+			m.model = strings.Fields(value)
 		default:
 			return m, fmt.Errorf("%q is neither the one sentence nor file, package, tests, run or model", key)
 		}

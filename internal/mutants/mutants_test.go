@@ -89,10 +89,14 @@ import (
 	"example.com/double"
 )
 
-var seed = flag.Int("model.seed", 0, "")
+var (
+	seed  = flag.Int("model.seed", 0, "")
+	seeds = flag.Int("model.seeds", 0, "")
+	early = flag.Bool("model.early", false, "")
+)
 
 func TestWhatKubeletIsToldIsTrue(t *testing.T) {
-	if *seed == 7 && double.Double(2) != 4 {
+	if (*seed == 7 || *early) && *seeds > 1 && double.Double(2) != 4 {
 		t.Fail()
 	}
 }
@@ -119,7 +123,8 @@ func TestAMutantIsNoticedOrItIsAnError(t *testing.T) {
 		"noticed by one":       {triple + "tests: TestTwoBecomesFour TestItDoesNotPanic\n" + change + "\treturn 3 * n\n", "not noticed by TestItDoesNotPanic"},
 		"noticed by no other":  {triple + "tests: TestMain\nrun: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", "not noticed by TestMain"},
 		"noticed by the model": {triple + "tests: TestTwoBecomesFour\nmodel: 7\n" + change + "\treturn 3 * n\n", ""},
-		"not by the model":     {triple + "tests: TestTwoBecomesFour\nmodel: 8\n" + change + "\treturn 3 * n\n", "not noticed by the model with seed 8"},
+		"noticed with a flag":  {triple + "tests: TestTwoBecomesFour\nmodel: 8 -model.early\n" + change + "\treturn 3 * n\n", ""},
+		"not by the model":     {triple + "tests: TestTwoBecomesFour\nmodel: 8\n" + change + "\treturn 3 * n\n", "not noticed by the model with -model.seed=8"},
 		"does not compile":     {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn three\n", "does not compile"},
 		"no such test":         {triple + "tests: TestIt\n" + change + "\treturn 3 * n\n", "no test TestIt"},
 		"no such lines":        {triple + "tests: TestTwoBecomesFour\n-- old --\n\treturn n + n\n-- new --\n", "has the old lines 0 times"},

@@ -20,8 +20,8 @@ func table(all []mutant) string {
 		if m.tests[0] == wholePackage {
 			by = "the search for goroutines that are left, after " + strings.Join(m.run, ", ")
 		}
-		if m.seed != "" {
-			by += ", and the model with seed " + m.seed
+		if len(m.model) > 0 {
+			by += ", and the model from seed " + m.model[0]
 		}
 		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", strings.TrimSuffix(m.broken, "."), m.file, by)
 	}
