@@ -159,12 +159,12 @@ func command[P, R any](c cdp.Command[P, R], params P) action {
 	}
 }
 
-// see waits until an expression of JavaScript is true. It does not have the page evaluate text, which the
+// see waits until an expression of JavaScript is true; it is not while what it names is not there. It does not have the page evaluate text, which the
 // page's policy forbids.
 func (p *tab) see(expression string) {
 	p.t.Helper()
 	for {
-		ok, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+		ok, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("(() => { try { return Boolean("+expression+") } catch { return false } })()"))
 		require.NoError(p.t, err, "%s is not so", expression)
 		if ok {
 			return
