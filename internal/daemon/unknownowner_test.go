@@ -118,3 +118,25 @@ func TestAnUnavailableStatusIsNotAskedForRepeatedly(t *testing.T) {
 	testkit.Eventually(t, "two rounds follow", func() bool { return rounds() > first+2 })
 	assert.LessOrEqual(t, asked()-before, 3*(rounds()-first), "about once a round")
 }
+
+// kubelet cleaned up after a reboot before the second runtime was there, and could remove nothing of it for good.
+func TestWhatAnotherNeverHadHasOneOwner(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
+	db := n.run(1, "db", 1)
+	n.stop()
+	n.runtimes[1].Kill()
+	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
+	n.start()
+	remove := &runtimeapi.RemoveContainerRequest{ContainerId: db.containers[0]}
+	_, err := n.RemoveContainer(n.ctx(), remove)
+	require.NoError(t, err, "no runtime can have it")
+	n.runtimes[1].Start()
+	n.isUp(1)
+	n.known()
+	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: db.containers[0]})
+	require.NoError(t, err)
+	_, err = n.RemoveContainer(n.ctx(), remove)
+	require.NoError(t, err)
+	assert.Len(t, n.runtimes[1].Calls("RemoveContainer"), 1)
+}

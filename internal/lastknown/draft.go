@@ -169,15 +169,18 @@ func (l *list) create(id string, item []byte) {
 // remove takes note of an item that a call has removed.
 func (l *list) remove(id string) {
 	l.settle()
+	item, listed := l.items.get(id)
+	if _, created := l.creations[id]; listed || created { // what it never had may be another backend's
+		if len(l.removed) >= mostRemoved {
+			clear(l.removed)
+		}
+		l.removed[id] = struct{}{}
+	}
 	delete(l.creations, id)
-	if item, ok := l.items.get(id); ok {
+	if listed {
 		l.changesWhole(item, true)
 	}
 	l.removals[id] = l.asked
-	if len(l.removed) >= mostRemoved {
-		clear(l.removed)
-	}
-	l.removed[id] = struct{}{}
 	l.amendRemoval(id)
 }
 

@@ -23,12 +23,12 @@ func (c *Conn) Holds(kind string, name []byte) int {
 }
 
 // MayHold reports whether the backend may have items of a kind that are not remembered:
-// it is gone and was never asked, or too slow to say what a call has changed.
+// it is gone and was never asked, or too slow, or gone too early, to say what a call has changed.
 func (c *Conn) MayHold(kind string) bool {
 	c.mu.Lock()
-	slow, may := c.state.Condition == Slow, false
+	at, may := c.state.Condition, false
 	for _, l := range c.lists {
-		may = may || l.spec.Kind == kind && (!l.complete || slow && (l.dirty() || l.lag.failing))
+		may = may || l.spec.Kind == kind && (!l.complete || at != Up && l.dirty() || at == Slow && l.lag.failing)
 	}
 	c.mu.Unlock()
 	return may && !c.hasNothing(c.life)

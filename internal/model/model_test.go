@@ -57,7 +57,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 	var err error
 	w.api, err = criadapter.Config(criadapter.Options{})
 	w.must(err)
-	cfg := &config{budget: lastknown.DefaultBudget, silence: lastknown.DefaultSilence, stateDir: stateDir}
+	cfg := &config{budget: lastknown.DefaultBudget, silence: lastknown.DefaultSilence, stateDir: stateDir, native: w.random.IntN(3) == 0, boot: "the first"}
 	for i, name := range []string{"A", "B", "C"} {
 		r := newRuntime(w, name, seed)
 		w.runtimes = append(w.runtimes, r)
@@ -85,7 +85,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 		w.group.Go(func() {
 			rnd := rand.New(rand.NewPCG(seed, 1000+uint64(r.name[0])))
 			for w.sleep(time.Duration(rnd.Int64N(int64(90 * time.Second)))) {
-				r.turns(forecast(rnd), r.now().address)
+				r.turns(forecast(rnd), r.address())
 			}
 		})
 		w.group.Go(func() {
@@ -126,7 +126,7 @@ func (w *world) chaos() {
 		old := w.now
 		w.mu.Unlock()
 		cfg := old.cfg.clone()
-		switch n := w.random.IntN(10); n {
+		switch n := w.random.IntN(11); n {
 		case 0, 1, 2, 3, 4, 5:
 			w.reloads(old, cfg, n)
 		case 6: // an orderly restart
@@ -160,6 +160,25 @@ func (w *world) chaos() {
 				w.forgets(cfg)
 			}
 			w.is(newProxy(w, cfg, nil))
+		case 8: // a reboot, of which the runtimes' items do not all come back
+			w.says("process %d and all runtimes end with the machine", old.number)
+			w.is(nil)
+			old.crash()
+			for _, r := range w.runtimes {
+				r.reboots()
+			}
+			cfg.boot = fmt.Sprint("after process ", old.number)
+			w.forgets(cfg)
+			for _, b := range cfg.backends {
+				b.knows.blank = time.Now()
+			}
+			w.is(newProxy(w, cfg, nil))
+			for _, r := range w.runtimes {
+				w.group.Go(func() {
+					w.sleep(time.Duration(r.name[0]-'A') * 3 * time.Second)
+					r.turns(clear(), r.address())
+				})
+			}
 		default:
 			w.says("process %d hands over", old.number)
 			handed := map[string][]byte{}
@@ -211,10 +230,9 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 			if !used {
 				name := map[string]string{"A": "one", "B": "two.test", "C": "three.test"}[r.name]
 				w.says("reload: with backend %s", name)
-				w.mu.Lock()
-				address := r.now().address
-				w.mu.Unlock()
-				cfg.backends = append(cfg.backends, backend{name: name, runtime: r, address: address, knows: newKnowledge()})
+				knows := newKnowledge()
+				knows.blank = time.Now()
+				cfg.backends = append(cfg.backends, backend{name: name, runtime: r, address: r.address(), knows: knows})
 			}
 		}
 	case 4:

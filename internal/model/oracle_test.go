@@ -22,7 +22,7 @@ const (
 
 // front returns what an item of the i-th backend is called in front.
 func (c *config) front(i int, id string) string {
-	if i == 0 {
+	if i == 0 || c.native {
 		return id
 	}
 	return c.backends[i].name + "__" + id
@@ -30,6 +30,11 @@ func (c *config) front(i int, id string) string {
 
 // locate returns whose a front name is.
 func (c *config) locate(front string) (i int, id string) {
+	for i, b := range c.backends {
+		if c.native && strings.HasPrefix(front, strings.ToLower(b.runtime.name)) {
+			return i, front
+		}
+	}
 	for i := 1; i < len(c.backends); i++ {
 		if id, ok := strings.CutPrefix(front, c.backends[i].name+"__"); ok {
 			return i, id
@@ -79,8 +84,7 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 	if bound, ok := b.age(c, k); ok && c.began.Add(-bound).After(since) {
 		since = c.began.Add(-bound)
 	}
-	everTold := len(b.knows.told[k]) > 0
-	leftOut := at > 0 && !everTold && b.absentDuring(c.began, c.ended)
+	leftOut := at > 0 && b.hasNothing(c)
 	for _, i := range r.items[k] {
 		front := c.cfg.front(at, i.id)
 		now, shows := got[front]
@@ -101,6 +105,8 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 			continue
 		}
 		switch {
+		case !i.removed.IsZero() && i.removed.Before(b.knows.blank):
+			wrong(i, "is shown, was removed at %.3f, and nothing was remembered at %.3f", i.removed.Sub(w.began).Seconds(), b.knows.blank.Sub(w.began).Seconds())
 		case now.version < 0 || now.version >= len(i.versions) || i.versions[now.version].at.After(c.ended) || int(i.versions[now.version].state) != now.state:
 			wrong(i, "is shown as version %d, state %d, which it has not been", now.version, now.state)
 		case now.version < told:
@@ -161,6 +167,30 @@ func (f filter) surelyMatches(cfg *config, i *item, version int) bool {
 		}
 	}
 	return true
+}
+
+// backendOf returns whose the items are that a filter names.
+func (w *world) backendOf(c *call, f filter) *backend {
+	i, _ := c.cfg.locate(f.id + f.pod)
+	return &c.cfg.backends[i]
+}
+
+// latin reports whether a backend had text that is not UTF-8 until the end of a call, and may have been remembered with it.
+func (b *backend) latin(c *call) bool {
+	return slices.ContainsFunc(b.runtime.phases, func(p phase) bool { return p.weather.latin && p.from.Before(c.ended) })
+}
+
+// hasNothing reports whether there was evidence during a call that a backend has nothing: nobody
+// listened there, and it was never told of.
+func (b *backend) hasNothing(c *call) bool {
+	for k := range b.knows.told {
+		for _, all := range b.knows.told[k] {
+			if latest(all, c.began) >= 0 {
+				return false
+			}
+		}
+	}
+	return b.absentDuring(c.began, c.ended)
 }
 
 // absentDuring reports whether nobody listened at the address of a backend, at some time.
@@ -240,6 +270,9 @@ func (b *backend) age(c *call, k kind) (time.Duration, bool) {
 // changed since.
 func (b *backend) remembered(c *call, k kind) bool {
 	r := b.runtime
+	if b.latin(c) { // an item with other text is one that has changed
+		return false
+	}
 	var first, second *answered
 	for i := len(r.told[k]) - 1; i >= 0 && first == nil; i-- {
 		switch t := &r.told[k][i]; {
@@ -273,19 +306,21 @@ func (b *backend) silence(c *call) time.Duration {
 	return bound + 5*time.Second
 }
 
-// frozenFor reports for how long a backend has answered nothing, from the beginning of a
-// call to its end.
+// frozenFor reports for how long a backend has answered nothing during a call.
 func (b *backend) frozenFor(c *call) time.Duration {
+	var longest time.Duration
 	all := b.runtime.during(c.began, c.ended)
-	last := all[len(all)-1]
-	if !last.frozen || last.address != b.address {
-		return 0
+	for n, p := range all {
+		if !p.frozen || p.address != b.address {
+			continue
+		}
+		to := c.ended
+		if n+1 < len(all) {
+			to = all[n+1].from
+		}
+		longest = max(longest, to.Sub(later(c.began, p.from)))
 	}
-	from := c.began
-	if last.from.After(from) {
-		from = last.from
-	}
-	return c.ended.Sub(from)
+	return longest
 }
 
 // judgeDeadline tells of calls that took too long, or ended as if they had. mu is held.
@@ -321,7 +356,7 @@ func (c *config) all() []*backend {
 func (w *world) judgeTime(c *call, k kind, f filter) {
 	concerned := c.cfg.all()
 	for _, name := range []string{f.id, f.pod} {
-		if name != "" { // says whose the list is
+		if name != "" && !c.cfg.native { // says whose the list is
 			i, _ := c.cfg.locate(name)
 			concerned = []*backend{&c.cfg.backends[i]}
 		}
@@ -374,6 +409,7 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int) {
 		}
 		switch {
 		case said, !there:
+		case status.Code(c.err) == codes.NotFound && c.cfg.native && (b.hasNothing(c) || listed < 0 && i.ours.IsZero()): // clients cannot know the id
 		case status.Code(c.err) == codes.NotFound:
 			wrong("is NotFound, and it is there: %v", c.err)
 		case b.fast(c):
@@ -411,6 +447,9 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int) {
 func (b *backend) statusRemembered(c *call, i *item) bool {
 	current := len(i.versions) - 1
 	settled, ok := b.settled(c, i)
+	if b.latin(c) { // as in remembered
+		return false
+	}
 	if !ok || !i.removed.IsZero() && !i.removed.After(c.ended) {
 		return false
 	}
@@ -465,6 +504,9 @@ func (w *world) judgeMerged(c *call) {
 	}
 }
 
+// idempotent are the methods that succeed for what is gone.
+var idempotent = map[string]bool{"StopPodSandbox": true, "RemovePodSandbox": true, "StopContainer": true, "RemoveContainer": true}
+
 // judgeChange judges a call that changes something. mu is held.
 func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 	var at *backend
@@ -496,6 +538,10 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 		return // of a backend that is no longer there
 	}
 	w.judgeDeadline(c, at)
+	if c.cfg.native && at.hasNothing(c) {
+		return // the primary answers for what no runtime can have
+	}
+	n = at.runtime.arrivals[token]
 	for _, p := range at.runtime.during(c.began, c.ended) {
 		if n > 0 && (p.down || p.barred || p.address != at.address) && p.from.After(c.began) && c.ended.Sub(p.from) > 100*time.Millisecond {
 			w.violated("call %d: %s(%s) ended %s after its runtime went: %v", c.number, c.method, front, c.ended.Sub(p.from), c.err)
@@ -504,10 +550,19 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 			w.violated("call %d: %s(%s): its runtime went, and that is not Unavailable: %v", c.number, c.method, front, c.err)
 		}
 	}
-	if at.absentThroughout(c.began.Add(-5*time.Second), c.ended) && (c.took() > 100*time.Millisecond || status.Code(c.err) != codes.Unavailable) && c.began.Sub(c.cfg.since) > 5*time.Second {
+	// Whose a native id is, other runtimes are asked until it was listed.
+	placed := !c.cfg.native || slices.ContainsFunc([]kind{sandboxes, containers}, func(k kind) bool {
+		i := at.runtime.item(k, front)
+		return i != nil && i.removed.IsZero() && c.latest(at.knows.told[k][front]) >= 0
+	})
+	if placed && at.absentThroughout(c.began.Add(-5*time.Second), c.ended) && (c.took() > 100*time.Millisecond || status.Code(c.err) != codes.Unavailable) && c.began.Sub(c.cfg.since) > 5*time.Second {
 		w.violated("call %d: %s(%s) on a runtime that is not there took %s: %v", c.number, c.method, front, c.took(), c.err)
 	}
 	if c.err != nil {
+		well := !slices.ContainsFunc(c.cfg.all(), func(b *backend) bool { return !b.fast(c) })
+		if well && idempotent[c.method] {
+			w.violated("call %d: %s(%s) failed, all runtimes are well, and what is gone is stopped and removed: %v", c.number, c.method, front, c.err)
+		}
 		return
 	}
 	_, id := c.cfg.locate(front)

@@ -22,6 +22,8 @@ type config struct {
 	backends        []backend // the primary first
 	budget, silence time.Duration
 	stateDir        string
+	native          bool      // ids are those of the runtimes
+	boot            string    // of the machine
 	since           time.Time // when clients began to be served by it
 	process         int
 }
@@ -47,6 +49,7 @@ func (c *config) clone() *config {
 // world.mu guards it.
 type knowledge struct {
 	since time.Time               // from when on; the items of then are in every list
+	blank time.Time               // when nothing of before could be remembered; zero: never
 	told  [2]map[string][]telling // :: id →
 	asked map[string][]telling    // :: id → what statuses told
 }
@@ -64,7 +67,7 @@ func newKnowledge() *knowledge {
 
 // before returns what is left of k after a crash, which loses what was told after a time.
 func (k *knowledge) before(t time.Time) *knowledge {
-	left := &knowledge{since: k.since, told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
+	left := &knowledge{since: k.since, blank: k.blank, told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
 	if k.since.After(t) {
 		left.since = time.Now()
 	}
@@ -147,12 +150,13 @@ func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
 }
 
 func (c *config) file(b backend) lastknown.File {
-	return lastknown.File{Path: filepath.Join(c.stateDir, b.key()+".known"), Boot: "this one"}
+	return lastknown.File{Path: filepath.Join(c.stateDir, b.key()+".known"), Boot: c.boot}
 }
 
 // build makes the stacks of cfg, those of old where nothing about them has changed.
 func (p *proxy) build(cfg *config, old *config) director.Config {
 	d := p.world.api
+	d.NativeNames = cfg.native
 	for i := range cfg.backends {
 		b := &cfg.backends[i]
 		key := fmt.Sprint(b.name, b.runtime.name, b.address, i == 0, cfg.budget, cfg.silence, cfg.stateDir)

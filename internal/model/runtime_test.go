@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -125,7 +126,14 @@ func newRuntime(w *world, name string, seed uint64) *runtime {
 
 func (r *runtime) now() *phase { return &r.phases[len(r.phases)-1] }
 
-// at returns the phases that overlap with a time.
+// address is where it listens now.
+func (r *runtime) address() int {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	return r.now().address
+}
+
+// during returns the phases that overlap with a time.
 func (r *runtime) during(from, to time.Time) []phase {
 	var all []phase
 	for i, p := range r.phases {
@@ -175,6 +183,28 @@ func (r *runtime) become(i *item, state int32) {
 }
 
 func (r *runtime) remove(i *item) { i.removed = time.Now() }
+
+// reboots ends the runtime, all containers, and some of its items. It is down until the weather changes.
+func (r *runtime) reboots() {
+	w := clear()
+	w.name, w.down = "reboots", true
+	r.turns(w, r.address())
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	for k := range r.items {
+		r.changes[k] = append(r.changes[k], &change{time.Now(), time.Now()})
+		for _, i := range r.items[k] {
+			switch {
+			case !i.removed.IsZero():
+			case r.rnd.IntN(3) == 0:
+				r.remove(i)
+			default:
+				r.become(i, []int32{notReady, exited}[k])
+			}
+		}
+	}
+	r.met = false
+}
 
 // happens changes something in the runtime that no client asked for.
 func (r *runtime) happens() {
@@ -264,6 +294,9 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 	dies, cut := rnd.IntN(2) == 0, rnd.IntN(2) == 0
 	token := ctx.Value(tokenKey{})
 	var marks []*change
+	if m, ok := token.(*string); ok && *m != method { // whose a name is, is asked in its course
+		token = nil
+	}
 	if token != nil {
 		r.arrivals[token]++
 		for _, k := range changed(method) {
@@ -321,6 +354,9 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 	var out []byte
 	if err == nil {
 		out, err = proto.Marshal(reply)
+	}
+	if isList && p.latin && p.concerns(k) {
+		out = bytes.ReplaceAll(out, []byte("note"), []byte("not\xe9"))
 	}
 	r.world.mu.Unlock()
 	if waitErr := w.pause(ctx, epoch, c, k, isList, took-before); waitErr != nil {
@@ -538,6 +574,9 @@ func (r *runtime) do(method string, body []byte) (proto.Message, error) {
 		}
 		return &runtimeapi.StopPodSandboxResponse{}, nil
 	case "ExecSync":
+		if id := decode(body, &runtimeapi.ExecSyncRequest{}).ContainerId; r.find(containers, id) == nil {
+			return nil, status.Errorf(codes.NotFound, "no container %s", id)
+		}
 		return &runtimeapi.ExecSyncResponse{Stdout: []byte("done")}, nil
 	case "ListImages", "StreamImages":
 		return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "sha256:" + r.name, RepoTags: []string{"app:1"}}}}, nil

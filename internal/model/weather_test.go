@@ -44,6 +44,7 @@ type weather struct {
 	list   codes.Code    // of lists
 	status codes.Code    // of status calls
 	broken bool          // its lists are cut off or malformed
+	latin  bool          // its lists have text that is not UTF-8
 	only   map[kind]bool // :: kind of list that is in trouble; nil: both are
 }
 
@@ -78,7 +79,7 @@ func forecast(rnd *rand.Rand) weather {
 		top := time.Duration(rnd.Int64N(int64(most))) + time.Millisecond
 		return latency{time.Duration(rnd.Int64N(int64(top))), top}
 	}
-	switch n := rnd.IntN(20); n {
+	switch n := rnd.IntN(21); n {
 	case 0, 1, 2, 3: // clear
 		w.only = nil
 	case 4:
@@ -124,6 +125,8 @@ func forecast(rnd *rand.Rand) weather {
 		w.name, w.latency[lists] = "around the budget", latency{1500 * time.Millisecond, 2800 * time.Millisecond}
 	case 19:
 		w.name, w.status = "statuses fail", codes.Code(1+rnd.IntN(16))
+	case 20:
+		w.name, w.latin = "lists have text that is not UTF-8", true
 	}
 	return w
 }
