@@ -131,11 +131,17 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 func (c *call) latest(all []telling) int {
 	v := -1
 	for _, one := range all {
-		if !one.at.After(c.began) && (one.process == c.proxy.number || one.at.Before(c.proxy.began)) {
+		if !one.at.After(c.began) && c.proxy.heard(one.process, one.at) {
 			v = max(v, one.version)
 		}
 	}
 	return v
+}
+
+// heard reports whether p knows of what another process was told at a time: before that was
+// handed over, or ended.
+func (p *proxy) heard(process int, at time.Time) bool {
+	return process == p.number || process < p.number && at.Before(p.world.starts[process]) // the next one began then
 }
 
 // knowsOf reports whether what was done to an item was done through the process of a call,
@@ -145,7 +151,7 @@ func (c *call) knowsOf(i *item) bool {
 	if !i.gone.IsZero() {
 		at = i.gone
 	}
-	return i.by == c.proxy.number || at.Before(c.proxy.began)
+	return c.proxy.heard(i.by, at)
 }
 
 func (f filter) matches(cfg *config, at int, i *item, state int32) bool {
@@ -431,7 +437,7 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int) {
 		wrong("is version %d, and it was listed as version %d", version, listed)
 	case version < asked:
 		wrong("is version %d, and its status was version %d", version, asked)
-	case version < i.least && i.leastAt.Before(c.began) && (i.leastBy == c.proxy.number || i.leastAt.Before(c.proxy.began)):
+	case version < i.least && i.leastAt.Before(c.began) && c.proxy.heard(i.leastBy, i.leastAt):
 		wrong("is version %d, and a call made it version %d at %.3f", version, i.least, i.leastAt.Sub(w.began).Seconds())
 	case !i.gone.IsZero() && i.gone.Before(c.began) && c.knowsOf(i):
 		wrong("is OK, and its removal was answered at %.3f", i.gone.Sub(w.began).Seconds())

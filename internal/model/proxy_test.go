@@ -119,7 +119,6 @@ type proxy struct {
 	ctx      context.Context              // ends with the process
 	kill     context.CancelFunc
 	group    sync.WaitGroup
-	began    time.Time // when it was given what is remembered
 
 	// world.mu guards what follows.
 	cfg *config
@@ -127,8 +126,10 @@ type proxy struct {
 
 // newProxy starts a process that works by cfg. handed is what the one before it remembers.
 func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
-	w.processes++
-	p := &proxy{world: w, number: w.processes, memories: map[string]*lastknown.Memory{}, began: time.Now()}
+	w.mu.Lock()
+	w.starts = append(w.starts, time.Now())
+	p := &proxy{world: w, number: len(w.starts), memories: map[string]*lastknown.Memory{}}
+	w.mu.Unlock()
 	p.ctx, p.kill = context.WithCancel(w.ctx)
 	cfg.process, cfg.since = p.number, time.Now()
 	for _, b := range cfg.backends {

@@ -26,11 +26,11 @@ type world struct {
 	// one that is answered earlier newer.
 	unordered bool
 
-	runtimes  []*runtime
-	processes int
+	runtimes []*runtime
 
 	mu        sync.Mutex
-	now       *proxy // nil while there is none
+	starts    []time.Time // of processes, when each was given what is remembered
+	now       *proxy      // nil while there is none
 	slowWatch time.Duration
 	events    []string
 	wrong     string
