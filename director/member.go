@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,9 +38,9 @@ type member struct {
 	after *member       // the member before, which was taken away and sends its end first; or nil
 	ended chan struct{} // closed when it sends nothing more
 
-	telling sync.Mutex // held while a message goes to the client; guards what follows
-	recap   Recap      // nil: what the stream missed is lost
-	begun   bool       // the Recap's Begin has been called, or is not needed
+	telling chan struct{} // holds a token while a message goes to the client, or the backend is looked at; guards what follows
+	recap   Recap         // nil: what the stream missed is lost
+	begun   bool          // the Recap's Begin has been called, or is not needed
 }
 
 // place is where a backend is in a table.
@@ -56,7 +55,7 @@ func (p *place) conn() grpc.ClientConnInterface { return p.table.backends[p.back
 // newMember returns a member. Everything that the backend has is news to a client whose stream
 // is open already, and to one whose only backend was not looked at.
 func newMember(s *endless, at *place, late bool, after *member) *member {
-	m := &member{s: s, moved: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
+	m := &member{s: s, moved: make(chan struct{}, 1), telling: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
 	if at.method.recap != nil {
 		m.recap = at.method.recap()
 	}
@@ -229,8 +228,8 @@ func (m *member) tell(f *codec.Frame) error {
 	if m.recap == nil || m.s.single.Load() {
 		return m.pass(m.ctx, f)
 	}
-	m.telling.Lock()
-	defer m.telling.Unlock()
+	m.telling <- struct{}{}
+	defer func() { <-m.telling }()
 	if err := m.recap.Saw(f); err != nil {
 		return err
 	}
@@ -239,8 +238,8 @@ func (m *member) tell(f *codec.Frame) error {
 
 // look tells what the stream has missed.
 func (m *member) look() error {
-	m.telling.Lock()
-	defer m.telling.Unlock()
+	m.telling <- struct{}{}
+	defer func() { <-m.telling }()
 	conn := m.at.Load().conn()
 	if !m.begun {
 		m.begun = true // after a failure all is news: better twice than never
@@ -260,8 +259,8 @@ func (m *member) takenAway() error {
 	if m.recap == nil || m.s.ctx.Err() != nil {
 		return nil
 	}
-	m.telling.Lock()
-	defer m.telling.Unlock()
+	m.telling <- struct{}{}
+	defer func() { <-m.telling }()
 	for _, f := range m.recap.End() {
 		if m.pass(m.s.ctx, f) != nil {
 			return nil // the client has left

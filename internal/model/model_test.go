@@ -77,7 +77,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 	}
 	w.now = newProxy(w, cfg, nil)
 
-	for i, f := range []func(*client){(*client).kubelet, (*client).reader, (*client).reader, (*client).writer, (*client).prober, (*client).gauger} {
+	for i, f := range []func(*client){(*client).kubelet, (*client).reader, (*client).reader, (*client).writer, (*client).prober, (*client).gauger, (*client).watch} {
 		c := &client{world: w, rnd: rand.New(rand.NewPCG(seed, uint64(100+i))), name: fmt.Sprint("client ", i)}
 		w.group.Go(func() { f(c) })
 	}
@@ -100,6 +100,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 		for w.sleep(time.Second) {
 			w.mu.Lock()
 			w.judgeConditions()
+			w.judgeEvents()
 			w.mu.Unlock()
 		}
 	})

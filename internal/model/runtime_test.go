@@ -100,6 +100,8 @@ type runtime struct {
 	phases   []phase
 	epoch    chan struct{} // closed when it crashes
 	turn     chan struct{} // closed when the weather changes
+	news     [][]byte      // events
+	more     chan struct{} // closed when there is another one
 	items    [2][]*item
 	next     int
 	changes  [2][]*change
@@ -112,7 +114,7 @@ type runtime struct {
 }
 
 func newRuntime(w *world, name string, seed uint64) *runtime {
-	r := &runtime{world: w, name: name, rnd: rand.New(rand.NewPCG(seed, uint64(name[0]))), epoch: make(chan struct{}), turn: make(chan struct{}),
+	r := &runtime{world: w, name: name, rnd: rand.New(rand.NewPCG(seed, uint64(name[0]))), epoch: make(chan struct{}), turn: make(chan struct{}), more: make(chan struct{}),
 		arrivals: map[any]int{}, done: map[any]bool{}}
 	r.phases = []phase{{clear(), time.Now(), 0}}
 	for range 2 + r.rnd.IntN(3) {
@@ -164,6 +166,7 @@ func (r *runtime) add(k kind, pod string, state int32) *item {
 		labels: map[string]string{"colour": []string{"red", "blue"}[r.next%2], "app": "x"}}
 	i.versions = []version{{time.Now(), state}}
 	r.items[k] = append(r.items[k], i)
+	r.happened(i)
 	return i
 }
 
@@ -179,10 +182,14 @@ func (r *runtime) find(k kind, id string) *item {
 func (r *runtime) become(i *item, state int32) {
 	if i.state() != state {
 		i.versions = append(i.versions, version{time.Now(), state})
+		r.happened(i)
 	}
 }
 
-func (r *runtime) remove(i *item) { i.removed = time.Now() }
+func (r *runtime) remove(i *item) {
+	i.removed = time.Now()
+	r.happened(i)
+}
 
 // reboots ends the runtime, all containers, and some of its items. It is down until the weather changes.
 func (r *runtime) reboots() {

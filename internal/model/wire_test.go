@@ -49,6 +49,9 @@ func (w *wire) has(method string) bool {
 
 // NewStream opens a streaming call.
 func (w *wire) NewStream(ctx context.Context, _ *grpc.StreamDesc, name string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	if name == eventsMethod {
+		return &eventStream{ctx: ctx, wire: w}, nil
+	}
 	return &stream{ctx: ctx, wire: w, name: name}, nil
 }
 

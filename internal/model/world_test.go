@@ -36,6 +36,7 @@ type world struct {
 	wrong     string
 	counts    map[string]int
 	underWay  map[*call]struct{}
+	watcher   watcher
 	calls     int
 }
 

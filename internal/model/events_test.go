@@ -1,0 +1,189 @@
+package model
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/codec"
+)
+
+const eventsMethod = "/runtime.v1.RuntimeService/GetContainerEvents"
+
+// watcher follows the events of all runtimes, as an evented PLEG does.
+type watcher struct {
+	proxy *proxy    // whose stream is open
+	since time.Time // when it was opened
+
+	// told is when a container was told of latest, by its front name.
+	told map[string]time.Time
+	// judged is the version of a container of which it was seen that clients were told.
+	judged map[*item]int
+}
+
+// watch opens the stream again when the process has ended; a stream that ends before is wrong.
+func (c *client) watch() {
+	for c.sleep(100 * time.Millisecond) {
+		c.mu.Lock()
+		p := c.now
+		c.mu.Unlock()
+		if p == nil {
+			continue
+		}
+		err := c.follow(p)
+		c.mu.Lock()
+		c.watcher = watcher{}
+		if p.ctx.Err() == nil && c.now == p && c.ctx.Err() == nil {
+			c.violated("the events of process %d have ended: %v", p.number, err)
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *client) follow(p *proxy) error {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	go func() { // as a client does that is told to connect anew
+		for c.sleep(time.Second) && ctx.Err() == nil {
+			c.mu.Lock()
+			another := c.now != p
+			c.mu.Unlock()
+			if another {
+				cancel()
+			}
+		}
+	}()
+	cs, err := p.director.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, eventsMethod)
+	if err != nil {
+		return err
+	}
+	if err := cs.SendMsg(&codec.Frame{}); err != nil {
+		return err
+	}
+	if err := cs.CloseSend(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.watcher = watcher{proxy: p, since: time.Now(), told: map[string]time.Time{}, judged: map[*item]int{}}
+	c.mu.Unlock()
+	for {
+		event := &runtimeapi.ContainerEventResponse{}
+		if err := cs.RecvMsg(event); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		if c.watcher.told != nil {
+			c.watcher.told[event.ContainerId] = time.Now()
+		}
+		c.mu.Unlock()
+	}
+}
+
+// patience is how long an event of a runtime that is well may take.
+const patience = 20 * time.Second
+
+// judgeEvents tells of containers that changed without an event. mu is held.
+func (w *world) judgeEvents() {
+	p := w.watcher.proxy
+	if p == nil || p != w.now {
+		return
+	}
+	for at := range p.cfg.backends {
+		b := &p.cfg.backends[at]
+		for _, i := range b.runtime.items[containers] {
+			n := len(i.versions) - 1
+			v := i.versions[n]
+			if n == 0 || w.watcher.judged[i] == n || !i.removed.IsZero() || time.Since(v.at) < patience || v.at.Sub(w.watcher.since) < settled {
+				continue
+			}
+			w.watcher.judged[i] = n
+			c := &call{cfg: p.cfg, proxy: p, began: v.at, ended: v.at.Add(patience), deadline: v.at.Add(patience)}
+			if !b.fast(c) || b.latin(c) {
+				continue
+			}
+			if front := p.cfg.front(at, i.id); w.watcher.told[front].Before(v.at) {
+				w.violated("no event of process %d says that %s changed at %.3f", p.number, front, v.at.Sub(w.began).Seconds())
+			}
+		}
+	}
+}
+
+// eventStream is the stream of events of a runtime.
+type eventStream struct {
+	ctx   context.Context
+	wire  *wire
+	epoch chan struct{}
+	next  int // of the runtime's events
+}
+
+func (s *eventStream) SendMsg(any) error            { return nil }
+func (s *eventStream) CloseSend() error             { return nil }
+func (s *eventStream) Header() (metadata.MD, error) { return nil, nil }
+func (s *eventStream) Trailer() metadata.MD         { return nil }
+func (s *eventStream) Context() context.Context     { return s.ctx }
+
+// RecvMsg waits for the next event. Bad weather ends the stream with its code.
+func (s *eventStream) RecvMsg(m any) error {
+	r := s.wire.runtime
+	for {
+		r.world.mu.Lock()
+		if s.epoch == nil {
+			if err := s.wire.reach(); err != nil {
+				r.world.mu.Unlock()
+				return err
+			}
+			s.epoch, s.next = r.epoch, len(r.news)
+		}
+		p, turn, more := *r.now(), r.turn, r.more
+		var event []byte
+		if s.next < len(r.news) && !p.frozen {
+			event = r.news[s.next]
+			s.next++
+		}
+		r.world.mu.Unlock()
+		switch {
+		case p.code != 0:
+			return status.Errorf(p.code, "the weather is bad")
+		case r.name == "A":
+			return status.Errorf(codes.Unimplemented, "no events here")
+		case event != nil:
+			return codec.Deliver(m, codec.NewFrame(event))
+		}
+		select {
+		case <-s.ctx.Done():
+			return status.FromContextError(s.ctx.Err()).Err()
+		case <-s.epoch:
+			return &unreachable{"connection reset by peer"}
+		case <-turn:
+		case <-more:
+		}
+	}
+}
+
+// happened makes an event of a change of a container. world.mu is held.
+func (r *runtime) happened(i *item) {
+	if i.kind != containers {
+		return
+	}
+	what := map[int32]runtimeapi.ContainerEventType{made: runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT,
+		running: runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, exited: runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT}[i.state()]
+	if !i.removed.IsZero() {
+		what = runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
+	}
+	event := &runtimeapi.ContainerEventResponse{ContainerId: i.id, ContainerEventType: what, CreatedAt: time.Now().UnixNano()}
+	if pod := r.find(sandboxes, i.pod); pod != nil {
+		event.PodSandboxStatus = &runtimeapi.PodSandboxStatus{Id: pod.id, State: runtimeapi.PodSandboxState(pod.state()), Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.id, Uid: "uid-" + pod.id, Namespace: "default"}}
+	}
+	data, err := proto.Marshal(event)
+	r.world.must(err)
+	r.news = append(r.news, data)
+	close(r.more)
+	r.more = make(chan struct{})
+}
