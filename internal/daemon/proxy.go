@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
@@ -150,7 +149,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p.epochs.endless = p.director.Endless
 	p.server = transport.NewServer(transport.ServerConfig{
 		Handler:          p.director.Handler(),
-		Interceptors:     []grpc.StreamServerInterceptor{access.InterceptStream, p.memory.Intercept, p.epochs.intercept, p.filter.Intercept},
+		Interceptors:     p.interceptors(),
 		UnaryInterceptor: access.InterceptUnary,
 		MaxMessage:       cfg.MaxMessageBytes,
 		Budget:           p.memory,
