@@ -212,7 +212,15 @@ func TestWhatIsRememberedIsNoNews(t *testing.T) {
 	assert.Equal(t, "before pod deleted 0", w.look())
 }
 
-// The list that is under way is too old for who comes meanwhile, the next one is for all.
+// listening is a context that says when somebody waits for its end.
+type listening struct {
+	context.Context
+	waits func()
+}
+
+func (c listening) Done() <-chan struct{} { c.waits(); return c.Context.Done() }
+
+// The list that is under way is too old for a client that comes meanwhile, the next one is for all.
 func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 	w := newWitness(t)
 	cfg, err := criadapter.Config(criadapter.Options{})
@@ -226,10 +234,11 @@ func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 		}
 		return nil
 	})
-	var clients sync.WaitGroup
+	var clients, waiting sync.WaitGroup
 	look := func(want int) {
+		waiting.Add(1)
 		clients.Go(func() {
-			events, err := newRecap().Look(t.Context(), w)
+			events, err := newRecap().Look(listening{t.Context(), sync.OnceFunc(waiting.Done)}, w)
 			assert.NoError(t, err)
 			assert.Len(t, events, want)
 		})
@@ -244,7 +253,7 @@ func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 	cancel()
 	_, err = newRecap().Look(hurried, w)
 	assert.ErrorIs(t, err, context.Canceled)
-	time.Sleep(50 * time.Millisecond) // until they wait; those that come later need more lists
+	waiting.Wait() // those that come later need more lists
 	close(ice)
 	clients.Wait()
 	assert.Less(t, len(w.Calls("ListPodSandbox")), 20)
