@@ -97,7 +97,7 @@ func (p *Proxy) underWay(line ...any) []any {
 
 // connected lists the connected clients, with their sockets.
 func (p *Proxy) connected() []string {
-	count := map[string]int{} // :: who
+	count := map[string]int{} // :: client
 	known, greeting := p.server.Peers()
 	for _, info := range known {
 		if who, ok := info.(*listen.Peer); ok {

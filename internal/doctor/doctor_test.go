@@ -178,7 +178,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.Version = func(string) (string, error) { return "v1.38.0", nil }
 			m.Backends[0].Driver = ""
 		}, Warning, "kubelet v1.38.0 asks the primary for its cgroup driver", "containerd from 2.0"},
-		"a version that is not told": {func(m *made) { m.Version = func(string) (string, error) { return "", errors.New("x") } }, Note, "its version cannot be told: x", "root"},
+		"a version that is not told": {func(m *made) { m.Version = func(string) (string, error) { return "", errors.New("x") } }, Note, "its version is unknown: x", "root"},
 
 		"different drivers":            {func(m *made) { m.Backends[1].Driver = "cgroupfs" }, Error, "backend kata.example uses the cgroup driver cgroupfs, the primary systemd", "SystemdCgroup = true"},
 		"a primary that does not tell": {func(m *made) { m.Backends[0].Driver = "" }, Note, "kubelet takes systemd", "make sure"},
@@ -212,7 +212,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"somebody unseen": {func(m *made) { m.connected["/run/kata.sock"] = []uint32{79} }, Note, "cannot be named", "another container"},
 		"a kernel that says nothing": {func(m *made) {
 			m.Connected = func(string) ([]uint32, error) { return nil, errors.New("no") }
-		}, Note, "cannot be told: no", "root"},
+		}, Note, "cannot be listed: no", "root"},
 		"crictl": {func(m *made) { m.write("/etc/crictl.yaml", "image-endpoint: unix:///run/containerd/containerd.sock\n") }, Warning, "crictl speaks to /run/containerd/containerd.sock (image-endpoint", "set image-endpoint: unix:///run/criproxy.sock"},
 
 		"a dangling link":   {func(m *made) { m.link("/var/log/containers/a_b_c-1.log", "/var/log/pods/gone.log") }, Warning, "1 links in /var/log/containers lead nowhere, such as a_b_c-1.log", "find /var/log/containers -xtype l -delete"},

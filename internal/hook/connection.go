@@ -51,7 +51,7 @@ func newConnection(address string, maxMessage int, ready func()) (*connection, e
 			grpc.MaxCallRecvMsgSize(maxMessage),
 			grpc.MaxCallSendMsgSize(maxMessage),
 		),
-		// Who is back is asked soon. ResetConnectBackoff would end the pause at once, but
+		// A plugin that is back is asked soon. ResetConnectBackoff would end the pause at once, but
 		// reads a map of gRPC's without its lock, as of 1.85.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.2, Jitter: 0.2, MaxDelay: maxPause},
@@ -69,8 +69,8 @@ func newConnection(address string, maxMessage int, ready func()) (*connection, e
 	return c, nil
 }
 
-// stayUp keeps the connection up while nobody calls, until it is closed: whether
-// anybody is there, and who, is to be known before the first call.
+// stayUp keeps the connection up without calls, until it is closed: criproxy finds out which
+// process serves a plugin before the first call.
 func (c *connection) stayUp(ready func()) {
 	for {
 		s := c.cc.GetState()

@@ -41,8 +41,8 @@ type File struct {
 	Timeout time.Duration
 
 	// Pod says which pods serve the plugin, if any do: those of this namespace with
-	// all of these labels. They are never refused because of it. Optional: who serves
-	// it is found out, once it runs.
+	// all of these labels. They are never refused because of it. Optional: criproxy
+	// finds out which pod serves the plugin once that runs.
 	Pod *PodFilter
 }
 

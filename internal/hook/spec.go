@@ -16,7 +16,7 @@ import (
 // A Spec says what plugins are asked about an API, and what their answers change. It
 // is data, in YAML as docs/hooks.md explains it; [New] holds it against descriptors.
 type Spec struct {
-	// Objects are the things that calls are about: kind → what is told of one.
+	// Objects are the things that calls are about: kind → what plugins get of one.
 	Objects map[string]Object `yaml:"objects"`
 
 	// Calls are those at which plugins can be asked or told, by method name.
@@ -59,8 +59,8 @@ type Object struct {
 	// otherwise take it off again at each call. Optional.
 	Asked string `yaml:"asked"`
 
-	// Parent is the kind of thing it lies in. Inherit says what is told of it in the
-	// object's message: field → field of the parent's message.
+	// Parent is the kind of thing that the object is in. Inherit says what of the parent stands
+	// in the object's message: field → field of the parent's message.
 	Parent  string            `yaml:"parent"`
 	Inherit map[string]string `yaml:"inherit"`
 }

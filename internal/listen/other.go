@@ -22,8 +22,8 @@ import (
 const CRIOSuffix = "run/crio/crio.sock"
 
 // beginsHTTP2 waits for the first bytes from a client, without taking them, and reports whether they are
-// those of HTTP/2. A client that sends nothing, or whose connection cannot be looked into, is left to
-// who reads next.
+// those of HTTP/2. It reports true for a client that sends nothing, and for a connection that it cannot
+// look into: the server finds out.
 func beginsHTTP2(conn net.Conn) bool {
 	const preface = "PRI" // no method of HTTP/1 is called that
 	c, ok := conn.(syscall.Conn)
