@@ -70,7 +70,7 @@ type Proxy struct {
 	sockets   []*listen.Socket // the main one first; see show
 	stopped   bool             // nothing is to be reloaded or handed over any more
 	successor *exec.Cmd        // serves when handedOver is closed
-	leaveHeir func()           // ends telling the successor what is remembered; nil: there is none
+	leaveHeir func()           // ends the notes to the successor; nil if there is none
 }
 
 // An assembly is a configuration and what was made of it. It is immutable.

@@ -28,7 +28,7 @@ func (e *examination) logs() {
 		if !e.leads(target, 5) {
 			dangling = append(dangling, entry.Name())
 		}
-		// NAMESPACE is between _ and _, and the id follows the last dash of what is behind.
+		// NAMESPACE is between _ and _, and the id follows the last dash.
 		if prefix, ok := e.prefixOf(name); ok && !slices.ContainsFunc(e.Backends, func(b Backend) bool { return b.Prefix == prefix }) {
 			strange = append(strange, prefix)
 		}

@@ -20,7 +20,7 @@ type conn struct {
 	plugins *Plugins
 }
 
-// Invoke asks the plugins about the call, makes it, and tells them what came of it.
+// Invoke asks the plugins about the call, makes it, and tells them how it ended.
 func (c *conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	t := c.plugins.table.Load()
 	of := c.plugins.program.calls[name]

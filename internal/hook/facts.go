@@ -132,9 +132,9 @@ func (m *memory) put(f *fact) {
 	}
 }
 
-// lookingUp is called before something is looked up. The function it returns keeps
-// what was found, unless more is known of that by now; then it returns that. It is
-// called once, with nil if nothing was found.
+// lookingUp begins a look-up. The caller calls the function that it returns once, with the
+// fact that it found, or nil. The function remembers that fact and returns it, unless memory
+// has a newer one by now, which it returns then.
 func (m *memory) lookingUp() (found func(*fact) *fact) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

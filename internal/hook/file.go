@@ -95,7 +95,7 @@ func ParseFile(data []byte) (f *File, warnings []string, err error) {
 	return f, append(warnings, unknownKeys(data)...), nil
 }
 
-// errEmpty is a file that somebody has made and not written yet.
+// errEmpty is the error of a file that was made and has no content yet.
 var errEmpty = errors.New("the file is empty")
 
 func parseEndpoint(s string) (string, error) {

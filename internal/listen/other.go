@@ -79,8 +79,8 @@ func (s *Socket) other(conn net.Conn, who *Peer) error {
 	return credentials.ErrConnDispatched
 }
 
-// pass copies what comes from one side, and tells the other when that is all. When it cannot be told,
-// both are closed, which ends the other direction.
+// pass copies bytes from one connection to the other, and then closes the other one for writing. If it
+// cannot be closed by half, pass closes both, which ends the other direction.
 func pass(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })
@@ -97,7 +97,7 @@ func ServesHTTP(path string) bool {
 		return false
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Second)) // what is written or read says it
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Second)) // WriteString and the reader return its error
 	if _, err := io.WriteString(conn, "HEAD /info HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
 		return false
 	}
