@@ -186,13 +186,13 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			"backend kata.example uses the cgroup driver cgroupfs, kubelet systemd", "cgroupDriver"},
 
 		"we do not run": {func(m *made) { require.NoError(m, os.Remove(m.path("/run/criproxy.sock"))) }, Error, "the socket of criproxy, /run/criproxy.sock, does not exist", "systemctl start criproxy"},
-		"a left file":   {func(m *made) { delete(m.served, "/run/kata.sock") }, Error, "nobody serves /run/kata.sock of backend kata.example any more", "start the runtime"},
+		"a left file":   {func(m *made) { delete(m.served, "/run/kata.sock") }, Error, "no process serves /run/kata.sock of backend kata.example any more", "start the runtime"},
 		"no folder":     {func(m *made) { m.Listen = "/run/nothing/c.sock" }, Error, "the folder of /run/nothing/c.sock does not exist", "mkdir /run/nothing"},
 		"no socket": {func(m *made) {
 			require.NoError(m, os.Remove(m.path("/run/kata.sock")))
 			m.write("/run/kata.sock", "")
 		}, Error, "/run/kata.sock of backend kata.example is no socket", "remove it"},
-		"a socket for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/kata.sock"), 0o666)) }, Error, "everybody can connect to /run/kata.sock", "chmod o-rwx"},
+		"a socket for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/kata.sock"), 0o666)) }, Error, "every user can connect to /run/kata.sock", "chmod o-rwx"},
 		"a folder for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, Error, "everybody can put another socket in place of", "chmod o-w /run"},
 		"somebody else":    {func(m *made) { m.served["/run/criproxy.sock"] = peercred.Process{Name: "crio", PID: 7} }, Error, "is served by crio (process 7), and not by criproxy", "choose another path"},
 		"ourselves behind": {func(m *made) { m.served["/run/kata.sock"] = peercred.Process{Name: "criproxy", PID: 20} }, Warning, "is served by criproxy (process 20)", "never answers"},

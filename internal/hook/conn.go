@@ -191,7 +191,7 @@ func (v *visit) unknown(ctx context.Context, err error) error {
 	if status.Code(err) == codes.NotFound {
 		code = codes.NotFound // what the runtime would say
 	}
-	return status.Errorf(code, "criproxy: %s: plugin %s has to be asked, but what the call is about cannot be found out: %s",
+	return status.Errorf(code, "criproxy: %s: plugin %s has to be asked, and criproxy cannot find out which pod or container the call is about: %s",
 		v.call.name, by.name, status.Convert(err).Message())
 }
 

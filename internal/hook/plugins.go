@@ -108,7 +108,7 @@ func New(cfg Config) (*Plugins, error) {
 		told:        map[string]bool{},
 	}
 	if p.servers, err = readServers(cfg.Servers); err != nil {
-		p.tell(context.Background(), Trouble{What: "what serves the plugins is not known any more; it may be refused because of them until it has been seen again", Err: err})
+		p.tell(context.Background(), Trouble{What: "criproxy has forgotten which pods serve the plugins; it may refuse calls about these pods until it has seen them again", Err: err})
 	}
 	p.table.Store(newTable(nil))
 	p.reload(time.Now())

@@ -161,7 +161,7 @@ func (p *Plugins) identify(pl *plugin) {
 	s.from[pl.name] = looked{cgroup: *cgroup, found: true}
 	s.mu.Unlock()
 	if err := s.learn(pl.name, who); err != nil {
-		p.tellOnce(Trouble{What: "what serves the plugins cannot be kept; after a restart of criproxy it may be refused because of them", Err: err})
+		p.tellOnce(Trouble{What: "criproxy cannot keep on disk which pods serve the plugins; after a restart it may refuse calls about these pods", Err: err})
 	}
 }
 
