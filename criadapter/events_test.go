@@ -142,7 +142,7 @@ func (w *witness) says(frames []*codec.Frame) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestWhatAStreamMissedIsTold(t *testing.T) {
+func TestWhatAStreamMissedMakesEvents(t *testing.T) {
 	w := newWitness(t)
 	w.pull()
 	w.run("before", "a")
@@ -170,7 +170,7 @@ new pod stopped 2`, w.look())
 	assert.Empty(t, w.End())
 }
 
-func TestWhatTheRuntimeToldIsNotToldAgain(t *testing.T) {
+func TestAnEventOfTheRuntimeIsNotRepeated(t *testing.T) {
 	w := newWitness(t)
 	w.pull()
 	require.NoError(t, w.Begin(t.Context(), w))
@@ -260,7 +260,7 @@ func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 }
 
 // Kubelet takes the containers that an event shows for all that the pod has.
-func TestAPodThatCannotBeShownIsToldLater(t *testing.T) {
+func TestAPodThatCannotBeShownMakesEventsLater(t *testing.T) {
 	w := newWitness(t)
 	w.pull()
 	require.NoError(t, w.Begin(t.Context(), w))

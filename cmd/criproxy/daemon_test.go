@@ -262,7 +262,7 @@ func TestAReadOnlySocketLetsOnlyLook(t *testing.T) {
 	p.end()
 }
 
-func TestSystemdIsToldAndGivenTheSockets(t *testing.T) {
+func TestSystemdIsNotifiedAndGetsTheSockets(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	path := filepath.Join(p.dir, "notify")

@@ -65,7 +65,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	assert.NoFileExists(t, p.front)
 }
 
-func TestASocketFileOfSomebodyElseIsLeftAlone(t *testing.T) {
+func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	p.launch()

@@ -102,7 +102,7 @@ func TestNothingIsFoundOnAGoodNode(t *testing.T) {
 		Kubelet{Process: kubelet.Process, Version: kubelet.Version, Endpoint: kubelet.Endpoint, Images: kubelet.Images, Driver: kubelet.Driver})
 }
 
-func TestAKubeletIsToldByDropInsAlone(t *testing.T) {
+func TestDropInsAloneConfigureAKubelet(t *testing.T) {
 	m := newMade(t)
 	m.process(10, "kubelet", "kubelet", "--config-dir=etc/conf.d") // as RKE2 starts it
 	m.write("/proc/10/cwd/etc/conf.d/00-defaults.conf", "containerRuntimeEndpoint: unix:///run/criproxy.sock\ncgroupDriver: systemd\n")
@@ -248,7 +248,7 @@ func TestThePathOfASocketMayLeadThroughVarRun(t *testing.T) {
 	assert.Empty(t, m.examine())
 }
 
-func TestTheKernelTellsWhoIsConnected(t *testing.T) {
+func TestTheKernelListsConnectedClients(t *testing.T) {
 	dir, err := os.MkdirTemp("", "diag")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
