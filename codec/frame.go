@@ -37,7 +37,7 @@ func NewFrame(b []byte) *Frame {
 // reference to each, and Free gives it back.
 func FrameOfBuffers(bufs mem.BufferSlice) *Frame { return &Frame{bufs: bufs} }
 
-// Buffers returns the buffers that the message is in. They stay the frame's: whoever keeps
+// Buffers returns the buffers that the message is in. They stay the frame's: a caller that keeps
 // one beyond Free takes a reference of its own.
 func (f *Frame) Buffers() mem.BufferSlice { return f.bufs }
 

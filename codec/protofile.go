@@ -12,10 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// CompileProto returns a schema of all services in .proto files. What they import
-// is looked for in folders, the first one first, then beside the files; the
-// files of protobuf itself are built in. Its error names every mistake with file
-// and line.
+// CompileProto returns a schema of all services in .proto files. It looks for their
+// imports in folders, the first one first, then beside the files; the files of
+// protobuf itself are built in. Its error names every mistake with file and line.
 func CompileProto(ctx context.Context, folders []string, files ...string) (*Schema, error) {
 	if len(files) == 0 {
 		return nil, errors.New("want at least one .proto file")

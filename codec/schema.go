@@ -154,7 +154,7 @@ func (s *Schema) Method(name string) *Method {
 	return s.byName[name]
 }
 
-// Methods returns all methods in the order of their files.
+// Methods returns all methods in the order of their files. The caller does not change the slice.
 func (s *Schema) Methods() []*Method {
 	if s == nil {
 		return nil

@@ -4,6 +4,14 @@
 //	cfg, err := criadapter.Config(criadapter.Options{})
 //	cfg.Backends = backends
 //	d, err := director.New(cfg)
+//
+// The names, methods and fields of CRI are those of k8s.io/cri-api; what kubelet, containerd and CRI-O
+// make of them is noted in cri.yaml where a rule is surprising.
+//
+// # Stability
+//
+// Programs may use [Config] with director and codec, as those packages promise. The rest is there for
+// criproxy itself and may change.
 package criadapter
 
 import (
@@ -29,7 +37,7 @@ var criYAML []byte
 // handlers: the handler in front → the backend's own.
 const Handlers = "handlers"
 
-// Options are what a user can say about CRI.
+// Options change what CRI is taken for. The zero value is CRI as this program is built with it.
 type Options struct {
 	// StreamURL completes the URLs of exec, attach and port-forward that a runtime returns
 	// without a host. Empty means "http://ADDRESS:11250", with [NodeAddress] and
@@ -52,7 +60,9 @@ type Options struct {
 	Panicked func(doing string, value any, stack []byte)
 }
 
-// Config returns the configuration of a director for CRI. The caller adds the backends.
+// Config returns the configuration of a director for CRI. The caller adds the backends. Its error names
+// the mistakes in o.Rules, or in o.StreamURL. The functions in the configuration are safe for concurrent
+// use; what they remember belongs to that configuration.
 func Config(o Options) (director.Config, error) {
 	p, err := director.ParseProfile(criYAML)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var update = flag.Bool("update", false, "write testdata/fates.txt anew")
 
-func TestSomebodyHasLookedAtEveryStringOfCRI(t *testing.T) {
+func TestEveryStringOfCRIHasARule(t *testing.T) {
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
 	fields, err := profile.FieldsOf(cfg.Profile, cfg.Schema)

@@ -142,7 +142,7 @@ func (w *witness) says(frames []*codec.Frame) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestWhatAStreamMissedIsTold(t *testing.T) {
+func TestWhatAStreamMissedMakesEvents(t *testing.T) {
 	w := newWitness(t)
 	w.pull()
 	w.run("before", "a")
@@ -170,7 +170,7 @@ new pod stopped 2`, w.look())
 	assert.Empty(t, w.End())
 }
 
-func TestWhatTheRuntimeToldIsNotToldAgain(t *testing.T) {
+func TestAnEventOfTheRuntimeIsNotRepeated(t *testing.T) {
 	w := newWitness(t)
 	w.pull()
 	require.NoError(t, w.Begin(t.Context(), w))
@@ -212,7 +212,15 @@ func TestWhatIsRememberedIsNoNews(t *testing.T) {
 	assert.Equal(t, "before pod deleted 0", w.look())
 }
 
-// The list that is under way is too old for who comes meanwhile, the next one is for all.
+// listening is a context that says when somebody waits for its end.
+type listening struct {
+	context.Context
+	waits func()
+}
+
+func (c listening) Done() <-chan struct{} { c.waits(); return c.Context.Done() }
+
+// The list that is under way is too old for a client that comes meanwhile, the next one is for all.
 func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 	w := newWitness(t)
 	cfg, err := criadapter.Config(criadapter.Options{})
@@ -226,10 +234,11 @@ func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 		}
 		return nil
 	})
-	var clients sync.WaitGroup
+	var clients, waiting sync.WaitGroup
 	look := func(want int) {
+		waiting.Add(1)
 		clients.Go(func() {
-			events, err := newRecap().Look(t.Context(), w)
+			events, err := newRecap().Look(listening{t.Context(), sync.OnceFunc(waiting.Done)}, w)
 			assert.NoError(t, err)
 			assert.Len(t, events, want)
 		})
@@ -244,14 +253,14 @@ func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 	cancel()
 	_, err = newRecap().Look(hurried, w)
 	assert.ErrorIs(t, err, context.Canceled)
-	time.Sleep(50 * time.Millisecond) // until they wait; those that come later need more lists
+	waiting.Wait() // those that come later need more lists
 	close(ice)
 	clients.Wait()
 	assert.Less(t, len(w.Calls("ListPodSandbox")), 20)
 }
 
 // Kubelet takes the containers that an event shows for all that the pod has.
-func TestAPodThatCannotBeShownIsToldLater(t *testing.T) {
+func TestAPodThatCannotBeShownMakesEventsLater(t *testing.T) {
 	w := newWitness(t)
 	w.pull()
 	require.NoError(t, w.Begin(t.Context(), w))

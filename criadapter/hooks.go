@@ -18,13 +18,14 @@ import (
 //go:embed hooks.yaml
 var hookSpec []byte
 
-// HookOptions are what people may want otherwise.
+// HookOptions change what plugins see and do. The zero value is the default.
 type HookOptions struct {
-	PodResources bool // resources that a plugin answers at RunPodSandbox are heeded
-	NativeIDs    bool // clients know ids as the runtimes made them
+	PodResources bool // the resources that a plugin answers at RunPodSandbox count
+	NativeIDs    bool // clients see ids as the runtimes made them, without prefixes
 }
 
-// Hooks returns the configuration of plugins for CRI. The caller adds folder, label and the rest.
+// Hooks returns the configuration of plugins for CRI, as the built-in hooks.yaml has it. The caller
+// adds Folder, Skip and the rest. An error is a mistake of this package.
 func Hooks(opts HookOptions) (hook.Config, error) {
 	spec, err := hook.ParseSpec(hookSpec)
 	if err != nil {

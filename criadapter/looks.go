@@ -55,7 +55,7 @@ func (l *looks) list(ctx context.Context, conn grpc.ClientConnInterface) (*snaps
 	return &snapshot{maps.Clone(one.listed.pods), maps.Clone(one.listed.containers), one.listed.order}, one.remembered, nil
 }
 
-// join returns the next look at a runtime, which ends when all who joined have left.
+// join returns the next look at a runtime, which ends when all callers of join have called leave.
 func (l *looks) join(conn grpc.ClientConnInterface) (one *look, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

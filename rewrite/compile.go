@@ -43,7 +43,7 @@ type Rule struct {
 type Classes struct {
 	fields map[protoreflect.FullName]Class // :: field → class, of all that rules name
 	absent map[protoreflect.FullName]bool  // :: field → it is edited where it is not there, too
-	nodes  func() nodes                    // for plans; who only asks for classes needs none
+	nodes  func() nodes                    // for plans; they are made when the first plan is asked for
 }
 
 // nodes say what to do in messages, by name; messages with nothing to do have none.

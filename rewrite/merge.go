@@ -7,7 +7,7 @@ import (
 
 // Singular returns the fields of md that do not survive a merge by
 // concatenation: of several values only the last would be left. Lists and maps
-// survive. Whoever merges messages of type md has to say what wins in each.
+// survive. A program that merges messages of type md has to say what wins in each.
 //
 // Concatenated messages are the merged message: "The encoding of a message [...]
 // is such that concatenating two messages merges them",

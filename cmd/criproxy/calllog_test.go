@@ -23,7 +23,7 @@ import (
 )
 
 // A log that nobody reads, and a tail that has stopped reading, keep no call waiting.
-func TestNoCallWaitsForWhoDoesNotRead(t *testing.T) {
+func TestNoCallWaitsForAReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -36,7 +36,7 @@ func fill(t *testing.T, pipe *os.File) {
 
 // A log that nobody reads holds up neither a start nor calls, nor what is noticed of
 // runtimes, nor the end.
-func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
+func TestALogThatIsNotReadHoldsUpNothing(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		signal os.Signal
@@ -91,7 +91,7 @@ func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 }
 
 // What is printed when the log has ended does wait, but not for ever.
-func TestAProcessWhoseErrorNobodyReadsEnds(t *testing.T) {
+func TestAProcessWhoseErrorIsNotReadEnds(t *testing.T) {
 	t.Parallel()
 	r, stderr, err := os.Pipe()
 	require.NoError(t, err)

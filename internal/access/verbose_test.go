@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-func TestWhoMayOnlyReadIsWhoMayDoNothingElse(t *testing.T) {
+func TestAReaderIsAClientThatMayDoNothingElse(t *testing.T) {
 	me, other := &listen.Peer{Known: true, UID: 1, GIDs: []uint32{5}}, uint32(2)
 	const list, stop = "/runtime.v1.RuntimeService/ListContainers", "/runtime.v1.RuntimeService/StopContainer"
 	for _, c := range []struct {

@@ -109,8 +109,8 @@ func (f *Follower) payload(ev *Event, place byte) {
 	ev.Payload = frame.AppendTo(make([]byte, 0, kept), kept)
 }
 
-// try reads an event. If there is none it returns what is closed when there is
-// one, nil if there will never be one.
+// try reads an event. If there is none it returns a channel that is closed when there is one,
+// or nil if there will never be one.
 func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 	for {
 		if f.off < int(f.chunk.used.Load()) {

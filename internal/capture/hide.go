@@ -9,7 +9,7 @@ import (
 )
 
 // errUnreadable is the error of a message whose secrets cannot be found.
-var errUnreadable = errors.New("malformed protobuf: what is secret in it cannot be told")
+var errUnreadable = errors.New("malformed protobuf: its secrets cannot be found")
 
 // HasSecrets reports whether replies of a method may have secrets.
 func (r *Redactor) HasSecrets(method string) bool {

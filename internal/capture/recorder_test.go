@@ -50,7 +50,7 @@ func TestRecorderKeepsTheLatestWithinItsBound(t *testing.T) {
 	assert.Greater(t, kept, bytes/8, "memory is used")
 }
 
-func TestWhoReadsTooSlowlyMissesEventsAndIsToldHowMany(t *testing.T) {
+func TestASlowReaderLearnsHowManyEventsItMissed(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{Bytes: 64 << 10})
 	f := rec.Follow(true)
 	payload := codec.NewFrame([]byte(strings.Repeat("x", 100)))

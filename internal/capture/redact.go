@@ -20,26 +20,26 @@ type Redactor struct {
 
 type methodPlan struct{ request, reply *secretNode }
 
-// secretNode is what is secret in one type of message. Nil is: nothing.
+// secretNode describes the secrets in one type of message. Nil means that there are none.
 type secretNode struct {
 	fields  map[protowire.Number]*secretField
 	low     []*secretField // the same, for numbers that are small
 	all     bool           // all of it is secret, known to the schema or not
-	unknown bool           // what the schema does not know is: a field beside it is a secret
-	live    bool           // something in it is, however deep
+	unknown bool           // fields that the schema does not know are secret: a field beside them is
+	live    bool           // there is a secret in it, however deep
 }
 
 type secretField struct {
-	secret bool        // its content
-	into   *secretNode // what is secret in the message it holds
+	secret bool        // all of its content is
+	into   *secretNode // the secrets in the message that it holds
 	entry  *secretMap  // of a map
 }
 
-// secretMap is what is secret in the values of a map.
+// secretMap describes the secrets in the values of a map.
 type secretMap struct {
-	secret func(key []byte) bool // whether all of the value is
-	all    *secretField          // if it is
-	some   *secretField          // if it is not
+	secret func(key []byte) bool // whether all of the value with this key is secret
+	all    *secretField          // the value, if it is
+	some   *secretField          // the value, if it is not
 	entry  *secretNode           // an entry whose value is some
 }
 

@@ -97,7 +97,7 @@ func TestALinkIsNotFollowed(t *testing.T) {
 	assert.Equal(t, "precious", string(data))
 }
 
-func TestAFolderThatIsNotThereIsTold(t *testing.T) {
+func TestAMissingFolderIsReported(t *testing.T) {
 	_, err := capture.Create(capture.FileConfig{Path: filepath.Join(t.TempDir(), "none", "calls.jsonl"), Header: func() capture.FileHeader { return header }})
 	assert.ErrorContains(t, err, "creating a capture")
 }

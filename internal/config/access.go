@@ -18,8 +18,8 @@ const ReadOnly = "read-only"
 const ownMethods = "/grpc.health.v1.Health/*"
 
 // CheckMethods returns an error for each pattern of an access list that fits none of the known
-// methods, whole names such as "/runtime.v1.RuntimeService/Version": it would allow nothing, and
-// nobody would notice before a client needs it. Services of other packages than those pass to the
+// methods, whole names such as "/runtime.v1.RuntimeService/Version": it would allow nothing, which
+// an administrator would notice when a client needs it. Services of other packages than those pass to the
 // primary, and are not known.
 func (c *Config) CheckMethods(known []string, isCRI bool) error {
 	var errs []error

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,11 +29,10 @@ type configDoc struct {
 
 const configDocHead = `# The configuration file
 
-` + "`criproxy -config FILE`" + `, by default ` + "`" + DefaultConfig + "`" + `. It is YAML. Unknown keys, keys that are there twice and wrong types are
-mistakes, and all of them are named at once; ` + "`criproxy check -config FILE`" + ` tries a file, and says what it would change in the
-criproxy that serves. Flags take precedence over the file. The file is read again when it changes and on SIGHUP; one with mistakes
-changes nothing. These settings wait for a restart (kill -USR2 fails no call): %s;
-so do profile, proto and rules as far as they say what is recorded.
+` + "`criproxy -config FILE`" + `, by default ` + "`" + DefaultConfig + "`" + `. It is YAML. Unknown keys, keys that are there twice and wrong types ` +
+	`are mistakes, and all of them are named at once; ` + "`criproxy check -config FILE`" + ` tries a file, and says what it would change in the ` +
+	`criproxy that serves. Flags take precedence over the file. The file is read again when it changes and on SIGHUP; one with mistakes ` +
+	`changes nothing. These settings wait for a restart (kill -USR2 fails no call): %s; so do profile, proto and rules as far as they say what is recorded.
 
 This page consists of the comments in the program: go test ./internal/config -run Configuration -update.
 
@@ -58,11 +58,11 @@ func TestTheDocsOfTheConfigurationAreThoseOfTheProgram(t *testing.T) {
 	d.fields(t, "", reflect.TypeFor[Config]())
 	path := filepath.Join("..", "..", "docs", "config.md")
 	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(d.out.String()), 0o644))
+		require.NoError(t, os.WriteFile(path, []byte(broken(d.out.String())), 0o644))
 	}
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Equal(t, d.out.String(), string(got), "run go test ./internal/config -run Configuration -update")
+	assert.Equal(t, broken(d.out.String()), string(got), "run go test ./internal/config -run Configuration -update")
 }
 
 // fields writes about the fields of a struct that is at path.
@@ -101,6 +101,30 @@ func (d *configDoc) fields(t *testing.T, path string, of reflect.Type) {
 			d.fields(t, next, item)
 		}
 	}
+}
+
+// broken is text whose lines have at most 120 characters, where a word can be broken off.
+func broken(text string) string {
+	var b strings.Builder
+	for paragraph := range strings.SplitSeq(text, "\n") {
+		column := 0
+		for i, word := range strings.Split(paragraph, " ") {
+			n := utf8.RuneCountInString(word)
+			switch {
+			case i == 0:
+			case column+1+n > 120:
+				b.WriteByte('\n')
+				column = 0
+			default:
+				b.WriteByte(' ')
+				column++
+			}
+			b.WriteString(word)
+			column += n
+		}
+		b.WriteByte('\n')
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // asKeys is a comment with the names of fields as they are in the file.

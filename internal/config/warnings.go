@@ -23,7 +23,7 @@ func NameWarnings(name string) []string {
 	return all
 }
 
-// crictlID is how many characters crictl shows of an id, unless it is told --no-trunc:
+// crictlID is how many characters crictl shows of an id without --no-trunc:
 // cmd/crictl/util.go, truncatedIDLen.
 const crictlID = 13
 
@@ -31,7 +31,7 @@ const crictlID = 13
 func IDWarnings(name string) []string {
 	const enough = 4 // characters of an id, to find it by
 	if left := max(crictlID-len(name)-len("__"), 0); left < enough {
-		return []string{fmt.Sprintf("backend %s: crictl shows %d characters of an id, of which %d are the id's behind this name: none of them can be used, unless crictl is told --no-trunc; choose a name of at most %d characters, or ids: native for a node without pods", name, crictlID, left, crictlID-len("__")-enough)}
+		return []string{fmt.Sprintf("backend %s: crictl shows %d characters of an id, of which %d are the id's behind this name: none of them can be used without crictl's --no-trunc; choose a name of at most %d characters, or ids: native for a node without pods", name, crictlID, left, crictlID-len("__")-enough)}
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
 	})
 	if b.known != nil {
-		do("keeping what is known of", func() {
+		do("remembering the answers of", func() {
 			if err := b.known.Run(ctx); err != nil {
 				klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
 			}

@@ -65,7 +65,7 @@ func say(t *testing.T, s *listen.Socket, text string) net.Conn {
 
 // Anybody who can connect could make a stop take 10s, which is longer than kubelet waits and
 // longer than we let ourselves: the server waits for what a connection begins with.
-func TestWhoConnectsAndSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
+func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 	for name, stop := range map[string]func(*Proxy, context.CancelFunc){
 		"a stop":     func(_ *Proxy, end context.CancelFunc) { end() },
 		"a handover": func(p *Proxy, _ context.CancelFunc) { close(p.handedOver) },
@@ -95,7 +95,7 @@ func TestWhoConnectsAndSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
 }
 
 // A client that connects just before a stop or a handover has its greeting under way, and is served.
-func TestWhoHasJustConnectedIsHeardWhenTheProcessStops(t *testing.T) {
+func TestANewClientIsServedWhenTheProcessStops(t *testing.T) {
 	p, end, ended := drained(t)
 	s := p.sockets[0]
 	conn := say(t, s, "")
@@ -125,7 +125,7 @@ func TestWhoHasJustConnectedIsHeardWhenTheProcessStops(t *testing.T) {
 	assert.NoError(t, <-ended)
 }
 
-func TestWhoIsConnectedIsKnownUntilTheyLeave(t *testing.T) {
+func TestClientsAreListedUntilTheyLeave(t *testing.T) {
 	p, end, ended := drained(t)
 	s := p.sockets[0]
 	stays := say(t, s, clientGreeting)

@@ -97,7 +97,7 @@ func (p *Proxy) underWay(line ...any) []any {
 
 // connected lists the connected clients, with their sockets.
 func (p *Proxy) connected() []string {
-	count := map[string]int{} // :: who
+	count := map[string]int{} // :: client
 	known, greeting := p.server.Peers()
 	for _, info := range known {
 		if who, ok := info.(*listen.Peer); ok {
@@ -155,12 +155,12 @@ type callUnderWay struct {
 }
 
 // underWay describes the calls under way, equal ones together, the longest first.
-func (gs *epochs) underWay() []string {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
+func (es *epochs) underWay() []string {
+	es.mu.Lock()
+	defer es.mu.Unlock()
 	type alike struct{ method, who, path string }
 	counts, since := map[alike]int{}, map[alike]time.Time{}
-	for c := range gs.calls {
+	for c := range es.calls {
 		a := alike{method: c.method, who: "an unknown client"}
 		if c.peer != nil {
 			a.who, a.path = c.peer.Program(), c.peer.Socket.Path

@@ -29,16 +29,16 @@ type epochs struct {
 }
 
 type epoch struct {
-	calls   int           // under way, and one for being the current generation
-	waiting bool          // for the generation before to end
+	calls   int           // under way, and one as long as it is the current epoch
+	waiting bool          // for the epoch before it to end
 	after   *epoch        // nil for the current one
-	ended   chan struct{} // closed when all calls of this generation and those before have ended
+	ended   chan struct{} // closed when all calls of this epoch and those before have ended
 }
 
 func newEpochs() *epochs {
-	gs := &epochs{now: newEpoch(false), endless: func(string) bool { return false }, calls: map[*callUnderWay]struct{}{}}
-	gs.stopping, gs.stop = context.WithCancelCause(context.Background())
-	return gs
+	es := &epochs{now: newEpoch(false), endless: func(string) bool { return false }, calls: map[*callUnderWay]struct{}{}}
+	es.stopping, es.stop = context.WithCancelCause(context.Background())
+	return es
 }
 
 func newEpoch(waiting bool) *epoch {
@@ -46,66 +46,66 @@ func newEpoch(waiting bool) *epoch {
 }
 
 // next begins an epoch. The channel is closed when all calls that began earlier have ended.
-func (gs *epochs) next() <-chan struct{} {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	old := gs.now
-	gs.now = newEpoch(true)
-	old.after = gs.now
+func (es *epochs) next() <-chan struct{} {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	old := es.now
+	es.now = newEpoch(true)
+	old.after = es.now
 	old.leave()
 	return old.ended
 }
 
 // endStreams ends the streams without an end, with Unavailable and why. No such stream can begin
 // any more.
-func (gs *epochs) endStreams(why string) { gs.stop(status.Error(codes.Unavailable, why)) }
+func (es *epochs) endStreams(why string) { es.stop(status.Error(codes.Unavailable, why)) }
 
 // leave removes a call. The lock is held.
-func (g *epoch) leave() {
-	g.calls--
-	for ; g != nil && g.calls == 0 && !g.waiting; g = g.after {
-		close(g.ended)
-		g.after.waiting = false
+func (e *epoch) leave() {
+	e.calls--
+	for ; e != nil && e.calls == 0 && !e.waiting; e = e.after {
+		close(e.ended)
+		e.after.waiting = false
 	}
 }
 
 // begin counts a call until the caller calls the function that it returns.
-func (gs *epochs) begin() func() {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	g := gs.now
-	g.calls++
+func (es *epochs) begin() func() {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	e := es.now
+	e.calls++
 	return func() {
-		gs.mu.Lock()
-		defer gs.mu.Unlock()
-		g.leave()
+		es.mu.Lock()
+		defer es.mu.Unlock()
+		e.leave()
 	}
 }
 
 // note lists a call as under way until the caller calls the function that it returns.
-func (gs *epochs) note(call *callUnderWay) func() {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	gs.calls[call] = struct{}{}
+func (es *epochs) note(call *callUnderWay) func() {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.calls[call] = struct{}{}
 	return func() {
-		gs.mu.Lock()
-		defer gs.mu.Unlock()
-		delete(gs.calls, call)
+		es.mu.Lock()
+		defer es.mu.Unlock()
+		delete(es.calls, call)
 	}
 }
 
 // intercept is an interceptor that counts each call.
-func (gs *epochs) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	defer gs.note(&callUnderWay{info.FullMethod, listen.PeerOf(ss.Context()), time.Now()})()
-	if !gs.endless(info.FullMethod) && info.FullMethod != healthgrpc.Health_Watch_FullMethodName {
-		defer gs.begin()()
+func (es *epochs) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	defer es.note(&callUnderWay{info.FullMethod, listen.PeerOf(ss.Context()), time.Now()})()
+	if !es.endless(info.FullMethod) && info.FullMethod != healthgrpc.Health_Watch_FullMethodName {
+		defer es.begin()()
 		return handler(srv, ss)
 	}
 	ctx, cancel := context.WithCancelCause(ss.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(gs.stopping, func() { cancel(context.Cause(gs.stopping)) })()
+	defer context.AfterFunc(es.stopping, func() { cancel(context.Cause(es.stopping)) })()
 	err := handler(srv, &streamWithContext{ss, ctx})
-	if cause := context.Cause(gs.stopping); cause != nil && ss.Context().Err() == nil && err != nil {
+	if cause := context.Cause(es.stopping); cause != nil && ss.Context().Err() == nil && err != nil {
 		return cause
 	}
 	return err

@@ -13,8 +13,8 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// evidence is what people look for after something went wrong. It goes to the process that takes
-// over, and without what is recorded into a file, for the one that comes after a crash.
+// evidence is what people look for after something went wrong. The process that takes over gets
+// it. Without the recorded calls it also goes into a file, for a process that starts after a crash.
 type evidence struct {
 	Errors   []state.CallError `json:"errors,omitempty"`
 	Backends map[string]noted  `json:"backends,omitempty"` // :: name
@@ -24,7 +24,7 @@ type evidence struct {
 // evidenceKey is that of the evidence among the memories of backends, whose names have no colon.
 const evidenceKey = ":evidence"
 
-// evidence returns what there is, without what is recorded.
+// evidence returns the evidence of this process, without the recorded calls.
 func (p *Proxy) evidence() evidence {
 	return evidence{Errors: p.errors.List(), Backends: p.memories.allNotes()}
 }

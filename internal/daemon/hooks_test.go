@@ -128,7 +128,7 @@ func TestAClientOfAnOlderVersionGetsTheSameHooks(t *testing.T) {
 
 // What was there before the proxy is looked up, also on a runtime that is not the
 // primary, and in both modes.
-func TestAfterARestartPluginsAreToldWhatWasThereBefore(t *testing.T) {
+func TestAfterARestartPluginsGetWhatWasThereBefore(t *testing.T) {
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)
 		p := n.run(1, "vm", 1)

@@ -60,7 +60,7 @@ func TestAPodsStatusIsNotOlderThanItsContainers(t *testing.T) {
 	}
 }
 
-func TestAnImageIsNotToldAsItWasBeforeACall(t *testing.T) {
+func TestAnImageIsNotShownAsItWasBeforeACall(t *testing.T) {
 	t.Parallel()
 	for which := range 2 {
 		n := newNode(t, hasty)

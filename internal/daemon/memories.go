@@ -81,9 +81,9 @@ func (m *memories) restoreNotes(all map[string]noted) {
 	}
 }
 
-// of returns the Memory of a backend of cfg. It belongs to the backend's name. But where a name
-// has got the address of another one it belongs to the runtime there: a name that somebody
-// moves to another runtime must not tell that this has nothing.
+// of returns the Memory of a backend of cfg. A Memory belongs to the backend's name, unless the
+// name has got the address of another backend: then the Memory of the runtime at that address
+// counts. Otherwise a runtime that takes over a name would seem to have no pods.
 func (m *memories) of(cfg *config.Config, b config.Backend) *lastknown.Memory {
 	name := nameOf(b)
 	m.mu.Lock()

@@ -111,7 +111,7 @@ func TestARuntimeThatIsRenamedKeepsItsPods(t *testing.T) {
 	assert.ElementsMatch(t, want, idsOf(pods))
 }
 
-func TestWhoseMemoryItIs(t *testing.T) {
+func TestMemoryFollowsItsRuntime(t *testing.T) {
 	old := map[string]string{"primary": "/a", "beta.io": "/b"}
 	for name, c := range map[string]struct {
 		now  []config.Backend

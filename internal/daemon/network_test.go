@@ -187,7 +187,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	})
 }
 
-func TestABackendThatIsNotWhoItShouldBeGetsNoCalls(t *testing.T) {
+func TestABackendWithAStrangeCertificateGetsNoCalls(t *testing.T) {
 	t.Parallel()
 	dir := testkit.SocketDir(t)
 	server, ours := tlsFiles(dir, "server"), tlsFiles(dir, "ours")

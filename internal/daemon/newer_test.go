@@ -217,7 +217,7 @@ func futureProto(t testing.TB) string {
 	return file
 }
 
-func TestACRIThatNobodyKnowsYetWorksByItsProtoFile(t *testing.T) {
+func TestAFutureCRIWorksByItsProtoFile(t *testing.T) {
 	t.Parallel()
 	rules, err := profile.ParseRules([]byte("fields: {FreezePodRequest.peers: sandbox, Frozen.peer: sandbox}"))
 	require.NoError(t, err)

@@ -212,12 +212,14 @@ func TestAReplyWaitsForRoomBeforeItIsRead(t *testing.T) {
 	testkit.AssertCode(t, codes.ResourceExhausted, err)
 	assert.ErrorContains(t, err, "raise GOMEMLIMIT")
 	assert.Equal(t, lastknown.Up, n.state(1).Condition, "it is none of the runtime's doing")
+	asked, done := len(n.runtimes[1].Calls("ListContainers")), make(chan error, 1)
 	go func() {
-		time.Sleep(100 * time.Millisecond)
-		m.Give(total(n))
+		_, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
+		done <- err
 	}()
-	_, err = n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{})
-	require.NoError(t, err, "there is room in time")
+	testkit.Eventually(t, "the runtime is asked", func() bool { return len(n.runtimes[1].Calls("ListContainers")) > asked })
+	m.Give(total(n))
+	require.NoError(t, <-done, "there is room in time")
 }
 
 func TestAListThatHangsKeepsWhatHasCome(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
@@ -71,7 +70,7 @@ type Proxy struct {
 	sockets   []*listen.Socket // the main one first; see show
 	stopped   bool             // nothing is to be reloaded or handed over any more
 	successor *exec.Cmd        // serves when handedOver is closed
-	leaveHeir func()           // ends telling the successor what is remembered; nil: there is none
+	leaveHeir func()           // ends the notes to the successor; nil if there is none
 }
 
 // An assembly is a configuration and what was made of it. It is immutable.
@@ -150,7 +149,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p.epochs.endless = p.director.Endless
 	p.server = transport.NewServer(transport.ServerConfig{
 		Handler:          p.director.Handler(),
-		Interceptors:     []grpc.StreamServerInterceptor{access.InterceptStream, p.memory.Intercept, p.epochs.intercept, p.filter.Intercept},
+		Interceptors:     p.interceptors(),
 		UnaryInterceptor: access.InterceptUnary,
 		MaxMessage:       cfg.MaxMessageBytes,
 		Budget:           p.memory,

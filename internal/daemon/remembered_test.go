@@ -54,7 +54,7 @@ func TestARestartWhileARuntimeIsDownChangesNothing(t *testing.T) {
 	}
 }
 
-func TestABrokenFileOfWhatIsKnownIsAnErrorThatSaysSo(t *testing.T) {
+func TestABrokenMemoryFileIsAnErrorThatSaysSo(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, impatient)
 	web := n.run(0, "web", 1)
@@ -101,7 +101,7 @@ func TestABackendIsRememberedByItsName(t *testing.T) {
 
 // What a client was told is what is shown after the runtime is gone, even if that
 // was a moment ago: the proxy's own look is a second apart.
-func TestWhatIsKnownIsNeverOlderThanWhatAClientWasTold(t *testing.T) {
+func TestMemoryIsNeverOlderThanAClientsAnswer(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
 	p := n.run(1, "db", 2)

@@ -7,14 +7,14 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// RestoreInterval is how often missing socket files are restored: no client waits longer than
+// restoreInterval is how often missing socket files are restored: no client waits longer than
 // this.
-const RestoreInterval = time.Second
+const restoreInterval = time.Second
 
 // keepSocketFiles restores missing socket files until ctx ends, or another process has the
 // sockets.
 func (p *Proxy) keepSocketFiles(ctx context.Context) {
-	tick := time.NewTicker(RestoreInterval)
+	tick := time.NewTicker(restoreInterval)
 	defer tick.Stop()
 	for {
 		select {

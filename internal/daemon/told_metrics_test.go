@@ -54,7 +54,7 @@ func (n *node) sampled(told map[string][]string) map[string]map[string]map[strin
 
 const cpuSeconds = "container_cpu_usage_seconds_total" // CRI-O has the label cpu there, containerd has not
 
-func TestALaterRuntimeChangesNoDescriptorThatWasTold(t *testing.T) {
+func TestALaterRuntimeChangesNoOldDescriptor(t *testing.T) {
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode, machineConfig{}, machineConfig{Config: fakecri.Config{Metrics: fakecri.CRIOMetrics}, backend: config.Backend{Name: "beta.io"}, absent: true})
 		n.isUp(0)

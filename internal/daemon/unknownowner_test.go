@@ -63,7 +63,7 @@ func TestARuntimeWithoutItsCRIPluginStopsNoOther(t *testing.T) {
 }
 
 // kubelet takes what is not found for gone, and tears down the volumes of what runs.
-func TestAnIdThatNobodyCanBeAskedAboutIsNotNotFound(t *testing.T) {
+func TestAnIdOfASilentRuntimeIsNotNotFound(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
 	db := n.run(1, "db", 1)

@@ -47,7 +47,7 @@ func TestStoppingAndRemovingWhatIsGoneSucceeds(t *testing.T) {
 	}
 }
 
-func TestAnIdThatNobodyHasIsThePrimarysToAnswer(t *testing.T) {
+func TestThePrimaryAnswersForAnIdOfNoRuntime(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
 	cc, err := grpc.NewClient("unix:"+n.runtimes[0].Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -69,7 +69,7 @@ func TestAnIdThatNobodyHasIsThePrimarysToAnswer(t *testing.T) {
 	assert.NotContains(t, err.Error(), "criproxy", "the runtime of the pod answers for what is in it")
 }
 
-func TestNobodyStopsWhatASilentRuntimeMayHave(t *testing.T) {
+func TestNoStopHidesWhatASilentRuntimeMayHave(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
 	n.runtimes[1].When(testkit.Failing(status.Error(codes.ResourceExhausted, "too much"), "ListContainers", "StreamContainers"))

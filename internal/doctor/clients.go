@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// clients looks for those who talk to a runtime behind our back: what they do there
-// has no prefix, no plugin is asked about it, and what is remembered does not know it.
+// clients looks for processes that talk to a runtime behind criproxy's back: the ids that they
+// use have no prefix, no plugin is asked about their calls, and criproxy's memory does not see them.
 func (e *examination) clients() {
 	const about = "clients"
 	for _, b := range e.Backends {
@@ -18,7 +18,7 @@ func (e *examination) clients() {
 		}
 		inodes, err := e.Connected(e.file(b.Address))
 		if err != nil {
-			e.add(Note, about, fmt.Sprintf("who is connected to %s cannot be told: %v", b.Address, err), "run this as root, on the node itself")
+			e.add(Note, about, fmt.Sprintf("the clients of %s cannot be listed: %v", b.Address, err), "run this as root, on the node itself")
 			continue
 		}
 		owners, all := e.owners(inodes)
@@ -38,7 +38,7 @@ func (e *examination) clients() {
 			}
 		}
 		if !all {
-			e.add(Note, about, fmt.Sprintf("some of those who are connected to %s cannot be named", b.Address), "run this as root; they may be in another container")
+			e.add(Note, about, fmt.Sprintf("some clients of %s cannot be named", b.Address), "run this as root; they may be in another container")
 		}
 	}
 	e.crictl()

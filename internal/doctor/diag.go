@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What follows is sock_diag(7), by which ss tells who is connected to whom.
+// What follows is sock_diag(7), from which ss knows both ends of each connection.
 const (
 	sockDiagByFamily = 20
 	showName         = 1 // UDIAG_SHOW_NAME

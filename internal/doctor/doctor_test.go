@@ -102,7 +102,7 @@ func TestNothingIsFoundOnAGoodNode(t *testing.T) {
 		Kubelet{Process: kubelet.Process, Version: kubelet.Version, Endpoint: kubelet.Endpoint, Images: kubelet.Images, Driver: kubelet.Driver})
 }
 
-func TestAKubeletIsToldByDropInsAlone(t *testing.T) {
+func TestDropInsAloneConfigureAKubelet(t *testing.T) {
 	m := newMade(t)
 	m.process(10, "kubelet", "kubelet", "--config-dir=etc/conf.d") // as RKE2 starts it
 	m.write("/proc/10/cwd/etc/conf.d/00-defaults.conf", "containerRuntimeEndpoint: unix:///run/criproxy.sock\ncgroupDriver: systemd\n")
@@ -178,7 +178,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.Version = func(string) (string, error) { return "v1.38.0", nil }
 			m.Backends[0].Driver = ""
 		}, Warning, "kubelet v1.38.0 asks the primary for its cgroup driver", "containerd from 2.0"},
-		"a version that is not told": {func(m *made) { m.Version = func(string) (string, error) { return "", errors.New("x") } }, Note, "its version cannot be told: x", "root"},
+		"a version that is not told": {func(m *made) { m.Version = func(string) (string, error) { return "", errors.New("x") } }, Note, "its version is unknown: x", "root"},
 
 		"different drivers":            {func(m *made) { m.Backends[1].Driver = "cgroupfs" }, Error, "backend kata.example uses the cgroup driver cgroupfs, the primary systemd", "SystemdCgroup = true"},
 		"a primary that does not tell": {func(m *made) { m.Backends[0].Driver = "" }, Note, "kubelet takes systemd", "make sure"},
@@ -186,13 +186,13 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			"backend kata.example uses the cgroup driver cgroupfs, kubelet systemd", "cgroupDriver"},
 
 		"we do not run": {func(m *made) { require.NoError(m, os.Remove(m.path("/run/criproxy.sock"))) }, Error, "the socket of criproxy, /run/criproxy.sock, does not exist", "systemctl start criproxy"},
-		"a left file":   {func(m *made) { delete(m.served, "/run/kata.sock") }, Error, "nobody serves /run/kata.sock of backend kata.example any more", "start the runtime"},
+		"a left file":   {func(m *made) { delete(m.served, "/run/kata.sock") }, Error, "no process serves /run/kata.sock of backend kata.example any more", "start the runtime"},
 		"no folder":     {func(m *made) { m.Listen = "/run/nothing/c.sock" }, Error, "the folder of /run/nothing/c.sock does not exist", "mkdir /run/nothing"},
 		"no socket": {func(m *made) {
 			require.NoError(m, os.Remove(m.path("/run/kata.sock")))
 			m.write("/run/kata.sock", "")
 		}, Error, "/run/kata.sock of backend kata.example is no socket", "remove it"},
-		"a socket for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/kata.sock"), 0o666)) }, Error, "everybody can connect to /run/kata.sock", "chmod o-rwx"},
+		"a socket for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/kata.sock"), 0o666)) }, Error, "every user can connect to /run/kata.sock", "chmod o-rwx"},
 		"a folder for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, Error, "everybody can put another socket in place of", "chmod o-w /run"},
 		"somebody else":    {func(m *made) { m.served["/run/criproxy.sock"] = peercred.Process{Name: "crio", PID: 7} }, Error, "is served by crio (process 7), and not by criproxy", "choose another path"},
 		"ourselves behind": {func(m *made) { m.served["/run/kata.sock"] = peercred.Process{Name: "criproxy", PID: 20} }, Warning, "is served by criproxy (process 20)", "never answers"},
@@ -212,7 +212,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"somebody unseen": {func(m *made) { m.connected["/run/kata.sock"] = []uint32{79} }, Note, "cannot be named", "another container"},
 		"a kernel that says nothing": {func(m *made) {
 			m.Connected = func(string) ([]uint32, error) { return nil, errors.New("no") }
-		}, Note, "cannot be told: no", "root"},
+		}, Note, "cannot be listed: no", "root"},
 		"crictl": {func(m *made) { m.write("/etc/crictl.yaml", "image-endpoint: unix:///run/containerd/containerd.sock\n") }, Warning, "crictl speaks to /run/containerd/containerd.sock (image-endpoint", "set image-endpoint: unix:///run/criproxy.sock"},
 
 		"a dangling link":   {func(m *made) { m.link("/var/log/containers/a_b_c-1.log", "/var/log/pods/gone.log") }, Warning, "1 links in /var/log/containers lead nowhere, such as a_b_c-1.log", "find /var/log/containers -xtype l -delete"},
@@ -248,7 +248,7 @@ func TestThePathOfASocketMayLeadThroughVarRun(t *testing.T) {
 	assert.Empty(t, m.examine())
 }
 
-func TestTheKernelTellsWhoIsConnected(t *testing.T) {
+func TestTheKernelListsConnectedClients(t *testing.T) {
 	dir, err := os.MkdirTemp("", "diag")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done

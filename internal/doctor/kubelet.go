@@ -53,8 +53,7 @@ func (e *examination) findKubelet() (*Kubelet, error) {
 	return best, failed
 }
 
-// kubeletInside are programs that have a kubelet in them, and where that is told which
-// runtime to speak to: https://docs.k3s.io/cli/agent and
+// kubeletInside are programs that have a kubelet in them, and the setting that names its runtime: https://docs.k3s.io/cli/agent and
 // https://microk8s.io/docs/configuring-services.
 var kubeletInside = map[string]string{
 	"k3s-server": "container-runtime-endpoint in /etc/rancher/k3s/config.yaml",
@@ -73,7 +72,7 @@ func (e *examination) kubelets() {
 				return
 			}
 		}
-		e.add(Note, "kubelet", "kubelet does not run", "look again when it does: what it speaks to cannot be told before")
+		e.add(Note, "kubelet", "kubelet does not run", "look again when it does: its runtime is unknown until then")
 		return
 	}
 	e.kubelet = k
@@ -116,7 +115,7 @@ func (e *examination) kubeletVersion() {
 	}
 	var err error
 	if k.Version, err = e.Version(e.file(fmt.Sprintf("/proc/%d/exe", k.pid))); err != nil {
-		e.add(Note, "kubelet", fmt.Sprintf("its version cannot be told: %v", err), "run this as root, on the node itself")
+		e.add(Note, "kubelet", fmt.Sprintf("its version is unknown: %v", err), "run this as root, on the node itself")
 		return
 	}
 	minor := minorOf(k.Version)

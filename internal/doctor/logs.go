@@ -28,7 +28,7 @@ func (e *examination) logs() {
 		if !e.leads(target, 5) {
 			dangling = append(dangling, entry.Name())
 		}
-		// NAMESPACE is between _ and _, and the id follows the last dash of what is behind.
+		// NAMESPACE is between _ and _, and the id follows the last dash.
 		if prefix, ok := e.prefixOf(name); ok && !slices.ContainsFunc(e.Backends, func(b Backend) bool { return b.Prefix == prefix }) {
 			strange = append(strange, prefix)
 		}
@@ -40,7 +40,7 @@ func (e *examination) logs() {
 	slices.Sort(strange)
 	for _, prefix := range slices.Compact(strange) {
 		e.add(Warning, about, fmt.Sprintf("there are links to logs of containers of %s, which is no backend any more", prefix),
-			"drain a runtime before it is taken out of the configuration; its pods run on and nobody looks after them")
+			"drain a runtime before it is taken out of the configuration; its pods run on, and no kubelet looks after them")
 	}
 }
 

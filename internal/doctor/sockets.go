@@ -48,13 +48,13 @@ func (e *examination) socket(whose, path, start string) bool {
 		return false
 	}
 	if info.Mode().Perm()&0o002 != 0 {
-		e.add(Error, about, fmt.Sprintf("everybody can connect to %s of %s, and so run anything as root on this node", path, whose), fmt.Sprintf("chmod o-rwx %s, in the configuration of who makes it; for monitoring there are listeners with access: [{methods: [read-only]}]", path))
+		e.add(Error, about, fmt.Sprintf("every user can connect to %s of %s, and so run anything as root on this node", path, whose), fmt.Sprintf("chmod o-rwx %s, in the configuration of the program that makes it; for monitoring there are listeners with access: [{methods: [read-only]}]", path))
 	}
 	switch _, err := e.Served(e.file(path)); {
 	case err == nil:
 		return true
 	case errors.Is(err, syscall.ECONNREFUSED):
-		e.add(Error, about, fmt.Sprintf("nobody serves %s of %s any more: the file was left there", path, whose), start)
+		e.add(Error, about, fmt.Sprintf("no process serves %s of %s any more: the file was left there", path, whose), start)
 	case errors.Is(err, fs.ErrPermission):
 		e.add(Note, about, fmt.Sprintf("uid %d may not connect to %s of %s", os.Getuid(), path, whose), "run this as root, which criproxy has to be as well")
 	default:

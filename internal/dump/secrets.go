@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Secrets are the fields whose content nobody may see, beyond those that the
+// Secrets are the fields whose content is not shown, beyond those that the
 // schema itself marks with debug_redact. The zero Secrets are none.
 type Secrets struct {
 	// Field reports a field. Optional.

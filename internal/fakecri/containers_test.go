@@ -57,7 +57,7 @@ func TestAContainerExitsByItself(t *testing.T) {
 	assert.Equal(t, "Error", c.containerStatus(second).GetReason())
 }
 
-func TestAListTellsTheImageAsTheConfigDidAndAStatusByItsTag(t *testing.T) {
+func TestAListHasTheImageOfTheConfigAStatusItsTag(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	image := c.pull("busybox")
 	pod := c.run("web")

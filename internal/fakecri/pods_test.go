@@ -55,7 +55,7 @@ func TestAPodsNameIsReservedUntilThePodIsRemoved(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestStoppingAPodStopsItsContainersAndRemovingRemovesThem(t *testing.T) {
+func TestAPodStopsAndGoesWithItsContainers(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	otherPod, other := c.running("other")
 	pod, ctr := c.running("web")

@@ -77,8 +77,8 @@ func (v *visit) count(ctx context.Context, p *plugin, e Asked) {
 	v.Plugins.tell(ctx, e)
 }
 
-// metadata is what goes to a plugin beside the message: what the client sent along,
-// and what the messages have no place for.
+// metadata returns the metadata of the call to a plugin: the client's, and the values for which
+// the messages have no field.
 func (v *visit) metadata(ctx context.Context, at *point) metadata.MD {
 	md, ok := metadata.FromOutgoingContext(ctx)
 	if !ok {

@@ -29,7 +29,7 @@ func (c Change) String() string {
 // leaf is one field that an answer can change.
 type leaf struct {
 	answer fieldPath     // in the answer
-	state  fieldPath     // in what is known of the object
+	state  fieldPath     // in what is remembered of the object
 	rule   Rule          // never "fields"
 	to     *rewrite.Path // in the request; nil if there is no such thing in it
 	secret bool

@@ -20,7 +20,7 @@ type conn struct {
 	plugins *Plugins
 }
 
-// Invoke asks the plugins about the call, makes it, and tells them what came of it.
+// Invoke asks the plugins about the call, makes it, and tells them how it ended.
 func (c *conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	t := c.plugins.table.Load()
 	of := c.plugins.program.calls[name]
@@ -58,8 +58,8 @@ type visit struct {
 	src           []byte // the request, as the client sent it
 
 	id, parent string               // of the object; there is no id before it is made
-	told       protoreflect.Message // what plugins are told now; nil if nothing is known
-	asked      protoreflect.Message // what they were told at first; nil if none was asked
+	told       protoreflect.Message // what plugins get now; nil if nothing is remembered
+	asked      protoreflect.Message // what they got at first; nil if none was asked
 	leftOut    []string
 	changes    []change
 	changedBy  []Asked // whose they are
@@ -162,8 +162,8 @@ func (v *visit) find(ctx context.Context) error {
 	return nil
 }
 
-// fact returns what is known of an object. What is not known is looked up, if it is
-// needed; otherwise it is nil.
+// fact returns what is remembered of an object. If that is nothing, fact asks the runtime if
+// needed is set, and returns nil otherwise.
 func (v *visit) fact(ctx context.Context, o *object, id string, needed bool) (*fact, error) {
 	if f := v.memory.get(o.kind, id); f != nil || !needed {
 		return f, nil
@@ -171,8 +171,8 @@ func (v *visit) fact(ctx context.Context, o *object, id string, needed bool) (*f
 	return v.lookup(ctx, o, id)
 }
 
-// unknown is told when it cannot be found out what the call is about: it goes on
-// without the plugins, or is refused if one of them is not to be passed by.
+// unknown decides about a call whose object cannot be found out, because of err: the call goes on
+// without the plugins, or is refused if one of them has Fail.
 func (v *visit) unknown(ctx context.Context, err error) error {
 	e := Unknown{Method: v.call.method.Name, ID: v.id + v.parent, Err: err}
 	var by *plugin
@@ -191,7 +191,7 @@ func (v *visit) unknown(ctx context.Context, err error) error {
 	if status.Code(err) == codes.NotFound {
 		code = codes.NotFound // what the runtime would say
 	}
-	return status.Errorf(code, "criproxy: %s: plugin %s has to be asked, but what the call is about cannot be found out: %s",
+	return status.Errorf(code, "criproxy: %s: plugin %s has to be asked, and criproxy cannot find out which pod or container the call is about: %s",
 		v.call.name, by.name, status.Convert(err).Message())
 }
 

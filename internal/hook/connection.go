@@ -39,7 +39,7 @@ type connection struct {
 // maxPause is between attempts to connect: well below the time that a plugin has.
 const maxPause = 200 * time.Millisecond
 
-// newConnection connects to a socket. ready is called whenever somebody answers there.
+// newConnection connects to a socket. It calls ready whenever a plugin answers there.
 func newConnection(address string, maxMessage int, ready func()) (*connection, error) {
 	c := &connection{address: address}
 	cc, err := grpc.NewClient("passthrough:///plugin", // not the path, which need not be a URL
@@ -51,7 +51,7 @@ func newConnection(address string, maxMessage int, ready func()) (*connection, e
 			grpc.MaxCallRecvMsgSize(maxMessage),
 			grpc.MaxCallSendMsgSize(maxMessage),
 		),
-		// Who is back is asked soon. ResetConnectBackoff would end the pause at once, but
+		// A plugin that is back is asked soon. ResetConnectBackoff would end the pause at once, but
 		// reads a map of gRPC's without its lock, as of 1.85.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.2, Jitter: 0.2, MaxDelay: maxPause},
@@ -69,8 +69,8 @@ func newConnection(address string, maxMessage int, ready func()) (*connection, e
 	return c, nil
 }
 
-// stayUp keeps the connection up while nobody calls, until it is closed: whether
-// anybody is there, and who, is to be known before the first call.
+// stayUp keeps the connection up without calls, until it is closed: criproxy finds out which
+// process serves a plugin before the first call.
 func (c *connection) stayUp(ready func()) {
 	for {
 		s := c.cc.GetState()
@@ -98,7 +98,7 @@ func (c *connection) dial(ctx context.Context, _ string) (net.Conn, error) {
 }
 
 // cgroupOf says in which cgroup the process at the other end of nc is, as it stands
-// in /proc. It is empty if that cannot be told.
+// in /proc. It is empty if that is unknown.
 func cgroupOf(nc net.Conn) string {
 	p, err := peercred.Of(nc)
 	if err != nil {
@@ -129,8 +129,8 @@ func (c *connection) ask(ctx context.Context, method string, request []byte) ([]
 	return append([]byte{}, answer.Bytes()...), nil
 }
 
-// knock looks whether somebody listens, so that nobody waits for the pause that gRPC
-// makes between attempts to connect where nobody does. A socket answers at once.
+// knock tries to connect to the socket, which succeeds or fails at once. Without it a call would
+// wait for the pause that gRPC makes between attempts to connect.
 func (c *connection) knock(ctx context.Context) error {
 	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", c.address)
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *connection) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.users--; c.users == 0 && c.retired {
-		_ = c.cc.Close() // nobody is left to be told
+		_ = c.cc.Close() // no call is left that would see the error
 	}
 }
 
@@ -188,6 +188,6 @@ func (c *connection) retire() {
 	}
 	c.retired = true
 	if c.users == 0 {
-		_ = c.cc.Close() // nobody is left to be told
+		_ = c.cc.Close() // no call is left that would see the error
 	}
 }

@@ -96,8 +96,8 @@ func (m *memory) sleep() {
 	clear(m.facts)
 }
 
-// get returns what is known of an object, nil if nothing is. The beginning of an id
-// will do, if there is only one with it: the runtimes take that, too.
+// get returns what is remembered of an object, nil if that is nothing. As for the runtimes, the
+// beginning of an id is enough if one id alone begins so.
 func (m *memory) get(kind, id string) *fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,9 +132,9 @@ func (m *memory) put(f *fact) {
 	}
 }
 
-// lookingUp is called before something is looked up. The function it returns keeps
-// what was found, unless more is known of that by now; then it returns that. It is
-// called once, with nil if nothing was found.
+// lookingUp begins a look-up. The caller calls the function that it returns once, with the
+// fact that it found, or nil. The function remembers that fact and returns it, unless memory
+// has a newer one by now, which it returns then.
 func (m *memory) lookingUp() (found func(*fact) *fact) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,8 +156,8 @@ func (m *memory) lookingUp() (found func(*fact) *fact) {
 	}
 }
 
-// update changes what is known of an object, if anything is, and what those that lie
-// in it inherit: first as a client asked, then as plugins made it.
+// update changes what is remembered of an object, if anything is, and what the objects in it
+// inherit: first as a client asked, then as plugins made it.
 func (m *memory) update(kind, id string, asked func(protoreflect.Message) error, made func(protoreflect.Message)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -41,8 +41,8 @@ type File struct {
 	Timeout time.Duration
 
 	// Pod says which pods serve the plugin, if any do: those of this namespace with
-	// all of these labels. They are never refused because of it. Optional: who serves
-	// it is found out, once it runs.
+	// all of these labels. They are never refused because of it. Optional: criproxy
+	// finds out which pod serves the plugin once that runs.
 	Pod *PodFilter
 }
 
@@ -95,7 +95,7 @@ func ParseFile(data []byte) (f *File, warnings []string, err error) {
 	return f, append(warnings, unknownKeys(data)...), nil
 }
 
-// errEmpty is a file that somebody has made and not written yet.
+// errEmpty is the error of a file that was made and has no content yet.
 var errEmpty = errors.New("the file is empty")
 
 func parseEndpoint(s string) (string, error) {

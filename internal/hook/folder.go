@@ -15,21 +15,21 @@ import (
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
-// folder is what was found in the folder of plugins.
+// folder is the folder of plugins, as it was read last.
 type folder struct {
 	path  string
-	files map[string]*found // :: name → what is there
-	err   string            // why it cannot be read, as it was told
+	files map[string]*found // :: name → file
+	err   string            // why it cannot be read, as it was reported
 }
 
 // found is one file.
 type found struct {
 	content  string
-	file     *File // what it says, or said when it was last good; nil if it never was
+	file     *File // its content, of the time when it was good last; nil if it never was
 	err      error // why it is not good now
 	warnings []string
 
-	emptySince time.Time // somebody has made it, and not written yet
+	emptySince time.Time // it was made, and has no content yet
 }
 
 // patience is how long a file may stay empty before that is reported.

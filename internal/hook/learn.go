@@ -86,7 +86,7 @@ func (p *Plugins) learn(ctx context.Context) {
 	}
 }
 
-// learnAll looks up all that there is and is not known, and forgets what is no more.
+// learnAll looks up all objects that are not in memory, and forgets those that are gone.
 func (p *Plugins) learnAll(ctx context.Context) error {
 	if p.cfg.List == nil {
 		return nil

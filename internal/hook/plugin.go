@@ -112,8 +112,7 @@ type timeoutError struct{ after time.Duration }
 func (e *timeoutError) Error() string { return fmt.Sprintf("did not answer within %s", e.after) }
 
 // budget is how long a plugin may take under the deadline of the call: at most half of
-// what is left, so that there is something left for those who come after it, the
-// runtime above all.
+// what is left, so that the plugins behind it, and above all the runtime, have time as well.
 func budget(ctx context.Context, timeout time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -37,7 +37,7 @@ type Config struct {
 	MaxMessage int
 
 	// Lookup finds out about an object that was not seen being made. conn takes the
-	// calls of Schema. An id that nobody has is a NotFound.
+	// calls of Schema. For an id that does not exist it returns NotFound.
 	Lookup func(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*Found, error)
 
 	// OwnID returns the id that an object has at its runtime, for the one that clients know it by. It is what
@@ -82,7 +82,7 @@ type Plugins struct {
 	folder      folder
 	connections map[string]*connection // :: address
 	stats       map[string]*stats      // :: name of the plugin
-	told        map[string]bool        // what is said once
+	told        map[string]bool        // the troubles that were reported, each once
 }
 
 // New returns the plugins of a folder, as it is now. The error names every mistake in
@@ -108,7 +108,7 @@ func New(cfg Config) (*Plugins, error) {
 		told:        map[string]bool{},
 	}
 	if p.servers, err = readServers(cfg.Servers); err != nil {
-		p.tell(context.Background(), Trouble{What: "what serves the plugins is not known any more; it may be refused because of them until it has been seen again", Err: err})
+		p.tell(context.Background(), Trouble{What: "criproxy has forgotten which pods serve the plugins; it may refuse calls about these pods until it has seen them again", Err: err})
 	}
 	p.table.Store(newTable(nil))
 	p.reload(time.Now())

@@ -22,7 +22,7 @@ type identity struct {
 	Labels    map[string]string `json:"labels,omitempty"` // without the volatile ones
 }
 
-// identity returns who is told of in m.
+// identity returns the identity of the object that m describes.
 func (o *object) identity(m protoreflect.Message) identity {
 	return identity{o.namespace.text(m), o.name.text(m), o.labels.strings(m)}
 }
@@ -161,11 +161,11 @@ func (p *Plugins) identify(pl *plugin) {
 	s.from[pl.name] = looked{cgroup: *cgroup, found: true}
 	s.mu.Unlock()
 	if err := s.learn(pl.name, who); err != nil {
-		p.tellOnce(Trouble{What: "what serves the plugins cannot be kept; after a restart of criproxy it may be refused because of them", Err: err})
+		p.tellOnce(Trouble{What: "criproxy cannot keep on disk which pods serve the plugins; after a restart it may refuse calls about these pods", Err: err})
 	}
 }
 
-// serves reports whether who serves pl.
+// serves reports whether the object with this identity serves pl.
 func (p *Plugins) serves(pl *plugin, who identity) bool {
 	if f := pl.file.Pod; f != nil && f.Namespace == who.Namespace && within(f.Labels, who.Labels) {
 		return true
@@ -174,7 +174,7 @@ func (p *Plugins) serves(pl *plugin, who identity) bool {
 	return ok && seen.is(who)
 }
 
-// servesAny reports whether who serves any of the plugins.
+// servesAny reports whether the object with this identity serves any plugin.
 func (p *Plugins) servesAny(who identity) bool {
 	for _, pl := range p.table.Load().plugins {
 		if p.serves(pl, who) {

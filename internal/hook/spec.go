@@ -16,7 +16,7 @@ import (
 // A Spec says what plugins are asked about an API, and what their answers change. It
 // is data, in YAML as docs/hooks.md explains it; [New] holds it against descriptors.
 type Spec struct {
-	// Objects are the things that calls are about: kind → what is told of one.
+	// Objects are the things that calls are about: kind → what plugins get of one.
 	Objects map[string]Object `yaml:"objects"`
 
 	// Calls are those at which plugins can be asked or told, by method name.
@@ -29,8 +29,8 @@ type Spec struct {
 	// Secret are fields of objects whose values are never shown.
 	Secret []string `yaml:"secret"`
 
-	// Elsewhere are points that plugins name in their files for other programs than this one: nobody is asked
-	// there, and nobody is warned of that.
+	// Elsewhere are points that plugins name in their files for other programs than this one. criproxy
+	// asks no plugin there, and does not warn of them.
 	Elsewhere []string `yaml:"elsewhere"`
 
 	// Volatile are labels that differ between two runs of the same server. See
@@ -38,8 +38,8 @@ type Spec struct {
 	Volatile []string `yaml:"volatile"`
 }
 
-// An Object is a kind of thing that is made, changed and removed by calls, and what
-// plugins are told of it. All but Parent and Inherit are fields of its message.
+// An Object is a kind of thing that calls make, change and remove, and what plugins get to
+// know of it. All but Parent and Inherit are fields of its message.
 type Object struct {
 	Message string `yaml:"message"` // what plugins get
 	ID      string `yaml:"id"`      // where its own id stands, once there is one. Optional
@@ -48,19 +48,19 @@ type Object struct {
 	// none of the plugins' business.
 	Labels string `yaml:"labels"`
 
-	// UID, Namespace and Name say whose the object is, so that what serves a plugin can be
-	// told from all else. UID is one that stands in the cgroup of its processes.
+	// UID, Namespace and Name identify the pod, so that criproxy recognizes the one that serves a
+	// plugin. The UID stands in the name of the cgroup of its processes.
 	UID       string `yaml:"uid"`
 	Namespace string `yaml:"namespace"`
 	Name      string `yaml:"name"`
 
-	// Asked is a field, such as the resources, that plugins are told as clients last asked for it when
+	// Asked is a field, such as the resources, that plugins get as a client last asked for it when
 	// a call may change it, and not as plugins have made it: one that takes a fifth off a quota would
 	// otherwise take it off again at each call. Optional.
 	Asked string `yaml:"asked"`
 
-	// Parent is the kind of thing it lies in. Inherit says what is told of it in the
-	// object's message: field → field of the parent's message.
+	// Parent is the kind of thing that the object is in. Inherit says what of the parent stands
+	// in the object's message: field → field of the parent's message.
 	Parent  string            `yaml:"parent"`
 	Inherit map[string]string `yaml:"inherit"`
 }

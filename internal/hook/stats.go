@@ -85,7 +85,7 @@ func (s *stats) count(e *Asked) {
 	}
 }
 
-// of returns what is known of one point.
+// of returns the counters of one point.
 func (s *stats) of(point string) (PointCounters, Latency) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// settle is how long a change in the folder may go on before it is looked at: who
-	// writes a file does so in several steps.
+	// settle is how long a change in the folder may go on before the folder is read: most
+	// programs write a file in several steps.
 	settle = 5 * time.Millisecond
-	// look is how often it is looked at the folder where nothing tells of changes:
-	// there is no folder, or the system has no more watches. Otherwise it is every
-	// lookAnyway, for files that are links to somewhere else.
-	look       = time.Second
-	lookAnyway = 10 * time.Second
+	// pollEvery is how often the folder is read where nothing reports changes: there is no folder,
+	// or the system has no more watches. Otherwise the folder is read
+	// every pollLinksEvery, for files that are links to somewhere else.
+	pollEvery      = time.Second
+	pollLinksEvery = 10 * time.Second
 )
 
 // follow reads the folder whenever it changes, until ctx ends.
@@ -30,7 +30,7 @@ func (p *Plugins) follow(ctx context.Context) {
 		defer w.Close() // nothing is left to be done
 	}
 	f := follower{path: p.folder.path, watcher: w, broken: err != nil}
-	ticker := time.NewTicker(look)
+	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	last := time.Time{}
 	for {
@@ -47,7 +47,7 @@ func (p *Plugins) follow(ctx context.Context) {
 				drain(ctx, w)
 				waiting = false
 			case now := <-ticker.C:
-				waiting = f.attends() && !again && now.Sub(last) < lookAnyway
+				waiting = f.attends() && !again && now.Sub(last) < pollLinksEvery
 			}
 		}
 	}

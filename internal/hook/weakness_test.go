@@ -132,7 +132,7 @@ func TestCrashOnAnUnknownSandbox(t *testing.T) {
 	})
 	_, before := w.wire.last("CreateContainer")
 	_, err = w.create(third.PodSandboxId, podConfig("third"), containerConfig())
-	assert.Equal(t, "criproxy: CreateContainer: plugin look.json has to be asked, but what the call is about cannot be found out: out of order", status.Convert(err).Message())
+	assert.Equal(t, "criproxy: CreateContainer: plugin look.json has to be asked, and criproxy cannot find out which pod or container the call is about: out of order", status.Convert(err).Message())
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	_, after := w.wire.last("CreateContainer")
 	assert.Equal(t, before, after, "the runtime has heard nothing of it")

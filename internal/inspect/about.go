@@ -26,7 +26,7 @@ type Namer interface {
 	Learn(a About)
 	// Bare returns an id as its backend has it, empty if it has no backend's prefix.
 	Bare(id string) string
-	// Complete returns a with what is remembered of its ids.
+	// Complete returns a with the names that are remembered of its ids.
 	Complete(a About) About
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-func TestACallIsToldWhenItHasEndedForItsClient(t *testing.T) {
+func TestACallIsShownWhenItEndsForItsClient(t *testing.T) {
 	ended, underWay := calls(t)
 	require.Len(t, ended, 5)
 	require.Len(t, underWay, 1)
@@ -30,7 +30,7 @@ func TestACallIsToldWhenItHasEndedForItsClient(t *testing.T) {
 	assert.Equal(t, 2, underWay[0].Front().Replies.Count)
 }
 
-func TestACallWhoseBeginningIsMissingIsStillToldOf(t *testing.T) {
+func TestACallWithoutItsBeginningIsStillShown(t *testing.T) {
 	events := conversation(t)
 	a := inspect.NewAssembler(muxtest.Library, nil)
 	a.Add(&capture.Event{Kind: capture.Missed, Missed: 1})

@@ -29,7 +29,7 @@ type Filter struct {
 	FollowPod string
 }
 
-// Check returns what is wrong with a filter.
+// Check returns the mistakes in a filter, nil if it has none.
 func (f *Filter) Check() error {
 	for _, p := range []struct{ name, value string }{
 		{"method", f.Method}, {"backend", f.Backend}, {"client", f.Client}, {"namespace", f.Namespace}, {"pod", f.Pod}, {"container", f.Container},

@@ -47,7 +47,7 @@ func TestALineForEachCall(t *testing.T) {
 	}))
 }
 
-func TestAllThatIsKnownOfACall(t *testing.T) {
+func TestACallIsShownInFull(t *testing.T) {
 	golden(t, "full", shown(t, func(p *inspect.Printer, c *inspect.Call, what inspect.What) {
 		if what == inspect.Streamed {
 			p.FullStreamed(c)
@@ -145,7 +145,7 @@ func TestColoursOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
-func TestAReaderThatHasGoneIsTold(t *testing.T) {
+func TestAReaderThatHasGoneIsAnError(t *testing.T) {
 	ended, _ := calls(t)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ func Sequence(out io.Writer, calls []*Call) error {
 	}
 	var arrows []arrow
 	var who []string
-	var lanes []string // of who, apart: a client may be called like a backend
+	var lanes []string // the lane of each, apart: a client may be called like a backend
 	name := func(lane, s string) string {
 		if !slices.Contains(lanes, lane+s) {
 			lanes, who = append(lanes, lane+s), append(who, s)

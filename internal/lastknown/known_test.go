@@ -221,7 +221,7 @@ func hang(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
-func TestADiskThatHangsKeepsNoBackendFromBeingFoundBack(t *testing.T) {
+func TestADiskThatHangsKeepsNoBackendGone(t *testing.T) {
 	l := newLibrary(t, "a")
 	moves := make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(moves) })
@@ -329,7 +329,7 @@ func TestAllElseFailsAtOnceWhileABackendIsDown(t *testing.T) {
 	assert.Zero(t, l.called("Put"), "it was not even asked")
 }
 
-func TestCallsUnderWayEndWithUnavailableWhenTheBackendGoesDown(t *testing.T) {
+func TestCallsUnderWayEndWhenTheirBackendGoesDown(t *testing.T) {
 	l := newLibrary(t, "a1")
 	w := watch(t, l, nil)
 	settled(t, w, l)

@@ -63,7 +63,7 @@ func TestAListThatDidNotFitIsNotEmptyAfterARestart(t *testing.T) {
 	assert.Equal(t, codes.Unavailable, status.Code(err), "nor after a restart; got %q", got)
 }
 
-func TestAListThatIsNarrowedByAnUnknownFieldIsNotTheWholeList(t *testing.T) {
+func TestAListNarrowedByAnUnknownFieldIsNotWhole(t *testing.T) {
 	l := newLibrary(t, "a1", "a2")
 	l.path += "2"
 	srv := muxtest.Serve(t, l.path, func(method string, stream grpc.ServerStream) error {

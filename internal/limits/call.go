@@ -13,9 +13,9 @@ import (
 
 // call is what one call of a client takes of the memory for messages, beside its request. A
 // reply takes memory before it comes. When the reply is freed, the call keeps that memory for
-// what was made of it, until that is on its way to the client: a client that reads nothing
-// waits there. At the end of the call its replies are gone, or belong to somebody who has a
-// bound of their own, such as the flight recorder.
+// the reply that was made of it, until that is on its way to the client: a client that reads
+// nothing waits there. At the end of the call its replies are gone, or belong to a part of criproxy
+// that has its own bound, such as the flight recorder.
 type call struct {
 	memory *Memory
 	client *Client // against whose share it counts
@@ -24,7 +24,7 @@ type call struct {
 	mu    sync.Mutex
 	taken int64
 	spare int64 // of it, for messages that were freed
-	over  bool  // the call has ended: what comes now criproxy has for itself, and is not counted
+	over  bool  // the call has ended: criproxy keeps later messages for itself, and does not count them
 }
 
 type callKey struct{}
@@ -132,8 +132,8 @@ func (s *limitedStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// Keep takes memory for n bytes of what is remembered, with which the call of ctx is answered,
-// until that call ends.
+// Keep takes memory for an answer of n bytes that lastknown gives to the call of ctx, until that
+// call ends.
 func Keep(ctx context.Context, n int) error {
 	c := callOf(ctx)
 	if c == nil || n < smallMessage {

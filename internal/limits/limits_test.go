@@ -40,6 +40,7 @@ func TestTheDocsHaveTheFormulaOfTheProgram(t *testing.T) {
 		fmt.Sprintf("what is remembered of a runtime | %d MiB", lastknown.DefaultMaxBytes/mib),
 		fmt.Sprintf("within %s (half of `listBudget`, %s at most)", lastknown.DefaultBudget/2, MemoryWait),
 		fmt.Sprintf("Messages below %d KiB are not counted", smallMessage>>10),
+		fmt.Sprintf("MemoryMax=%dM", 512+512/2), // as TestMemoryStaysNearGOMEMLIMIT holds
 	} {
 		assert.Contains(t, strings.Join(strings.Fields(string(data)), " "), strings.Join(strings.Fields(text), " "))
 	}

@@ -96,8 +96,8 @@ func (in *Inheritance) add(f *os.File, path string) error {
 	return nil
 }
 
-// own takes over the file of a socket that a process has handed over: who asks for the process
-// that serves it finds this one, and closing it removes the file. When the other process goes on
+// own takes over the file of a socket that a process has handed over: the kernel names this process
+// as the one that serves it, and closing it removes the file. When the other process goes on
 // after all, it keeps the file.
 func own(l *net.UnixListener) {
 	l.SetUnlinkOnClose(os.Getenv(foreignVariable) == "" && !Supervised()) // systemd keeps those that it stores, too

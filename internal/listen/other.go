@@ -22,8 +22,8 @@ import (
 const CRIOSuffix = "run/crio/crio.sock"
 
 // beginsHTTP2 waits for the first bytes from a client, without taking them, and reports whether they are
-// those of HTTP/2. A client that sends nothing, or whose connection cannot be looked into, is left to
-// who reads next.
+// those of HTTP/2. It reports true for a client that sends nothing, and for a connection that it cannot
+// look into: the server finds out.
 func beginsHTTP2(conn net.Conn) bool {
 	const preface = "PRI" // no method of HTTP/1 is called that
 	c, ok := conn.(syscall.Conn)
@@ -79,8 +79,8 @@ func (s *Socket) other(conn net.Conn, who *Peer) error {
 	return credentials.ErrConnDispatched
 }
 
-// pass copies what comes from one side, and tells the other when that is all. When it cannot be told,
-// both are closed, which ends the other direction.
+// pass copies bytes from one connection to the other, and then closes the other one for writing. If it
+// cannot be closed by half, pass closes both, which ends the other direction.
 func pass(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })
@@ -97,7 +97,7 @@ func ServesHTTP(path string) bool {
 		return false
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Second)) // what is written or read says it
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Second)) // WriteString and the reader return its error
 	if _, err := io.WriteString(conn, "HEAD /info HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
 		return false
 	}

@@ -1,5 +1,5 @@
-// Package listen opens the sockets that clients connect to, and knows who is at the other
-// end: unix sockets whose files are restored when somebody deletes them, TCP with TLS, vsock,
+// Package listen opens the sockets that clients connect to, and asks the kernel which process is at
+// the other end: unix sockets whose files are restored when somebody deletes them, TCP with TLS, vsock,
 // and sockets that systemd or an earlier process passes on.
 package listen
 

@@ -19,7 +19,7 @@ type runtime struct {
 	files func() (files map[string]string, order []string, err error)
 }
 
-// whose returns the runtime that is, or was, at the path.
+// whose returns the runtime that serves the path, or served it before it was taken over.
 func (t *Takeover) whose() (*runtime, error) {
 	containerd := &runtime{"containerd.service", t.containerd}
 	crio := &runtime{"crio.service", t.crio}

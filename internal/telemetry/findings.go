@@ -29,7 +29,7 @@ func LogMirrored(m director.Mirroring) {
 	line := []any{"backend", m.Backend, "method", m.Method, "attempts", m.Attempts, "after", m.After.Round(time.Millisecond)}
 	switch {
 	case m.Again:
-		klog.InfoS("A runtime has not taken what the primary was told; it is told again until it answers", append(line, "err", m.Err)...)
+		klog.InfoS("A runtime has not taken a request that the primary has; criproxy repeats it until the runtime answers", append(line, "err", m.Err)...)
 	case m.Err != nil:
 		klog.InfoS("A runtime will not be told what the primary was told", append(line, "err", m.Err)...)
 	case m.Attempts > 1 || m.After > time.Second:

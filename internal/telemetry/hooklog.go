@@ -61,9 +61,9 @@ func (l *hookLog) Watch(_ context.Context, e hook.Event) {
 		}
 	case hook.Unknown:
 		if e.Refused {
-			klog.ErrorS(e.Err, "Call refused: a plugin has to be asked, and what the call is about cannot be found out", "method", e.Method, "id", e.ID)
+			klog.ErrorS(e.Err, "Call refused: a plugin has to be asked, and criproxy cannot find out which pod or container the call is about", "method", e.Method, "id", e.ID)
 		} else {
-			klog.V(2).InfoS("Plugins were not asked: what the call is about cannot be found out", "method", e.Method, "id", e.ID, "error", e.Err)
+			klog.V(2).InfoS("Plugins were not asked: criproxy cannot find out which pod or container the call is about", "method", e.Method, "id", e.ID, "error", e.Err)
 		}
 	case hook.Learned:
 		klog.V(2).InfoS("Plugins can be asked about what existed before", "objects", e.Objects, "took", e.Took, "error", e.Err)

@@ -238,7 +238,7 @@ func TestAFrameThatDoesNotComeEndsTheConnection(t *testing.T) {
 
 // A client that does not read stops itself, and nothing of its replies is in our hands but
 // what handlers are sending.
-func TestAClientThatReadsNothingHoldsNoMoreThanItsWindows(t *testing.T) {
+func TestAClientThatReadsNothingHoldsItsWindows(t *testing.T) {
 	l := listen(t)
 	var running, ended atomic.Int64
 	serve(t, l, transport.ServerConfig{Handler: func(srv any, ss grpc.ServerStream) error {

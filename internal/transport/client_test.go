@@ -175,7 +175,7 @@ func TestAServerMayNotSendMoreThanTheWindow(t *testing.T) {
 	assert.ErrorContains(t, err, "more than the window")
 }
 
-func TestAServersMistakeEndsTheConnectionAndNotTheClient(t *testing.T) {
+func TestAServersMistakeEndsItsConnectionAlone(t *testing.T) {
 	for name, mistake := range map[string]func(p *rawPeer, id uint32){
 		"a push": func(p *rawPeer, id uint32) {
 			_ = p.framer.WritePushPromise(http2.PushPromiseParam{StreamID: id, PromiseID: 2, BlockFragment: p.encode(":method", "GET"), EndHeaders: true})

@@ -124,7 +124,7 @@ func processor() string {
 	return runtime.GOARCH
 }
 
-// versions are those of who was compared.
+// versions are those of the proxies that were compared.
 func versions() string {
 	var all string
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -3,7 +3,7 @@
 // called two.test.
 //
 // What a test claims about a runtime it asks of that runtime, past the proxy, as well as through it: a
-// runtime answers success when it is told to stop or remove what it has never heard of, so that a call that
+// runtime answers success to a Stop or Remove of an id that it has never heard of, so that a call that
 // went to the wrong one would not show otherwise.
 //
 // One pair of runtimes and one proxy serve most tests (bench_test.go). They are started by the first test

@@ -23,7 +23,7 @@ type failing struct {
 	request func(n names) proto.Message
 }
 
-// names turn names of a runtime into those that the one who is asked knows.
+// names turn names of a runtime into those that the other end of the call knows.
 type names struct {
 	id, image func(back string) string
 	pod       *runtimeapi.PodSandboxConfig // that runs
@@ -32,8 +32,8 @@ type names struct {
 	exited    string
 }
 
-// failures are calls that a runtime refuses. By kubelet, criproxy and its users they are told apart by code and
-// message: kubelet looks for NotFound and Unimplemented, takes DeadlineExceeded for a failed probe, and compares the
+// failures are calls that a runtime refuses. kubelet, criproxy and its users tell them apart by code and message:
+// kubelet looks for NotFound and Unimplemented, takes DeadlineExceeded for a failed probe, and compares the
 // beginning of messages.
 func failures(b *bench, private string) map[string]failing {
 	none := strings.Repeat("0", 64)

@@ -52,7 +52,7 @@ func (h *hooked) launch(t testing.TB) {
 	require.NoError(t, h.waitForAll(context.Background()))
 }
 
-// pluginState is what programs are told of a plugin.
+// pluginState is the state of a plugin, as the admin socket has it.
 type pluginState struct {
 	Name, State, Policy, Error string
 	Points                     []pointState
@@ -278,7 +278,7 @@ func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
 	})
 }
 
-// What containerd tells of what was there before is all that a plugin is told otherwise.
+// Of containers that were there before criproxy, containerd tells all that plugins get of others.
 func TestRestartedPluginsLearnHowContainersWereMade(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
 		told := make(chan *plugin.Container, 10)

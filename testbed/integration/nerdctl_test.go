@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A nerdctl is the program of that name for one containerd. What it keeps on disk is keyed by the path of the socket, so that
-// it is told the same path all the time.
+// A nerdctl is the program of that name for one containerd. It keeps its state on disk by the path of the socket, so that
+// tests always give it the same path.
 type nerdctl struct {
 	testing.TB
 	*runtimes.Containerd

@@ -491,7 +491,7 @@ func TestImageDigestsArePrefixed(t *testing.T) {
 }
 
 // The first of them ended with a panic when a message could not be converted.
-func TestMalformedMessagesHurtNobody(t *testing.T) {
+func TestMalformedMessagesHurtNoOtherCall(t *testing.T) {
 	b := start(t)
 	front := raw(t, b.proxy.socket)
 	garbage := [][]byte{

@@ -93,7 +93,7 @@ func TestCriproxyTakesContainerdsSocketAndLeavesIt(t *testing.T) {
 			require.NoError(t, err)
 
 			n := newNerdctl(t, c, reg, dir)
-			// Without a log: who writes it for nerdctl ends with the connection to containerd, and so with any restart of it.
+			// Without a log: nerdctl's logger ends with its connection to containerd, and so with any restart of it.
 			n.start("own", "--log-driver", "none")
 			own := n.pid("own")
 			ref := reg.Image("testbed/app:1")

@@ -75,7 +75,7 @@ func (d diagnosis) texts(levels ...string) []string {
 const untold = "the primary does not tell its cgroup driver; kubelet takes cgroupfs, as its own configuration says"
 
 // What is to know of a name as long as that of the second runtime.
-const shortIDs = "backend " + two + ": crictl shows 13 characters of an id, of which 3 are the id's behind this name: none of them can be used, unless crictl is told --no-trunc"
+const shortIDs = "backend " + two + ": crictl shows 13 characters of an id, of which 3 are the id's behind this name: none of them can be used without crictl's --no-trunc"
 
 func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	away := n.doctor(t, "")
 	assert.Equal(t, 1, away.code)
 	assert.Contains(t, away.texts("error")[0], "backend "+two+" is gone: ")
-	assert.Equal(t, fmt.Sprintf("nobody serves %s of backend %s any more: the file was left there", n.two.Socket(), two), away.texts("error")[1])
+	assert.Equal(t, fmt.Sprintf("no process serves %s of backend %s any more: the file was left there", n.two.Socket(), two), away.texts("error")[1])
 	require.NoError(t, n.two.Start(t.Context()))
 	n.say("doctor has seen it well and ill")
 }

@@ -123,7 +123,7 @@ func TestPurgeLeavesNothing(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// Whoever makes an image of a machine installs into its folder, where nothing runs, or not even a shell is.
+// Programs that make images of machines install into a folder, where no process runs, and there may be no shell.
 func TestPackagesInstallWhereNothingRuns(t *testing.T) {
 	needs(t, "dpkg", "rpm", "busybox")
 	for _, m := range managers(t) {

@@ -126,7 +126,7 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	}
 	anyhow := func(corev1.ContainerStatus) bool { return true }
 
-	// kubelet speaks to containerd, and learns of criproxy what it is told by its configuration.
+	// kubelet speaks to containerd, and knows of criproxy only from its configuration.
 	folder := t.TempDir()
 	require.NoError(t, k.AddManifest(daemonSetsPod(t, m, reg.Image("criproxy:0"), folder)))
 	m.eventually("criproxy serves", func() bool { return m.show("ActiveState") == "active" })

@@ -110,7 +110,7 @@ func file(t testing.TB, version int, ending string) string {
 }
 
 // A root is a folder that a package manager takes for the whole machine: a shell and what maintainer scripts
-// may want, all of it busybox, and a systemctl that writes down what it is told.
+// may want, all of it busybox, and a systemctl that writes down its arguments.
 type root struct {
 	testing.TB
 	dir string

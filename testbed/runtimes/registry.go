@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// RegistryConfig says what a registry serves and to whom.
+// RegistryConfig says which images a registry serves, and which clients may pull them.
 type RegistryConfig struct {
 	// App is the program inside the standard images, see [build.Get]. Empty means an empty registry.
 	App string

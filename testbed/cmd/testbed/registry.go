@@ -10,7 +10,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// registry serves the test images until it is told to end. It is how up keeps a registry that outlives
+// registry serves the test images until a signal ends it. It is how up keeps a registry that outlives
 // it: a daemon of the same program.
 func registry(ctx context.Context, args []string, out, log io.Writer) error {
 	flags := newFlags("registry", log)
@@ -26,7 +26,7 @@ func registry(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	fmt.Fprintln(out, "testbed: serving images at", reg.Addr)
 	if *ready != "" {
-		// Whoever waits for the file must never read half of it.
+		// A process that waits for the file must never read half of it.
 		half := *ready + ".new"
 		if err := os.WriteFile(half, []byte(reg.Addr), 0o644); err != nil {
 			return fmt.Errorf("testbed: writing the registry's address: %w", err)

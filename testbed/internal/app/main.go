@@ -114,7 +114,7 @@ func pause([]string) error {
 	return nil
 }
 
-// sleep [DURATION] waits that long, without a duration until it is told to end.
+// sleep [DURATION] waits that long, without a duration until a signal ends it.
 func sleep(args []string) error {
 	if len(args) == 0 {
 		for {

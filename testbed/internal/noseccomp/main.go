@@ -3,7 +3,7 @@
 // without libseccomp and would refuse it. kubelet asks for a profile for each and every sandbox.
 //
 // It also takes out what takes CAP_SYS_RESOURCE: an OOM score below our own, and where we do not have it the capability itself
-// and limits of huge pages, which CRI-O gives. containerd can be told not to, Docker and CRI-O cannot.
+// and limits of huge pages, which CRI-O gives. containerd has a setting against that, Docker and CRI-O have none.
 package main
 
 import (
