@@ -80,7 +80,7 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	names, err := criadapter.NewNames(profile, schema)
+	names, err := criadapter.NewNames(profile, schema, h.About)
 	if err != nil {
 		return err
 	}

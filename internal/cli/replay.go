@@ -53,7 +53,7 @@ func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
 	if p.text.Unsafe = p.header.UnsafeRaw; !p.text.Unsafe {
 		p.redactor = capture.NewRedactor(p.schema, secrets)
 	}
-	if p.names, err = criadapter.NewNames(p.profile, p.schema); err != nil {
+	if p.names, err = criadapter.NewNames(p.profile, p.schema, p.header.About); err != nil {
 		return nil, err
 	}
 	if p.calls, err = replay.Load(r, backend); err != nil {
