@@ -11,6 +11,7 @@ require (
 	github.com/gopacket/gopacket v1.7.7
 	github.com/jhump/protoreflect/v2 v2.0.0-beta.2
 	github.com/mdlayher/vsock v1.3.0
+	github.com/moby/spdystream v0.5.1
 	github.com/mwitkow/grpc-proxy v0.0.0-20250813121105-2866842de9a5
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0

@@ -1,6 +1,7 @@
 package criadapter
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 type Names struct {
 	profile *director.Profile
 	kind    func(protoreflect.FieldDescriptor) string
+	other   map[string]string // :: full name of a field of another API → what it is of what a call is about
 
 	mu       sync.Mutex
 	now, old map[string]inspect.About // :: id → its pod and container; two epochs, of which the older one is dropped
@@ -28,13 +30,14 @@ type Names struct {
 // maxNames is the least number of ids that are remembered.
 const maxNames = 10_000
 
-// NewNames returns names for a profile and its schema, which know where ids stand.
-func NewNames(p *director.Profile, s *codec.Schema) (*Names, error) {
+// NewNames returns names for a profile and its schema, which know where ids stand. other says it
+// of the fields of another API, as [profile.Profile.Shown] does.
+func NewNames(p *director.Profile, s *codec.Schema, other map[string]string) (*Names, error) {
 	fields, err := profile.FieldsOf(p, s)
 	if err != nil {
 		return nil, err
 	}
-	return &Names{profile: p, kind: fields.Kind, now: map[string]inspect.About{}}, nil
+	return &Names{profile: p, kind: fields.Kind, other: other, now: map[string]inspect.About{}}, nil
 }
 
 // Labels that kubelet gives to containers.
@@ -122,6 +125,22 @@ func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.Fiel
 		if a.Image == "" || name == "ImageSpec.user_specified_image" {
 			a.Image = v
 		}
+	case "":
+		w.otherText(fd, v, a)
+	}
+}
+
+// otherText takes in a field of another API, as its profile says.
+func (w *aboutWalk) otherText(fd protoreflect.FieldDescriptor, v string, a *inspect.About) {
+	switch w.names.other[string(fd.FullName())] {
+	case profile.AboutID:
+		if !slices.Contains(a.IDs, v) {
+			a.IDs = append(a.IDs, v)
+		}
+	case profile.AboutName:
+		a.Name = cmp.Or(a.Name, v)
+	case profile.AboutNamespace:
+		a.Namespace = cmp.Or(a.Namespace, v)
 	}
 }
 
@@ -146,13 +165,13 @@ func label(a *inspect.About, entry []byte) {
 
 // Learn is [inspect.Namer]'s.
 func (n *Names) Learn(a inspect.About) {
-	if len(a.IDs) == 0 || a.Pod == "" && a.Container == "" && len(a.IDs) < 2 {
+	if len(a.IDs) == 0 || a.Pod == "" && a.Container == "" && a.Name == "" && len(a.IDs) < 2 {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, id := range a.IDs {
-		one := inspect.About{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, IDs: a.IDs[i:]}
+		one := inspect.About{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Name: a.Name, IDs: a.IDs[i:]}
 		if i == 0 {
 			one.Container = a.Container
 		}
@@ -167,6 +186,9 @@ func (n *Names) put(id string, a inspect.About) {
 		}
 		if a.Container == "" {
 			a.Container = was.Container
+		}
+		if a.Name == "" {
+			a.Namespace, a.Name = cmp.Or(a.Namespace, was.Namespace), was.Name
 		}
 		if len(a.IDs) < len(was.IDs) {
 			a.IDs = was.IDs
@@ -204,6 +226,9 @@ func (n *Names) Complete(a inspect.About) inspect.About {
 		}
 		if i == 0 && a.Container == "" {
 			a.Container = known.Container
+		}
+		if a.Name == "" {
+			a.Namespace, a.Name = cmp.Or(a.Namespace, known.Namespace), known.Name
 		}
 		for _, more := range known.IDs {
 			if !slices.Contains(a.IDs, more) {

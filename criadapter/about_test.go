@@ -15,7 +15,7 @@ import (
 func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
-	names, err := criadapter.NewNames(cfg.Profile, cfg.Schema)
+	names, err := criadapter.NewNames(cfg.Profile, cfg.Schema, nil)
 	require.NoError(t, err)
 	describe := func(m proto.Message) (inspect.About, []inspect.About) {
 		b, err := proto.Marshal(m)

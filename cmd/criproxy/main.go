@@ -159,9 +159,9 @@ Flags of serve and check:
 `)
 	cli.PrintServeFlags(out)
 	fmt.Fprint(out, `
-For example, with containerd for all pods but those of RuntimeClass or annotation virtlet.cloud:
+For example, with containerd for all pods but those of RuntimeClass or annotation kata.io:
 
-  criproxy -connect /run/containerd/containerd.sock,virtlet.cloud:/run/virtlet.sock -listen /run/criproxy.sock
+  criproxy -connect /run/containerd/containerd.sock,kata.io:/run/kata/containerd.sock -listen /run/criproxy.sock
   kubelet --container-runtime-endpoint=unix:///run/criproxy.sock ...
 `)
 }

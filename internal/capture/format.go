@@ -47,6 +47,10 @@ type FileHeader struct {
 	Backends  []HeaderBackend `json:"backends,omitempty"`   // the primary first
 	UnsafeRaw bool            `json:"unsafe_raw,omitempty"` // secrets are in the file
 
+	// About says from which fields one sees what a call is about, where the program that reads
+	// the file may not know it: full name of a field → "id", "name" or "namespace".
+	About map[string]string `json:"about,omitempty"`
+
 	// Descriptors is a serialized FileDescriptorSet of the API, where the program
 	// that reads the file may not know it. Not in pcapng, which has no room for it.
 	Descriptors []byte `json:"descriptors,omitempty"`

@@ -22,8 +22,9 @@ import (
 type callView struct {
 	filter inspect.Filter
 	full   bool
-	json   bool
+	json   bool // or YAML
 	diff   bool
+	output outputFlags
 	schema schemaFlags
 
 	printer   *inspect.Printer
@@ -65,7 +66,7 @@ func (l *callView) flags(fs *flag.FlagSet) {
 	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
 	fs.BoolVar(&l.full, "full", false, "show the messages, with the names of their fields, on each leg")
 	fs.BoolVar(&l.diff, "diff", false, "show what the proxy changed on the way, field by field")
-	fs.BoolVar(&l.json, "json", false, "print a line of JSON for each call")
+	l.output.lineFlags(fs)
 	l.schema.flags(fs)
 }
 
@@ -79,11 +80,11 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	names, err := criadapter.NewNames(profile, schema)
+	names, err := criadapter.NewNames(profile, schema, h.About)
 	if err != nil {
 		return err
 	}
-	l.printer = &inspect.Printer{Out: out, Schema: schema, Text: secrets.Text(), Colour: show.Colours(out)}
+	l.printer = &inspect.Printer{Out: l.output.lines(out), Schema: schema, Text: secrets.Text(), Colour: show.Colours(out)}
 	l.printer.Text.Unsafe = h.UnsafeRaw
 	l.names = names
 	l.assembler = inspect.NewAssembler(schema, names)
@@ -99,7 +100,9 @@ func (l *callView) check(command string) error {
 	if err := l.filter.Check(); err != nil {
 		return &UsageError{fmt.Errorf("%s: %w", command, err)}
 	}
-	return nil
+	err := l.output.check(command)
+	l.json = l.output.programs()
+	return err
 }
 
 // add takes an event, and shows the call when it is complete.

@@ -28,6 +28,24 @@ func (o *outputFlags) flags(fs *flag.FlagSet, more ...string) {
 	fs.BoolVar(&o.json, "json", false, "print JSON, for programs: -o json")
 }
 
+// lineFlags adds the flags to fs, for a command that prints call by call.
+func (o *outputFlags) lineFlags(fs *flag.FlagSet) {
+	o.formats = []string{show.JSON, show.YAML}
+	fs.StringVar(&o.format, "o", "", "print each call as `FORMAT` json, a line, or yaml, a document")
+	fs.BoolVar(&o.json, "json", false, "print a line of JSON for each call: -o json")
+}
+
+// programs reports whether the output is for programs.
+func (o *outputFlags) programs() bool { return o.format != show.Text && o.format != show.Wide }
+
+// lines returns where to write lines of JSON, so that out gets what the flags say.
+func (o *outputFlags) lines(out io.Writer) io.Writer {
+	if o.format == show.YAML {
+		return show.Documents{Out: out}
+	}
+	return out
+}
+
 // check completes the flags, and returns what is wrong with them.
 func (o *outputFlags) check(command string) error {
 	if o.json && o.format == "" {

@@ -53,7 +53,7 @@ func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
 	if p.text.Unsafe = p.header.UnsafeRaw; !p.text.Unsafe {
 		p.redactor = capture.NewRedactor(p.schema, secrets)
 	}
-	if p.names, err = criadapter.NewNames(p.profile, p.schema); err != nil {
+	if p.names, err = criadapter.NewNames(p.profile, p.schema, p.header.About); err != nil {
 		return nil, err
 	}
 	if p.calls, err = replay.Load(r, backend); err != nil {
@@ -85,7 +85,8 @@ func ReplayCalls(ctx context.Context, args []string, out, errOut io.Writer) erro
 	dry := fs.Bool("dry-run", false, "show which calls would be sent, and send none")
 	speed := fs.Float64("speed", 1, "play `N` times faster than recorded; 0 waits for nothing but the calls before")
 	backend := fs.String("backend", "", "play what `NAME` was sent, and not what clients sent; that of a primary without a name is primary")
-	asJSON := fs.Bool("json", false, "print a line of JSON for each call")
+	var output outputFlags
+	output.lineFlags(fs)
 	var flags schemaFlags
 	flags.flags(fs)
 	err := parseSub(fs, args, out, `replay FILE -to SOCKET makes the recorded calls of clients again, and shows in what the answers
@@ -101,6 +102,9 @@ something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 		return &UsageError{errors.New("replay needs -to, the socket to send the calls to")}
 	}
 	if err := checkSpeed("replay", *speed); err != nil {
+		return err
+	}
+	if err := output.check("replay"); err != nil {
 		return err
 	}
 	p, err := openPlayed(fs.Arg(0), *backend, &flags)
@@ -125,14 +129,14 @@ something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 		return err
 	}
 	tell := printResult
-	if *asJSON {
+	if output.programs() {
 		tell = jsonResult
 	}
 	under := &progress{screen: show.NewScreen(errOut), all: len(plan.send)}
 	began := time.Now()
 	sum, err := replay.Run(ctx, replay.Config{
 		Calls: plan.send, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile, Bare: p.names.Bare,
-		Speed: *speed, Tell: func(res replay.Result) { under.clear(); tell(out, res); under.one() },
+		Speed: *speed, Tell: func(res replay.Result) { under.clear(); tell(output.lines(out), res); under.one() },
 	})
 	under.clear()
 	if sum.Redacted > 0 {
@@ -141,7 +145,7 @@ something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 	if plan.leftOut > 0 {
 		fmt.Fprintf(errOut, "criproxy: %d calls were left out, for they failed when they were recorded; -failed sends them\n", plan.leftOut)
 	}
-	if !*asJSON {
+	if !output.programs() {
 		fmt.Fprintf(out, "%d calls in %s: %d answered as recorded, %d otherwise, %d not sent\n",
 			sum.Same+sum.Different+sum.NotSent, time.Since(began).Round(time.Millisecond), sum.Same, sum.Different, sum.NotSent)
 	}

@@ -90,7 +90,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	case *sequence:
 		return inspect.Sequence(out, calls)
 	case *stats && l.json:
-		return json.NewEncoder(out).Encode(counted.Methods())
+		return json.NewEncoder(l.printer.Out).Encode(counted.Methods())
 	case *stats:
 		return counted.Print(out)
 	}

@@ -4,8 +4,10 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -83,7 +85,7 @@ func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	defer cc.Close()
 	fmt.Fprintf(out, "Two runtimes in memory, and criproxy in front of them:\n\n  criproxy -connect %s,%s:%s -listen %s\n\n",
 		filepath.Base(cfg.Backends[0].Address), Backend, filepath.Base(cfg.Backends[1].Address), filepath.Base(cfg.Listen))
-	s := newSession(cc, out)
+	s := newSession(cc, filepath.Join(dir, "logs"), out)
 	err = s.run(ctx)
 	if err == nil && o.Outage {
 		err = s.outage(ctx, machines[1])
@@ -96,13 +98,15 @@ func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	if o.Once {
 		return nil
 	}
-	fmt.Fprintf(out, "\nIt stays up until Ctrl-C. Play with it:\n\n  crictl --runtime-endpoint unix://%s pods\n  %s pods -admin %s\n  %[2]s tail -past -admin %[3]s\n  %[2]s check -connect %[4]s,%[5]s:%[6]s\n",
+	fmt.Fprintf(out, "\nIt stays up until Ctrl-C. Play with it:\n\n  export CRIPROXY_ADMIN=%[3]s CONTAINER_RUNTIME_ENDPOINT=unix://%[1]s\n"+
+		"  %[2]s ui\n  %[2]s pods\n  %[2]s tail -past\n  %[2]s check -connect %[4]s,%[5]s:%[6]s\n",
 		cfg.Listen, os.Args[0], cfg.Admin, cfg.Backends[0].Address, Backend, cfg.Backends[1].Address)
 	if o.Idle {
+		fmt.Fprint(out, "  crictl pods\n")
 		<-ctx.Done()
 		return nil
 	}
-	return s.keepUp(ctx, machines[1])
+	return s.keepUp(ctx, machines)
 }
 
 // A machine is a runtime that can be taken away and brought back, with all that it has.
@@ -116,12 +120,17 @@ func (m *machine) bringBack() error {
 	if m.stop != nil {
 		return nil
 	}
-	l, err := fakecri.Listen(m.path)
+	streams, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
+	l, err := fakecri.Listen(m.path)
+	if err != nil {
+		return errors.Join(err, streams.Close())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
+	serving.Go(func() { _ = m.rt.ServeStreams(ctx, streams) })
 	serving.Go(func() { _ = m.rt.ServeOn(ctx, l) })
 	m.stop = func() { cancel(); serving.Wait() }
 	return nil

@@ -136,9 +136,10 @@ func (s *session) until(ctx context.Context, is func() bool) {
 	}
 }
 
-// keepUp keeps two pods, and makes the calls that a kubelet makes, until ctx ends. At a terminal
-// Enter takes the second runtime away, or brings it back.
-func (s *session) keepUp(ctx context.Context, m *machine) error {
+// keepUp keeps two pods, which print a line a second, and makes the calls that a kubelet makes,
+// until ctx ends. At a terminal Enter takes the second runtime away, or brings it back.
+func (s *session) keepUp(ctx context.Context, machines []*machine) error {
+	m := machines[1]
 	quiet := s.out
 	if s.pods == nil {
 		s.out = io.Discard
@@ -147,6 +148,9 @@ func (s *session) keepUp(ctx context.Context, m *machine) error {
 		}
 		s.out = quiet
 	}
+	vm := s.pods[1]
+	fmt.Fprintf(s.out, "  crictl pods\n  crictl exec -it %[1]s sh\n  crictl logs -f %[1]s\n  crictl attach -i %[1]s\n  crictl port-forward %[2]s 8080:80\n",
+		short(vm.container), short(vm.sandbox))
 	keys := make(chan struct{})
 	if term.IsTerminal(int(os.Stdin.Fd())) {
 		fmt.Fprintf(s.out, "\nEnter takes %s away, and brings it back.\n", Backend)
@@ -170,6 +174,9 @@ func (s *session) keepUp(ctx context.Context, m *machine) error {
 				fmt.Fprintf(s.out, "%s is back.\n", Backend)
 			}
 		case <-tick.C:
+			for _, m := range machines {
+				m.rt.Print("tick")
+			}
 			s.traffic(ctx)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,13 +19,14 @@ import (
 type session struct {
 	runtime runtimeapi.RuntimeServiceClient
 	image   runtimeapi.ImageServiceClient
+	logs    string // the folder for those of containers
 	out     io.Writer
 	events  runtimeapi.RuntimeService_GetContainerEventsClient
 	pods    []*demoPod // that stay; nil if none do
 }
 
-func newSession(cc grpc.ClientConnInterface, out io.Writer) *session {
-	return &session{runtime: runtimeapi.NewRuntimeServiceClient(cc), image: runtimeapi.NewImageServiceClient(cc), out: out}
+func newSession(cc grpc.ClientConnInterface, logs string, out io.Writer) *session {
+	return &session{runtime: runtimeapi.NewRuntimeServiceClient(cc), image: runtimeapi.NewImageServiceClient(cc), logs: logs, out: out}
 }
 
 // demoPod is one pod of the session.
@@ -72,7 +74,14 @@ func (s *session) run(ctx context.Context) error {
 
 // start pulls the image of a pod and runs it.
 func (s *session) start(ctx context.Context, p *demoPod) error {
-	p.config = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: p.name, Namespace: "default", Uid: "uid-" + p.name}}
+	labels := map[string]string{ // as kubelet has them, for crictl
+		"io.kubernetes.pod.name": p.name, "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": "uid-" + p.name,
+	}
+	p.config = &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.name, Namespace: "default", Uid: "uid-" + p.name},
+		Labels:       labels,
+		LogDirectory: filepath.Join(s.logs, "default_"+p.name+"_uid-"+p.name),
+	}
 	sandbox, err := s.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: p.handler})
 	if err != nil {
 		return err
@@ -89,6 +98,8 @@ func (s *session) start(ctx context.Context, p *demoPod) error {
 		Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "main"},
 			Image:    &runtimeapi.ImageSpec{Image: image.GetImageRef(), UserSpecifiedImage: p.image},
+			Labels:   labels,
+			LogPath:  "main/0.log",
 		},
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strconv"
@@ -12,12 +13,13 @@ import (
 )
 
 // A shell runs commands of which there are few: echo, exit, true, false, sleep,
-// env, hostname, cat, head -c, and sh -c with several of them, split at ";".
-// A command that ends in ">&2" prints to stderr.
+// env, hostname, cat, head -c, sh -c with several of them, split at ";", and sh
+// that reads them. A command that ends in ">&2" prints to stderr.
 type shell struct {
 	c              *container
 	hostname       string
-	stdout, stderr output
+	stdin          io.Reader
+	stdout, stderr io.Writer
 }
 
 // An output keeps the first 16 MiB.
@@ -30,9 +32,9 @@ func (o *output) Write(b []byte) (int, error) {
 
 // run returns the exit code, or an error if there is no such command.
 func (sh *shell) run(ctx context.Context, argv []string) (int32, error) {
-	out := &sh.stdout
+	out := sh.stdout
 	if n := len(argv) - 1; n > 0 && argv[n] == ">&2" {
-		out, argv = &sh.stderr, argv[:n]
+		out, argv = sh.stderr, argv[:n]
 	}
 	if len(argv) == 0 {
 		return 0, fmt.Errorf("there is no command")
@@ -75,23 +77,46 @@ func (sh *shell) run(ctx context.Context, argv []string) (int32, error) {
 }
 
 func (sh *shell) script(ctx context.Context, args []string) (code int32, err error) {
-	if len(args) < 2 || args[0] != "-c" {
+	switch {
+	case len(args) == 0:
+		return sh.interact(ctx), nil
+	case len(args) < 2 || args[0] != "-c":
 		return 2, nil
 	}
-	for line := range strings.SplitSeq(args[1], ";") {
+	code, _ = sh.lines(ctx, args[1])
+	return code, nil
+}
+
+// interact runs what is typed, until it ends or says exit.
+func (sh *shell) interact(ctx context.Context) (code int32) {
+	next := lineReader(sh.stdin, sh.stdout)
+	for ended := false; !ended; {
+		line, err := next()
+		if err != nil {
+			break
+		}
+		code, ended = sh.lines(ctx, line)
+	}
+	return code
+}
+
+// lines runs commands, split at ";", and reports whether the shell is to end.
+func (sh *shell) lines(ctx context.Context, text string) (code int32, ended bool) {
+	for line := range strings.SplitSeq(text, ";") {
 		argv := strings.Fields(line)
 		if len(argv) == 0 {
 			continue
 		}
+		var err error
 		if code, err = sh.run(ctx, argv); err != nil {
-			fmt.Fprintf(&sh.stderr, "sh: %s: not found\n", argv[0])
+			fmt.Fprintf(sh.stderr, "sh: %s: not found\n", argv[0])
 			code = 127
 		}
 		if argv[0] == "exit" || ctx.Err() != nil {
-			return code, nil
+			return code, true
 		}
 	}
-	return code, nil
+	return code, false
 }
 
 // sleep sleeps for so many seconds, or for a duration like 10ms.
@@ -102,7 +127,7 @@ func (sh *shell) sleep(ctx context.Context, args []string) (int32, error) {
 		d, err = time.Duration(seconds*float64(time.Second)), nil
 	}
 	if err != nil {
-		fmt.Fprintf(&sh.stderr, "sleep: invalid time %q\n", text)
+		fmt.Fprintf(sh.stderr, "sleep: invalid time %q\n", text)
 		return 1, nil
 	}
 	timer := time.NewTimer(d)
@@ -117,8 +142,11 @@ func (sh *shell) sleep(ctx context.Context, args []string) (int32, error) {
 	}
 }
 
-// read prints a file: cat FILE, head -c N FILE.
-func (sh *shell) read(out *output, args []string) (int32, error) {
+// read prints a file: cat FILE, head -c N FILE. Without one it prints what is typed.
+func (sh *shell) read(out io.Writer, args []string) (int32, error) {
+	if len(args) == 0 {
+		_, _ = io.Copy(out, sh.stdin) // it ends when the client goes
+	}
 	limit := -1
 	if i := slices.Index(args, "-c"); i >= 0 && i+1 < len(args) {
 		limit, _ = strconv.Atoi(args[i+1])
@@ -134,7 +162,7 @@ func (sh *shell) read(out *output, args []string) (int32, error) {
 		case name == "/dev/zero" && limit >= 0:
 			content = bytes.Repeat([]byte{0}, min(limit, maxOutput+1))
 		default:
-			fmt.Fprintf(&sh.stderr, "%s: no such file or directory\n", name)
+			fmt.Fprintf(sh.stderr, "%s: no such file or directory\n", name)
 			return 1, nil
 		}
 		if limit >= 0 {

@@ -30,7 +30,8 @@ type container struct {
 	finishedAt int64
 	exitCode   int32
 	resources  *runtimeapi.LinuxContainerResources
-	exited     chan struct{} // closed when it exits
+	exited     chan struct{}          // closed when it exits
+	attached   map[*terminal]struct{} // clients
 }
 
 func (s runtimeService) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {

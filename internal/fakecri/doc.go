@@ -20,6 +20,9 @@
 //
 // # What is not
 //
+// Commands in containers are a handful that are built in, logs have what [Runtime.Print]
+// prints, and every port of a pod answers HTTP: [Runtime.ServeStreams] serves them to crictl.
+//
 // Lists come in the order of creation, not in a random one. No event is lost,
 // and no subscriber waits for another.
 package fakecri

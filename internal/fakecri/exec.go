@@ -2,6 +2,7 @@ package fakecri
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -21,7 +22,8 @@ func (s runtimeService) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequ
 		s.mu.Unlock()
 		return nil, err
 	}
-	sh := &shell{c: c, hostname: hostname(c.pod.config)}
+	var stdout, stderr output
+	sh := &shell{c: c, hostname: hostname(c.pod.config), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
 	s.mu.Unlock()
 	if r.GetTimeout() > 0 {
 		var cancel context.CancelFunc
@@ -35,31 +37,33 @@ func (s runtimeService) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequ
 	case err != nil:
 		return nil, status.Errorf(codes.Unknown, "executing in container %q: %v", c.id, err)
 	}
-	return &runtimeapi.ExecSyncResponse{Stdout: sh.stdout.bytes, Stderr: sh.stderr.bytes, ExitCode: code}, nil
+	return &runtimeapi.ExecSyncResponse{Stdout: stdout.bytes, Stderr: stderr.bytes, ExitCode: code}, nil
 }
 
 func (s runtimeService) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := s.running(r.GetContainerId()); err != nil {
+	c, err := s.running(r.GetContainerId())
+	if err != nil {
 		return nil, err
 	}
 	if err := checkStreams(r.GetTty(), r.GetStdin() || r.GetStdout() || r.GetStderr(), r.GetStderr()); err != nil {
 		return nil, err
 	}
-	return &runtimeapi.ExecResponse{Url: s.streamURL("exec")}, nil
+	return &runtimeapi.ExecResponse{Url: s.promise("exec", s.execStreaming(c, r))}, nil
 }
 
 func (s runtimeService) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := s.running(r.GetContainerId()); err != nil {
+	c, err := s.running(r.GetContainerId())
+	if err != nil {
 		return nil, err
 	}
 	if err := checkStreams(r.GetTty(), r.GetStdin() || r.GetStdout() || r.GetStderr(), r.GetStderr()); err != nil {
 		return nil, err
 	}
-	return &runtimeapi.AttachResponse{Url: s.streamURL("attach")}, nil
+	return &runtimeapi.AttachResponse{Url: s.promise("attach", s.attachStreaming(c, r))}, nil
 }
 
 func (s runtimeService) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
@@ -72,7 +76,7 @@ func (s runtimeService) PortForward(_ context.Context, r *runtimeapi.PortForward
 	if !p.ready {
 		return nil, status.Errorf(codes.Unknown, "sandbox %q is not running", p.id)
 	}
-	return &runtimeapi.PortForwardResponse{Url: s.streamURL("portforward")}, nil
+	return &runtimeapi.PortForwardResponse{Url: s.promise("portforward", forwardStreaming(p))}, nil
 }
 
 func checkStreams(tty, some, stderr bool) error {
@@ -83,11 +87,6 @@ func checkStreams(tty, some, stderr bool) error {
 		return status.Error(codes.InvalidArgument, "tty and stderr cannot both be true")
 	}
 	return nil
-}
-
-// streamURL returns where a client is to go. Nobody listens there.
-func (rt *Runtime) streamURL(what string) string {
-	return rt.cfg.StreamURL + "/" + what + "/" + rt.newToken()
 }
 
 func hostname(config *runtimeapi.PodSandboxConfig) string {

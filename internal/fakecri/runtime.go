@@ -34,6 +34,8 @@ type Runtime struct {
 	addresses  uint32
 	podCIDR    string
 	filled     int
+	streamBase string               // what URLs of streams begin with while they are served
+	promised   map[string]streaming // path of a URL :: what happens there
 }
 
 // New returns an empty runtime.
@@ -47,6 +49,7 @@ func New(cfg Config) *Runtime {
 		images:     newImageStore(),
 		events:     newEventQueue(),
 		checkpoint: map[string]*checkpoint{},
+		promised:   map[string]streaming{},
 	}
 	rt.calls.limit = rt.cfg.CallLog
 	return rt

@@ -43,9 +43,9 @@ type PointCounters struct {
 // Latency is how long a plugin took, of its latest 256 answers. Its JSON is in
 // nanoseconds, and stable.
 type Latency struct {
-	Median time.Duration `json:"median"`
-	P99    time.Duration `json:"p99"`
-	Max    time.Duration `json:"max"`
+	Median time.Duration `json:"medianNs"`
+	P99    time.Duration `json:"p99Ns"`
+	Max    time.Duration `json:"maxNs"`
 }
 
 func newStats() *stats { return &stats{points: map[string]*pointStats{}} }

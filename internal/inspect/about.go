@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -13,6 +14,7 @@ type About struct {
 	Pod       string   `json:"pod,omitempty"`
 	UID       string   `json:"uid,omitempty"` // of the pod
 	Container string   `json:"container,omitempty"`
+	Name      string   `json:"name,omitempty"` // of what it is about, in an API that has no pods
 	Image     string   `json:"image,omitempty"`
 	IDs       []string `json:"ids,omitempty"` // with the one that it is mainly about first
 	Items     int      `json:"items,omitempty"`
@@ -35,7 +37,7 @@ func (a *About) add(more About) {
 	for _, f := range []struct {
 		to   *string
 		from string
-	}{{&a.Namespace, more.Namespace}, {&a.Pod, more.Pod}, {&a.UID, more.UID}, {&a.Container, more.Container}, {&a.Image, more.Image}} {
+	}{{&a.Namespace, more.Namespace}, {&a.Pod, more.Pod}, {&a.UID, more.UID}, {&a.Container, more.Container}, {&a.Name, more.Name}, {&a.Image, more.Image}} {
 		if *f.to == "" {
 			*f.to = f.from
 		}
@@ -62,9 +64,9 @@ const maxIDs = 16
 // String is what people look for: pod and container, else an id, or an image.
 func (a About) String() string {
 	var words []string
-	name := a.Pod
-	if a.Namespace != "" && a.Pod != "" {
-		name = a.Namespace + "/" + a.Pod
+	name := cmp.Or(a.Pod, a.Name)
+	if a.Namespace != "" && name != "" {
+		name = a.Namespace + "/" + name
 	}
 	if a.Container != "" {
 		name = strings.TrimPrefix(name+"/"+a.Container, "/")

@@ -53,6 +53,11 @@ func (p *Profile) Check() error {
 			}
 		}
 	}
+	for field, part := range p.About {
+		if part == "" || !slices.Contains(abouts, part) {
+			fail("about.%s: is %q, want %s%s", field, part, strings.Join(abouts[1:], ", "), suggest.Nearest(part, abouts[1:]))
+		}
+	}
 	patterns := func(section string, all []string) {
 		for i, pattern := range all {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {

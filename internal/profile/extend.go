@@ -22,6 +22,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		Names:    joined(p.Names, rules.Names),
 		Edits:    joined(p.Edits, rules.Edits),
 		Fields:   joined(p.Fields, rules.Fields),
+		About:    joined(p.About, rules.About),
 		Harmless: map[string][]string{},
 		Methods:  joined(p.without(rules.Methods), rules.Methods),
 		Known:    lastknown.Spec{Lists: slices.Clone(p.Known.Lists), Replies: append(slices.Clone(p.Known.Replies), rules.Known.Replies...)},

@@ -97,8 +97,10 @@ func (p *Profile) Misfits(s *codec.Schema) error {
 	for _, name := range append(sortedKeys(p.Names), sortedKeys(p.Edits)...) {
 		byName[name] = rewrite.Class(len(byName) + 1)
 	}
-	_, err := p.Classify(MessagesOf(methods), byName)
-	return p.Located(errors.Join(err, p.Unmatched(methods)))
+	all := MessagesOf(methods)
+	_, err := p.Classify(all, byName)
+	_, aboutErr := p.classifyAbout(all)
+	return p.Located(errors.Join(err, aboutErr, p.Unmatched(methods)))
 }
 
 // Classify returns the classes that the profile gives to fields. byName has the class of each of

@@ -43,6 +43,11 @@ type Profile struct {
 	// whatever pattern under Fields matches them.
 	Harmless map[string][]string `yaml:"harmless"`
 
+	// About says from which fields one sees what a call is about, where calls are shown:
+	// "Message.field" or "*.field" → "id", "name" or "namespace". The fields of names that
+	// belong to one backend are ids without it.
+	About map[string]string `yaml:"about"`
+
 	// Methods are the exceptions, by the name of a method, "Get", or "Books/Get" if two
 	// services have one of that name. A key may hold several names and patterns:
 	// "List*|ImageFsInfo". A name goes before a pattern.

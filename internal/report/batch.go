@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -64,7 +65,7 @@ func (b *Batch) Add(r Row) {
 	b.number(code(c.Ended, r.Lost, int64(c.Code)))
 	b.text(c.Message)
 	b.text(c.About.Namespace)
-	b.text(c.About.Pod)
+	b.text(cmp.Or(c.About.Pod, c.About.Name))
 	b.text(c.About.UID)
 	b.text(c.About.Container)
 	b.text(c.About.Image)

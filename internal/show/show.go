@@ -81,6 +81,22 @@ func Encode(out io.Writer, format string, v any) error {
 	return err
 }
 
+// Documents writes each line of JSON that it is given as a document of YAML.
+type Documents struct{ Out io.Writer }
+
+// Write takes whole lines.
+func (d Documents) Write(b []byte) (int, error) {
+	for line := range bytes.Lines(b) {
+		if _, err := io.WriteString(d.Out, "---\n"); err != nil {
+			return 0, err
+		}
+		if err := writeYAML(d.Out, line); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
 // writeYAML writes JSON as YAML, with its keys in their order.
 func writeYAML(out io.Writer, raw []byte) error {
 	var doc yaml.Node

@@ -52,7 +52,7 @@ type Backend struct {
 	Pods       *int          `json:"pods,omitempty"`       // missing
 	Containers *int          `json:"containers,omitempty"` // if it
 	Images     *int          `json:"images,omitempty"`     // does not say
-	Took       time.Duration `json:"took"`                 // of the list of containers, in nanoseconds
+	Took       time.Duration `json:"tookNs"`               // of the list of containers
 }
 
 // Outage is a time in which a backend was slow or gone. Its JSON is stable.

@@ -37,6 +37,7 @@ type Recording struct {
 	// descriptors of an API that this program is not built with, for the readers of
 	// recordings; nil for CRI.
 	descriptors []byte
+	about       map[string]string // as in the header
 	log         callLog
 	polls       polls
 
@@ -50,6 +51,10 @@ func NewRecording(cfg *config.Config, d director.Config, own *codec.Schema) (*Re
 	r := &Recording{cfg: cfg, profile: d.Profile, Schema: d.Profile.AllVersions(d.Schema)}
 	if len(own.Methods()) > 0 {
 		r.descriptors = own.Descriptors()
+		var err error
+		if r.about, err = d.Profile.Shown(d.Schema); err != nil {
+			return nil, err
+		}
 	}
 	return r, r.open()
 }
@@ -109,7 +114,7 @@ func (r *Recording) Tracer() director.Tracer {
 func (r *Recording) Header() capture.FileHeader {
 	h := capture.FileHeader{
 		Version: capture.Version, Program: "criproxy " + version.Version, Created: time.Now().UTC(),
-		Listen: r.cfg.Listen, UnsafeRaw: r.cfg.UnsafeRaw, Descriptors: r.descriptors,
+		Listen: r.cfg.Listen, UnsafeRaw: r.cfg.UnsafeRaw, Descriptors: r.descriptors, About: r.about,
 	}
 	for _, b := range r.cfg.Backends {
 		h.Backends = append(h.Backends, capture.HeaderBackend{Name: director.Backend{Name: b.Name}.String(), Address: b.Address})

@@ -15,12 +15,12 @@ _criproxy() {
 	completion) flags='' ;;
 	demo) flags='-idle -once -outage' ;;
 	ui) flags='-admin -descriptor-set -listen -proto -proto-path' ;;
-	tail) flags='-admin -backend -client -container -descriptor-set -diff -follow-pod -full -id -json -method -n -namespace -own -past -pod -proto -proto-path -since -slower -status' ;;
+	tail) flags='-admin -backend -client -container -descriptor-set -diff -follow-pod -full -id -json -method -n -namespace -o -own -past -pod -proto -proto-path -since -slower -status' ;;
 	dump) flags='-admin -descriptor-set -o -proto -proto-path' ;;
-	tap) flags='-admin -backend -capture -capture-files -capture-max-bytes -client -connect -container -descriptor-set -diff -flight-recorder -follow-pod -full -id -json -listen -method -namespace -own -pod -proto -proto-path -quiet -slower -status -unsafe-raw' ;;
-	view) flags='-backend -client -container -descriptor-set -diff -follow-pod -full -html -id -json -method -namespace -own -pod -proto -proto-path -sequence -slower -stats -status' ;;
+	tap) flags='-admin -backend -capture -capture-files -capture-max-bytes -client -connect -container -descriptor-set -diff -flight-recorder -follow-pod -full -id -json -listen -method -namespace -o -own -pod -proto -proto-path -quiet -slower -status -unsafe-raw' ;;
+	view) flags='-backend -client -container -descriptor-set -diff -follow-pod -full -html -id -json -method -namespace -o -own -pod -proto -proto-path -sequence -slower -stats -status' ;;
 	convert) flags='-descriptor-set -proto -proto-path' ;;
-	replay) flags='-backend -descriptor-set -dry-run -failed -json -method -proto -proto-path -speed -to -write' ;;
+	replay) flags='-backend -descriptor-set -dry-run -failed -json -method -o -proto -proto-path -speed -to -write' ;;
 	fixture) flags='-backend -descriptor-set -listen -proto -proto-path -quiet -speed' ;;
 	wireshark-profile) flags='-descriptor-set -proto -proto-path' ;;
 	install) flags='-config -containerd-config -crio-drop-ins -dry-run -takeover' ;;

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/testkit"
+)
+
+// The profile of an API that has no pods says what ABOUT shows: live, and in a recording, which
+// is read without the profile.
+func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	back, socket, file := filepath.Join(dir, "back.sock"), filepath.Join(dir, "front.sock"), filepath.Join(dir, "calls.jsonl")
+	muxtest.Serve(t, back, muxtest.Unary(func(_ context.Context, method string, _ *codec.Frame) (*codec.Frame, error) {
+		if method == muxtest.Method("Put") {
+			return muxtest.Bytes("Book", `id: "7f" title: "Tale"`), nil
+		}
+		return muxtest.Bytes("Page", ``), nil
+	}))
+	library, err := os.ReadFile(filepath.Join("..", "..", "internal", "muxtest", "library.yaml"))
+	require.NoError(t, err)
+	profile := filepath.Join(dir, "library.yaml")
+	require.NoError(t, os.WriteFile(profile, append(library, "about: {Book.title: name, PutRequest.shelf: namespace}\n"...), 0o600))
+	running(t, socket, "serve", "-connect", back, "-listen", socket, "-state-dir", "none", "-hooks", "none",
+		"-profile", profile, "-proto", filepath.Join("..", "..", "internal", "muxtest", "library.proto"))
+	cc := testkit.Dialed(t, socket)
+	call := func(method, request, text string) {
+		t.Helper()
+		require.NoError(t, cc.Invoke(t.Context(), muxtest.Method(method), muxtest.Frame(t, request, text), &codec.Frame{}))
+	}
+	call("Put", "PutRequest", `book { title: "Tale" } shelf: "north"`)
+	call("Bind", "GetRequest", `book_id: "7f"`)
+
+	look := func(args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		require.NoError(t, run(t.Context(), args, &out, &out), "%s", &out)
+		return out.String()
+	}
+	look("dump", "-admin", filepath.Join(dir, "front.admin.sock"), "-o", file)
+	shown := look("view", file)
+	assert.Regexp(t, `(?m) Put +primary +north/Tale 7f `, shown)
+	assert.Regexp(t, `(?m) Bind +primary +north/Tale 7f `, shown)
+	assert.Contains(t, look("view", "-method", "Bind", "-id", "7f", "-json", file), `"about":{"namespace":"north","name":"Tale","ids":["7f"]}`)
+	assert.NotContains(t, look("view", "-id", "8a", file), "Bind")
+
+	wrong := filepath.Join(dir, "wrong.yaml")
+	require.NoError(t, os.WriteFile(wrong, append(library, "about:\n  Book.titel: name\n  Book.title: nam\n"...), 0o600))
+	err = run(t.Context(), []string{"check", "-profile", wrong, "-proto", filepath.Join("..", "..", "internal", "muxtest", "library.proto")}, &bytes.Buffer{}, &bytes.Buffer{})
+	require.Error(t, err)
+	assert.ErrorContains(t, err, `about.Book.title: is "nam", want id, name, namespace (did you mean "name"?)`)
+	assert.Regexp(t, `wrong.yaml:\d+:3: about.Book.titel: .*\(did you mean "title"\?\)`, err.Error())
+}

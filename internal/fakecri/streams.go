@@ -1,0 +1,166 @@
+package fakecri
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/moby/spdystream"
+)
+
+// maxPromised is how many URLs are kept that nobody has used yet.
+const maxPromised = 1000
+
+// A streaming is what happens on the connection that a URL leads to.
+type streaming struct {
+	protocols []string // that the client may choose from, the best first
+	serve     func(ctx context.Context, c *streamConn)
+}
+
+// promise returns the URL at which s happens, once. Nobody listens there without ServeStreams.
+func (rt *Runtime) promise(what string, s streaming) string {
+	path := "/" + what + "/" + rt.newToken()
+	if rt.streamBase == "" {
+		return rt.cfg.StreamURL + path
+	}
+	if len(rt.promised) >= maxPromised {
+		clear(rt.promised)
+	}
+	rt.promised[path] = s
+	return rt.streamBase + path
+}
+
+// ServeStreams serves what the URLs of Exec, Attach and PortForward lead to at l, until ctx ends:
+// in SPDY, as crictl and kubelet speak it. From now on these URLs lead there.
+func (rt *Runtime) ServeStreams(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	rt.mu.Lock()
+	rt.streamBase = "http://" + l.Addr().String()
+	rt.mu.Unlock()
+	var connections sync.WaitGroup // the server does not know those that speak SPDY
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connections.Add(1)
+		defer connections.Done()
+		rt.stream(ctx, w, r)
+	})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	var err error
+	select {
+	case <-ctx.Done():
+		_ = server.Close() // it ends either way
+		<-served
+	case err = <-served:
+		err = fmt.Errorf("serving streams on %s: %w", l.Addr(), err)
+	}
+	cancel()
+	connections.Wait()
+	return err
+}
+
+func (rt *Runtime) stream(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	rt.mu.Lock()
+	s, ok := rt.promised[r.URL.Path]
+	delete(rt.promised, r.URL.Path)
+	rt.mu.Unlock()
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	c, err := acceptSPDY(w, r, s.protocols)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	serving, gone := context.WithCancel(ctx)
+	defer gone()
+	go func() {
+		<-c.CloseChan()
+		gone()
+	}()
+	s.serve(serving, c)
+	c.close(ctx)
+}
+
+// A streamConn is a connection of SPDY on which a client opens streams.
+type streamConn struct {
+	*spdystream.Connection
+	raw    net.Conn
+	opened chan *spdystream.Stream
+	served chan struct{}
+}
+
+// acceptSPDY turns a request into a connection of SPDY.
+func acceptSPDY(w http.ResponseWriter, r *http.Request, protocols []string) (*streamConn, error) {
+	const name, header = "SPDY/3.1", "X-Stream-Protocol-Version"
+	if !strings.EqualFold(r.Header.Get("Upgrade"), name) {
+		return nil, fmt.Errorf("want a request with the header Upgrade: %s", name)
+	}
+	offered := strings.FieldsFunc(strings.Join(r.Header.Values(header), ","), func(c rune) bool { return c == ',' || c == ' ' })
+	chosen := slices.IndexFunc(protocols, func(p string) bool { return slices.Contains(offered, p) })
+	if chosen < 0 {
+		return nil, fmt.Errorf("%s offers %q; want one of %q", header, offered, protocols)
+	}
+	w.Header().Set("Connection", "Upgrade")
+	w.Header().Set("Upgrade", name)
+	w.Header().Set(header, protocols[chosen])
+	w.WriteHeader(http.StatusSwitchingProtocols)
+	raw, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := spdystream.NewConnection(&bufferedConn{raw, buffered.Reader}, true)
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	c := &streamConn{conn, raw, make(chan *spdystream.Stream), make(chan struct{})}
+	go func() {
+		defer close(c.served)
+		conn.Serve(func(s *spdystream.Stream) {
+			if s.SendReply(http.Header{}, false) != nil {
+				return
+			}
+			select {
+			case c.opened <- s:
+			case <-conn.CloseChan():
+			}
+		})
+	}()
+	return c, nil
+}
+
+// close ends the connection when the client has, who knows when it has read all.
+func (c *streamConn) close(ctx context.Context) {
+	select {
+	case <-c.CloseChan():
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+	}
+	_ = c.raw.Close() // ends the other, without the second that it waits for streams
+	<-c.served
+}
+
+// next returns the stream that the client opens next, or nil if there is none.
+func (c *streamConn) next(ctx context.Context) *spdystream.Stream {
+	select {
+	case s := <-c.opened:
+		return s
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// A bufferedConn is a connection of which some is read already.
+type bufferedConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *bufferedConn) Read(b []byte) (int, error) { return c.r.Read(b) }

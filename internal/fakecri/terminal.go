@@ -1,0 +1,242 @@
+package fakecri
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/moby/spdystream"
+	"golang.org/x/term"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// remoteCommand are the versions of the protocol of exec and attach in which the exit code is JSON.
+var remoteCommand = []string{"v4.channel.k8s.io"}
+
+// terminal are the streams of a command. Those that the client did not want are empty.
+type terminal struct {
+	status         *spdystream.Stream
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	ended          sync.Once
+}
+
+// openTerminal waits for the streams that a client has announced. It returns nil if it goes before.
+func openTerminal(ctx context.Context, c *streamConn, stdin, stdout, stderr, tty bool) *terminal {
+	t := &terminal{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
+	want := 1
+	for _, wanted := range []bool{stdin, stdout, stderr, tty} { // with a terminal comes a stream of its sizes
+		if wanted {
+			want++
+		}
+	}
+	for range want {
+		s := c.next(ctx)
+		if s == nil {
+			return nil
+		}
+		switch s.Headers().Get("streamType") {
+		case "error":
+			t.status = s
+		case "stdin":
+			t.stdin = s
+		case "stdout":
+			t.stdout = s
+		case "stderr":
+			t.stderr = s
+		}
+	}
+	if t.status == nil {
+		return nil
+	}
+	if tty {
+		t.stdout = term.NewTerminal(struct {
+			io.Reader
+			io.Writer
+		}{t.stdin, t.stdout}, "$ ")
+		t.stderr = t.stdout
+	}
+	return t
+}
+
+// end tells how a command has ended, unless that is told already.
+func (t *terminal) end(code int32, err error) { t.ended.Do(func() { t.tell(code, err) }) }
+
+func (t *terminal) tell(code int32, err error) {
+	status := map[string]any{"metadata": struct{}{}, "status": "Success"}
+	switch {
+	case err != nil:
+		status["status"], status["message"], status["reason"] = "Failure", err.Error(), "InternalError"
+	case code != 0:
+		status["status"], status["reason"] = "Failure", "NonZeroExitCode"
+		status["message"] = fmt.Sprintf("command terminated with non-zero exit code: %d", code)
+		status["details"] = map[string]any{"causes": []any{map[string]string{"reason": "ExitCode", "message": fmt.Sprint(code)}}}
+	}
+	_ = json.NewEncoder(t.status).Encode(status) // a client that has gone does not care
+	for _, s := range []any{t.stdout, t.stderr, t.status} {
+		if s, ok := s.(*spdystream.Stream); ok {
+			_ = s.Close()
+		}
+	}
+}
+
+// lineReader returns what reads the next line that is typed.
+func lineReader(in io.Reader, out io.Writer) func() (string, error) {
+	if typed, ok := out.(*term.Terminal); ok {
+		return typed.ReadLine
+	}
+	lines := bufio.NewScanner(in)
+	return func() (string, error) {
+		if !lines.Scan() {
+			return "", io.EOF
+		}
+		return lines.Text(), nil
+	}
+}
+
+// execStreaming runs a command with the streams of a client.
+func (rt *Runtime) execStreaming(c *container, r *runtimeapi.ExecRequest) streaming {
+	sh := &shell{c: c, hostname: hostname(c.pod.config)}
+	return streaming{remoteCommand, func(ctx context.Context, conn *streamConn) {
+		t := openTerminal(ctx, conn, r.GetStdin(), r.GetStdout(), r.GetStderr(), r.GetTty())
+		if t == nil {
+			return
+		}
+		sh.stdin, sh.stdout, sh.stderr = t.stdin, t.stdout, t.stderr
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			t.end(sh.run(ctx, r.GetCmd()))
+		}()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		case <-c.exited:
+			t.end(killed, nil)
+		}
+	}}
+}
+
+// attachStreaming shows a client what a container prints, and prints what the client types.
+func (rt *Runtime) attachStreaming(c *container, r *runtimeapi.AttachRequest) streaming {
+	return streaming{remoteCommand, func(ctx context.Context, conn *streamConn) {
+		t := openTerminal(ctx, conn, r.GetStdin(), r.GetStdout(), r.GetStderr(), r.GetTty())
+		if t == nil {
+			return
+		}
+		rt.mu.Lock()
+		if c.attached == nil {
+			c.attached = map[*terminal]struct{}{}
+		}
+		c.attached[t] = struct{}{}
+		rt.mu.Unlock()
+		defer func() {
+			rt.mu.Lock()
+			delete(c.attached, t)
+			rt.mu.Unlock()
+		}()
+		go func() {
+			next := lineReader(t.stdin, t.stdout)
+			for line, err := next(); err == nil; line, err = next() {
+				rt.print(c, line)
+			}
+		}()
+		select {
+		case <-ctx.Done():
+		case <-c.exited:
+			t.end(0, nil)
+		}
+	}}
+}
+
+// Print makes each container that runs print a line: to its log, if it has one, and to the
+// clients that are attached to it.
+func (rt *Runtime) Print(line string) {
+	rt.mu.Lock()
+	var running []*container
+	for c := range rt.containers.all {
+		if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			running = append(running, c)
+		}
+	}
+	rt.mu.Unlock()
+	for _, c := range running {
+		rt.print(c, line)
+	}
+}
+
+func (rt *Runtime) print(c *container, line string) {
+	rt.mu.Lock()
+	attached := make([]*terminal, 0, len(c.attached))
+	for t := range c.attached {
+		attached = append(attached, t)
+	}
+	dir, name := c.pod.config.GetLogDirectory(), c.config.GetLogPath()
+	rt.mu.Unlock()
+	if dir != "" && name != "" {
+		_ = appendLog(path.Join(dir, name), line) // a runtime's log is lost, too, when its disk is full
+	}
+	for _, t := range attached {
+		fmt.Fprintln(t.stdout, line)
+	}
+}
+
+// appendLog writes a line as kubelet and crictl read it.
+func appendLog(name, line string) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = fmt.Fprintf(f, "%s stdout F %s\n", time.Now().Format(time.RFC3339Nano), line)
+	return err
+}
+
+// forwardStreaming answers HTTP at all ports of a pod.
+func forwardStreaming(p *pod) streaming {
+	greeting := "hello from " + hostname(p.config)
+	return streaming{[]string{"portforward.k8s.io"}, func(ctx context.Context, conn *streamConn) {
+		errors := map[string]*spdystream.Stream{} // :: id of a connection → where its errors go
+		for s := conn.next(ctx); s != nil; s = conn.next(ctx) {
+			id := s.Headers().Get("requestID")
+			if s.Headers().Get("streamType") == "error" {
+				errors[id] = s
+				continue
+			}
+			go func(failed *spdystream.Stream) {
+				answerHTTP(s, fmt.Sprintf("%s, port %s\n", greeting, s.Headers().Get("port")))
+				if failed != nil {
+					_ = failed.Close()
+				}
+			}(errors[id])
+			delete(errors, id)
+		}
+	}}
+}
+
+// answerHTTP answers one request with a text, and ends the stream.
+func answerHTTP(s *spdystream.Stream, text string) {
+	defer s.Close()
+	request, err := http.ReadRequest(bufio.NewReader(s))
+	if err != nil {
+		return
+	}
+	response := http.Response{
+		StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Request: request, Close: true,
+		Header: http.Header{"Content-Type": {"text/plain"}},
+		Body:   io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
+	}
+	_ = response.Write(s) // a client that has gone does not care
+}

@@ -1,0 +1,76 @@
+package profile
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/rewrite"
+)
+
+// The parts of what a call is shown to be about.
+const (
+	AboutID        = "id"
+	AboutName      = "name"
+	AboutNamespace = "namespace"
+)
+
+// abouts are all of them; a class of fields is a place here.
+var abouts = []string{"", AboutID, AboutName, AboutNamespace}
+
+// Shown returns the fields of s from which one sees what a call is about, by their full names,
+// with the part that each is. What holds a name of a backend's is an id, unless About says otherwise.
+func (p *Profile) Shown(s *codec.Schema) (map[string]string, error) {
+	all := MessagesOf(p.Describes(s))
+	fields, err := FieldsOf(p, s)
+	if err != nil {
+		return nil, err
+	}
+	classes, err := p.classifyAbout(all)
+	if err != nil {
+		return nil, err
+	}
+	shown := map[string]string{}
+	for _, md := range all.All() {
+		for i := range md.Fields().Len() {
+			fd := md.Fields().Get(i)
+			part := abouts[classes.Of(fd)]
+			if form, named := p.Names[fields.Kind(fd)]; part == "" && named && form.Map == "" {
+				part = AboutID
+			}
+			if part != "" {
+				shown[string(fd.FullName())] = part
+			}
+		}
+	}
+	return shown, nil
+}
+
+// inSection puts a section before each mistake.
+func inSection(section string, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	var errs []error
+	for _, one := range joined.Unwrap() {
+		errs = append(errs, fmt.Errorf("%s%w", section, one))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Profile) classifyAbout(all *rewrite.Messages) (*rewrite.Classes, error) {
+	var rules []rewrite.Rule
+	for _, field := range sortedKeys(p.About) {
+		for class, part := range abouts {
+			if part == p.About[field] {
+				rules = append(rules, rewrite.Rule{Field: field, Class: rewrite.Class(class)})
+			}
+		}
+	}
+	classes, err := all.Classify(rules)
+	if err != nil {
+		return nil, inSection("about.", err)
+	}
+	return classes, nil
+}
