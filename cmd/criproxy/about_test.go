@@ -31,7 +31,7 @@ func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
 	require.NoError(t, err)
 	profile := filepath.Join(dir, "library.yaml")
 	require.NoError(t, os.WriteFile(profile, append(library, "about: {Book.title: name, PutRequest.shelf: namespace}\n"...), 0o600))
-	running(t, socket, "serve", "-connect", back, "-listen", socket, "-state-dir", "none", "-hooks", "none",
+	served(t, socket, "-connect", back, "-listen", socket, "-state-dir", "none", "-hooks", "none",
 		"-profile", profile, "-proto", filepath.Join("..", "..", "internal", "muxtest", "library.proto"))
 	cc := testkit.Dialed(t, socket)
 	call := func(method, request, text string) {

@@ -63,7 +63,7 @@ func TestProfileInDocsIsServed(t *testing.T) {
 			return muxtest.Bytes("Book", `id: "7" title: "`+name+`"`), nil
 		}))
 	}
-	running(t, at("all.sock"), "serve", "-profile", at("jobs.yaml"), "-proto", at("jobs.proto"), "-state-dir", "none", "-hooks", "none",
+	served(t, at("all.sock"), "-profile", at("jobs.yaml"), "-proto", at("jobs.proto"), "-state-dir", "none", "-hooks", "none",
 		"-connect", at("jobs.sock")+",east:"+at("east.sock"), "-listen", at("all.sock"))
 	call := func(method string, request *codec.Frame) *codec.Frame {
 		t.Helper()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -60,6 +61,22 @@ func (o *output) waitFor(t *testing.T, words ...string) string {
 		}
 		require.True(t, time.Now().Before(deadline), "%q was never printed:\n%s", missing, text)
 	}
+}
+
+// served runs criproxy as a process of its own until the test ends, because serve takes over the
+// logs of its process. It returns when somebody serves socket.
+func served(t *testing.T, socket string, args ...string) {
+	t.Helper()
+	cmd, out := exec.Command("criproxy", append([]string{"serve"}, args...)...), &output{}
+	cmd.Stdout, cmd.Stderr = out, out
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		assert.NoError(t, <-ended, "%s", out)
+	})
+	testkit.Eventually(t, "it serves", func() bool { return len(ended) > 0 || testkit.Connects(socket) })
 }
 
 // running runs a command until the test ends, and returns what it prints. It waits for
