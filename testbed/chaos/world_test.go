@@ -65,7 +65,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.runtimes[i] = testbed.NewContainerd(t, w.reg, runtimes.Config{Version: version})
 	}
 	// With a flight recorder that is full before anything is compared with before.
-	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 65536\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
+	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 1048576\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
 	var err error
 	for i, rt := range w.runtimes {
 		w.direct[i], err = rt.Runtime(t.Context())
