@@ -63,19 +63,27 @@ func (o *output) waitFor(t *testing.T, words ...string) string {
 	}
 }
 
-// served runs criproxy as a process of its own until the test ends, because serve takes over the
-// logs of its process. It returns when somebody serves socket.
-func served(t *testing.T, socket string, args ...string) {
+// launched runs criproxy as a process of its own until the test ends. ended gets the error with
+// which it ends, and env is added to the environment.
+func launched(t *testing.T, env []string, args ...string) (out *output, ended chan error) {
 	t.Helper()
-	cmd, out := exec.Command("criproxy", append([]string{"serve"}, args...)...), &output{}
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd, out := exec.Command("criproxy", args...), &output{}
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), out, out
 	require.NoError(t, cmd.Start())
-	ended := make(chan error, 1)
+	ended = make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		assert.NoError(t, cmd.Process.Signal(os.Interrupt))
 		assert.NoError(t, <-ended, "%s", out)
 	})
+	return out, ended
+}
+
+// served launches serve, which takes over the logs of its process. It returns when somebody serves
+// socket.
+func served(t *testing.T, socket string, args ...string) {
+	t.Helper()
+	_, ended := launched(t, nil, append([]string{"serve"}, args...)...)
 	testkit.Eventually(t, "it serves", func() bool { return len(ended) > 0 || testkit.Connects(socket) })
 }
 

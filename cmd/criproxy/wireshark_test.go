@@ -26,13 +26,7 @@ import (
 func demoCapture(t *testing.T) map[capture.Format]string {
 	t.Helper()
 	dir := shortDir(t)
-	demo, out := exec.Command("criproxy", "demo"), &output{}
-	demo.Env, demo.Stdout, demo.Stderr = append(os.Environ(), "TMPDIR="+dir), out, out
-	require.NoError(t, demo.Start())
-	t.Cleanup(func() {
-		assert.NoError(t, demo.Process.Signal(os.Interrupt))
-		assert.NoError(t, demo.Wait())
-	})
+	out, _ := launched(t, []string{"TMPDIR=" + dir}, "demo")
 	out.waitFor(t, "It stays up")
 	sockets, err := filepath.Glob(filepath.Join(dir, "*", "criproxy.admin.sock"))
 	require.NoError(t, err)
