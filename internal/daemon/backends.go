@@ -55,9 +55,9 @@ type backend struct {
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
 
 // newBackend builds the stack for the i-th runtime of cfg.
-func newBackend(cfg *config.Config, i int, d director.Config, m *memories, budget director.Budget) (*backend, error) {
+func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*lastknown.Memory, r *records, budget director.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile)}
-	b.remembered, b.notes = m.answers(b.String()), m.notes(b.String())
+	b.remembered, b.notes = r.answers(b.String()), r.notes(b.String())
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Name:        b.cfg.Name,
@@ -79,12 +79,12 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories, budge
 	}
 	pkg := d.Profile.Versions[0].Package
 	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
-	single := len(cfg.Backends) == 1 && b.cfg.Policy == "" && cfg.IDs != config.NativeIDs
-	if !single {
+	if !single(cfg) {
 		b.bounded.Whole = limits.WholeLists(d.Profile.Known.Lists, d.Schema, pkg)
 	}
 	b.top, err = lastknown.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
-	if err != nil || single || len(d.Profile.Known.Lists)+len(d.Profile.Known.Replies) == 0 {
+	mem := remembered[b.String()]
+	if err != nil || mem == nil {
 		return b, err
 	}
 	var equivalents func(string) []string
@@ -95,7 +95,6 @@ func newBackend(cfg *config.Config, i int, d director.Config, m *memories, budge
 	if d.Profile.Probe != "" {
 		alive = "/" + pkg + "." + d.Profile.Probe
 	}
-	mem := m.of(cfg, b.cfg)
 	b.known, err = lastknown.New(lastknown.Config{
 		Name: b.String(), Conn: b.top,
 		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,

@@ -26,7 +26,7 @@ const evidenceKey = ":evidence"
 
 // evidence returns the evidence of this process, without the recorded calls.
 func (p *Proxy) evidence() evidence {
-	return evidence{Errors: p.errors.List(), Backends: p.memories.allNotes()}
+	return evidence{Errors: p.errors.List(), Backends: p.records.allNotes()}
 }
 
 // encodeEvidence is the evidence for another process, nil if that fails.
@@ -55,7 +55,7 @@ func (p *Proxy) restoreEvidence() {
 	}
 	if err == nil {
 		p.errors.Restore(e.Errors)
-		p.memories.restoreNotes(e.Backends)
+		p.records.restoreNotes(e.Backends)
 		switch {
 		case len(e.Recorded) > 0:
 			err = p.record.Restore(bytes.NewReader(e.Recorded))

@@ -41,7 +41,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 	if err := p.changeable(); err != nil {
 		return err
 	}
-	p.memories.save() // for a program of an earlier version, which reads the files
+	p.memories.Save() // for a program of an earlier version, which reads the files
 	path, err := program()
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 		}
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
 	}
-	p.memories.release()
+	p.memories.Release()
 	for _, s := range p.listening() { // the files are the new process's now
 		if l, ok := listen.Raw(s.listener).(*net.UnixListener); ok {
 			l.SetUnlinkOnClose(false)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memories"
 )
 
 // memoriesTime bounds how long a process may take to pass on its memories once it is asked for
@@ -45,8 +46,8 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 			}
 			h.mu.Lock()
 			defer h.mu.Unlock() // notes come after all that is remembered
-			p.memories.handOn(h.tell)
-			all, err := p.memories.encode()
+			p.memories.HandOn(h.tell)
+			all, err := p.memories.Encode()
 			if err == nil {
 				all[evidenceKey] = p.encodeEvidence()
 				_ = conn.SetDeadline(time.Now().Add(memoriesTime))
@@ -58,7 +59,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 			}
 		}()
 		return func() {
-			p.memories.handOn(nil)
+			p.memories.HandOn(nil)
 			_ = conn.Close() // which ends the goroutine
 			<-done
 		}
@@ -141,7 +142,7 @@ func ReceiveLegacy(from *os.File) *Legacy {
 
 // follow notes the calls that the process before this one still has under way, until that
 // process ends or l is closed.
-func (l *Legacy) follow(m *memories) {
+func (l *Legacy) follow(m *memories.Memories) {
 	if l == nil {
 		return
 	}
@@ -151,7 +152,7 @@ func (l *Legacy) follow(m *memories) {
 		if err := l.gob.Decode(&n); err != nil {
 			return // it has ended
 		}
-		if err := m.learn(n.Backend, n.Note); err != nil {
+		if err := m.Learn(n.Backend, n.Note); err != nil {
 			klog.ErrorS(err, "A call of the previous process was not noted; the next lists show it", "backend", n.Backend, "method", n.Note.Method)
 		}
 		if _, err := l.conn.Write([]byte{1}); err != nil {

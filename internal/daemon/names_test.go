@@ -110,27 +110,3 @@ func TestARuntimeThatIsRenamedKeepsItsPods(t *testing.T) {
 	require.NoError(t, err)
 	assert.ElementsMatch(t, want, idsOf(pods))
 }
-
-func TestMemoryFollowsItsRuntime(t *testing.T) {
-	old := map[string]string{"primary": "/a", "beta.io": "/b"}
-	for name, c := range map[string]struct {
-		now  []config.Backend
-		want map[string]string
-	}{
-		"nothing changes":             {[]config.Backend{{Address: "/a"}, {Name: "beta.io", Address: "/b"}}, map[string]string{"primary": "primary", "beta.io": "beta.io"}},
-		"a socket moves":              {[]config.Backend{{Address: "/a"}, {Name: "beta.io", Address: "/new"}}, map[string]string{"primary": "primary", "beta.io": "beta.io"}},
-		"a runtime is renamed":        {[]config.Backend{{Address: "/a"}, {Name: "gamma.io", Address: "/b"}}, map[string]string{"primary": "primary", "gamma.io": "beta.io"}},
-		"names are swapped":           {[]config.Backend{{Address: "/b"}, {Name: "beta.io", Address: "/a"}}, map[string]string{"primary": "beta.io", "beta.io": "primary"}},
-		"the second becomes the only": {[]config.Backend{{Address: "/b"}}, map[string]string{"primary": "beta.io"}},
-		"one takes another's place":   {[]config.Backend{{Address: "/b"}, {Name: "beta.io", Address: "/new"}}, map[string]string{"primary": "beta.io", "beta.io": ""}},
-		"a runtime is new":            {[]config.Backend{{Address: "/a"}, {Name: "gamma.io", Address: "/c"}}, map[string]string{"primary": "primary", "gamma.io": "gamma.io"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := newMemories(nil)
-			m.at = old
-			for backend, want := range c.want {
-				assert.Equal(t, want, m.source(&config.Config{Backends: c.now}, backend), backend)
-			}
-		})
-	}
-}

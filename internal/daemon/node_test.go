@@ -24,6 +24,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/memories"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
@@ -140,6 +141,11 @@ func (n *node) image(i int, name string) string {
 		return name
 	}
 	return n.cfg.Backends[i].Name + "/" + name
+}
+
+// stateFile is where the memory of a backend is kept.
+func stateFile(cfg *config.Config, b config.Backend) lastknown.File {
+	return folder(cfg).File(memories.Place{Name: nameOf(b), Address: addressOf(b)})
 }
 
 // known waits until all that the runtimes hold is known, and what is said about

@@ -24,8 +24,10 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/limits"
 	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/memories"
 	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/state"
 	"github.com/criproxy/criproxy/internal/telemetry"
@@ -42,7 +44,8 @@ type Proxy struct {
 	record       *telemetry.Recording
 	drift        *drift.Watch
 	memory       *limits.Memory // for messages
-	memories     *memories
+	memories     *memories.Memories
+	records      *records
 	legacy       *Legacy
 	shows        bool // it changes nothing: see Options.Shown
 	errors       telemetry.LastErrors
@@ -76,7 +79,8 @@ type Proxy struct {
 // An assembly is a configuration and what was made of it. It is immutable.
 type assembly struct {
 	cfg      *config.Config
-	backends []*backend // the primary first
+	backends []*backend                   // the primary first
+	memories map[string]*lastknown.Memory // :: name; empty: nothing is remembered of them
 }
 
 // Options are what a proxy needs besides its configuration. The zero value is right for a
@@ -95,7 +99,7 @@ type Options struct {
 // starts nothing. The caller calls Run, or Close if it does not come to that.
 func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p := &Proxy{
-		began: cfg, stderr: o.Stderr, memories: newMemories(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		began: cfg, stderr: o.Stderr, memories: memories.New(o.Legacy.memories()), records: newRecords(), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 	}
 	p.config.Store(&state.Config{File: o.File, Loaded: time.Now()})
@@ -133,7 +137,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.now.Store(s)
-	p.memories.keepOnly(cfg)
+	p.memories.Keep(places(cfg), folder(cfg), s.memories)
 	p.metrics.Know(d)
 	if p.hooks, err = newHooks(cfg); err != nil {
 		p.Close()
@@ -200,11 +204,14 @@ func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, 
 	d.Mended = telemetry.LogMended()
 	d.Mirrored = telemetry.LogMirrored
 	d.Tracer = p.tracer()
+	if remembers(cfg, d.Profile) {
+		s.memories = p.memories.Next(places(cfg), folder(cfg))
+	}
 	for i := range cfg.Backends {
 		b := old.reuse(cfg, i)
 		if b == nil {
 			var err error
-			if b, err = newBackend(cfg, i, d, p.memories, p.memory); err != nil {
+			if b, err = newBackend(cfg, i, d, s.memories, p.records, p.memory); err != nil {
 				s.discard(old)
 				return nil, d, err
 			}

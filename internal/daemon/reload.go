@@ -90,7 +90,7 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	}
 	p.replaceSockets(cfg, opened)
 	p.replaceBackends(old, s)
-	p.memories.keepOnly(cfg)
+	p.memories.Keep(places(cfg), folder(cfg), s.memories)
 	return nil
 }
 

@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"internal/report":     {"internal/capture", "internal/dump", "internal/inspect"},
 	"internal/replay":     {"codec", "internal/dump", "internal/wire", "internal/capture", "internal/inspect"},
 	"internal/address":    {},
+	"internal/memories":   {"internal/lastknown"},
 	"internal/profile":    {"codec", "internal/dump", "rewrite", "internal/lastknown", "internal/strict", "internal/suggest"},
 	"director":            {"codec", "internal/buffers", "internal/dump", "rewrite", "internal/lastknown", "internal/profile", "internal/address", "internal/suggest", "internal/recovery", "internal/transport"},
 	"director/example":    {"codec", "director"}, // a program that embeds it
@@ -64,7 +65,7 @@ var mayImport = map[string][]string{
 	"internal/admin":      {"internal/config", "internal/state", "internal/version"},
 	"internal/show":       {"internal/admin", "internal/hook", "internal/inspect", "internal/state"},
 	"internal/ui":         {"internal/admin", "internal/capture", "internal/inspect", "internal/report", "internal/state"},
-	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/recovery", "internal/state", "internal/telemetry", "internal/transport", "internal/trust", "internal/version"},
+	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/memories", "internal/recovery", "internal/state", "internal/telemetry", "internal/transport", "internal/trust", "internal/version"},
 	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri", "internal/lastknown"},
 	"internal/takeover":   {"internal/config", "internal/peercred"},
 	"internal/tuning":     {},
@@ -74,7 +75,7 @@ var mayImport = map[string][]string{
 }
 
 // rooms are what the command is made of: they log, and know that there is gRPC and CRI.
-var rooms = []string{"cmd/criproxy", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/cli", "internal/daemon", "internal/demo", "internal/limits", "internal/listen", "internal/show", "internal/state", "internal/stderr", "internal/telemetry", "internal/testkit"}
+var rooms = []string{"cmd/criproxy", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/cli", "internal/daemon", "internal/demo", "internal/limits", "internal/listen", "internal/memories", "internal/show", "internal/state", "internal/stderr", "internal/telemetry", "internal/testkit"}
 
 // reserved are modules that only some packages may use, and why.
 var reserved = []struct {

@@ -89,7 +89,10 @@ func full(method string) string {
 }
 
 // shown is an item as a list shows it.
-type shown struct{ version, state int }
+type shown struct {
+	version, state int
+	image          string
+}
 
 // filter is what a list is narrowed by.
 type filter struct {
@@ -205,7 +208,7 @@ func read(k kind, reply []byte, items map[string]shown) error {
 			return err
 		}
 		for _, i := range m.Items {
-			items[i.Id] = shown{number(i.Annotations), int(i.State)}
+			items[i.Id] = shown{version: number(i.Annotations), state: int(i.State)}
 		}
 		return nil
 	}
@@ -214,7 +217,7 @@ func read(k kind, reply []byte, items map[string]shown) error {
 		return err
 	}
 	for _, i := range m.Containers {
-		items[i.Id] = shown{number(i.Annotations), int(i.State)}
+		items[i.Id] = shown{number(i.Annotations), int(i.State), i.GetImage().GetImage()}
 	}
 	return nil
 }
@@ -245,7 +248,7 @@ func (c *client) statusOf(k kind, front string, timeout time.Duration) {
 		default:
 			version = number(container.GetStatus().GetAnnotations())
 		}
-		c.judgeStatus(one, k, front, version)
+		c.judgeStatus(one, k, front, version, container.GetStatus().GetImage().GetImage())
 	})
 }
 
@@ -255,7 +258,15 @@ func (c *client) change(method, front string, request proto.Message, timeout tim
 	token := &method
 	one = c.do(method, front, timeout, func(ctx context.Context, _ *config, conn grpc.ClientConnInterface) error {
 		return conn.Invoke(context.WithValue(ctx, tokenKey{}, token), full(method), request, answer)
-	}, func(one *call) { c.judgeChange(one, front, token, answer.Bytes()) })
+	}, func(one *call) {
+		c.judgeChange(one, front, token, answer.Bytes())
+		if create, ok := request.(*runtimeapi.CreateContainerRequest); ok && one.err == nil && c.wrong == "" {
+			at, id := one.cfg.locate(decode(answer.Bytes(), &runtimeapi.CreateContainerResponse{}).ContainerId)
+			if i := one.cfg.backends[at].runtime.item(containers, id); i != nil {
+				i.wrote, i.writtenTo = create.GetConfig().GetImage().GetImage(), one.cfg.place(at)
+			}
+		}
+	})
 	return answer.Bytes(), one
 }
 
@@ -354,7 +365,9 @@ func (c *client) writer() {
 				annotations["kubernetes.io/target-runtime"] = c.someBackend()
 				c.change("RunPodSandbox", "", &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Labels: labels, Annotations: annotations}}, timeout)
 			case 1, 2:
-				c.change("CreateContainer", sandbox, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: &runtimeapi.ContainerConfig{Labels: labels, Annotations: annotations}}, timeout)
+				c.change("CreateContainer", sandbox, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: &runtimeapi.ContainerConfig{
+					Labels: labels, Annotations: annotations, Image: &runtimeapi.ImageSpec{Image: c.image(sandbox)},
+				}}, timeout)
 			case 3:
 				c.change("StartContainer", container, &runtimeapi.StartContainerRequest{ContainerId: container}, timeout)
 			case 4:
@@ -370,6 +383,18 @@ func (c *client) writer() {
 			}
 		}
 	}
+}
+
+// image returns the name of an image for a sandbox, with the prefix of its runtime or without.
+func (c *client) image(sandbox string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now != nil && c.rnd.IntN(2) == 0 {
+		if i, _ := c.now.cfg.locate(sandbox); i > 0 {
+			return c.now.cfg.backends[i].name + "/app:1"
+		}
+	}
+	return "app:1"
 }
 
 func (c *client) someBackend() string {

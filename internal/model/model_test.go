@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,8 +128,8 @@ func (w *world) chaos() {
 		old := w.now
 		w.mu.Unlock()
 		cfg := old.cfg.clone()
-		switch n := w.random.IntN(11); n {
-		case 0, 1, 2, 3, 4, 5:
+		switch n := w.random.IntN(13); n {
+		case 0, 1, 2, 3, 4, 5, 11, 12:
 			w.reloads(old, cfg, n)
 		case 6: // an orderly restart
 			w.says("process %d ends", old.number)
@@ -182,19 +183,22 @@ func (w *world) chaos() {
 			}
 		default:
 			w.says("process %d hands over", old.number)
-			handed := map[string][]byte{}
-			for name, mem := range old.memories {
-				data, err := mem.Encode()
-				w.must(err)
-				handed[name] = data
-			}
-			w.is(newProxy(w, cfg, handed))
-			for _, mem := range old.memories {
-				mem.Release()
-			}
+			var heir *proxy
+			began := make(chan struct{})
+			old.memories.HandOn(func(name string, n lastknown.Note) {
+				<-began
+				_ = heir.memories.Learn(name, n) // the heir may not have the backend any more
+			})
+			handed, err := old.memories.Encode()
+			w.must(err)
+			heir = newProxy(w, cfg, handed)
+			close(began)
+			w.is(heir)
+			old.memories.Release()
 			drained := w.generation()
 			w.group.Go(func() {
 				<-drained
+				old.memories.HandOn(nil)
 				old.end()
 			})
 		}
@@ -230,6 +234,9 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 			}
 			if !used {
 				name := map[string]string{"A": "one", "B": "two.test", "C": "three.test"}[r.name]
+				for cfg.has(name) {
+					name = "new" + name
+				}
 				w.says("reload: with backend %s", name)
 				knows := newKnowledge()
 				knows.blank = time.Now()
@@ -248,8 +255,19 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 			cfg.backends[0], cfg.backends[1] = cfg.backends[1], cfg.backends[0]
 			w.says("reload: backend %s is the primary", cfg.backends[0].name)
 		}
+	case 11: // a runtime has another name
+		w.says("reload: backend %s is called new%s", b.name, b.name)
+		b.name = "new" + b.name
+	case 12: // two swap their names
+		other := &cfg.backends[(at+1)%len(cfg.backends)]
+		w.says("reload: backends %s and %s swap their names", b.name, other.name)
+		b.name, other.name = other.name, b.name
 	}
 	p.reload(cfg)
+}
+
+func (c *config) has(name string) bool {
+	return slices.ContainsFunc(c.backends, func(b backend) bool { return b.name == name })
 }
 
 // forgets takes note that nothing is left of what was told.

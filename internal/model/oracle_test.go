@@ -28,6 +28,14 @@ func (c *config) front(i int, id string) string {
 	return c.backends[i].name + "__" + id
 }
 
+// place is what a backend is in a config. What clients write names it.
+type place struct {
+	name    string
+	primary bool
+}
+
+func (c *config) place(i int) place { return place{c.backends[i].name, i == 0} }
+
 // locate returns whose a front name is.
 func (c *config) locate(front string) (i int, id string) {
 	for i, b := range c.backends {
@@ -119,6 +127,8 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 			wrong(i, "is shown as version %d, which it was until %.3f; the list may be as of %.3f", now.version, i.versions[now.version+1].at.Sub(w.began).Seconds(), since.Sub(w.began).Seconds())
 		case !f.matches(c.cfg, at, i, int32(now.state)):
 			wrong(i, "is shown, and does not match")
+		case i.wrote != "" && i.writtenTo == c.cfg.place(at) && now.image != i.wrote:
+			wrong(i, "is shown with image %q, and was made with %q", now.image, i.wrote)
 		}
 		if w.wrong == "" && now.version > latest(b.knows.told[k][i.id], c.ended) {
 			b.knows.told[k][i.id] = append(b.knows.told[k][i.id], telling{now.version, c.ended, c.proxy.number})
@@ -151,7 +161,7 @@ func (c *call) knowsOf(i *item) bool {
 	if !i.gone.IsZero() {
 		at = i.gone
 	}
-	return c.proxy.heard(i.by, at)
+	return c.proxy.heard(i.by, at) || c.proxy.heir && i.by == c.proxy.number-1
 }
 
 func (f filter) matches(cfg *config, at int, i *item, state int32) bool {
@@ -390,7 +400,7 @@ func (w *world) judgeTime(c *call, k kind, f filter) {
 }
 
 // judgeStatus judges the answer to a status call. mu is held.
-func (w *world) judgeStatus(c *call, k kind, front string, version int) {
+func (w *world) judgeStatus(c *call, k kind, front string, version int, image string) {
 	at, id := c.cfg.locate(front)
 	b := &c.cfg.backends[at]
 	i := b.runtime.item(k, id)
@@ -437,10 +447,12 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int) {
 		wrong("is version %d, and it was listed as version %d", version, listed)
 	case version < asked:
 		wrong("is version %d, and its status was version %d", version, asked)
-	case version < i.least && i.leastAt.Before(c.began) && c.proxy.heard(i.leastBy, i.leastAt):
+	case version < i.least && i.leastAt.Before(c.began) && (c.proxy.heard(i.leastBy, i.leastAt) || c.proxy.heir && i.leastBy == c.proxy.number-1):
 		wrong("is version %d, and a call made it version %d at %.3f", version, i.least, i.leastAt.Sub(w.began).Seconds())
 	case !i.gone.IsZero() && i.gone.Before(c.began) && c.knowsOf(i):
 		wrong("is OK, and its removal was answered at %.3f", i.gone.Sub(w.began).Seconds())
+	case i.wrote != "" && i.writtenTo == c.cfg.place(at) && image != i.wrote:
+		wrong("has image %q, and was made with %q", image, i.wrote)
 	}
 	if w.wrong == "" {
 		b.knows.asked[id] = append(b.knows.asked[id], telling{version, c.ended, c.proxy.number})

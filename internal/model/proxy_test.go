@@ -3,7 +3,6 @@ package model
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memories"
 )
 
 const pkg = "runtime.v1"
@@ -114,9 +114,10 @@ type told struct {
 type proxy struct {
 	world    *world
 	number   int
+	heir     bool // the process before it told it of each call that it ended later
 	director *director.Director
-	memories map[string]*lastknown.Memory // :: backend → its memory
-	ctx      context.Context              // ends with the process
+	memories *memories.Memories
+	ctx      context.Context // ends with the process
 	kill     context.CancelFunc
 	group    sync.WaitGroup
 
@@ -128,21 +129,15 @@ type proxy struct {
 func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
 	w.mu.Lock()
 	w.starts = append(w.starts, time.Now())
-	p := &proxy{world: w, number: len(w.starts), memories: map[string]*lastknown.Memory{}}
+	p := &proxy{world: w, number: len(w.starts), memories: memories.New(handed), heir: handed != nil}
 	w.mu.Unlock()
 	p.ctx, p.kill = context.WithCancel(w.ctx)
 	cfg.process, cfg.since = p.number, time.Now()
-	for _, b := range cfg.backends {
-		path := cfg.file(b)
-		if data, ok := handed[b.key()]; ok {
-			mem, err := lastknown.Receive(b.key(), path, data)
-			w.must(err)
-			p.memories[b.key()] = mem
-		}
-	}
+	d, next := p.build(cfg, nil)
 	var err error
-	p.director, err = director.New(p.build(cfg, nil))
+	p.director, err = director.New(d)
 	w.must(err)
+	p.memories.Keep(cfg.places(), cfg.folder(), next)
 	p.cfg = cfg
 	for _, b := range cfg.backends {
 		p.start(b.stack)
@@ -150,12 +145,19 @@ func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
 	return p
 }
 
-func (c *config) file(b backend) lastknown.File {
-	return lastknown.File{Path: filepath.Join(c.stateDir, b.key()+".known"), Boot: c.boot}
+func (c *config) folder() memories.Folder { return memories.Folder{Path: c.stateDir, Boot: c.boot} }
+
+func (c *config) places() []memories.Place {
+	var all []memories.Place
+	for _, b := range c.backends {
+		all = append(all, memories.Place{Name: b.key(), Address: fmt.Sprint(b.runtime.name, "@", b.address)})
+	}
+	return all
 }
 
-// build makes the stacks of cfg, those of old where nothing about them has changed.
-func (p *proxy) build(cfg *config, old *config) director.Config {
+// build makes the stacks of cfg, those of old where nothing about them has changed, and what they remember.
+func (p *proxy) build(cfg *config, old *config) (director.Config, map[string]*lastknown.Memory) {
+	next := p.memories.Next(cfg.places(), cfg.folder())
 	d := p.world.api
 	d.NativeNames = cfg.native
 	for i := range cfg.backends {
@@ -170,25 +172,18 @@ func (p *proxy) build(cfg *config, old *config) director.Config {
 			}
 		}
 		if b.stack == nil {
-			b.stack = p.newStack(cfg, i, d, key)
+			b.stack = p.newStack(cfg, i, d, key, next[b.key()])
 		}
 		d.Backends = append(d.Backends, director.Backend{Name: b.name, Conn: b.stack.top, Known: b.stack.known})
 	}
-	return d
+	return d, next
 }
 
-func (p *proxy) newStack(cfg *config, i int, d director.Config, key string) *stack {
+func (p *proxy) newStack(cfg *config, i int, d director.Config, key string, mem *lastknown.Memory) *stack {
 	b := &cfg.backends[i]
 	s := &stack{key: key, wire: &wire{runtime: b.runtime, address: b.address, process: p.number}}
 	bridge, err := lastknown.Bridge(s.wire, d.Profile.Known.Lists, d.Schema, pkg)
 	p.world.must(err)
-	mem := p.memories[b.key()]
-	if mem == nil {
-		mem = lastknown.Open(b.key(), cfg.file(*b))
-		p.memories[b.key()] = mem
-	} else {
-		mem.KeepAt(cfg.file(*b))
-	}
 	s.known, err = lastknown.New(lastknown.Config{
 		Name: b.key(), Conn: bridge, Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
 		Equivalents: criadapter.ImageNames,
@@ -232,7 +227,9 @@ func (p *proxy) reload(cfg *config) {
 	w := p.world
 	old := p.cfg
 	cfg.process, cfg.since = p.number, time.Now()
-	w.must(p.director.Reload(p.build(cfg, old)))
+	d, next := p.build(cfg, old)
+	w.must(p.director.Reload(d))
+	p.memories.Keep(cfg.places(), cfg.folder(), next)
 	w.mu.Lock()
 	p.cfg = cfg
 	w.mu.Unlock()
@@ -249,12 +246,6 @@ func (p *proxy) reload(cfg *config) {
 	for _, b := range cfg.backends {
 		p.start(b.stack)
 	}
-	for name, mem := range p.memories {
-		if !slices.ContainsFunc(cfg.backends, func(b backend) bool { return b.key() == name }) {
-			delete(p.memories, name)
-			w.must(mem.Forget())
-		}
-	}
 	before := w.generation()
 	p.group.Go(func() {
 		select {
@@ -269,9 +260,7 @@ func (p *proxy) reload(cfg *config) {
 
 // crash ends the process without any order; end in order.
 func (p *proxy) crash() {
-	for _, mem := range p.memories {
-		mem.Release()
-	}
+	p.memories.Release()
 	p.end()
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"path"
 	"slices"
@@ -40,6 +41,13 @@ type item struct {
 	by       int       // the process by which ours or gone
 	touched  time.Time // when the latest call that may have changed it reached the runtime
 
+	image *runtimeapi.ImageSpec // that it was made with
+	notes map[string]string     // annotations that it was made with
+
+	// wrote is the image as the client wrote it, whose call through writtenTo was answered.
+	wrote     string
+	writtenTo place
+
 	// least is the version that a call of a client made of it, when that was answered, and
 	// by which process.
 	least   int
@@ -56,7 +64,10 @@ type version struct {
 func (i *item) state() int32 { return i.versions[len(i.versions)-1].state }
 
 func (i *item) annotations() map[string]string {
-	return map[string]string{"version": fmt.Sprint(len(i.versions) - 1), "io.kubernetes.pod.note": "x"}
+	all := map[string]string{"io.kubernetes.pod.note": "x"}
+	maps.Copy(all, i.notes)
+	all["version"] = fmt.Sprint(len(i.versions) - 1)
+	return all
 }
 
 func (i *item) sandbox() *runtimeapi.PodSandbox {
@@ -66,7 +77,7 @@ func (i *item) sandbox() *runtimeapi.PodSandbox {
 
 func (i *item) container() *runtimeapi.Container {
 	return &runtimeapi.Container{Id: i.id, PodSandboxId: i.pod, Metadata: &runtimeapi.ContainerMetadata{Name: i.id},
-		State: runtimeapi.ContainerState(i.state()), Labels: i.labels, Annotations: i.annotations(), CreatedAt: i.created.UnixNano()}
+		State: runtimeapi.ContainerState(i.state()), Labels: i.labels, Annotations: i.annotations(), CreatedAt: i.created.UnixNano(), Image: i.image}
 }
 
 const (
@@ -530,7 +541,7 @@ func (r *runtime) do(method string, body []byte) (proto.Message, error) {
 		if i == nil {
 			return nil, status.Errorf(codes.NotFound, "no container %s", id)
 		}
-		return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: id, State: runtimeapi.ContainerState(i.state()), Annotations: i.annotations(), Labels: i.labels, Reason: "as it is"}}, nil
+		return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: id, State: runtimeapi.ContainerState(i.state()), Annotations: i.annotations(), Labels: i.labels, Image: i.image, Reason: "as it is"}}, nil
 	case "RunPodSandbox":
 		i := r.add(sandboxes, "", ready)
 		i.labels = decode(body, &runtimeapi.RunPodSandboxRequest{}).GetConfig().GetLabels()
@@ -542,7 +553,7 @@ func (r *runtime) do(method string, body []byte) (proto.Message, error) {
 			return nil, status.Errorf(codes.NotFound, "no sandbox %s", pod)
 		}
 		i := r.add(containers, pod, made)
-		i.labels = request.GetConfig().GetLabels()
+		i.labels, i.image, i.notes = request.GetConfig().GetLabels(), request.GetConfig().GetImage(), request.GetConfig().GetAnnotations()
 		return &runtimeapi.CreateContainerResponse{ContainerId: i.id}, nil
 	case "StartContainer":
 		_, id := subject(method, body)

@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/memories"
+)
+
+// records are what is counted and noted of each backend, by its name. A reload must not lose it.
+// They are safe for concurrent use.
+type records struct {
+	mu       sync.Mutex
+	answered map[string]*answers
+	noted    map[string]*notes
+}
+
+func newRecords() *records {
+	return &records{answered: map[string]*answers{}, noted: map[string]*notes{}}
+}
+
+// answers returns the counter of answers from memory in place of a backend.
+func (r *records) answers(name string) *answers {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered[name] == nil {
+		r.answered[name] = &answers{}
+	}
+	return r.answered[name]
+}
+
+// notes returns what is noted of a backend.
+func (r *records) notes(name string) *notes {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.noted[name] == nil {
+		r.noted[name] = &notes{}
+	}
+	return r.noted[name]
+}
+
+// allNotes returns what is noted of all backends.
+func (r *records) allNotes() map[string]noted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[string]noted{}
+	for name, n := range r.noted {
+		all[name] = n.list()
+	}
+	return all
+}
+
+// restoreNotes puts in what another process has noted. An outage that was not over goes on, or ends
+// when the backend is seen.
+func (r *records) restoreNotes(all map[string]noted) {
+	for name, kept := range all {
+		n := r.notes(name)
+		n.mu.Lock()
+		n.kept = kept
+		n.mu.Unlock()
+	}
+}
+
+func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.String() }
+
+// addressOf returns what tells the runtime of b from others.
+func addressOf(b config.Backend) string {
+	return strings.Join(append([]string{b.Address}, b.Addresses...), ",")
+}
+
+// places are the backends of a configuration, for what is remembered of them.
+func places(cfg *config.Config) []memories.Place {
+	var all []memories.Place
+	for _, b := range cfg.Backends {
+		all = append(all, memories.Place{Name: nameOf(b), Address: addressOf(b)})
+	}
+	return all
+}
+
+// folder is where a configuration keeps what is remembered.
+func folder(cfg *config.Config) memories.Folder {
+	if cfg.StateDir == "" {
+		return memories.Folder{}
+	}
+	return memories.Folder{Path: cfg.StateDir, Boot: startOfNode(runFolder)}
+}
+
+// remembers reports whether anything is remembered of the backends of a configuration. A single
+// runtime has no memory: without it there is no node to keep alive.
+func remembers(cfg *config.Config, p *director.Profile) bool {
+	return !single(cfg) && len(p.Known.Lists)+len(p.Known.Replies) > 0
+}
+
+func single(cfg *config.Config) bool {
+	return len(cfg.Backends) == 1 && cfg.Backends[0].Policy == "" && cfg.IDs != config.NativeIDs
+}
+
+// runFolder is empty after each start of the node, also where the node is a container and the
+// boot id is that of its machine: Filesystem Hierarchy Standard 3.0, section 3.15.
+const runFolder = "/run"
+
+// startOfNode returns a word that changes with each start of the node. The first process that
+// asks for it leaves it in folder. It is empty if that fails.
+func startOfNode(folder string) string {
+	path := filepath.Join(folder, "criproxy.boot")
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
+		_, err = f.WriteString(rand.Text())
+		if err = errors.Join(err, f.Close()); err != nil {
+			_ = os.Remove(path) // half a word
+		}
+	}
+	word, _ := os.ReadFile(path)
+	return string(word)
+}

@@ -1,0 +1,243 @@
+// Package memories says which backend what is remembered belongs to, over reloads, handovers,
+// renames and restarts.
+package memories
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/lastknown"
+)
+
+// A Place is a backend of a configuration.
+type Place struct {
+	Name    string
+	Address string // what tells its runtime from others: one address, or several with commas between
+}
+
+// A Folder is where memories are kept for a process that comes after a crash. The zero value is
+// nowhere.
+type Folder struct {
+	Path string
+	Boot string // a word that changes when the machine is booted: what was kept with another is not believed
+}
+
+// file is where the memory of a backend is kept under a name, and where earlier versions kept it.
+func (f Folder) file(name, address string) lastknown.File {
+	if f.Path == "" {
+		return lastknown.File{Address: address}
+	}
+	first, _, _ := strings.Cut(address, ",")
+	return lastknown.File{
+		Path:    filepath.Join(f.Path, name+".known"),
+		Older:   []string{filepath.Join(f.Path, fmt.Sprintf("%s-%08x.known", name, crc32.ChecksumIEEE([]byte(first))))},
+		Address: address,
+		Boot:    f.Boot,
+	}
+}
+
+// File is where the memory of a backend is kept.
+func (f Folder) File(p Place) lastknown.File { return f.file(p.Name, p.Address) }
+
+// Memories are the [lastknown.Memory] of each backend, by its name, whatever connections there
+// are to it. A reload passes them to the next connections, a handover to the next process. They
+// are safe for concurrent use.
+type Memories struct {
+	mu     sync.Mutex
+	handed map[string][]byte            // :: name → what the process before this one remembered
+	at     map[string]string            // :: name → address, of the configuration in force or of the process before; nil: not read yet
+	byName map[string]*lastknown.Memory // of the configuration in force
+}
+
+// New returns the memories of a process. handed are those of the process that hands over to it,
+// by name, as [Memories.Encode] returns them; empty if none does.
+func New(handed map[string][]byte) *Memories { return &Memories{handed: handed} }
+
+// Next returns the Memory of each backend of a configuration, by name. The configuration may
+// still come to nothing: nothing changes before [Memories.Keep].
+//
+// A Memory belongs to the backend's name, unless the name has got the address of another backend:
+// then the Memory of the runtime at that address counts. Otherwise a runtime that takes over a
+// name would seem to have no pods.
+func (m *Memories) Next(all []Place, in Folder) map[string]*lastknown.Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.at == nil {
+		m.at = m.before(in)
+	}
+	sources := m.sources(all)
+	next := map[string]*lastknown.Memory{}
+	for _, p := range all {
+		next[p.Name] = m.find(p, sources[p.Name], in)
+	}
+	return next
+}
+
+// find returns the Memory that a backend goes on with, which was known as source so far.
+func (m *Memories) find(p Place, source string, in Folder) *lastknown.Memory {
+	if source == "" {
+		return lastknown.Open(p.Name, lastknown.File{Address: p.Address})
+	}
+	if found := m.byName[source]; found != nil {
+		return found
+	}
+	from := in.file(source, p.Address)
+	if data, ok := m.handed[source]; ok {
+		mem, err := lastknown.Receive(source, from, data)
+		if err == nil {
+			return mem
+		}
+		klog.ErrorS(err, "The memory that the previous process passed on cannot be read; its file is used", "backend", p.Name)
+	}
+	return lastknown.Open(source, from)
+}
+
+// sources returns the names under which the backends of a configuration were known so far, by
+// name: their own, unless they have the address of another one now. It is empty for a backend
+// whose place another one has taken.
+func (m *Memories) sources(all []Place) map[string]string {
+	sources, taken := map[string]string{}, map[string]bool{}
+	take := func(p Place, source string) { sources[p.Name], taken[source] = source, true }
+	for _, p := range all {
+		if at, known := m.at[p.Name]; known && at == p.Address {
+			take(p, p.Name)
+		}
+	}
+	for _, p := range all {
+		for _, other := range slices.Sorted(maps.Keys(m.at)) {
+			if sources[p.Name] == "" && !taken[other] && m.at[other] == p.Address {
+				take(p, other)
+			}
+		}
+	}
+	for _, p := range all {
+		if sources[p.Name] == "" && !taken[p.Name] {
+			sources[p.Name] = p.Name
+		}
+	}
+	return sources
+}
+
+// before returns the addresses of the backends that the process before this one knew.
+func (m *Memories) before(in Folder) map[string]string {
+	at := map[string]string{}
+	take := func(name, address string, ok bool) {
+		if ok && address != "" {
+			at[name] = address
+		}
+	}
+	for _, data := range m.handed {
+		take(lastknown.NameAndAddressIn(data, in.Boot))
+	}
+	if len(m.handed) > 0 || in.Path == "" {
+		return at
+	}
+	files, _ := filepath.Glob(filepath.Join(in.Path, "*.known")) // its error is of the pattern
+	for _, file := range files {
+		take(lastknown.NameAndAddress(file, in.Boot))
+	}
+	return at
+}
+
+// Keep makes a configuration the one in force, with what Next has returned for it, and forgets
+// the backends that it does not have. One that is added again later starts from nothing.
+func (m *Memories) Keep(all []Place, in Folder, next map[string]*lastknown.Memory) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.byName
+	m.byName, m.at, m.handed = map[string]*lastknown.Memory{}, map[string]string{}, nil
+	kept := map[*lastknown.Memory]bool{}
+	for _, p := range all {
+		at := in.File(p)
+		mem := next[p.Name]
+		if mem == nil {
+			mem = old[p.Name]
+		}
+		m.at[p.Name] = p.Address
+		if mem == nil {
+			continue // nothing is remembered of a backend that is alone
+		}
+		if before := mem.Name(); before != p.Name {
+			klog.InfoS("A backend has another name; what is remembered of it goes with it", "backend", p.Name, "before", before)
+			if !slices.ContainsFunc(all, func(p Place) bool { return p.Name == before }) && at.Path != "" {
+				at.Older = append(at.Older, in.file(before, p.Address).Path)
+			}
+		}
+		mem.KeepAs(p.Name, at)
+		m.byName[p.Name], kept[mem] = mem, true
+	}
+	for name, mem := range old {
+		if !kept[mem] {
+			if err := mem.Forget(); err != nil {
+				klog.ErrorS(err, "A backend that was removed may be remembered if it is added again; remove the file", "backend", name)
+			}
+		}
+	}
+}
+
+// Encode returns all memories for [New] in another process.
+func (m *Memories) Encode() (map[string][]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string][]byte{}
+	for name, mem := range m.byName {
+		data, err := mem.Encode()
+		if err != nil {
+			return nil, fmt.Errorf("encoding what is remembered of backend %s: %w", name, err)
+		}
+		all[name] = data
+	}
+	return all, nil
+}
+
+// HandOn calls tell with each call that changes something, until HandOn is called with nil.
+func (m *Memories) HandOn(tell func(backend string, n lastknown.Note)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, mem := range m.byName {
+		if tell == nil {
+			mem.HandOn(nil)
+		} else {
+			mem.HandOn(func(n lastknown.Note) { tell(name, n) })
+		}
+	}
+}
+
+// Learn notes a call that another process has made.
+func (m *Memories) Learn(backend string, n lastknown.Note) error {
+	m.mu.Lock()
+	mem := m.byName[backend]
+	m.mu.Unlock()
+	if mem == nil {
+		return errors.New("there is no such backend")
+	}
+	return mem.Learn(n)
+}
+
+// Release leaves all files to another process.
+func (m *Memories) Release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, mem := range m.byName {
+		mem.Release()
+	}
+}
+
+// Save writes all files. A failure matters only if this process crashes.
+func (m *Memories) Save() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, mem := range m.byName {
+		if err := mem.Save(); err != nil {
+			klog.ErrorS(err, "The memory of a backend could not be written", "backend", name)
+		}
+	}
+}
