@@ -20,6 +20,7 @@ type part struct {
 	backend         int
 	reply           *codec.Frame
 	header, trailer metadata.MD
+	verdict         lastknown.Verdict // the backend's own on its reply
 	err             error
 }
 
@@ -42,7 +43,15 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 		p := &parts[i]
 		p.backend = among[i]
 		p.err = t.panics.Do(m.Name, func() (err error) {
-			p.reply, err = t.ask(ctx, m, p.backend, request, []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer)})
+			opts := []grpc.CallOption{grpc.Header(&p.header), grpc.Trailer(&p.trailer), &p.verdict}
+			switch p.reply, err = t.invoke(ctx, m, p.backend, request, opts); {
+			case err != nil:
+				return err
+			case p.verdict.WellFormed && p.verdict.UTF8:
+				p.reply, err = t.toFront(m, p.backend, p.reply)
+			default:
+				p.reply, err = t.toPart(m, p.backend, p.reply)
+			}
 			return err
 		})
 		if p.err != nil && m.merge == nil && !m.left(p.backend, p.err) {

@@ -77,8 +77,11 @@ func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts 
 		if size > 0 {
 			ask = p.size.AppendVarint(ask, left)
 		}
-		reply, err := t.ask(ctx, m, b, codec.NewFrame(ask), opts)
+		reply, err := t.invoke(ctx, m, b, codec.NewFrame(ask), opts)
 		if err != nil {
+			return nil, err
+		}
+		if reply, err = t.toPart(m, b, reply); err != nil {
 			return nil, err
 		}
 		next, _, err := p.next.Lookup(reply.Bytes())

@@ -1,10 +1,8 @@
 package director
 
 import (
-	"context"
 	"fmt"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
@@ -36,15 +34,6 @@ func (e *BrokenReplyError) Unwrap() error { return e.Err }
 
 func (t *table) broken(backend int, err error) error {
 	return &BrokenReplyError{t.backends[backend].String(), err}
-}
-
-// ask makes a call on one backend, whose reply becomes a part of a merged one.
-func (t *table) ask(ctx context.Context, m *method, backend int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	reply, err := t.invoke(ctx, m, backend, request, opts)
-	if err != nil {
-		return nil, err
-	}
-	return t.toPart(m, backend, reply)
 }
 
 // toPart returns the reply of a backend with front names, checked for merging, and takes over

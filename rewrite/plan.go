@@ -92,7 +92,7 @@ func (p *Plan) Apply(dst, src []byte, edit Edit) ([]byte, error) {
 	return w.dst, nil
 }
 
-// walker passes over src, and edits it into dst, or, without an edit, checks it or
+// walker passes over src, and edits it into dst, or, without an edit,
 // collects what it finds. Bytes src[run:] up to the place looked at are still to be
 // copied: a run grows until something has to change, so that a message in which
 // nothing changes is copied in one piece.
@@ -103,9 +103,6 @@ type walker struct {
 	edit  Edit
 	found []Found
 	room  []byte // for what may be added
-
-	shape   *Shape // not nil: src is only checked
-	badText bool   // and some text is no UTF-8
 }
 
 func (w *walker) flush(to int) {
@@ -129,18 +126,11 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 			if f, err = next(src, i); err != nil {
 				return 0, err
 			}
-			if w.shape != nil && f.num > protowire.MaxValidNumber {
-				return 0, malformed(i, fmt.Sprintf("field number %d", f.num))
-			}
 		}
 		s := n.step(f.num)
 		switch f.typ {
 		case protowire.BytesType:
-			switch {
-			case s == nil:
-			case s.class != 0 && w.shape != nil: // a string
-				w.badText = w.badText || !isUTF8(src[f.body:f.end])
-			case s.class != 0 || s.into != nil || s.packed != 0:
+			if s != nil && (s.class != 0 || s.into != nil) {
 				if err := w.field(s, i, f, depth); err != nil {
 					return 0, err
 				}
@@ -225,11 +215,6 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 		if w.run == run {
 			return nil // nothing changed inside
 		}
-	case s.packed != 0:
-		if w.shape == nil {
-			return nil
-		}
-		return s.packed.check(w.src[:f.end], f.body)
 	case w.edit == nil:
 		w.found = append(w.found, Found{s.class, w.src[f.body:f.end]})
 		return nil

@@ -2,7 +2,6 @@ package rewrite
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -83,9 +82,9 @@ func packedAs(kind protoreflect.Kind) packing {
 // Fields that the schema does not have, or has with another wire type, pass: a decoder
 // does not look into them.
 func (s *Shape) Check(src []byte) (utf8 bool, err error) {
-	w := walker{src: src, shape: s}
-	_, err = w.message(s.root, 0, len(src), 0, 0)
-	return !w.badText, err
+	c := checker{src: src}
+	_, err = c.message(s.root, 0, len(src), 0, 0)
+	return !c.badText, err
 }
 
 // A Checker does the work of [Shape.Check] for a message that comes in pieces. It joins no more of
@@ -175,21 +174,4 @@ func (p packing) check(src []byte, i int) error {
 		return malformed(i, fmt.Sprintf("a list of numbers of %d bytes each is %d bytes long", size, len(src)-i))
 	}
 	return nil
-}
-
-// isUTF8 is [utf8.Valid], faster for short text that is ASCII, as nearly all is.
-func isUTF8(v []byte) bool {
-	const high = 0x8080808080808080
-	if len(v) < 8 {
-		var all byte
-		for _, b := range v {
-			all |= b
-		}
-		return all < utf8.RuneSelf || utf8.Valid(v)
-	}
-	all := binary.NativeEndian.Uint64(v[len(v)-8:])
-	for rest := v; len(rest) >= 8; rest = rest[8:] {
-		all |= binary.NativeEndian.Uint64(rest)
-	}
-	return all&high == 0 || utf8.Valid(v)
 }

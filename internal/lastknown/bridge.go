@@ -52,7 +52,7 @@ func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts 
 	if frameErr != nil {
 		return frameErr
 	}
-	answer, streamErr := l.collect(ctx, b.ClientConnInterface, request, opts)
+	answer, _, streamErr := l.collect(ctx, b.ClientConnInterface, request, opts)
 	if status.Code(streamErr) == codes.Unimplemented {
 		return err // it has neither: what it said to the call that was made
 	}
@@ -152,33 +152,36 @@ const (
 
 // collect does a list by its streaming method and joins what comes into one message. A
 // part that is cut off would swallow the beginning of the next.
-func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, request *codec.Frame, opts []grpc.CallOption) (answer *codec.Frame, utf8 bool, err error) {
 	name := l.stream.Name
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	header, trailer := codec.MetadataOf(opts)
 	cs, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := cs.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, false, err
 	}
 	if err := cs.CloseSend(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var parts []*codec.Frame
+	utf8 = true
 	size := 0
 	for {
 		f := &codec.Frame{}
 		err := cs.RecvMsg(f)
 		if err == nil {
-			if err := l.check(name, f); err != nil {
-				return nil, err
+			text, err := wellFormed(l.shape, name, f)
+			if err != nil {
+				return nil, false, err
 			}
+			utf8 = utf8 && text
 			parts = append(parts, f)
 			if size += f.Len(); size > maxCollected || len(parts) > maxParts {
-				return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams more than %d bytes in %d messages; is it well?", name, maxCollected, len(parts))
+				return nil, false, status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams more than %d bytes in %d messages; is it well?", name, maxCollected, len(parts))
 			}
 			continue
 		}
@@ -189,8 +192,8 @@ func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, reque
 			*trailer = cs.Trailer()
 		}
 		if errors.Is(err, io.EOF) {
-			return codec.Concat(parts), nil
+			return codec.Concat(parts), utf8, nil
 		}
-		return nil, err
+		return nil, false, err
 	}
 }

@@ -171,7 +171,7 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 		c.mu.Unlock()
 		wg.Go(func() {
 			g.err = c.cfg.Panicked.Do(l.anyMethod().Name, func() error {
-				answer, err := c.fetch(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil)
+				answer, _, err := c.fetch(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil)
 				if err == nil {
 					g.answer = answer
 				}

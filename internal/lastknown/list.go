@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/rewrite"
 )
 
 // list answers a list: the backend does, within its budget, or memory. name is the
@@ -89,8 +88,9 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 	c.mu.Unlock()
 
 	var answer *codec.Frame
+	var utf8 bool
 	err = c.try(ctx, &attempt{method: name, lag: &l.lag, list: l, usable: usable}, func(ctx context.Context) (err error) {
-		answer, err = c.fetch(ctx, l, name, request, opts)
+		answer, utf8, err = c.fetch(ctx, l, name, request, opts)
 		return err
 	})
 	if err != nil {
@@ -128,6 +128,7 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 			return nil, err
 		}
 	}
+	say(opts, utf8)
 	return answer, nil
 }
 
@@ -208,40 +209,17 @@ func (c *Conn) renew(ctx context.Context, l *list) {
 }
 
 // fetch does a list by its unary or its streaming method, and returns its items in one
-// message.
-func (c *Conn) fetch(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
+// well-formed message. It reports whether all text in it is UTF-8.
+func (c *Conn) fetch(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (answer *codec.Frame, utf8 bool, err error) {
 	if l.stream == nil || name != l.stream.Name {
-		answer := &codec.Frame{}
+		answer = &codec.Frame{}
 		if err := c.next.Invoke(ctx, name, request, answer, opts...); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		return answer, l.check(name, answer)
+		utf8, err = wellFormed(l.shape, name, answer)
+		return answer, utf8, err
 	}
 	return l.collect(ctx, c.next, request, opts)
-}
-
-// check refuses an answer that is cut off or malformed, wherever: joined to those of
-// other backends it would spoil theirs.
-func (l *list) check(name string, answer *codec.Frame) error {
-	return wellFormed(l.shape, name, answer)
-}
-
-func wellFormed(shape *rewrite.Shape, name string, answer *codec.Frame) error {
-	if _, err := CheckFrame(shape, answer); err != nil {
-		return status.Errorf(codes.Internal, "criproxy: the reply to %s is malformed: %v", name, err)
-	}
-	return nil
-}
-
-// CheckFrame is [rewrite.Shape.Check] for a frame. A frame of several pieces stays in them.
-func CheckFrame(shape *rewrite.Shape, f *codec.Frame) (utf8 bool, err error) {
-	c := shape.Checker()
-	for piece := range f.Pieces() {
-		if err := c.Add(piece); err != nil {
-			return false, err
-		}
-	}
-	return c.End()
 }
 
 // remembered answers a list from memory.

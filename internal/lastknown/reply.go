@@ -91,7 +91,8 @@ func (c *Conn) askReply(ctx context.Context, k *kept, name string, request *code
 		if err := c.next.Invoke(ctx, name, request, answer, opts...); err != nil {
 			return err
 		}
-		return wellFormed(k.shape, name, answer)
+		_, err := wellFormed(k.shape, name, answer)
+		return err
 	})
 	if err != nil {
 		return nil, err
