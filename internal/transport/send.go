@@ -117,6 +117,7 @@ func (c *conn) sendSome(s *stream, m *outgoing) error {
 
 // appendData appends n bytes of m to the buffer, in frames.
 func (c *conn) appendData(s *stream, m *outgoing, n int) {
+	c.grow(n + (1+n/c.peerFrame)*frameHeaderLen)
 	for c.use(s, n); n > 0; {
 		k := min(n, c.peerFrame)
 		c.out = appendFrame(c.out, k, http2.FrameData, m.flags(k), s.id)

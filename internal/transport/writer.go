@@ -4,6 +4,8 @@ import (
 	"runtime"
 
 	"golang.org/x/net/http2"
+
+	"github.com/criproxy/criproxy/internal/buffers"
 )
 
 const (
@@ -76,6 +78,30 @@ func (c *conn) flushSoon() {
 	}
 }
 
+// grow makes room in the buffer for n bytes more. A buffer that is longer than what is kept comes
+// from the pool of messages, where it goes back once it is written. c.mu is held.
+func (c *conn) grow(n int) {
+	need := len(c.out) + n
+	if need <= max(cap(c.out), keep) {
+		return
+	}
+	if len(c.out) > 0 {
+		need = max(need, copied+keep) // there is more behind: flushSoon writes at copied
+	}
+	b := append((*buffers.Pool.Get(need))[:0], c.out...)
+	c.putBack(c.out)
+	c.out = b
+}
+
+// putBack keeps a buffer for later, or gives it back. c.mu is held.
+func (c *conn) putBack(b []byte) {
+	if b = b[:0]; cap(b) > keep {
+		buffers.Pool.Put(&b)
+	} else if c.spare == nil {
+		c.spare = b
+	}
+}
+
 // swap takes what there is to be written. Nobody else writes until wrote is called.
 func (c *conn) swap() []byte {
 	b := c.out
@@ -87,9 +113,7 @@ func (c *conn) swap() []byte {
 // wrote is called when b was written.
 func (c *conn) wrote(b []byte, err error) {
 	c.busy = false
-	if cap(b) <= keep {
-		c.spare = b[:0]
-	}
+	c.putBack(b)
 	if err != nil && c.broken == nil {
 		c.broken = err
 		c.out = nil
