@@ -17,7 +17,7 @@ import (
 
 // A ClientConfig says how to reach a server.
 type ClientConfig struct {
-	// Dial connects to the server.
+	// Dial connects to the server. The client takes the connection over, and closes it.
 	Dial func(context.Context) (net.Conn, error)
 
 	// Handshake secures a connection. Optional: it is not secured.
@@ -230,7 +230,7 @@ func (c *Client) attempt() error {
 		return true
 	})
 	if !taken {
-		_ = nc.Close() // the client was closed meanwhile
+		_ = conn.nc.Close() // the client was closed meanwhile
 		return nil
 	}
 	c.group.Go(func() {

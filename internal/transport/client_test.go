@@ -370,10 +370,10 @@ func TestCallsFailAtOnceWhileTheServerIsGone(t *testing.T) {
 }
 
 func TestAClientComesBackWithItsServer(t *testing.T) {
-	l := served(t, echo)
+	at := listen(t)
+	server := serve(t, at, transport.ServerConfig{Handler: echo})
 	var mu sync.Mutex
 	there := true
-	var conns []net.Conn
 	c := newClient(t, transport.ClientConfig{
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			mu.Lock()
@@ -381,9 +381,7 @@ func TestAClientComesBackWithItsServer(t *testing.T) {
 			if !there {
 				return nil, errors.New("nobody is there")
 			}
-			nc, err := dialer(l)(ctx)
-			conns = append(conns, nc)
-			return nc, err
+			return dialer(at)(ctx)
 		},
 	})
 	states := make(chan connectivity.State, 100)
@@ -406,12 +404,12 @@ func TestAClientComesBackWithItsServer(t *testing.T) {
 	require.NoError(t, invoke(t, c))
 	mu.Lock()
 	there = false
-	conns[0].Close()
 	mu.Unlock()
+	server.Stop()
 	is(connectivity.TransientFailure)
 	assert.ErrorContains(t, c.Err(), "nobody is there")
 	mu.Lock()
-	there = true
+	at, there = served(t, echo), true
 	mu.Unlock()
 	is(connectivity.Ready)
 	require.NoError(t, invoke(t, c))

@@ -68,6 +68,7 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 		return nil, fmt.Errorf("waiting for the server's settings: %w", err)
 	}
 	_ = nc.SetDeadline(time.Time{}) // what is read or written says it
+	cc.own()
 	cc.keepalive(c.cfg.PingAfter, c.cfg.PingTimeout)
 	return cc, nil
 }

@@ -47,6 +47,7 @@ type conn struct {
 	out     []byte                           // whole frames that nobody is writing yet
 	spare   []byte                           // what out was before
 	answers int                              // to the peer, in out
+	pongs   pongs                            // of them
 	busy    bool                             // somebody is writing
 	soon    bool                             // somebody is about to
 	idle    chan struct{}                    // is closed when nobody is any more; nil: nobody waits for that
@@ -99,6 +100,7 @@ type side interface {
 	removed()                               // a stream is no longer one of the connection's
 	setting(http2.Setting)                  // of the peer, about calls
 	pinged(ack bool, data [8]byte) error    // a PING has come
+	speaksSoon() bool                       // something is likely to be written before long
 }
 
 var errSilent = errors.New("the other end has not answered a ping")
@@ -122,6 +124,18 @@ func newConn(nc net.Conn, side side, cfg connConfig) *conn {
 	return c
 }
 
+// own takes the socket over from Go's poller, if it is a unix socket, once the handshake is done. Nobody
+// else may know of the connection yet.
+func (c *conn) own() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy {
+		return // a peer that does not read its settings is in no hurry
+	}
+	c.nc = ownSocket(c.nc)
+	c.raw.open(c.nc)
+}
+
 // greet appends what a connection begins with: our settings, and our window.
 func (c *conn) greet(settings ...http2.Setting) {
 	c.out = appendSettings(c.out, settings...)
@@ -138,6 +152,9 @@ func (c *conn) shut(err error) {
 	}
 	if c.pulse != nil {
 		c.pulse.Stop()
+	}
+	if c.pongs.timer != nil {
+		c.pongs.timer.Stop()
 	}
 	c.mu.Unlock()
 	_ = c.nc.Close() // whatever it says, nothing more can be done

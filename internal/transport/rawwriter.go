@@ -20,7 +20,7 @@ type rawWriter struct {
 
 func (w *rawWriter) open(nc net.Conn) {
 	switch nc.(type) {
-	case *net.UnixConn, *net.TCPConn, *vsock.Conn:
+	case *socket, *net.UnixConn, *net.TCPConn, *vsock.Conn:
 	default:
 		return // gRPC's TLS connections have a SyscallConn as well: that of the socket beneath
 	}

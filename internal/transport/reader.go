@@ -16,7 +16,7 @@ type settling struct{ *conn }
 func (s settling) Read(p []byte) (int, error) {
 	s.side.settled()
 	s.mu.Lock()
-	s.flush()
+	s.flushSettled()
 	if s.err == nil {
 		s.deadline()
 	}
@@ -127,7 +127,9 @@ func (c *conn) control(f http2.Frame) error {
 		if f.IsAck() {
 			return c.side.pinged(true, f.Data)
 		}
+		before := len(c.out)
 		c.out = appendPing(c.out, f.Data, http2.FlagPingAck)
+		c.pongs.bytes += len(c.out) - before
 		if err := c.side.pinged(false, f.Data); err != nil {
 			return err
 		}

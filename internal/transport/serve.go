@@ -8,7 +8,8 @@ import (
 
 // Serve lets clients in at l until l is closed, or the server drains or stops: then it
 // returns nil. Another error of l, but for those that pass, ends it as well. Handshake may
-// be nil. Serve may be called for several listeners.
+// be nil. Serve may be called for several listeners. The server takes over what they accept, and
+// closes it.
 func (s *Server) Serve(l net.Listener, shake Handshake) error {
 	s.mu.Lock()
 	if s.draining {
@@ -86,6 +87,9 @@ func (s *Server) serve(nc net.Conn, shake Handshake) {
 	s.changed.Broadcast()
 	if c == nil || s.stopped {
 		s.mu.Unlock()
+		if c != nil {
+			nc = c.nc
+		}
 		_ = nc.Close() // it has failed, or the server has stopped
 		return
 	}

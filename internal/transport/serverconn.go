@@ -61,6 +61,7 @@ func (s *Server) greet(nc net.Conn, shake Handshake) (*serverConn, error) {
 		return nil, err
 	}
 	_ = nc.SetDeadline(time.Time{}) // what is read or written says it
+	c.own()
 	c.keepalive(s.cfg.PingAfter, s.cfg.PingTimeout)
 	return c, nil
 }

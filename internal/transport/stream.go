@@ -92,7 +92,7 @@ func (s *stream) receive() (message, error) {
 	for {
 		c.mu.Lock()
 		m, ok, err := s.take()
-		c.flush() // windows, and what was not urgent
+		c.flushSettled() // windows, and what was not urgent
 		c.mu.Unlock()
 		if ok || err != nil {
 			return m, err

@@ -107,6 +107,7 @@ func (c *conn) swap() []byte {
 	b := c.out
 	c.out, c.spare = c.spare[:0], nil
 	c.busy, c.answers = true, 0
+	c.pongs.written()
 	return b
 }
 

@@ -1,0 +1,102 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/nettest"
+)
+
+// sockets returns the two ends of a unix connection, of which one or both are sockets of ours.
+func sockets(t testing.TB, both bool) (ours, theirs net.Conn) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	defer l.Close()
+	dialed, err := net.Dial("unix", l.Addr().String())
+	require.NoError(t, err)
+	accepted, err := l.Accept()
+	require.NoError(t, err)
+	ours = ownSocket(dialed)
+	require.IsType(t, &socket{}, ours)
+	if both {
+		accepted = ownSocket(accepted)
+	}
+	t.Cleanup(func() {
+		_ = ours.Close() // the test may have
+		_ = accepted.Close()
+	})
+	return ours, accepted
+}
+
+func TestASocketIsAConnection(t *testing.T) {
+	for name, both := range map[string]bool{"with one of its kind": true, "with one of Go's": false} {
+		t.Run(name, func(t *testing.T) {
+			nettest.TestConn(t, func() (ours, theirs net.Conn, stop func(), err error) {
+				ours, theirs = sockets(t, both)
+				return ours, theirs, func() { _, _ = ours.Close(), theirs.Close() }, nil
+			})
+		})
+	}
+}
+
+func TestASocketWaitsForRoom(t *testing.T) {
+	ours, theirs := sockets(t, false)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB, more than the kernel holds
+	done := make(chan error, 1)
+	go func() {
+		_, err := ours.Write(sent)
+		done <- err
+		done <- ours.(*socket).CloseWrite()
+	}()
+	got, err := io.ReadAll(theirs)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(sent, got))
+	require.NoError(t, <-done)
+	require.NoError(t, <-done)
+	_, err = theirs.Write([]byte("and back"))
+	require.NoError(t, err)
+	require.NoError(t, theirs.Close())
+	got, err = io.ReadAll(ours)
+	require.NoError(t, err)
+	assert.Equal(t, "and back", string(got), "what came before the end, and the end")
+}
+
+func TestASocketReadsWhatCameBefore(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	defer l.Close()
+	theirs, err := net.Dial("unix", l.Addr().String())
+	require.NoError(t, err)
+	_, err = theirs.Write([]byte("early"))
+	require.NoError(t, err)
+	require.NoError(t, theirs.Close())
+	accepted, err := l.Accept()
+	require.NoError(t, err)
+	ours := ownSocket(accepted)
+	defer ours.Close()
+	got, err := io.ReadAll(ours)
+	require.NoError(t, err)
+	assert.Equal(t, "early", string(got))
+}
+
+func TestAClosedSocketEndsItsReader(t *testing.T) {
+	ours, _ := sockets(t, false)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		_, err := ours.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, net.ErrClosed)
+	}()
+	require.NoError(t, ours.Close())
+	<-ctx.Done()
+	assert.ErrorIs(t, ours.Close(), net.ErrClosed)
+	_, err := ours.Write([]byte("x"))
+	assert.ErrorIs(t, err, net.ErrClosed)
+}
