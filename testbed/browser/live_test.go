@@ -150,7 +150,8 @@ func TestCallsAppearAsTheyCome(t *testing.T) {
 	require.NoError(t, err)
 	p.see(`[...document.querySelectorAll(".row")].some((e) => e.textContent.includes("GetContainerEvents") && e.textContent.includes("under way"))`)
 	cancel()
-	p.see(`[...document.querySelectorAll(".row")].some((e) => e.textContent.includes("GetContainerEvents") && e.textContent.includes("Canceled"))`)
+	p.see(`[...document.querySelectorAll(".row")].some((e) => e.textContent.includes("GetContainerEvents") && e.textContent.includes("Canceled by the client") && !e.classList.contains("failed"))`)
+	p.see(`!document.querySelector("#facts .bad")`) // nothing has failed
 
 	p.keys("6")
 	p.see(`document.querySelectorAll(".card").length >= 3`)
