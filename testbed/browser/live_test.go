@@ -247,6 +247,32 @@ func TestAnOutageIsABand(t *testing.T) {
 	p.see(`document.querySelectorAll(".lane rect.outage").length > 0`)
 }
 
+// kubelet makes another sandbox for a pod whose first has died, and removes that one later.
+func TestAPodHasOneLifeAfterTheOther(t *testing.T) {
+	m := start(t)
+	first := m.pod("web", "")
+	_, err := m.client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: first})
+	require.NoError(t, err)
+	_, err = m.client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "uid-web", Attempt: 1},
+	}})
+	require.NoError(t, err)
+	_, err = m.client.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: first})
+	require.NoError(t, err)
+	_, err = m.client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata:    &runtimeapi.PodSandboxMetadata{Name: "never", Namespace: "default", Uid: "uid-never"},
+		Annotations: map[string]string{"kubernetes.io/target-runtime": "nobody"},
+	}})
+	require.Error(t, err)
+	p := open(t, m.link)
+	p.keys("2")
+	const lives = `(name) => [...document.querySelectorAll(".lane:not(.group)")].find((l) => l.firstChild.firstChild.textContent === name).querySelectorAll("rect.life")`
+	p.see(fmt.Sprintf(`(%s)("web").length === 2`, lives))
+	m.version() // which makes the picture longer
+	p.see(fmt.Sprintf(`((r) => Number(r[1].getAttribute("x")) + Number(r[1].getAttribute("width")) > Number(r[0].getAttribute("x")) + Number(r[0].getAttribute("width")))((%s)("web"))`, lives))
+	p.see(fmt.Sprintf(`(%s)("never").length === 0`, lives))
+}
+
 func TestThePageSurvivesAHandover(t *testing.T) {
 	m := start(t)
 	m.pod("web", "")

@@ -23,7 +23,7 @@ function drawStatus() {
       b.error && el("div", { class: "error" }, b.error)));
   }
   if (r.errors?.length) {
-    cards.push(el("div", { class: "card span" }, el("h3", {}, "Latest errors that clients got"), el("table", { class: "changes" }, el("tbody", {}, r.errors.map((e) => el("tr", { onclick: () => {
+    cards.push(el("div", { class: "card span" }, el("h3", {}, "Latest errors that clients got"), el("table", { class: "changes errors" }, el("tbody", {}, r.errors.map((e) => el("tr", { onclick: () => {
       setFilter("method", e.method.slice(e.method.lastIndexOf("/") + 1));
       setFilter("status", e.code);
       showView("calls");
