@@ -156,7 +156,7 @@ func TestCallsAppearAsTheyCome(t *testing.T) {
 	p.keys("6")
 	p.see(`document.querySelectorAll(".card").length >= 3`)
 	p.see(`[...document.querySelectorAll(".card")].some((e) => /kata.io[^]*pods1/.test(e.textContent))`)
-	p.picture("status")
+	p.see(`[...document.querySelectorAll(".card")].some((e) => /list took[0-9]/.test(e.textContent))`)
 	cards := strings.Join(p.texts(".card"), "\n")
 	assert.Contains(t, cards, "kata.io")
 	assert.Contains(t, cards, fmt.Sprint(m.proxy.Process.Pid))
@@ -234,7 +234,7 @@ func TestMetricsMoveWithCalls(t *testing.T) {
 func TestAnOutageIsABand(t *testing.T) {
 	m := start(t)
 	id := m.pod("vault", "kata.io")
-	p := open(t, m.link)
+	p := open(t, m.link, dark(false))
 	p.see(`document.querySelectorAll(".row").length >= 2`)
 	m.stopVault()
 	for { // until criproxy has noticed
@@ -245,6 +245,10 @@ func TestAnOutageIsABand(t *testing.T) {
 	}
 	p.keys("2")
 	p.see(`document.querySelectorAll(".lane rect.outage").length > 0`)
+	p.keys("6")
+	p.see(`[...document.querySelectorAll(".card")].some((c) => /^Outages.*kata.io is gone/.test(c.textContent))`)
+	p.see(`[...document.querySelectorAll(".card")].some((c) => /^Latest errors.*StopPodSandbox of kata.io/.test(c.textContent))`)
+	p.picture("status")
 }
 
 // kubelet makes another sandbox for a pod whose first has died, and removes that one later.
