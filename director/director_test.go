@@ -351,7 +351,7 @@ methods:
   "[": {all: first, missing: ignore, choose: [d: path], recap: x}
 `))
 	assert.EqualError(t, err, `7:3: edits.a: is a kind of name already
-9:3: fields.A.b: "c" is neither under names nor under edits (did you mean "a"?)
+9:3: fields.A.b: "c" is neither under names nor under edits
 11:38: methods.[.choose: "d" is neither "backend", "known", "told" nor under names
 11:21: methods.[.missing: is "ignore", want "fail" or "skip"
 11:57: methods.[.recap: is for all: endless

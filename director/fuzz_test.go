@@ -7,11 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
-// FuzzProfile holds that a profile is taken or refused with a reason.
+// FuzzProfile holds that a profile is taken or refused with a reason, and that a wrong one can be looked at for more.
 func FuzzProfile(f *testing.F) {
+	library, err := codec.CompileProto(f.Context(), nil, "../internal/muxtest/library.proto")
+	require.NoError(f, err)
 	for _, text := range []string{
 		"versions:\n  - package: library.v1\nnames:\n  book: {front: \"{backend}__{name}\", bare: primary}\nfields:\n  Book.id: book\n",
 		"methods:\n  List|Stream: {all: concat}\n  Browse: {all: pages, pages: {token: token, size: size, next: next, items: books}}\n",
@@ -23,9 +26,12 @@ func FuzzProfile(f *testing.F) {
 		p, err := ParseProfile(data)
 		if err != nil {
 			require.NotEmpty(t, err.Error())
+		}
+		if p == nil {
 			return
 		}
-		_, err = New(Config{Profile: p, Backends: []Backend{{}, {Name: "beta.io"}}})
+		_ = p.Misfits(library)
+		_, err = New(Config{Profile: p, Schema: library, Backends: []Backend{{}, {Name: "beta.io"}}})
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 		}

@@ -12,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
@@ -132,4 +134,48 @@ func TestCodeThatMergesGetsNoBrokenPart(t *testing.T) {
 	got, err := call(t, cc, "Get", "GetRequest", "")
 	require.NoError(t, err)
 	assert.Equal(t, `title: "�"`, muxtest.Text("Book", got))
+}
+
+// A client, and whoever looks at the call, learn which parts of a merged answer are from memory.
+func TestAMergedReplySaysWhatIsFromMemory(t *testing.T) {
+	answers := func(header metadata.MD) muxtest.Handler {
+		return func(_ string, stream grpc.ServerStream) error {
+			if err := stream.RecvMsg(&codec.Frame{}); err != nil {
+				return err
+			}
+			if err := stream.SetHeader(header); err != nil {
+				return err
+			}
+			return stream.SendMsg(muxtest.Bytes("Book", `title: "Tale"`))
+		}
+	}
+	remembered := func(name string) metadata.MD { return metadata.Pairs(lastknown.HeaderKey, name, "from", name) }
+	for _, c := range []struct {
+		what    string
+		primary metadata.MD
+		want    []string
+		parts   []bool
+	}{
+		{"of the others", metadata.Pairs("from", "primary"), []string{"beta.io", "delta.io"}, []bool{false, true, false, true}},
+		{"of the primary", remembered("primary"), []string{"primary", "beta.io", "delta.io"}, []bool{true, true, false, true}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			var parts []bool
+			cc := muxtest.Mux(t, director.Config{
+				Profile: muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Get: {all: whole-book}"),
+				Merges: map[string]director.Merge{"whole-book": func(all []director.Part) (*codec.Frame, error) {
+					for _, p := range all {
+						parts = append(parts, p.Remembered)
+					}
+					return all[0].Reply, nil
+				}},
+			}, answers(c.primary), answers(remembered("beta.io")), answers(metadata.Pairs("from", "gamma.io")), answers(remembered("delta.io")))
+			var header metadata.MD
+			_, err := call(t, cc, "Get", "GetRequest", "", grpc.Header(&header))
+			require.NoError(t, err)
+			assert.Equal(t, c.want, header[lastknown.HeaderKey])
+			assert.Equal(t, []string{"primary"}, header["from"], "the rest of the header is the primary's")
+			assert.Equal(t, c.parts, parts)
+		})
+	}
 }

@@ -112,23 +112,26 @@ func compile(cfg Config) (*table, error) {
 }
 
 func (t *table) compileProfile(cfg Config) error {
-	if err := cfg.Profile.Check(); err != nil {
-		return err
+	errs := []error{cfg.Profile.Check()} // what follows finds further ones, as far as that is possible
+	if len(cfg.Profile.Versions) == 0 {
+		return errs[0]
 	}
 	methods := cfg.Profile.Describes(cfg.Schema)
 	if len(methods) == 0 {
-		return fmt.Errorf("versions[0].package: the schema has no service in package %s%s", cfg.Profile.Versions[0].Package, profile.PackagesOf(cfg.Schema))
+		return errors.Join(errs[0], fmt.Errorf("versions[0].package: the schema has no service in package %s%s", cfg.Profile.Versions[0].Package, profile.PackagesOf(cfg.Schema)))
 	}
 	versions, err := compileVersions(cfg.Profile, methods, cfg.Conversions)
 	if err != nil {
-		return err
+		return errors.Join(errs[0], err)
 	}
 	t.versions, t.unimplemented = versions, cfg.Profile.Unimplemented
 	for _, v := range cfg.Profile.Versions {
 		t.packages = append(t.packages, v.Package)
 	}
 	byName, err := t.compileClasses(cfg)
-	if err != nil {
+	if errs[0] != nil && err != nil {
+		return errs[0] // which says where it is
+	} else if err != nil {
 		return err
 	}
 	for b := range t.backends {
@@ -137,13 +140,10 @@ func (t *table) compileProfile(cfg Config) error {
 	}
 	all := profile.MessagesOf(methods)
 	classes, err := cfg.Profile.Classify(all, byName)
-	if err != nil {
-		return errors.Join(err, cfg.Profile.Unmatched(methods))
-	}
+	errs = append(errs, err)
 	if err := t.compileNotes(cfg.Profile, all, classes); err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
-	var errs []error
 	for _, m := range methods {
 		compiled, err := t.compileMethod(cfg, m, classes, byName)
 		if err != nil {
@@ -169,11 +169,12 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 	if err != nil {
 		return nil, err
 	}
-	wrong := func(what string, err error) error { // also where the key is a pattern
+	var errs []error
+	fail := func(what string, err error) { // also where the key is a pattern
 		if key != profile.ShortName(desc.Name) {
 			err = fmt.Errorf("%s: %w", profile.ShortName(desc.Name), err)
 		}
-		return fmt.Errorf("methods.%s.%s: %w", key, what, err)
+		errs = append(errs, fmt.Errorf("methods.%s.%s: %w", key, what, err))
 	}
 	m := &method{
 		Method:      desc,
@@ -187,72 +188,76 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 	}
 	if written, ok := cfg.Profile.Written.Requests[profile.ShortName(desc.Name)]; ok {
 		if m.noted, err = t.compileNoted(desc.Input, written, classes); err != nil {
-			return nil, fmt.Errorf("written.requests.%s: %w", profile.ShortName(desc.Name), err)
+			errs = append(errs, fmt.Errorf("written.requests.%s: %w", profile.ShortName(desc.Name), err))
 		}
 	}
 	for _, c := range form.Choose {
 		chooser, err := t.compileChooser(cfg, c, desc, byName)
 		if err != nil {
-			return nil, wrong("choose", err)
+			fail("choose", err)
+			continue
 		}
 		m.choosers = append(m.choosers, chooser)
 	}
 	if form.First != "" {
 		if m.first, err = rewrite.ParsePath(desc.Output, form.First); err != nil {
-			return nil, wrong("first", err)
+			fail("first", err)
 		}
 	}
 	if form.Unsure != "" {
 		if m.unsure, err = textPath(desc.Input, form.Unsure); err != nil {
-			return nil, wrong("unsure", err)
+			fail("unsure", err)
 		}
 	}
 	if form.New != nil {
 		m.isNew = true
 		if form.New.Unless != "" {
 			if m.unlessNew, err = textPath(desc.Input, form.New.Unless); err != nil {
-				return nil, wrong("new.unless", err)
+				fail("new.unless", err)
 			}
 		}
 		if m.all || m.first != nil {
-			return nil, wrong("new", errors.New("is for methods of one backend, without all and first"))
+			fail("new", errors.New("is for methods of one backend, without all and first"))
 		}
 	}
 	if m.tells, err = t.compileTells(form.Tells, desc, classes); err != nil {
-		return nil, wrong("tells", err)
+		fail("tells", err)
 	}
 	if m.withhold, err = t.compileWithhold(cfg, form.Withhold, desc, classes); err != nil {
-		return nil, wrong("withhold", err)
+		fail("withhold", err)
 	}
 	if m.all {
 		if m.mirror = form.All == "mirror"; len(t.backends) > 1 && !m.mirror {
 			m.shape = rewrite.NewShape(desc.Output)
 		}
 		if desc.ClientStreams {
-			return nil, wrong("all", errors.New("the client sends a stream, which can go to one backend only"))
+			fail("all", errors.New("the client sends a stream, which can go to one backend only"))
 		}
 		if m.endless = form.All == "endless"; m.endless {
 			if desc.Unary() {
-				return nil, wrong("all", errors.New("is \"endless\", which is for streams"))
+				fail("all", errors.New("is \"endless\", which is for streams"))
 			}
 			if m.recap = cfg.Recaps[form.Recap]; m.recap == nil && form.Recap != "" {
-				return nil, wrong("recap", fmt.Errorf("there is no code called %q", form.Recap))
+				fail("recap", fmt.Errorf("there is no code called %q", form.Recap))
 			}
 		} else if m.mirror {
 			if !desc.Unary() {
-				return nil, wrong("all", errors.New("is \"mirror\", which is for methods with one request and one reply"))
+				fail("all", errors.New("is \"mirror\", which is for methods with one request and one reply"))
 			}
 		} else if form.All == "pages" {
 			if m.pages, err = compilePages(form.Pages, desc); err != nil {
-				return nil, wrong("pages", err)
+				fail("pages", err)
 			}
 		} else if form.All != "concat" {
 			if m.merge = cfg.Merges[form.All]; m.merge == nil || !desc.Unary() {
-				return nil, wrong("all", fmt.Errorf("is %q, want \"concat\", \"mirror\", \"pages\", \"endless\" or, for a method with one reply, code of that name", form.All))
+				fail("all", fmt.Errorf("is %q, want \"concat\", \"mirror\", \"pages\", \"endless\" or, for a method with one reply, code of that name", form.All))
 			}
 		} else if m.winners, err = t.compileWinners(form, desc, cfg.Profile.Fitted()); err != nil {
-			return nil, wrong("winners", err)
+			fail("winners", err)
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	for b := range t.backends {
 		m.toBack = append(m.toBack, slices.ContainsFunc(m.request.Paths(), func(p rewrite.ClassifiedPath) bool {

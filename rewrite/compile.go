@@ -56,7 +56,7 @@ func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, e
 
 // Classify resolves rules against the messages. Its error joins a [RuleError] for every rule that
 // is wrong or matches nothing, with what was probably meant: a rule that silently matches nothing
-// is an id that leaks.
+// is an id that leaks. The classes are those of the other rules, to find further mistakes with.
 func (m *Messages) Classify(rules []Rule) (*Classes, error) {
 	c := &Classes{fields: map[protoreflect.FullName]Class{}, absent: map[protoreflect.FullName]bool{}}
 	var errs []error
@@ -78,11 +78,8 @@ func (m *Messages) Classify(rules []Rule) (*Classes, error) {
 			}
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
 	c.nodes = sync.OnceValue(func() nodes { return c.compile(m.all) })
-	return c, nil
+	return c, errors.Join(errs...)
 }
 
 // A RuleError is a rule that is wrong, or matches nothing.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -9,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -134,8 +137,16 @@ func TestTheLogHasARecordOfEachCallOfItsLevel(t *testing.T) {
 			require.NoError(t, err)
 			_, err = cc.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "7f"})
 			require.Error(t, err)
+			if level == "5" { // which shows that it has ended
+				watching, leave := context.WithCancel(t.Context())
+				_, err = cc.GetContainerEvents(watching, &runtimeapi.GetEventsRequest{})
+				require.NoError(t, err)
+				leave()
+				log.waitFor(t, "the client ended the call")
+			}
 			require.NoError(t, proxy.Process.Signal(os.Interrupt)) // it writes what is left
 			require.NoError(t, proxy.Wait())
+			assert.Equal(t, want["StopContainer"], strings.Count(log.String(), "Call failed"), "a client that goes is no failure:\n%s", log.String())
 			for method, n := range want {
 				assert.Equal(t, n, strings.Count(log.String(), `method="/runtime.v1.RuntimeService/`+method+`"`), "%s:\n%s", method, log.String())
 			}
@@ -143,4 +154,39 @@ func TestTheLogHasARecordOfEachCallOfItsLevel(t *testing.T) {
 			assert.Equal(t, want["RunPodSandbox"], strings.Count(log.String(), `request="config {metadata {name: \"web\"`), "readable:\n%s", log.String())
 		})
 	}
+}
+
+// Replies that come faster than a small recorder holds them are missing in the log, which says why.
+func TestTheLogSaysThatTheRecorderIsTooSmall(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	machine := testkit.NewMachine(t, "", at("0.sock"), fakecri.Config{})
+	machine.Start()
+	log := &output{}
+	proxy := exec.Command("criproxy", "-connect", at("0.sock"), "-listen", at("p.sock"), "-state-dir", "none", "-hooks", "none", "-logtostderr", "-v", "5", "-flight-recorder", "65536")
+	proxy.Stderr = log
+	require.NoError(t, proxy.Start())
+	log.waitFor(t, "Serving")
+	cc := runtimeapi.NewRuntimeServiceClient(testkit.Dialed(t, at("p.sock")))
+	for i := range 10 {
+		_, err := cc.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata:    &runtimeapi.PodSandboxMetadata{Name: fmt.Sprint("web", i), Namespace: "default", Uid: fmt.Sprint(i)},
+			Annotations: map[string]string{"much": strings.Repeat("x", 4000)},
+		}})
+		require.NoError(t, err)
+	}
+	for !strings.Contains(log.String(), "the flight recorder is too small") {
+		var lists sync.WaitGroup
+		for range 20 {
+			lists.Go(func() {
+				_, err := cc.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+				assert.NoError(t, err)
+			})
+		}
+		lists.Wait()
+	}
+	assert.Contains(t, log.String(), "-flight-recorder")
+	require.NoError(t, proxy.Process.Signal(os.Interrupt))
+	require.NoError(t, proxy.Wait())
 }

@@ -45,11 +45,13 @@ func shells() map[string]func(io.Writer) {
 // completion is the subcommand that prints what a shell needs to complete command lines.
 func completion(_ context.Context, args []string, out, _ io.Writer) error {
 	known := []string{"bash", "zsh", "fish"}
-	if len(args) == 1 && strings.HasPrefix(args[0], "-") {
+	switch {
+	case len(args) == 1 && strings.TrimLeft(args[0], "-") == "h", len(args) == 1 && strings.TrimLeft(args[0], "-") == "help":
 		fmt.Fprintln(out, "criproxy completion SHELL prints what a shell needs to complete command lines of criproxy: of", strings.Join(known, ", "))
 		return nil
-	}
-	if len(args) != 1 {
+	case len(args) == 1 && strings.HasPrefix(args[0], "-"):
+		return cli.Usage(fmt.Errorf("completion: there is no flag %s", args[0]))
+	case len(args) != 1:
 		return cli.Usage(fmt.Errorf("completion: want a shell: one of %s", strings.Join(known, ", ")))
 	}
 	print := shells()[args[0]]

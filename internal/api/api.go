@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
@@ -60,13 +61,16 @@ func configureDirector(c *config.Config, schema *codec.Schema) (director.Config,
 	}
 	d.Schema = schema.Join(codec.LinkedIn())
 	d.Profile, err = director.ParseProfile(data)
-	if err != nil && d.Profile != nil {
-		err = errors.Join(err, d.Profile.Misfits(d.Schema)) // so that nobody has to mend it twice
+	if err != nil {
+		err = config.PrefixLines(c.Profile, err)
+	}
+	if d.Profile != nil {
+		d.Profile.From(c.Profile, nil)
+		err = mistakes(d, err)
 	}
 	if err != nil {
-		return director.Config{}, config.PrefixLines(c.Profile, err)
+		return director.Config{}, err
 	}
-	d.Profile.From(c.Profile, nil)
 	if c.Rules != nil {
 		if d.Profile, err = d.Profile.Extend(c.Rules); err != nil {
 			return director.Config{}, err
@@ -75,16 +79,36 @@ func configureDirector(c *config.Config, schema *codec.Schema) (director.Config,
 	return d, nil
 }
 
+// mistakes returns all that is wrong with a profile, so that nobody has to mend it twice: the mistakes that were found in
+// reading it, those in what it says of the schema, and those of compiling it, for any two backends.
+func mistakes(d director.Config, reading error) error {
+	d.Backends = []director.Backend{{}, {Name: "NAME"}}
+	_, compiling := director.New(d)
+	var all []string
+	for _, err := range []error{reading, d.Profile.Misfits(d.Schema), compiling} {
+		if err != nil {
+			all = append(all, strings.Split(err.Error(), "\n")...)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	var once []string
+	for _, one := range all {
+		if !slices.Contains(once, one) {
+			once = append(once, one)
+		}
+	}
+	return errors.New(strings.Join(once, "\n"))
+}
+
 // Mistakes returns what is wrong with the profile of a configuration that cannot be used anyway.
 // It asks no backend.
 func Mistakes(c *config.Config) error {
 	if c.Profile == "" || slices.Contains(c.Proto, fromReflection) {
 		return nil
 	}
-	a, err := Read(c)
-	if err == nil {
-		err = a.Profile.Misfits(a.Schema)
-	}
+	_, err := Read(c)
 	return err
 }
 

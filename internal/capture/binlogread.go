@@ -160,7 +160,7 @@ func (d *binlogDecoder) event(entry *binlogpb.GrpcLogEntry, extra *binlogExtra, 
 			delete(d.methods, ev.Call)
 		}
 	case binlogpb.GrpcLogEntry_EVENT_TYPE_CANCEL:
-		ev.Kind, ev.Code, ev.Message = End, codes.Canceled, "the call was cancelled"
+		ev.Kind, ev.Code, ev.Message = End, codes.Canceled, clientEnded
 	default:
 		if ev.Missed == 0 {
 			return false // a half close

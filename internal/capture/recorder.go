@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -97,7 +98,8 @@ type Leg struct {
 	own     bool
 	method  string
 	backend string
-	legs    atomic.Int32 // of a client's leg: how many backends' legs the call has
+	client  context.Context // of the client's leg: it ends when the client goes. Nil for what criproxy asks by itself
+	legs    atomic.Int32    // of a client's leg: how many backends' legs the call has
 	ended   atomic.Bool
 }
 
@@ -115,10 +117,10 @@ func IsOfClient(ctx context.Context) bool {
 func (r *Recorder) Begin(ctx context.Context, info LegInfo) (context.Context, *Leg) {
 	l := &Leg{rec: r, method: info.Method, backend: info.Backend}
 	if info.Client {
-		l.call = r.calls.Add(1)
+		l.call, l.client = r.calls.Add(1), ctx
 		ctx = context.WithValue(ctx, legKey{}, l)
 	} else if client, ok := ctx.Value(legKey{}).(*Leg); ok {
-		l.call, l.leg = client.call, int(client.legs.Add(1))
+		l.call, l.leg, l.client = client.call, int(client.legs.Add(1)), client.client
 	} else {
 		l.call, l.leg, l.own = r.calls.Add(1), 1, true
 	}
@@ -194,10 +196,22 @@ func (l *Leg) End(err error, trailer metadata.MD) {
 	buf := getBuffer()
 	b := appendHead((*buf)[:0], End, l, now, mono)
 	code, message, details := statusOf(err)
+	if codes.Code(code) == codes.Canceled && l.client != nil && l.client.Err() != nil {
+		message = clientEnded
+	}
 	b = binary.AppendUvarint(b, uint64(code))
 	b = appendString(b, message)
 	b = appendString(b, details)
 	l.rec.put(buf, appendMetadata(b, trailer, !l.rec.raw), nil)
+}
+
+// clientEnded is the message of a status that no client gets: it was gone by then, or had cancelled the call.
+const clientEnded = "the client ended the call"
+
+// EndedByClient reports whether a status that was recorded says that the client ended the call. That is no failure: kubelet
+// ends each stream of events so.
+func EndedByClient(code codes.Code, message string) bool {
+	return code == codes.Canceled && message == clientEnded
 }
 
 // statusOf returns the status that a client gets for err.

@@ -13,8 +13,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
@@ -233,4 +235,31 @@ func TestEventsOfAFollowerAreNeverOverwritten(t *testing.T) {
 		record(rec, later, later)
 	}
 	assert.Equal(t, "first", string(held.Payload))
+}
+
+// A runtime's own Canceled, of one that shuts down perhaps, is told from that of a client that went.
+func TestARecordingSaysThatTheClientEndedACall(t *testing.T) {
+	canceled := status.Error(codes.Canceled, "context canceled")
+	rec := capture.NewRecorder(capture.Config{})
+	call := func(client context.Context) {
+		ctx, front := rec.Begin(client, capture.LegInfo{Method: muxtest.Method("Stream"), Client: true})
+		ctx, cancel := context.WithCancel(ctx) // as the director ends the legs of a call
+		_, back := rec.Begin(ctx, capture.LegInfo{Method: muxtest.Method("Stream"), Backend: "beta.io"})
+		cancel()
+		back.End(canceled, nil)
+		front.End(canceled, nil)
+	}
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	call(context.Background())
+	call(gone)
+	var byClient []bool
+	for _, ev := range recorded(t, rec) {
+		if ev.Kind == capture.End {
+			assert.Equal(t, codes.Canceled, ev.Code)
+			byClient = append(byClient, capture.EndedByClient(ev.Code, ev.Message))
+		}
+	}
+	assert.Equal(t, []bool{false, false, true, true}, byClient)
+	assert.False(t, capture.EndedByClient(codes.Internal, "the client ended the call"))
 }

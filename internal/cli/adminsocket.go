@@ -61,13 +61,14 @@ type Instance struct {
 // instanceTime bounds how long a process may take to say that it is a criproxy.
 const instanceTime = time.Second
 
-// instances returns the criproxies whose admin sockets have a name like those beside a main
-// socket, and let this user in.
+// instances returns the criproxies whose admin sockets let this user in. Nobody else's private sockets are asked: it is one
+// that a criproxy holds, or has a name like those beside a main socket, as where the program is called otherwise.
 func instances(ctx context.Context) []Instance {
 	var found []Instance
-	for _, path := range listeningSockets() {
+	held := heldSockets()
+	for path, inode := range listeningSockets() {
 		info, err := os.Stat(path)
-		if err != nil || !strings.Contains(filepath.Base(path), ".admin") || info.Mode().Perm()&0o077 != 0 {
+		if err != nil || info.Mode().Perm()&0o077 != 0 || !held[inode] && !strings.Contains(filepath.Base(path), ".admin") {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, instanceTime)
@@ -77,23 +78,42 @@ func instances(ctx context.Context) []Instance {
 		}
 		cancel()
 	}
+	slices.SortFunc(found, func(a, b Instance) int { return cmp.Compare(a.Admin, b.Admin) })
 	return found
 }
 
-// listeningSockets are the paths at which somebody accepts connections, as proc(5) has them.
-func listeningSockets() []string {
+// heldSockets are the inodes of the sockets that processes called criproxy have open, as far as this user may see that.
+func heldSockets() map[string]bool {
+	held := map[string]bool{}
+	names, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, file := range names {
+		if name, err := os.ReadFile(file); err != nil || !strings.HasPrefix(string(name), "criproxy") {
+			continue
+		}
+		open, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "fd", "*"))
+		for _, fd := range open {
+			target, _ := os.Readlink(fd) // it may be closed by now
+			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+				held[strings.TrimSuffix(inode, "]")] = true
+			}
+		}
+	}
+	return held
+}
+
+// listeningSockets are the paths at which somebody accepts connections, as proc(5) has them, with their inodes.
+func listeningSockets() map[string]string {
 	file, err := os.Open("/proc/net/unix")
 	if err != nil {
 		return nil
 	}
 	defer file.Close() // it was only read
 	const accepts = "00010000"
-	var paths []string
+	paths := map[string]string{}
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if f := strings.Fields(lines.Text()); len(f) == 8 && f[3] == accepts && filepath.IsAbs(f[7]) {
-			paths = append(paths, f[7])
+			paths[f[7]] = f[6]
 		}
 	}
-	slices.Sort(paths)
-	return slices.Compact(paths)
+	return paths
 }

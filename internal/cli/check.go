@@ -123,14 +123,13 @@ func (r *Report) warn() {
 
 // print shows the report to people: first whether it works.
 func (r *Report) print(out *show.Screen, verbose bool) {
-	if len(r.Backends) == 0 {
-		verbose = true // there is nothing else to say
-	} else {
+	if len(r.Backends) > 0 {
 		r.summary(out)
 	}
-	if verbose {
+	switch {
+	case verbose, len(r.Backends) == 0 && r.Drift == nil: // then there is nothing else to say
 		printMethods(out, r)
-	} else {
+	case len(r.Backends) > 0:
 		out.Gap()
 		out.Say(0, "-v shows what becomes of each of %d methods.", len(r.Methods))
 	}

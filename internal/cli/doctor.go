@@ -55,6 +55,11 @@ func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 	}
 	d := Diagnosis{Findings: []doctor.Finding{}}
 	cfg, err := f.readConfig()
+	if err != nil && f.config == "" && !f.given["connect"] {
+		if running := configOfRunning(ctx, adminFlag{f.typed.Admin}); running != nil {
+			cfg, err = running, nil
+		}
+	}
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
 			d.add(doctor.Error, "configuration", strings.TrimSpace(line), "mend it; criproxy check tries it without serving")
@@ -79,6 +84,29 @@ func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 
 func (d *Diagnosis) add(level doctor.Level, about, text, cure string) {
 	d.Findings = append(d.Findings, doctor.Finding{Level: level, About: about, Text: text, Cure: cure})
+}
+
+// configOfRunning is what the running criproxy says of its sockets and runtimes, where no file does. It is nil if none runs.
+func configOfRunning(ctx context.Context, asked adminFlag) *config.Config {
+	path, err := asked.path(ctx)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	defer cancel()
+	var r state.Report
+	if _, err := show.Get(ctx, path, "status", &r); err != nil || len(r.Listeners) == 0 {
+		return nil
+	}
+	cfg := &config.Config{Listen: r.Listeners[0].Path, Admin: path}
+	for i, b := range r.Backends {
+		one := config.Backend{Name: b.Name, Address: b.Address}
+		if i == 0 {
+			one.Name = ""
+		}
+		cfg.Backends = append(cfg.Backends, one)
+	}
+	return cfg
 }
 
 // withoutConfig is a configuration for a node without a usable one.

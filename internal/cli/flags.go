@@ -65,7 +65,7 @@ func addFlag(fs *flag.FlagSet, to any, name, usage string) {
 	case *bool:
 		fs.BoolVar(to, name, false, usage)
 	case *time.Duration:
-		fs.DurationVar(to, name, 0, usage)
+		fs.Var((*unitDuration)(to), name, usage)
 	case *[]string:
 		fs.Var((*commaList)(to), name, usage)
 	default:

@@ -18,7 +18,8 @@ func Pods(ctx context.Context, args []string, out, errOut io.Writer) error {
 	var filter show.PodFilter
 	admin.flags(fs)
 	output.flags(fs, show.Wide)
-	fs.StringVar(&filter.Namespace, "n", "", "only pods of namespaces that fit `PATTERN`")
+	fs.StringVar(&filter.Namespace, "namespace", "", "only pods of namespaces that fit `PATTERN`")
+	fs.StringVar(&filter.Namespace, "n", "", "the same as -namespace")
 	fs.StringVar(&filter.Backend, "backend", "", "only pods on runtimes that fit `PATTERN`; the primary is primary")
 	again := fs.Bool("watch", false, "look again and again, until Ctrl-C")
 	about := `pods shows the pods that a running criproxy has behind it: on which runtime each is, in which state,

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -20,6 +21,14 @@ import (
 	"github.com/criproxy/criproxy/internal/tuning"
 	"github.com/criproxy/criproxy/internal/version"
 )
+
+// asText has the log in JSON say what the one in text does, where JSON would have a number or nothing: codes, backends.
+func asText(_ []string, a slog.Attr) slog.Attr {
+	if s, ok := a.Value.Any().(fmt.Stringer); ok && a.Value.Kind() == slog.KindAny {
+		return slog.String(a.Key, s.String())
+	}
+	return a
+}
 
 // Serve is the subcommand that stands between kubelet and the runtimes.
 func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
@@ -39,7 +48,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	unread.Take()
 	if f.logFormat == "json" {
 		all := slog.Level(math.MinInt8) // -v decides before
-		klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: all})))
+		klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: all, ReplaceAttr: asText})))
 	}
 	for _, w := range cfg.Warnings() {
 		klog.Warning(w)

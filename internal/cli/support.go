@@ -3,6 +3,7 @@ package cli
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"time"
 
@@ -29,7 +31,7 @@ func Support(ctx context.Context, args []string, out, _ io.Writer) error {
 	var asked adminFlag
 	asked.flags(fs)
 	to := fs.String("o", "", "write to `FILE`.tar.gz, which must not exist yet (default criproxy-support-TIME.tar.gz)")
-	file := fs.String("config", config.DefaultConfig, "the `FILE` of the configuration")
+	file := fs.String("config", "", "the `FILE` of the configuration (default that of the running criproxy, else "+config.DefaultConfig+")")
 	about := `support makes one file of what helps to find out what is wrong: status, pods, doctor, configuration,
 what is recorded, the log of the service, and versions. Credentials, environments and the output of
 commands are not in it; names of pods, images and namespaces are.`
@@ -52,12 +54,23 @@ commands are not in it; names of pods, images and namespaces are.`
 	}
 	zip := gzip.NewWriter(bundle)
 	b := &supportBundle{folder: name, tar: tar.NewWriter(zip), out: show.NewScreen(out)}
-	b.collect(ctx, socket, *file)
+	b.collect(ctx, socket, cmp.Or(*file, runningConfig(ctx, socket), config.DefaultConfig))
 	if err := errors.Join(b.err, b.tar.Close(), zip.Close(), bundle.Close()); err != nil {
 		return fmt.Errorf("writing %s: %w", *to, err)
 	}
 	b.out.Say(0, "%s has all of it. Look into it before you pass it on: names of pods and images are in it.", *to)
 	return nil
+}
+
+// runningConfig is the file that a running criproxy has its configuration from, empty if there is none.
+func runningConfig(ctx context.Context, socket string) string {
+	ctx, cancel := context.WithTimeout(ctx, supportTime)
+	defer cancel()
+	var running state.Report
+	if _, err := show.Get(ctx, socket, "status", &running); err != nil || running.Config.File == "" || filepath.IsAbs(running.Config.File) {
+		return running.Config.File
+	}
+	return filepath.Join(fmt.Sprintf("/proc/%d/cwd", running.PID), running.Config.File)
 }
 
 // supportBundle is a bundle that is written.

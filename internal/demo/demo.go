@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -22,6 +23,9 @@ import (
 
 // Backend is the name of the demo's second runtime.
 const Backend = "beta.io"
+
+// outageTime is how long the second runtime stays away: long enough to be seen in a picture of what happened.
+const outageTime = 10 * time.Second
 
 // Options say what the demo shows.
 type Options struct {
@@ -88,7 +92,11 @@ func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	s := newSession(cc, filepath.Join(dir, "logs"), out)
 	err = s.run(ctx)
 	if err == nil && o.Outage {
-		err = s.outage(ctx, machines[1])
+		stay := outageTime
+		if o.Once {
+			stay = 0 // nobody looks at it
+		}
+		err = s.outage(ctx, machines[1], stay)
 	}
 	if ctx.Err() != nil {
 		return nil // Ctrl-C

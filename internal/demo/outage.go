@@ -30,7 +30,8 @@ func callsItself(name string) func() {
 }
 
 // outage shows what a client sees while a runtime is away: two pods are made, and stay.
-func (s *session) outage(ctx context.Context, m *machine) error {
+// The runtime stays away for as long as stay says.
+func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	fmt.Fprintln(s.out)
@@ -60,6 +61,14 @@ func (s *session) outage(ctx context.Context, m *machine) error {
 	_, err := s.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{RuntimeHandler: "vm", Config: &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "late", Namespace: "default", Uid: "uid-late"}}})
 	s.say("RunPodSandbox", "late", "%s", cut(status.Convert(err)))
+
+	for back := time.Now().Add(stay); time.Now().Before(back) && ctx.Err() == nil; {
+		s.traffic(ctx)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
 
 	fmt.Fprintf(s.out, "\n%s comes back. Nothing was restarted:\n\n", Backend)
 	if err := m.bringBack(); err != nil {

@@ -80,6 +80,16 @@ func (c *Call) Remembered() []string {
 	return names
 }
 
+// Failed reports whether a call has ended with an error. It has not if the client ended it.
+func (c *Call) Failed() bool { return failed(c.Code, c.Message) }
+
+// Failed reports whether a leg has ended with an error, as [Call.Failed] does.
+func (l *Leg) Failed() bool { return failed(l.Code, l.Message) }
+
+func failed(code codes.Code, message string) bool {
+	return code != codes.OK && !capture.EndedByClient(code, message)
+}
+
 // Client returns the client's leg, nil if there is none.
 func (c *Call) Client() *Leg {
 	if len(c.Legs) > 0 && c.Legs[0].Number == 0 {

@@ -152,6 +152,9 @@ func (p *Printer) wholeStatus(code codes.Code, message string) string {
 	if message != "" {
 		s += ": " + Sanitize(message)
 	}
+	if !failed(code, message) {
+		return p.colour(dim, s)
+	}
 	return p.colour(red, s)
 }
 

@@ -2,6 +2,7 @@ package inspect_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/inspect"
@@ -155,4 +157,29 @@ func TestAReaderThatHasGoneIsAnError(t *testing.T) {
 	p.Line(ended[0])
 	assert.Error(t, p.Err())
 	assert.False(t, errors.Is(p.Err(), os.ErrClosed))
+}
+
+func TestACallThatItsClientEndsHasNotFailed(t *testing.T) {
+	rec := capture.NewRecorder(capture.Config{})
+	ctx, leave := context.WithCancel(t.Context())
+	_, front := rec.Begin(ctx, capture.LegInfo{Method: muxtest.Method("Stream"), Client: true})
+	leave()
+	front.End(status.FromContextError(ctx.Err()).Err(), nil)
+	var line, table, diagram bytes.Buffer
+	var stats inspect.Stats
+	a := inspect.NewAssembler(muxtest.Library, nil)
+	var ev capture.Event
+	var c *inspect.Call
+	for f := rec.Follow(true); f.TryNext(&ev); {
+		c, _ = a.Add(&ev)
+	}
+	(&inspect.Printer{Out: &line, Schema: muxtest.Library, Colour: true}).Line(c)
+	assert.Contains(t, line.String(), "Canceled: the client ended the call")
+	assert.NotContains(t, line.String(), "\x1b[31m", "it is not red")
+	stats.Add(c)
+	require.NoError(t, stats.Print(&table))
+	assert.Zero(t, stats.Methods()[0].Errors)
+	require.NoError(t, inspect.Sequence(&diagram, []*inspect.Call{c}))
+	assert.NotContains(t, diagram.String(), "--x")
+	assert.Contains(t, diagram.String(), "Canceled")
 }

@@ -45,8 +45,10 @@ func Sequence(out io.Writer, calls []*Call) error {
 				continue
 			}
 			end, text := "-->>", l.Code.String()+" "+strings.TrimSpace(took(l.Took))
-			if l.Code != codes.OK {
+			if l.Failed() {
 				end = "--x"
+			}
+			if l.Code != codes.OK {
 				text = mermaidText(strings.TrimSpace(l.Code.String() + " " + l.Message))
 			}
 			arrows = append(arrows, arrow{l.mono + l.Took, fmt.Sprintf("%s%s%s: %s", b, end, a, text)})

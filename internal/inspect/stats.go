@@ -7,8 +7,6 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
-
-	"google.golang.org/grpc/codes"
 )
 
 // Stats are counted over calls, by method. The zero Stats are ready for use.
@@ -38,7 +36,7 @@ func (s *Stats) Add(c *Call) {
 		s.methods[c.Method] = m
 	}
 	m.Count++
-	if c.Code != codes.OK {
+	if c.Failed() {
 		m.Errors++
 	}
 	m.took = append(m.took, c.Took)

@@ -3,7 +3,9 @@ package lastknown
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -353,4 +355,30 @@ func repeatedField(md protoreflect.MessageDescriptor) (list protoreflect.FieldDe
 		}
 	}
 	return list
+}
+
+// Check returns every mistake in what is to be remembered of a package, which all backends of it have.
+func (s Spec) Check(schema *codec.Schema, pkg string) error {
+	_, lists := compileLists(s.Lists, schema, pkg)
+	_, replies := compileReplies(s.Replies, schema, pkg)
+	errs := []error{lists, replies}
+	for i, l := range s.Lists {
+		for _, names := range []struct {
+			key string
+			all []string
+		}{{"changed", l.Changed}, {"removed", l.Removed}, {"created", slices.Sorted(maps.Keys(l.Created))}} {
+			for _, name := range names.all {
+				m := findMethod(schema, pkg, name)
+				switch {
+				case m == nil && !strings.ContainsAny(name, "*?["): // a pattern may be for a newer version
+					errs = append(errs, fmt.Errorf("known.lists[%d].%s: no method is called %q", i, names.key, name))
+				case m != nil && names.key == "created":
+					if _, err := textPath(m.Output, l.Created[name]); err != nil {
+						errs = append(errs, fmt.Errorf("known.lists[%d].created.%s: %w", i, name, err))
+					}
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

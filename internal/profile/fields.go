@@ -69,6 +69,9 @@ func holdsText(fd protoreflect.FieldDescriptor) bool {
 // version.
 func (p *Profile) Describes(s *codec.Schema) []*codec.Method {
 	var methods []*codec.Method
+	if len(p.Versions) == 0 {
+		return nil
+	}
 	for _, m := range s.Methods() {
 		if strings.HasPrefix(m.Name, "/"+p.Versions[0].Package+".") {
 			methods = append(methods, m)
@@ -100,11 +103,12 @@ func (p *Profile) Misfits(s *codec.Schema) error {
 	all := MessagesOf(methods)
 	_, err := p.Classify(all, byName)
 	_, aboutErr := p.classifyAbout(all)
-	return p.Located(errors.Join(err, aboutErr, p.Unmatched(methods)))
+	_, secretErr := p.Secrets(s)
+	return p.Located(errors.Join(err, aboutErr, secretErr, p.Unmatched(methods), p.Known.Check(s, p.Versions[0].Package)))
 }
 
 // Classify returns the classes that the profile gives to fields. byName has the class of each of
-// its kinds and edits.
+// its kinds and edits. With an error, which names every mistake, they are those of the rules that are right.
 func (p *Profile) Classify(all *rewrite.Messages, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
 	var rules []rewrite.Rule
 	for _, field := range sortedKeys(p.Fields) {
@@ -122,7 +126,7 @@ func (p *Profile) Classify(all *rewrite.Messages, byName map[string]rewrite.Clas
 	}
 	classes, err := all.Classify(rules)
 	if err != nil {
-		return nil, p.ruleErrors(err)
+		return classes, p.ruleErrors(err)
 	}
 	return classes, nil
 }

@@ -93,7 +93,7 @@ func unmatched(key string, methods []*codec.Method) (missing string, bad bool) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Unmatched returns an error for each key under methods and quiet that means no method.
+// Unmatched returns an error for each key under methods and quiet, and each name under reads, that means no method.
 func (p *Profile) Unmatched(methods []*codec.Method) error {
 	var errs []error
 	var names []string
@@ -110,6 +110,11 @@ func (p *Profile) Unmatched(methods []*codec.Method) error {
 	}
 	for _, key := range sortedKeys(p.Quiet) {
 		look("quiet", key)
+	}
+	for i, key := range p.Reads {
+		if missing, bad := unmatched(key, methods); bad && !strings.Contains(key, "*") {
+			errs = append(errs, fmt.Errorf("reads[%d]: no method is called %q%s", i, missing, suggest.Nearest(ShortName(missing), names)))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -16,11 +16,12 @@ import (
 func (p *Profile) Secrets(s *codec.Schema) (dump.Secrets, error) {
 	rules, keyed := map[string]string{}, map[string]string{}
 	keys := map[string][]string{} // :: "Message.map" → keys
+	var errs []error
 	for _, secret := range p.Secret {
 		field, key, err := secretKey(secret)
 		switch {
 		case err != nil:
-			return dump.Secrets{}, fmt.Errorf("secret: %s: %w", secret, err)
+			errs = append(errs, fmt.Errorf("secret: %s: %w", secret, err))
 		case key == "":
 			rules[field] = ""
 		default:
@@ -45,7 +46,7 @@ func (p *Profile) Secrets(s *codec.Schema) (dump.Secrets, error) {
 			}
 		}
 		if !found {
-			return dump.Secrets{}, fmt.Errorf("secret: %s: there is no such field", field)
+			errs = append(errs, fmt.Errorf("secret: %s: there is no such field", field))
 		}
 	}
 	byField := map[protoreflect.FullName][]string{}
@@ -61,8 +62,11 @@ func (p *Profile) Secrets(s *codec.Schema) (dump.Secrets, error) {
 			byField[fd.FullName()] = append(byField[fd.FullName()], keys[field]...)
 		}
 		if !found {
-			return dump.Secrets{}, fmt.Errorf("secret: %s: there is no map of that name with strings for keys", field)
+			errs = append(errs, fmt.Errorf("secret: %s: there is no map of that name with strings for keys", field))
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return dump.Secrets{}, err
 	}
 	return dump.Secrets{
 		Field: func(fd protoreflect.FieldDescriptor) bool { return whole[fd.FullName()] },

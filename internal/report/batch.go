@@ -27,6 +27,7 @@ func (b *Batch) Len() int { return b.count }
 const (
 	underWay = -1
 	lost     = -2
+	left     = -3 // Canceled, as the client ended the call
 )
 
 // The flags of a row.
@@ -62,7 +63,7 @@ func (b *Batch) Add(r Row) {
 	b.text(c.Method)
 	b.text(c.From())
 	b.number(int64(c.Peer.PID))
-	b.number(code(c.Ended, r.Lost, int64(c.Code)))
+	b.number(code(c.Ended, r.Lost, c.Failed(), int64(c.Code)))
 	b.text(c.Message)
 	b.text(c.About.Namespace)
 	b.text(cmp.Or(c.About.Pod, c.About.Name))
@@ -84,7 +85,7 @@ func (b *Batch) Add(r Row) {
 		b.rows = strconv.AppendInt(b.rows, int64(b.place(l.Backend)), 10)
 		b.number(max(l.Began.Sub(c.Began), 0).Microseconds())
 		b.number(l.Took.Microseconds())
-		b.number(code(l.Ended, r.Lost, int64(l.Code)))
+		b.number(code(l.Ended, r.Lost, l.Failed(), int64(l.Code)))
 		if slices.Contains(memory, l.Backend) {
 			b.number(1)
 		} else {
@@ -125,8 +126,10 @@ func backendLegs(c *inspect.Call) (legs []*inspect.Leg) {
 	return legs
 }
 
-func code(ended, gone bool, code int64) int64 {
+func code(ended, gone, failed bool, code int64) int64 {
 	switch {
+	case ended && code != 0 && !failed:
+		return left
 	case ended:
 		return code
 	case gone:

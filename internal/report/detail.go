@@ -45,6 +45,7 @@ type legDetail struct {
 	Took     float64         `json:"took"`
 	Code     string          `json:"code,omitempty"` // once it has ended
 	Status   string          `json:"status,omitempty"`
+	Failed   bool            `json:"failed,omitempty"`
 	Metadata [][2]string     `json:"metadata,omitempty"`
 	Header   [][2]string     `json:"header,omitempty"`
 	Trailer  [][2]string     `json:"trailer,omitempty"`
@@ -168,7 +169,7 @@ func (o *opening) leg(l *inspect.Leg) legDetail {
 		d.Process = c.From()
 	}
 	if l.Ended {
-		d.Code, d.Status = l.Code.String(), l.Message
+		d.Code, d.Status, d.Failed = l.Code.String(), l.Message, l.Failed()
 	}
 	d.Requests, d.MoreIn = o.messages("request", l, l.Requests)
 	d.Replies, d.MoreOut = o.messages("reply", l, l.Replies)

@@ -5,7 +5,8 @@ import "bytes"
 // Live returns the page for a server that sends it calls, and the policy to send as a header with it.
 // The page asks for
 //
-//	stream          server-sent events: "info" ([Info]), "calls" ([Batch]), "status" and "link"
+//	stream          server-sent events: "info" ([Info]), "calls" ([Batch]), "status", "link", and the metrics: "panels"
+//	                once, then "metrics", which has the values of each panel at a time
 //	call?key=KEY    a call opened ([Renderer.Render])
 func Live() (html []byte, contentSecurityPolicy string) {
 	var b bytes.Buffer

@@ -14,7 +14,7 @@ var files embed.FS
 // scripts are the parts of the page's one script, in the order in which they need each other.
 var scripts = []string{
 	"dom.js", "model.js", "filter.js", "overview.js", "table.js", "detail.js",
-	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "live.js", "main.js",
+	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "metrics.js", "live.js", "main.js",
 }
 
 // page is what all pages have. There is no template of Go's: nothing is filled in but what is

@@ -18,6 +18,8 @@ type Screen struct {
 	Out    io.Writer
 	Colour bool
 	Width  int // in characters; zero has no bound, as files have
+
+	said bool // something
 }
 
 // NewScreen returns the screen that out is: with colours and a width if it is a terminal.
@@ -70,8 +72,12 @@ func (s *Screen) Paint(c Colour, indent int, format string, args ...any) {
 	}
 }
 
-// Gap prints an empty line.
-func (s *Screen) Gap() { s.write("\n") }
+// Gap prints an empty line, unless nothing stands above it.
+func (s *Screen) Gap() {
+	if s.said {
+		s.write("\n")
+	}
+}
 
 func (s *Screen) coloured(c Colour, text string) string {
 	if !s.Colour || c == Plain || text == "" {
@@ -81,7 +87,10 @@ func (s *Screen) coloured(c Colour, text string) string {
 }
 
 // write prints text that is clean. There is nowhere to report that it fails.
-func (s *Screen) write(text string) { _, _ = io.WriteString(s.Out, text) }
+func (s *Screen) write(text string) {
+	s.said = true
+	_, _ = io.WriteString(s.Out, text)
+}
 
 // Wrap breaks text into lines of at most width characters, indented. It does not break words.
 // With a width of zero there is one line.

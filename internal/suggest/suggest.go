@@ -1,12 +1,16 @@
 // Package suggest finds the name that was probably meant.
 package suggest
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Nearest returns ` (did you mean "id"?)` with the name nearest to the one that
 // was not found, or nothing if none is near.
 func Nearest(name string, names []string) string {
-	best, at := "", 1+len(name)/3 // how many letters may be wrong
+	letters := len(strings.TrimPrefix(name, "-")) // of a flag without its dash
+	best, at := "", min(1+letters/3, letters/2)   // how many may be wrong
 	for _, n := range names {
 		if d := distance(name, n); d <= at && (best == "" || d < at) {
 			best, at = n, d

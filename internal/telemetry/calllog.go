@@ -37,7 +37,7 @@ func (l *callLog) run(f *capture.Follower) {
 	var ev capture.Event
 	for f.Next(context.Background(), &ev) == nil {
 		if ev.Kind == capture.Missed {
-			klog.InfoS("Calls are missing here: the log is written too slowly for them", "events", ev.Missed)
+			klog.InfoS("Calls are missing here: the log is written too slowly for them, or the flight recorder is too small (-flight-recorder)", "events", ev.Missed)
 		}
 		if c, what := a.Add(&ev); what == inspect.Done && !c.Own {
 			l.write(c)
@@ -57,9 +57,12 @@ func (l *callLog) write(c *inspect.Call) {
 		}
 		keys = append(keys, "request", l.messages(in, leg.Requests), "reply", l.messages(out, leg.Replies))
 	}
+	if c.Code != codes.OK {
+		keys = append(keys, "code", c.Code, "message", c.Message)
+	}
 	switch {
-	case c.Code != codes.OK:
-		klog.InfoSDepth(0, "Call failed", append(keys, "code", c.Code, "message", c.Message)...)
+	case c.Failed():
+		klog.InfoSDepth(0, "Call failed", keys...)
 	case full:
 		klog.InfoSDepth(0, "Call", keys...)
 	}

@@ -115,14 +115,28 @@ func keptBy(dir string) []string {
 	return files
 }
 
-// isCriproxy reports whether a process runs that is called as this one is.
+// isCriproxy reports whether a process runs that is called as this one is. One that was killed is there until its parent
+// asks how it ended, which can be later than the start of the next.
 func isCriproxy(pid int) bool {
-	ours, err := os.ReadFile("/proc/self/comm")
+	ours, _, err := processOf(os.Getpid())
 	if err != nil {
 		return syscall.Kill(pid, 0) == nil
 	}
-	theirs, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return err == nil && bytes.Equal(ours, theirs)
+	theirs, state, err := processOf(pid)
+	return err == nil && ours == theirs && !strings.ContainsAny(state, "ZX")
+}
+
+// processOf returns the name and the state of a process, as proc(5) has them.
+func processOf(pid int) (name, state string, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", "", err
+	}
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if open < 0 || end+3 > len(stat) {
+		return "", "", fmt.Errorf("/proc/%d/stat has no name and state", pid)
+	}
+	return string(stat[open+1 : end]), string(stat[end+2]), nil
 }
 
 // Keep writes what is recorded to files in a folder until stop is closed. It removes them then if

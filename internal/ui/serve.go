@@ -15,6 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/dashboard"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/report"
 )
@@ -35,10 +36,12 @@ type Server struct {
 }
 
 const (
-	perBatch    = 2000            // calls sent at once
-	statusEvery = 5 * time.Second // which asks the runtimes
-	maxBrowsers = 16
-	maxStatus   = 4 << 20 // bytes
+	perBatch     = 2000            // calls sent at once
+	statusEvery  = 5 * time.Second // which asks the runtimes
+	metricsEvery = 2 * time.Second
+	maxBrowsers  = 16
+	maxStatus    = 4 << 20  // bytes
+	maxMetrics   = 16 << 20 // bytes
 )
 
 // Listen opens a TCP socket on the loopback. An address of another interface is an error.
@@ -133,10 +136,15 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return err == nil && flush() == nil
 	}
 	seq, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
+	if !send("panels", marshal(dashboard.Panels()), "") {
+		return
+	}
 	var shown link
 	var info *report.Info
-	status := time.NewTimer(0)
+	var meter dashboard.Meter
+	status, metrics := time.NewTimer(0), time.NewTimer(0)
 	defer status.Stop()
+	defer metrics.Stop()
 	linked := time.NewTicker(again)
 	defer linked.Stop()
 	for {
@@ -161,7 +169,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 			if !send("calls", b.JSON(), fmt.Sprintf("id: %d\n", seq)) {
 				return
 			}
-			continue
+		}
+		if b.Len() == perBatch {
+			continue // there may be more
 		}
 		select {
 		case <-ctx.Done():
@@ -173,6 +183,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			status.Reset(statusEvery)
+		case <-metrics.C:
+			if point := s.metrics(ctx, &meter); point != nil && !send("metrics", point, "") {
+				return
+			}
+			metrics.Reset(metricsEvery)
 		}
 	}
 }
@@ -191,6 +206,35 @@ func (s *Server) status(ctx context.Context) []byte {
 		return nil
 	}
 	return marshal(any) // on one line
+}
+
+// metrics asks criproxy for its metrics, and returns what each panel has to show of them: names and values of its series.
+// It returns nil if there is no answer.
+func (s *Server) metrics(ctx context.Context, meter *dashboard.Meter) []byte {
+	ctx, cancel := context.WithTimeout(ctx, statusEvery)
+	defer cancel()
+	response, err := s.follower.client.Get(ctx, "/metrics")
+	if err != nil {
+		return nil
+	}
+	defer response.Body.Close() // it is only read
+	now := time.Now()
+	scrape, err := dashboard.Read(io.LimitReader(response.Body, maxMetrics), now)
+	if err != nil {
+		return nil
+	}
+	point := struct {
+		Time   int64     `json:"t"` // Unix time, in milliseconds
+		Panels [][][]any `json:"panels"`
+	}{Time: now.UnixMilli()}
+	for _, values := range meter.Next(scrape) {
+		pairs := [][]any{}
+		for _, v := range values {
+			pairs = append(pairs, []any{v.Series, v.Value})
+		}
+		point.Panels = append(point.Panels, pairs)
+	}
+	return marshal(point)
 }
 
 // marshal is for data of our own, with which it cannot fail.

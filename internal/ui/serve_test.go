@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -45,6 +46,10 @@ func begin(t *testing.T, path string, pid int) *process {
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		assert.NoError(t, json.NewEncoder(w).Encode(state.Report{PID: pid}))
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		_, err := fmt.Fprintf(w, "# TYPE criproxy_ready gauge\ncriproxy_ready 1\n# TYPE go_goroutines gauge\ngo_goroutines %d\n", pid)
+		assert.NoError(t, err)
 	})
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
 		enc := capture.NewEncoder(capture.Binlog, codec.NewSchema())
@@ -144,6 +149,7 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 	page := &stream{t: t, lines: bufio.NewScanner(response.Body)}
 	page.lines.Buffer(nil, 1<<20)
 
+	page.until("panels", `"title":"Ready"`)
 	page.until("calls", "/a.B/Recorded")
 	first.call(t, "/a.B/Next")
 	rows := page.until("calls", "/a.B/Next")
@@ -161,12 +167,14 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 	open.End(nil, nil)
 	page.until("calls", "/a.B/Long")
 
+	page.until("metrics", `[["",1]]`)
 	first.stop()
 	page.until("link", `"up":false`)
 	second := begin(t, path, 2)
 	page.until("link", `"up":true`, `"pid":2`)
 	second.call(t, "/a.B/After")
 	page.until("calls", "/a.B/After")
+	page.until("metrics", `[["",2]]`)
 
 	cancel()
 	require.NoError(t, <-ended)

@@ -6,7 +6,7 @@ _criproxy() {
 	serve) flags='-admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
 	check) flags='-drift -json -o -admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
 	status) flags='-admin -exit-code -json -o -watch' ;;
-	pods) flags='-admin -backend -json -n -o -watch' ;;
+	pods) flags='-admin -backend -json -n -namespace -o -watch' ;;
 	where) flags='-admin -json -o' ;;
 	doctor) flags='-json -o -admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
 	hooks) flags='-admin -json -o' ;;
@@ -25,7 +25,7 @@ _criproxy() {
 	wireshark-profile) flags='-descriptor-set -proto -proto-path' ;;
 	install) flags='-config -containerd-config -crio-drop-ins -dry-run -takeover' ;;
 	uninstall) flags='-config -containerd-config -crio-drop-ins -dry-run' ;;
-	version) flags='-admin -backend-runtime-mode -capture -capture-files -capture-max-bytes -config -connect -flight-recorder -gone-after -hooks -ids -koord-runtimeproxy-endpoint -list-budget -listen -log-format -max-message-bytes -metrics -new-pods-to -profile -proto -proto-path -remote-runtime-service-endpoint -runtime-hook-server-key -runtime-hook-server-val -state-dir -streamPort -streamUrl -unsafe-raw -v' ;;
+	version) flags='-json -o' ;;
 	esac
 	COMPREPLY=()
 	if [[ $word == -* ]]; then

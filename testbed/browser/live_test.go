@@ -3,6 +3,7 @@ package browser
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +15,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -147,21 +150,91 @@ func TestCallsAppearAsTheyCome(t *testing.T) {
 	require.NoError(t, err)
 	p.see(`[...document.querySelectorAll(".row")].some((e) => e.textContent.includes("GetContainerEvents") && e.textContent.includes("under way"))`)
 	cancel()
-	p.see(`[...document.querySelectorAll(".row")].some((e) => e.textContent.includes("GetContainerEvents") && e.textContent.includes("Canceled"))`)
+	p.see(`[...document.querySelectorAll(".row")].some((e) => e.textContent.includes("GetContainerEvents") && e.textContent.includes("Canceled by the client") && !e.classList.contains("failed"))`)
+	p.see(`!document.querySelector("#facts .bad")`) // nothing has failed
 
 	p.keys("6")
 	p.see(`document.querySelectorAll(".card").length >= 3`)
 	p.see(`[...document.querySelectorAll(".card")].some((e) => /kata.io[^]*pods1/.test(e.textContent))`)
-	p.picture("status")
+	p.see(`[...document.querySelectorAll(".card")].some((e) => /list took[0-9]/.test(e.textContent))`)
 	cards := strings.Join(p.texts(".card"), "\n")
 	assert.Contains(t, cards, "kata.io")
 	assert.Contains(t, cards, fmt.Sprint(m.proxy.Process.Pid))
 }
 
+// The panels of the dashboard in packaging, by their titles.
+func dashboardTitles(t *testing.T) (titles []string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "packaging", "monitoring", "dashboard.json"))
+	require.NoError(t, err)
+	var board struct {
+		Panels []struct{ Title, Description string }
+	}
+	require.NoError(t, json.Unmarshal(data, &board))
+	for _, p := range board.Panels {
+		titles = append(titles, p.Title)
+	}
+	return titles
+}
+
+func TestMetricsMoveWithCalls(t *testing.T) {
+	m := start(t)
+	id := m.pod("vault", "kata.io")
+	p := open(t, m.link, dark(false))
+	p.keys("7")
+	p.see(`document.querySelectorAll(".panel").length > 0`)
+	assert.Equal(t, dashboardTitles(t), p.texts(".panel h3"), "the page has the dashboard's panels")
+
+	// of returns the values that a panel shows: series and value.
+	const of = `(title) => [...document.querySelectorAll(".panel")].find((p) => p.querySelector("h3").textContent === title).querySelectorAll(".values li")`
+	shows := func(title, text string) string {
+		return fmt.Sprintf(`[...(%s)(%q)].some((li) => /%s/.test(li.textContent))`, of, title, text)
+	}
+	p.see(shows("Ready", "^up$"))
+	p.see(shows("Runtimes", "kata.io up"))
+	p.see(shows("Pods and containers", "kata.io sandbox 1"))
+
+	// Calls go on until the test ends.
+	ctx, cancel := context.WithCancel(t.Context())
+	var traffic sync.WaitGroup
+	traffic.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = m.client.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})                                 // it fails when the test ends
+			_, _ = m.client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})             // as does this
+			_, _ = m.client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: "kata.io__nobody"}) // and this always
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		traffic.Wait()
+	})
+	p.see(shows("Calls of clients", `^ListPodSandbox [0-9.]+\/s`))
+	p.see(shows("Failed calls of clients", `ContainerStatus NotFound [0-9.]+\/s`))
+	p.see(shows("Duration for clients, p99", `ListPodSandbox [0-9.]+ [mµ]?s`))
+	p.see(`[...document.querySelectorAll(".panel .line")].some((l) => /L/.test(l.getAttribute("d")))`)
+
+	// The keyboard reads earlier values.
+	value[bool](p, `(document.querySelector(".panel:nth-child(5)").focus(), true)`)
+	p.keys(kb.ArrowLeft)
+	p.see(`document.querySelectorAll(".panel .cursor").length > 10`)
+	p.see(`/^At \d\d:\d\d:\d\d/.test(document.querySelector("#view-metrics .caption").textContent)`)
+	p.keys(kb.ArrowRight + kb.ArrowRight + kb.ArrowRight + kb.ArrowRight)
+	p.see(`document.querySelectorAll(".panel .cursor").length === 0`)
+
+	m.stopVault()
+	p.see(shows("Runtimes", "kata.io DOWN"))
+	p.see(shows("Answers from memory", `kata.io ListPodSandbox [0-9.]+\/s`))
+	if *update {
+		time.Sleep(40 * time.Second) // for a picture with something in it
+	}
+	p.picture("metrics")
+}
+
 func TestAnOutageIsABand(t *testing.T) {
 	m := start(t)
 	id := m.pod("vault", "kata.io")
-	p := open(t, m.link)
+	p := open(t, m.link, dark(false))
 	p.see(`document.querySelectorAll(".row").length >= 2`)
 	m.stopVault()
 	for { // until criproxy has noticed
@@ -172,6 +245,36 @@ func TestAnOutageIsABand(t *testing.T) {
 	}
 	p.keys("2")
 	p.see(`document.querySelectorAll(".lane rect.outage").length > 0`)
+	p.keys("6")
+	p.see(`[...document.querySelectorAll(".card")].some((c) => /^Outages.*kata.io is gone/.test(c.textContent))`)
+	p.see(`[...document.querySelectorAll(".card")].some((c) => /^Latest errors.*StopPodSandbox of kata.io/.test(c.textContent))`)
+	p.picture("status")
+}
+
+// kubelet makes another sandbox for a pod whose first has died, and removes that one later.
+func TestAPodHasOneLifeAfterTheOther(t *testing.T) {
+	m := start(t)
+	first := m.pod("web", "")
+	_, err := m.client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: first})
+	require.NoError(t, err)
+	_, err = m.client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "uid-web", Attempt: 1},
+	}})
+	require.NoError(t, err)
+	_, err = m.client.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: first})
+	require.NoError(t, err)
+	_, err = m.client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata:    &runtimeapi.PodSandboxMetadata{Name: "never", Namespace: "default", Uid: "uid-never"},
+		Annotations: map[string]string{"kubernetes.io/target-runtime": "nobody"},
+	}})
+	require.Error(t, err)
+	p := open(t, m.link)
+	p.keys("2")
+	const lives = `(name) => [...document.querySelectorAll(".lane:not(.group)")].find((l) => l.firstChild.firstChild.textContent === name).querySelectorAll("rect.life")`
+	p.see(fmt.Sprintf(`(%s)("web").length === 2`, lives))
+	m.version() // which makes the picture longer
+	p.see(fmt.Sprintf(`((r) => Number(r[1].getAttribute("x")) + Number(r[1].getAttribute("width")) > Number(r[0].getAttribute("x")) + Number(r[0].getAttribute("width")))((%s)("web"))`, lives))
+	p.see(fmt.Sprintf(`(%s)("never").length === 0`, lives))
 }
 
 func TestThePageSurvivesAHandover(t *testing.T) {

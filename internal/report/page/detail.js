@@ -67,7 +67,7 @@ function drawDetail(box, call, d) {
       call.memory.length ? chip("memory", `${call.memory.join(", ")} from memory`) : null));
   const sections = [top];
   if (d.problem) sections.push(el("section", {}, el("div", { class: "message" }, d.problem)));
-  if (call.message) sections.push(el("section", {}, el("div", { class: "message" }, call.message)));
+  if (failed(call) && call.message) sections.push(el("section", {}, el("div", { class: "message" }, call.message)));
   if (d.legs.length) sections.push(el("section", {}, waterfall(call, d.legs)));
   sections.push(rewritten(call, d));
   if (d.legs.length) sections.push(bothLegs(box, call, d));
@@ -93,7 +93,7 @@ function waterfall(call, legs) {
     const y = i * high, name = l.backend || call.client;
     return [svg("line", { x1: left, x2: width - right, y1: y + 10, y2: y + 10 }),
       svg("text", { x: 0, y: y + 14 }, l.backend ? `${name.slice(0, 22)}` : `${name.slice(0, 22)}`),
-      svg("rect", { class: `${l.backend ? "back" : ""}${l.code && l.code !== "OK" ? " fail" : ""}`, x: x(l.began), y: y + 5, width: Math.max(2, x(l.began + l.took) - x(l.began)), height: 10, rx: 2 }),
+      svg("rect", { class: `${l.backend ? "back" : ""}${l.failed ? " fail" : ""}`, x: x(l.began), y: y + 5, width: Math.max(2, x(l.began + l.took) - x(l.began)), height: 10, rx: 2 }),
       svg("text", { x: width - right + 8, y: y + 14 }, duration(l.took))];
   }));
 }
@@ -169,7 +169,7 @@ function legOf(call, l) {
   words("← trailer", l.trailer);
   return el("div", {}, el("h3", {}, el("b", {}, l.backend || l.process), l.backend && l.method !== call.method ? el("span", { class: "mono" }, l.method.slice(1)) : null,
     l.deadline ? `deadline in ${duration(l.deadline)}` : ""), sections,
-  el("p", { class: l.code && l.code !== "OK" ? "bad" : "soft" }, l.code ? `${l.code}${l.status ? `: ${l.status}` : ""} after ${duration(l.took)}` : "its end was not recorded"));
+  el("p", { class: l.failed ? "bad" : "soft" }, l.code ? `${l.code}${l.status ? `: ${l.status}` : ""} after ${duration(l.took)}` : "its end was not recorded"));
 }
 
 function messageOf(m, arrow) {

@@ -47,7 +47,7 @@ function statusTest(text) {
   const known = CODES.map((c) => c.toLowerCase());
   const codes = names.flatMap((n) => known.map((k, i) => (k === n || (!known.includes(n) && k.startsWith(n)) ? i : -1)).filter((i) => i >= 0));
   if (names.length && !codes.length) throw new Error(`${text} is no code: want one such as NotFound, several with commas, or ! before`);
-  return (call) => call.code >= 0 && codes.includes(call.code) !== not;
+  return (call) => ended(call) && codes.includes(call.code === LEFT ? CANCELED : call.code) !== not;
 }
 
 const TESTS = {

@@ -24,6 +24,8 @@ function connectLive() {
     talk.made = -1;
     redraw();
   });
+  source.addEventListener("panels", (e) => takePanels(JSON.parse(e.data)));
+  source.addEventListener("metrics", (e) => takeMetrics(JSON.parse(e.data)));
   source.addEventListener("link", (e) => {
     const l = JSON.parse(e.data);
     link.className = l.up ? "up" : "down";

@@ -7,6 +7,7 @@ const VIEWS = [
   { name: "talk", label: "Who talks to whom", build: buildTalk, draw: drawTalk },
   { name: "sequence", label: "Sequence", build: buildSequence, draw: drawSequence },
   { name: "status", label: "Status", build: buildStatus, draw: drawStatus, live: true },
+  { name: "metrics", label: "Metrics", build: buildMetrics, draw: drawMetrics, live: true },
 ];
 let current = "calls";
 
@@ -88,7 +89,7 @@ function announce(text) {
 
 const KEYS = [
   ["j k", "next and previous call"], ["g G", "first and last call"], ["Enter", "open a call"], ["Esc", "close it, or clear the filters"], ["/", "find"],
-  ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 6", "another view"], ["t", "light or dark"], ["f", "follow, while calls come"], ["?", "these keys"],
+  ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 7", "another view"], ["← →", "an earlier or later time, in a panel of the metrics"], ["t", "light or dark"], ["f", "follow, while calls come"], ["?", "these keys"],
 ];
 
 function showKeys() {
@@ -148,7 +149,7 @@ async function begin() {
   focusView();
   const info = $("info");
   if (!info) {
-    $("tab-status").hidden = false;
+    for (const v of VIEWS) $(`tab-${v.name}`).hidden = false;
     connectLive();
     refilter();
     return;

@@ -1,10 +1,10 @@
 // The calls: how they come, and what they mean.
 
 const OWN = 1, PARTIAL = 2, STREAM = 4, MEMORY = 8;
-const UNDER_WAY = -1, LOST = -2;
+const UNDER_WAY = -1, LOST = -2, LEFT = -3; // LEFT is Canceled because the client ended the call, which is no failure
 const CODES = ["OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied",
   "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"];
-const DEADLINE = 4, UNAVAILABLE = 14;
+const CANCELED = 1, DEADLINE = 4, UNAVAILABLE = 14;
 
 // The columns of a row, as batch.go writes them. Those of TEXT are places in the batch's list of strings.
 const COLUMNS = ["key", "began", "took", "method", "client", "pid", "code", "message", "namespace", "pod", "uid", "container", "image", "ids",
@@ -99,6 +99,7 @@ function kindOf(name) {
 const KINDS = { sandbox: "sandbox", pull: "pull", run: "container made, started", probe: "exec, probe", stop: "stop, remove", poll: "status, list" };
 
 const failed = (call) => call.code > 0;
+const ended = (call) => call.code >= 0 || call.code === LEFT;
 
 // slowFor is how long a call of a kind may take until it is marked, in milliseconds. Streams and calls that
 // work in a container take as long as they do.
@@ -108,6 +109,7 @@ const slow = (call) => !(call.flags & STREAM) && call.code >= 0 && call.took >= 
 function statusOf(call) {
   if (call.code === UNDER_WAY) return "under way";
   if (call.code === LOST) return "end not recorded";
+  if (call.code === LEFT) return "Canceled by the client";
   return CODES[call.code] || `Code(${call.code})`;
 }
 

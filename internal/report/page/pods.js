@@ -67,16 +67,20 @@ function lanesOf() {
   return all.filter((l) => !l.group || l.pods.length || l.calls.length);
 }
 
-// lifeOf finds from when to when a pod and its containers lived, as far as the calls say.
+// lifeOf finds from when to when the sandboxes of a pod and its containers lived, as far as the calls say. A pod has one
+// sandbox after the other when the first dies.
 function lifeOf(lane) {
-  let from = Infinity, to = Infinity, last = 0;
+  lane.from = Math.min(...lane.calls.map((c) => c.began));
+  lane.lives = [];
   for (const c of lane.calls) {
-    const end = c.began + c.took;
-    from = Math.min(from, c.began);
-    last = Math.max(last, end);
+    const end = c.began + c.took, id = c.ids.split(" ")[0];
     if (c.code !== 0) continue;
-    if (c.name === "RunPodSandbox") lane.made = true;
-    if (c.name === "StopPodSandbox" || c.name === "RemovePodSandbox") to = Math.min(to, end);
+    if (c.name === "RunPodSandbox") lane.lives.push({ id, from: c.began, to: Infinity });
+    else if (!lane.lives.length) lane.lives.push({ id: "", from: c.began, to: Infinity }); // from before the recording
+    if (c.name === "StopPodSandbox" || c.name === "RemovePodSandbox") {
+      const life = lane.lives.find((l) => l.id === id) || lane.lives.find((l) => !l.id);
+      if (life) life.to = Math.min(life.to, end);
+    }
     if (!c.container) continue;
     let box = lane.containers.get(c.container);
     if (!box) lane.containers.set(c.container, box = { runs: [] });
@@ -85,9 +89,10 @@ function lifeOf(lane) {
     else if ((c.name === "StopContainer" || c.name === "RemoveContainer") && run && run.to === Infinity) run.to = c.name === "StopContainer" ? end : c.began;
     else if ((c.kind === "probe" || c.name === "ContainerStatus") && !run) box.runs.push({ from: c.began, to: Infinity });
   }
-  lane.from = lane.made ? from : Math.max(model.from, from);
-  lane.to = to === Infinity ? model.to : to;
-  for (const box of lane.containers.values()) for (const run of box.runs) run.to = Math.min(run.to, lane.to);
+  for (const life of lane.lives) life.to = Math.min(life.to, model.to);
+  for (const box of lane.containers.values()) {
+    for (const run of box.runs) run.to = Math.min(run.to, lane.lives.find((l) => l.from <= run.from && run.from <= l.to)?.to ?? model.to);
+  }
   lane.failed = lane.calls.filter(failed).length;
 }
 
@@ -126,7 +131,7 @@ function laneOf(lane, i, r, width) {
     if (lane.group && x(t.to) - x(t.from) > 36) parts.push(svg("text", { class: t.kind === "outage" ? "" : "m", x: x(t.from) + 5, y: 13 }, `${t.kind === "outage" ? "down" : "slow, from memory"} ${t.lasts ? "since" : duration(t.to - t.from)}${t.lasts ? ` ${clock(t.from, 0)}` : ""}`));
   }
   if (!lane.group) {
-    box("life", lane.from, lane.to, 9, 18, 4);
+    for (const life of lane.lives) box("life", life.from, life.to, 9, 18, 4);
     let n = 0;
     const count = [...lane.containers.values()].filter((c) => c.runs.length).length;
     const h = Math.max(2, Math.min(5, Math.floor(14 / Math.max(1, count)) - 1));

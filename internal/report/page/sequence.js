@@ -25,12 +25,12 @@ function drawSequence() {
     const front = `c${c.client}`;
     if (!(c.flags & OWN)) {
       arrows.push({ t: c.began, order: 0, a: front, b: "p", call: c, text: [c.name, podOf(c) && `${podOf(c)}${c.container ? `/${c.container}` : ""}`].filter(Boolean).join(" ") });
-      if (c.code >= 0) arrows.push({ t: c.began + c.took, order: 3, a: "p", b: front, call: c, back: true, bad: failed(c), text: failed(c) ? `${statusOf(c)} ${c.message}` : `${c.memory.length ? "from memory, " : ""}${duration(c.took)}` });
+      if (ended(c)) arrows.push({ t: c.began + c.took, order: 3, a: "p", b: front, call: c, back: true, bad: failed(c), text: failed(c) ? `${statusOf(c)} ${c.message}` : c.code === LEFT ? statusOf(c) : `${c.memory.length ? "from memory, " : ""}${duration(c.took)}` });
     }
     for (const l of c.legs) {
       const to = `b${l.backend}`;
       arrows.push({ t: c.began + l.began, order: 1, a: "p", b: to, call: c, text: c.name });
-      if (l.code >= 0) arrows.push({ t: c.began + l.began + l.took, order: 2, a: to, b: "p", call: c, back: true, bad: l.code > 0, text: l.code > 0 ? CODES[l.code] || `Code(${l.code})` : duration(l.took) });
+      if (ended(l)) arrows.push({ t: c.began + l.began + l.took, order: 2, a: to, b: "p", call: c, back: true, bad: failed(l), text: l.code ? statusOf(l) : duration(l.took) });
     }
   }
   arrows.sort((a, b) => a.t - b.t || a.order - b.order);

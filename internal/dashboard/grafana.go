@@ -1,0 +1,68 @@
+package dashboard
+
+import "encoding/json"
+
+// Grafana returns the dashboard as Grafana imports it.
+func Grafana() ([]byte, error) {
+	prometheus := object{"type": "prometheus", "uid": "${datasource}"}
+	variable := func(name, query string) object {
+		return object{"name": name, "type": "query", "datasource": prometheus, "query": query, "includeAll": true, "multi": true, "refresh": 2}
+	}
+	var panels []any
+	for y, row := range Rows {
+		for x, p := range row {
+			width := 24 / len(row)
+			panels = append(panels, object{
+				"id": len(panels) + 1, "title": p.Title, "description": p.About, "type": p.kind(), "datasource": prometheus,
+				"gridPos":     object{"h": 8, "w": width, "x": x * width, "y": y * 8},
+				"fieldConfig": object{"defaults": p.defaults(), "overrides": []any{}},
+				"options":     p.options(), "targets": p.targets(prometheus),
+			})
+		}
+	}
+	b, err := json.MarshalIndent(object{
+		"title": "criproxy", "uid": "criproxy", "tags": []string{"criproxy", "cri"}, "schemaVersion": 39, "version": 1, "editable": true,
+		"refresh": "30s", "time": object{"from": "now-3h", "to": "now"},
+		"templating": object{"list": []any{
+			object{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+			variable("job", "label_values(criproxy_build_info, job)"),
+			variable("instance", `label_values(criproxy_build_info{job=~"$job"}, instance)`),
+		}},
+		"panels": panels,
+	}, "", " ")
+	return append(b, '\n'), err
+}
+
+type object map[string]any
+
+func (p Panel) kind() string {
+	if p.Words != nil {
+		return "stat"
+	}
+	return "timeseries"
+}
+
+func (p Panel) defaults() object {
+	d := object{"unit": p.Unit, "min": 0}
+	if p.Words != nil {
+		d["mappings"] = []any{object{"type": "value", "options": object{
+			"0": object{"text": p.Words[0], "color": "red"},
+			"1": object{"text": p.Words[1], "color": "green"},
+		}}}
+	}
+	return d
+}
+
+func (p Panel) options() object {
+	if p.Words != nil {
+		return object{"colorMode": "background"}
+	}
+	return object{"legend": object{"displayMode": "list", "placement": "bottom"}, "tooltip": object{"mode": "multi"}}
+}
+
+func (p Panel) targets(prometheus object) (all []any) {
+	for i, q := range p.Queries {
+		all = append(all, object{"refId": string(rune('A' + i)), "expr": q.promQL(), "legendFormat": q.Legend, "datasource": prometheus})
+	}
+	return all
+}
