@@ -524,7 +524,7 @@ func TestWhatIsKnownSurvivesARestart(t *testing.T) {
 			assert.Contains(t, w.Memory().Err().Error(), file)
 			_, err := w.list(t, "")
 			assert.Equal(t, codes.Unavailable, status.Code(err), "it may have items: leaving them out kills them")
-			assert.Contains(t, err.Error(), "may have items that nobody remembers")
+			assert.Contains(t, err.Error(), "may have items that criproxy does not remember")
 			kept, err := os.ReadFile(file)
 			require.NoError(t, err)
 			assert.Equal(t, content, kept, "nothing is thrown away")

@@ -13,8 +13,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Spec says what is worth knowing of the backends of an API. All methods are
-// named without their service.
+// A Spec says which answers of an API to remember. It names methods without their service.
 type Spec struct {
 	Lists   []List  `yaml:"lists"`
 	Replies []Reply `yaml:"replies"`
@@ -24,8 +23,8 @@ type Spec struct {
 type Reply struct {
 	Method string `yaml:"method"`
 
-	// Every is how old it may be before it is asked for when no client asks. Zero:
-	// it is kept when it passes, and never asked for.
+	// Every is how old the reply may be before Run asks for it, if no client does. Zero: Run never
+	// asks for it, and the reply is kept when a client asks.
 	Every time.Duration `yaml:"every"`
 
 	// Live marks a reply that the primary must give itself, however long that takes,
@@ -61,26 +60,26 @@ type List struct {
 	// again.
 	Gate bool `yaml:"gate"`
 
-	// Optional marks a list that is true without the items of a backend of which none
-	// are remembered, such as one of measurements.
+	// Optional marks a list that may lack the items of a backend if memory has none, such as a
+	// list of measurements.
 	Optional bool `yaml:"optional"`
 
-	// Every is how old the list may be before it is asked for when no client
-	// asks. Zero: it is kept when it passes, and never asked for.
+	// Every is how old the list may be before Run asks for it, if no client does. Zero: Run never
+	// asks for it, and the list is kept when a client asks.
 	Every time.Duration `yaml:"every"`
 
-	// Changed are the methods, or patterns of them, after which it is asked for
-	// at once.
+	// Changed are the methods, or patterns of them, that may change the list. Run asks for the
+	// list at once after such a call.
 	Changed []string `yaml:"changed"`
 
 	// Created are methods whose reply holds the id of a new item: method → path.
 	Created map[string]string `yaml:"created"`
 
-	// Removed are methods, or patterns of them, after the success of which the items that
-	// their request names are not there any more.
+	// Removed are methods, or patterns of them, that remove the items that their request names
+	// if they succeed.
 	Removed []string `yaml:"removed"`
 
-	// PartOf says that the items are parts of those of another list, whose status tells of them.
+	// PartOf says that the items are parts of those of another list, whose statuses include them.
 	PartOf PartOf `yaml:"partOf"`
 
 	// Draft describes an item that a method of Created has just created, until the backend
@@ -93,7 +92,7 @@ type List struct {
 	Born string `yaml:"born"`
 }
 
-// A PartOf names another list, and where an item has the id of the item there that it is a part of.
+// A PartOf names another list, and the field of an item that holds the id of its whole there.
 type PartOf struct {
 	List string `yaml:"list"`
 	ID   string `yaml:"id"` // path in the item
@@ -104,12 +103,11 @@ type Filter struct {
 	Request string `yaml:"request"` // path in the request
 	Item    string `yaml:"item"`    // path in the item
 
-	// Match is how the two compare: "prefix" for ids, which may be cut short;
-	// "equal" for numbers; "within" for a map all of whose entries an item's map
-	// must have.
+	// Match is how the two compare: "prefix" for ids, which may be cut short; "equal" for
+	// numbers; "within" for a map, all entries of which the item's map must have.
 	Match string `yaml:"match"`
 
-	// Of names another list, in whose item of the same id Item is to be found.
+	// Of names another list. Item is then a path in the item with the same id there.
 	Of string `yaml:"of"`
 }
 
@@ -130,14 +128,14 @@ type list struct {
 	names   []*rewrite.Path
 	filters []filter
 	status  *statusCall
-	whole   *list         // of whose items these are parts; nil: of none
-	wholeID *rewrite.Path // of the item there, in an item here
-	parts   []*list       // whose whole this is
+	whole   *list         // the items of this list are parts of those of whole; or nil
+	wholeID *rewrite.Path // where an item has the id of its whole
+	parts   []*list       // the lists of which this one is the whole
 
 	*memory     // guarded by Memory.mu
 	lag     lag // guarded by Memory.mu
 	shape   *rewrite.Shape
-	latest  uint64 // the latest request behind the scenes
+	latest  uint64 // the number of the latest request behind the scenes
 }
 
 type filter struct {
@@ -150,9 +148,9 @@ type statusCall struct {
 	method *codec.Method
 	id     *rewrite.Path
 	lag    lag             // guarded by Memory.mu
-	wanted map[string]bool // :: id whose status was told from memory while the backend is late
-	// wrap is the field of the reply in which the item itself is the answer; 0 if
-	// the reply says more than the item, and has to be asked for.
+	wanted map[string]bool // ids whose status Run should ask for, although memory may have it
+	// wrap is the field of the reply that holds the item itself; 0 if the reply says more than
+	// the item, so that it has to be asked for.
 	wrap protoreflect.FieldNumber
 }
 
