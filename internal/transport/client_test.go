@@ -325,8 +325,12 @@ func TestACallUnderWaySurvivesGOAWAY(t *testing.T) {
 	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
 		_ = p.framer.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
 		_ = p.framer.WriteGoAway(call.StreamID, http2.ErrCodeNo, nil)
+		_ = p.framer.WritePing(false, [8]byte{1})
 		_ = p.say()
-		time.Sleep(20 * time.Millisecond)
+		p.until(func(f http2.Frame) bool { // by then the client has read GOAWAY
+			ping, ok := f.(*http2.PingFrame)
+			return ok && ping.IsAck()
+		})
 		p.good(call.StreamID)
 	})
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
@@ -347,7 +351,7 @@ func TestCallsWaitWhileTheServerTakesNoMore(t *testing.T) {
 	for range 20 {
 		all.Go(func() { assert.NoError(t, invoke(t, c)) })
 	}
-	time.Sleep(50 * time.Millisecond)
+	parked(t, 19, "(*conn).awaitTurn")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	assert.Equal(t, codes.DeadlineExceeded, status.Code(c.Invoke(ctx, "/s.S/M", &codec.Frame{}, &codec.Frame{})), "it does not look at its context")
@@ -521,7 +525,9 @@ func TestWhatACallSendsAndTells(t *testing.T) {
 }
 
 func TestClosingAClientEndsItsCalls(t *testing.T) {
+	began := make(chan struct{}, 5)
 	l := served(t, func(_ any, ss grpc.ServerStream) error {
+		began <- struct{}{}
 		<-ss.Context().Done()
 		return nil
 	})
@@ -530,7 +536,9 @@ func TestClosingAClientEndsItsCalls(t *testing.T) {
 	for range 5 {
 		go func() { results <- invoke(t, c) }()
 	}
-	time.Sleep(50 * time.Millisecond)
+	for range 5 {
+		<-began
+	}
 	require.NoError(t, c.Close())
 	for range 5 {
 		assert.Equal(t, codes.Canceled, status.Code(<-results))

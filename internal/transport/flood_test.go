@@ -153,7 +153,7 @@ func TestFloodsAreCutOff(t *testing.T) {
 			p := rawClient(t, l)
 			before := spent()
 			said, bytes := f.run(p)
-			if code, why := p.goAway(); f.read || code != http2.ErrCodeNo { // who reads nothing may not be told
+			if code, why := p.goAway(); f.read || code != http2.ErrCodeNo { // a client that reads nothing may miss it
 				assert.Equal(t, http2.ErrCodeEnhanceYourCalm, code, why)
 			}
 			cost := spent().minus(before)
@@ -166,7 +166,7 @@ func TestFloodsAreCutOff(t *testing.T) {
 	}
 }
 
-// endless is how often a flood is said if nobody cuts it off.
+// endless is how often a flood is said if the server does not cut it off.
 const endless = 200_000
 
 // run says it until it is cut off, and returns how often, and how many bytes that were.
@@ -201,7 +201,7 @@ func (f flood) run(p *rawPeer) (said, bytes int) {
 	return said, bytes
 }
 
-// probe makes calls until ctx ends, and tells how long the slowest took.
+// probe makes calls until ctx ends, and sends how long the slowest took.
 func probe(t *testing.T, ctx context.Context, cc grpc.ClientConnInterface, slowest chan<- time.Duration) {
 	var most time.Duration
 	for ctx.Err() == nil {
@@ -212,7 +212,7 @@ func probe(t *testing.T, ctx context.Context, cc grpc.ClientConnInterface, slowe
 		if !assert.NoError(t, err) {
 			break
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // the pace of a client, which waits for nothing
 	}
 	slowest <- most
 }

@@ -43,9 +43,9 @@ func TestACallThatCannotBeginPassesItsTurnOn(t *testing.T) {
 	first := call(t.Context())
 	<-began
 	tooLong := call(metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", 100<<10)))
-	time.Sleep(20 * time.Millisecond) // until it waits
+	parked(t, 1, "(*conn).awaitTurn")
 	behind := call(t.Context())
-	time.Sleep(20 * time.Millisecond)
+	parked(t, 2, "(*conn).awaitTurn")
 	close(release)
 	require.NoError(t, <-first)
 	assert.Equal(t, codes.Internal, status.Code(<-tooLong))
@@ -175,7 +175,7 @@ func TestSendersWithoutAWindowPassTheirTurnOn(t *testing.T) {
 	for all < 65535 {
 		next()
 	}
-	time.Sleep(20 * time.Millisecond) // until all wait
+	parked(t, 25, "(*conn).await")
 	waiting := slices.DeleteFunc(slices.Clone(ids), func(id uint32) bool { return each[id] > 0 })
 	first := waiting[len(waiting)-5:]
 	for _, id := range first {
