@@ -122,6 +122,9 @@ var builtIn = sync.OnceValue(func() *director.Profile {
 	return p
 })
 
+// Separator returns what stands between the name of a runtime and its ids, by cri.yaml.
+func Separator() string { return builtIn().Separator() }
+
 // Reads returns patterns of the short names of those methods of CRI that change nothing.
 func Reads() []string { return slices.Clone(builtIn().Reads) }
 

@@ -33,14 +33,16 @@ import (
 // list methods that the runtime lacks, and the memory of its last answers. A single runtime has
 // no memory: without it there is no node to keep alive.
 type backend struct {
-	cfg     config.Backend
-	key     string // of what it was built from; see stackKey
-	cri     bool   // it is a container runtime
-	conn    *director.Conn
-	bounded *limits.Conn
-	known   *lastknown.Conn // nil for a single runtime
-	top     grpc.ClientConnInterface
-	stop    context.CancelFunc // nil until it runs; the proxy's own
+	cfg config.Backend
+	key string // of what it was built from; see stackKey
+	cri bool   // it is a container runtime
+	// separator stands between its name and its ids.
+	separator string
+	conn      *director.Conn
+	bounded   *limits.Conn
+	known     *lastknown.Conn // nil for a single runtime
+	top       grpc.ClientConnInterface
+	stop      context.CancelFunc // nil until it runs; the proxy's own
 
 	counted    map[string]*lastknown.Finder // :: kind of name → the list of those
 	remembered *answers                     // from memory
@@ -56,7 +58,7 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 
 // newBackend builds the stack for the i-th runtime of cfg.
 func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*lastknown.Memory, r *records, budget director.Budget) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile)}
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile), separator: d.Profile.Separator()}
 	b.remembered, b.notes = r.answers(b.String()), r.notes(b.String())
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{

@@ -32,7 +32,7 @@ func newMade(t *testing.T) *made {
 	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
 	m := &made{TB: t, served: map[string]peercred.Process{}, connected: map[string][]uint32{}}
 	m.Node = Node{
-		Root: dir, Listen: "/run/criproxy.sock",
+		Root: dir, Listen: "/run/criproxy.sock", Separator: "__",
 		Backends:  []Backend{{Name: "primary", Address: "/run/containerd/containerd.sock", Driver: "systemd"}, {Name: "kata.example", Prefix: "kata.example", Address: "/run/kata.sock", Driver: "systemd"}},
 		Version:   func(string) (string, error) { return "v1.34.1", nil },
 		Connected: func(path string) ([]uint32, error) { return m.connected[strings.TrimPrefix(path, dir)], nil },
