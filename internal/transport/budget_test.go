@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -258,7 +259,7 @@ func TestAClientThatReadsNothingHoldsItsWindows(t *testing.T) {
 	}
 	require.NoError(t, c.say())
 	require.Eventually(t, func() bool { return running.Load() == n }, patience, time.Millisecond)
-	parked(t, n, "(*conn).await")
+	muxtest.Parked(t, n, "transport.(*conn).await")
 	runtime.GC()
 	grown := spent().heap - before
 	t.Logf("%d replies of 1 MB to a client that reads nothing: heap +%d KB", n, grown>>10)
@@ -295,7 +296,7 @@ func TestAHandlerThatReadsNothingStopsItsClient(t *testing.T) {
 			}
 			_ = cs.CloseSend()
 		}()
-		parked(t, 1, "(*conn).await", "(*writeQuota).get")
+		muxtest.Parked(t, 1, "transport.(*conn).await", "transport.(*writeQuota).get")
 		assert.Less(t, sent.Load(), int64(40), client) // a window, and what the client keeps itself
 		cancel()
 	}
@@ -314,7 +315,7 @@ func TestSendersThatWaitForTheConnectionAllGoOn(t *testing.T) {
 			c.data(2*i+1, true, prefixed(nil))
 		}
 		require.NoError(t, c.say())
-		parked(t, 40, "(*conn).await")                                                            // the window of the connection is used up
+		muxtest.Parked(t, 40, "transport.(*conn).await")                                          // the window of the connection is used up
 		_ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 65536}) // wakes all
 		_ = c.framer.WriteWindowUpdate(0, 1<<20)
 		require.NoError(t, c.say())

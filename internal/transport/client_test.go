@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -351,7 +352,7 @@ func TestCallsWaitWhileTheServerTakesNoMore(t *testing.T) {
 	for range 20 {
 		all.Go(func() { assert.NoError(t, invoke(t, c)) })
 	}
-	parked(t, 19, "(*conn).awaitTurn")
+	muxtest.Parked(t, 19, "transport.(*conn).awaitTurn")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	assert.Equal(t, codes.DeadlineExceeded, status.Code(c.Invoke(ctx, "/s.S/M", &codec.Frame{}, &codec.Frame{})), "it does not look at its context")

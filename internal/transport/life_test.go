@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -106,7 +107,7 @@ func TestADrainLetsCallsEnd(t *testing.T) {
 				s.Drain(t.Context(), nil)
 				close(drained)
 			}()
-			parked(t, 1, "(*Server).Drain")
+			muxtest.Parked(t, 1, "transport.(*Server).Drain")
 			select {
 			case <-drained:
 				require.Fail(t, "it does not wait for calls")
