@@ -40,8 +40,8 @@ const Handlers = "handlers"
 // Options change what CRI is taken for. The zero value is CRI as this program is built with it.
 type Options struct {
 	// StreamURL completes the URLs of exec, attach and port-forward that a runtime returns
-	// without a host. Empty means "http://ADDRESS:11250", with [NodeAddress] and
-	// [DefaultStreamPort].
+	// without a host. Empty means "http://ADDRESS:11250", with [NodeAddress] and the port of
+	// dockershim's streaming server.
 	StreamURL string
 
 	// Schema describes a newer CRI, or another one, than this program is built with. Its

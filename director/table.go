@@ -203,14 +203,14 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		}
 	}
 	if form.Unsure != "" {
-		if m.unsure, err = textPath(desc.Input, form.Unsure); err != nil {
+		if m.unsure, err = rewrite.ParseTextPath(desc.Input, form.Unsure); err != nil {
 			return nil, wrong("unsure", err)
 		}
 	}
 	if form.New != nil {
 		m.isNew = true
 		if form.New.Unless != "" {
-			if m.unlessNew, err = textPath(desc.Input, form.New.Unless); err != nil {
+			if m.unlessNew, err = rewrite.ParseTextPath(desc.Input, form.New.Unless); err != nil {
 				return nil, wrong("new.unless", err)
 			}
 		}

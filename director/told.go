@@ -64,7 +64,7 @@ type tell struct {
 func (t *table) compileTells(form map[string]string, desc *codec.Method, classes *rewrite.Classes) ([]tell, error) {
 	var all []tell
 	for _, at := range sortedKeys(form) {
-		value, err := textPath(desc.Input, at)
+		value, err := rewrite.ParseTextPath(desc.Input, at)
 		if err != nil {
 			return nil, err
 		}

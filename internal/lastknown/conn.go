@@ -172,7 +172,7 @@ func (c *Conn) compileRoles() error {
 				r.changes, r.subjects, r.removes = append(r.changes, l), append(r.subjects, l.subject(m)), append(r.removes, removes)
 			}
 			if at, ok := l.spec.Created[short]; ok {
-				p, err := textPath(m.Output, at)
+				p, err := rewrite.ParseTextPath(m.Output, at)
 				if err != nil {
 					errs = append(errs, fmt.Errorf("known.lists[%d].created.%s: %w", i, short, err))
 				}

@@ -80,7 +80,7 @@ func (c *Conn) Finder(listed, path string) (*Finder, error) {
 	if path == "" {
 		return f, nil
 	}
-	p, err := textPath(f.list.item, path)
+	p, err := rewrite.ParseTextPath(f.list.item, path)
 	if err != nil {
 		return nil, err
 	}

@@ -216,7 +216,7 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
 	}
 	l.shape = rewrite.NewShape(l.anyMethod().Output)
 	var err error
-	if l.id, err = textPath(l.item, spec.ID); err != nil {
+	if l.id, err = rewrite.ParseTextPath(l.item, spec.ID); err != nil {
 		return nil, fmt.Errorf("id: %w", err)
 	}
 	for _, name := range spec.Names {
@@ -250,7 +250,7 @@ func compileStatus(spec Status, item protoreflect.MessageDescriptor, schema *cod
 		return nil, fmt.Errorf("no unary method is called %q", spec.Method)
 	}
 	var err error
-	if s.id, err = textPath(s.method.Input, spec.ID); err != nil {
+	if s.id, err = rewrite.ParseTextPath(s.method.Input, spec.ID); err != nil {
 		return nil, err
 	}
 	fields := s.method.Output.Fields()
@@ -317,18 +317,10 @@ func (l *list) compilePartOf(lists []*list) (err error) {
 	if l.whole == nil {
 		return fmt.Errorf("list: no list with a status of its own is called %q", l.spec.PartOf.List)
 	}
-	if l.wholeID, err = textPath(l.item, l.spec.PartOf.ID); err != nil {
+	if l.wholeID, err = rewrite.ParseTextPath(l.item, l.spec.PartOf.ID); err != nil {
 		return fmt.Errorf("id: %w", err)
 	}
 	return nil
-}
-
-func textPath(md protoreflect.MessageDescriptor, text string) (*rewrite.Path, error) {
-	p, err := rewrite.ParsePath(md, text)
-	if err == nil && !p.IsText() {
-		err = fmt.Errorf("path %s does not lead to a string", text)
-	}
-	return p, err
 }
 
 // findMethod finds a method of a package, in whichever service, by its short name.

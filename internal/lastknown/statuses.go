@@ -172,14 +172,14 @@ func (l *list) subject(m *codec.Method) *subject {
 	if _, creates := l.spec.Created[path.Base(m.Name)]; creates || !l.asksStatus() {
 		return nil // a new item changes no other
 	}
-	if p, err := textPath(m.Input, l.spec.Status.ID); err == nil {
+	if p, err := rewrite.ParseTextPath(m.Input, l.spec.Status.ID); err == nil {
 		return &subject{request: p}
 	}
 	for i, f := range l.spec.Filters {
 		if f.Of != "" || f.Match != "prefix" || f.Item == l.spec.ID {
 			continue
 		}
-		if p, err := textPath(m.Input, f.Item); err == nil {
+		if p, err := rewrite.ParseTextPath(m.Input, f.Item); err == nil {
 			return &subject{p, l.filters[i].item}
 		}
 	}
@@ -192,7 +192,7 @@ func (l *list) nameIn(m *codec.Method) *rewrite.Path {
 	if l.status == nil || l.status.wrap == 0 {
 		return nil
 	}
-	p, err := textPath(m.Input, l.spec.Status.ID)
+	p, err := rewrite.ParseTextPath(m.Input, l.spec.Status.ID)
 	if err != nil {
 		return nil
 	}
