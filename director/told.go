@@ -8,7 +8,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// told remembers what requests have told: the backend that belongs to a value. It is safe for
+// told remembers values of requests, and the backend that each belongs to. It is safe for
 // concurrent use, and outlives the tables of a director.
 type told struct {
 	mu       sync.Mutex
