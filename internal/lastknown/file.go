@@ -199,9 +199,6 @@ func (m *Memory) Save() error {
 	return nil
 }
 
-// KeepAt keeps m in another file from now on.
-func (m *Memory) KeepAt(at File) { m.KeepAs(m.Name(), at) }
-
 // KeepAs gives the backend another name, and keeps m in a file from now on.
 func (m *Memory) KeepAs(name string, at File) {
 	m.file.Lock()
