@@ -228,7 +228,7 @@ func TestBackendWithoutTheMethodIsSkippedIfToldSo(t *testing.T) {
 	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, tidy), "Tidy", "TidyRequest", "")
 	assert.NoError(t, err)
 	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, lacks), "Tidy", "TidyRequest", "")
-	assert.Equal(t, codes.Unimplemented, status.Code(err), "nobody has it")
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "no backend has the method")
 	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, fails(codes.Aborted, "no")), "Tidy", "TidyRequest", "")
 	assert.Equal(t, codes.Aborted, status.Code(err))
 	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, shelf("")), "List", "ListRequest", "")

@@ -36,7 +36,7 @@ func TestTheFirstListOfAClientIsRemembered(t *testing.T) {
 	<-following // Run has had a complete answer to its own list
 	got, err := w.list(t, "")
 	require.NoError(t, err)
-	require.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "what kubelet is told")
+	require.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "the list that kubelet gets")
 	l.stop()
 	w.until(t, lastknown.Gone)
 	got, err = w.list(t, "")

@@ -93,7 +93,7 @@ func TestAWindowGrowsWhenThereIsMemoryForTheMessage(t *testing.T) {
 func TestMemoryIsGivenBackWhateverBecomesOfAMessage(t *testing.T) {
 	for name, h := range map[string]grpc.StreamHandler{
 		"it is freed": echo,
-		"nobody receives it": func(_ any, ss grpc.ServerStream) error {
+		"the handler does not receive it": func(_ any, ss grpc.ServerStream) error {
 			time.Sleep(10 * time.Millisecond) // most messages have come by then, and none need have
 			return nil
 		},
@@ -132,7 +132,7 @@ func TestAReplyTakesMemoryInTheNameOfItsCall(t *testing.T) {
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l), Budget: p})
 	var reply codec.Frame
 	require.NoError(t, c.Invoke(t.Context(), "/s.S/M", codec.NewFrame(make([]byte, megabyte)), &reply))
-	assert.EqualValues(t, megabyte, p.taken.Load(), "while somebody has the reply")
+	assert.EqualValues(t, megabyte, p.taken.Load(), "until the reply is freed")
 	reply.Free()
 	p.empty(t)
 

@@ -89,7 +89,7 @@ func TestWhatAServerSaysBecomesAStatus(t *testing.T) {
 		text  string
 	}{
 		{"trailers only", only(append(grpcType, "grpc-status", "5", "grpc-message", "50%25 of %C3%BC")...), codes.NotFound, "50% of \u00fc"},
-		{"a status that nobody knows", only(append(grpcType, "grpc-status", "77")...), codes.Code(77), ""},
+		{"an unknown status", only(append(grpcType, "grpc-status", "77")...), codes.Code(77), ""},
 		{"a status that is no number", only(append(grpcType, "grpc-status", "x")...), codes.Unknown, "malformed grpc-status"},
 		{"no status", only(grpcType...), codes.Unknown, ""},
 		{"OK without a message", only(append(grpcType, "grpc-status", "0")...), codes.Internal, "no response message"},
@@ -99,7 +99,7 @@ func TestWhatAServerSaysBecomesAStatus(t *testing.T) {
 		{"REFUSED_STREAM", reset(http2.ErrCodeRefusedStream), codes.Unavailable, "REFUSED_STREAM"},
 		{"ENHANCE_YOUR_CALM", reset(http2.ErrCodeEnhanceYourCalm), codes.ResourceExhausted, "ENHANCE_YOUR_CALM"},
 		{"INADEQUATE_SECURITY", reset(http2.ErrCodeInadequateSecurity), codes.PermissionDenied, ""},
-		{"a code that nobody knows", reset(0x4242), codes.Unknown, ""},
+		{"an unknown code", reset(0x4242), codes.Unknown, ""},
 		{"400", only(":status", "400"), codes.Internal, "400 (Bad Request)"},
 		{"401", only(":status", "401"), codes.Unauthenticated, "401"},
 		{"403", only(":status", "403"), codes.PermissionDenied, "403"},
@@ -361,7 +361,7 @@ func TestCallsWaitWhileTheServerTakesNoMore(t *testing.T) {
 }
 
 func TestCallsFailAtOnceWhileTheServerIsGone(t *testing.T) {
-	down := errors.New("nobody is there")
+	down := errors.New("connection refused")
 	c := newClient(t, transport.ClientConfig{Dial: func(context.Context) (net.Conn, error) { return nil, down }})
 	err := invoke(t, c)
 	assert.Equal(t, codes.Unavailable, status.Code(err))
@@ -384,7 +384,7 @@ func TestAClientComesBackWithItsServer(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !there {
-				return nil, errors.New("nobody is there")
+				return nil, errors.New("connection refused")
 			}
 			nc, err := dialer(l)(ctx)
 			conns = append(conns, nc)
@@ -414,7 +414,7 @@ func TestAClientComesBackWithItsServer(t *testing.T) {
 	conns[0].Close()
 	mu.Unlock()
 	is(connectivity.TransientFailure)
-	assert.ErrorContains(t, c.Err(), "nobody is there")
+	assert.ErrorContains(t, c.Err(), "connection refused")
 	mu.Lock()
 	there = true
 	mu.Unlock()

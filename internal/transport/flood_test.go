@@ -62,7 +62,7 @@ func floods() []flood {
 				p.headers(id(n), true, block(p))
 				_ = p.framer.WritePriority(id(n), http2.PriorityParam{StreamDep: id(n)})
 			}},
-		{name: "resets that nobody reads, CVE-2019-9514",
+		{name: "resets that the client does not read, CVE-2019-9514",
 			again: func(p *rawPeer, n uint32) { p.headers(id(n), true, p.encode(":method", "POST")) }},
 		{name: "endless CONTINUATION, CVE-2024-27316",
 			begin: func(p *rawPeer) {
@@ -108,7 +108,7 @@ func floods() []flood {
 		{name: "WINDOW_UPDATE of a stream",
 			begin: func(p *rawPeer) { p.headers(1, false, block(p)) },
 			again: func(p *rawPeer, n uint32) { _ = p.framer.WriteWindowUpdate(1, 1) }},
-		{name: "frames that nobody knows",
+		{name: "frames of an unknown type",
 			again: func(p *rawPeer, n uint32) { _ = p.framer.WriteRawFrame(0x42, 0, 0, make([]byte, 100)) }},
 		{name: "a reply byte by byte, CVE-2019-9511", read: true,
 			begin: func(p *rawPeer) {
