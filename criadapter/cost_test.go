@@ -20,8 +20,8 @@ import (
 
 // What the director itself allocates for a call is counted, because counts are the
 // same on every machine, and clocks are not. The race detector allocates as well:
-// make unit runs this without it. Who makes a number smaller writes the smaller one
-// here; who makes it larger says in the commit what for.
+// make unit runs this without it. A change that makes a number smaller writes the smaller one
+// here; a commit that makes it larger says what for.
 const (
 	allocsOfStatus     = 24 // of a call by id, from a server stream to a connection
 	allocsOfList       = 35 // of a list merged from two runtimes, however long

@@ -40,8 +40,8 @@ const Handlers = "handlers"
 // Options change what CRI is taken for. The zero value is CRI as this program is built with it.
 type Options struct {
 	// StreamURL completes the URLs of exec, attach and port-forward that a runtime returns
-	// without a host. Empty means "http://ADDRESS:11250", with [NodeAddress] and
-	// [DefaultStreamPort].
+	// without a host. Empty means "http://ADDRESS:11250", with [NodeAddress] and the port of
+	// dockershim's streaming server.
 	StreamURL string
 
 	// Schema describes a newer CRI, or another one, than this program is built with. Its
@@ -121,6 +121,9 @@ var builtIn = sync.OnceValue(func() *director.Profile {
 	}
 	return p
 })
+
+// Separator returns what stands between the name of a runtime and its ids, by cri.yaml.
+func Separator() string { return builtIn().Separator() }
 
 // Reads returns patterns of the short names of those methods of CRI that change nothing.
 func Reads() []string { return slices.Clone(builtIn().Reads) }

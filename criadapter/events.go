@@ -14,16 +14,16 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// events is the recap of GetContainerEvents. It holds what one client was told of the pods and
-// containers of one runtime, by the runtime's events or by those that we make from the
-// difference between its lists.
+// events is the recap of GetContainerEvents. It holds the pods and containers
+// of one runtime as one client has seen them, in the runtime's events or in those that criproxy
+// makes of the difference between its lists.
 //
 // When the stream ends kubelet gives up evented PLEG, and after the fifth end in its life for
 // good. So a runtime that has no events, or goes away and comes back, must not end the stream of
 // all.
 type events struct {
 	looks *looks
-	told  *snapshot
+	seen  *snapshot
 }
 
 // newEvents returns what makes the recaps of all clients.
@@ -39,7 +39,7 @@ var errRemembered = errors.New("the runtime did not answer, and memory has no ne
 func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error {
 	now, _, err := e.looks.list(ctx, conn)
 	if err == nil {
-		e.told = now
+		e.seen = now
 	}
 	return err
 }
@@ -53,17 +53,17 @@ func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*co
 	if err != nil {
 		return nil, err
 	}
-	t := newTeller(ctx, conn, e.told, now)
+	t := newTeller(ctx, conn, e.seen, now)
 	err = t.tell()
-	e.told = now
+	e.seen = now
 	return t.events, err
 }
 
 // End is for the director.
 func (e *events) End() []*codec.Frame {
-	t := newTeller(context.Background(), nil, e.told, newSnapshot())
+	t := newTeller(context.Background(), nil, e.seen, newSnapshot())
 	_ = t.tell() // it asks nothing about what is gone
-	e.told = t.now
+	e.seen = t.now
 	return t.events
 }
 
@@ -75,13 +75,13 @@ func (e *events) Saw(message *codec.Frame) error {
 	}
 	id, what := event.GetContainerId(), event.GetContainerEventType()
 	sandbox := event.GetPodSandboxStatus().GetId()
-	_, isPod := e.told.pods[id]
+	_, isPod := e.seen.pods[id]
 	isPod = isPod || id == sandbox
 	switch {
 	case isPod && what == deleted:
-		delete(e.told.pods, id)
+		delete(e.seen.pods, id)
 	case isPod:
-		p := e.told.pods[id]
+		p := e.seen.pods[id]
 		if what == stopped {
 			p.state = podNotReady
 		}
@@ -92,11 +92,11 @@ func (e *events) Saw(message *codec.Frame) error {
 		if found {
 			p.status = append([]byte(nil), status...)
 		}
-		e.told.pods[id] = p
+		e.seen.pods[id] = p
 	case what == deleted:
-		delete(e.told.containers, id)
+		delete(e.seen.containers, id)
 	default:
-		c := e.told.containers[id]
+		c := e.seen.containers[id]
 		if sandbox != "" {
 			c.pod = sandbox
 		}
@@ -106,7 +106,7 @@ func (e *events) Saw(message *codec.Frame) error {
 		case stopped:
 			c.state = max(c.state, exited)
 		}
-		e.told.containers[id] = c
+		e.seen.containers[id] = c
 	}
 	return nil
 }

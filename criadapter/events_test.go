@@ -156,7 +156,7 @@ new b started 2
 new c created 2
 new c started 2
 new c stopped 2`, w.look())
-	assert.Empty(t, w.look(), "it has been told")
+	assert.Empty(t, w.look(), "the client has got these events")
 	_, err := w.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod})
 	require.NoError(t, err)
 	assert.Equal(t, `new b stopped 2
@@ -205,14 +205,14 @@ func TestWhatIsRememberedIsNoNews(t *testing.T) {
 	pod := w.run("before")
 	w.old = true
 	require.NoError(t, w.Begin(t.Context(), w), "lists say so, and the client knows them")
-	w.remove(pod) // as if what is known were older than what was told
+	w.remove(pod) // as if the lists were older than the events
 	_, err := w.Look(t.Context(), w)
 	assert.ErrorContains(t, err, "no news")
 	w.old = false
 	assert.Equal(t, "before pod deleted 0", w.look())
 }
 
-// listening is a context that says when somebody waits for its end.
+// listening is a context that reports when a goroutine waits for its end.
 type listening struct {
 	context.Context
 	waits func()

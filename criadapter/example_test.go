@@ -13,7 +13,7 @@ func Example() {
 	if err != nil {
 		fmt.Println(err)
 	}
-	cfg.Backends = []director.Backend{{}, {Name: "virtlet.cloud"}} // with a Conn each, to make calls
+	cfg.Backends = []director.Backend{{}, {Name: "kata.io"}} // with a Conn each, to make calls
 	d, err := director.New(cfg)
 	if err != nil {
 		fmt.Println(err)

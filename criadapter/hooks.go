@@ -1,10 +1,10 @@
 package criadapter
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -50,13 +50,8 @@ func Hooks(opts HookOptions) (hook.Config, error) {
 	}, nil
 }
 
-// ownID takes the name of the runtime off an id. No runtime makes ids with two underscores in a row.
-func ownID(id string) string {
-	if _, own, ok := strings.Cut(id, "__"); ok {
-		return own
-	}
-	return id
-}
+// ownID takes the name of the runtime off an id. No runtime makes ids that contain the separator.
+func ownID(id string) string { return cmp.Or(builtIn().Bare(id), id) }
 
 // list lists the ids of all pods or containers.
 func list(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]string, error) {

@@ -80,7 +80,7 @@ func TestAStatusOfNothingIsNotFound(t *testing.T) {
 	}
 }
 
-// FuzzVerboseStatus has a runtime say anything of its pods and containers. What is told to plugins is always a message
+// FuzzVerboseStatus has a runtime say anything of its pods and containers. Plugins always get a message
 // that can be sent.
 func FuzzVerboseStatus(f *testing.F) {
 	f.Add(`{"config": {"envs": [{"key": "A", "value": "YQ=="}], "linux": {"resources": {"cpu_shares": 5}}}, "runtimeSpec": {"process": {"env": ["A=b", "C"]}, "linux": {"cgroupsPath": "a:b:c"}}}`)

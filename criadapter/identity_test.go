@@ -53,7 +53,7 @@ func TestASingleBackendGetsAndGivesTheSameBytes(t *testing.T) {
 	names = append(names, "/runtime.v1.RuntimeService/FromTheFuture", "/containerd.services.images.v1.Images/List")
 	for i, name := range names {
 		for range 50 {
-			input, output := muxtest.Message("Book"), muxtest.Message("Book") // of a method that nobody knows
+			input, output := muxtest.Message("Book"), muxtest.Message("Book") // of a method that the profile lacks
 			if i < len(methods) {
 				input, output = methods[i].Input, methods[i].Output
 			}

@@ -36,8 +36,8 @@ import (
 // restarts without a memory of clients. The descriptor of a metric that the primary lacks may
 // change when a runtime appears that stands before the one that had it.
 type metrics struct {
-	mu    sync.Mutex
-	known map[string]*descriptors // :: backend → what it said last
+	mu   sync.Mutex
+	last map[string]*descriptors // :: backend → its latest answer
 }
 
 // descriptors are what one backend says.
@@ -46,7 +46,7 @@ type descriptors struct {
 	keys  map[string][]string // :: metric → label keys
 }
 
-func newMetrics() *metrics { return &metrics{known: map[string]*descriptors{}} }
+func newMetrics() *metrics { return &metrics{last: map[string]*descriptors{}} }
 
 const (
 	descriptorsMethod = "ListMetricDescriptors"
@@ -106,7 +106,7 @@ func (m *metrics) learn(backend string, reply []byte, list *runtimeapi.ListMetri
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.known[backend] = d
+	m.last[backend] = d
 	return d
 }
 
@@ -114,7 +114,7 @@ func (m *metrics) learn(backend string, reply []byte, list *runtimeapi.ListMetri
 // known to have it.
 func (m *metrics) keys(b director.Backend, metric string) []string {
 	m.mu.Lock()
-	d := m.known[b.Name]
+	d := m.last[b.Name]
 	m.mu.Unlock()
 	if b.Known != nil {
 		if reply, ok := b.Known.Reply(descriptorsMethod); ok && (d == nil || !bytes.Equal(d.reply, reply)) {
@@ -130,8 +130,8 @@ func (m *metrics) keys(b director.Backend, metric string) []string {
 	return d.keys[metric]
 }
 
-// told returns the label keys of a metric that clients get.
-func (m *metrics) told(all []director.Backend, metric string) []string {
+// labelsOf returns the label keys of a metric that clients get.
+func (m *metrics) labelsOf(all []director.Backend, metric string) []string {
 	for _, b := range all {
 		if keys := m.keys(b, metric); keys != nil {
 			return keys
@@ -154,11 +154,11 @@ func (m *metrics) edit(c director.EditContext) director.Edit {
 		if own == nil || len(own) != len(values) {
 			return dst, rewrite.ErrDrop // nothing says which label each value is of
 		}
-		told := m.told(c.Backends, name)
-		fitting := make([][]byte, len(told))
+		labels := m.labelsOf(c.Backends, name)
+		fitting := make([][]byte, len(labels))
 		for i, key := range own {
 			v := values[i]
-			at := slices.Index(told, key)
+			at := slices.Index(labels, key)
 			switch {
 			case at < 0 && len(v) > 0 && string(v) != wholeValue:
 				return dst, rewrite.ErrDrop

@@ -6,8 +6,8 @@ import (
 	"net/url"
 )
 
-// DefaultStreamPort is where the streaming server of dockershim listened.
-const DefaultStreamPort = 11250
+// defaultStreamPort is the port at which the streaming server of dockershim listened.
+const defaultStreamPort = 11250
 
 // streamBase completes URLs of exec, attach and port-forward.
 //
@@ -20,7 +20,7 @@ type streamBase struct{ *url.URL }
 
 func parseStreamURL(s string) (streamBase, error) {
 	if s == "" {
-		s = fmt.Sprintf("http://%s", net.JoinHostPort(NodeAddress(), fmt.Sprint(DefaultStreamPort)))
+		s = fmt.Sprintf("http://%s", net.JoinHostPort(NodeAddress(), fmt.Sprint(defaultStreamPort)))
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {

@@ -121,7 +121,7 @@ func TestV1alpha2IsV1UnderAnotherName(t *testing.T) {
 	var got, reply []byte
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
-	request := []byte("\x0a\x02\xff\xfe\xfa\x3e\x01x") // invalid UTF-8, and a field that nobody knows
+	request := []byte("\x0a\x02\xff\xfe\xfa\x3e\x01x") // invalid UTF-8, and an unknown field
 	for client, backend := range map[string]string{"runtime.v1alpha2": "runtime.v1", "runtime.v1": "runtime.v1alpha2"} {
 		cc := front(t, muxtest.Dir(t), cfg, onlyVersion(backend, mirror(&got, &reply)))
 		reply = []byte("\x0a\x03id\xff")

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/profile"
@@ -45,7 +44,7 @@ func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.
 		c.key = key
 	} else {
 		var err error
-		if c.path, err = textPath(desc.Input, form.Path); err != nil {
+		if c.path, err = rewrite.ParseTextPath(desc.Input, form.Path); err != nil {
 			return c, err
 		}
 	}
@@ -58,15 +57,6 @@ func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.
 		c.owner = t.classes[byName[form.Kind]].naming.owner
 	}
 	return c, nil
-}
-
-// textPath is [rewrite.ParsePath] for a path to a string.
-func textPath(md protoreflect.MessageDescriptor, text string) (*rewrite.Path, error) {
-	p, err := rewrite.ParsePath(md, text)
-	if err == nil && !p.IsText() {
-		err = fmt.Errorf("path %s does not lead to a string", text)
-	}
-	return p, err
 }
 
 // ownerByName is the owner of a value that is the name of a backend itself.

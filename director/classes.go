@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -35,7 +34,7 @@ func (t *table) compileClasses(cfg Config) (map[string]rewrite.Class, error) {
 			add(&class{name: kind, naming: n})
 			continue
 		}
-		sep, err := profile.Separator(form.Front)
+		sep, err := form.Separator()
 		if err != nil {
 			errs = append(errs, err)
 			continue

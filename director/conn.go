@@ -62,14 +62,14 @@ type ConnConfig struct {
 	Watch func(error)
 }
 
-// A Budget is memory for messages. It is asked when the length of a message is known and as
-// yet only its beginning is here: the sender cannot send more than a window of it before the
-// memory is there. The context is that of the call. The methods are called by several
-// goroutines at once; TryReserve and Release must not wait.
+// A Budget is memory for messages, in bytes. A [Conn] asks for it when it has the beginning of a
+// message, which says how long the message is: the sender cannot send more than a window of it
+// before the Conn has the memory. The context is that of the call. Several goroutines call the
+// methods at once; TryReserve and Release must not wait.
 type Budget interface {
 	// TryReserve takes n bytes if they are free now.
 	TryReserve(ctx context.Context, n int) bool
-	// Reserve takes n bytes, and waits for them. An error is that of the call, as a status.
+	// Reserve takes n bytes, and waits for them. The call fails with its error, which is a status.
 	Reserve(ctx context.Context, n int) error
 	// Release gives n bytes back.
 	Release(ctx context.Context, n int)

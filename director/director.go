@@ -40,10 +40,10 @@ func New(cfg Config) (*Director, error) {
 	return d, nil
 }
 
-// Reload makes the director work as if [New] had made it with cfg, from the next call on.
-// Calls under way finish on the backends they began with; streams that do not end by
-// themselves go on with the new backends, as does what is mirrored. If cfg has mistakes nothing changes, and the error
-// names them. Around and Tracer stay those that New got.
+// Reload makes the director work as if [New] had made it with cfg, from the next call on. Calls
+// under way finish on the backends they began with. Streams that do not end by themselves go on
+// with the new backends, and so do mirrored requests. If cfg has mistakes nothing changes, and the
+// error names them. Around and Tracer stay those that New got.
 func (d *Director) Reload(cfg Config) error {
 	t, err := compile(cfg)
 	if err != nil {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // echo answers Get and Put with a book that says what arrived, and counts.
 func echo(calls *atomic.Int32) muxtest.Handler {
 	return muxtest.Unary(func(_ context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
-		if method != muxtest.Method("List") { // by which it is asked whose a name is
+		if method != muxtest.Method("List") { // the director asks for it, to find the owner of a name
 			calls.Add(1)
 		}
 		switch method {
@@ -228,7 +228,7 @@ func TestBackendWithoutTheMethodIsSkippedIfToldSo(t *testing.T) {
 	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, tidy), "Tidy", "TidyRequest", "")
 	assert.NoError(t, err)
 	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, lacks), "Tidy", "TidyRequest", "")
-	assert.Equal(t, codes.Unimplemented, status.Code(err), "nobody has it")
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "no backend has the method")
 	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, fails(codes.Aborted, "no")), "Tidy", "TidyRequest", "")
 	assert.Equal(t, codes.Aborted, status.Code(err))
 	_, err = call(t, muxtest.Mux(t, director.Config{Profile: profile}, lacks, shelf("")), "List", "ListRequest", "")

@@ -41,7 +41,8 @@
 // # What a program sees
 //
 // The package logs nothing. [Config.Tracer] and [ConnConfig.Tracer] see every call,
-// [Config.Panicked] the panics, [Config.Mirrored] what backends get behind the scenes, and [ConnConfig.Watch] whether a backend can be reached.
+// [Config.Panicked] the panics, [Config.Mirrored] the requests that backends get behind the
+// scenes, and [ConnConfig.Watch] whether a backend can be reached.
 //
 // # Stability
 //

@@ -322,11 +322,13 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 	for n := int32(2); n < 10; n++ {
 		cfg.Backends = both[:1]
 		require.NoError(t, d.Reload(cfg))
-		time.Sleep(time.Millisecond) // it has its say as soon as somebody listens
+		if n%2 == 0 { // the member has ended its stream, or need not have
+			muxtest.Parked(t, 1, "director.(*member).takenAway")
+		}
 		cfg.Backends = both
 		require.NoError(t, d.Reload(cfg))
 		require.Eventually(t, func() bool { return members.Load() == n+1 }, 10*time.Second, time.Millisecond)
-		time.Sleep(5 * time.Millisecond)
+		muxtest.Parked(t, 3, "director.(*member).run") // both members of this backend, and the primary's
 		end, start := fmt.Sprintf(`books {id: "beta.io__ended %d"}`, n), fmt.Sprintf(`books {id: "beta.io__has %d"}`, n+1)
 		for _, want := range []string{end, end, start} {
 			f := &codec.Frame{}

@@ -88,8 +88,8 @@ func (c *Conn) balanced(cfg ConnConfig) (link, error) {
 	return &balanced{cc, cfg.Budget}, nil
 }
 
-// balanced is a link to several servers that are equal. gRPC's client reads a message before
-// anybody knows how long it is, so the budget is asked when the message is here.
+// balanced is a link to several servers that are equal. gRPC's client does not say how long a
+// message is before it has read it, so balanced asks the budget when the message is here.
 type balanced struct {
 	*grpc.ClientConn
 	budget Budget

@@ -236,7 +236,7 @@ func (m *member) tell(f *codec.Frame) error {
 	return m.pass(m.ctx, f)
 }
 
-// look tells what the stream has missed.
+// look sends the client what the stream has missed.
 func (m *member) look() error {
 	m.telling <- struct{}{}
 	defer func() { <-m.telling }()
@@ -254,7 +254,8 @@ func (m *member) look() error {
 	return err
 }
 
-// takenAway tells the end of all that the backend had, if it has been taken away.
+// takenAway sends the client the end of everything that the backend had, if a reload has taken the
+// backend away.
 func (m *member) takenAway() error {
 	if m.recap == nil || m.s.ctx.Err() != nil {
 		return nil

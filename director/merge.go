@@ -57,7 +57,7 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 		if err := one.send(request); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
-		_ = one.CloseSend() // recv tells
+		_ = one.CloseSend() // recv returns the failure
 		wg.Go(func() {
 			if err := t.panics.Do(m.Name, func() error { return s.pump(one) }); err != nil && s.fail(one, err) {
 				cancel()

@@ -225,8 +225,8 @@ func (a *attempt) make() (final bool, err error) {
 	return false, err
 }
 
-// back returns a channel that is closed when a backend that is gone is back. It is nil where
-// nobody can know.
+// back returns a channel that is closed when a backend that is gone is back. It is nil for a
+// backend without a memory.
 func (a *attempt) back() <-chan struct{} {
 	if known := a.table.backends[a.backend].Known; known != nil {
 		return known.Back()

@@ -69,7 +69,7 @@ func mirroring(t *testing.T) (director.Config, <-chan director.Mirroring) {
 	}, reports
 }
 
-// tidy is a field that nobody knows, to tell one request from another.
+// tidy is a field that the schema lacks, by which the test distinguishes requests.
 func tidy(what string) string { return "\n" + string(rune(len(what))) + what }
 
 func doTidy(t *testing.T, cc grpc.ClientConnInterface, what string, opts ...grpc.CallOption) error {

@@ -40,7 +40,7 @@ func TestACallThatFailsIsNotSentAgain(t *testing.T) {
 				for i := range calls {
 					assert.LessOrEqual(t, calls[i].Load(), int32(1), "backend %d", i)
 				}
-				assert.Positive(t, calls[0].Load()+calls[1].Load(), "of a call to all, who fails first ends it")
+				assert.Positive(t, calls[0].Load()+calls[1].Load(), "the first backend that fails ends a call to all")
 			})
 		}
 	}

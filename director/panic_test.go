@@ -22,7 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// panicky is a connection that panics at the point that it is told.
+// panicky is a connection that panics at a point that the test chooses.
 type panicky struct {
 	grpc.ClientConnInterface
 	at *atomic.Value // of string

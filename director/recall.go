@@ -135,8 +135,8 @@ func (c *knownChooser) renew(ctx context.Context, backend int) {
 	}
 }
 
-// matcher returns what tells whether a backend has what the request asks for, nil if that
-// is nothing.
+// matcher returns a function that reports whether a backend has what the request asks for. It is
+// nil if the request asks for nothing.
 func (c *knownChooser) matcher(body []byte) (func(backend int) bool, error) {
 	if c.item == nil {
 		value, _, err := c.path.Lookup(body)

@@ -19,7 +19,7 @@ func (t *table) refuse(name string) error {
 		!slices.ContainsFunc(t.unimplemented, func(pattern string) bool { return profile.Match(pattern, profile.ShortName(name)) }) {
 		return nil
 	}
-	return status.Errorf(codes.Unimplemented, "criproxy: %s: it is newer than what is known here of this API, and of %d backends the primary alone would be asked; give criproxy its .proto file (proto: in the configuration)",
+	return status.Errorf(codes.Unimplemented, "criproxy: %s: criproxy's description of this API does not have this method, and of %d backends only the primary would answer; give criproxy the .proto file of the method (proto: in the configuration)",
 		profile.ShortName(name), len(t.backends))
 }
 

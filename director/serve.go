@@ -84,7 +84,7 @@ func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream
 	return ss.SendMsg(&reply)
 }
 
-// serveStream passes one request to conn and what streams back to the client.
+// serveStream passes one request to conn, and the messages of conn to the client.
 func serveStream(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream) error {
 	var request codec.Frame
 	if err := receive(ss, &request); err != nil {
@@ -105,8 +105,8 @@ func serveStream(conn grpc.ClientConnInterface, name string, ss grpc.ServerStrea
 	return passReplies(cs, ss)
 }
 
-// serveBothWays passes the messages of the client to conn, and what streams back to the client,
-// at once.
+// serveBothWays passes the messages of the client to conn, and at the same time those of conn to
+// the client.
 func serveBothWays(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream, panics recovery.Hook) error {
 	ctx, end := context.WithCancelCause(outgoing(ss.Context(), sent(ss)))
 	defer end(nil)
@@ -140,7 +140,7 @@ func passRequests(ss grpc.ServerStream, cs grpc.ClientStream) error {
 		err = cs.SendMsg(&request)
 		request.Free()
 		if errors.Is(err, io.EOF) {
-			return nil // the backend has ended the call, of which RecvMsg tells
+			return nil // the backend has ended the call; RecvMsg returns why
 		}
 		if err != nil {
 			return err

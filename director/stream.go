@@ -48,7 +48,7 @@ func (s *stream) open(first *codec.Frame) {
 		s.to, s.err = s.connect(first)
 		if s.err != nil {
 			s.err = failed(s.method, s.err)
-			defer s.cancel() // after the choice is known, or RecvMsg would tell of the cancelling
+			defer s.cancel() // after the choice is made: before, RecvMsg would return Canceled
 		}
 		close(s.opened)
 	})
@@ -95,7 +95,7 @@ func (s *stream) SendMsg(m any) error {
 func (s *stream) CloseSend() error {
 	s.open(&codec.Frame{})
 	if s.err != nil {
-		return nil // RecvMsg tells
+		return nil // RecvMsg returns the failure
 	}
 	return s.to.CloseSend()
 }

@@ -19,7 +19,7 @@ import (
 type table struct {
 	backends   []Backend
 	methods    map[string]*method // :: full method of the newest version
-	ordered    []*method          // as in the schema
+	ordered    []*method          // in the order of the schema
 	classes    []*class           // :: rewrite.Class → what it is; 0 is none
 	versions   *versions
 	index      map[string]int // :: backend's name → its place
@@ -35,8 +35,8 @@ type table struct {
 	panics     recovery.Hook
 
 	packages      []string // of the API, in all versions
-	unimplemented []string // patterns of methods that are not the primary's alone
-	assumptions   []string // what the profile should have said
+	unimplemented []string // patterns of unknown methods that fail instead of going to the primary
+	assumptions   []string // what the director assumes where the profile leaves something open
 
 	backEdits  []rewrite.Edit // by backend: what turns front names into its own
 	frontEdits []rewrite.Edit // and back
@@ -205,14 +205,14 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		}
 	}
 	if form.Unsure != "" {
-		if m.unsure, err = textPath(desc.Input, form.Unsure); err != nil {
+		if m.unsure, err = rewrite.ParseTextPath(desc.Input, form.Unsure); err != nil {
 			fail("unsure", err)
 		}
 	}
 	if form.New != nil {
 		m.isNew = true
 		if form.New.Unless != "" {
-			if m.unlessNew, err = textPath(desc.Input, form.New.Unless); err != nil {
+			if m.unlessNew, err = rewrite.ParseTextPath(desc.Input, form.New.Unless); err != nil {
 				fail("new.unless", err)
 			}
 		}

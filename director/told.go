@@ -8,7 +8,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// told remembers what requests have told: the backend that belongs to a value. It is safe for
+// told remembers values of requests, and the backend that each belongs to. It is safe for
 // concurrent use, and outlives the tables of a director.
 type told struct {
 	mu       sync.Mutex
@@ -64,7 +64,7 @@ type tell struct {
 func (t *table) compileTells(form map[string]string, desc *codec.Method, classes *rewrite.Classes) ([]tell, error) {
 	var all []tell
 	for _, at := range sortedKeys(form) {
-		value, err := textPath(desc.Input, at)
+		value, err := rewrite.ParseTextPath(desc.Input, at)
 		if err != nil {
 			return nil, err
 		}

@@ -221,7 +221,7 @@ func TestTheDeadlineAndTheEndOfAClientReachTheBackends(t *testing.T) {
 func TestAStreamWithAChoiceGoesToItsOwner(t *testing.T) {
 	chat := func(name string) muxtest.Handler {
 		return func(method string, stream grpc.ServerStream) error {
-			if method == muxtest.Method("List") { // by which it is asked whose a name is
+			if method == muxtest.Method("List") { // the director asks for it, to find the owner of a name
 				return shelf("")(method, stream)
 			}
 			for {
@@ -344,7 +344,7 @@ func TestASlowClientSlowsTheBackends(t *testing.T) {
 	require.NoError(t, cs.RecvMsg(&codec.Frame{}))
 }
 
-func TestAListThatNobodyKnowsIsNotThePrimarysPartOfIt(t *testing.T) {
+func TestAnUnknownListIsNotThePrimarysPartOfIt(t *testing.T) {
 	profile := muxtest.LibraryProfile(t)
 	profile.Unimplemented = []string{"List*"}
 	unknown := func(name string, backends ...muxtest.Handler) codes.Code {
@@ -354,7 +354,7 @@ func TestAListThatNobodyKnowsIsNotThePrimarysPartOfIt(t *testing.T) {
 			o := do(t, cc, name, desc, "")
 			code := codes.OK
 			if o.err != "" {
-				require.Contains(t, o.err, "code = Unimplemented desc = criproxy: ListScrolls: it is newer")
+				require.Contains(t, o.err, "code = Unimplemented desc = criproxy: ListScrolls: criproxy's description of this API does not have this method")
 				code = codes.Unimplemented
 			}
 			answers = append(answers, code)

@@ -29,6 +29,15 @@ type pathStep struct {
 	key   string
 }
 
+// ParseTextPath is [ParsePath] for a path that has to lead to a string.
+func ParseTextPath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
+	p, err := ParsePath(md, text)
+	if err == nil && !p.IsText() {
+		err = fmt.Errorf("path %s does not lead to a string", text)
+	}
+	return p, err
+}
+
 // ParsePath resolves text against md. Its error says which part of the path is
 // wrong, and what was probably meant.
 func ParsePath(md protoreflect.MessageDescriptor, text string) (*Path, error) {

@@ -1,9 +1,7 @@
 package testbed_test
 
 import (
-	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -16,17 +14,6 @@ import (
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
-
-func hostPort(host string, port uint16) string {
-	return net.JoinHostPort(host, strconv.Itoa(int(port)))
-}
-
-// containerReading is a container that copies its standard input to its standard output and ends with it.
-func containerReading(b *bench) *runtimeapi.ContainerConfig {
-	config := runtimes.ContainerConfig("app", b.reg.Image("testbed/app:1"), "cat")
-	config.Stdin, config.StdinOnce = true, true
-	return config
-}
 
 func TestPullsGoOverTheWire(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {

@@ -25,7 +25,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// A log that nobody reads, and a tail that has stopped reading, keep no call waiting.
+// A log without a reader, and a tail that has stopped reading, keep no call waiting.
 func TestNoCallWaitsForAReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

@@ -101,7 +101,7 @@ func TestAHandoverSaysWhichCallsItWaitsFor(t *testing.T) {
 	p.end()
 }
 
-// A file that nobody writes is read for ever, and a disk that hangs is.
+// Reading a pipe without a writer lasts for ever, and so does reading from a disk that hangs.
 func TestAStopThatTakesTooLongSaysWhatHangs(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

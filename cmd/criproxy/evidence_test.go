@@ -112,7 +112,7 @@ func TestTheEvidenceSurvivesACrash(t *testing.T) {
 	p.end()
 }
 
-// What is recorded with secrets stays in memory.
+// A recording with secrets stays in memory.
 func TestEvidenceWithSecretsIsNotKept(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// What is remembered goes from process to process, with no file at all.
+// The memory of the runtimes goes from process to process, with no file at all.
 func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -112,7 +112,7 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	require.Empty(t, list(successor))
 	close(goOn)
 	id := <-made
-	assert.Equal(t, []string{id}, list(successor), "from the moment at which it was told")
+	assert.Equal(t, []string{id}, list(successor), "as soon as the old process has sent the note")
 	p.end()
 }
 

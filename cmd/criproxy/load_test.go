@@ -82,7 +82,7 @@ func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
 	p.end()
 }
 
-// Nobody knows how long the first reply of a method will be, and a kubelet asks for the
+// The length of a method's first reply is unknown in advance, and a kubelet asks for the
 // status of each pod at once.
 func TestHungStatusCallsLeaveMemoryForLists(t *testing.T) {
 	t.Parallel()

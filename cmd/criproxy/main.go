@@ -60,22 +60,23 @@ func commands() []command {
 	}
 }
 
-// killBound is how long any command may take to end once it was told to. It is longer than
-// exitBound, after which serve says what it waits for, and the log is read.
+// killBound is how long any command may take to end after the signal to end. It is longer than
+// the time after which serve logs what it waits for, so that this line is still written.
 const killBound = daemon.ExitBound + 2*stderr.LastRead
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	errOut := os.Stderr // which serve replaces for its log
 	context.AfterFunc(ctx, func() { time.AfterFunc(killBound, func() { kill(errOut) }) })
-	setLog(os.Args[1:], errOut)
-	err := run(ctx, os.Args[1:], os.Stdout, errOut)
+	c, args := find(os.Args[1:])
+	setLog(c.name, errOut)
+	err := c.do(ctx, args, os.Stdout, errOut)
 	stop()
 	klog.Flush()
 	os.Exit(cli.ExitCode(err, errOut))
 }
 
-// kill ends the process, with a word if anybody reads it.
+// kill ends the process. It first writes why, if standard error takes that soon.
 func kill(errOut io.Writer) {
 	said := make(chan struct{})
 	go func() {
@@ -89,31 +90,33 @@ func kill(errOut io.Writer) {
 	os.Exit(1)
 }
 
-// setLog chooses the log of the process for its command: those that report or show calls log
+// setLog chooses the log of the process for a command: commands that report or show calls log
 // errors at most. Only main calls it, because tests run commands beside proxies that log.
-func setLog(args []string, errOut io.Writer) {
-	switch c, _, _ := find(args); c.name {
+func setLog(command string, errOut io.Writer) {
+	switch command {
 	case "check", "demo":
-		klog.SetLogger(logr.Discard()) // what is wrong is in the output
+		klog.SetLogger(logr.Discard()) // the output has all errors
 	case "tap":
 		klog.SetLogger(cli.ErrorsOnly(errOut))
 	}
 }
 
-// run is main without the process: what tests call.
-func run(ctx context.Context, args []string, out, errOut io.Writer) error {
-	c, args, err := find(args)
-	if err == nil {
-		err = c.run(ctx, args, out, errOut)
-	}
+// do runs the command. Where the command asks for it, do prints the help on all commands.
+func (c command) do(ctx context.Context, args []string, out, errOut io.Writer) error {
+	err := c.run(ctx, args, out, errOut)
 	if errors.Is(err, cli.ErrHelp) {
 		return help(out)
 	}
 	return err
 }
 
+// failing returns a command that does nothing but fail.
+func failing(err error) command {
+	return command{run: func(context.Context, []string, io.Writer, io.Writer) error { return err }}
+}
+
 // find returns the command that args name, and its own arguments.
-func find(args []string) (command, []string, error) {
+func find(args []string) (command, []string) {
 	all := commands()
 	name := all[0].name
 	if len(args) == 1 && (args[0] == "-version" || args[0] == "--version") {
@@ -123,11 +126,11 @@ func find(args []string) (command, []string, error) {
 		name, args = args[0], args[1:]
 	}
 	if name == "help" {
-		return command{}, nil, cli.ErrHelp
+		return failing(cli.ErrHelp), nil
 	}
 	for _, c := range all {
 		if c.name == name {
-			return c, args, nil
+			return c, args
 		}
 	}
 	var names []string
@@ -135,9 +138,9 @@ func find(args []string) (command, []string, error) {
 		names = append(names, c.name)
 	}
 	if meant := suggest.Nearest(name, names); meant != "" {
-		return command{}, nil, cli.Usage(fmt.Errorf("there is no command %q%s", name, meant))
+		return failing(cli.Usage(fmt.Errorf("there is no command %q%s", name, meant))), nil
 	}
-	return command{}, nil, cli.Usage(fmt.Errorf("there is no command %q: want one of %s", name, strings.Join(names, ", ")))
+	return failing(cli.Usage(fmt.Errorf("there is no command %q: want one of %s", name, strings.Join(names, ", ")))), nil
 }
 
 func help(out io.Writer) error {

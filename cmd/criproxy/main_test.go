@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"io"
@@ -31,19 +32,25 @@ func (c leakChecked) Run() int {
 	_ = flag.Set("test.parallel", "6") // most tests wait, for processes and for outages to be noticed; -parallel goes first
 	code := c.m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
-		os.Stderr.WriteString(err.Error() + "\n") // nobody left to tell
+		os.Stderr.WriteString(err.Error() + "\n") // no error of this can be reported
 		return 1
 	}
 	return code
+}
+
+// run is main without the process and its log.
+func run(ctx context.Context, args []string, out, errOut io.Writer) error {
+	c, args := find(args)
+	return c.do(ctx, args, out, errOut)
 }
 
 func jsonDecode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }
 
 // The scripts run the real main. Beside the usual commands they have
 //
-//	serving PATH    wait until somebody accepts connections at PATH
+//	serving PATH    wait until a process accepts connections at PATH
 //	usr1 PATH       send SIGUSR1 to the criproxy whose admin socket is there
-//	socket PATH     leave a socket file there that nobody serves
+//	socket PATH     leave a socket file there without a process behind it
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -67,7 +74,7 @@ func TestScripts(t *testing.T) {
 						return
 					}
 					if time.Now().After(deadline) {
-						ts.Fatalf("nobody serves %s: %v", args[0], err)
+						ts.Fatalf("no process serves %s: %v", args[0], err)
 					}
 				}
 			},

@@ -34,7 +34,7 @@ func needsPrometheus(t *testing.T, program string) {
 	}
 }
 
-// freeAddress is one on which nobody listens.
+// freeAddress is an address at which no process listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,7 +102,7 @@ func (p *prometheusServer) get(path string, query url.Values, data any) {
 	})
 }
 
-// query returns the labels of what an expression gives, without what is no number.
+// query returns the labels of the samples of an expression, without those that are not a number.
 func (p *prometheusServer) query(expr string) (found []map[string]string) {
 	p.Helper()
 	var data struct {
@@ -134,7 +134,7 @@ func (p *prometheusServer) alerts() map[string]string {
 	return all
 }
 
-// dashboard is what is asked of Prometheus by Grafana.
+// dashboard is the queries that Grafana makes of Prometheus.
 type dashboard struct {
 	Templating struct {
 		List []struct{ Name, Type, Query string }

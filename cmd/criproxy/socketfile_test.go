@@ -37,7 +37,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 			require.NoError(t, os.Remove(path))
 		}
 		testkit.Eventually(t, "the sockets are there again", func() bool { return testkit.Connects(p.front) && testkit.Connects(own) })
-		require.NoError(t, list(connected), "who was connected is not cut off")
+		require.NoError(t, list(connected), "a connected client is not cut off")
 		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
 		info, err := os.Stat(p.front)
 		require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	text, r := p.status()
 	assert.False(t, r.Ready)
 	assert.Contains(t, text, "NOT READY: no client can connect")
-	assert.Contains(t, r.Listeners[0].Error, "serving it already", "it says who")
+	assert.Contains(t, r.Listeners[0].Error, "serving it already", "the error names the process")
 	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "a connected client stays connected")
 	for range 3 { // criproxy connects to find out whether somebody serves the file
@@ -129,7 +129,7 @@ func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
 	p.end()
 }
 
-// When the main socket moves with a reload, what is said of it is about the new one: it is
+// When the main socket moves with a reload, status and metrics are about the new one: it is
 // there that kubelet is to connect.
 func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	t.Parallel()
@@ -153,14 +153,14 @@ func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	ready := func() bool { _, r := p.status(); return r.Ready }
 	require.True(t, ready())
 	require.NoError(t, os.RemoveAll(run))
-	testkit.Eventually(t, "it is noticed that nobody can connect there", func() bool { return !ready() })
+	testkit.Eventually(t, "criproxy notices that no client can connect there", func() bool { return !ready() })
 	require.NoError(t, os.Mkdir(run, 0o755))
 	testkit.Eventually(t, "it is made anew", ready)
 	p.end()
 	assert.NoError(t, cmd.Wait())
 }
 
-// Who tightens the mode of a socket, and is told that the configuration has been reloaded,
+// An administrator who tightens the mode of a socket, and reads that criproxy has reloaded its configuration,
 // believes that it is so.
 func TestAModeThatChangesTakesEffectWithTheReload(t *testing.T) {
 	t.Parallel()

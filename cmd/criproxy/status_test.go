@@ -116,7 +116,7 @@ func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
 	p.end()
 }
 
-// Errors are in the words of runtimes and clients, and who looks is root.
+// Errors have texts of runtimes and clients, which root reads in a terminal.
 func TestWhatIsShownDoesNotCommandTheTerminal(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

@@ -28,7 +28,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// unprivileged is a uid and gid of nobody in particular.
+// unprivileged is a uid and gid without any rights.
 const unprivileged = 54321
 
 // tryAll calls every method of the API, in each version, at the socket, and prints as
@@ -156,7 +156,7 @@ func TestAnUnprivilegedUserMayOnlyReadWhereAllowed(t *testing.T) {
 	assert.Contains(t, refused["dial"], "permission denied", "the file's mode keeps them out")
 	assert.Contains(t, admin["dial"], "permission denied", "of the admin socket as well")
 
-	// With a mode that lets everybody connect, the kernel still says who they are.
+	// With a mode that lets every process connect, the kernel still says which process it is.
 	for i, may := range []func(method string) bool{
 		func(m string) bool {
 			return looks(m) && strings.HasPrefix(m, "/runtime.") || m == "/grpc.health.v1.Health/Check"

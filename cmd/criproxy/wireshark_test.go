@@ -66,7 +66,7 @@ func messagesOf(t *testing.T, path string) (all [][]byte, methods int) {
 // flowID is one direction of a connection.
 type flowID struct{ network, transport gopacket.Flow }
 
-// A second parser, from libraries that nobody here wrote: gopacket for the blocks and
+// A second parser, from libraries of others: gopacket for the blocks and
 // the packets, golang.org/x/net/http2 for what is in them.
 func TestThePcapngHoldsTheSameMessagesForAnotherParser(t *testing.T) {
 	t.Parallel()

@@ -163,7 +163,7 @@ func (c *Config) Check() error {
 		fail("hooks: %q: want an absolute path, or none", c.Hooks)
 	}
 	if c.HookSkipLabel == "" {
-		c.HookSkipLabel = DefaultHookSkipLabel
+		c.HookSkipLabel = defaultHookSkipLabel
 	}
 	if key, _, ok := strings.Cut(c.HookSkipLabel, "="); !ok || key == "" {
 		fail("hookSkipLabel: %q: want KEY=VALUE", c.HookSkipLabel)

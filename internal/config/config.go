@@ -231,8 +231,8 @@ const DefaultStateDir = "/var/lib/criproxy"
 // DefaultHooks is the folder in which plugins register, KoordRuntimeProxy's.
 const DefaultHooks = "/etc/runtime/hookserver.d"
 
-// DefaultHookSkipLabel is the label of pods that no plugin is asked about.
-const DefaultHookSkipLabel = "runtimeproxy.koordinator.sh/skip-hookserver=true"
+// defaultHookSkipLabel is the label of pods that no plugin is asked about.
+const defaultHookSkipLabel = "runtimeproxy.koordinator.sh/skip-hookserver=true"
 
 // Parse reads the text of a file into c, also the rest of one with mistakes. Check reports them
 // again, together with those that it finds itself.

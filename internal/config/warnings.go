@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"strings"
+
+	"github.com/criproxy/criproxy/criadapter"
 )
 
 // NameWarnings describes the surprises that a runtime's name will cause.
@@ -30,8 +32,9 @@ const crictlID = 13
 // IDWarnings describes the surprises that a runtime's name will cause before its ids.
 func IDWarnings(name string) []string {
 	const enough = 4 // characters of an id, to find it by
-	if left := max(crictlID-len(name)-len("__"), 0); left < enough {
-		return []string{fmt.Sprintf("backend %s: crictl shows %d characters of an id, of which %d are the id's behind this name: none of them can be used without crictl's --no-trunc; choose a name of at most %d characters, or ids: native for a node without pods", name, crictlID, left, crictlID-len("__")-enough)}
+	room := crictlID - len(criadapter.Separator())
+	if left := max(room-len(name), 0); left < enough {
+		return []string{fmt.Sprintf("backend %s: crictl shows %d characters of an id, of which %d are the id's behind this name: none of them can be used without crictl's --no-trunc; choose a name of at most %d characters, or ids: native for a node without pods", name, crictlID, left, room-enough)}
 	}
 	return nil
 }

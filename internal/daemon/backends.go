@@ -33,14 +33,16 @@ import (
 // list methods that the runtime lacks, and the memory of its last answers. A single runtime has
 // no memory: without it there is no node to keep alive.
 type backend struct {
-	cfg     config.Backend
-	key     string // of what it was built from; see stackKey
-	cri     bool   // it is a container runtime
-	conn    *director.Conn
-	bounded *limits.Conn
-	known   *lastknown.Conn // nil for a single runtime
-	top     grpc.ClientConnInterface
-	stop    context.CancelFunc // nil until it runs; the proxy's own
+	cfg config.Backend
+	key string // of what it was built from; see stackKey
+	cri bool   // it is a container runtime
+	// separator stands between its name and its ids.
+	separator string
+	conn      *director.Conn
+	bounded   *limits.Conn
+	lastKnown *lastknown.Conn // nil for a single runtime
+	top       grpc.ClientConnInterface
+	stop      context.CancelFunc // nil until it runs; the proxy's own
 
 	counted    map[string]*lastknown.Finder // :: kind of name → the list of those
 	remembered *answers                     // from memory
@@ -56,7 +58,7 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 
 // newBackend builds the stack for the i-th runtime of cfg.
 func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*lastknown.Memory, r *records, budget director.Budget) (*backend, error) {
-	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile)}
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile), separator: d.Profile.Separator()}
 	b.remembered, b.notes = r.answers(b.String()), r.notes(b.String())
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
@@ -95,7 +97,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	if d.Profile.Probe != "" {
 		alive = "/" + pkg + "." + d.Profile.Probe
 	}
-	b.known, err = lastknown.New(lastknown.Config{
+	b.lastKnown, err = lastknown.New(lastknown.Config{
 		Name: b.String(), Conn: b.top,
 		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
 		Equivalents: equivalents,
@@ -117,14 +119,14 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	}
 	b.counted = map[string]*lastknown.Finder{}
 	for _, l := range d.Profile.Known.Lists {
-		if f, err := b.known.Finder(l.List, ""); err == nil && l.Kind != "" {
+		if f, err := b.lastKnown.Finder(l.List, ""); err == nil && l.Kind != "" {
 			b.counted[l.Kind] = f
 		}
 	}
 	if err := mem.Err(); err != nil {
 		klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
 	}
-	b.top = b.known
+	b.top = b.lastKnown
 	return b, nil
 }
 
@@ -165,7 +167,7 @@ func (b *backend) director(cfg config.Backend) director.Backend {
 	return director.Backend{
 		Name:    cfg.Name,
 		Conn:    b.top,
-		Known:   b.known,
+		Known:   b.lastKnown,
 		Trusted: cfg.Credentials,
 		Maps:    maps,
 	}
@@ -180,9 +182,9 @@ func (b *backend) run(ctx context.Context, parts *parts) {
 	do("keeping a connection to", func() {
 		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
 	})
-	if b.known != nil {
+	if b.lastKnown != nil {
 		do("remembering the answers of", func() {
-			if err := b.known.Run(ctx); err != nil {
+			if err := b.lastKnown.Run(ctx); err != nil {
 				klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
 			}
 		})
@@ -195,8 +197,8 @@ func (b *backend) connected(err error) {
 	b.mu.Lock()
 	b.lost, b.since = err, time.Now()
 	b.mu.Unlock()
-	if b.known != nil {
-		b.known.Check() // which looks, and tells
+	if b.lastKnown != nil {
+		b.lastKnown.Check()
 		return
 	}
 	condition := lastknown.Up

@@ -160,7 +160,7 @@ func (n *node) known() *node {
 			require.NoError(n, err, "this changes nothing, but who knows")
 			testkit.Eventually(n, fmt.Sprintf("all of runtime %d is known", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
 		}
-		images, err := b.known.Finder("ListImages", "")
+		images, err := b.lastKnown.Finder("ListImages", "")
 		require.NoError(n, err)
 		for _, image := range m.Images() {
 			testkit.Eventually(n, "an image is known", func() bool { return images.Has([]byte(image.GetId())) })
@@ -172,18 +172,18 @@ func (n *node) known() *node {
 // isDown waits until the proxy takes runtime i for down, isUp for up.
 func (n *node) isDown(i int) {
 	n.Helper()
-	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Gone })
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == lastknown.Gone })
 }
 
 func (n *node) isSlow(i int) {
 	n.Helper()
-	testkit.Eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].known.State().Condition == lastknown.Slow })
+	testkit.Eventually(n, fmt.Sprintf("runtime %d is slow", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == lastknown.Slow })
 }
 
 func (n *node) isUp(i int) {
 	n.Helper()
 	testkit.Eventually(n, fmt.Sprintf("runtime %d is up", i), func() bool {
-		s := n.proxy.backends()[i].known.State()
+		s := n.proxy.backends()[i].lastKnown.State()
 		return s.Condition == lastknown.Up && s.Seen
 	})
 }

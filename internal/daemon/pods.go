@@ -37,7 +37,7 @@ func (p *Proxy) Pods(ctx context.Context) (state.Pods, error) {
 		}
 		prefix := ""
 		if i > 0 && s.cfg.IDs != config.NativeIDs {
-			prefix = b.cfg.Name + "__"
+			prefix = b.cfg.Name + b.separator
 		}
 		wg.Go(func() { lists[i], errs[i] = b.pods(ctx, prefix) })
 	}

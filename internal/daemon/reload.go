@@ -100,8 +100,8 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 	var gone []*backend
 	for _, b := range old.backends {
 		if !slices.Contains(s.backends, b) {
-			if b.known != nil {
-				b.known.Retire()
+			if b.lastKnown != nil {
+				b.lastKnown.Retire()
 			}
 			gone = append(gone, b)
 		}

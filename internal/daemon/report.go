@@ -88,8 +88,8 @@ func groupName(gid uint32) string {
 
 // state returns how the backend is doing, as far as that is known without asking it.
 func (b *backend) state() (state string, since time.Time, err error) {
-	if b.known != nil {
-		s := b.known.State()
+	if b.lastKnown != nil {
+		s := b.lastKnown.State()
 		return s.Condition.String(), s.Since, s.Err
 	}
 	b.mu.Lock()
@@ -192,8 +192,8 @@ func (p *Proxy) State() state.State {
 func (b *backend) health() state.BackendHealth {
 	h := state.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
 	h.State, _, h.Err = b.state()
-	if b.known != nil {
-		age := b.known.Age()
+	if b.lastKnown != nil {
+		age := b.lastKnown.Age()
 		h.Age = &age
 	}
 	for kind, list := range b.counted {

@@ -35,7 +35,7 @@ func (n *node) change(f func(*config.Config)) {
 	n.cfg = &cfg
 }
 
-func (n *node) state(i int) lastknown.State { return n.proxy.backends()[i].known.State() }
+func (n *node) state(i int) lastknown.State { return n.proxy.backends()[i].lastKnown.State() }
 
 func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 	t.Parallel()

@@ -39,6 +39,10 @@ type Node struct {
 	Listen   string // the socket that kubelet is to speak to
 	Backends []Backend
 
+	// Separator stands between the prefix and the id of a backend. Empty means that ids have no
+	// prefix.
+	Separator string
+
 	// Version returns the version of the kubelet that is the program at exe, such as
 	// "v1.34.1". Nil means that it is not asked.
 	Version func(exe string) (string, error)
@@ -54,7 +58,7 @@ type Node struct {
 // Backend is one of the runtimes.
 type Backend struct {
 	Name    string // for people; "primary" if it has none
-	Prefix  string // before its ids, empty for those of the primary
+	Prefix  string // before the separator in its ids, empty for those of the primary
 	Address string
 	Driver  string // of cgroups: "systemd" or "cgroupfs"; empty if it does not tell
 	HTTP    bool   // HTTP/1 is served at its socket beside CRI, as CRI-O does

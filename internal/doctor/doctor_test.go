@@ -22,7 +22,7 @@ import (
 type made struct {
 	testing.TB
 	Node
-	served    map[string]peercred.Process // :: path → who, for those that somebody serves
+	served    map[string]peercred.Process // :: path of a socket → the process that serves it
 	connected map[string][]uint32         // :: path → inodes
 }
 
@@ -32,7 +32,7 @@ func newMade(t *testing.T) *made {
 	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
 	m := &made{TB: t, served: map[string]peercred.Process{}, connected: map[string][]uint32{}}
 	m.Node = Node{
-		Root: dir, Listen: "/run/criproxy.sock",
+		Root: dir, Listen: "/run/criproxy.sock", Separator: "__",
 		Backends:  []Backend{{Name: "primary", Address: "/run/containerd/containerd.sock", Driver: "systemd"}, {Name: "kata.example", Prefix: "kata.example", Address: "/run/kata.sock", Driver: "systemd"}},
 		Version:   func(string) (string, error) { return "v1.34.1", nil },
 		Connected: func(path string) ([]uint32, error) { return m.connected[strings.TrimPrefix(path, dir)], nil },
@@ -164,7 +164,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"kubelet past us by a flag": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--container-runtime-endpoint", "unix:///run/x.sock")
 		}, Error, "kubelet speaks to /run/x.sock", "start kubelet with --container-runtime-endpoint=unix:///run/criproxy.sock"},
-		"kubelet without endpoint": {func(m *made) { m.process(10, "kubelet", "kubelet") }, Error, "is not told which runtime", "--container-runtime-endpoint"},
+		"kubelet without endpoint": {func(m *made) { m.process(10, "kubelet", "kubelet") }, Error, "names no runtime", "--container-runtime-endpoint"},
 		"images past us": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--image-service-endpoint=/run/containerd/containerd.sock")
 		}, Error, "pulls images through /run/containerd/containerd.sock", "imageServiceEndpoint"},
@@ -178,7 +178,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.Version = func(string) (string, error) { return "v1.38.0", nil }
 			m.Backends[0].Driver = ""
 		}, Warning, "kubelet v1.38.0 asks the primary for its cgroup driver", "containerd from 2.0"},
-		"a version that is not told": {func(m *made) { m.Version = func(string) (string, error) { return "", errors.New("x") } }, Note, "its version is unknown: x", "root"},
+		"an unknown version": {func(m *made) { m.Version = func(string) (string, error) { return "", errors.New("x") } }, Note, "its version is unknown: x", "root"},
 
 		"different drivers":            {func(m *made) { m.Backends[1].Driver = "cgroupfs" }, Error, "backend kata.example uses the cgroup driver cgroupfs, the primary systemd", "SystemdCgroup = true"},
 		"a primary that does not tell": {func(m *made) { m.Backends[0].Driver = "" }, Note, "kubelet takes systemd", "make sure"},
@@ -194,7 +194,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		}, Error, "/run/kata.sock of backend kata.example is no socket", "remove it"},
 		"a socket for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/kata.sock"), 0o666)) }, Error, "every user can connect to /run/kata.sock", "chmod o-rwx"},
 		"a folder for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, Error, "everybody can put another socket in place of", "chmod o-w /run"},
-		"somebody else":    {func(m *made) { m.served["/run/criproxy.sock"] = peercred.Process{Name: "crio", PID: 7} }, Error, "is served by crio (process 7), and not by criproxy", "choose another path"},
+		"another process":  {func(m *made) { m.served["/run/criproxy.sock"] = peercred.Process{Name: "crio", PID: 7} }, Error, "is served by crio (process 7), and not by criproxy", "choose another path"},
 		"ourselves behind": {func(m *made) { m.served["/run/kata.sock"] = peercred.Process{Name: "criproxy", PID: 20} }, Warning, "is served by criproxy (process 20)", "never answers"},
 		"a socket that may not be opened": {func(m *made) {
 			m.Served = func(string) (peercred.Process, error) { return peercred.Process{}, syscall.EACCES }
@@ -209,7 +209,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.has(10, 78)
 			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
 		}, Note, "that is cAdvisor", "nothing is wrong"},
-		"somebody unseen": {func(m *made) { m.connected["/run/kata.sock"] = []uint32{79} }, Note, "cannot be named", "another container"},
+		"an unseen process": {func(m *made) { m.connected["/run/kata.sock"] = []uint32{79} }, Note, "cannot be named", "another container"},
 		"a kernel that says nothing": {func(m *made) {
 			m.Connected = func(string) ([]uint32, error) { return nil, errors.New("no") }
 		}, Note, "cannot be listed: no", "root"},

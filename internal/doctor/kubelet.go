@@ -89,7 +89,7 @@ func (e *examination) kubelets() {
 	}
 	switch k.Endpoint {
 	case "":
-		e.add(Error, "kubelet", "kubelet is not told which runtime to speak to", to)
+		e.add(Error, "kubelet", "kubelet's configuration names no runtime to speak to", to)
 	default:
 		if !e.same(k.Endpoint, e.Listen) {
 			e.add(Error, "kubelet", fmt.Sprintf("kubelet speaks to %s, past criproxy at %s", k.Endpoint, e.Listen), to)

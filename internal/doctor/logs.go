@@ -64,13 +64,13 @@ func (e *examination) leads(path string, links int) bool {
 }
 
 // prefixOf returns the prefix of the id in the name of a link: POD_NAMESPACE_NAME-ID,
-// where the id is PREFIX__ID.
+// where the id is PREFIX, the separator and the runtime's own id.
 func (e *examination) prefixOf(name string) (string, bool) {
-	before, _, ok := strings.Cut(reverse(name), "__")
-	if !ok || strings.ContainsAny(before, "-_") { // no id of a runtime has these
+	at := strings.LastIndex(name, e.Separator)
+	if e.Separator == "" || at < 0 || strings.ContainsAny(name[at+len(e.Separator):], "-_") { // no id of a runtime has these
 		return "", false
 	}
-	front := strings.TrimSuffix(name, "__"+reverse(before))
+	front := name[:at]
 	if i := strings.LastIndex(front, "_"); i >= 0 {
 		front = front[i+1:] // NAME-PREFIX; a prefix may have dashes, too, which is warned of elsewhere
 	}
@@ -80,10 +80,4 @@ func (e *examination) prefixOf(name string) (string, bool) {
 		}
 	}
 	return front[strings.LastIndex(front, "-")+1:], true
-}
-
-func reverse(s string) string {
-	r := []rune(s)
-	slices.Reverse(r)
-	return string(r)
 }

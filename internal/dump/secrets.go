@@ -27,7 +27,7 @@ func (s Secrets) HasKey(fd protoreflect.FieldDescriptor, key []byte) bool {
 		return false
 	}
 	for _, pattern := range s.Keys(fd) {
-		if MatchKey(pattern, string(key)) {
+		if matchKey(pattern, string(key)) {
 			return true
 		}
 	}
@@ -37,9 +37,9 @@ func (s Secrets) HasKey(fd protoreflect.FieldDescriptor, key []byte) bool {
 // Text prints messages without the secrets.
 func (s Secrets) Text() Text { return Text{Secret: s.HasField, SecretKey: s.HasKey} }
 
-// MatchKey reports whether a key is one that pattern names, in which each star
+// matchKey reports whether a key is one that pattern names, in which each star
 // stands for anything.
-func MatchKey(pattern, key string) bool {
+func matchKey(pattern, key string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
 		return pattern == key

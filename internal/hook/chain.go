@@ -55,9 +55,9 @@ func (v *visit) tellAfter(ctx context.Context, result error) {
 	for _, p := range v.after {
 		e := v.event(p, at)
 		md := v.metadata(ctx, at)
-		md.Set(MetaCode, status.Code(result).String())
+		md.Set(metaCode, status.Code(result).String())
 		if result != nil {
-			md.Set(MetaMessage, printable(status.Convert(result).Message()))
+			md.Set(metaMessage, printable(status.Convert(result).Message()))
 		}
 		began := time.Now()
 		// It has happened, whether or not the client still waits.
@@ -84,10 +84,10 @@ func (v *visit) metadata(ctx context.Context, at *point) metadata.MD {
 	if !ok {
 		md = metadata.MD{}
 	}
-	for _, key := range []string{MetaCode, MetaMessage} {
+	for _, key := range []string{metaCode, metaMessage} {
 		md.Delete(key) // it is ours alone
 	}
-	for key, value := range map[string]string{MetaPoint: at.name, MetaID: v.id, MetaParent: v.parent} {
+	for key, value := range map[string]string{metaPoint: at.name, metaID: v.id, metaParent: v.parent} {
 		if md.Delete(key); value != "" {
 			md.Set(key, printable(value))
 		}

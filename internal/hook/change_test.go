@@ -29,12 +29,12 @@ func echo(name string) plugin.Plugin {
 	}
 }
 
-// The law of the house: what nobody changed is the same bytes, in whatever odd form
+// The law of the house: bytes that no plugin changes stay as they are, in whatever odd form
 // they came.
 func TestAPluginThatOnlyEchoesChangesNoByte(t *testing.T) {
 	w := newWorld(t)
 	w.plug(echo("echo"))
-	odd := []byte{0xfa, 0xff, 0x07, 0x03, 'n', 'e', 'w'} // field 16383, which nobody knows
+	odd := []byte{0xfa, 0xff, 0x07, 0x03, 'n', 'e', 'w'} // field 16383, which the schema lacks
 	pod := podConfig("web")
 	pod.ProtoReflect().SetUnknown(odd)
 	send := func(method string, m proto.Message) *codec.Frame {

@@ -187,11 +187,11 @@ func (c *compiler) call(name string, calls *codec.Schema) error {
 		in = m.Output
 	}
 	var err error
-	if made.id, err = textPath(in, spec.ID); err != nil {
+	if made.id, err = rewrite.ParseTextPath(in, spec.ID); err != nil {
 		return fmt.Errorf("id: %w", err)
 	}
 	if made.makes && made.object.parent != nil {
-		if made.parent, err = textPath(m.Input, spec.Parent); err != nil {
+		if made.parent, err = rewrite.ParseTextPath(m.Input, spec.Parent); err != nil {
 			return fmt.Errorf("parent: %w", err)
 		}
 	}
@@ -228,17 +228,6 @@ func (c *compiler) point(of *call, name string) (*point, error) {
 	}
 	p := &point{name: name, method: m.Name, answer: typeOf(m.Output), call: of}
 	c.points[name] = p
-	return p, nil
-}
-
-func textPath(md protoreflect.MessageDescriptor, text string) (*rewrite.Path, error) {
-	p, err := rewrite.ParsePath(md, text)
-	if err != nil {
-		return nil, err
-	}
-	if !p.IsText() {
-		return nil, fmt.Errorf("%s is no string", text)
-	}
 	return p, nil
 }
 

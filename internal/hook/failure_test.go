@@ -70,7 +70,7 @@ func TestWhateverAPluginDoesIgnoreGoesOnAndFailRefuses(t *testing.T) {
 	}
 }
 
-// A socket where somebody listens who never says a word is worse than none.
+// A plugin that accepts connections and never answers is worse than none.
 func TestSilentPluginIsWaitedForUntilItsTimeout(t *testing.T) {
 	w := newWorld(t)
 	l, err := net.Listen("unix", filepath.Join(w.dir, "mute.sock"))

@@ -112,7 +112,7 @@ func FuzzAnswers(f *testing.F) {
 		method := methods[int(n)%len(methods)]
 		asked := call(t.Context(), method, request)
 		if asked.Plugin == "" || len(asked.Changes) == 0 || asked.Err != nil {
-			assert.Equal(t, string(request), runtime.last(method), "nobody changed anything")
+			assert.Equal(t, string(request), runtime.last(method), "no plugin changed anything")
 			return
 		}
 		checkModel(t, method, request, said, runtime.last(method))

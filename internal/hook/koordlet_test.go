@@ -42,7 +42,7 @@ func TestResourcesForANewPodAreIgnored(t *testing.T) {
 	}
 }
 
-// The CPU quota became 80000, 64000, 51200 and so on, for koordlet was told at each update what it had made of the quota before.
+// The CPU quota became 80000, 64000, 51200 and so on, because koordlet got at each update the quota that it had answered before.
 func TestNormalizedQuotasDoNotCompound(t *testing.T) {
 	w := newWorld(t)
 	var told []int64 // the plugin is asked by one call after the other
@@ -64,7 +64,7 @@ func TestNormalizedQuotasDoNotCompound(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.client.StartContainer(w.ctx(), &runtimeapi.StartContainerRequest{ContainerId: id})
 	require.NoError(t, err)
-	assert.EqualValues(t, 80000, <-started, "where no request says anything, what plugins made of it is told")
+	assert.EqualValues(t, 80000, <-started, "if no request sets it, plugins get the value of the latest answer")
 	for _, r := range []*runtimeapi.LinuxContainerResources{{CpusetCpus: "0"}, {CpusetCpus: "1"}, {CpuQuota: 50000}, {CpuShares: 3}} {
 		_, err = w.client.UpdateContainerResources(w.ctx(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 		require.NoError(t, err)

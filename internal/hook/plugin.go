@@ -48,11 +48,11 @@ func newTable(plugins []*plugin) *table {
 // The metadata that plugins get with a call, beside what the client sent. Values are
 // printable ASCII.
 const (
-	MetaPoint   = "criproxy-point"   // "PostStartContainer"
-	MetaID      = "criproxy-id"      // of the object, as clients know it; missing before it is made
-	MetaParent  = "criproxy-parent"  // the id of what it lies in
-	MetaCode    = "criproxy-code"    // after a call, how it ended: "OK", "NotFound"
-	MetaMessage = "criproxy-message" // after a call that failed, why
+	metaPoint   = "criproxy-point"   // "PostStartContainer"
+	metaID      = "criproxy-id"      // of the object, as clients know it; missing before it is made
+	metaParent  = "criproxy-parent"  // the id of what it lies in
+	metaCode    = "criproxy-code"    // after a call, how it ended: "OK", "NotFound"
+	metaMessage = "criproxy-message" // after a call that failed, why
 )
 
 // question is what one plugin is asked.

@@ -197,7 +197,7 @@ func TestCrashWithoutALinuxPart(t *testing.T) {
 
 	// Nothing at all in the request.
 	_, err = w.client.RunPodSandbox(w.ctx(), &runtimeapi.RunPodSandboxRequest{})
-	assert.Error(t, err, "the runtime says no, and nobody has crashed")
+	assert.Error(t, err, "the runtime says no, and no process has crashed")
 	_, err = w.client.CreateContainer(w.ctx(), &runtimeapi.CreateContainerRequest{})
 	assert.Error(t, err)
 	_, err = w.client.StartContainer(w.ctx(), &runtimeapi.StartContainerRequest{})
@@ -252,7 +252,7 @@ func TestStoreLeakAndForgettingOnAFailedStop(t *testing.T) {
 	first, _ := codesTold.Load(int32(1))
 	second, _ := codesTold.Load(int32(2))
 	assert.Equal(t, "Internal cannot be stopped: ?", first)
-	assert.Equal(t, "OK ", second, "told again, and that it has succeeded")
+	assert.Equal(t, "OK ", second, "the plugin learns of the second attempt, and of its success")
 
 	known := func() map[string]int { return w.plugins.State().Known }
 	assert.Equal(t, map[string]int{"sandbox": 1, "container": 1}, known())
@@ -266,7 +266,7 @@ func TestStoreLeakAndForgettingOnAFailedStop(t *testing.T) {
 	assert.Empty(t, known(), "with the pod goes what lies in it")
 }
 
-// Crash list, 7: it told of a start that had failed as of any other.
+// Crash list, 7: a plugin did not learn that a start had failed.
 func TestPostHooksFiredThoughTheCallFailed(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
@@ -391,7 +391,7 @@ func Test4MiB(t *testing.T) {
 	assert.Equal(t, "x", got["small"])
 	assert.Len(t, got["large"], 5<<20)
 	assert.Len(t, got["again"], 1<<20)
-	assert.Equal(t, strings.Repeat("x", 200)+"... (1048576 bytes)", happened[hook.Asked](w)[0].Changes[0].New, "who reads the log need not read all of it")
+	assert.Equal(t, strings.Repeat("x", 200)+"... (1048576 bytes)", happened[hook.Asked](w)[0].Changes[0].New, "the log has the beginning of a long value")
 }
 
 // The list by which it found out what there was failed as well.
@@ -489,7 +489,7 @@ func TestReconnectAfterALongOutage(t *testing.T) {
 		return p.Run(ctx)
 	})
 	defer stop()
-	w.until("somebody listens", func() bool {
+	w.until("the plugin listens", func() bool {
 		nc, err := net.Dial("unix", filepath.Join(w.dir, "back.sock"))
 		if err == nil {
 			nc.Close()

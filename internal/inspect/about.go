@@ -75,16 +75,16 @@ func (a About) String() string {
 		words = append(words, name)
 	}
 	if len(a.IDs) > 0 {
-		words = append(words, shortID(a.IDs[0]))
+		words = append(words, ShortID(a.IDs[0]))
 	}
 	if a.Image != "" && a.Container == "" {
-		words = append(words, shortID(a.Image))
+		words = append(words, ShortID(a.Image))
 	}
 	return strings.Join(words, " ")
 }
 
-// shortID cuts the hexadecimal end of an id down to what people look at.
-func shortID(id string) string {
+// ShortID cuts the hexadecimal end of an id to 13 characters, as crictl does.
+func ShortID(id string) string {
 	hex := len(id) - len(strings.TrimRight(id, "0123456789abcdef"))
 	if hex > 13 {
 		return id[:len(id)-hex+13]

@@ -15,9 +15,9 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// These are what somebody found who had read the promise alone.
+// An attacker who had read nothing but the package's documentation found the cases in this file.
 
-// Get is what is called to see whether the library is alive.
+// Alive is Get here.
 func TestAnErrorOfAliveAloneEndsNothing(t *testing.T) {
 	for _, code := range []codes.Code{codes.Internal, codes.Canceled, codes.DeadlineExceeded, codes.Unimplemented} {
 		t.Run(code.String(), func(t *testing.T) {
@@ -98,8 +98,8 @@ func TestABackendThatAlternatesIsNotSlowAndUpInTurn(t *testing.T) {
 	}, "a")
 }
 
-// The backend goes as soon as it has created something, before anybody has listed it.
-func TestWhatIsCreatedIsListedBeforeItIsTold(t *testing.T) {
+// The backend goes right after it has created a book, before any client has asked for the list.
+func TestANewItemIsListedThoughNoListShowedIt(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "b"`), &codec.Frame{}))
@@ -110,7 +110,7 @@ func TestWhatIsCreatedIsListedBeforeItIsTold(t *testing.T) {
 	}, "a")
 }
 
-// A call that takes long at a connection of before a reload is not a silent backend.
+// One long call on the connection from before a reload does not make the backend count as silent.
 func TestALongCallOutlivesAReload(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)

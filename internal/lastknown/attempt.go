@@ -12,28 +12,29 @@ import (
 type attempt struct {
 	method string
 	lag    *lag
-	list   *list // that it asks for; nil: another answer
-	// usable reports whether memory has the answer. Once the call has waited long, that
-	// may be older than a change that a client made. Conn.mu is held.
+	list   *list // the list that it asks for; nil if it asks for something else
+	// usable reports whether memory has the answer. If long is set, the call has waited for
+	// long, and memory's answer may be older than a change that a client made. Conn.mu is held.
 	usable func(long bool) bool
-	// anyAnswer says that an error is an answer, too: it says nothing of the method.
+	// anyAnswer says that an error counts as an answer in time, as with statuses: it is about
+	// the item, and not about how the backend is doing.
 	anyAnswer bool
 
 	// Conn.mu guards what follows.
 	cancel  context.CancelCauseFunc
-	overdue bool        // it has taken its budget
-	late    bool        // and that was the whole budget
+	overdue bool        // it has used up its budget
+	late    bool        // and its budget was Config.Budget, not the deadline of a client in a hurry
 	long    bool        // it has taken so long that an old answer is better than none
-	timer   *time.Timer // until then
+	timer   *time.Timer // sets long
 	ended   bool
 }
 
-// errRemembered is the error of an attempt in whose place memory is to answer.
+// errRemembered ends an attempt: memory answers in its place.
 var errRemembered = errors.New("memory has the answer")
 
-// try does a call. When it has taken its budget memory answers, if it can: the error is
-// errRemembered then. Otherwise the call goes on until memory can, or until the client's
-// time is over. A call that has taken its budget makes its method late.
+// try calls f, which asks the backend. When f has used up its budget and memory has the answer,
+// try returns errRemembered. Otherwise f goes on until memory has the answer, or until the
+// client's time is over. A call that has used up its budget makes its method late.
 func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) error) error {
 	epoch, err := c.alive()
 	if err != nil {
@@ -64,8 +65,8 @@ func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) erro
 	return c.judge(epoch, err)
 }
 
-// await waits for memory to have an answer: errRemembered. The question is asked behind
-// the scenes.
+// await waits until memory has the answer, and then returns errRemembered. It does not ask the
+// backend: another goroutine does that behind the scenes.
 func (c *Conn) await(ctx context.Context, a *attempt) error {
 	epoch, err := c.alive()
 	if err != nil {
@@ -87,12 +88,12 @@ func (c *Conn) await(ctx context.Context, a *attempt) error {
 	return c.judge(epoch, status.FromContextError(ctx.Err()).Err())
 }
 
-// wait has an attempt end when memory has its answer, and after a time when that is old.
-// c.mu is held.
+// wait ends an attempt as soon as memory has its answer. After the time long an old answer
+// suffices. c.mu is held.
 func (c *Conn) wait(a *attempt, long time.Duration) {
 	a.overdue = true
 	c.waiting[a] = struct{}{}
-	if a.list != nil { // the change that an answer is to show may have been a while ago
+	if a.list != nil { // the time counts from the change that the answer has to show
 		long = max(0, min(long, time.Until(a.list.behind.Add(c.cfg.Silence))))
 	}
 	a.timer = time.AfterFunc(long, func() {
@@ -113,7 +114,7 @@ func (c *Conn) leave(a *attempt) {
 	}
 }
 
-// overdue is called when an attempt has taken its budget.
+// overdue notes that an attempt has used up its budget.
 func (c *Conn) overdue(a *attempt, budget time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -54,7 +54,7 @@ func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts 
 	}
 	answer, _, streamErr := l.collect(ctx, b.ClientConnInterface, request, opts)
 	if status.Code(streamErr) == codes.Unimplemented {
-		return err // it has neither: what it said to the call that was made
+		return err // it has neither method: the client gets the error of the one it called
 	}
 	if streamErr != nil {
 		return streamErr
@@ -72,16 +72,16 @@ func (b *bridge) NewStream(ctx context.Context, desc *grpc.StreamDesc, name stri
 	return &bridgedStream{ClientStream: cs, ctx: ctx, conn: b.ClientConnInterface, list: l}, nil
 }
 
-// bridgedStream is a stream that turns to the list if it turns out, with the
-// first receive, that the backend has no such stream.
+// bridgedStream is a stream that calls the unary list instead if the first receive shows that
+// the backend has no such stream.
 type bridgedStream struct {
 	grpc.ClientStream
-	ctx     context.Context // of the call, not of the stream: that one ends when the stream fails
+	ctx     context.Context // the call's, not the stream's, which ends when the stream fails
 	conn    grpc.ClientConnInterface
 	list    *list
 	request *codec.Frame
 	began   bool
-	listed  bool // it is the list by now
+	listed  bool // it has turned to the unary list
 	rest    []*codec.Frame
 	header  metadata.MD
 	trailer metadata.MD
@@ -97,7 +97,8 @@ func (s *bridgedStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(f)
 }
 
-// Header waits for the first message as well: only then is it known whose it is.
+// Header waits for the first message as well: only that shows whether the header is the
+// stream's or the list's.
 func (s *bridgedStream) Header() (metadata.MD, error) {
 	if s.listed {
 		return s.header, nil
@@ -150,8 +151,8 @@ const (
 	maxParts     = 1 << 20
 )
 
-// collect does a list by its streaming method and joins what comes into one message. A
-// part that is cut off would swallow the beginning of the next.
+// collect asks for a list by its streaming method and joins the parts into one message. It
+// checks each part, because one that is cut off would swallow the beginning of the next.
 func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, request *codec.Frame, opts []grpc.CallOption) (answer *codec.Frame, utf8 bool, err error) {
 	name := l.stream.Name
 	ctx, cancel := context.WithCancel(ctx)

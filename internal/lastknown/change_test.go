@@ -27,7 +27,7 @@ func TestARefusedCallOutdatesNothing(t *testing.T) {
 		got, err := w.list(t, "")
 		require.NoError(t, err)
 		assert.Equal(t, `books {id: "a"}`, got)
-		assert.Zero(t, time.Since(began), "what is remembered is as it was")
+		assert.Zero(t, time.Since(began), "memory still has the list, and answers at once")
 	}, "a")
 }
 
@@ -40,7 +40,7 @@ func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
 		n.library.with(func() { n.library.books["a"] = `title: "new"` })
 		_, err := w.list(t, "")
 		require.NoError(t, err)
-		time.Sleep(1500 * time.Millisecond) // its status has been asked for
+		time.Sleep(1500 * time.Millisecond) // Run has asked for its status
 		close(release)
 		time.Sleep(time.Millisecond)
 		n.goes(t, w)
@@ -50,14 +50,14 @@ func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
 	}, "a")
 }
 
-// What a change does to a status, no list need show.
+// No list need show what a change does to a status.
 func TestAStatusOfBeforeAChangeDoesNotCount(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		held, release := n.holding("Get")
 		go w.get(t, "a")
 		<-held
-		n.when(only("Get", hang)) // and no later one comes
+		n.when(only("Get", hang)) // no later status comes
 		require.NoError(t, w.bind(t.Context(), "a"))
 		close(release)
 		time.Sleep(time.Millisecond)
@@ -65,11 +65,11 @@ func TestAStatusOfBeforeAChangeDoesNotCount(t *testing.T) {
 		_, err := w.get(t, "a")
 		assert.Equal(t, codes.Unavailable, status.Code(err), "it is older than the change")
 		_, err = w.get(t, "b")
-		assert.NoError(t, err, "of which nothing was changed")
+		assert.NoError(t, err, "b was not changed")
 	}, "a", "b")
 }
 
-// A runtime whose state is damaged may answer so.
+// A runtime whose state is damaged may answer NotFound to everything.
 func TestNotFoundForAllWipesNoStatus(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
@@ -80,7 +80,7 @@ func TestNotFoundForAllWipesNoStatus(t *testing.T) {
 			return status.Error(codes.NotFound, "nothing is here")
 		})
 		assert.Equal(t, codes.NotFound, status.Code(w.bind(t.Context(), "a")))
-		time.Sleep(5 * time.Second) // its status has been asked for
+		time.Sleep(5 * time.Second) // Run has asked for its status
 		n.goes(t, w)
 		got, err := w.get(t, "a")
 		require.NoError(t, err)
@@ -107,6 +107,6 @@ func TestWhatACallThatOutlivesAReloadTellsStays(t *testing.T) {
 		require.Equal(t, `books {id: "a"} books {id: "b"}`, <-told)
 		got, err := w.list(t, "")
 		require.NoError(t, err)
-		assert.Equal(t, `books {id: "a"} books {id: "b"}`, got, "who was told of b is not told that it is gone")
+		assert.Equal(t, `books {id: "a"} books {id: "b"}`, got, "a client knows of b already")
 	}, "a")
 }

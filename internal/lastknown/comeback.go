@@ -13,14 +13,14 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// comeBack asks a backend that is gone whether it is there again, and for its gates. It
-// is up from those answers on. One that is alive, but does not answer its gates in time,
-// is slow. comeBack reports whether it is either.
+// comeBack asks a backend that is gone for its gates, after asking Alive. A backend that answers
+// them is up. One that is alive, but does not answer its gates in time, is slow. comeBack reports
+// whether the backend is up or slow.
 func (c *Conn) comeBack(ctx context.Context) bool {
 	c.mu.Lock()
 	retired := c.retired
 	c.mu.Unlock()
-	if retired { // nobody needs it any more
+	if retired { // another connection asks the backend
 		return false
 	}
 	bound := mostPatience
@@ -75,7 +75,7 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 	return true
 }
 
-// beginEpoch begins the time of a backend that has come back, perhaps as another version.
+// beginEpoch begins a new epoch: the backend has come back, perhaps as another version of it.
 // c.mu is held.
 func (c *Conn) beginEpoch() {
 	for _, g := range c.lags {
@@ -95,9 +95,8 @@ func (c *Conn) beginEpoch() {
 	c.pulse.answers.Add(1) // the silence that made it gone is over
 }
 
-// isAlive asks the backend whether it is there at all. One that takes its time for that,
-// and not because a hang ends just now, is given as much in future before it counts as
-// gone.
+// isAlive calls Alive. If the backend is slow to answer even that, and not because a hang has
+// just ended, isAlive raises c.patience, so that it counts as gone only after a longer silence.
 func (c *Conn) isAlive(ctx context.Context) error {
 	c.mu.Lock()
 	bound := max(c.probeTime, c.patience)
@@ -110,13 +109,13 @@ func (c *Conn) isAlive(ctx context.Context) error {
 		return time.Since(began), err
 	}
 	took, err := ask()
-	if err == nil && took > c.cfg.Silence { // it waited for the end of a hang, perhaps
+	if err == nil && took > c.cfg.Silence { // perhaps it hung and that is over: measure again
 		took, err = ask()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case err != nil && ctx.Err() != nil: // the next attempt waits longer: it may answer that late
+	case err != nil && ctx.Err() != nil: // it may answer later than that: wait longer next time
 		c.probeTime = min(2*bound, mostPatience)
 	case err == nil:
 		c.probeTime = 0
@@ -127,13 +126,14 @@ func (c *Conn) isAlive(ctx context.Context) error {
 	return err
 }
 
-// stillGone keeps the latest reason, which may be nearer to the truth than the first.
+// stillGone replaces the reason why the backend is gone by the latest one, which may be more
+// precise than the first.
 func (c *Conn) stillGone(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case status.Code(err) == codes.Canceled, status.Code(err) == codes.DeadlineExceeded:
-		return // that says less
+		return // that is less precise than what there is
 	case unreachable(err):
 		c.silent = false
 		c.state.Err = c.reason(err)
@@ -142,7 +142,7 @@ func (c *Conn) stillGone(err error) {
 	}
 }
 
-// gateAnswer is what a gate was answered with.
+// gateAnswer is the backend's answer to one gate.
 type gateAnswer struct {
 	list   *list
 	answer *codec.Frame
@@ -152,8 +152,7 @@ type gateAnswer struct {
 	took   time.Duration
 }
 
-// askGates asks for all gates at once, each for at most bound, after which it is
-// Canceled.
+// askGates asks for all gates at once. After bound it cancels those that have not been answered.
 func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -184,9 +183,9 @@ func (c *Conn) askGates(ctx context.Context, bound time.Duration) []*gateAnswer 
 	return gates
 }
 
-// seeLocked takes note, once, that the backend has been seen. One gate that is
-// remembered is enough: those that are not are Unavailable while the backend is gone, and
-// not empty. c.mu is held.
+// seeLocked notes, once, that the backend has been seen. One complete gate is enough: the other
+// gates then fail with Unavailable while the backend is gone, and are not taken to be empty.
+// c.mu is held.
 func (c *Conn) seeLocked() {
 	gated, complete := false, false
 	for _, l := range c.lists {

@@ -18,8 +18,8 @@ type Condition int
 const (
 	// Up: it answers, and in time.
 	Up Condition = iota
-	// Slow: something that is remembered of it did not come within its budget, or came
-	// as an error. Those answers come from memory. All other calls pass as usual.
+	// Slow: a list, status or reply that memory keeps did not come within its budget, or was
+	// an error. Memory answers those calls. All other calls pass as usual.
 	Slow
 	// Gone: it cannot be reached, has answered nothing at all for a while, or answers
 	// every call with an error. No call goes to it.
@@ -33,7 +33,7 @@ type State struct {
 	Condition Condition
 	Since     time.Time
 	Seen      bool  // it has answered a list since the machine was booted
-	Err       error // why it is slow or gone; of one that is up, another trouble, such as of its file
+	Err       error // why it is slow or gone; for a backend that is up, another problem, such as with its file
 }
 
 // calm is how many answers in time make a method that was late punctual again, if Silence
@@ -45,16 +45,16 @@ type lag struct {
 	method  string
 	why     error         // why it is late; nil if it is not
 	failing bool          // its latest answer was an error
-	inTime  int           // answers in time since it was late
-	since   time.Time     // when it was late last
+	inTime  int           // how many answers came in time since one was late
+	since   time.Time     // when an answer was last late
 	asked   time.Time     // when the latest request behind the scenes was made
-	took    time.Duration // by the latest of them that has ended
-	flying  int           // of them that are under way
+	took    time.Duration // how long the latest such request that has ended took
+	flying  int           // how many such requests are under way
 }
 
 func (g *lag) late() bool { return g.why != nil }
 
-// isLate takes note that a method has not answered within its budget. c.mu is held.
+// isLate notes that a method has not answered within its budget. c.mu is held.
 func (c *Conn) isLate(g *lag, why error) {
 	if g.why == nil {
 		c.setLate(g, why)
@@ -64,8 +64,8 @@ func (c *Conn) isLate(g *lag, why error) {
 	c.Check()
 }
 
-// isFailing takes note that a method has answered with an error. Calls that
-// wait for its next answer get the remembered one. c.mu is held.
+// isFailing notes that a method has answered with an error. Memory answers the calls that wait
+// for its next answer. c.mu is held.
 func (c *Conn) isFailing(g *lag, why error) {
 	g.failing = true
 	c.isLate(g, why)
@@ -77,8 +77,8 @@ func (c *Conn) isFailing(g *lag, why error) {
 	}
 }
 
-// setLate says why a method is late, nil for one that is not. The next connection to the
-// backend begins with that. c.mu is held.
+// setLate sets why a method is late; nil means that it is not. The next connection to the
+// backend inherits that. c.mu is held.
 func (c *Conn) setLate(g *lag, why error) {
 	g.why = why
 	if delete(c.mem.late, g.method); why != nil {
@@ -87,7 +87,7 @@ func (c *Conn) setLate(g *lag, why error) {
 	c.mem.news = true
 }
 
-// isInTime takes note of an answer within the budget. c.mu is held.
+// isInTime notes an answer within the budget. c.mu is held.
 func (c *Conn) isInTime(g *lag) {
 	g.failing = false
 	if g.why == nil {
@@ -120,30 +120,30 @@ func (c *Conn) reconsider() {
 	}
 }
 
-// become changes the condition, and tells Watch later: a log that blocks must not stop
-// a call. c.mu is held.
+// become changes the condition. Run calls Watch later, because a Watch that blocks, as a log can,
+// must not stop a call. c.mu is held.
 func (c *Conn) become(condition Condition, why error) {
 	c.state = State{Condition: condition, Since: time.Now(), Seen: c.mem.seen, Err: why}
 	c.tell(c.state)
 }
 
-// tell passes a state on to Watch, by way of Run. c.mu is held.
+// tell queues a state for Watch, which Run calls. c.mu is held.
 func (c *Conn) tell(s State) {
 	if c.retired {
 		return
 	}
-	c.untold = append(c.untold, s)
+	c.unwatched = append(c.unwatched, s)
 	select {
 	case c.telling <- struct{}{}:
 	default:
 	}
 }
 
-// tellAll calls Watch for each state that it has not seen.
+// tellAll calls Watch for each state in the queue.
 func (c *Conn) tellAll() {
 	c.mu.Lock()
-	states := c.untold
-	c.untold = nil
+	states := c.unwatched
+	c.unwatched = nil
 	c.mu.Unlock()
 	for _, s := range states {
 		if c.cfg.Watch != nil {
@@ -161,8 +161,8 @@ func (c *Conn) isGone(epoch context.Context, why error) {
 	}
 }
 
-// goneNow marks the backend gone and ends all calls under way: kubelet takes a probe that
-// runs into its deadline for one that failed. silent says that it has answered nothing.
+// goneNow marks the backend gone and ends all calls under way, because kubelet counts a probe
+// that runs into its deadline as failed. silent says that the backend has answered nothing.
 // c.mu is held.
 func (c *Conn) goneNow(why error, silent bool) {
 	c.silent, c.back = silent, make(chan struct{})
@@ -175,7 +175,8 @@ func (c *Conn) goneNow(why error, silent bool) {
 	c.Check()
 }
 
-// call does f on the backend unless it is gone, and ends it if the backend goes.
+// call calls f, which asks the backend, unless the backend is gone. It cancels f if the backend
+// goes.
 func (c *Conn) call(ctx context.Context, f func(context.Context) error) error {
 	epoch, err := c.alive()
 	if err != nil {
@@ -187,8 +188,8 @@ func (c *Conn) call(ctx context.Context, f func(context.Context) error) error {
 	return c.judge(epoch, c.pulse.of(ctx, f))
 }
 
-// alive returns the context of the time since the backend was last gone, or an error
-// if it is gone.
+// alive returns the context of the current epoch, which ends when the backend goes, or an error
+// if the backend is gone.
 func (c *Conn) alive() (context.Context, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,8 +205,8 @@ func (c *Conn) unavailable() error {
 		c.cfg.Name, c.state.Since.Format(time.TimeOnly), c.state.Err)
 }
 
-// judge turns the error of a call that began in epoch into what the client gets, and
-// learns from it how the backend is doing.
+// judge returns the client's error for the error of a call that began in epoch. If the backend
+// could not be reached, judge marks it gone.
 func (c *Conn) judge(epoch context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -224,13 +225,14 @@ func (c *Conn) judge(epoch context.Context, err error) error {
 	return err
 }
 
-// unreachable reports whether err came about on this side, and not from the backend.
+// unreachable reports whether err says that the backend could not be reached. Such errors have a
+// method Unreachable; an Unavailable of the backend itself has not.
 func unreachable(err error) bool {
 	var u interface{ Unreachable() bool }
 	return status.Code(err) == codes.Unavailable && errors.As(err, &u) && u.Unreachable()
 }
 
-// reason is why a backend is gone, without what every message about it says anyway.
+// reason is err without the words with which every message about the backend begins.
 func (c *Conn) reason(err error) error {
 	return errors.New(strings.TrimPrefix(status.Convert(err).Message(), "criproxy: backend "+c.cfg.Name+" "))
 }
@@ -246,16 +248,16 @@ func failedError(method string, err error) error {
 	return fmt.Errorf("answers %s with %s: %s", method, s.Code(), s.Message())
 }
 
-// ours reports whether a call failed because of a limit of this process, which neither
-// says anything of the backend nor leaves room for an answer from memory. Such errors have
-// a method Ours.
+// ours reports whether a call failed because of a limit of this process. Such an error says
+// nothing about the backend, and there is no room for an answer from memory either. Such errors
+// have a method Ours.
 func ours(err error) bool {
 	var o interface{ Ours() bool }
 	return errors.As(err, &o) && o.Ours()
 }
 
-// aboutTheRequest reports whether an error says something about the request, and not
-// about how the backend is doing.
+// aboutTheRequest reports whether an error is about the request, and not about how the backend
+// is doing.
 func aboutTheRequest(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
@@ -264,15 +266,15 @@ func aboutTheRequest(err error) bool {
 	return false
 }
 
-// ended reports whether a client has gone or its deadline has passed, of which a backend
-// may know earlier than our own timer.
+// ended reports whether a client has gone or its deadline has passed. It looks at the clock,
+// because a backend may notice the deadline before our own timer does.
 func ended(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// Retire ends what the connection remembers and asks for by itself: another one has its
-// Memory now. Calls under way go on.
+// Retire says that another connection has this one's Memory now. This one asks for nothing by
+// itself any more and calls Watch no more. Calls under way go on.
 func (c *Conn) Retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

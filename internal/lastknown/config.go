@@ -49,41 +49,41 @@ type Config struct {
 	// listed, itself included. Optional.
 	Equivalents func(name string) []string
 
-	// Memory is what is remembered of the backend, by this connection and by those
-	// before and after it. Nil: nothing yet.
+	// Memory holds the answers of the backend, for this connection and for those before and
+	// after it. Nil: a new one, which is empty.
 	Memory *Memory
 
 	// Policy is what being gone means. Empty means LastKnown.
 	Policy Policy
 
-	// Primary is for the backend without which there is no node: it is never left out of
-	// a list, and what it alone can say is never told from memory.
+	// Primary marks the backend without which there is no node. It is never left out of a list,
+	// and memory never answers a Reply that is Live in its place.
 	Primary bool
 
-	// Absent reports whether nobody listens where the backend should be, now. That, of a
-	// backend that has not been seen since the machine was booted, is the evidence that
-	// it has nothing, and lists leave it out. Nil: there is no such evidence.
+	// Absent reports whether no process listens at the backend's address now. If in addition the
+	// backend has not been seen since the machine was booted, that is evidence that it has no
+	// items, and lists leave it out. Nil: there is no such evidence.
 	Absent func(context.Context) bool
 
-	// Required makes lists wait for a backend even if it is absent, for up to
-	// RequiredWait, and then fail.
+	// Required makes lists wait for a backend even if it is absent, for at most RequiredWait,
+	// and then fail.
 	Required     bool
 	RequiredWait time.Duration // zero means Silence
 
-	// Budget is how long an answer may take before memory answers in its place, zero
-	// DefaultBudget. Silence is how long a backend may answer nothing at all before it
-	// is gone, zero DefaultSilence. Interval is how often a backend that no client asks is
-	// asked, zero DefaultInterval.
+	// Budget is how long an answer may take before memory answers in its place. Zero means
+	// DefaultBudget. Silence is how long a backend may answer nothing at all before it is gone.
+	// Zero means DefaultSilence. Interval is how often the Conn asks a backend that no client
+	// asks. Zero means DefaultInterval.
 	Budget   time.Duration
 	Silence  time.Duration
 	Interval time.Duration
 
-	// Alive is a unary method that a backend answers quickly whatever else it does:
-	// full name. It tells a backend that is slow from one that is gone. Optional: the
-	// lists do.
+	// Alive is the full name of a unary method that a backend answers quickly whatever else it
+	// does. Its answer distinguishes a slow backend from one that is gone. Optional: without it
+	// the lists decide.
 	Alive string
 
-	// MaxBytes bounds what is kept in memory, zero DefaultMaxBytes.
+	// MaxBytes bounds the memory, in bytes. Zero means DefaultMaxBytes.
 	MaxBytes int
 
 	// Watch is called by Run for each change of state, one after another. A Watch that
@@ -94,8 +94,8 @@ type Config struct {
 	// must return at once. Optional.
 	Remembered func(method string)
 
-	// Room takes memory for n bytes of a list from memory, with which the call of a context
-	// is answered. It must not wait; its error ends the call. Optional: there is enough.
+	// Room reserves n bytes for a list that memory answers the call with context ctx with. It
+	// must not wait; its error ends the call. Optional: there is enough room.
 	Room func(ctx context.Context, n int) error
 
 	// Panicked is called for each panic behind the scenes. Optional.

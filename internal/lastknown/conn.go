@@ -26,26 +26,26 @@ type Conn struct {
 	kept  []*kept
 	lags  []*lag
 	roles map[string]role // :: full method
-	check chan struct{}   // asks Run to look now
+	check chan struct{}   // holds a token if Run is to begin its next round now
 	pulse pulse
 
-	life   context.Context // of what goes on behind the scenes
+	life   context.Context // of the requests behind the scenes
 	end    context.CancelFunc
 	behind sync.WaitGroup
 
 	mu        *sync.Mutex // the Memory's; guards what follows
 	state     State
-	epoch     context.Context // ends when the backend goes
+	epoch     context.Context // the time since the backend came back; ends when the backend goes
 	endEpoch  context.CancelCauseFunc
 	back      chan struct{}         // closed when the backend comes back; nil unless it is gone
 	silent    bool                  // it is gone because it answered nothing
-	patience  time.Duration         // how long it may be silent: more than Silence where it has shown that it answers later
-	probeTime time.Duration         // how long the next question whether it is back may take
-	waiting   map[*attempt]struct{} // attempts that have taken their budget
+	patience  time.Duration         // how long it may be silent: Silence, or more if it is known to answer that late
+	probeTime time.Duration         // how long the next call of Alive may take while it is gone
+	waiting   map[*attempt]struct{} // attempts that have used up their budget
 	probing   bool                  // Alive is under way
 	retired   bool                  // the Memory is another connection's now
 	follows   bool                  // statuses are being asked for
-	untold    []State               // that Watch has not seen
+	unwatched []State               // states for which Watch has not been called yet
 	telling   chan struct{}         // holds a token if there are some
 }
 
@@ -53,11 +53,11 @@ type Conn struct {
 type role struct {
 	list     *list // it lists these
 	kept     *kept // its reply is kept
-	status   *list // it tells the status of one of these
+	status   *list // its reply is the status of one of these
 	changes  []*list
-	subjects []*subject      // of changes, what a call changes in that list; nil: it does not say
-	names    []*rewrite.Path // of changes, where the request has the name of an item that is its own status
-	removes  []bool          // of changes, whether a call removes its subject there
+	subjects []*subject      // for each of changes: what a call changes in that list; nil: unknown
+	names    []*rewrite.Path // for each of changes: where the request names an item that is its own status
+	removes  []bool          // for each of changes: whether a call removes its subject there
 	creates  *list
 	created  *rewrite.Path // where the reply of creates has the new id
 	draft    *draft        // of creates
@@ -119,7 +119,7 @@ func New(cfg Config) (*Conn, error) {
 	c.epoch, c.endEpoch = context.WithCancelCause(context.Background())
 	c.state = State{Since: time.Now(), Seen: c.mem.seen}
 	for _, g := range c.lags {
-		if g.late() { // as it was for the connection before
+		if g.late() { // it was so for the previous connection
 			c.state.Condition, c.state.Err = Slow, g.why
 			break
 		}
@@ -127,8 +127,8 @@ func New(cfg Config) (*Conn, error) {
 	return c, nil
 }
 
-// addLag watches the answers of a method. A method that was late for the connection
-// before is late for this one.
+// addLag begins to watch how long the answers of a method take. A method that was late for the
+// previous connection is late for this one.
 func (c *Conn) addLag(g *lag, method string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +172,7 @@ func (c *Conn) compileRoles() error {
 				r.changes, r.subjects, r.removes = append(r.changes, l), append(r.subjects, l.subject(m)), append(r.removes, removes)
 			}
 			if at, ok := l.spec.Created[short]; ok {
-				p, err := textPath(m.Output, at)
+				p, err := rewrite.ParseTextPath(m.Output, at)
 				if err != nil {
 					errs = append(errs, fmt.Errorf("known.lists[%d].created.%s: %w", i, short, err))
 				}
@@ -194,8 +194,8 @@ func (c *Conn) State() State {
 	return c.state
 }
 
-// Back returns a channel that is closed when the backend, which is gone, comes back. It is nil
-// if the backend is not gone.
+// Back returns a channel that is closed when the backend comes back. It is nil if the backend is
+// not gone.
 func (c *Conn) Back() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,8 +205,8 @@ func (c *Conn) Back() <-chan struct{} {
 	return c.back
 }
 
-// Age returns how old the lists are that memory answers with, zero while the backend is
-// up.
+// Age returns the age of the oldest list that memory answers with. It is zero while the backend
+// is up.
 func (c *Conn) Age() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,10 +219,10 @@ func (c *Conn) Age() time.Duration {
 	return oldest
 }
 
-// Memory returns what the connection remembers in.
+// Memory returns the Memory that the connection reads and writes.
 func (c *Conn) Memory() *Memory { return c.mem }
 
-// Check asks Run to look at the backend now: something has changed.
+// Check asks Run to begin its next round now, because something has changed.
 func (c *Conn) Check() {
 	select {
 	case c.check <- struct{}{}:
@@ -230,11 +230,11 @@ func (c *Conn) Check() {
 	}
 }
 
-// Invoke does a unary call.
+// Invoke makes a unary call.
 func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	r, described := c.roles[name]
 	if !described {
-		return c.next.Invoke(ctx, name, args, reply, opts...) // none of our business
+		return c.next.Invoke(ctx, name, args, reply, opts...) // the Spec does not name it
 	}
 	switch {
 	case r.list != nil:
@@ -253,7 +253,7 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 		return c.statusOf(ctx, r.status, name, args, reply, opts)
 	}
 	answer := &codec.Frame{}
-	sent := false // what never came to the backend changed nothing
+	sent := false // a call that never reached the backend has changed nothing
 	err := c.call(ctx, func(ctx context.Context) error {
 		sent = true
 		return c.next.Invoke(ctx, name, args, answer, opts...)
@@ -293,7 +293,7 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(epoch, cancel)
-	context.AfterFunc(ctx, func() { stop() }) // however it ends; nobody need read it to its end
+	context.AfterFunc(ctx, func() { stop() }) // also if the client does not read the stream to its end
 	cs, err := c.next.NewStream(ctx, desc, name, opts...)
 	if err != nil {
 		cancel()
@@ -321,7 +321,7 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return err
 }
 
-// mark says of an answer to a method that it comes from memory. c.mu may be held.
+// mark marks the answer to a method as one from memory. c.mu may be held.
 func (c *Conn) mark(method string, opts []grpc.CallOption) {
 	for _, o := range opts {
 		if h, ok := o.(grpc.HeaderCallOption); ok {

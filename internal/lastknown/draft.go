@@ -15,20 +15,19 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// What clients have changed since the answer that is remembered, and what that answer
-// therefore cannot show:
+// A remembered answer lacks the changes that clients have made since. This file adds them:
 //
 //   - An item that a client has created. Its draft stands in the list until the backend
-//     lists it: a client that was told of a pod must not be told that there is none.
+//     lists it: a list must not lack a pod whose id a client has got already.
 //   - An item that a client has removed. It leaves the list at once.
 //
-// Requests that were made before the change may be answered after it, so each change is
+// The backend may answer a request that was made before the change after it. So each change is
 // kept until the answer to a later request.
 
 // A creation is an item that a call has created.
 type creation struct {
 	before uint64 // the latest request before
-	draft  []byte // the item as its request describes it, or as it was listed since; nil if neither is known
+	draft  []byte // the item as its request describes it, or as the backend has listed it since; nil if there is neither
 }
 
 // A draft says how to describe an item by the request that created it.
@@ -156,7 +155,7 @@ func (d *draft) of(id *rewrite.Path, named, request []byte, now time.Time) []byt
 	return item
 }
 
-// create takes note of an item that a call has created.
+// create notes an item that a call has created.
 func (l *list) create(id string, item []byte) {
 	l.settle()
 	delete(l.removals, id)
@@ -166,11 +165,11 @@ func (l *list) create(id string, item []byte) {
 	l.amendCreation(id)
 }
 
-// remove takes note of an item that a call has removed.
+// remove notes an item that a call has removed.
 func (l *list) remove(id string) {
 	l.settle()
 	item, listed := l.items.get(id)
-	if _, created := l.creations[id]; listed || created { // what it never had may be another backend's
+	if _, created := l.creations[id]; listed || created { // an item that it never had may be another backend's
 		if len(l.removed) >= mostRemoved {
 			clear(l.removed)
 		}
@@ -184,11 +183,11 @@ func (l *list) remove(id string) {
 	l.amendRemoval(id)
 }
 
-// mostRemoved bounds of how many removed items it is known whose they were: CRI says that
-// to stop and to remove what is gone succeeds, and only the backend that had it can say that.
+// mostRemoved bounds how many removed items a list remembers. CRI wants stopping and removing an
+// item that is gone to succeed, and only the backend that had the item can answer so.
 const mostRemoved = 10_000
 
-// amend makes the items that are remembered show what clients have changed since.
+// amend adds to the remembered items what clients have changed since.
 func (l *list) amend() {
 	for id := range l.creations {
 		l.amendCreation(id)
@@ -201,7 +200,7 @@ func (l *list) amend() {
 func (l *list) amendCreation(id string) {
 	c := l.creations[id]
 	switch item, listed := l.items.get(id); {
-	case listed: // an answer to an earlier request may lack it again
+	case listed: // a late answer to an earlier request may lack it again
 		c.draft = item
 		l.creations[id] = c
 	case c.draft != nil:
@@ -219,7 +218,7 @@ func (l *list) amendRemoval(id string) {
 	}
 }
 
-// dropDrafts forgets what new items look like, and not that they are there.
+// dropDrafts forgets the drafts of new items, but not that there are such items.
 func (l *list) dropDrafts() {
 	for id, c := range l.creations {
 		c.draft = nil

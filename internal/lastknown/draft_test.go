@@ -46,7 +46,7 @@ func TestAListThatFailsShowsWhatWasCreated(t *testing.T) {
 func TestWhatWasRemovedIsNotListedAgain(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, removing)
-		held, release := n.holding("List") // asked for before, and answered after
+		held, release := n.holding("List") // the request is from before the removal, its answer comes after it
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
@@ -67,7 +67,7 @@ func TestWhatWasRemovedIsNotListedAgain(t *testing.T) {
 	}, "a", "b")
 }
 
-// The runtime says that it removed a book, and lists it all the same: it is the one to ask.
+// The runtime says that it has removed a book, but still lists it. Its later list counts.
 func TestARuntimesLaterListIsBelieved(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, removing)
@@ -90,7 +90,7 @@ func TestAChangeHoldsUpListsOnlyOnce(t *testing.T) {
 		_, err := w.list(t, "")
 		require.NoError(t, err)
 		assert.LessOrEqual(t, time.Since(began), 4*time.Second, "the change was a while ago")
-		for range 5 { // whatever changes from now on
+		for range 5 { // however many changes follow
 			require.NoError(t, w.bind(t.Context(), "a"))
 			got, err := w.list(t, "")
 			require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestAStatusOfBeforeAChangeIsNotRead(t *testing.T) {
 	}, "a")
 }
 
-// It says of one book that it is there, and its lists hang.
+// It answers the status of a book, while its lists hang.
 func TestABackendThatAnsweredAnythingMayHaveItems(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))
@@ -134,7 +134,7 @@ func TestABackendThatAnsweredAnythingMayHaveItems(t *testing.T) {
 	}, "a")
 }
 
-// As a disk that is full: the file can be emptied, and not written.
+// On a full disk the file can be emptied, but not written.
 func TestAFileThatCouldNotBeWrittenIsNotBelieved(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		dir := t.TempDir()
@@ -154,7 +154,7 @@ func TestAFileThatCouldNotBeWrittenIsNotBelieved(t *testing.T) {
 	}, "a")
 }
 
-// The earlier version ran last, and wrote where it used to.
+// An earlier version ran last, and wrote to the path that it knew.
 func TestTheFileThatWasWrittenLastCounts(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		dir := t.TempDir()
@@ -170,7 +170,7 @@ func TestTheFileThatWasWrittenLastCounts(t *testing.T) {
 	}, "a")
 }
 
-// It does not know short ids, and says that what it does not have is gone.
+// The runtime does not know short ids, and answers that such an item is gone.
 func TestOnlyAWholeIDTakesAnItemOffTheList(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, removing)

@@ -55,7 +55,7 @@ func TestAListThatIsStreamedWithoutAnEndFails(t *testing.T) {
 		message  []byte
 		messages int
 	}{
-		"of much":          {protowire.AppendBytes([]byte{0x7a}, make([]byte, 1<<20)), 256}, // a field that nobody knows
+		"of much":          {protowire.AppendBytes([]byte{0x7a}, make([]byte, 1<<20)), 256}, // in a field that the schema lacks
 		"of many messages": {[]byte{}, 1<<20 + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestAListThatIsStreamedWithoutAnEndFails(t *testing.T) {
 			assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 			assert.ErrorContains(t, err, "the backend streams more than 268435456 bytes")
 			assert.Equal(t, c.messages, e.sent)
-			assert.Error(t, e.ended.Err(), "the backend is told that nobody listens any more")
+			assert.Error(t, e.ended.Err(), "the call to the backend is cancelled")
 		})
 	}
 }

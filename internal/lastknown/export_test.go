@@ -2,7 +2,21 @@ package lastknown
 
 import "errors"
 
-// HoldUpWrites has m write no file before until is closed, as a disk that hangs does.
+// Statuses returns how many statuses memory would answer with.
+func (c *Conn) Statuses() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.lists {
+		for id, status := range l.statuses {
+			if len(status) > 0 && !l.stale[id] {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// HoldUpWrites makes m write no file before until is closed, as a disk that hangs does.
 func (m *Memory) HoldUpWrites(until <-chan struct{}) {
 	m.file.write = func(path string, content *fileContent) error {
 		<-until
@@ -10,7 +24,7 @@ func (m *Memory) HoldUpWrites(until <-chan struct{}) {
 	}
 }
 
-// FailWrites has m write no file any more, as a full disk does.
+// FailWrites makes m fail to write its file from now on, as a full disk does.
 func FailWrites(m *Memory) {
 	m.file.write = func(string, *fileContent) error { return errors.New("no space left on device") }
 }

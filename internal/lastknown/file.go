@@ -27,12 +27,12 @@ type File struct {
 	// written.
 	Older []string
 
-	// Address is where the backend is. The file says it, for a later process that knows the
-	// backend by another name. Optional.
+	// Address is where the backend is. The file records it for a later process, in which the
+	// backend may have another name. Optional.
 	Address string
 
-	// Boot is another word at each start of the node. Optional: that of the kernel is
-	// enough, where a node is not restarted without its machine.
+	// Boot is a text that is different after each start of the node. Optional: the kernel's boot
+	// id is enough, unless a node can restart without its machine.
 	Boot string
 }
 
@@ -41,27 +41,27 @@ type file struct {
 	sync.Mutex // guards what follows
 	File
 	write    func(string, *fileContent) error // writeFile
-	written  bool                             // it was, at Path
-	released bool                             // it is another process's now
-	failing  bool                             // it could not be written, and that was reported
+	written  bool                             // this process has written it, at Path
+	released bool                             // another process has it now
+	failing  bool                             // the latest attempt to write it failed, and was reported
 }
 
-// bootID names the start of this node.
+// bootID identifies the current start of this node.
 func (f *File) bootID() string {
 	id, _ := os.ReadFile(bootIDFile)
 	return strings.TrimSpace(strings.TrimSpace(string(id)) + " " + f.Boot)
 }
 
-// sameBoot reports whether a memory is of this start of the node. Earlier versions knew
-// only the boot of the machine.
+// sameBoot reports whether a memory is of the current start of the node. Earlier versions wrote
+// the boot id of the machine alone.
 func (f *File) sameBoot(id string) bool {
 	return id == f.bootID() || id == (&File{}).bootID()
 }
 
-// Open returns the Memory of a backend that is kept in a file, which need not exist. What
-// it says of an earlier boot is forgotten: everything that ran then is dead. A file that
-// cannot be read, or not be written, is no error of Open: the backend's lists fail and say
-// why, until the backend has answered. See [Memory.Err].
+// Open returns the Memory of a backend that is kept in a file. The file need not exist. Open
+// ignores a file of an earlier boot: everything that ran then is dead. If the file cannot be
+// read or written, Open does not fail; instead the backend's lists fail, with the reason, until
+// the backend has answered. See [Memory.Err].
 func Open(name string, at File) *Memory {
 	m := newMemoryAt(name, at)
 	if at.Path == "" {
@@ -78,7 +78,7 @@ func Open(name string, at File) *Memory {
 		err = fmt.Errorf("reading what was remembered: %w", err)
 	}
 	if err == nil && len(m.lists) > 0 {
-		if failure := writable(at.Path); failure != nil { // so the process before could not write it either
+		if failure := writable(at.Path); failure != nil { // the previous process could not write it either
 			m = newMemoryAt(name, at)
 			err = fmt.Errorf("%s may be old, because its folder cannot be written (%w); make it writable, or remove the file", path, failure)
 		}
@@ -102,8 +102,8 @@ func writable(path string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// latest returns the path of the file that was written last, which an earlier version may have
-// written since. It is empty if there is none.
+// latest returns the path of the file that was written last. That may be one of Older, if an
+// earlier version has run since. It is empty if there is no file.
 func (f *File) latest() (path string) {
 	var written time.Time
 	for _, one := range append([]string{f.Path}, f.Older...) {
@@ -119,8 +119,8 @@ func (f *File) latest() (path string) {
 	return path
 }
 
-// Receive is [Open] for a Memory that another process has encoded, and which is kept in a
-// file from now on.
+// Receive returns the Memory that another process has encoded. It is kept in a file from now on,
+// as after [Open].
 func Receive(name string, at File, data []byte) (*Memory, error) {
 	m := newMemoryAt(name, at)
 	if err := m.decode(data, "the memory that was handed over", true); err != nil {
@@ -130,8 +130,8 @@ func Receive(name string, at File, data []byte) (*Memory, error) {
 	return m, nil
 }
 
-// decode takes over what data says, which came from somewhere. The backend may have
-// told more since: as long as it can be asked, it is.
+// decode fills m from data; from says, for errors, where the data came from. The backend may have
+// changed since, so its lists are asked for again, unless the backend was gone.
 func (m *Memory) decode(data []byte, from string, handed bool) error {
 	content, err := decodeFile(data)
 	if err != nil {
@@ -146,7 +146,7 @@ func (m *Memory) decode(data []byte, from string, handed bool) error {
 	for key, f := range content.Lists {
 		l := newMemory()
 		l.raw, l.complete, l.at = f.Reply, true, content.Saved
-		if !content.Gone && !(handed && f.Fresh) { // or there can be nothing newer
+		if !content.Gone && !(handed && f.Fresh) { // otherwise there can be nothing newer
 			l.touch()
 		}
 		if f.Statuses != nil {
@@ -162,8 +162,8 @@ func (m *Memory) decode(data []byte, from string, handed bool) error {
 	return nil
 }
 
-// saveNews is Save for after a round: it returns a failure once, until it succeeds, and
-// tries again next time.
+// saveNews is Save for the end of a round. Of failures in a row it returns the first only. The
+// next round tries again.
 func (m *Memory) saveNews() error {
 	err := m.Save()
 	m.file.Lock()
@@ -176,9 +176,8 @@ func (m *Memory) saveNews() error {
 	return err
 }
 
-// Save writes the file, if there is anything new. A reader finds the old file or the new
-// one, and nothing between. The file need not survive a crash of the machine, since the
-// containers in it do not either.
+// Save writes the file, if there is anything new. A reader finds either the old file or the new
+// one. The file need not survive a crash of the machine, since the containers do not either.
 func (m *Memory) Save() error {
 	m.file.Lock()
 	defer m.file.Unlock()
@@ -200,9 +199,6 @@ func (m *Memory) Save() error {
 	return nil
 }
 
-// KeepAt keeps m in another file from now on.
-func (m *Memory) KeepAt(at File) { m.KeepAs(m.Name(), at) }
-
 // KeepAs gives the backend another name, and keeps m in a file from now on.
 func (m *Memory) KeepAs(name string, at File) {
 	m.file.Lock()
@@ -223,7 +219,8 @@ func (m *Memory) Name() string {
 	return m.name
 }
 
-// NameAndAddress returns what the file at path, which must be of this boot, says of its backend.
+// NameAndAddress returns the name and the address of the backend whose memory the file at path
+// holds. ok is false if the file cannot be read or is of another boot.
 func NameAndAddress(path, boot string) (name, address string, ok bool) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -251,14 +248,14 @@ func (m *Memory) Encode() ([]byte, error) {
 	return bytes.Join([][]byte{[]byte(fileMagic), sum[:], body.Bytes()}, nil), nil
 }
 
-// Release leaves the file to another process: from here on it is not written any more.
+// Release leaves the file to another process: this one does not write it any more.
 func (m *Memory) Release() {
 	m.file.Lock()
 	defer m.file.Unlock()
 	m.file.released = true
 }
 
-// Forget removes the file: there is no such backend any more.
+// Forget removes the file of a backend that is no longer configured.
 func (m *Memory) Forget() error {
 	m.Release()
 	m.file.Lock()
@@ -269,7 +266,7 @@ func (m *Memory) Forget() error {
 	return nil
 }
 
-// lost reports whether a file that was written is not there any more.
+// lost reports whether a file that this process has written has been removed.
 func (m *Memory) lost() bool {
 	if !m.file.written {
 		return false
@@ -278,7 +275,7 @@ func (m *Memory) lost() bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// hasNews reports whether the file should say something else than it does.
+// hasNews reports whether the file is out of date.
 func (m *Memory) hasNews() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -292,7 +289,7 @@ func (m *Memory) hasNews() bool {
 	return news && (m.seen || m.met.Load())
 }
 
-// content is what the file is to say.
+// content returns the content for the file.
 func (m *Memory) content() *fileContent {
 	content := &fileContent{BootID: m.file.bootID(), Saved: time.Now(), Lists: map[string]fileList{}, Replies: map[string][]byte{}}
 	m.mu.Lock()
@@ -327,9 +324,9 @@ func (m *Memory) content() *fileContent {
 	return content
 }
 
-// distrust empties a file that could not be written anew, which needs no room on a disk. What it
-// says is old, and without it nothing would be known: an empty one has lists fail after a crash
-// until the backend has answered.
+// distrust empties a file that could not be rewritten, which needs no space on the disk. Its
+// content is out of date. An empty file is better than none: after a crash it makes the lists
+// fail until the backend has answered.
 func distrust(path string) {
 	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
 		_ = f.Close() // nothing was written

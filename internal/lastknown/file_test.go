@@ -60,10 +60,10 @@ func TestAFileThatIsRemovedIsWrittenAnew(t *testing.T) {
 	require.FileExists(t, at.Path)
 	require.NoError(t, os.RemoveAll(filepath.Dir(at.Path)))
 	require.NoError(t, m.Save())
-	assert.FileExists(t, at.Path, "with nothing new, and with its folder")
+	assert.FileExists(t, at.Path, "even without news, and with its folder")
 }
 
-// A process that cannot write its file cannot say that it is old.
+// A process that cannot write its file cannot mark it as out of date either.
 func TestAFileThatCannotBeWrittenIsNotBelieved(t *testing.T) {
 	dir := mounttest.Tmpfs(t, "files on a read-only file system", "size=1m")
 	at := File{Path: filepath.Join(dir, "beta.io.known")}

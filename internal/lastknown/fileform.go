@@ -15,17 +15,16 @@ import (
 	"time"
 )
 
-// A file is a line that says what it is, the SHA-256 of the rest, and the rest: gobs of a
-// fileContent without its lists, and of filePieces, which are its lists. It is for the
-// process that comes after this one, of this or a later version, and for nobody else. One
-// that is handed over has the same form. Earlier versions wrote the lists in one piece.
+// A file is a line that identifies the format, the SHA-256 of the rest, and the rest: gobs of a
+// fileContent without its lists, and of filePieces, which hold the lists. The only reader is the
+// next process, of this or a later version. A memory that is handed over has the same form.
+// Earlier versions wrote the lists in one piece.
 const (
 	fileMagic    = "criproxy known 2\n"
 	fileMagicOld = "criproxy known 1\n"
 )
 
-// filePiece is a status, or a part of a reply: gob copies what it writes, so that it is
-// given little at once.
+// filePiece is a status, or a part of a reply. gob copies what it writes, so pieces are small.
 type filePiece struct {
 	List   string // method
 	Status bool   // Data is the status of ID, and not the next part of the reply
@@ -41,8 +40,8 @@ type fileContent struct {
 	BootID  string
 	Address string
 	Late    map[string]string // :: method → why its answers came late
-	Gone    bool              // and nothing was heard of the backend since
-	Unseen  bool              // nothing was ever known; handed over, never in a file
+	Gone    bool              // the backend was gone when this was written
+	Unseen  bool              // the backend has never answered; only in memories that are handed over
 	Saved   time.Time
 	Lists   map[string]fileList // :: method
 	Replies map[string][]byte   // :: method
@@ -51,7 +50,7 @@ type fileContent struct {
 type fileList struct {
 	Reply    []byte
 	Statuses map[string][]byte
-	Fresh    bool // no client had changed anything since; counts only when it is handed over
+	Fresh    bool // no client has changed anything since the reply; used only when it is handed over
 }
 
 func decodeFile(data []byte) (*fileContent, error) {
@@ -87,14 +86,14 @@ func decodeFile(data []byte) (*fileContent, error) {
 			l.Statuses = map[string][]byte{}
 			fallthrough
 		default:
-			l.Statuses[p.ID] = append([]byte{}, p.Data...) // not nil: it is known to be none
+			l.Statuses[p.ID] = append([]byte{}, p.Data...) // not nil: empty means that the item has no status
 		}
 		content.Lists[p.List] = l
 	}
 }
 
 func writeFile(path string, content *fileContent) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil { // somebody may have removed it
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil { // an administrator may have removed it
 		return err
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// matcher returns what decides whether an item is in the answer to request.
+// matcher returns a function that decides whether an item is in the answer to request.
 func (l *list) matcher(request []byte) (func(id string, item []byte) bool, error) {
 	var all []func(id string, item []byte) bool
 	for _, f := range l.filters {
@@ -45,11 +45,13 @@ func (l *list) unfiltered(request []byte) bool {
 			return false
 		}
 	}
-	// Nor is there any other, which a backend may know though we do not.
+	// The request must not have any other field either: a backend may know a filter that the
+	// Spec does not name.
 	return isEmpty(l.anyMethod().Input, request)
 }
 
-// isEmpty reports whether there is nothing in a message but empty strings and such messages.
+// isEmpty reports whether a message holds nothing but empty strings and messages that are empty
+// in the same sense.
 func isEmpty(md protoreflect.MessageDescriptor, b []byte) bool {
 	for len(b) > 0 {
 		num, typ, tag := protowire.ConsumeTag(b)

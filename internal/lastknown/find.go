@@ -8,8 +8,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// Holds returns how many items of a kind have name as their id or as its
-// beginning. An id that is exactly that counts alone.
+// Holds returns how many items of a kind have an id that begins with name. If one id is exactly
+// name, Holds returns 1.
 func (c *Conn) Holds(kind string, name []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -22,8 +22,8 @@ func (c *Conn) Holds(kind string, name []byte) int {
 	return n
 }
 
-// MayHold reports whether the backend may have items of a kind that are not remembered:
-// it is gone and was never asked, or too slow, or gone too early, to say what a call has changed.
+// MayHold reports whether the backend may have items of a kind that memory lacks: because it has
+// never listed them, or because it was too slow, or gone, to show what a call has changed.
 func (c *Conn) MayHold(kind string) bool {
 	c.mu.Lock()
 	at, may := c.state.Condition, false
@@ -34,8 +34,8 @@ func (c *Conn) MayHold(kind string) bool {
 	return may && !c.hasNothing(c.life)
 }
 
-// Refresh asks for the lists of a kind, so that [Conn.Holds] is as fresh as can be. It
-// returns when they are known, or have taken their budget.
+// Refresh asks for the lists of a kind, so that [Conn.Holds] is up to date. It returns when they
+// have come, or have used up their budget.
 func (c *Conn) Refresh(ctx context.Context, kind string) {
 	for _, l := range c.lists {
 		if l.spec.Kind == kind {
@@ -44,14 +44,14 @@ func (c *Conn) Refresh(ctx context.Context, kind string) {
 	}
 }
 
-// renewWithin is renew for a client that waits. A backend that is late is not waited for
-// where memory is no older than the latest change.
+// renewWithin is renew for a waiting client: it ends after the budget. It does not wait for a
+// backend that is late if memory is no older than the latest change.
 func (c *Conn) renewWithin(ctx context.Context, l *list) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Budget)
 	defer cancel()
 	switch now, soon, usable := c.answersFor(l); {
 	case soon:
-		_ = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable}) // it was renewed, or takes too long
+		_ = c.await(ctx, &attempt{lag: &l.lag, list: l, usable: usable}) // an error means that it takes too long
 	case !now:
 		c.renew(ctx, l)
 	}
@@ -65,8 +65,8 @@ type Finder struct {
 	path *rewrite.Path // nil for the id and the other names
 }
 
-// Finder returns a finder of the items of a list that have a value at a path. With
-// an empty path it is the item's id or another of its names.
+// Finder returns a finder of the items of a list that have a value at a path. An empty path means
+// the item's id and its other names.
 func (c *Conn) Finder(listed, path string) (*Finder, error) {
 	f := &Finder{conn: c}
 	for _, l := range c.lists {
@@ -75,12 +75,12 @@ func (c *Conn) Finder(listed, path string) (*Finder, error) {
 		}
 	}
 	if f.list == nil {
-		return nil, fmt.Errorf("nothing is known of a list %q", listed)
+		return nil, fmt.Errorf("the profile's known.lists has no list %q", listed)
 	}
 	if path == "" {
 		return f, nil
 	}
-	p, err := textPath(f.list.item, path)
+	p, err := rewrite.ParseTextPath(f.list.item, path)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (c *Conn) Finder(listed, path string) (*Finder, error) {
 	return f, nil
 }
 
-// Has reports whether an item is known that has the value. None has an empty one.
+// Has reports whether memory has an item with the value. No item has an empty value.
 func (f *Finder) Has(value []byte) bool {
 	if len(value) == 0 {
 		return false
@@ -103,7 +103,7 @@ func (f *Finder) Has(value []byte) bool {
 	return ok
 }
 
-// Any reports whether an item is known of which is says so. It must return soon.
+// Any reports whether is returns true for an item in memory. is must return at once.
 func (f *Finder) Any(is func(item []byte) bool) bool {
 	f.conn.mu.Lock()
 	defer f.conn.mu.Unlock()
@@ -111,9 +111,8 @@ func (f *Finder) Any(is func(item []byte) bool) bool {
 	return slices.ContainsFunc(f.list.items.bodies, is)
 }
 
-// Renew asks the backend for the list if that may have changed since it was last
-// told, so that what was made a moment ago is found. Where the backend cannot be
-// asked, the remembered items stay.
+// Renew asks the backend for the list if the remembered one may be out of date, so that Has finds
+// an item that was made a moment ago. If the backend is gone, the remembered items stay.
 func (f *Finder) Renew(ctx context.Context) {
 	f.conn.mu.Lock()
 	due := f.conn.state.Condition != Gone && f.list.dirty()

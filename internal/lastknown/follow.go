@@ -12,8 +12,7 @@ const (
 	// followers is how many status calls of ours may be under way at once.
 	followers = 4
 
-	// followTime bounds each of them: one that hangs must not keep back the others for
-	// ever.
+	// followTime bounds each of them: a call that hangs must not hold up the others for ever.
 	followTime = 30 * time.Second
 )
 
@@ -44,8 +43,8 @@ func (c *Conn) follow() {
 			for q := range queue {
 				began := time.Now()
 				_ = c.cfg.Panicked.Run(q.list.status.method.Name, func() { c.askStatus(q.list, q.id) }) // reported there; it is asked again
-				// A pause of the same length, but for slow ones, is for clients: when a process
-				// starts, there are as many calls as there are containers, and a kubelet waits.
+				// A pause of the same length, at most breath, leaves the backend to clients: a new
+				// process asks for the status of every container, while kubelet waits.
 				sleep(c.life, min(time.Since(began), breath), nil)
 			}
 		})
@@ -65,7 +64,7 @@ func (c *Conn) follow() {
 	})
 }
 
-// unfollowed returns the items whose status is to be asked for. c.mu is held.
+// unfollowed returns the ids of the items whose status Run should ask for. c.mu is held.
 func (c *Conn) unfollowed(l *list) []string {
 	if l.status == nil {
 		return nil
@@ -75,10 +74,10 @@ func (c *Conn) unfollowed(l *list) []string {
 	if lag.late() && older(lag.asked, c.cfg.Interval) && len(l.status.wanted) == 0 {
 		lag.asked = time.Now()
 		if len(l.items.ids) == 0 {
-			c.setLate(lag, nil) // there is nothing to be late with
+			c.setLate(lag, nil) // there are no items whose status could be late
 			c.reconsider()
 		}
-		for id := range l.items.place { // any: it is found out whether it is late still
+		for id := range l.items.place { // any item will do: the question is whether the method is still late
 			l.status.wanted[id] = true
 			break
 		}
@@ -88,7 +87,7 @@ func (c *Conn) unfollowed(l *list) []string {
 		ids = append(ids, id)
 	}
 	if l.asksStatus() && c.mem.bytes() < c.cfg.MaxBytes {
-		for id := range l.items.place { // in no order: one that never answers keeps back nobody for ever
+		for id := range l.items.place { // in random order: a status that never comes must not always be first
 			if (l.stale[id] || l.statuses[id] == nil) && !l.status.wanted[id] {
 				ids = append(ids, id)
 			}
@@ -120,7 +119,7 @@ func (c *Conn) askStatus(l *list, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, listed := l.items.get(id); listed && l.asksStatus() && answersNothing(err) && (l.stale[id] || l.statuses[id] == nil) {
-		l.statuses[id] = []byte{} // it has none; it is asked for again when the item changes
+		l.statuses[id] = []byte{} // the item has none; the next question is when the item changes
 		delete(l.stale, id)
 	}
 }

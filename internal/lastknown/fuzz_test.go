@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzFile holds that a file of what is known is taken or refused with a reason, with a
-// checksum that is right: the rest must not be safe because of that alone.
+// FuzzFile checks that a memory's file is read, or refused with a reason. The test gives each file
+// the right checksum, so that the checksum is not what protects the rest.
 func FuzzFile(f *testing.F) {
 	var body bytes.Buffer
 	content := &fileContent{

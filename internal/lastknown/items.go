@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// items are what a list has, in the order in which they were listed when something was new.
-// The zero items are none.
+// items are the items of a list, in the order of the latest answer that differed from the one
+// before. The zero value has none.
 type items struct {
 	ids    []string
 	bodies [][]byte
@@ -67,8 +67,8 @@ func (s *items) all() iter.Seq2[string, []byte] {
 	}
 }
 
-// each calls do with every item of a reply and its id, which are parts of it, until do
-// returns false.
+// each calls do with every item of a reply and its id, until do returns false. Both are slices of
+// the reply.
 func (l *list) each(reply []byte, do func(id, body []byte) bool) error {
 	for n := 0; len(reply) > 0; {
 		num, typ, tag := protowire.ConsumeTag(reply)
@@ -95,7 +95,7 @@ func (l *list) each(reply []byte, do func(id, body []byte) bool) error {
 	return nil
 }
 
-// parse splits a reply into its items, which are parts of it. Of two with one id the
+// parse splits a reply into its items, which are slices of it. If two items have the same id, the
 // last one counts.
 func (l *list) parse(reply []byte) (*items, error) {
 	s := &items{place: make(map[string]int, len(l.items.ids))}
@@ -109,8 +109,8 @@ func (l *list) parse(reply []byte) (*items, error) {
 	return s, nil
 }
 
-// unchanged reports whether a reply has the remembered items, in whatever order. Most
-// do: they are asked for every second.
+// unchanged reports whether a reply has the remembered items, in any order. Most replies do,
+// because lists are asked for every second.
 func (l *list) unchanged(reply []byte) bool {
 	known := &l.items
 	l.seen = append(l.seen[:0], make([]bool, len(known.ids))...)

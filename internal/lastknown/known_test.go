@@ -50,7 +50,7 @@ func newLibrary(t *testing.T, ids ...string) *library {
 func (l *library) start(t *testing.T) { l.server = muxtest.Serve(t, l.path, l.serve) }
 func (l *library) stop()              { l.server.Stop() }
 
-// with changes the library while nobody looks.
+// with runs f, which may read and change the library, under its lock.
 func (l *library) with(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *library) serve(method string, stream grpc.ServerStream) error {
 	}
 	switch method {
 	case "Get":
-		if request.Len() == 0 { // it is asked whether it is alive
+		if request.Len() == 0 { // this is Alive
 			return stream.SendMsg(&codec.Frame{})
 		}
 		id := strings.Trim(strings.TrimPrefix(muxtest.Text("GetRequest", request), "book_id: "), `"`)
@@ -103,7 +103,7 @@ func (l *library) serve(method string, stream grpc.ServerStream) error {
 		id = strings.Trim(id, `"`)
 		l.with(func() { l.books[id] = "" })
 		return stream.SendMsg(muxtest.Bytes("Book", fmt.Sprintf("id: %q", id)))
-	case "Bind": // which no list shows
+	case "Bind": // a change that no list shows
 		return stream.SendMsg(&codec.Frame{})
 	case "List", "Stream":
 		// A library that applies no filter, as containerd does for images.
@@ -184,22 +184,14 @@ func (w *watched) until(t *testing.T, want lastknown.Condition) lastknown.State 
 	}
 }
 
-// settled waits until everything is known, statuses included.
+// settled waits until memory has the list and all statuses.
 func settled(t *testing.T, w *watched, l *library) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		gets, books := 0, 0
-		l.with(func() {
-			books = len(l.books)
-			for _, m := range l.calls {
-				if m == "Get" {
-					gets++
-				}
-			}
-		})
-		return w.State().Seen && gets >= books
-	}, 10*time.Second, 10*time.Millisecond)
-	time.Sleep(50 * time.Millisecond) // the last answer is on its way
+		books := 0
+		l.with(func() { books = len(l.books) })
+		return w.State().Seen && w.Statuses() >= books
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func (w *watched) list(t *testing.T, request string, opts ...grpc.CallOption) (string, error) {
@@ -306,10 +298,10 @@ func TestTheItemsOfABackendThatIsGoneStayInItsLists(t *testing.T) {
 
 			got, err := w.get(t, "a2")
 			require.NoError(t, err)
-			assert.Contains(t, got, "only in a status", "the status was asked for before, by nobody but us")
+			assert.Contains(t, got, "only in a status", "Run has asked for the status; no client has")
 			assert.Contains(t, got, `labels["x"]: "1"`)
 			_, err = w.get(t, "c1")
-			assert.Equal(t, codes.Unavailable, status.Code(err), "never NotFound for what cannot be asked")
+			assert.Equal(t, codes.Unavailable, status.Code(err), "never NotFound while the backend cannot be asked")
 		})
 	}
 }
@@ -326,7 +318,7 @@ func TestAllElseFailsAtOnceWhileABackendIsDown(t *testing.T) {
 	assert.Regexp(t, `criproxy: backend beta.io is gone since \d\d:\d\d:\d\d: accepts connections, and has answered nothing for 600ms`, err.Error())
 	_, err = w.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method("Chat"))
 	assert.Equal(t, codes.Unavailable, status.Code(err))
-	assert.Zero(t, l.called("Put"), "it was not even asked")
+	assert.Zero(t, l.called("Put"), "the backend did not get the call")
 }
 
 func TestCallsUnderWayEndWhenTheirBackendGoesDown(t *testing.T) {
@@ -421,17 +413,17 @@ func TestABackendComesBackWithACompleteList(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, `books {id: "a2"} books {id: "a3"}`, got)
 	require.Eventually(t, func() bool { got, err := w.get(t, "a3"); return err == nil && strings.Contains(got, "a3") }, 5*time.Second, 10*time.Millisecond)
-	assert.Empty(t, w.states, "one word for each change")
+	assert.Empty(t, w.states, "Watch is called once for each change")
 }
 
-func TestWhatPassesByIsNotAskedForAgain(t *testing.T) {
+func TestRunAsksForNoListThatAClientAsksFor(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, func(c *lastknown.Config) { c.Interval, c.Alive = 20*time.Millisecond, "" })
 		_, err := w.list(t, "")
 		require.NoError(t, err)
-		time.Sleep(10 * time.Millisecond) // what was asked for at the same moment is answered
+		time.Sleep(10 * time.Millisecond) // requests of Run at the same moment have been answered
 		n.library.called("List")
-		for range 20 { // every is 1s
+		for range 20 { // for 400 ms; the profile's every is 1s
 			_, err := w.list(t, "")
 			require.NoError(t, err)
 			time.Sleep(20 * time.Millisecond)
@@ -442,27 +434,25 @@ func TestWhatPassesByIsNotAskedForAgain(t *testing.T) {
 }
 
 func TestAChangeIsAskedForAtOnce(t *testing.T) {
-	l := newLibrary(t, "a1")
-	w := watch(t, l, func(c *lastknown.Config) {
-		c.Interval = time.Hour
-		for i := range c.Spec.Lists {
-			c.Spec.Lists[i].Every = time.Hour
-		}
-	})
-	settled(t, w, l)
-	l.called("Get")
-	require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "new"`), &codec.Frame{}))
-	require.Eventually(t, func() bool { return l.called("Get") > 0 }, 10*time.Second, 10*time.Millisecond)
-	time.Sleep(50 * time.Millisecond)
-	l.stop()
-	_, err := w.get(t, "a1") // finds out
-	require.NoError(t, err)
-	got, err := w.list(t, "")
-	require.NoError(t, err)
-	assert.Equal(t, `books {id: "a1"} books {id: "new"}`, got)
-	got, err = w.get(t, "new")
-	require.NoError(t, err)
-	assert.Contains(t, got, "only in a status")
+	inNoTime(t, func(t *testing.T, n *near) {
+		w := n.watch(t, func(c *lastknown.Config) {
+			c.Interval = time.Hour
+			for i := range c.Spec.Lists {
+				c.Spec.Lists[i].Every = time.Hour
+			}
+		})
+		n.library.called("Get")
+		require.NoError(t, w.Invoke(t.Context(), muxtest.Method("Put"), muxtest.Frame(t, "PutRequest", `shelf: "new"`), &codec.Frame{}))
+		time.Sleep(time.Second)
+		assert.Equal(t, 1, n.library.called("Get"), "the status of the new book")
+		n.goes(t, w)
+		got, err := w.list(t, "")
+		require.NoError(t, err)
+		assert.Equal(t, `books {id: "a1"} books {id: "new"}`, got)
+		got, err = w.get(t, "new")
+		require.NoError(t, err)
+		assert.Contains(t, got, "only in a status")
+	}, "a1")
 }
 
 func TestWhatIsKnownSurvivesARestart(t *testing.T) {
@@ -471,7 +461,7 @@ func TestWhatIsKnownSurvivesARestart(t *testing.T) {
 	l := newLibrary(t, "a1", "a2")
 	w := watch(t, l, withFile)
 	settled(t, w, l)
-	// No orderly end: the file is what a kill -9 leaves behind.
+	// The file is that of a process that was killed.
 	var saved []byte
 	require.Eventually(t, func() bool {
 		var err error
@@ -504,7 +494,7 @@ func TestWhatIsKnownSurvivesARestart(t *testing.T) {
 		require.NoError(t, w.Memory().Err())
 		got, err := w.list(t, "")
 		require.NoError(t, err)
-		assert.Empty(t, got, "what ran before the machine was booted is dead")
+		assert.Empty(t, got, "everything that ran before the boot is dead")
 	})
 	for name, content := range map[string][]byte{
 		"empty":     {},
@@ -523,11 +513,11 @@ func TestWhatIsKnownSurvivesARestart(t *testing.T) {
 			require.Error(t, w.Memory().Err())
 			assert.Contains(t, w.Memory().Err().Error(), file)
 			_, err := w.list(t, "")
-			assert.Equal(t, codes.Unavailable, status.Code(err), "it may have items: leaving them out kills them")
-			assert.Contains(t, err.Error(), "may have items that nobody remembers")
+			assert.Equal(t, codes.Unavailable, status.Code(err), "it may have pods, which kubelet would kill")
+			assert.Contains(t, err.Error(), "may have items that criproxy does not remember")
 			kept, err := os.ReadFile(file)
 			require.NoError(t, err)
-			assert.Equal(t, content, kept, "nothing is thrown away")
+			assert.Equal(t, content, kept, "the file stays as it is")
 		})
 	}
 	t.Run("a broken file is replaced once the backend is seen", func(t *testing.T) {
@@ -574,8 +564,8 @@ func TestABackendThatWasNeverSeen(t *testing.T) {
 	})
 }
 
-// A change that a client looks into before Run does is in the file, too.
-func TestWhatAClientHasLookedIntoIsInTheFile(t *testing.T) {
+// The file also has a change that a client's call read before Run did.
+func TestAChangeThatACallReadFirstIsInTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
 	l := newLibrary(t, "a1", "a2-that-goes")
 	w := watch(t, l, func(c *lastknown.Config) {
@@ -594,7 +584,7 @@ func TestWhatAClientHasLookedIntoIsInTheFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return !says("a2-that-goes") }, 20*time.Second, 10*time.Millisecond)
 
-	// Where there is nothing new it is not written again, not even in the end.
+	// Without news the file is not written again, not even at the end.
 	require.NoError(t, os.WriteFile(file, []byte("as it was"), 0o600))
 	w.stop()
 	assert.True(t, says("as it was"))
@@ -631,7 +621,7 @@ func TestThePoliciesFailAndSkip(t *testing.T) {
 	assert.EqualError(t, err, `policy: is "maybe", want "last-known", "fail" or "skip"`)
 }
 
-// Whatever a backend answers to a list without a filter is its own trouble.
+// An error of one backend's whole list does not reach the client.
 func TestAnErrorOfAWholeListIsAnsweredFromMemory(t *testing.T) {
 	l := newLibrary(t, "a1")
 	w := watch(t, l, nil)
@@ -649,7 +639,7 @@ func TestAnErrorOfAWholeListIsAnsweredFromMemory(t *testing.T) {
 		assert.NoError(t, err, code)
 		assert.Equal(t, `books {id: "a1"}`, got, code)
 		_, err = w.get(t, "a1")
-		assert.NoError(t, err, "all else passes as usual")
+		assert.NoError(t, err, "other calls pass as usual")
 		assert.NotEqual(t, lastknown.Gone, w.State().Condition, code)
 	}
 }
@@ -681,29 +671,24 @@ func TestAClientInAHurryIsAnsweredFromMemory(t *testing.T) {
 	}, "a1")
 }
 
-func TestWhatIsKnownIsBounded(t *testing.T) {
-	l := newLibrary(t)
-	for i := range 100 {
-		l.books[fmt.Sprint("b", i)] = fmt.Sprintf("title: %q", strings.Repeat("x", 100))
+func TestMemoryIsBounded(t *testing.T) {
+	for most, listed := range map[int]int{15000: 100, 5000: 0} { // room for the list without statuses; not even for that
+		inNoTime(t, func(t *testing.T, n *near) {
+			for i := range 100 {
+				n.library.books[fmt.Sprint("b", i)] = fmt.Sprintf("title: %q", strings.Repeat("x", 100))
+			}
+			w := n.watch(t, func(c *lastknown.Config) { c.MaxBytes = most })
+			n.goes(t, w)
+			got, err := w.list(t, "")
+			assert.Equal(t, listed, strings.Count(got, "books {"), "all or nothing")
+			if listed > 0 {
+				require.NoError(t, err)
+				return
+			}
+			assert.Equal(t, codes.Unavailable, status.Code(err))
+			assert.Contains(t, err.Error(), "more items than fit in the 5000 bytes of memory")
+		})
 	}
-	w := watch(t, l, func(c *lastknown.Config) { c.MaxBytes = 15000 }) // room for the list, not for statuses
-	require.Eventually(t, func() bool { return w.State().Seen }, 10*time.Second, 10*time.Millisecond)
-	l.stop()
-	w.until(t, lastknown.Gone)
-	got, err := w.list(t, "")
-	require.NoError(t, err)
-	assert.Equal(t, 100, strings.Count(got, "books {"))
-	w.stop()
-
-	l.start(t)
-	w = watch(t, l, func(c *lastknown.Config) { c.MaxBytes = 5000 }) // not even for the list
-	require.Eventually(t, func() bool { return w.State().Seen }, 10*time.Second, 10*time.Millisecond)
-	time.Sleep(200 * time.Millisecond)
-	l.stop()
-	w.until(t, lastknown.Gone)
-	_, err = w.list(t, "")
-	assert.Equal(t, codes.Unavailable, status.Code(err), "it is not shortened")
-	assert.Contains(t, err.Error(), "more items than fit in the 5000 bytes of memory")
 }
 
 func bootID(t *testing.T) string {

@@ -10,7 +10,7 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// An answer that was made before a change, and that comes after it, is not taken for newer than it is.
+// The backend makes an answer before a change, which arrives after the change.
 func TestALateAnswerUndoesNothing(t *testing.T) {
 	for _, request := range []string{`book_id: "a"`, `colour {}`, ``} {
 		t.Run("of "+request, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestALateAnswerUndoesNothing(t *testing.T) {
 				<-held
 				n.library.with(func() { n.library.books["a"] = `title: "new"` })
 				require.NoError(t, w.bind(t.Context(), "a"))
-				time.Sleep(1500 * time.Millisecond) // its list has been asked for
+				time.Sleep(1500 * time.Millisecond) // Run has asked for the list
 				close(release)
 				require.Equal(t, `books {id: "a"}`, <-late)
 				n.goes(t, w)

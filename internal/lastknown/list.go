@@ -13,8 +13,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// list answers a list: the backend does, within its budget, or memory. name is the
-// unary or the streaming method; both have the same request.
+// list answers a list, from the backend if that answers within its budget, otherwise from memory.
+// name is the unary or the streaming method; both have the same request.
 func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	now, soon, usable := c.answersFor(l)
 	if now {
@@ -43,25 +43,26 @@ func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Fr
 	return c.listInstead(ctx, l, request, err, opts)
 }
 
-// answersFor reports whether memory answers a list without a question to the backend,
-// because that is late with it: now, or as soon as the backend has answered the question
-// that is asked behind the scenes, because a client has changed something. usable is that of
-// [Conn.usableList], for a list that begins now.
+// answersFor decides what to do about a list with which the backend is late. now says that memory
+// answers at once. soon says that a client has changed something, and that memory answers when the
+// backend has answered the request that answersFor makes behind the scenes. If neither is set, the
+// caller asks the backend. usable is [Conn.usableList] for a call that begins now.
 func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	usable = c.usableList(l)
 	if c.state.Condition == Gone || !l.lag.late() || c.retired || c.cfg.Policy != LastKnown {
-		return false, false, usable // those that leave out what is late take it back as soon as it is in time
+		return false, false, usable // with Skip and Fail, the answer of each call decides
 	}
 	c.askBehind(l)
 	now = usable(false)
 	return now, !now && l.complete && !l.lag.failing, usable
 }
 
-// usableList tells whether memory has a list: all of it, and not older than a change that
-// came before, which the answers of a backend that is late may take up to Silence to show. Of
-// an optional list nothing is enough, so that a backend delays no other. c.mu is held.
+// usableList returns a function that reports whether memory has the answer to a list that begins
+// now. Memory must have the whole list, and it must not be older than a change from before the
+// call, unless that change was Silence ago. An optional list may be empty, so that a late backend
+// does not delay the others. c.mu is held.
 func (c *Conn) usableList(l *list) func(long bool) bool {
 	changed := l.changed
 	return func(long bool) bool {
@@ -70,7 +71,7 @@ func (c *Conn) usableList(l *list) func(long bool) bool {
 	}
 }
 
-// never is for calls whose answer only the backend has.
+// never is the usable of calls that only the backend can answer.
 func never(bool) bool { return false }
 
 // errCameBack is the error of a list during which the backend went and came back.
@@ -101,7 +102,7 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 				err = errCameBack
 			}
 		case ours(err):
-		case l.lacking(err): // which it says in time
+		case l.lacking(err): // it is an answer in time
 			c.mu.Lock()
 			c.isInTime(&l.lag)
 			c.mu.Unlock()
@@ -114,8 +115,8 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 		return nil, err
 	}
 	if c.observe(epoch, l, seq, at, request, answer, all) {
-		// Something is no longer as it was, or no longer there: which of the two only
-		// the whole list tells. The client must not know more than we do.
+		// An item has changed, or is gone. Only the whole list shows which, and memory must learn
+		// that before the client gets the answer.
 		c.mu.Lock()
 		usable := c.usableList(l)
 		c.mu.Unlock()
@@ -132,17 +133,17 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 	return answer, nil
 }
 
-// observe remembers the answer to request seq, which was made at a time in an epoch. It
-// reports whether the answer lacks items that, as they are remembered, it should have.
+// observe remembers the answer to request seq, which was made at the time at in epoch. lacks
+// reports whether the answer lacks items that match the request in memory.
 func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time, request, answer *codec.Frame, all bool) (lacks bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.epoch != epoch: // older than what has been seen since
+	case c.epoch != epoch: // the answer is older than what memory has learned since
 	case all:
 		l.observe(seq, at, answer)
 		c.mem.gone = false
-		c.seeLocked() // what a client was told must stay, from the first answer on
+		c.seeLocked() // from the first answer on, later lists must not lack what a client has seen
 		c.relieveAll()
 	case seq > l.answered:
 		if lacks = l.merge(seq, request.Bytes(), answer.Bytes()); lacks && l.lag.late() {
@@ -154,14 +155,13 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	return lacks
 }
 
-// lacking reports whether err says that the backend has no such list. That is no
-// trouble, where the backend can do without it.
+// lacking reports whether err says that the backend has no such list, and may do without it.
 func (l *list) lacking(err error) bool {
 	return status.Code(err) == codes.Unimplemented && !l.spec.Gate && !l.complete
 }
 
-// askBehind asks for all of a list behind the scenes, unless that is under way already.
-// A change that came since makes room for one more. c.mu is held.
+// askBehind asks for the whole list behind the scenes, unless such a request is under way
+// already. If something has changed since that was made, askBehind makes one more. c.mu is held.
 func (c *Conn) askBehind(l *list) {
 	latest := l.asked + 1
 	if c.askInBackground(&l.lag, l.anyMethod().Name, l.touchedSince(l.latest), func(ctx context.Context) { c.renew(ctx, l) }) {
@@ -177,16 +177,16 @@ const (
 	flightTimes = 3
 )
 
-// askInBackground runs f, which asks for the answer of the method of g, and reports
-// whether it does. One request at a time is enough, but where more says otherwise, and for
-// one that has been under way for so long that its answer may never come. c.mu is held.
+// askInBackground runs f, which makes a request of the method of g, in a goroutine. It reports
+// false if enough requests are under way: one; or two, if more is set; or up to mostFlying, while
+// the latest has taken so long that its answer may never come. c.mu is held.
 func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.Context)) bool {
 	room := g.flying == 0 || g.flying == 1 && more || g.flying < mostFlying && time.Since(g.asked) >= c.cfg.Silence
 	if !room || c.retired || c.life.Err() != nil {
 		return false
 	}
 	g.flying++
-	g.asked = time.Now() // also where it fails: a backend need not have the method
+	g.asked = time.Now() // also if it fails: a backend need not have the method
 	began := g.asked
 	c.behind.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
@@ -201,14 +201,14 @@ func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.
 	return true
 }
 
-// renew asks the backend for all of a list, for what is remembered of it.
+// renew asks the backend for the whole list and remembers the answer.
 func (c *Conn) renew(ctx context.Context, l *list) {
 	if answer, err := c.ask(ctx, l, l.anyMethod().Name, &codec.Frame{}, nil, never); err == nil {
 		answer.Free()
 	}
 }
 
-// fetch does a list by its unary or its streaming method, and returns its items in one
+// fetch asks for a list by the method name, unary or streaming, and returns its items in one
 // well-formed message. It reports whether all text in it is UTF-8.
 func (c *Conn) fetch(ctx context.Context, l *list, name string, request *codec.Frame, opts []grpc.CallOption) (answer *codec.Frame, utf8 bool, err error) {
 	if l.stream == nil || name != l.stream.Name {
@@ -232,7 +232,7 @@ func (c *Conn) remembered(ctx context.Context, l *list, request *codec.Frame, op
 	for _, l := range c.lists { // a filter may look into another list
 		l.settle()
 	}
-	if !l.complete && !l.spec.Optional { // it was broken
+	if !l.complete && !l.spec.Optional { // settle found the answer to be malformed
 		return nil, c.unknown(l, c.state.Err)
 	}
 	matches, err := l.matcher(request.Bytes())
@@ -249,8 +249,8 @@ func (c *Conn) remembered(ctx context.Context, l *list, request *codec.Frame, op
 	return codec.NewFrame(answer), nil
 }
 
-// listInstead answers a list for a backend that is not gone, and that answered err. Its
-// trouble is not that of other backends, as long as memory has its items.
+// listInstead answers a list for a backend that is not gone and that answered err. The lists of
+// the other backends do not fail because of that, as long as memory has this backend's items.
 func (c *Conn) listInstead(ctx context.Context, l *list, request *codec.Frame, err error, opts []grpc.CallOption) (*codec.Frame, error) {
 	c.mu.Lock()
 	complete := l.complete
@@ -259,7 +259,7 @@ func (c *Conn) listInstead(ctx context.Context, l *list, request *codec.Frame, e
 	case c.cfg.Policy == Skip, c.cfg.Policy == LastKnown && complete:
 		return c.remembered(ctx, l, request, opts)
 	case l.lacking(err), c.cfg.Primary, errors.Is(err, errCameBack):
-		return nil, err // as if we were not there
+		return nil, err // the client gets the backend's own error
 	case c.cfg.Policy == LastKnown && l.spec.Optional:
 		return c.remembered(ctx, l, request, opts)
 	}
@@ -296,9 +296,8 @@ func (c *Conn) listOfGone(ctx context.Context, l *list, request *codec.Frame, er
 	return nil, c.unknown(l, c.state.Err)
 }
 
-// hasNothing reports whether there is evidence that the backend has no items: nobody
-// listens where it should be, and nothing is remembered of it. The primary is never
-// without.
+// hasNothing reports whether there is evidence that the backend has no items: no process listens
+// at its address, and memory has nothing of it. The primary always counts as having items.
 func (c *Conn) hasNothing(ctx context.Context) bool {
 	c.mu.Lock()
 	may := c.state.Condition == Gone && !c.mem.seen && !c.mem.met.Load() && c.mem.unsure == nil && !c.cfg.Primary && !c.cfg.Required
@@ -306,13 +305,13 @@ func (c *Conn) hasNothing(ctx context.Context) bool {
 	return may && c.cfg.Absent != nil && c.cfg.Absent(ctx)
 }
 
-// comesBack waits for a backend of which too little is remembered, as long as it may
-// just be starting, and reports whether it is there.
+// comesBack waits for a backend that may just be starting, and of which memory has too little. It
+// reports whether the backend came back.
 func (c *Conn) comesBack(ctx context.Context) bool {
 	c.mu.Lock()
 	wait := c.cfg.RequiredWait
 	if c.silent || c.cfg.Primary {
-		wait = 0 // clients have waited for it already, or would not without us either
+		wait = 0 // a client has waited for it already, or would get an error at once without us
 	}
 	back := c.back
 	c.mu.Unlock()
@@ -327,8 +326,7 @@ func (c *Conn) comesBack(ctx context.Context) bool {
 	return false
 }
 
-// unknown is the error of a list that may have items, none of which are remembered.
-// c.mu is held.
+// unknown is the error of a list of a backend that may have items that memory lacks. c.mu is held.
 func (c *Conn) unknown(l *list, why error) error {
 	what := "it has not listed them since this node was booted"
 	switch {
@@ -341,7 +339,7 @@ func (c *Conn) unknown(l *list, why error) error {
 		what = fmt.Sprintf("its first answer has not come yet, or it has more items than fit in the %d bytes of memory for it", c.cfg.MaxBytes)
 	}
 	return status.Errorf(codes.Unavailable,
-		"criproxy: backend %s %v; it may have items that nobody remembers (%s), and a list without them would have its pods killed: mend it, or take it out of the configuration",
+		"criproxy: backend %s %v; it may have items that criproxy does not remember (%s), and kubelet kills the pods that a list lacks: mend the backend, or take it out of the configuration",
 		c.cfg.Name, why, what)
 }
 

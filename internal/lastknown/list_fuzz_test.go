@@ -27,7 +27,7 @@ message Item { string id = 1; Colour colour = 2; map<string, string> labels = 3;
 enum Colour { RED = 0; BLUE = 1; }
 `
 
-// shopList is the list of a shop, of which nothing is known.
+// shopList is the list of a shop, with an empty memory.
 func shopList(t testing.TB) *list {
 	shop := prototest.Compile(t, map[string]string{"shop.proto": shopProto}, "shop.proto")
 	lists, err := compileLists([]List{{List: "List", Stream: "Stream", ID: "id", Filters: []Filter{
@@ -39,12 +39,12 @@ func shopList(t testing.TB) *list {
 	return lists[0]
 }
 
-// remember makes l remember in a new Memory.
-func remember(l *list) { _ = NewMemory("shop").attach(l) } // which has nothing that could be broken
+// remember gives l a new Memory.
+func remember(l *list) { _ = NewMemory("shop").attach(l) } // an empty one cannot be malformed
 
-// FuzzLists holds that what a backend answered to a list is what is remembered of it,
-// and that cutting it into the messages of a stream loses nothing, whatever it answered
-// and whatever a client asks for. A list that cannot be read is not remembered.
+// FuzzLists checks that memory has the items of a backend's answer, and that cutting the answer
+// into the messages of a stream loses nothing, for any answer and any request. Memory ignores a
+// malformed answer.
 func FuzzLists(f *testing.F) {
 	compiled := shopList(f)
 	f.Add([]byte("\x0a\x03\x0a\x017"), []byte("\x0a\x017"), uint16(0))

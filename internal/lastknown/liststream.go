@@ -15,9 +15,9 @@ import (
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// listStream is a list that a client wants in several messages. It is received
-// from the backend as a whole before the first is handed on: half a list cannot
-// be taken back when the other half does not come.
+// listStream is a list that a client wants in several messages. It receives the whole list from
+// the backend before it hands on the first message, because it could not take back half a list
+// if the other half did not come.
 type listStream struct {
 	ctx     context.Context
 	conn    *Conn

@@ -7,10 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// A Memory is what is remembered of one backend. It belongs to the backend's name: it
-// outlives the connections to it, and with [Memory.Encode] and [Receive] the process.
-// All connections that a Memory is given to must be to the same backend. It is safe for
-// concurrent use.
+// A Memory holds the latest answers of one backend. It belongs to the backend's name: it outlives
+// the connections to the backend, and with [Memory.Encode] and [Receive] the process. All
+// connections that use a Memory must lead to the same backend. It is safe for concurrent use.
 type Memory struct {
 	file file
 
@@ -20,13 +19,13 @@ type Memory struct {
 	lists   map[string]*memory
 	replies map[string]*replyMemory
 	seen    bool              // the backend has answered a list since the machine was booted
-	met     atomic.Bool       // it has answered something else: it may have items
+	met     atomic.Bool       // the backend has answered another call: it may have items
 	late    map[string]string // :: method → why its answers come late
-	gone    bool              // nothing has been heard of the backend since it went
+	gone    bool              // the backend is gone, or has not answered a list since
 	unsure  error             // why an earlier memory could not be read, until the backend is seen
-	news    bool              // apart from lists, something is not what the file says
-	conn    *Conn             // the latest that remembers here
-	heir    func(Note)        // the process that took over learns by it what this one still does; nil: there is none
+	news    bool              // the file is out of date, apart from its lists
+	conn    *Conn             // the latest connection that uses this memory
+	heir    func(Note)        // passes the calls of this process to its successor; nil if there is none
 }
 
 // replyMemory is the latest reply to an empty request of a method.
@@ -44,7 +43,7 @@ func newMemory() *memory {
 	return &memory{asked: 1, answered: 1, statuses: map[string][]byte{}, stale: map[string]bool{}, creations: map[string]creation{}, removals: map[string]uint64{}, removed: map[string]struct{}{}, outdated: map[string]uint64{}, renamed: map[string]uint64{}}
 }
 
-// attach makes l remember in m, and read what m has of that list already. It fails if
+// attach makes l keep its answers in m, and reads what m has of that list already. It fails if
 // that cannot be read.
 func (m *Memory) attach(l *list) error {
 	m.mu.Lock()
@@ -55,7 +54,7 @@ func (m *Memory) attach(l *list) error {
 		found = newMemory()
 		m.lists[key] = found
 	}
-	if by := found.by; by != nil && (by.spec.ID != l.spec.ID || by.number != l.number) { // by another profile
+	if by := found.by; by != nil && (by.spec.ID != l.spec.ID || by.number != l.number) { // the profile has changed
 		by.settle()
 		found.raw = by.reply(everything)
 	}
@@ -97,7 +96,7 @@ func (m *Memory) Err() error {
 	return m.unsure
 }
 
-// bytes is the size of everything that is remembered. m.mu is held.
+// bytes is the size of all answers in m. m.mu is held.
 func (m *Memory) bytes() int {
 	n := 0
 	for _, l := range m.lists {
@@ -109,21 +108,22 @@ func (m *Memory) bytes() int {
 	return n
 }
 
-// forgetAll forgets what cannot be read, which is not to say that there was nothing.
+// forgetAll forgets a memory that cannot be read. The lists then fail, because there may have been
+// items in it.
 func (m *Memory) forgetAll(why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen, m.unsure = false, fmt.Errorf("%s is broken (%w); if the runtime is running, it will be written anew as soon as it answers; if it never comes back, remove the file", m.file.Path, why)
 }
 
-// meet takes note that the backend is there, and may have items. m.mu is held.
+// meet notes that the backend has answered something, and so may have items. m.mu is held.
 func (m *Memory) meet() {
 	if !m.met.Swap(true) {
 		m.news = true
 	}
 }
 
-// meets is meet after an answer.
+// meets calls meet after an answer, unless an earlier answer has done so.
 func (c *Conn) meets() {
 	if c.mem.met.Load() {
 		return

@@ -17,22 +17,23 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// near is a way to a library without a socket, for the clock of testing/synctest: a test
-// of minutes takes none, and is as exact on a busy machine. It is guarded by library.mu.
+// near is a connection to a library without a socket. Time in these tests is that of
+// testing/synctest: minutes pass at once, and exactly, however busy the machine is.
+// library.mu guards it.
 type near struct {
 	grpc.ClientConnInterface
 	library *library
-	down    bool              // nobody listens
-	after   func(name string) // is called before an answer leaves
+	down    bool              // the library cannot be reached
+	after   func(name string) // called when an answer has been made and before it leaves
 }
 
-// unreachable is the error of a call that found nobody.
+// unreachable is the error of a call to a library that is down.
 type unreachable struct{}
 
-func (unreachable) Error() string     { return "nobody listens" }
+func (unreachable) Error() string     { return "connection refused" }
 func (unreachable) Unreachable() bool { return true }
 func (unreachable) GRPCStatus() *status.Status {
-	return status.New(codes.Unavailable, "nobody listens")
+	return status.New(codes.Unavailable, "connection refused")
 }
 
 func (n *near) Invoke(ctx context.Context, name string, args, reply any, _ ...grpc.CallOption) error {
@@ -79,7 +80,7 @@ func (e *exchange) SendMsg(m any) (err error) {
 	return err
 }
 
-// inNoTime runs a test with a library on a clock of its own.
+// inNoTime runs a test with a library on a simulated clock, that of testing/synctest.
 func inNoTime(t *testing.T, test func(t *testing.T, n *near), ids ...string) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &library{books: map[string]string{}}
@@ -124,7 +125,7 @@ func (n *near) watch(t *testing.T, change func(*lastknown.Config)) *watched {
 		cancel()
 		<-ended
 	})
-	time.Sleep(5 * time.Second) // everything is known, statuses included
+	time.Sleep(5 * time.Second) // memory has the list and all statuses
 	return w
 }
 
@@ -133,15 +134,15 @@ func (n *near) when(fault func(ctx context.Context, method string) error) {
 	n.library.with(func() { n.library.fault = fault })
 }
 
-// goes makes the library stop to listen.
+// goes takes the library down, and makes a call so that w notices.
 func (n *near) goes(t *testing.T, w *watched) {
 	t.Helper()
 	n.library.with(func() { n.down = true })
-	_, _ = w.get(t, "nothing") // finds out
+	_, _ = w.get(t, "nothing") // fails
 	require.Equal(t, lastknown.Gone, w.State().Condition)
 }
 
-// bind does a call that changes a book, in a way that no list shows.
+// bind makes a call that changes a book in a way that no list shows.
 func (w *watched) bind(ctx context.Context, id string) error {
 	return w.Invoke(ctx, muxtest.Method("Bind"), muxtest.Bytes("GetRequest", "book_id: '"+id+"'"), &codec.Frame{})
 }
@@ -156,7 +157,7 @@ func only(method string, fault func(context.Context, string) error) func(context
 	}
 }
 
-// taking is a fault that has calls take longer.
+// taking is a fault that makes calls take longer.
 func taking(d time.Duration) func(context.Context, string) error {
 	return func(ctx context.Context, _ string) error {
 		select {
@@ -168,8 +169,8 @@ func taking(d time.Duration) func(context.Context, string) error {
 	}
 }
 
-// holding returns a function that holds the next answer of a method, which has been made,
-// until it is released.
+// holding holds up the next answer of a method. It closes held when the answer has been made; the
+// answer leaves when the test closes release.
 func (n *near) holding(method string) (held, release chan struct{}) {
 	held, release = make(chan struct{}), make(chan struct{})
 	taken := false

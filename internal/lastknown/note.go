@@ -7,9 +7,9 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Note is a call that was made to a backend and may have changed something there. A
-// process that has handed over its sockets still makes the calls that it has begun: its
-// successor learns of them by notes.
+// A Note is a call to a backend that may have changed something there. A process that has handed
+// over its sockets still completes the calls that it has begun. It sends its successor a Note of
+// each.
 type Note struct {
 	Method  string // full name
 	Request []byte
@@ -54,7 +54,7 @@ func (c *Conn) noteCall(r role, method string, args any, answer *codec.Frame, fa
 	c.note(n)
 }
 
-// note remembers what a call may have changed, and hands it on. One that failed may have, too.
+// note remembers what a call may have changed, even if it failed, and hands the Note on.
 func (c *Conn) note(n Note) {
 	if heir := c.remember(c.roles[n.Method], n); heir != nil {
 		heir(n)

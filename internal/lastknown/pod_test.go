@@ -58,7 +58,7 @@ func (p *pods) Invoke(_ context.Context, name string, args, reply any, _ ...grpc
 	return codec.Deliver(reply, codec.NewFrame(b))
 }
 
-// The containers of a pod end with it.
+// The containers of a pod end when the pod is stopped.
 func TestStoppingAPodOutdatesItsContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri, err := criadapter.Config(criadapter.Options{})
@@ -69,17 +69,17 @@ func TestStoppingAPodOutdatesItsContainers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- conn.Run(ctx) }()
-		time.Sleep(5 * time.Second) // all statuses are known
+		time.Sleep(5 * time.Second) // memory has all statuses
 		call := func(method string, request proto.Message) error {
 			b, err := proto.Marshal(request)
 			require.NoError(t, err)
 			return conn.Invoke(ctx, "/runtime.v1.RuntimeService/"+method, codec.NewFrame(b), &codec.Frame{})
 		}
-		runtime.mute.Store(true) // nobody learns what became of c1
+		runtime.mute.Store(true) // the new status of c1 does not come
 		require.NoError(t, call("StopPodSandbox", &runtimeapi.StopPodSandboxRequest{PodSandboxId: "p1"}))
 		runtime.down.Store(true)
 		err = call("ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: "c1"})
-		assert.Equal(t, codes.Unavailable, status.Code(err), "it is not told to be running still")
+		assert.Equal(t, codes.Unavailable, status.Code(err), "the old status says that it is running")
 		assert.NoError(t, call("ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: "c2"}))
 		cancel()
 		require.NoError(t, <-ended)

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// pulse tells a backend that is silent from one that has nothing to say: it counts the
-// calls under way, and the answers. Its methods may be called at once, beat by one
-// goroutine only.
+// pulse counts the calls under way and the answers, to distinguish a backend that is silent from
+// one that nobody has asked. It is safe for concurrent use, except that one goroutine alone may
+// call beat.
 type pulse struct {
 	underWay atomic.Int64
 	answers  atomic.Uint64
@@ -21,7 +21,7 @@ type pulse struct {
 	silent time.Duration
 }
 
-// of does a call.
+// of calls f, which makes a call, and counts its answer.
 func (p *pulse) of(ctx context.Context, f func(context.Context) error) error {
 	p.underWay.Add(1)
 	defer p.underWay.Add(-1)
@@ -33,8 +33,8 @@ func (p *pulse) of(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// beat returns for how long calls have been under way and nothing has come. A beat
-// that comes late counts for at most most: it was this process that stood still.
+// beat returns for how long calls have been under way without any answer. The time since the
+// previous beat counts for at most most: if it was longer, this process itself stood still.
 func (p *pulse) beat(most time.Duration) time.Duration {
 	now, answers := time.Now(), p.answers.Load()
 	if answers != p.seen || p.underWay.Load() == 0 || p.at.IsZero() {

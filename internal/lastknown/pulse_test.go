@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A process that was stopped, or whose machine slept, heard nothing either.
-func TestTimeThatWeStoodStillIsNoSilence(t *testing.T) {
+// While this process is stopped, or its machine sleeps, no answer can come.
+func TestAPauseOfThisProcessIsNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pulse
 		p.underWay.Add(1)

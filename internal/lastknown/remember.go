@@ -10,30 +10,29 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// memory is what is remembered of one list. Memory.mu guards it.
+// memory is the remembered state of one list. Memory.mu guards it.
 type memory struct {
 	by       *list  // reads the answers
-	raw      []byte // an answer that an earlier process wrote, and nobody has read; nil: none
-	complete bool   // some complete answer was seen
+	raw      []byte // an answer that an earlier process wrote and that no list has read yet; nil: none
+	complete bool   // items are those of a complete answer
 	items    items
-	seen     []bool // of unchanged
-	news     bool   // items or statuses are not what the file says
+	seen     []bool // scratch of unchanged
+	news     bool   // items or statuses differ from those in the file
 
-	// A complete answer that nobody has needed to look into yet.
+	// A complete answer that settle has not read yet, because no call has needed that.
 	pending *codec.Frame
 
-	// Requests are numbered, so that an answer that comes late does not replace a
-	// newer one.
+	// Requests are numbered, so that a late answer does not replace a newer one.
 	asked    uint64    // the latest request
-	answered uint64    // the request whose answer is known
-	shown    uint64    // the latest request with a filter, the answer to which showed something new
+	answered uint64    // the request whose answer is remembered
+	shown    uint64    // the latest request with a filter whose answer showed something new
 	changed  uint64    // the latest request that was made before something changed
-	behind   time.Time // since when the answer may be older than a change; of use only if it may
+	behind   time.Time // since when the answer may be older than a change; meaningless if it is not
 	at       time.Time // when the answered request was made
 
-	creations map[string]creation // :: id → its creation, which no answer is known to show
+	creations map[string]creation // :: id → its creation, until an answer is sure to show it
 	removals  map[string]uint64   // :: id that was removed → the latest request before
-	removed   map[string]struct{} // ids that were removed, of which it is still known whose they were
+	removed   map[string]struct{} // ids that were removed; the backend still counts as their owner
 
 	statuses map[string][]byte // :: id → what the status call replied; empty: there is none
 	stale    map[string]bool   // :: id that has been listed otherwise since its status was asked for
@@ -43,7 +42,7 @@ type memory struct {
 	outdated   map[string]uint64 // :: id → the latest of them that changed it, unless its status is newer
 }
 
-// asksStatus reports whether the status of an item is more than the item.
+// asksStatus reports whether the status of an item says more than the item itself.
 func (l *list) asksStatus() bool { return l.status != nil && l.status.wrap == 0 }
 
 // begin numbers a request for all items.
@@ -52,8 +51,7 @@ func (l *memory) begin() uint64 {
 	return l.asked
 }
 
-// touch takes note that something has changed: answers to requests that have been
-// made already may not show it.
+// touch notes that something has changed. Answers to earlier requests may not show it.
 func (l *memory) touch() {
 	if !l.dirty() {
 		l.behind = time.Now()
@@ -64,11 +62,11 @@ func (l *memory) touch() {
 // touchedSince reports whether something has changed since a request was made.
 func (l *memory) touchedSince(seq uint64) bool { return l.changed >= seq }
 
-// dirty reports whether the answer that is remembered may be older than a change.
+// dirty reports whether the remembered answer may be older than a change.
 func (l *memory) dirty() bool { return l.touchedSince(l.answered) }
 
-// observe takes note of the complete answer to request seq, unless a later one has
-// shown more. It keeps a reference to the answer, not a copy.
+// observe remembers the complete answer to request seq, unless a later request has been answered.
+// It keeps a reference to the answer, not a copy.
 func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
 	if seq < l.answered || seq < l.shown {
 		return
@@ -81,8 +79,8 @@ func (l *list) observe(seq uint64, at time.Time, answer *codec.Frame) {
 	l.shownSince(seq)
 }
 
-// settle reads a pending answer. A broken one is forgotten: what was known stays known, and
-// where that was nothing the list is not known to be empty.
+// settle reads a pending answer. If that is malformed, the items stay as they were; if there were
+// none, the list no longer counts as complete.
 func (l *list) settle() {
 	if l.pending == nil {
 		return
@@ -119,9 +117,9 @@ func (l *list) settle() {
 	maps.DeleteFunc(l.outdated, func(id string, _ uint64) bool { return gone(id) })
 }
 
-// merge takes note of items that the answer to a request with a filter showed: it
-// need not be complete, but what is in it is true. It reports whether the answer
-// lacks items that, as they are known, it should have.
+// merge remembers the items in the answer to a request with a filter. The answer need not be
+// complete, but its items are true. lacks reports whether the answer lacks items that match the
+// request in memory.
 func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 	for _, f := range l.filters { // a filter may look into another list
 		if f.of != nil {
@@ -146,7 +144,7 @@ func (l *list) merge(seq uint64, request, answer []byte) (lacks bool) {
 			continue
 		}
 		if before, removed := l.removals[id]; removed && seq <= before {
-			continue // it was asked for before
+			continue // the answer is to a request from before the removal
 		}
 		l.items.put(id, bytes.Clone(item))
 		l.changesWhole(item, true)
@@ -166,7 +164,7 @@ func everything(string, []byte) bool { return true }
 func (l *list) reply(matches func(id string, item []byte) bool) []byte {
 	number := protowire.Number(l.number)
 	var bodies [][]byte
-	size := 0 // the reply may be long: it is made at once, and not longer and longer
+	size := 0 // computed first, so that a long reply is allocated once
 	for id, item := range l.items.all() {
 		if matches(id, item) {
 			bodies = append(bodies, item)
@@ -181,7 +179,7 @@ func (l *list) reply(matches func(id string, item []byte) bool) []byte {
 	return b
 }
 
-// holds counts the ids that begin with name; an exact match counts alone.
+// holds returns how many ids begin with name, and 1 if one of them is exactly name.
 func (l *list) holds(name []byte) int {
 	l.settle()
 	_, listed := l.items.get(string(name))
@@ -203,7 +201,7 @@ func (l *list) holds(name []byte) int {
 	return n
 }
 
-// resolve returns the id that name is, or is the only beginning of.
+// resolve returns the id that is name, or else the only id that begins with name.
 func (l *list) resolve(name string) (string, bool) {
 	if _, ok := l.items.get(name); ok {
 		return name, true
@@ -217,7 +215,7 @@ func (l *list) resolve(name string) (string, bool) {
 	return found, n == 1
 }
 
-// bytes is what the memory of this list takes.
+// bytes is the size of the items and statuses.
 func (l *memory) bytes() int {
 	n := l.items.size
 	for _, s := range l.statuses {

@@ -33,10 +33,10 @@ func TestOfAFilteredListOnlyWhatIsNewIsKept(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, changed)
-	assert.Zero(t, shared, "of what the caller has")
+	assert.Zero(t, shared, "memory has copied the item")
 }
 
-func TestAnOlderListTakesNothingAwayThatAClientWasTold(t *testing.T) {
+func TestAnOlderListTakesNoItemAway(t *testing.T) {
 	l := shopList(t)
 	remember(l)
 	older, filtered := l.begin(), l.begin()
@@ -46,7 +46,7 @@ func TestAnOlderListTakesNothingAwayThatAClientWasTold(t *testing.T) {
 	assert.Len(t, l.items.ids, 1)
 	l.observe(l.begin(), time.Now(), &codec.Frame{})
 	l.settle()
-	assert.Empty(t, l.items.ids, "a newer one does")
+	assert.Empty(t, l.items.ids, "a newer list does")
 }
 
 func TestABrokenListIsNotAnEmptyOne(t *testing.T) {
@@ -61,7 +61,7 @@ func TestABrokenListIsNotAnEmptyOne(t *testing.T) {
 	l.observe(l.begin(), time.Now(), shuffled(1))
 	l.settle()
 	broken()
-	assert.True(t, l.complete, "what was known stays known")
+	assert.True(t, l.complete, "the items from before stay")
 	assert.Len(t, l.items.ids, 1)
 }
 

@@ -39,15 +39,16 @@ func compileReplies(specs []Reply, schema *codec.Schema, pkg string) ([]*kept, e
 	return all, errors.Join(errs...)
 }
 
-// keptReply answers a call whose reply is kept: the backend does, within its budget, or
-// memory. An answer from memory is marked, for those who must have a fresh one.
+// keptReply answers a call whose reply is kept, from the backend if that answers within its
+// budget, otherwise from memory. It marks an answer from memory, for callers that need a fresh
+// one.
 func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply any, opts []grpc.CallOption) error {
 	request, err := codec.FrameOf(args)
 	if err != nil {
 		return err
 	}
 	live := c.cfg.Primary && k.spec.Live
-	// What a late primary does not remember is worth waiting for. Others delay nobody.
+	// Calls wait for a late primary if memory has no reply. Other backends must not delay calls.
 	usable := func(bool) bool { return !live && (c.cfg.Policy == LastKnown && k.known || !c.cfg.Primary) }
 	c.mu.Lock()
 	late := c.state.Condition != Gone && k.lag.late() && usable(false)
@@ -78,12 +79,12 @@ func (c *Conn) keptReply(ctx context.Context, k *kept, name string, args, reply 
 		c.mark(name, opts)
 		return codec.Deliver(reply, codec.NewFrame(bytes.Clone(k.reply)))
 	case remembered:
-		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and what it said before is not known", c.cfg.Name, k.lag.why)
+		return status.Errorf(codes.Unavailable, "criproxy: backend %s: %v, and criproxy remembers no earlier answer", c.cfg.Name, k.lag.why)
 	}
 	return err
 }
 
-// askReply asks the backend, and remembers what it answers to an empty request.
+// askReply asks the backend. It remembers the answer if the request is empty.
 func (c *Conn) askReply(ctx context.Context, k *kept, name string, request *codec.Frame, opts []grpc.CallOption, usable func(bool) bool) (*codec.Frame, error) {
 	answer := &codec.Frame{}
 	at := time.Now()
@@ -108,7 +109,7 @@ func (c *Conn) askReply(ctx context.Context, k *kept, name string, request *code
 	return answer, nil
 }
 
-// askReplyBehind asks for a reply behind the scenes, unless that is under way. c.mu is
+// askReplyBehind asks for a reply behind the scenes, unless such a request is under way. c.mu is
 // held.
 func (c *Conn) askReplyBehind(k *kept) {
 	c.askInBackground(&k.lag, k.method.Name, false, func(ctx context.Context) {

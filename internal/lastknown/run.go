@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// firstWait and lastWait are the pauses between attempts to find a backend
-	// back: those of kubelet, when it reconnects.
+	// firstWait and lastWait are the shortest and the longest pause between attempts to find a
+	// backend back. They are those with which kubelet reconnects.
 	firstWait = 100 * time.Millisecond
 	lastWait  = 3 * time.Second
 
@@ -23,14 +23,13 @@ const (
 	mostPatience = 2 * time.Minute
 )
 
-// Run looks after the backend until ctx ends: it asks for what no client asked for, finds
-// out when the backend is gone or back, and keeps the file. It returns when all it started
-// has ended. A Conn must not be used after Run.
+// Run looks after the backend until ctx ends: it asks for answers that no client has asked for,
+// finds out when the backend is gone or back, and writes the file. It returns when everything that
+// it started has ended. The caller must not use the Conn after Run.
 func (c *Conn) Run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, c.end)() // what goes on there need not wait for the next round
+	defer context.AfterFunc(ctx, c.end)() // requests behind the scenes end at once, not with the next round
 	rounds := make(chan struct{}, 1)
-	// Beside the rounds: neither a disk nor a log that hangs may keep a backend from being
-	// found back.
+	// In goroutines of their own: a disk or a log that hangs must not delay the rounds.
 	c.behind.Go(func() {
 		for range rounds {
 			_ = c.cfg.Panicked.Run("keeping what is remembered of backend "+c.cfg.Name, c.save) // reported there; the next round tries again
@@ -59,7 +58,7 @@ func (c *Conn) Run(ctx context.Context) error {
 		})
 		select {
 		case rounds <- struct{}{}:
-		default: // it is behind, and will see what this round has found as well
+		default: // the goroutine is behind, and will write the results of this round as well
 		}
 		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
 			c.mu.Lock()
@@ -84,7 +83,7 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// save keeps the file, and tells once that it could not.
+// save writes the file. It passes the first of several failures in a row to Watch.
 func (c *Conn) save() {
 	if err := c.mem.saveNews(); err != nil {
 		c.mu.Lock()
@@ -95,12 +94,12 @@ func (c *Conn) save() {
 	}
 }
 
-// refresh asks, without waiting, for what nobody has asked for lately or has changed, and
-// looks whether the backend answers at all.
+// refresh asks, without waiting, for answers that are old or that a call has changed. It marks the
+// backend gone if that has been silent for too long.
 func (c *Conn) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.retired { // or another connection asks
+	if !c.retired { // otherwise another connection asks
 		c.askDue()
 	}
 	silent := c.pulse.beat(2 * c.cfg.Interval)
@@ -113,12 +112,12 @@ func (c *Conn) refresh() {
 	c.bound()
 }
 
-// askDue asks for what nobody has asked for lately, or has changed. c.mu is held.
+// askDue asks for the answers that are old or that a call has changed. c.mu is held.
 func (c *Conn) askDue() {
 	for _, l := range c.lists {
 		due := l.spec.Every > 0 && (!l.complete || l.dirty() || older(l.at, l.spec.Every))
-		// Of what nobody asks for it is found out all the same whether it is late still,
-		// with pauses as long as its answers take.
+		// A late method that no client calls is tried again, with pauses as long as its answers
+		// take, to find out whether it is still late.
 		if due || l.lag.late() && older(l.lag.asked, c.pause(&l.lag)) {
 			c.askBehind(l)
 		}
@@ -131,14 +130,13 @@ func (c *Conn) askDue() {
 	}
 }
 
-// pause is how long a late method is left alone when nobody asks for it: as long as its
-// answers take.
+// pause is the time between two requests of a late method that no client calls: twice as long as
+// its latest answer took, within bounds.
 func (c *Conn) pause(g *lag) time.Duration {
 	return max(c.cfg.Interval, min(2*g.took, c.cfg.Silence))
 }
 
-// probe asks the backend whether it is there at all, unless that is under way. c.mu is
-// held.
+// probe calls Alive, without waiting, unless such a call is under way. c.mu is held.
 func (c *Conn) probe() {
 	if c.cfg.Alive == "" || c.probing || c.life.Err() != nil {
 		return
@@ -158,8 +156,8 @@ func (c *Conn) probe() {
 	})
 }
 
-// allFailing reports whether all gates were last answered with an error: together with
-// Alive that is every call. c.mu is held.
+// allFailing reports whether the latest answer to each gate was an error. If Alive fails, too, the
+// backend answers every call with an error. c.mu is held.
 func (c *Conn) allFailing() bool {
 	all := false
 	for _, l := range c.lists {
@@ -171,15 +169,15 @@ func (c *Conn) allFailing() bool {
 	return all
 }
 
-// older reports whether a time is longer ago than d, or is to come: the clock was set back.
+// older reports whether the time at is longer ago than d. A time in the future counts as long ago:
+// the clock was set back.
 func older(at time.Time, d time.Duration) bool {
 	since := time.Since(at)
 	return since < 0 || since >= d
 }
 
-// bound keeps what is remembered within its limit: first statuses go, which are asked
-// for again when there is room, then whole lists, which then fail in an outage. c.mu is
-// held.
+// bound keeps the memory within its limit. It first drops the statuses, which Run asks for again
+// when there is room, and then whole lists, which fail in an outage from then on. c.mu is held.
 func (c *Conn) bound() {
 	if c.mem.bytes() <= c.cfg.MaxBytes {
 		return

@@ -8,10 +8,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// same reports whether two messages say the same. Bytes alone do not tell: the
-// entries of a map come in another order each time, from whoever is written in Go.
-// Messages whose fields come in another order are not the same, nor are those that are
-// malformed, unless they are the same bytes.
+// same reports whether two messages have the same content. It compares the entries of maps in any
+// order, because backends that are written in Go send them in another order each time. It does not
+// do so for fields: messages with their fields in another order are not the same. Malformed
+// messages are the same only if their bytes are.
 func same(md protoreflect.MessageDescriptor, a, b []byte) bool {
 	if len(a) != len(b) {
 		return false
@@ -64,8 +64,7 @@ func next(b []byte) []byte {
 	return b[:n:n]
 }
 
-// entries appends the fields to all that b begins with and that have this tag, and returns
-// what comes behind them.
+// entries appends the leading fields of b that have this tag to all, and returns the rest of b.
 func entries(all [][]byte, b, tag []byte) ([][]byte, []byte) {
 	for {
 		field := next(b)

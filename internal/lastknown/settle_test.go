@@ -41,8 +41,8 @@ func TestAListInWhichNothingHasChangedNeedsNoMemory(t *testing.T) {
 	}), 4.0, "a reference to the reply, however many items it has")
 }
 
-// What it costs to take note of a list of 400 in which nothing has changed but the order of its maps:
-// runtimes that are written in Go send another one each time.
+// A list of 400 items in which nothing has changed but the order of its maps: runtimes that are
+// written in Go send them in another order each time.
 func BenchmarkSettle(b *testing.B) {
 	l := shopList(b)
 	remember(l)

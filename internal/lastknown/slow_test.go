@@ -37,16 +37,16 @@ func TestABackendWhoseListsAreLateIsNeverGone(t *testing.T) {
 			require.Equal(t, `books {id: "a"}`, got)
 			require.LessOrEqual(t, time.Since(began), lastknown.DefaultBudget)
 		}
-		assert.Empty(t, ended, "nothing that was under way is cut")
+		assert.Empty(t, ended, "the call under way goes on")
 		cancel()
 		<-ended
 	}, "a")
 }
 
-func TestOneAnswerInTimeMakesNoPunctualBackend(t *testing.T) {
+func TestOneAnswerInTimeEndsNoSlowness(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, func(c *lastknown.Config) {
-			c.Interval, c.Spec.Lists[0].Every = 8*time.Second, 8*time.Second // nobody asks more often
+			c.Interval, c.Spec.Lists[0].Every = 8*time.Second, 8*time.Second // and no client asks more often
 		})
 		n.when(only("List", taking(3*time.Second)))
 		_, err := w.list(t, "")
@@ -58,11 +58,11 @@ func TestOneAnswerInTimeMakesNoPunctualBackend(t *testing.T) {
 		for began := time.Now(); w.State().Condition != lastknown.Up; time.Sleep(time.Second) {
 			require.Less(t, time.Since(began), 2*time.Minute, "it is up again")
 		}
-		assert.GreaterOrEqual(t, n.library.called("List"), 3, "else it is slow and up in turn")
+		assert.GreaterOrEqual(t, n.library.called("List"), 3, "fewer would make it slow and up in turn")
 	}, "a")
 }
 
-// As containerd whose CRI plugin has gone, while Version is answered.
+// containerd answers so when its CRI plugin has gone, while it still answers Version.
 func TestABackendThatLosesItsListsIsNotUp(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
@@ -107,8 +107,7 @@ func TestThePrimaryIsNeverLeftOut(t *testing.T) {
 	})
 }
 
-// frozen returns a fault that lasts until it is thawed: what was asked meanwhile is
-// answered then.
+// frozen returns a fault that holds up all calls until thaw is called.
 func frozen() (fault func(context.Context, string) error, thaw func()) {
 	warm := make(chan struct{})
 	return func(ctx context.Context, _ string) error {
@@ -174,14 +173,14 @@ func TestAWatchThatBlocksStopsNoCall(t *testing.T) {
 	case <-done:
 		assert.Equal(t, lastknown.Gone, w.State().Condition)
 	case <-time.After(10 * time.Second):
-		t.Error("a list waits for it")
+		t.Error("a list waits for Watch")
 	}
 	close(release)
 	<-done
 }
 
-// A runtime that is not installed, or not yet, is none that might have pods, whichever process asks.
-func TestAHandoverOfNothingIsNothing(t *testing.T) {
+// A runtime that is not installed has no pods. The process before and after a handover agree.
+func TestAnAbsentBackendStaysSoOverAHandover(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "known")
 	require.NoError(t, os.WriteFile(broken, []byte("broken"), 0o600))
 	for path, want := range map[string]codes.Code{"": codes.OK, broken: codes.Unavailable} {
@@ -202,7 +201,7 @@ func TestAHandoverOfNothingIsNothing(t *testing.T) {
 	}
 }
 
-// A call is under way when the first look after the hang comes.
+// A call is under way during the first round after the hang.
 func TestAHangEndsWhenTheBackendComesBack(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
@@ -215,7 +214,7 @@ func TestAHangEndsWhenTheBackendComesBack(t *testing.T) {
 		for w.State().Condition == lastknown.Gone {
 			time.Sleep(time.Millisecond)
 		}
-		assert.NoError(t, w.bind(t.Context(), "a"), "it is not cut")
+		assert.NoError(t, w.bind(t.Context(), "a"), "the call goes on to its end")
 		assert.NotEqual(t, lastknown.Gone, w.State().Condition)
 	}, "a")
 }

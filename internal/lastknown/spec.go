@@ -15,8 +15,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Spec says what is worth knowing of the backends of an API. All methods are
-// named without their service.
+// A Spec says which answers of an API to remember. It names methods without their service.
 type Spec struct {
 	Lists   []List  `yaml:"lists"`
 	Replies []Reply `yaml:"replies"`
@@ -26,8 +25,8 @@ type Spec struct {
 type Reply struct {
 	Method string `yaml:"method"`
 
-	// Every is how old it may be before it is asked for when no client asks. Zero:
-	// it is kept when it passes, and never asked for.
+	// Every is how old the reply may be before Run asks for it, if no client does. Zero: Run never
+	// asks for it, and the reply is kept when a client asks.
 	Every time.Duration `yaml:"every"`
 
 	// Live marks a reply that the primary must give itself, however long that takes,
@@ -63,26 +62,26 @@ type List struct {
 	// again.
 	Gate bool `yaml:"gate"`
 
-	// Optional marks a list that is true without the items of a backend of which none
-	// are remembered, such as one of measurements.
+	// Optional marks a list that may lack the items of a backend if memory has none, such as a
+	// list of measurements.
 	Optional bool `yaml:"optional"`
 
-	// Every is how old the list may be before it is asked for when no client
-	// asks. Zero: it is kept when it passes, and never asked for.
+	// Every is how old the list may be before Run asks for it, if no client does. Zero: Run never
+	// asks for it, and the list is kept when a client asks.
 	Every time.Duration `yaml:"every"`
 
-	// Changed are the methods, or patterns of them, after which it is asked for
-	// at once.
+	// Changed are the methods, or patterns of them, that may change the list. Run asks for the
+	// list at once after such a call.
 	Changed []string `yaml:"changed"`
 
 	// Created are methods whose reply holds the id of a new item: method → path.
 	Created map[string]string `yaml:"created"`
 
-	// Removed are methods, or patterns of them, after the success of which the items that
-	// their request names are not there any more.
+	// Removed are methods, or patterns of them, that remove the items that their request names
+	// if they succeed.
 	Removed []string `yaml:"removed"`
 
-	// PartOf says that the items are parts of those of another list, whose status tells of them.
+	// PartOf says that the items are parts of those of another list, whose statuses include them.
 	PartOf PartOf `yaml:"partOf"`
 
 	// Draft describes an item that a method of Created has just created, until the backend
@@ -95,7 +94,7 @@ type List struct {
 	Born string `yaml:"born"`
 }
 
-// A PartOf names another list, and where an item has the id of the item there that it is a part of.
+// A PartOf names another list, and the field of an item that holds the id of its whole there.
 type PartOf struct {
 	List string `yaml:"list"`
 	ID   string `yaml:"id"` // path in the item
@@ -106,12 +105,11 @@ type Filter struct {
 	Request string `yaml:"request"` // path in the request
 	Item    string `yaml:"item"`    // path in the item
 
-	// Match is how the two compare: "prefix" for ids, which may be cut short;
-	// "equal" for numbers; "within" for a map all of whose entries an item's map
-	// must have.
+	// Match is how the two compare: "prefix" for ids, which may be cut short; "equal" for
+	// numbers; "within" for a map, all entries of which the item's map must have.
 	Match string `yaml:"match"`
 
-	// Of names another list, in whose item of the same id Item is to be found.
+	// Of names another list. Item is then a path in the item with the same id there.
 	Of string `yaml:"of"`
 }
 
@@ -132,14 +130,14 @@ type list struct {
 	names   []*rewrite.Path
 	filters []filter
 	status  *statusCall
-	whole   *list         // of whose items these are parts; nil: of none
-	wholeID *rewrite.Path // of the item there, in an item here
-	parts   []*list       // whose whole this is
+	whole   *list         // the items of this list are parts of those of whole; or nil
+	wholeID *rewrite.Path // where an item has the id of its whole
+	parts   []*list       // the lists of which this one is the whole
 
 	*memory     // guarded by Memory.mu
 	lag     lag // guarded by Memory.mu
 	shape   *rewrite.Shape
-	latest  uint64 // the latest request behind the scenes
+	latest  uint64 // the number of the latest request behind the scenes
 }
 
 type filter struct {
@@ -152,9 +150,9 @@ type statusCall struct {
 	method *codec.Method
 	id     *rewrite.Path
 	lag    lag             // guarded by Memory.mu
-	wanted map[string]bool // :: id whose status was told from memory while the backend is late
-	// wrap is the field of the reply in which the item itself is the answer; 0 if
-	// the reply says more than the item, and has to be asked for.
+	wanted map[string]bool // ids whose status Run should ask for, although memory may have it
+	// wrap is the field of the reply that holds the item itself; 0 if the reply says more than
+	// the item, so that it has to be asked for.
 	wrap protoreflect.FieldNumber
 }
 
@@ -220,7 +218,7 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
 	}
 	l.shape = rewrite.NewShape(l.anyMethod().Output)
 	var err error
-	if l.id, err = textPath(l.item, spec.ID); err != nil {
+	if l.id, err = rewrite.ParseTextPath(l.item, spec.ID); err != nil {
 		return nil, fmt.Errorf("id: %w", err)
 	}
 	for _, name := range spec.Names {
@@ -254,7 +252,7 @@ func compileStatus(spec Status, item protoreflect.MessageDescriptor, schema *cod
 		return nil, fmt.Errorf("no unary method is called %q", spec.Method)
 	}
 	var err error
-	if s.id, err = textPath(s.method.Input, spec.ID); err != nil {
+	if s.id, err = rewrite.ParseTextPath(s.method.Input, spec.ID); err != nil {
 		return nil, err
 	}
 	fields := s.method.Output.Fields()
@@ -321,18 +319,10 @@ func (l *list) compilePartOf(lists []*list) (err error) {
 	if l.whole == nil {
 		return fmt.Errorf("list: no list with a status of its own is called %q", l.spec.PartOf.List)
 	}
-	if l.wholeID, err = textPath(l.item, l.spec.PartOf.ID); err != nil {
+	if l.wholeID, err = rewrite.ParseTextPath(l.item, l.spec.PartOf.ID); err != nil {
 		return fmt.Errorf("id: %w", err)
 	}
 	return nil
-}
-
-func textPath(md protoreflect.MessageDescriptor, text string) (*rewrite.Path, error) {
-	p, err := rewrite.ParsePath(md, text)
-	if err == nil && !p.IsText() {
-		err = fmt.Errorf("path %s does not lead to a string", text)
-	}
-	return p, err
 }
 
 // findMethod finds a method of a package, in whichever service, by its short name.
@@ -373,7 +363,7 @@ func (s Spec) Check(schema *codec.Schema, pkg string) error {
 				case m == nil && !strings.ContainsAny(name, "*?["): // a pattern may be for a newer version
 					errs = append(errs, fmt.Errorf("known.lists[%d].%s: no method is called %q", i, names.key, name))
 				case m != nil && names.key == "created":
-					if _, err := textPath(m.Output, l.Created[name]); err != nil {
+					if _, err := rewrite.ParseTextPath(m.Output, l.Created[name]); err != nil {
 						errs = append(errs, fmt.Errorf("known.lists[%d].created.%s: %w", i, name, err))
 					}
 				}

@@ -16,7 +16,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// statusOf answers a status call: the backend does, within its budget, or memory.
+// statusOf answers a status call, from the backend if that answers within its budget, otherwise
+// from memory.
 func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply any, opts []grpc.CallOption) error {
 	request, err := codec.FrameOf(args)
 	if err != nil {
@@ -33,7 +34,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	item, _ := l.items.get(id)
 	asked := l.outdatings
 	late := c.state.Condition != Gone && l.status.lag.late() && c.usableStatus(l, id)
-	if late { // and its answer is asked for behind the scenes
+	if late { // ask for it behind the scenes
 		l.status.wanted[id] = true
 		c.Check()
 	}
@@ -59,8 +60,8 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// An error of one that is up is its answer. While its lists do not come it is most
-	// likely starting, or in trouble.
+	// The error of a backend that is up is its answer. A slow backend is most likely starting, or
+	// in trouble, and memory knows better.
 	if c.state.Condition == Up && !errors.Is(err, errRemembered) {
 		return err
 	}
@@ -74,8 +75,8 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	return err
 }
 
-// usableStatus reports whether memory has the status of an item, in place of a backend
-// that is late with it. c.mu is held.
+// usableStatus reports whether memory can answer for a backend that is late with the status of an
+// item. c.mu is held.
 func (c *Conn) usableStatus(l *list, id string) bool {
 	if c.cfg.Policy != LastKnown || l.status.wrap != 0 && l.dirty() {
 		return false
@@ -84,10 +85,10 @@ func (c *Conn) usableStatus(l *list, id string) bool {
 	return ok
 }
 
-// keep remembers the status of an item that was asked for when it was listed as item, and
-// after so many calls that changed something. If it is listed otherwise by now, or was
-// changed since, the status may be older than that, and older than
-// the one that is remembered. Of what is not listed nothing is remembered.
+// keep remembers the status of an item. item is how the item was listed when the status was asked
+// for, asked is the value of outdatings at that time. If the item has changed since, the status
+// may be older than that, and keep ignores it. keep also ignores the status of an item that is not
+// listed.
 func (c *Conn) keep(l *list, id string, item []byte, asked uint64, answer *codec.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,17 +108,16 @@ func (c *Conn) keep(l *list, id string, item []byte, asked uint64, answer *codec
 	}
 }
 
-// statusFromMemory returns the reply to a status call, if it is known. A thing
-// whose status is its item in the list, and that is not listed, is not there: the
-// reply is empty. A status from before the item changed is not known: kubelet, which
-// asks when a list shows a change, would take it for what the change came to.
-// c.mu is held.
+// statusFromMemory returns the reply to a status call, if memory has it. If the status of an item
+// is the item itself, and the item is not listed, then there is no such item: the reply is empty.
+// A status from before the item changed does not count, because kubelet asks when a list shows a
+// change, and would take the old status for the new one. c.mu is held.
 func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 	l.settleWhole()
 	if l.status.wrap != 0 {
 		names := c.cfg.Equivalents(name)
 		if slices.ContainsFunc(names, func(name string) bool { _, is := l.renamed[name]; return is }) {
-			return nil, false // it was pulled or removed since the list
+			return nil, false // it was pulled or removed after the list
 		}
 		item, ok := l.byName(names)
 		if !ok {
@@ -130,7 +130,7 @@ func (c *Conn) statusFromMemory(l *list, name string) ([]byte, bool) {
 	return s, ok && len(s) > 0 && !l.stale[id]
 }
 
-// byName returns the item that has one of names, as its id or as another name.
+// byName returns the item that has one of names, as its id or as one of its other names.
 func (l *list) byName(names []string) ([]byte, bool) {
 	for _, name := range names {
 		if id, ok := l.resolve(name); ok {
@@ -158,50 +158,51 @@ func isOnlyID(request, id []byte) bool {
 	return n == len(request) && n <= len(id)+1+5
 }
 
-// A subject says which items of a list a call changes: those that have, at one path, the
-// name that its request has at another.
+// A subject says which items of a list a call changes: those that have the same name at the path
+// item as the request has at the path request.
 type subject struct {
 	request *rewrite.Path
 	item    *rewrite.Path // nil: it is the item's id, or the beginning of it
 }
 
-// subject returns what a method changes in l: the item that its request names in the field
-// that the request for a status has, too, or else all items that a filter of l would find
-// by a field that the request has. It is nil if there is no such field.
+// subject returns what a method changes in l. If its request has the field in which a status
+// request names the item, that is the item. Otherwise, if its request has a field by which a filter
+// of l finds items, it is those items. It is nil if there is no such field.
 func (l *list) subject(m *codec.Method) *subject {
 	if _, creates := l.spec.Created[path.Base(m.Name)]; creates || !l.asksStatus() {
-		return nil // what is new changes nothing that was there
+		return nil // a new item changes no other
 	}
-	if p, err := textPath(m.Input, l.spec.Status.ID); err == nil {
+	if p, err := rewrite.ParseTextPath(m.Input, l.spec.Status.ID); err == nil {
 		return &subject{request: p}
 	}
 	for i, f := range l.spec.Filters {
 		if f.Of != "" || f.Match != "prefix" || f.Item == l.spec.ID {
 			continue
 		}
-		if p, err := textPath(m.Input, f.Item); err == nil {
+		if p, err := rewrite.ParseTextPath(m.Input, f.Item); err == nil {
 			return &subject{p, l.filters[i].item}
 		}
 	}
 	return nil
 }
 
-// nameIn returns where the request of m has the name of an item whose status is the item itself,
-// nil if that does not have it.
+// nameIn returns where the request of m names an item whose status is the item itself. It is nil
+// if the request names none.
 func (l *list) nameIn(m *codec.Method) *rewrite.Path {
 	if l.status == nil || l.status.wrap == 0 {
 		return nil
 	}
-	p, err := textPath(m.Input, l.spec.Status.ID)
+	p, err := rewrite.ParseTextPath(m.Input, l.spec.Status.ID)
 	if err != nil {
 		return nil
 	}
 	return p
 }
 
-// change takes note that a call has changed or removed what its request names, or may
-// have: the statuses that are remembered are older, or are to be asked for. Only an exact name
-// removes an item, also one that is not listed: an answer that comes late may list it.
+// change notes that a call has changed or removed the items that its request names, or may have
+// done so if it failed. The remembered statuses of these items are out of date, or have to be asked
+// for again. Only an exact name removes an item. It may be one that is not listed, because a late
+// answer may list it.
 func (l *list) change(s *subject, request []byte, changed, removes bool) {
 	name, ok, err := s.request.Lookup(request)
 	if err != nil || !ok || len(name) == 0 {
@@ -215,7 +216,7 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 		}
 		l.outdated[id] = l.outdatings
 		if changed {
-			l.stale[id], l.news = true, true // the file must not tell the old status either
+			l.stale[id], l.news = true, true // the file must not hold the old status either
 		} else {
 			l.status.wanted[id] = true
 		}
@@ -245,7 +246,8 @@ func (l *list) change(s *subject, request []byte, changed, removes bool) {
 	}
 }
 
-// settleWhole is settle for a list and those of its parts, whose changes make its statuses old.
+// settleWhole calls settle for a list and for the lists of its parts, because a change of a part
+// makes the status of its whole out of date.
 func (l *list) settleWhole() {
 	l.settle()
 	for _, part := range l.parts {
@@ -253,8 +255,8 @@ func (l *list) settleWhole() {
 	}
 }
 
-// changesWhole takes note that an item has changed, or may have: so has the status of the item
-// that it is a part of.
+// changesWhole notes that an item has changed, or may have. The status of its whole is out of date
+// then.
 func (l *list) changesWhole(item []byte, changed bool) {
 	if l.whole == nil {
 		return
@@ -277,7 +279,7 @@ func (l *list) changesWhole(item []byte, changed bool) {
 	}
 }
 
-// answersNothing reports whether err says that there is no such status.
+// answersNothing reports whether err says that the item has no status.
 func answersNothing(err error) bool {
 	return aboutTheRequest(err) || status.Code(err) == codes.Unimplemented
 }

@@ -47,7 +47,7 @@ type known struct{ client *Client }
 func (known) AuthType() string  { return "test" }
 func (k known) Limits() *Client { return k.client }
 
-// streamOf is a client's stream: send is told of each reply.
+// streamOf is a client's stream: send is called with each reply.
 type streamOf struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -57,7 +57,7 @@ type streamOf struct {
 func (s streamOf) Context() context.Context { return s.ctx }
 func (s streamOf) SendMsg(any) error        { s.send(); return nil }
 
-// call makes a call of a method; send is told of each reply.
+// call makes a call of a method; send is called with each reply.
 func (m holder) call(t *testing.T, method string, send func(), handler func(ctx context.Context, ss grpc.ServerStream)) {
 	ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: known{m.who}})
 	require.NoError(t, m.Intercept(nil, streamOf{ctx: ctx, send: send}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, ss grpc.ServerStream) error {
@@ -115,13 +115,13 @@ func TestWhatIsFreedBehindTheEndIsGivenBackOnce(t *testing.T) {
 	m.isFree(t)
 	m.Release(later, large)
 	m.isFree(t)
-	require.True(t, m.TryReserve(later, large), "nobody waits for what comes now")
+	require.True(t, m.TryReserve(later, large), "the next message gets memory at once")
 	m.Release(later, large)
 	testkit.AssertCode(t, codes.Canceled, Keep(later, large))
 	m.isFree(t)
 }
 
-// Who may connect to other sockets than the main one has half, and who connects to one of them
+// Clients of other sockets than the main one have half, and a client that connects to one of them
 // a quarter, however many connections that are.
 func TestOtherSocketsLeaveMemoryForTheMainOne(t *testing.T) {
 	m := newHolder()

@@ -54,6 +54,6 @@ func TestAnUnusedSocketLeavesTheStoreOfSystemd(t *testing.T) {
 	require.NoError(t, systemd.SetReadDeadline(time.Now().Add(testkit.Patience)))
 	text := make([]byte, 4096)
 	n, err := systemd.Read(text)
-	require.NoError(t, err, "systemd is told nothing")
+	require.NoError(t, err, "without systemd there is nothing to notify")
 	assert.Equal(t, "FDSTOREREMOVE=1\nFDNAME="+storeName(path), string(text[:n]))
 }

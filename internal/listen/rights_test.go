@@ -19,7 +19,7 @@ func runtimeSocket(t *testing.T) *config.Config {
 	cfg := &config.Config{Listen: filepath.Join(dir, "s.sock"), Backends: []config.Backend{{Address: filepath.Join(dir, "runtime.sock")}}}
 	l, err := net.Listen("unix", cfg.Backends[0].Address)
 	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() }) // nobody has connected
+	t.Cleanup(func() { l.Close() }) // no client has connected
 	require.NoError(t, os.Chmod(cfg.Backends[0].Address, 0o606))
 	return cfg
 }
@@ -51,12 +51,12 @@ func TestAnOwnerThatChangesTakesEffect(t *testing.T) {
 	l := config.Listener{Path: cfg.Listen, Owner: "12:34", Mode: "0660"}
 	s, err := Open(l, cfg.Backends[0].Address, inheritedAt(t, l.Path, 0o600))
 	require.NoError(t, err)
-	defer s.Close() // nobody was served
+	defer s.Close() // no client was served
 	assert.Equal(t, "12:34 0660", testkit.FileRights(t, l.Path), "of a socket that was open before")
 	for _, next := range []struct{ owner, mode, want string }{
 		{"12:56", "0660", "12:56 0660"},
 		{"12:56", "0600", "12:56 0600"},
-		{":56", "0640", "0:56 0640"}, // who makes it is root
+		{":56", "0640", "0:56 0640"}, // the test runs as root
 		{"", "", "7:8 0606"},         // the primary's
 		{"9", "0606", "9:0 0606"},
 	} {
@@ -68,7 +68,7 @@ func TestAnOwnerThatChangesTakesEffect(t *testing.T) {
 	require.NoError(t, os.Chown(l.Path, 1, 2))
 	require.NoError(t, os.Chmod(l.Path, 0o604))
 	require.NoError(t, ChangeFile(s, l, cfg.Backends[0].Address))
-	assert.Equal(t, "1:2 0604", testkit.FileRights(t, l.Path), "what has not been said anew stays as somebody made it")
+	assert.Equal(t, "1:2 0604", testkit.FileRights(t, l.Path), "a setting that is not repeated stays as an administrator made it")
 }
 
 func TestTheModeOfAFileThatIsNotOursStays(t *testing.T) {
@@ -78,7 +78,7 @@ func TestTheModeOfAFileThatIsNotOursStays(t *testing.T) {
 		"a socket of another's": func(path string) error {
 			l, err := net.Listen("unix", path)
 			if err == nil {
-				t.Cleanup(func() { l.Close() }) // nobody has connected
+				t.Cleanup(func() { l.Close() }) // no client has connected
 				err = os.Chmod(path, 0o644)
 			}
 			return err
@@ -89,7 +89,7 @@ func TestTheModeOfAFileThatIsNotOursStays(t *testing.T) {
 			l := config.Listener{Path: cfg.Listen, Mode: "0640"}
 			s, err := Open(l, cfg.Backends[0].Address, nil)
 			require.NoError(t, err)
-			defer s.Close()                                       // nobody was served
+			defer s.Close()                                       // no client was served
 			require.NoError(t, os.Rename(l.Path, l.Path+".away")) // so that its inode is not given to the next one
 			require.NoError(t, put(l.Path))
 			before := testkit.FileRights(t, l.Path)

@@ -27,7 +27,7 @@ type meetingListener struct {
 
 func (l meetingListener) Close() error {
 	for l.missing.Add(-1); l.missing.Load() > 0; {
-		runtime.Gosched() // not a lock: who is woken is late
+		runtime.Gosched() // not a lock: a goroutine that is woken is late
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// Who may use the runtime may use us, unless the configuration says otherwise.
+// Users of the runtime may use criproxy, unless the configuration says otherwise.
 func TestASocketHasOwnerAndModeOfThePrimarysOwn(t *testing.T) {
 	testkit.NeedRoot(t, "owners of sockets")
 	dir, err := os.MkdirTemp("", "own")
@@ -75,7 +75,7 @@ func TestOfManyThatStartAtOnceOneGetsTheSocket(t *testing.T) {
 		wg.Wait()
 		require.Len(t, got, 1)
 		conn, err := net.Dial("unix", path)
-		require.NoError(t, err, "who got it has it")
+		require.NoError(t, err, "the first process keeps it")
 		conn.Close()
 		require.NoError(t, got[0].Close())
 	}

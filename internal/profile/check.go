@@ -33,7 +33,7 @@ func (p *Profile) Check() error {
 		case form.Map == "" && len(form.Empty) > 0:
 			fail("names.%s.empty: is for map", kind)
 		case form.Map == "":
-			if _, err := Separator(form.Front); err != nil {
+			if _, err := form.Separator(); err != nil {
 				fail("names.%s.front: %w", kind, err)
 			}
 			if form.Bare != "primary" && form.Bare != "anyone" {
@@ -115,15 +115,14 @@ func (p *Profile) Check() error {
 	return errors.Join(errs...)
 }
 
-// Separator returns what stands between backend and name in a form such as
-// "{backend}__{name}".
-func Separator(form string) (string, error) {
-	sep, ok := strings.CutPrefix(form, "{backend}")
+// Separator returns what stands between backend and name in Front.
+func (form NameForm) Separator() (string, error) {
+	sep, ok := strings.CutPrefix(form.Front, "{backend}")
 	if ok {
 		sep, ok = strings.CutSuffix(sep, "{name}")
 	}
 	if !ok || sep == "" {
-		return "", fmt.Errorf("is %q, want \"{backend}\", a separator and \"{name}\"", form)
+		return "", fmt.Errorf("is %q, want \"{backend}\", a separator and \"{name}\"", form.Front)
 	}
 	return sep, nil
 }

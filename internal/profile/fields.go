@@ -174,18 +174,28 @@ func (p *Profile) IsVolatile(fd protoreflect.FieldDescriptor) bool {
 	})
 }
 
-// Bare returns a front name without the prefix of its backend. It is empty for a name without a
-// prefix, and for kinds whose names may look as if they had one.
-func (p *Profile) Bare(front string) string {
+// Separator returns what stands between the name of a backend and its ids in front, such as "__":
+// that of the kinds of names whose bare form is the primary's, which differ in nothing else. It is
+// empty if no names are like that.
+func (p *Profile) Separator() string {
 	for _, kind := range sortedKeys(p.Names) {
 		form := p.Names[kind]
-		if sep, err := Separator(form.Front); err == nil && form.Bare == "primary" {
-			if _, bare, ok := strings.Cut(front, sep); ok {
-				return bare
-			}
+		if sep, err := form.Separator(); err == nil && form.Bare == "primary" {
+			return sep
 		}
 	}
 	return ""
+}
+
+// Bare returns an id in front without the prefix of its backend. It is empty for an id without a
+// prefix.
+func (p *Profile) Bare(front string) string {
+	sep := p.Separator()
+	if sep == "" {
+		return ""
+	}
+	_, bare, _ := strings.Cut(front, sep)
+	return bare
 }
 
 // AllVersions returns a schema that has the methods of s in all versions of the profile, for

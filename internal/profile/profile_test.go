@@ -40,6 +40,7 @@ func Example() {
 func TestBareIsTheNameBehindAPrefix(t *testing.T) {
 	p, err := profile.Parse([]byte(notes))
 	require.NoError(t, err)
+	assert.Equal(t, "__", p.Separator())
 	assert.Equal(t, "7f", p.Bare("beta.io__7f"))
 	assert.Empty(t, p.Bare("7f"))
 	assert.Empty(t, p.Bare("docker.io/library/busybox"), "the front name of a tag need not have a prefix")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/state"
 )
 
@@ -64,7 +65,7 @@ func printPods(out *Screen, pods []state.Pod, all int, wide bool, now time.Time)
 			}
 			images = append(images, c.Image)
 		}
-		row := Cells(OrDash(p.Namespace), OrDash(p.Name), p.Backend, "", since(now, p.Created), fmt.Sprintf("%d/%d", running, len(p.Containers)), shortID(p.ID))
+		row := Cells(OrDash(p.Namespace), OrDash(p.Name), p.Backend, "", since(now, p.Created), fmt.Sprintf("%d/%d", running, len(p.Containers)), inspect.ShortID(p.ID))
 		row[3] = st
 		if wide {
 			row[6].Text = p.ID
@@ -95,13 +96,4 @@ func since(now, t time.Time) string {
 		return "-"
 	}
 	return ago(now, t)
-}
-
-// shortID cuts the hexadecimal end of an id down to what people look at.
-func shortID(id string) string {
-	hex := len(id) - len(strings.TrimRight(id, "0123456789abcdef"))
-	if hex > 13 {
-		return id[:len(id)-hex+13]
-	}
-	return id
 }

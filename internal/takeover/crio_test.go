@@ -20,7 +20,7 @@ func crioNode(t *testing.T, program string) (*takeoverNode, *Takeover) {
 	x.Path = "/run/crio/crio.sock"
 	x.Served = func(string) (peercred.Process, error) {
 		if program == "" {
-			return peercred.Process{}, errors.New("nobody")
+			return peercred.Process{}, errors.New("no process")
 		}
 		return peercred.Process{Name: program}, nil
 	}

@@ -55,7 +55,7 @@ func (n *takeoverNode) read(path string) string {
 	return text
 }
 
-// append is what a person does who reads on from the end.
+// append adds to the end of a file, as an administrator does.
 func (n *takeoverNode) append(path, text string) {
 	n.Helper()
 	require.NoError(n, os.WriteFile(path, []byte(n.read(path)+text), 0o644))
@@ -188,7 +188,7 @@ func TestInstallAndUninstallKeepOwnerAndModeOfFiles(t *testing.T) {
 	testkit.NeedRoot(t, "files of other users")
 	n := newTakeoverNode(t, "version = 2\n", "backends:\n- address: /run/c.sock\n")
 	for _, path := range []string{n.containerd, n.config} {
-		require.NoError(t, os.Chown(path, 54321, 1)) // of nobody in particular
+		require.NoError(t, os.Chown(path, 54321, 1)) // an arbitrary user
 		require.NoError(t, os.Chmod(path, 0o662))
 	}
 	kept := func(after string) {

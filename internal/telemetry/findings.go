@@ -31,9 +31,9 @@ func LogMirrored(m director.Mirroring) {
 	case m.Again:
 		klog.InfoS("A runtime has not taken a request that the primary has; criproxy repeats it until the runtime answers", append(line, "err", m.Err)...)
 	case m.Err != nil:
-		klog.InfoS("A runtime will not be told what the primary was told", append(line, "err", m.Err)...)
+		klog.InfoS("A runtime will not get a request that the primary has got: another attempt would fail as well", append(line, "err", m.Err)...)
 	case m.Attempts > 1 || m.After > time.Second:
-		klog.InfoS("A runtime has taken what the primary was told, late", line...)
+		klog.InfoS("A runtime has taken a request late that the primary took before", line...)
 	}
 }
 

@@ -86,14 +86,14 @@ func (h *HealthService) List(context.Context, *healthgrpc.HealthListRequest) (*h
 func (h *HealthService) Watch(request *healthgrpc.HealthCheckRequest, ss healthgrpc.Health_WatchServer) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
-	told := healthgrpc.HealthCheckResponse_ServingStatus(-1)
+	sent := healthgrpc.HealthCheckResponse_ServingStatus(-1)
 	for {
 		r := h.states()[request.GetService()]
 		if r == nil {
 			r = &healthgrpc.HealthCheckResponse{Status: healthgrpc.HealthCheckResponse_SERVICE_UNKNOWN}
 		}
-		if r.GetStatus() != told {
-			told = r.GetStatus()
+		if r.GetStatus() != sent {
+			sent = r.GetStatus()
 			if err := ss.Send(r); err != nil {
 				return err
 			}

@@ -148,7 +148,7 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 	path := keptFile(dir, os.Getpid())
 	f := r.rec.Follow(true)
 	var w *capture.Writer
-	var told string // the latest trouble
+	var logged string // the latest failure, empty after a success
 	write := func() error {
 		var err error
 		if w == nil {
@@ -176,20 +176,20 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 		}
 		switch err := recovery.Do("keeping what is recorded", write); {
 		case err == nil:
-			told = ""
+			logged = ""
 			for _, one := range before {
 				if one != path {
 					_ = os.Remove(one)
 				}
 			}
 			before = nil
-		case err.Error() != told:
-			told = err.Error()
+		case err.Error() != logged:
+			logged = err.Error()
 			klog.ErrorS(err, "What is recorded would be lost in a crash", "file", path)
 		}
 	}
 	if w != nil {
-		_ = w.Close() // what is missing was told
+		_ = w.Close() // the log has what is missing
 	}
 	if passedOn() {
 		files, _ := filepath.Glob(strings.TrimSuffix(path, ".binlog") + ".*binlog")

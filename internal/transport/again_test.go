@@ -68,7 +68,7 @@ func TestACallThatEndsWhileItIsMadeAgainIsReset(t *testing.T) {
 		require.NoError(t, err)
 		var all sync.WaitGroup
 		all.Go(func() {
-			time.Sleep(time.Duration(rand.IntN(150)) * time.Microsecond)
+			time.Sleep(time.Duration(rand.IntN(150)) * time.Microsecond) // another moment of the call each time
 			cancel()
 		})
 		require.NoError(t, cs.SendMsg(&codec.Frame{}))
@@ -81,5 +81,5 @@ func TestACallThatEndsWhileItIsMadeAgainIsReset(t *testing.T) {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 		return len(conn.streams) == 0
-	}, time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 }

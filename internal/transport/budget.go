@@ -15,8 +15,8 @@ type Budget interface {
 	TryReserve(ctx context.Context, n int) bool
 	// Reserve takes n bytes, and waits for them. An error is that of the call, as a status.
 	Reserve(ctx context.Context, n int) error
-	// Release gives n bytes back: the message is on its way, or nobody wants it. Where the
-	// frame with the message is not freed, it comes with the garbage collector.
+	// Release gives n bytes back: the message has been sent, or it is not wanted. If the frame
+	// with the message is never freed, Release is called when it is garbage collected.
 	Release(ctx context.Context, n int)
 }
 
@@ -37,7 +37,7 @@ func (r *reservation) release() {
 
 func (r *reservation) released() bool { return r.over.Load() }
 
-// unlimited is the budget of who has none.
+// unlimited is the budget of a server or client without one.
 type unlimited struct{}
 
 func (unlimited) TryReserve(context.Context, int) bool { return true }

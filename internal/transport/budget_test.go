@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -92,8 +93,8 @@ func TestAWindowGrowsWhenThereIsMemoryForTheMessage(t *testing.T) {
 func TestMemoryIsGivenBackWhateverBecomesOfAMessage(t *testing.T) {
 	for name, h := range map[string]grpc.StreamHandler{
 		"it is freed": echo,
-		"nobody receives it": func(_ any, ss grpc.ServerStream) error {
-			time.Sleep(10 * time.Millisecond)
+		"the handler does not receive it": func(_ any, ss grpc.ServerStream) error {
+			time.Sleep(10 * time.Millisecond) // most messages have come by then, and none need have
 			return nil
 		},
 		"it is not freed": func(_ any, ss grpc.ServerStream) error { return ss.RecvMsg(&codec.Frame{}) },
@@ -131,7 +132,7 @@ func TestAReplyTakesMemoryInTheNameOfItsCall(t *testing.T) {
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l), Budget: p})
 	var reply codec.Frame
 	require.NoError(t, c.Invoke(t.Context(), "/s.S/M", codec.NewFrame(make([]byte, megabyte)), &reply))
-	assert.EqualValues(t, megabyte, p.taken.Load(), "while somebody has the reply")
+	assert.EqualValues(t, megabyte, p.taken.Load(), "until the reply is freed")
 	reply.Free()
 	p.empty(t)
 
@@ -174,7 +175,7 @@ func TestAMessageThatDoesNotComeGivesItsMemoryBack(t *testing.T) {
 	p.empty(t)
 }
 
-// Who sends a byte now and then is as who sends nothing.
+// A client that sends a byte now and then counts like one that sends nothing.
 func TestDripsKeepNeitherMemoryNorTheConnection(t *testing.T) {
 	p := newPurse(megabyte)
 	l := listen(t)
@@ -227,9 +228,9 @@ func TestAFrameThatDoesNotComeEndsTheConnection(t *testing.T) {
 			assert.Less(t, time.Since(begun), 5*time.Second)
 		})
 	}
-	t.Run("who has nothing to say may be silent", func(t *testing.T) {
+	t.Run("but silence between frames does not", func(t *testing.T) {
 		c := rawClient(t, l)
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // four times StallTimeout: time is the subject
 		c.call(1, []byte("x"))
 		require.NoError(t, c.say())
 		assert.Equal(t, "0", c.status(1)["grpc-status"])
@@ -258,13 +259,13 @@ func TestAClientThatReadsNothingHoldsItsWindows(t *testing.T) {
 	}
 	require.NoError(t, c.say())
 	require.Eventually(t, func() bool { return running.Load() == n }, patience, time.Millisecond)
-	time.Sleep(100 * time.Millisecond)
+	muxtest.Parked(t, n, "transport.(*conn).await")
 	runtime.GC()
 	grown := spent().heap - before
-	t.Logf("%d replies of 1 MB to who reads nothing: heap +%d KB", n, grown>>10)
+	t.Logf("%d replies of 1 MB to a client that reads nothing: heap +%d KB", n, grown>>10)
 	assert.Less(t, grown, int64(8<<20))
 	begun := time.Now()
-	require.Eventually(t, func() bool { return ended.Load() == n }, patience, time.Millisecond, "handlers wait for who reads nothing beyond their deadline")
+	require.Eventually(t, func() bool { return ended.Load() == n }, patience, time.Millisecond, "handlers wait beyond their deadline")
 	t.Logf("all handlers had ended %v later", time.Since(begun))
 
 	good := newClient(t, transport.ClientConfig{Dial: dialer(l)})
@@ -281,7 +282,9 @@ func TestAHandlerThatReadsNothingStopsItsClient(t *testing.T) {
 	}, Pings: anyPings})
 	for client, c := range map[string]end{"ours": ours, "grpc-go": grpcGo} {
 		cc := c.dial(t, dialer(l))
-		cs, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/s.S/M")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/s.S/M")
 		require.NoError(t, err)
 		var sent atomic.Int64
 		go func() {
@@ -293,13 +296,14 @@ func TestAHandlerThatReadsNothingStopsItsClient(t *testing.T) {
 			}
 			_ = cs.CloseSend()
 		}()
-		time.Sleep(100 * time.Millisecond)
+		muxtest.Parked(t, 1, "transport.(*conn).await", "transport.(*writeQuota).get")
 		assert.Less(t, sent.Load(), int64(40), client) // a window, and what the client keeps itself
+		cancel()
 	}
 	close(release)
 }
 
-// Each of those who wait for the window of the connection is woken, whatever else wakes them.
+// Each sender that waits for the window of the connection is woken, whatever else wakes it.
 func TestSendersThatWaitForTheConnectionAllGoOn(t *testing.T) {
 	l := served(t, answer)
 	for range 20 {
@@ -311,7 +315,7 @@ func TestSendersThatWaitForTheConnectionAllGoOn(t *testing.T) {
 			c.data(2*i+1, true, prefixed(nil))
 		}
 		require.NoError(t, c.say())
-		time.Sleep(5 * time.Millisecond)                                                          // until the window is used up
+		muxtest.Parked(t, 40, "transport.(*conn).await")                                          // the window of the connection is used up
 		_ = c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 65536}) // wakes all
 		_ = c.framer.WriteWindowUpdate(0, 1<<20)
 		require.NoError(t, c.say())

@@ -47,7 +47,7 @@ func (c *Client) options(opts []grpc.CallOption) callOptions {
 	return o
 }
 
-// done tells the options how the call went, and returns err. s is nil if nothing was sent.
+// done gives the options the results of the call, and returns err. s is nil if nothing was sent.
 func (o *callOptions) done(s *clientStream, err error) error {
 	if s != nil {
 		s.conn.mu.Lock()
@@ -156,7 +156,7 @@ func (s *clientStream) only(o *callOptions) (*codec.Frame, error) {
 	return f, nil
 }
 
-// last waits for the end of a call whose only reply has come.
+// last waits for the end of a call after its only reply.
 func (s *clientStream) last(o *callOptions) error {
 	f, err := s.next(o)
 	if errors.Is(err, io.EOF) {

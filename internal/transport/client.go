@@ -46,17 +46,18 @@ type ClientConfig struct {
 	// for which memory was taken. Zero means 30s.
 	StallTimeout time.Duration
 
-	// PingAfter is how long the server may be silent before it is pinged, if there are calls,
-	// PingTimeout how long it may then take before the connection is given up. Zero: it is
-	// not pinged; 20s.
+	// PingAfter is how long the server may be silent, while there are calls, before the client
+	// pings it. Zero means that the client does not ping. PingTimeout is how long the server may
+	// take to answer before the client closes the connection. Zero means 20s.
 	PingAfter, PingTimeout time.Duration
 }
 
-// A Client keeps a connection to one server. It connects with its first call, or when it is told
-// to, and again with the first call after the connection has ended; a call waits for the first attempt, and fails at once while the server
-// cannot be reached. It is a [grpc.ClientConnInterface] for messages of package codec, and
-// safe for concurrent use. Of the options of calls it knows Header, Trailer, Peer,
-// WaitForReady, OnFinish and the limits of messages.
+// A Client keeps a connection to one server. It connects with its first call or with Connect,
+// and again with the first call after the connection has ended. A call waits for the first
+// attempt to connect, and fails at once while the server cannot be reached. A Client is a
+// [grpc.ClientConnInterface] for messages of package codec, and safe for concurrent use. It
+// supports these call options: Header, Trailer, Peer, WaitForReady, OnFinish, and the limits
+// of messages.
 type Client struct {
 	cfg   ClientConfig
 	now   atomic.Pointer[clientConn] // nil while there is none
@@ -68,7 +69,7 @@ type Client struct {
 	state   connectivity.State
 	err     error         // why it is TransientFailure
 	changed chan struct{} // closed when the state has changed
-	hurry   chan struct{} // holds that the pause is to end
+	hurry   chan struct{} // holds a token if the pause is to end
 	last    time.Time     // when it connected last
 	conns   map[*clientConn]struct{}
 }
@@ -97,7 +98,7 @@ func (c *Client) GetState() connectivity.State {
 	return c.state
 }
 
-// Err is why the server cannot be reached, nil if it can or nobody has tried.
+// Err is why the server cannot be reached. It is nil if it can be, or before the first attempt.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,8 +140,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// set has f change the state, and tells those who wait for that if f says that it has. f is
-// called with mu, and not when the client is closed.
+// set calls f, which changes the state, and wakes the waiting calls if f reports that it did. f
+// runs with mu held; set does not call it once the client is closed.
 func (c *Client) set(f func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +152,7 @@ func (c *Client) set(f func() bool) {
 	c.changed = make(chan struct{})
 }
 
-// Connect begins to connect if there is no connection and nobody does.
+// Connect begins to connect, unless there is a connection or an attempt is under way.
 func (c *Client) Connect() {
 	c.set(func() bool {
 		if c.state != connectivity.Idle {
@@ -173,7 +174,7 @@ func (c *Client) ResetConnectBackoff() {
 	}
 	select {
 	case c.hurry <- struct{}{}:
-	default: // it is to end already
+	default: // there is a token already
 	}
 }
 
@@ -243,7 +244,7 @@ func (c *Client) attempt() error {
 	return nil
 }
 
-// lose is called when there can be no more calls on a connection.
+// lose forgets a connection that takes no more calls.
 func (c *Client) lose(conn *clientConn) {
 	c.set(func() bool {
 		if c.now.Load() != conn {

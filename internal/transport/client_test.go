@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -88,7 +89,7 @@ func TestWhatAServerSaysBecomesAStatus(t *testing.T) {
 		text  string
 	}{
 		{"trailers only", only(append(grpcType, "grpc-status", "5", "grpc-message", "50%25 of %C3%BC")...), codes.NotFound, "50% of \u00fc"},
-		{"a status that nobody knows", only(append(grpcType, "grpc-status", "77")...), codes.Code(77), ""},
+		{"an unknown status", only(append(grpcType, "grpc-status", "77")...), codes.Code(77), ""},
 		{"a status that is no number", only(append(grpcType, "grpc-status", "x")...), codes.Unknown, "malformed grpc-status"},
 		{"no status", only(grpcType...), codes.Unknown, ""},
 		{"OK without a message", only(append(grpcType, "grpc-status", "0")...), codes.Internal, "no response message"},
@@ -98,7 +99,7 @@ func TestWhatAServerSaysBecomesAStatus(t *testing.T) {
 		{"REFUSED_STREAM", reset(http2.ErrCodeRefusedStream), codes.Unavailable, "REFUSED_STREAM"},
 		{"ENHANCE_YOUR_CALM", reset(http2.ErrCodeEnhanceYourCalm), codes.ResourceExhausted, "ENHANCE_YOUR_CALM"},
 		{"INADEQUATE_SECURITY", reset(http2.ErrCodeInadequateSecurity), codes.PermissionDenied, ""},
-		{"a code that nobody knows", reset(0x4242), codes.Unknown, ""},
+		{"an unknown code", reset(0x4242), codes.Unknown, ""},
 		{"400", only(":status", "400"), codes.Internal, "400 (Bad Request)"},
 		{"401", only(":status", "401"), codes.Unauthenticated, "401"},
 		{"403", only(":status", "403"), codes.PermissionDenied, "403"},
@@ -325,8 +326,12 @@ func TestACallUnderWaySurvivesGOAWAY(t *testing.T) {
 	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
 		_ = p.framer.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)
 		_ = p.framer.WriteGoAway(call.StreamID, http2.ErrCodeNo, nil)
+		_ = p.framer.WritePing(false, [8]byte{1})
 		_ = p.say()
-		time.Sleep(20 * time.Millisecond)
+		p.until(func(f http2.Frame) bool { // by then the client has read GOAWAY
+			ping, ok := f.(*http2.PingFrame)
+			return ok && ping.IsAck()
+		})
 		p.good(call.StreamID)
 	})
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
@@ -347,7 +352,7 @@ func TestCallsWaitWhileTheServerTakesNoMore(t *testing.T) {
 	for range 20 {
 		all.Go(func() { assert.NoError(t, invoke(t, c)) })
 	}
-	time.Sleep(50 * time.Millisecond)
+	muxtest.Parked(t, 19, "transport.(*conn).awaitTurn")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	assert.Equal(t, codes.DeadlineExceeded, status.Code(c.Invoke(ctx, "/s.S/M", &codec.Frame{}, &codec.Frame{})), "it does not look at its context")
@@ -356,7 +361,7 @@ func TestCallsWaitWhileTheServerTakesNoMore(t *testing.T) {
 }
 
 func TestCallsFailAtOnceWhileTheServerIsGone(t *testing.T) {
-	down := errors.New("nobody is there")
+	down := errors.New("connection refused")
 	c := newClient(t, transport.ClientConfig{Dial: func(context.Context) (net.Conn, error) { return nil, down }})
 	err := invoke(t, c)
 	assert.Equal(t, codes.Unavailable, status.Code(err))
@@ -379,7 +384,7 @@ func TestAClientComesBackWithItsServer(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !there {
-				return nil, errors.New("nobody is there")
+				return nil, errors.New("connection refused")
 			}
 			return dialer(at)(ctx)
 		},
@@ -407,7 +412,7 @@ func TestAClientComesBackWithItsServer(t *testing.T) {
 	mu.Unlock()
 	server.Stop()
 	is(connectivity.TransientFailure)
-	assert.ErrorContains(t, c.Err(), "nobody is there")
+	assert.ErrorContains(t, c.Err(), "connection refused")
 	mu.Lock()
 	at, there = served(t, echo), true
 	mu.Unlock()
@@ -519,7 +524,9 @@ func TestWhatACallSendsAndTells(t *testing.T) {
 }
 
 func TestClosingAClientEndsItsCalls(t *testing.T) {
+	began := make(chan struct{}, 5)
 	l := served(t, func(_ any, ss grpc.ServerStream) error {
+		began <- struct{}{}
 		<-ss.Context().Done()
 		return nil
 	})
@@ -528,7 +535,9 @@ func TestClosingAClientEndsItsCalls(t *testing.T) {
 	for range 5 {
 		go func() { results <- invoke(t, c) }()
 	}
-	time.Sleep(50 * time.Millisecond)
+	for range 5 {
+		<-began
+	}
 	require.NoError(t, c.Close())
 	for range 5 {
 		assert.Equal(t, codes.Canceled, status.Code(<-results))

@@ -81,7 +81,7 @@ func (s *clientCall) attempt() *clientStream {
 // Context is the context of the call.
 func (s *clientCall) Context() context.Context { return s.ctx }
 
-// SendMsg sends a message. io.EOF says that the call has ended, of which RecvMsg tells.
+// SendMsg sends a message. It returns io.EOF if the call has ended; RecvMsg returns why.
 func (s *clientCall) SendMsg(m any) error {
 	f, err := s.opts.message(m)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *clientCall) SendMsg(m any) error {
 	}
 	err = s.attempt().sendNow(f, single)
 	if err != nil && single {
-		return nil // RecvMsg tells
+		return nil // RecvMsg returns the failure
 	}
 	if err != nil {
 		if ctxErr := s.ctx.Err(); ctxErr != nil {
@@ -180,7 +180,7 @@ func (s *clientCall) receive() (*codec.Frame, error) {
 	if request != nil {
 		if err != nil && !over && at.refused() {
 			if err = s.open(); err == nil {
-				_ = s.attempt().sendNow(request, true) // the next line tells
+				_ = s.attempt().sendNow(request, true) // the next line returns the failure
 				f, err = s.attempt().next(&s.opts)
 			}
 		}

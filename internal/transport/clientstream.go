@@ -21,7 +21,7 @@ type clientStream struct {
 	on *clientConn
 
 	// conn.mu guards what follows.
-	heads       chan struct{} // closed when headed is set; nil: nobody waits for it
+	heads       chan struct{} // closed when headed is set; nil if no goroutine waits for it
 	headed      bool          // the header has come, or will not come
 	header      metadata.MD   // nil: there was none
 	trailer     metadata.MD
@@ -151,7 +151,7 @@ func (s *clientStream) send(f *codec.Frame, end bool) error {
 	return s.conn.send(&s.stream, bufs, end)
 }
 
-// cancel ends the attempt with err, if it has not ended. Nobody receives from it any more.
+// cancel ends the attempt with err, if it has not ended. The caller must not receive from it again.
 func (s *clientStream) cancel(err error) {
 	c := s.conn
 	c.mu.Lock()

@@ -13,9 +13,9 @@ import (
 	"github.com/criproxy/criproxy/internal/buffers"
 )
 
-// decompress returns a compressed message of s as a frame, if somebody has registered for how it
-// is compressed. unknown is the code of the error if nobody has. How long the frame will be is
-// unknown, so it takes the memory of the longest one.
+// decompress returns a compressed message of s as a frame, if gRPC has a registered compressor for
+// its encoding; unknown is the code of the error if it has not. The length of the frame is not
+// known in advance, so decompress reserves memory for the longest one.
 func (s *stream) decompress(m message, how string, most int, unknown codes.Code) (*codec.Frame, error) {
 	defer m.frame().Free()
 	if how == "" || how == encoding.Identity {

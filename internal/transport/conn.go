@@ -30,7 +30,7 @@ type conn struct {
 	begun    uint      // how many frames and header blocks have begun
 	armed    time.Time // when the deadline of reads was set; zero: there is none
 	armedFor uint      // begun, at that time
-	raw      rawWriter // the writer's: who has set busy
+	raw      rawWriter // for the goroutine that has set busy
 
 	heard atomic.Bool // something has come, for keepalive
 
@@ -44,20 +44,20 @@ type conn struct {
 	scratch []byte // a header block that is encoded
 
 	// What we send: writer.go.
-	out     []byte                           // whole frames that nobody is writing yet
+	out     []byte                           // whole frames that wait to be written
 	spare   []byte                           // what out was before
 	answers int                              // to the peer, in out
 	pongs   pongs                            // of them
-	busy    bool                             // somebody is writing
-	soon    bool                             // somebody is about to
-	idle    chan struct{}                    // is closed when nobody is any more; nil: nobody waits for that
-	parts   [][]byte                         // of who is writing
-	heads   [mostFrames][frameHeaderLen]byte // of who is writing
+	busy    bool                             // a goroutine is writing
+	soon    bool                             // a goroutine is about to write
+	idle    chan struct{}                    // closed when busy is unset; nil if no goroutine waits for that
+	parts   [][]byte                         // scratch of the goroutine that writes
+	heads   [mostFrames][frameHeaderLen]byte // likewise
 	queue   []*stream                        // senders that wait for the connection, in their order
 	turns   []chan struct{}                  // of header blocks that wait for the connection, in their order
 	most    int                              // calls that there may be at once; a server refuses calls instead
 	window  int                              // what the peer lets us send on all streams together; see flow.go
-	spoke   bool                             // a frame of a call has been sent; who wants to know whether others were unsets it
+	spoke   bool                             // a frame of a call was sent since pingPolicy last unset this
 	broken  error                            // why nothing can be written
 
 	// What the peer says of itself, in its settings.
@@ -84,15 +84,15 @@ type connConfig struct {
 	pingIdle   bool // for keepalive: ping without calls as well
 }
 
-// The side of a connection is a server or a client. Its methods are called by the reader, but
-// where it says otherwise, and must not wait.
+// The side of a connection is a server or a client. The reader calls its methods, except where a
+// comment says otherwise. They must not wait.
 type side interface {
 	headers(h *headerBlock) error      // a header block is complete
 	halfClosed(s *stream)              // the peer has ended its half of s with a DATA frame
 	settled()                          // all that had come has been worked on
 	goAway(f *http2.GoAwayFrame) error // the peer wants to end the connection
 
-	// These are called by anybody, with conn.mu held.
+	// Any goroutine may call these, with conn.mu held.
 	known(id uint32) bool                   // there is, or was, such a stream
 	wasReset(s *stream, code http2.ErrCode) // by the peer
 	unwanted(s *stream, err error)          // what comes for s cannot be received
@@ -169,8 +169,8 @@ func (c *conn) fail(err error) {
 	c.wakeTurns()
 }
 
-// leave tells the peer of its mistake, lets it read that, and closes the connection; calls on
-// it end with err. It is for who reads.
+// leave reports the peer's mistake to it, gives it time to read that, and closes the connection;
+// calls on it end with err. Only the reader calls leave.
 func (c *conn) leave(last uint32, mistake connError, err error) {
 	c.mu.Lock()
 	if c.err != nil || c.broken != nil {
@@ -185,8 +185,8 @@ func (c *conn) leave(last uint32, mistake connError, err error) {
 	c.linger(idle)
 }
 
-// lingerTime is how long we wait for a peer to read the last that we said. To close a
-// connection with something unread in it would take that away from it.
+// lingerTime is how long we wait for the peer to read our last frames. Closing a connection
+// that holds unread bytes would discard them.
 const lingerTime = time.Second
 
 // lingerBytes bounds what is read meanwhile.

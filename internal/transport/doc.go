@@ -1,5 +1,5 @@
 // Package transport is gRPC over HTTP/2 for a proxy: a server and a client connection
-// whose messages are frames of package codec, which nobody decodes on their way.
+// whose messages are frames of package codec, which are not decoded on their way.
 //
 // It is criproxy's data path: internal/daemon serves clients with its Server, package director
 // reaches backends with its Client. testbed/transport runs it against other implementations.
@@ -11,27 +11,26 @@
 // It never waits for anything but the peer's next bytes: not for a handler, not for
 // memory, not for a peer that does not read. So nothing that one call does holds up another.
 //
-// No goroutine is there to write. Whoever has something to say appends whole frames to the
-// connection's buffer and writes the buffer, with a system call that does not wait. If
-// somebody is writing already, that goroutine writes what has come meanwhile as well: many
-// calls at once share system calls. If the peer does not read, a goroutine is started that
-// waits for it; everybody else waits for that goroutine, or for the end of their call. A
-// unary call costs one write and one wait on either side.
+// There is no goroutine for writing. A goroutine that sends appends whole frames to the
+// connection's buffer and writes the buffer, with a system call that does not wait. If another
+// goroutine is writing already, that one writes the new frames as well: many calls at once
+// share system calls. If the peer does not read, a new goroutine waits for the peer; all senders
+// wait for that goroutine, or for the end of their call. A unary call costs one write and one
+// wait on either side.
 //
 // # What a peer can make us keep
 //
-// Bytes that came and that nobody has taken yet are bounded by the windows of flow
-// control, 64 KiB for a stream. A message that is longer says so in its first five bytes:
-// then the [Budget] is asked, and the window grows by what the message needs when there
-// is memory for it. Until then the sender waits, wherever it is; so a client that reads
-// nothing holds what its windows hold, and a runtime waits for a client that is slow.
+// The windows of flow control bound the bytes that have come and that no call has received yet:
+// 64 KiB for a stream. The first five bytes of a message say how long it is. If it is longer
+// than that, the transport asks the [Budget] for memory, and enlarges the window by what the
+// message needs once it has the memory. Until then the sender waits, wherever it is. So a client
+// that reads nothing keeps no more than its windows hold, and a runtime waits for a slow client.
 //
-// What we write is bounded as well: a message stays with its sender until the peer's
-// windows let it through, a call counts until its status has room in the buffer, and frames
-// that answer the peer (acknowledgements, resets) may wait up to a bound, beyond which a peer
-// that asks and does not read is cut off. The guard counts frames that cost us more than the
-// peer, and closes the connection of a peer that sends many of them for little work: see
-// guard.go.
+// Bytes that wait to be written are bounded as well. A message stays with its sender until the
+// peer's windows let it through. A call counts until its status has room in the buffer. Frames
+// that answer the peer (acknowledgements, resets) wait up to a bound; a peer that causes more of
+// them and does not read is cut off. The guard counts frames that cost us more than the peer, and
+// closes the connection of a peer that sends many of them for little work: see guard.go.
 //
 // # Where to read on
 //

@@ -7,9 +7,9 @@ import (
 )
 
 // A drainState is how far a connection is on its way to its end, which the server wants:
-// RFC 9113, section 6.8. First the client is told to make no more calls. Those that are on
-// their way then are still taken: when the client has answered a ping, there are no more.
-// Then it is told which call was the last, and when that has ended the connection is closed.
+// RFC 9113, section 6.8. First the server asks the client to make no more calls. It still takes
+// the calls that are on their way: once the client has answered a ping, there are no more. Then
+// the server says which call was the last, and closes the connection when that has ended.
 type drainState int
 
 const (

@@ -2,17 +2,17 @@ package transport
 
 // An encoder compresses the header blocks of one direction of a connection: RFC 7541.
 //
-// What is the same in each call (methods, content type, status) goes into the dynamic
-// table once and is a byte or two from then on; the rest is written as it is, since sockets
-// have more bandwidth than we have time. The table never forgets an entry: when it is full
-// nothing more goes in. So the place of an entry follows from the number of those after it.
+// Fields that are the same in each call (methods, content type, status) go into the dynamic
+// table once and take a byte or two from then on. The rest is not compressed, since sockets
+// have more bandwidth than we have time. The table never evicts an entry: when it is full,
+// nothing more goes in. So the index of an entry follows from the number of those after it.
 type encoder struct {
-	fields map[field]int  // :: what is in the table → the how manieth it was
+	fields map[field]int  // :: field in the table → how many were in the table before it, plus one
 	names  map[string]int // :: name → an entry that has it
 	count  int            // entries in the table
 	size   int            // what they take, as RFC 7541 counts, section 4.1
 	max    int            // what they may take
-	resize bool           // the decoder has to be told of a new max
+	resize bool           // the next block begins with the new max, for the decoder
 }
 
 type field struct{ name, value string }
@@ -27,8 +27,8 @@ func newEncoder() *encoder {
 	return &encoder{fields: map[field]int{}, names: map[string]int{}, max: tableSize}
 }
 
-// limit is told what the peer's decoder has room for. The next block begins with what we
-// make of that, and with an empty table.
+// limit sets the size that the peer's decoder has room for. The next block announces the size
+// that we use of that, and begins with an empty table.
 func (e *encoder) limit(n uint32) {
 	size := int(min(n, tableSize))
 	if size == e.max {

@@ -62,7 +62,7 @@ func floods() []flood {
 				p.headers(id(n), true, block(p))
 				_ = p.framer.WritePriority(id(n), http2.PriorityParam{StreamDep: id(n)})
 			}},
-		{name: "resets that nobody reads, CVE-2019-9514",
+		{name: "resets that the client does not read, CVE-2019-9514",
 			again: func(p *rawPeer, n uint32) { p.headers(id(n), true, p.encode(":method", "POST")) }},
 		{name: "endless CONTINUATION, CVE-2024-27316",
 			begin: func(p *rawPeer) {
@@ -108,7 +108,7 @@ func floods() []flood {
 		{name: "WINDOW_UPDATE of a stream",
 			begin: func(p *rawPeer) { p.headers(1, false, block(p)) },
 			again: func(p *rawPeer, n uint32) { _ = p.framer.WriteWindowUpdate(1, 1) }},
-		{name: "frames that nobody knows",
+		{name: "frames of an unknown type",
 			again: func(p *rawPeer, n uint32) { _ = p.framer.WriteRawFrame(0x42, 0, 0, make([]byte, 100)) }},
 		{name: "a reply byte by byte, CVE-2019-9511", read: true,
 			begin: func(p *rawPeer) {
@@ -153,7 +153,7 @@ func TestFloodsAreCutOff(t *testing.T) {
 			p := rawClient(t, l)
 			before := spent()
 			said, bytes := f.run(p)
-			if code, why := p.goAway(); f.read || code != http2.ErrCodeNo { // who reads nothing may not be told
+			if code, why := p.goAway(); f.read || code != http2.ErrCodeNo { // a client that reads nothing may miss it
 				assert.Equal(t, http2.ErrCodeEnhanceYourCalm, code, why)
 			}
 			cost := spent().minus(before)
@@ -166,7 +166,7 @@ func TestFloodsAreCutOff(t *testing.T) {
 	}
 }
 
-// endless is how often a flood is said if nobody cuts it off.
+// endless is how often a flood is said if the server does not cut it off.
 const endless = 200_000
 
 // run says it until it is cut off, and returns how often, and how many bytes that were.
@@ -201,7 +201,7 @@ func (f flood) run(p *rawPeer) (said, bytes int) {
 	return said, bytes
 }
 
-// probe makes calls until ctx ends, and tells how long the slowest took.
+// probe makes calls until ctx ends, and sends how long the slowest took.
 func probe(t *testing.T, ctx context.Context, cc grpc.ClientConnInterface, slowest chan<- time.Duration) {
 	var most time.Duration
 	for ctx.Err() == nil {
@@ -212,7 +212,7 @@ func probe(t *testing.T, ctx context.Context, cc grpc.ClientConnInterface, slowe
 		if !assert.NoError(t, err) {
 			break
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // the pace of a client, which waits for nothing
 	}
 	slowest <- most
 }

@@ -17,8 +17,8 @@ import (
 // stops itself if it makes calls that do not read. It is given back as bytes come if it is
 // not: the connection is to a backend, and one of its calls must not stop the others.
 
-// received is told of bytes that take no memory of ours any more, or take what was
-// reserved.
+// received counts n bytes that take no memory any more, or take memory that was reserved for
+// them.
 func (c *conn) received(n int) {
 	if c.cfg.strict {
 		c.giveBack(n)
@@ -118,8 +118,8 @@ func (c *conn) readData(fh http2.FrameHeader) error {
 // all of a message.
 const tinyFrame = 32
 
-// dataFor counts a DATA frame, with n bytes beside its padding, and returns whose it is, nil
-// if it is to be skipped.
+// dataFor counts a DATA frame, with n bytes beside its padding, and returns its stream. It
+// returns nil if the frame is to be skipped.
 func (c *conn) dataFor(fh http2.FrameHeader, n int, end bool) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +230,7 @@ func (c *conn) filledDirectly(s *stream, n int) {
 	}
 }
 
-// room returns where the next n bytes are to be read to, nil if that is not known.
+// room returns the memory into which the next n bytes are to be read, nil if there is none yet.
 func (c *conn) room(s *stream, n int) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +242,7 @@ func (c *conn) room(s *stream, n int) []byte {
 	return room[:min(n, len(room))]
 }
 
-// end notes that the peer has said all it has to say on s. c.mu is held.
+// end notes that the peer has ended its half of s. c.mu is held.
 func (c *conn) end(s *stream) {
 	s.ended = true
 	c.checkEnd(s)

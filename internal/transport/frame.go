@@ -9,7 +9,7 @@ import (
 // What RFC 9113 says of frames and windows.
 const (
 	frameHeaderLen = 9
-	firstWindow    = 65535     // of a connection, and of streams where nobody says otherwise
+	firstWindow    = 65535     // of a connection, and of streams without a setting for it
 	maxWindow      = 1<<31 - 1 // of either
 	smallestFrame  = 1 << 14   // that a peer may say is its largest
 	largestFrame   = 1<<24 - 1

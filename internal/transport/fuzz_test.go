@@ -135,7 +135,7 @@ func FuzzServer(f *testing.F) {
 		all.Wait()
 		time.AfterFunc(0, func() { s.EndSilent(nil) })
 		s.Drain(t.Context(), nil)
-		require.Less(t, time.Since(begun), patience/2, "something waits for nobody")
+		require.Less(t, time.Since(begun), patience/2, "the server waits for a peer that has gone")
 		require.Zero(t, p.taken.Load(), "memory is not given back")
 	})
 }

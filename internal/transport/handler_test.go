@@ -117,6 +117,7 @@ func TestCancellingCallsByTheHundredKeepsTheConnection(t *testing.T) {
 			}})
 			for range 5 {
 				ctx, cancel := context.WithCancel(t.Context())
+				var replies atomic.Int64
 				var all sync.WaitGroup
 				for range 300 {
 					all.Go(func() {
@@ -125,10 +126,11 @@ func TestCancellingCallsByTheHundredKeepsTheConnection(t *testing.T) {
 							return
 						}
 						for cs.RecvMsg(&codec.Frame{}) == nil {
+							replies.Add(1)
 						}
 					})
 				}
-				time.Sleep(20 * time.Millisecond)
+				require.Eventually(t, func() bool { return replies.Load() > 1000 }, patience, time.Millisecond)
 				cancel()
 				all.Wait()
 			}

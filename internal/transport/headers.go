@@ -121,8 +121,8 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	} else if err := c.nuisance(1); err != nil {
 		return err
 	}
-	// Twice what the list may be: what is Huffman coded is shorter, and what nobody will read
-	// has to be decoded as well, since it changes the decoder's table.
+	// Twice the allowed size of the list: Huffman coding makes it shorter. Fields beyond the
+	// allowed size are decoded as well, because they change the decoder's table.
 	if c.block.encoded += len(fragment); c.block.encoded > 2*c.block.max {
 		return connError{http2.ErrCodeEnhanceYourCalm, fmt.Sprintf("a header block is longer than %d bytes", 2*c.block.max)}
 	}

@@ -21,8 +21,8 @@ const (
 	pingTimeout    = 20 * time.Second
 )
 
-// ping is told of a ping. Its error ends the connection, and says what gRPC's clients know.
-// spoke says that something was sent since the last one.
+// ping counts a ping. Its error ends the connection, with the text that gRPC's clients look for.
+// spoke says that a frame of a call was sent since the last ping.
 func (p *pingPolicy) ping(calls int, spoke bool) error {
 	least := p.MinTime
 	if calls == 0 && !p.PermitWithoutStream {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -106,7 +107,7 @@ func TestADrainLetsCallsEnd(t *testing.T) {
 				s.Drain(t.Context(), nil)
 				close(drained)
 			}()
-			time.Sleep(50 * time.Millisecond)
+			muxtest.Parked(t, 1, "transport.(*Server).Drain")
 			select {
 			case <-drained:
 				require.Fail(t, "it does not wait for calls")
@@ -184,7 +185,7 @@ func TestADrainDoesNotWaitForTheSilent(t *testing.T) {
 	<-drained
 }
 
-// Who opens a stream again that a drain has ended is to do so elsewhere.
+// A client that opens a stream again after a drain has ended it does so elsewhere.
 func TestADrainTellsClientsBeforeItEndsCalls(t *testing.T) {
 	l := listen(t)
 	told := make(chan struct{})
@@ -219,20 +220,21 @@ func rawClientSilent(t *testing.T, l net.Listener) *rawPeer {
 
 func TestADrainEndsWithItsContext(t *testing.T) {
 	l := listen(t)
-	var ended atomic.Bool
+	began, ended := make(chan struct{}), make(chan struct{})
 	s := serve(t, l, transport.ServerConfig{Handler: func(_ any, ss grpc.ServerStream) error {
+		close(began)
 		<-ss.Context().Done()
-		ended.Store(true)
+		close(ended)
 		return nil
 	}})
 	p := rawClient(t, l)
-	p.headers(1, false, p.request())
+	p.call(1, nil)
 	require.NoError(t, p.say())
-	time.Sleep(20 * time.Millisecond)
+	<-began
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	s.Drain(ctx, nil)
-	require.Eventually(t, ended.Load, patience, time.Millisecond)
+	<-ended
 }
 
 func TestPingsThatAreTooManyEndTheConnection(t *testing.T) {
@@ -258,9 +260,9 @@ func TestASilentClientIsPinged(t *testing.T) {
 	begun := time.Now()
 	p.goAway()
 	assert.Less(t, time.Since(begun), 5*time.Second, "it is not cut off")
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // three times PingAfter and PingTimeout: time is the subject
 	all, _ := s.Conns()
-	assert.Equal(t, 1, all, "who answers stays")
+	assert.Equal(t, 1, all, "the client that answers stays")
 }
 
 func TestNothingIsLeftWhenAServerHasStopped(t *testing.T) {

@@ -160,7 +160,7 @@ func (m *mangler) more(id uint32) {
 	case 0:
 		m.frame(http2.FramePing, 0, 0, []byte("mangling"))
 	case 1:
-		m.frame(0x42, 0xff, id, make([]byte, m.random.IntN(100))) // nobody knows this type
+		m.frame(0x42, 0xff, id, make([]byte, m.random.IntN(100))) // of no type that there is
 	case 2:
 		if m.toServer && id != 0 {
 			m.frame(http2.FramePriority, 0, id, []byte{0, 0, 0, 0, 7})
@@ -171,7 +171,7 @@ func (m *mangler) more(id uint32) {
 	case 4:
 		m.settings(http2.SettingHeaderTableSize, uint32(m.random.IntN(4097)))
 	case 5:
-		m.settings(http2.SettingID(0x4242), 1) // nobody knows this one
+		m.settings(http2.SettingID(0x4242), 1) // there is no such setting
 	}
 }
 

@@ -49,11 +49,11 @@ func (m message) frame() *codec.Frame {
 	return codec.FrameOfBuffers(bufs)
 }
 
-// drop is for a message that nobody wants.
+// drop frees a message that will not be received.
 func (m message) drop() { m.reserved.release() }
 
-// An assembly puts the messages of a stream together. conn.mu guards it; but into the
-// message that it fills the reader reads with the lock released.
+// An assembly puts the messages of a stream together. conn.mu guards it, except for the bytes
+// of the message: the reader fills those with the lock released.
 type assembly struct {
 	prefix [prefixLen]byte
 	got    int     // of the prefix; all of it: we are in a message
@@ -69,8 +69,8 @@ type assembly struct {
 }
 
 // feed takes in what has come for s, behind which there are more bytes in the same frame. If
-// it returns a length, it has come to a message for which there has to be memory: who reads
-// is to call admit, and feed the rest.
+// it returns a length, it has come to a message that needs memory: the reader calls admit, and
+// then feed with the rest.
 func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
 	a := &s.assembly
 	all := len(b)
@@ -102,8 +102,8 @@ func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
 	return all, 0
 }
 
-// begin begins a message of which rest bytes are about to be read. If it returns a length,
-// memory has to be taken for it.
+// begin begins a message of which rest bytes are about to be read. If it returns a length, the
+// caller has to reserve memory for the message.
 func (c *conn) begin(s *stream, rest int) (large int) {
 	a := &s.assembly
 	n := int(binary.BigEndian.Uint32(a.prefix[1:]))
@@ -150,8 +150,8 @@ func (c *conn) filled(s *stream, n int) {
 	c.deliver(s, m)
 }
 
-// admit takes memory for a message of n bytes if there is some, and waits elsewhere if
-// there is not. It is called by the reader, without the lock.
+// admit reserves memory for a message of n bytes. If there is not enough, a goroutine of its
+// own waits for it. The reader calls admit, without the lock.
 func (c *conn) admit(s *stream, n int) {
 	var r *reservation
 	var m message
@@ -185,7 +185,7 @@ func (c *conn) grant(s *stream, m message, r *reservation) {
 	c.credit(s)
 }
 
-// ask has somebody wait for memory for the message that wants it.
+// ask starts a goroutine that waits for memory for the message of s.
 func (a *assembly) ask(s *stream) {
 	if a.want == 0 || a.asking != nil || s.large > 0 || s.dead {
 		return
@@ -195,7 +195,7 @@ func (a *assembly) ask(s *stream) {
 	n := a.want
 	go func() {
 		if recovery.Run("waiting for memory for a message", func() { s.conn.wait(ctx, s, n) }) != nil {
-			_ = s.conn.nc.Close() // nobody knows how it is
+			_ = s.conn.nc.Close() // its state is unknown
 		}
 	}()
 }

@@ -4,7 +4,7 @@ package transport
 
 import "syscall"
 
-// happensBefore tells the race detector that what was done before a write to a socket happens
-// before what is done after it was read: package syscall says so of its own writes alone. It
-// writes nothing.
+// happensBefore tells the race detector that everything before a write to a socket happens
+// before everything after the read of it. Package syscall does so for its own writes alone.
+// happensBefore writes nothing.
 func happensBefore(fd int) { _, _ = syscall.Write(fd, nil) }

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rawWriter writes to a socket what the kernel takes at once. It belongs to who is writing.
+// A rawWriter writes to a socket what the kernel takes at once. It belongs to the goroutine
+// that writes.
 type rawWriter struct {
 	conn  syscall.RawConn // nil: this is no socket, such as a TLS connection, and takes nothing at once
 	one   []byte
@@ -56,7 +57,8 @@ func (w *rawWriter) do() (int, error) {
 	return w.n, w.err
 }
 
-// try is called with the socket. It is done whatever happened.
+// try writes once to the socket fd. It reports true, that there is nothing to wait for, even if
+// the kernel took nothing.
 func (w *rawWriter) try(fd uintptr) bool {
 	for {
 		happensBefore(int(fd))

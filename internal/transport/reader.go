@@ -9,8 +9,8 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// settling is what the reader's buffer is filled from. All that had come has been worked on
-// when it is read: what is to follow from it happens now, in one go.
+// settling is the source of the reader's buffer. When the buffer reads from it, all frames that
+// had come have been handled: the side then starts the calls and sends the answers in one go.
 type settling struct{ *conn }
 
 func (s settling) Read(p []byte) (int, error) {
@@ -76,7 +76,7 @@ func (c *conn) mistake(err error) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// It is as dear as a call that is taken back: it takes one back.
+	// It costs as much as a call that is taken back, because it takes one back.
 	if err := c.nuisanceLocked(2); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (c *conn) control(f http2.Frame) error {
 	case *http2.PushPromiseFrame:
 		return connError{http2.ErrCodeProtocol, "a PUSH_PROMISE, which nobody has allowed"}
 	}
-	return nil // of a type that nobody knows
+	return nil // of an unknown type, which RFC 9113 says to ignore
 }
 
 func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {

@@ -6,11 +6,11 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// rejectTime bounds how long a request that is no call is waited for.
+// rejectTime bounds how long the server waits for the rest of a request that is no call.
 const rejectTime = time.Second
 
-// drain waits for the end of a request, or for as long as it is worth it: who is answered
-// too early may not look at the answer.
+// drain waits for the end of a request, for at most rejectTime: a client that gets the answer
+// too early may ignore it.
 func (s *serverStream) drain() {
 	timeout := time.NewTimer(rejectTime)
 	defer timeout.Stop()
@@ -36,6 +36,6 @@ func (s *serverStream) explain() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if s.sendHeader() == nil {
-		_ = s.conn.sendBytes(&s.stream, mem.BufferSlice{text}) // if it fails, nobody is there
+		_ = s.conn.sendBytes(&s.stream, mem.BufferSlice{text}) // if it fails, the client has gone
 	}
 }

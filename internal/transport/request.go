@@ -92,7 +92,7 @@ func (r *request) malformed() string {
 type rejection struct {
 	http   int
 	status *status.Status
-	text   bool // for who does not speak gRPC: a program that looks what is here, or a person
+	text   bool // for a client that does not speak gRPC, such as a browser
 }
 
 // reject returns the answer to a request of HTTP/2 that is none of gRPC, nil if it is one.

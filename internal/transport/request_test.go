@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -251,8 +250,8 @@ func TestMessagesThatCannotBeReceivedFail(t *testing.T) {
 		{"as long as it may be", "", prefixed(make([]byte, 1000)), "0"},
 		{"half a prefix", "", []byte{0, 0}, "13"},
 		{"half a message", "", prefixed(make([]byte, 1000))[:500], "13"},
-		{"a flag that nobody knows", "", []byte{2, 0, 0, 0, 0}, "13"},
-		{"compressed by nobody knows what", "snappy", squeezed(10), "12"},
+		{"an unknown flag", "", []byte{2, 0, 0, 0, 0}, "13"},
+		{"an unknown compression", "snappy", squeezed(10), "12"},
 		{"compressed by nothing", "", squeezed(10), "13"},
 		{"compressed", "gzip", squeezed(900), "0"},
 		{"too long when it is decompressed", "gzip", squeezed(1001), "8"},
@@ -291,18 +290,19 @@ func TestPaddingIsGivenBack(t *testing.T) {
 	p.headers(1, false, p.request())
 	m := prefixed(make([]byte, 60_000))
 	for len(m) > 0 { // with the padding it is more than all windows
-		n := min(len(m), 10)
-		require.NoError(t, p.framer.WriteDataPadded(1, len(m) == n, m[:n], make([]byte, 200)))
-		m = m[n:]
-	}
-	go func() { // as its windows let it: those are not watched here, but twice as large as a frame
-		b := p.out.Bytes()
-		for len(b) > 0 {
-			n := min(len(b), 20_000)
-			_, _ = p.nc.Write(b[:n])
-			b = b[n:]
-			time.Sleep(5 * time.Millisecond)
+		for range 90 { // which is less than the smallest window
+			n := min(len(m), 10)
+			require.NoError(t, p.framer.WriteDataPadded(1, len(m) == n, m[:n], make([]byte, 200)))
+			m = m[n:]
+			if len(m) == 0 {
+				break
+			}
 		}
-	}()
+		require.NoError(t, p.framer.WritePing(false, [8]byte{1}))
+		require.NoError(t, p.say())
+		if len(m) > 0 {
+			p.until(func(f http2.Frame) bool { _, ok := f.(*http2.PingFrame); return ok }) // the server has read it all
+		}
+	}
 	assert.Equal(t, "0", p.status(1)["grpc-status"])
 }

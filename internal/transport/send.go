@@ -136,7 +136,7 @@ func (c *conn) use(s *stream, n int) {
 	c.spoke = true
 }
 
-// sendError is the error of who sends on a stream that has ended.
+// sendError is the error of sending on a stream that has ended.
 func (s *stream) sendError() error {
 	if s.err != nil {
 		return s.err
@@ -155,7 +155,7 @@ func (c *conn) await(s *stream, queue bool) error {
 		c.queue = append(c.queue, s)
 	}
 	c.flush()
-	c.nudge() // who waits for its own window does not keep others from theirs
+	c.nudge() // a sender that waits for its own window must not hold up the others
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	select {
@@ -166,9 +166,9 @@ func (c *conn) await(s *stream, queue bool) error {
 	}
 }
 
-// unqueue is for who does not wait any more, and lets the next one go on. Who was woken by
-// something else than its turn, such as its own window, is in the queue still: its turn must
-// not go to nobody.
+// unqueue removes a sender that does not wait any more from the queue, and wakes the next one.
+// A sender that something else woke, such as its own window, is still in the queue: without
+// unqueue its turn would be lost.
 func (c *conn) unqueue(s *stream) {
 	if s.queued {
 		s.queued = false
@@ -177,15 +177,15 @@ func (c *conn) unqueue(s *stream) {
 	c.nudge()
 }
 
-// mayAppend reports whether a header block may go into the buffer now. Whoever has not waited
-// for its turn lets those go first who wait.
+// mayAppend reports whether a header block may go into the buffer now. A sender that has not
+// waited for its turn lets the waiting ones go first.
 func (c *conn) mayAppend(waited bool) bool {
 	return len(c.streams) < c.most && len(c.out) <= highWater && (waited || len(c.turns) == 0)
 }
 
 // awaitTurn waits until the connection may have room for a header block, or until ctx ends. It
-// gives no promise: the caller looks at mayAppend again. When the caller is done, whatever it
-// did, it calls nudge: otherwise those behind it wait for ever. c.mu is held; it is released
+// gives no promise: the caller checks mayAppend again. The caller always calls nudge in the end:
+// otherwise those behind it in the queue would wait for ever. c.mu is held; it is released
 // meanwhile.
 func (c *conn) awaitTurn(ctx context.Context) error {
 	turn := make(chan struct{})
@@ -206,7 +206,8 @@ func (c *conn) awaitTurn(ctx context.Context) error {
 	return err
 }
 
-// wakeTurns has all who wait for a turn look why there will be none. c.mu is held.
+// wakeTurns wakes all that wait for a turn, so that they see why there will be none. c.mu is
+// held.
 func (c *conn) wakeTurns() {
 	for _, turn := range c.turns {
 		close(turn)

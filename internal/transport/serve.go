@@ -14,7 +14,7 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 	s.mu.Lock()
 	if s.draining {
 		s.mu.Unlock()
-		_ = l.Close() // nobody is let in
+		_ = l.Close() // the server does not use it
 		return ErrServerStopped
 	}
 	s.listeners[l] = struct{}{}
@@ -131,8 +131,8 @@ func (s *Server) do(st *serverStream) {
 	}
 }
 
-// hire starts the goroutines that do calls as long as the server is there: they have the stack
-// for the next one. If all are at work, a call gets one of its own.
+// hire starts the goroutines that run handlers for as long as the server runs: their stacks have
+// grown already when the next call comes. If all are busy, a call gets a goroutine of its own.
 func (s *Server) hire() {
 	for range workers {
 		go func() {

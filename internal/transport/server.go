@@ -29,21 +29,21 @@ type ServerConfig struct {
 	// DefaultMaxHeaders.
 	MaxMessage, MaxHeaders int
 
-	// MaxStreams is how many calls a connection may have at once, those whose client has gone
-	// and whose handler has not returned among them. One more is refused, which clients know how
-	// to wait for. Zero means DefaultMaxStreams.
+	// MaxStreams is how many calls a connection may have at once. A call counts until its handler
+	// has returned, even if the client has gone. The server refuses one more, and clients then
+	// wait and try again. Zero means DefaultMaxStreams.
 	MaxStreams int
 
-	// Window is how many bytes of messages that nobody has received a connection may have, beside
-	// those that are in the budget. Messages that wait for the budget may have four times as much;
-	// one more is refused. Zero means 1 MiB.
+	// Window is how many bytes of messages a connection may have that no handler has received,
+	// not counting those in the budget. Messages that wait for the budget may have four times as
+	// much; the server refuses one more. Zero means 1 MiB.
 	Window int
 
 	// Budget is the memory for messages that do not come in one piece. Optional: there is
 	// enough.
 	Budget Budget
 
-	// HandshakeTimeout bounds what a connection begins with. Zero means 10s.
+	// HandshakeTimeout bounds the handshake and HTTP/2's preface. Zero means 10s.
 	HandshakeTimeout time.Duration
 
 	// StallTimeout is how long a client may be silent in the middle of a frame, or of a message for
@@ -54,12 +54,13 @@ type ServerConfig struct {
 	// more is closed. Zero means any number.
 	MaxConns int
 
-	// Pings is how often clients may ping. A client that pings more often is told too_many_pings
-	// and cut off.
+	// Pings is how often clients may ping. The server cuts off a client that pings more often,
+	// with too_many_pings.
 	Pings keepalive.EnforcementPolicy
 
-	// PingAfter is how long a client may be silent before we ping it, PingTimeout how long it
-	// may then take before it is cut off. Zero: we do not ping; 20s.
+	// PingAfter is how long a client may be silent before the server pings it. Zero means that
+	// the server does not ping. PingTimeout is how long the client may take to answer before the
+	// server cuts it off. Zero means 20s.
 	PingAfter, PingTimeout time.Duration
 }
 
@@ -142,5 +143,5 @@ func within(all []grpc.StreamServerInterceptor, h grpc.StreamHandler) grpc.Strea
 	}
 }
 
-// ErrServerStopped is the error of who wants to serve when the server has stopped.
+// ErrServerStopped is the error of Serve and ServeConn after Stop.
 var ErrServerStopped = errors.New("transport: the server has stopped")

@@ -32,8 +32,9 @@ type serverConn struct {
 
 var errStopped = errors.New("transport: the server has stopped")
 
-// greet does the handshake. Without a connection it has failed, and nobody has to be told;
-// with a connection and an error the client is to be told of its mistake.
+// greet does the handshake. If it returns no connection, the handshake has failed and there is
+// nothing to send. If it returns a connection and an error, the caller reports the mistake to
+// the client.
 func (s *Server) greet(nc net.Conn, shake Handshake) (*serverConn, error) {
 	_ = nc.SetDeadline(time.Now().Add(s.cfg.HandshakeTimeout)) // what is read or written says it
 	p := &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr()}
@@ -112,8 +113,8 @@ func (c *serverConn) settled() {
 	c.fresh = c.fresh[:0]
 }
 
-// headers begins a call, or ends the half of the client, with trailers that gRPC does not
-// have.
+// headers begins a call. A second header block of a call holds trailers, which gRPC's requests
+// do not have: it ends the client's half.
 func (c *serverConn) headers(h *headerBlock) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +129,7 @@ func (c *serverConn) headers(h *headerBlock) error {
 	}
 	switch {
 	case c.refuses(h.stream):
-		c.recent.add(h.stream, true) // who was told makes the call elsewhere
+		c.recent.add(h.stream, true) // the client makes the call elsewhere
 		return nil
 	case h.bad != "":
 		return streamError{h.stream, http2.ErrCodeProtocol, h.bad}

@@ -70,8 +70,8 @@ func (s *serverStream) run() {
 	s.finish(s.rejected.status.Err())
 }
 
-// timedOut returns the error that the client gets for that of a handler. A handler that fails behind
-// the deadline of its call fails because of it, whatever its error says.
+// timedOut returns the error that the client gets for a handler's error. If the deadline of the
+// call has passed, that is the reason, whatever the handler's error says.
 func (s *serverStream) timedOut(err error) error {
 	if err != nil && errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
 		return context.DeadlineExceeded
@@ -129,7 +129,7 @@ func (s *serverStream) SetTrailer(md metadata.MD) {
 	s.trailer = metadata.Join(s.trailer, md)
 }
 
-// SendMsg sends a message. When it returns, nobody looks at the message any more.
+// SendMsg sends a message. The message is the caller's again when SendMsg returns.
 func (s *serverStream) SendMsg(m any) error {
 	f, err := codec.FrameOf(m)
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *serverStream) finish(err error) {
 	}
 	if !s.gone {
 		if !s.ended {
-			c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // nobody is there for what it still sends
+			c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // the rest of the request is not wanted
 		}
 		c.guard.earn(guardCall)
 		c.remove(&s.stream, !s.ended)
@@ -249,9 +249,9 @@ func (t transportStream) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// Unary says that the call with the context of a server's stream will send one message. That
-// message then goes out together with the status, in one write. On another server than
-// that of this package it does nothing.
+// Unary announces that the handler of the call with context ctx will send one message. That
+// message then goes out together with the status, in one write. Unary does nothing on servers
+// of other packages.
 func Unary(ctx context.Context) {
 	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream); ok {
 		t.conn.mu.Lock()

@@ -20,8 +20,8 @@ type service struct {
 	streams map[string]grpc.StreamHandler // within the interceptors
 }
 
-// RegisterService adds a service, whose messages are protobuf messages. It is called before
-// the server serves.
+// RegisterService adds a service, whose messages are protobuf messages. The caller must register
+// all services before Serve.
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	if s.services[desc.ServiceName] != nil {
 		panic(fmt.Sprintf("transport: the service %s is registered twice", desc.ServiceName))
@@ -36,7 +36,7 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	s.services[desc.ServiceName] = sv
 }
 
-// handle finds who handles a call, and has it handled. A panic is the end of that call.
+// handle finds the handler of a call and calls it. A panic ends that call alone.
 func (s *Server) handle(st *serverStream) (err error) {
 	defer recovery.To(&err, st.method)
 	slash := strings.LastIndexByte(st.method, '/')

@@ -8,12 +8,13 @@ import (
 )
 
 // leastRate is how many bytes of a message have to come in a second, on average over the time for
-// which a peer may be silent. Who sends a byte now and then would keep memory from others as well
-// as who sends nothing.
+// which a peer may be silent. A peer that sends a byte now and then would keep memory from others
+// just as one that sends nothing.
 const leastRate = 64 << 10
 
-// A watch sees to it that a message for which memory was taken comes: without it, five bytes
-// would keep memory from others for ever. conn.mu guards it. The zero watch watches nothing.
+// A watch ends a call whose message does not come although memory was reserved for it. Without
+// a watch, five bytes would keep memory from others for ever. conn.mu guards it. The zero watch
+// watches nothing.
 type watch struct {
 	timer *time.Timer
 	had   int // when the timer went off last

@@ -43,8 +43,8 @@ func details(st *status.Status) []byte {
 	return nil
 }
 
-// newStatus is the status that trailers tell. The details have it once more, and with what
-// only they have room for.
+// newStatus returns the status that trailers hold. Their details hold the same status, with
+// fields that have no trailer of their own.
 func newStatus(code codes.Code, message string, details []string) *status.Status {
 	if code == codes.OK && message == "" && len(details) == 0 {
 		return nil // which is OK

@@ -27,10 +27,10 @@ func (s *Server) Peers() (known []credentials.AuthInfo, greeting []net.Listener)
 	return known, slices.Collect(maps.Values(s.greeting))
 }
 
-// Drain lets nobody in any more, tells clients to go elsewhere, and returns when the calls
-// under way have ended and all connections are closed. When ctx ends it stops. Who has just
-// connected is told when its handshake is done; see EndSilent. Drain calls told, which is
-// optional, when what ends from then on ends behind the word to go elsewhere.
+// Drain accepts no more connections, sends GOAWAY to the clients, and returns when the calls
+// under way have ended and all connections are closed. When ctx ends, Drain stops the server. A
+// client in its handshake gets GOAWAY when that is done; see EndSilent. Drain calls told, which
+// is optional, once each client will read the GOAWAY before the end of any call.
 func (s *Server) Drain(ctx context.Context, told func()) {
 	s.mu.Lock()
 	s.draining = true

@@ -18,16 +18,16 @@ type stream struct {
 	// conn.mu guards the rest.
 	owner any   // what the side knows it by
 	gone  bool  // it is no longer one of the connection's
-	dead  bool  // nobody will receive what comes
-	ended bool  // the peer has said all it has to say
-	said  bool  // we have said all we have to say
+	dead  bool  // further messages will not be received
+	ended bool  // the peer has ended its half
+	said  bool  // we have ended our half
 	err   error // why it has ended before its time
 
 	inbox  []message
 	slot   [1]message    // for the first of inbox
 	first  int           // of inbox: what has been received already
 	ready  chan struct{} // has room for one: there may be something to receive
-	quiet  bool          // tell only of the end: there is to be one message
+	quiet  bool          // wake the receiver at the end only: one message is expected
 	unread int           // bytes of messages that were not reserved and not received, prefixes included
 	large  int           // messages that were reserved and not received
 	open   int           // what the peer may send
@@ -36,9 +36,9 @@ type stream struct {
 
 	reserved []*reservation // for messages
 
-	sending  outgoing      // of who sends
+	sending  outgoing      // the sender's
 	window   int           // what the peer lets us send
-	writable chan struct{} // has room for one: there may be more that we can send; nil: nobody waits
+	writable chan struct{} // has room for one: there may be more that we can send; nil if no sender waits
 	queued   bool          // in conn.queue
 }
 
@@ -49,7 +49,7 @@ func (s *stream) init(c *conn, id uint32) {
 	c.streams[id] = s
 }
 
-// tell wakes who receives.
+// tell wakes the receiver.
 func (s *stream) tell() {
 	if s.quiet && !s.ended && s.err == nil {
 		return
@@ -60,7 +60,7 @@ func (s *stream) tell() {
 	}
 }
 
-// wake wakes who sends.
+// wake wakes the sender.
 func (s *stream) wake() {
 	if s.writable == nil {
 		return
@@ -71,7 +71,7 @@ func (s *stream) wake() {
 	}
 }
 
-// deliver hands a message to who receives. c.mu is held.
+// deliver hands a message to the receiver. c.mu is held.
 func (c *conn) deliver(s *stream, m message) {
 	if s.dead || s.ignore {
 		m.drop()
@@ -132,7 +132,7 @@ func (s *stream) take() (m message, ok bool, err error) {
 	return m, true, nil
 }
 
-// refuse takes no more messages in: who receives gets err. c.mu is held.
+// refuse takes no more messages in: the receiver gets err. c.mu is held.
 func (s *stream) refuse(err error) {
 	if s.err == nil {
 		s.err = err
@@ -142,7 +142,7 @@ func (s *stream) refuse(err error) {
 	s.tell()
 }
 
-// kill is for a stream that nobody will receive from. c.mu is held.
+// kill drops the messages of a stream from which nothing will be received any more. c.mu is held.
 func (s *stream) kill() {
 	s.dead = true
 	for _, m := range s.inbox[s.first:] {
@@ -152,8 +152,8 @@ func (s *stream) kill() {
 	s.drop()
 }
 
-// remove takes s off the connection: what comes for it from now on is not its own. We have
-// cut it off if ours is set, and the peer may not know yet. c.mu is held.
+// remove takes s off the connection, which skips later frames of it. If ours is set we have
+// reset the stream, and the peer may not have read that yet. c.mu is held.
 func (c *conn) remove(s *stream, ours bool) {
 	if s.gone {
 		return
@@ -170,8 +170,8 @@ func (c *conn) remove(s *stream, ours bool) {
 	c.side.removed()
 }
 
-// abort ends s before its time, with err: we do if ours is set, the peer does if it is not.
-// c.mu is held.
+// abort ends s before its time, with err. If ours is set, this end has decided so, otherwise the
+// peer has. c.mu is held.
 func (c *conn) abort(s *stream, ours bool, err error) {
 	if s.gone {
 		return
@@ -184,7 +184,7 @@ func (c *conn) abort(s *stream, ours bool, err error) {
 	s.tell()
 }
 
-// reset is abort, of which the peer is told. c.mu is held.
+// reset is abort that also sends RST_STREAM to the peer. c.mu is held.
 func (c *conn) reset(s *stream, code http2.ErrCode, err error) {
 	if s.gone {
 		return

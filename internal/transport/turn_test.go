@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
@@ -43,9 +44,9 @@ func TestACallThatCannotBeginPassesItsTurnOn(t *testing.T) {
 	first := call(t.Context())
 	<-began
 	tooLong := call(metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", 100<<10)))
-	time.Sleep(20 * time.Millisecond) // until it waits
+	muxtest.Parked(t, 1, "transport.(*conn).awaitTurn")
 	behind := call(t.Context())
-	time.Sleep(20 * time.Millisecond)
+	muxtest.Parked(t, 2, "transport.(*conn).awaitTurn")
 	close(release)
 	require.NoError(t, <-first)
 	assert.Equal(t, codes.Internal, status.Code(<-tooLong))
@@ -175,7 +176,7 @@ func TestSendersWithoutAWindowPassTheirTurnOn(t *testing.T) {
 	for all < 65535 {
 		next()
 	}
-	time.Sleep(20 * time.Millisecond) // until all wait
+	muxtest.Parked(t, 25, "transport.(*conn).await")
 	waiting := slices.DeleteFunc(slices.Clone(ids), func(id uint32) bool { return each[id] > 0 })
 	first := waiting[len(waiting)-5:]
 	for _, id := range first {

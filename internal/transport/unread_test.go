@@ -36,7 +36,7 @@ func TestStatusesThatNobodyReadsAreBounded(t *testing.T) {
 				if p.say() != nil {
 					break // it is cut off
 				}
-				time.Sleep(5 * time.Millisecond) // so that no call is refused because handlers are slow
+				time.Sleep(5 * time.Millisecond) // the pace of the client, to which handlers can keep up; nothing waits for it
 			}
 			runtime.GC()
 			grown := spent().heap - before

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// highWater is how many bytes may wait to be written before those who have messages to
-	// send wait as well.
+	// highWater is how many bytes may wait to be written before senders of messages have to
+	// wait as well.
 	highWater = 64 << 10
 	// copied is the size up to which what is sent goes into the buffer; what is longer is written
 	// from where it is.
@@ -25,8 +25,9 @@ const (
 	keep = 4 << 10
 )
 
-// flush writes what there is to be written, unless somebody is writing already, who will.
-// It does not wait for the peer. c.mu is held; it is released meanwhile.
+// flush writes the buffer. If another goroutine is writing, that one writes the buffer as well,
+// and flush returns at once. It does not wait for the peer. c.mu is held; it is released
+// meanwhile.
 func (c *conn) flush() {
 	for rounds := 0; len(c.out) > 0 && !c.busy; rounds++ {
 		if c.broken != nil {
@@ -48,8 +49,8 @@ func (c *conn) flush() {
 	}
 }
 
-// flushWith is flush for who is one of several at the same work: the others go on first, if
-// they can, and what they have to say goes out in the same write. c.mu is held; it is released
+// flushWith is flush for one of several goroutines that are woken together: it lets the others
+// run first, so that their frames go out in the same write. c.mu is held; it is released
 // meanwhile.
 func (c *conn) flushWith(others bool) {
 	if others && !c.busy && len(c.out) < copied {
@@ -60,8 +61,8 @@ func (c *conn) flushWith(others bool) {
 	c.flush()
 }
 
-// flushSoon is flush for who may have more to say in a moment: it waits until those goroutines
-// that can go on have gone on, or until there is enough. c.mu is held.
+// flushSoon is flush for frames that others are likely to follow: it lets the runnable goroutines
+// run first, unless there is enough to write. c.mu is held.
 func (c *conn) flushSoon() {
 	switch {
 	case len(c.out) >= copied:
@@ -102,7 +103,7 @@ func (c *conn) putBack(b []byte) {
 	}
 }
 
-// swap takes what there is to be written. Nobody else writes until wrote is called.
+// swap takes the buffer out to be written. No other goroutine writes until wrote is called.
 func (c *conn) swap() []byte {
 	b := c.out
 	c.out, c.spare = c.spare[:0], nil
@@ -111,7 +112,7 @@ func (c *conn) swap() []byte {
 	return b
 }
 
-// wrote is called when b was written.
+// wrote ends the write of b, which swap returned.
 func (c *conn) wrote(b []byte, err error) {
 	c.busy = false
 	c.putBack(b)
@@ -129,8 +130,8 @@ func (c *conn) wrote(b []byte, err error) {
 	c.nudge()
 }
 
-// drain writes the rest of b, waiting for the peer, and what has come meanwhile. Nobody
-// else waits for it who has not more to send.
+// drain writes the rest of b, waiting for the peer, and then what other goroutines have appended
+// meanwhile. Only senders with more messages wait for it.
 func (c *conn) drain(b, rest []byte) {
 	_, err := c.nc.Write(rest)
 	c.mu.Lock()
@@ -154,9 +155,10 @@ func (c *conn) untilIdle() <-chan struct{} {
 	return c.idle
 }
 
-// writeData writes what is in the buffer, and then n bytes of m, in frames, from where they
-// are. What the peer does not take at once goes on in drain, to the end of a frame; what is
-// behind that stays in m. Nobody is writing. c.mu is held; it is released meanwhile.
+// writeData writes the buffer, and then n bytes of m, in frames, without copying them. If the
+// peer does not take all of it at once, drain writes the rest up to the end of a frame, and the
+// bytes behind that stay in m. The caller has checked that no goroutine is writing. c.mu is held;
+// it is released meanwhile.
 func (c *conn) writeData(s *stream, m *outgoing, n int) {
 	var before [mostFrames + 1]struct { // each frame, and behind the last one
 		m            outgoing

@@ -148,7 +148,7 @@ func TestAReadOnlySocketShowsNoSecrets(t *testing.T) {
 	}
 	secret := []string{"ListPodSandbox", "ListContainers", "StreamPodSandboxes", "StreamContainers", "PodSandboxStatus", "ContainerStatus", "GetContainerEvents",
 		"ListPodSandboxStats", "ListContainerStats", "StreamPodSandboxStats", "StreamContainerStats", "PodSandboxStats", "ContainerStats"}
-	require.Subset(t, holds(all), secret[:7], "who may write sees what there is")
+	require.Subset(t, holds(all), secret[:7], "a client that may write sees everything")
 	for _, name := range []string{"read", "patterns", "others"} {
 		seen := p.readAll(at(name), sandbox, container)
 		assert.Empty(t, holds(seen), "at the socket %s", name)
@@ -162,7 +162,7 @@ func TestAReadOnlySocketShowsNoSecrets(t *testing.T) {
 	assert.Equal(t, []string{"ContainerStatus"}, holds(named), "a method that is named shows all")
 	assert.Len(t, named["ContainerStatus"], len(all["ContainerStatus"]), "verbose information among it")
 	write := p.readAll(at("write"), sandbox, container)
-	assert.ElementsMatch(t, holds(all), holds(write), "nothing is hidden from who may write")
+	assert.ElementsMatch(t, holds(all), holds(write), "nothing is hidden from a client that may write")
 	for _, method := range []string{"PodSandboxStatus", "ContainerStatus", "Status"} {
 		assert.Len(t, write[method], len(all[method]), method)
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// Until all statuses are known, too, takes a while on a busy node.
-func TestWhatAClientWasToldStaysFromTheFirstListOn(t *testing.T) {
+// On a busy node it takes a while until memory has all statuses, too.
+func TestTheFirstListOfAClientIsRemembered(t *testing.T) {
 	l := newLibrary(t, "a1", "a2")
 	following := make(chan struct{}, 10)
 	l.fault = func(ctx context.Context, method string) error {
@@ -33,10 +33,10 @@ func TestWhatAClientWasToldStaysFromTheFirstListOn(t *testing.T) {
 		return nil
 	}
 	w := watch(t, l, func(c *lastknown.Config) { c.Budget = 2 * time.Second })
-	<-following // Run's own list has been answered, completely
+	<-following // Run has had a complete answer to its own list
 	got, err := w.list(t, "")
 	require.NoError(t, err)
-	require.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "what kubelet is told")
+	require.Equal(t, `books {id: "a1"} books {id: "a2"}`, got, "the list that kubelet gets")
 	l.stop()
 	w.until(t, lastknown.Gone)
 	got, err = w.list(t, "")
@@ -93,7 +93,7 @@ func TestAListNarrowedByAnUnknownFieldIsNotWhole(t *testing.T) {
 	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
 }
 
-// As a containerd is whose CRI plugin did not load.
+// containerd answers so when its CRI plugin did not load.
 func TestABackendWithoutTheServiceIsDown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
 	withFile := func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", lastknown.File{Path: file}) }
@@ -133,7 +133,7 @@ func TestAStreamThatWasCancelledIsNotKept(t *testing.T) {
 			cs, err := w.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"))
 			require.NoError(t, err)
 			require.NoError(t, cs.SendMsg(&codec.Frame{}))
-			cancel() // which is enough, says grpc.ClientConnInterface
+			cancel() // grpc.ClientConnInterface says that this is enough
 		}()
 	}
 	assert.Eventually(t, func() bool {
