@@ -74,7 +74,7 @@ vm: ## a node in a virtual machine, with systemd and cgroup v2: install, upgrade
 	done; \
 	[ -z "$$missing" ] || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; } || \
 	  { echo "make vm: left out: there is no$$missing here, and apt-get cannot install it"; exit 1; }
-	cd testbed/vm && go test -v -timeout 40m -boot
+	cd testbed/vm && go test -v -timeout 60m -boot
 
 conformance: ## all specs of critest, on each runtime and through criproxy, in an hour: docs/conformance.md
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md

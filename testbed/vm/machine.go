@@ -53,7 +53,8 @@ func (m *Machine) args() []string {
 		"-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-smp", "2", "-m", "2560",
 		"-accel", m.accel, "-cpu", "max", // software emulates several processors at once by itself
 		"-kernel", m.image.Kernel, "-initrd", m.image.Initrd,
-		"-append", "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=1 panic=10",
+		"-append", "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=1 panic=10" +
+			" systemd.default_timeout_start_sec=10min systemd.default_device_timeout_sec=10min", // an emulated processor is slow
 		"-drive", disk("disk", ",cache=writeback"), "-drive", disk("payload", ",readonly=on"),
 		"-serial", "file:" + m.at("console"),
 		"-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
@@ -182,4 +183,4 @@ func (m *Machine) Console(lines int) string {
 }
 
 // patience bounds how long a test waits for what has to happen in a machine that may be emulated on a busy one.
-const patience = 4 * time.Minute
+const patience = 10 * time.Minute
