@@ -19,7 +19,7 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -tags $(TAGS) -trimpath -ldflags "-X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration conformance bench microbench soak fuzz chaos mutants lint testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration conformance bench microbench soak fuzz chaos mutants lint vm testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -67,6 +67,14 @@ integration: ## the tests with real runtimes
 	@cd testbed && (cd outage && exec go test -race -timeout 25m) & outage=$$!; \
 	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v -e /outage -e /critest)); others=$$?; \
 	wait $$outage && exit $$others
+
+vm: ## a node in a virtual machine, with systemd and cgroup v2: install, upgrade, reboot, cut its power; in ten minutes
+	@missing=; for pair in qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs; do \
+	  command -v "$${pair%:*}" >/dev/null || missing+=" $${pair#*:}"; \
+	done; \
+	[ -z "$$missing" ] || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; } || \
+	  { echo "make vm: left out: there is no$$missing here, and apt-get cannot install it"; exit 1; }
+	cd testbed/vm && go test -v -timeout 60m -boot
 
 conformance: ## all specs of critest, on each runtime and through criproxy, in an hour: docs/conformance.md
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md

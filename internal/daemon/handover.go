@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/internal/listen"
@@ -77,6 +79,11 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
+	if listen.Supervised() && os.Getpid() != 1 { // which has no parent
+		// A child of our supervisor, as we are. Of another one's child systemd does not notice the end, and when it
+		// stops the service it does not wait for it, but kills it at once.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}
+	}
 	var paths []string
 	for _, s := range p.listening() {
 		f, err := listen.FileOf(s.listener)
@@ -114,6 +121,9 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 		return nil
 	}
 	ended := cmd.Wait()
+	if errors.Is(ended, syscall.ECHILD) {
+		ended = nil // the supervisor is told
+	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("it does not serve after %s", takeoverTime)
 	}

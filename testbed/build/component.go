@@ -25,6 +25,7 @@ const (
 	App          = "app"     // the one program inside the test images
 	Kubelet      = "kubelet" // takes several minutes, and is built only where it is asked for
 	Nerdctl      = "nerdctl" // built only where it is asked for
+	Guest        = "guest"   // what runs commands inside the virtual machine of testbed/vm, built only where it is asked for
 )
 
 // A component is one thing to build: packages of one module, built together, cached together.
@@ -140,6 +141,13 @@ var components = []component{
 		binaries: []string{"kubelet"},
 		stamp:    "k8s.io/component-base/version.gitVersion",
 		inputs:   pins,
+		extra:    true,
+	},
+	{
+		name: Guest, dir: ".",
+		packages: []string{"./internal/guest"},
+		binaries: []string{"guest"},
+		inputs:   []string{"internal/guest/*.go", "internal/serial/*.go"},
 		extra:    true,
 	},
 	{

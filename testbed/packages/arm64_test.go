@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed/build"
 )
 
 // emulator runs programs of arm64 where no such processor is.
@@ -23,7 +25,7 @@ const emulator = "qemu-aarch64-static"
 func TestArm64PackagesHoldAStaticProgramThatRuns(t *testing.T) {
 	needs(t, "dpkg", "rpm", "tar", emulator)
 	dist := t.TempDir()
-	require.NoError(t, makePackages(versions[0], "arm64", dist, "dist", "deb", "rpm"))
+	require.NoError(t, build.Packages(t.Context(), versions[0], "arm64", dist, "dist", "deb", "rpm"))
 	only := func(pattern string) string {
 		found, err := filepath.Glob(filepath.Join(dist, pattern))
 		require.NoError(t, err)

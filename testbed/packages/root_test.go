@@ -62,27 +62,12 @@ var buildPackages = sync.OnceValue(func() (err error) {
 		if dirs[i], err = os.MkdirTemp("", "criproxy-packages-"); err != nil {
 			return err
 		}
-		if err := makePackages(v, runtime.GOARCH, dirs[i], "deb", "rpm"); err != nil {
+		if err := build.Packages(context.Background(), v, runtime.GOARCH, dirs[i], "deb", "rpm"); err != nil {
 			return err
 		}
 	}
 	return nil
 })
-
-// makePackages makes targets of the Makefile, of a version and for an architecture, in a folder.
-func makePackages(version, arch, dist string, targets ...string) error {
-	source, err := build.SourceDir()
-	if err != nil {
-		return err
-	}
-	args := append([]string{"-s", "-C", filepath.Dir(source), "VERSION=" + version, "ARCHS=" + arch, "DIST=" + dist}, targets...)
-	cmd := exec.Command("make", args...)
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the packages: %w\n%s", err, out)
-	}
-	return nil
-}
 
 func TestMain(m *testing.M) { testbed.Main(suite{m}) }
 
