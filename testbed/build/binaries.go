@@ -20,6 +20,9 @@ type Binaries struct {
 	Critest    string            // the program
 	CRIO       string            // the folder with crio and pinns
 	Guest      string            // the program
+	GVisor     string            // the folder with runsc and shim
+	Cluster    string            // the folder with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, server, which is etcd, ginkgo and agnhost
+	E2ENode    string            // the program
 }
 
 // Get returns the binaries of the named components, and builds those that are not in the cache yet. Without names it
@@ -76,6 +79,12 @@ func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, er
 			b.CRIO = dir
 		case Guest:
 			b.Guest = filepath.Join(dir, "guest")
+		case GVisor:
+			b.GVisor = dir
+		case E2ENode:
+			b.E2ENode = filepath.Join(dir, "e2e_node.test")
+		case Cluster:
+			b.Cluster = dir
 		case Critest:
 			b.Critest = filepath.Join(dir, "critest.test")
 		}

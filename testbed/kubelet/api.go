@@ -55,9 +55,14 @@ func (k *Kubelet) healthy(ctx context.Context) error {
 	return err
 }
 
+// Page returns what the kubelet answers to a GET of path, such as /stats/summary.
+func (k *Kubelet) Page(ctx context.Context, path string) ([]byte, error) {
+	return k.get(ctx, fmt.Sprintf("http://%s:%d%s", k.Address, k.ports.readOnly, path))
+}
+
 // Pods returns the pods that the kubelet has, with their status as it would report it.
 func (k *Kubelet) Pods(ctx context.Context) ([]corev1.Pod, error) {
-	body, err := k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/pods", k.ports.readOnly))
+	body, err := k.Page(ctx, "/pods")
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +143,7 @@ func (k *Kubelet) WaitGone(ctx context.Context, name string) error {
 
 // Metrics returns the kubelet's own metrics.
 func (k *Kubelet) Metrics(ctx context.Context) (metrics.Metrics, error) {
-	body, err := k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", k.ports.readOnly))
+	body, err := k.Page(ctx, "/metrics")
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +167,7 @@ func (k *Kubelet) PLEGAge(ctx context.Context) (time.Duration, error) {
 // api returns the URL of something of a container, as the kubelet's API has it: exec/NAMESPACE/POD/CONTAINER.
 func (k *Kubelet) api(verb, pod, container string, query url.Values) *url.URL {
 	return &url.URL{
-		Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", k.ports.api),
+		Scheme: "https", Host: fmt.Sprintf("%s:%d", k.Address, k.ports.api),
 		Path:     fmt.Sprintf("/%s/testbed/%s-%s/%s", verb, pod, k.NodeName, container),
 		RawQuery: query.Encode(),
 	}

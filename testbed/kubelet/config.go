@@ -3,12 +3,9 @@ package kubelet
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 
 	"sigs.k8s.io/yaml"
 
@@ -39,12 +36,22 @@ type Config struct {
 	//	featureGates: {EventedPLEG: true}
 	//	crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 	ExtraYAML string
+	// Kubeconfig is the file that leads to an API server, whose node the kubelet becomes. Empty means that it stands
+	// alone.
+	Kubeconfig string
+	// Address is where it listens, which an API server that proxies to it wants to be no loopback. Empty means 127.0.0.1.
+	Address string
+	// Flags are put behind those that it has anyway.
+	Flags []string
+	// RunCRIO is a folder that it sees as /run/crio, where its cAdvisor looks for CRI-O's socket, crio.sock. Empty means that
+	// it sees what is there.
+	RunCRIO string
 	// DropIn is a file of its --config-dir, whose lines go before those of the configuration file. Empty means
 	// that there is none.
 	DropIn string
 }
 
-// ports are where a kubelet listens, all on 127.0.0.1.
+// ports are where a kubelet listens: at its address, and health on 127.0.0.1.
 type ports struct{ api, readOnly, health int }
 
 // longestSocket is the socket in a kubelet's folder that has the longest path.
@@ -66,6 +73,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if !strings.HasPrefix(c.Endpoint, "unix:///") {
 		return c, fmt.Errorf("testbed: starting kubelet %s: endpoint %q: want unix:///PATH of a CRI socket", c.Name, c.Endpoint)
+	}
+	if c.Address == "" {
+		c.Address = "127.0.0.1"
 	}
 	if c.Verbosity == 0 {
 		c.Verbosity = 4
@@ -97,18 +107,18 @@ func (k *Kubelet) writeConfig() error {
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
 
-		// Alone: no API server, pods from files.
+		// Pods from files. Those of an API server come beside them.
 		"staticPodPath":                k.at("manifests"),
 		"fileCheckFrequency":           "2s", // changes are noticed at once; this is for what was missed
 		"syncFrequency":                "10s",
-		"registerNode":                 false,
+		"registerNode":                 k.Kubeconfig != "",
 		"enableControllerAttachDetach": false,
 
 		"podLogsDir":               k.at("logs"),
 		"volumePluginDir":          k.at("plugins"),
 		"containerRuntimeEndpoint": k.Endpoint,
 
-		"address":            "127.0.0.1",
+		"address":            k.Address,
 		"port":               k.ports.api,
 		"readOnlyPort":       k.ports.readOnly,
 		"healthzBindAddress": "127.0.0.1",
@@ -153,41 +163,4 @@ func (k *Kubelet) writeConfig() error {
 		return fmt.Errorf("testbed: writing kubelet's configuration: %w", err)
 	}
 	return nil
-}
-
-// The ports that connections to elsewhere are made from begin above these, so that none of them takes a
-// kubelet's port while it is away.
-const firstPort, lastPort = 20000, 32000
-
-// takenPorts are those that freePorts has given away.
-var takenPorts struct {
-	sync.Mutex
-	all map[int]bool
-}
-
-// freePorts finds ports on 127.0.0.1 that have no listener and that it has not returned before.
-func freePorts() (ports, error) {
-	takenPorts.Lock()
-	defer takenPorts.Unlock()
-	if takenPorts.all == nil {
-		takenPorts.all = map[int]bool{}
-	}
-	var free []int
-	for try := 0; len(free) < 3; try++ {
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		if takenPorts.all[port] {
-			continue
-		}
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil && try > 1000 {
-			return ports{}, fmt.Errorf("testbed: finding free ports for a kubelet: %w", err)
-		}
-		if err != nil {
-			continue
-		}
-		listener.Close()
-		takenPorts.all[port] = true
-		free = append(free, port)
-	}
-	return ports{free[0], free[1], free[2]}, nil
 }
