@@ -220,7 +220,9 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 	case 2: // it moves, and comes back elsewhere
 		b.address++
 		w.says("reload: backend %s is at address %d", b.name, b.address)
-		b.runtime.turns(clear(), b.address)
+		there := clear()
+		there.down = w.random.IntN(2) == 0 // it is not there yet
+		b.runtime.turns(there, b.address)
 	case 3: // added and removed
 		if len(cfg.backends) == 3 && at > 0 {
 			w.says("reload: without backend %s", b.name)
