@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
@@ -22,8 +24,13 @@ func TestAPodsStatusIsNotOlderThanItsContainers(t *testing.T) {
 		"a container exits": func(t *testing.T, n *node, p *pod) error {
 			id := n.runtimes[1].Containers()[0].GetId()
 			require.NoError(t, n.runtimes[1].Exit(id, 1))
-			_, err := listContainers(nil).unary(n)
-			return err
+			testkit.Eventually(t, "a list shows it", func() bool { // one that is late comes from memory
+				all, err := listContainers(nil).unary(n)
+				return err == nil && slices.ContainsFunc(all, func(c proto.Message) bool {
+					return c.(*runtimeapi.Container).GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+				})
+			})
+			return nil
 		},
 		"a container is stopped": func(_ *testing.T, n *node, p *pod) error {
 			_, err := n.StopContainer(n.ctx(), &runtimeapi.StopContainerRequest{ContainerId: p.containers[0]})
