@@ -91,6 +91,7 @@ func (r *Recording) RestoreFiles(dir string) error {
 		data, err := os.ReadFile(path)
 		if err == nil {
 			snapshots = append(snapshots, bytes.NewReader(data))
+			r.restored = append(r.restored, path)
 		}
 	}
 	return r.Restore(snapshots...)
@@ -165,7 +166,7 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 		}
 		return w.Flush()
 	}
-	before := keptBy(dir) // what is in them is in memory, and written anew
+	before := r.restored // what is in them is in memory, and written anew
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
 	for open := true; open; {

@@ -3,10 +3,15 @@ package telemetry
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/config"
 )
 
 // What a process has kept is read by the next one as soon as it has ended, and not only when its parent has asked how.
@@ -21,4 +26,22 @@ func TestAProcessThatHasEndedDoesNotRun(t *testing.T) {
 	}
 	assert.False(t, isCriproxy(child.Process.Pid))
 	require.NoError(t, child.Wait())
+}
+
+// A process that ends while the next one starts has its file read by the one after that.
+func TestWhatWasNotReadIsNotRemoved(t *testing.T) {
+	dir := t.TempDir()
+	r := &Recording{cfg: &config.Config{}, rec: capture.NewRecorder(capture.Config{}), Schema: codec.NewSchema()}
+	read, late := filepath.Join(dir, "recorder-1.binlog"), filepath.Join(dir, "recorder-2.binlog")
+	w, err := capture.Create(capture.FileConfig{Path: read, Header: r.Header, Schema: r.Schema})
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.NoError(t, r.RestoreFiles(dir))
+	require.NoError(t, os.WriteFile(late, nil, 0o600))
+	stop := make(chan struct{})
+	close(stop)
+	r.Keep(dir, stop, func() bool { return false })
+	assert.NoFileExists(t, read, "it is in this one's")
+	assert.FileExists(t, late)
+	assert.FileExists(t, keptFile(dir, os.Getpid()))
 }

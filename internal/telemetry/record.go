@@ -40,6 +40,7 @@ type Recording struct {
 	about       map[string]string // as in the header
 	log         callLog
 	polls       polls
+	restored    []string // files of an earlier process that were read
 
 	captureFailures atomic.Int64 // how often the capture could not be written any more
 	captureFails    atomic.Bool  // it cannot be now
