@@ -94,7 +94,7 @@ type shown struct {
 	image          string
 }
 
-// filter is what a list is narrowed by.
+// filter is the filter of a list.
 type filter struct {
 	id, pod string // front names
 	colour  string
@@ -136,7 +136,7 @@ func (f filter) request(k kind) proto.Message {
 	return r
 }
 
-// list lists, and judges what comes.
+// list asks for a list, and judges the answer.
 func (c *client) list(k kind, stream bool, f filter, timeout time.Duration) map[string]shown {
 	method := [2][2]string{{"ListPodSandbox", "StreamPodSandboxes"}, {"ListContainers", "StreamContainers"}}[k][0]
 	if stream {
@@ -159,7 +159,7 @@ func (c *client) list(k kind, stream bool, f filter, timeout time.Duration) map[
 			items = map[string]shown{}
 			err := read(k, answer.Bytes(), items)
 			if err != nil && f.id+f.pod != "" && c.backendOf(one, f).latin(one) {
-				return // it is the answer of one runtime, as that gave it
+				return // it is the unchanged answer of one runtime
 			}
 			if err != nil {
 				c.violated("call %d: %s(%s) of %s is malformed: %v", one.number, method, f, c.name, err)
@@ -358,10 +358,10 @@ func (c *client) writer() {
 			}
 			sandbox, container := c.pick(sandboxes), c.pick(containers)
 			labels := map[string]string{"colour": []string{"red", "blue"}[c.rnd.IntN(2)], "app": "x"}
-			annotations := map[string]string{"version": "0"} // as the runtime will say, too
+			annotations := map[string]string{"version": "0"} // the runtime lists it with the same
 			switch c.rnd.IntN(8) {
 			case 0:
-				// Whose it is the annotation says; without one it is the primary's.
+				// The annotation names its runtime; without one it belongs to the primary.
 				annotations["kubernetes.io/target-runtime"] = c.someBackend()
 				c.change("RunPodSandbox", "", &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Labels: labels, Annotations: annotations}}, timeout)
 			case 1, 2:
@@ -415,7 +415,7 @@ func (c *client) prober() {
 	}
 }
 
-// gauger asks for what is merged of all runtimes.
+// gauger makes the calls whose answers are merged from those of all runtimes.
 func (c *client) gauger() {
 	for c.sleep(time.Duration(c.rnd.Int64N(int64(6 * time.Second)))) {
 		method := []string{"Status", "ImageFsInfo", "ListContainerStats", "ListMetricDescriptors", "ListImages"}[c.rnd.IntN(5)]

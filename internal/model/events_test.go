@@ -21,9 +21,9 @@ type watcher struct {
 	proxy *proxy    // whose stream is open
 	since time.Time // when it was opened
 
-	// told is when a container was told of latest, by its front name.
+	// told is the time of the latest event of a container, by its front name.
 	told map[string]time.Time
-	// judged is the version of a container of which it was seen that clients were told.
+	// judged is the latest version of a container that has been checked for an event.
 	judged map[*item]int
 }
 
@@ -50,7 +50,7 @@ func (c *client) follow(p *proxy) error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	go func() { // as a client does that is told to connect anew
+	go func() { // as a client does after GOAWAY
 		for c.sleep(time.Second) && ctx.Err() == nil {
 			c.mu.Lock()
 			another := c.now != p
@@ -89,7 +89,7 @@ func (c *client) follow(p *proxy) error {
 // patience is how long an event of a runtime that is well may take.
 const patience = 20 * time.Second
 
-// judgeEvents tells of containers that changed without an event. mu is held.
+// judgeEvents reports containers that changed without an event. mu is held.
 func (w *world) judgeEvents() {
 	p := w.watcher.proxy
 	if p == nil || p != w.now {

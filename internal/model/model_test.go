@@ -64,7 +64,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 		w.runtimes = append(w.runtimes, r)
 		cfg.backends = append(cfg.backends, backend{name: []string{"one", "two.test", "three.test"}[i], runtime: r})
 	}
-	if w.random.IntN(3) == 0 { // nothing is known of whom the first weather hits
+	if w.random.IntN(3) == 0 { // the first weather hits runtimes of which memory has nothing
 		for _, r := range w.runtimes {
 			r.turns(forecast(r.rnd), 0)
 		}
@@ -144,7 +144,7 @@ func (w *world) chaos() {
 				w.forgets(cfg)
 				w.is(newProxy(w, cfg, nil))
 			}
-		case 7: // a crash, after which the file is all there is
+		case 7: // a crash: only the file is left
 			w.says("process %d crashes", old.number)
 			w.is(nil)
 			at := time.Now()
@@ -162,7 +162,7 @@ func (w *world) chaos() {
 				w.forgets(cfg)
 			}
 			w.is(newProxy(w, cfg, nil))
-		case 8: // a reboot, of which the runtimes' items do not all come back
+		case 8: // a reboot, after which only some of the runtimes' items come back
 			w.says("process %d and all runtimes end with the machine", old.number)
 			w.is(nil)
 			old.crash()
@@ -272,7 +272,7 @@ func (c *config) has(name string) bool {
 	return slices.ContainsFunc(c.backends, func(b backend) bool { return b.name == name })
 }
 
-// forgets takes note that nothing is left of what was told.
+// forgets notes that the memory of what clients have seen is lost.
 func (w *world) forgets(cfg *config) {
 	for i := range cfg.backends {
 		cfg.backends[i].knows = newKnowledge()

@@ -36,7 +36,7 @@ type place struct {
 
 func (c *config) place(i int) place { return place{c.backends[i].name, i == 0} }
 
-// locate returns whose a front name is.
+// locate returns the backend and the item that a front name belongs to.
 func (c *config) locate(front string) (i int, id string) {
 	for i, b := range c.backends {
 		if c.native && strings.HasPrefix(front, strings.ToLower(b.runtime.name)) {
@@ -61,7 +61,7 @@ func (r *runtime) item(k kind, id string) *item {
 	return nil
 }
 
-// judgeList tells what is wrong with the answer to a list. mu is held.
+// judgeList reports what is wrong with the answer to a list. mu is held.
 func (w *world) judgeList(c *call, k kind, f filter, got map[string]shown) {
 	w.judgeTime(c, k, f)
 	if c.err != nil || w.wrong != "" {
@@ -136,8 +136,8 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 	}
 }
 
-// latest is the latest version that clients were told before a call, as far as its process
-// can know.
+// latest is the latest version that clients had seen before a call, through the process of the
+// call or an earlier one whose memory that process has.
 func (c *call) latest(all []telling) int {
 	v := -1
 	for _, one := range all {
@@ -148,14 +148,14 @@ func (c *call) latest(all []telling) int {
 	return v
 }
 
-// heard reports whether p knows of what another process was told at a time: before that was
-// handed over, or ended.
+// heard reports whether p has what clients saw at a time through another process: it has if that
+// was before the other process handed over, or ended.
 func (p *proxy) heard(process int, at time.Time) bool {
 	return process == p.number || process < p.number && at.Before(p.world.starts[process]) // the next one began then
 }
 
-// knowsOf reports whether what was done to an item was done through the process of a call,
-// or before there was that.
+// knowsOf reports whether a change of an item was made through the process of a call, or before
+// that process started.
 func (c *call) knowsOf(i *item) bool {
 	at := i.ours
 	if !i.gone.IsZero() {
@@ -185,7 +185,7 @@ func (f filter) surelyMatches(cfg *config, i *item, version int) bool {
 	return true
 }
 
-// backendOf returns whose the items are that a filter names.
+// backendOf returns the backend that has the items that a filter names.
 func (w *world) backendOf(c *call, f filter) *backend {
 	i, _ := c.cfg.locate(f.id + f.pod)
 	return &c.cfg.backends[i]
@@ -196,8 +196,8 @@ func (b *backend) latin(c *call) bool {
 	return slices.ContainsFunc(b.runtime.phases, func(p phase) bool { return p.weather.latin && p.from.Before(c.ended) })
 }
 
-// hasNothing reports whether there was evidence during a call that a backend has nothing: nobody
-// listened there, and it was never told of.
+// hasNothing reports whether there was evidence during a call that a backend has nothing: no
+// process listened there, and no client has ever seen an item of it.
 func (b *backend) hasNothing(c *call) bool {
 	for k := range b.knows.told {
 		for _, all := range b.knows.told[k] {
@@ -209,7 +209,8 @@ func (b *backend) hasNothing(c *call) bool {
 	return b.absentDuring(c.began, c.ended)
 }
 
-// absentDuring reports whether nobody listened at the address of a backend, at some time.
+// absentDuring reports whether there was a moment during a call at which no process listened at the
+// address of a backend.
 func (b *backend) absentDuring(from, to time.Time) bool {
 	for _, p := range b.runtime.during(from, to) {
 		if p.down || p.address != b.address {
@@ -219,7 +220,7 @@ func (b *backend) absentDuring(from, to time.Time) bool {
 	return false
 }
 
-// absentThroughout reports whether nobody listened there, all the time.
+// absentThroughout reports whether no process listened there during the whole call.
 func (b *backend) absentThroughout(from, to time.Time) bool {
 	for _, p := range b.runtime.during(from, to) {
 		if !p.down && p.address == b.address {
@@ -250,8 +251,7 @@ func (b *backend) fast(c *call) bool {
 	return ok && c.began.Sub(since) > settled+b.tail(p)
 }
 
-// tail is for how long what a runtime was asked in earlier weather holds up what it is
-// asked now.
+// tail is for how long requests from earlier weather hold up the requests that a runtime gets now.
 func (b *backend) tail(now phase) time.Duration {
 	var d time.Duration
 	for _, p := range b.runtime.during(now.from.Add(-time.Minute), now.from) {
@@ -269,7 +269,7 @@ func (b *backend) age(c *call, k kind) (time.Duration, bool) {
 	if !p.concerns(k) {
 		l = fast
 	}
-	silent := false // it may count as gone
+	silent := false // the backend may count as gone
 	for i := range p.latency {
 		silent = silent || p.latency[i].most*5/4 > c.cfg.silence
 	}
@@ -339,7 +339,7 @@ func (b *backend) frozenFor(c *call) time.Duration {
 	return longest
 }
 
-// judgeDeadline tells of calls that took too long, or ended as if they had. mu is held.
+// judgeDeadline reports calls that took too long, or ended as if they had. mu is held.
 func (w *world) judgeDeadline(c *call, concerned ...*backend) {
 	if status.Code(c.err) == codes.DeadlineExceeded && c.ended.Before(c.deadline) {
 		for _, b := range concerned {
@@ -368,11 +368,11 @@ func (c *config) all() []*backend {
 	return all
 }
 
-// judgeTime tells of a list that failed, or waited, without need. mu is held.
+// judgeTime reports a list that failed, or waited, without need. mu is held.
 func (w *world) judgeTime(c *call, k kind, f filter) {
 	concerned := c.cfg.all()
 	for _, name := range []string{f.id, f.pod} {
-		if name != "" && !c.cfg.native { // says whose the list is
+		if name != "" && !c.cfg.native { // the prefix names the only backend
 			i, _ := c.cfg.locate(name)
 			concerned = []*backend{&c.cfg.backends[i]}
 		}
@@ -390,7 +390,7 @@ func (w *world) judgeTime(c *call, k kind, f filter) {
 	if c.err == nil {
 		return
 	}
-	if !f.none() { // what a runtime says of a filter is its answer
+	if !f.none() { // the runtime's error for a filter passes as it is
 		switch status.Code(c.err) {
 		case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
 			return
@@ -459,9 +459,9 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int, image st
 	}
 }
 
-// statusRemembered reports whether the status of an item was told by the process of a call,
-// after it was listed as it is, and nothing has changed it since. The status of a pod tells of
-// its containers as well.
+// statusRemembered reports whether a client got the status of an item from the process of a call
+// after the item was listed as it is now, and nothing has changed it since. The status of a pod
+// includes its containers.
 func (b *backend) statusRemembered(c *call, i *item) bool {
 	current := len(i.versions) - 1
 	settled, ok := b.settled(c, i)
@@ -522,7 +522,7 @@ func (w *world) judgeMerged(c *call) {
 	}
 }
 
-// idempotent are the methods that succeed for what is gone.
+// idempotent are the methods that succeed for items that are gone.
 var idempotent = map[string]bool{"StopPodSandbox": true, "RemovePodSandbox": true, "StopContainer": true, "RemoveContainer": true}
 
 // judgeChange judges a call that changes something. mu is held.
@@ -553,11 +553,11 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 		return
 	}
 	if i, id := c.cfg.locate(front); front != "" && c.cfg.backends[i].runtime.item(sandboxes, id) == nil && c.cfg.backends[i].runtime.item(containers, id) == nil {
-		return // of a backend that is no longer there
+		return // its backend is no longer in the configuration
 	}
 	w.judgeDeadline(c, at)
 	if c.cfg.native && at.hasNothing(c) {
-		return // the primary answers for what no runtime can have
+		return // the primary answers for items that no runtime can have
 	}
 	n = at.runtime.arrivals[token]
 	for _, p := range at.runtime.during(c.began, c.ended) {
@@ -568,7 +568,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 			w.violated("call %d: %s(%s): its runtime went, and that is not Unavailable: %v", c.number, c.method, front, c.err)
 		}
 	}
-	// Whose a native id is, other runtimes are asked until it was listed.
+	// criproxy asks the other runtimes for the owner of a native id that has not been listed yet.
 	placed := !c.cfg.native || slices.ContainsFunc([]kind{sandboxes, containers}, func(k kind) bool {
 		i := at.runtime.item(k, front)
 		return i != nil && i.removed.IsZero() && c.latest(at.knows.told[k][front]) >= 0
@@ -589,7 +589,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 			*ours, i.by = c.ended, c.proxy.number
 		}
 	}
-	// What a client made of an item, statuses say from then on.
+	// From then on statuses show what a client made of an item.
 	least := func(i *item) {
 		if i == nil {
 			return
@@ -640,7 +640,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 	}
 }
 
-// judgeConditions tells of backends that count as what they are not. mu is held.
+// judgeConditions reports backends in a wrong condition. mu is held.
 func (w *world) judgeConditions() {
 	if w.now == nil {
 		return

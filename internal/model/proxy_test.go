@@ -17,14 +17,14 @@ import (
 
 const pkg = "runtime.v1"
 
-// config is what a proxy works by. It is immutable.
+// config is the configuration of a proxy. It is immutable.
 type config struct {
 	backends        []backend // the primary first
 	budget, silence time.Duration
 	stateDir        string
 	native          bool      // ids are those of the runtimes
 	boot            string    // of the machine
-	since           time.Time // when clients began to be served by it
+	since           time.Time // when the proxy began to serve clients by it
 	process         int
 }
 
@@ -33,7 +33,7 @@ type backend struct {
 	name    string
 	runtime *runtime
 	address int
-	knows   *knowledge // what clients were told under this name
+	knows   *knowledge // what clients have seen under this name
 	stack   *stack
 }
 
@@ -45,16 +45,16 @@ func (c *config) clone() *config {
 	return &d
 }
 
-// knowledge is what clients were told of a backend, for as long as it must be remembered.
+// knowledge is what clients have seen of a backend, for as long as criproxy must remember it.
 // world.mu guards it.
 type knowledge struct {
-	since time.Time               // from when on; the items of then are in every list
-	blank time.Time               // when nothing of before could be remembered; zero: never
+	since time.Time               // when it begins; every list has the items of then
+	blank time.Time               // when the memory from before was lost; zero: never
 	told  [2]map[string][]telling // :: id →
-	asked map[string][]telling    // :: id → what statuses told
+	asked map[string][]telling    // :: id → versions in statuses
 }
 
-// telling is that a client was told a version of an item.
+// telling says that a client has seen a version of an item.
 type telling struct {
 	version int
 	at      time.Time
@@ -65,7 +65,7 @@ func newKnowledge() *knowledge {
 	return &knowledge{since: time.Now(), told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
 }
 
-// before returns what is left of k after a crash, which loses what was told after a time.
+// before returns what is left of k after a crash, which loses everything after a time.
 func (k *knowledge) before(t time.Time) *knowledge {
 	left := &knowledge{since: k.since, blank: k.blank, told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
 	if k.since.After(t) {
@@ -83,7 +83,7 @@ func (k *knowledge) before(t time.Time) *knowledge {
 	return left
 }
 
-// latest returns the latest version that was told before a time, -1 if none was.
+// latest returns the latest version that a client has seen before a time, -1 if there is none.
 func latest(all []telling, before time.Time) int {
 	v := -1
 	for _, one := range all {
@@ -104,7 +104,7 @@ type stack struct {
 	states []told // world.mu guards it
 }
 
-// told is a state that Watch was told.
+// told is a state with which Watch was called.
 type told struct {
 	lastknown.State
 	at time.Time
@@ -114,7 +114,7 @@ type told struct {
 type proxy struct {
 	world    *world
 	number   int
-	heir     bool // the process before it told it of each call that it ended later
+	heir     bool // it got a Note of each call that the previous process completed later
 	director *director.Director
 	memories *memories.Memories
 	ctx      context.Context // ends with the process
@@ -125,7 +125,7 @@ type proxy struct {
 	cfg *config
 }
 
-// newProxy starts a process that works by cfg. handed is what the one before it remembers.
+// newProxy starts a process with cfg. handed is the memory of the previous process.
 func newProxy(w *world, cfg *config, handed map[string][]byte) *proxy {
 	w.mu.Lock()
 	w.starts = append(w.starts, time.Now())
@@ -205,7 +205,7 @@ func (p *proxy) newStack(cfg *config, i int, d director.Config, key string, mem 
 	return s
 }
 
-// absent reports whether nobody listens at the address.
+// absent reports whether no process listens at the address.
 func (w *wire) absent(context.Context) bool {
 	w.runtime.world.mu.Lock()
 	defer w.runtime.world.mu.Unlock()
@@ -222,7 +222,7 @@ func (p *proxy) start(s *stack) {
 	p.group.Go(func() { _ = s.known.Run(ctx) }) // the file may be where nothing can be written
 }
 
-// reload makes the process work by cfg.
+// reload gives the process cfg.
 func (p *proxy) reload(cfg *config) {
 	w := p.world
 	old := p.cfg

@@ -38,13 +38,13 @@ type item struct {
 	removed  time.Time // zero: it is there
 	ours     time.Time // when the call that made it was answered; zero: none of ours did
 	gone     time.Time // when our call that removed it was answered; zero: none did
-	by       int       // the process by which ours or gone
+	by       int       // the process through which ours or gone happened
 	touched  time.Time // when the latest call that may have changed it reached the runtime
 
-	image *runtimeapi.ImageSpec // that it was made with
-	notes map[string]string     // annotations that it was made with
+	image *runtimeapi.ImageSpec // of the request that made it
+	notes map[string]string     // annotations of that request
 
-	// wrote is the image as the client wrote it, whose call through writtenTo was answered.
+	// wrote is the image as the client wrote it, in a call through writtenTo that was answered.
 	wrote     string
 	writtenTo place
 
@@ -55,7 +55,7 @@ type item struct {
 	leastBy int
 }
 
-// version is what an item is from a moment on.
+// version is the state of an item from a moment on.
 type version struct {
 	at    time.Time
 	state int32
@@ -85,7 +85,7 @@ const (
 	made, running, exited = int32(runtimeapi.ContainerState_CONTAINER_CREATED), int32(runtimeapi.ContainerState_CONTAINER_RUNNING), int32(runtimeapi.ContainerState_CONTAINER_EXITED)
 )
 
-// phase is a weather, and when it was.
+// phase is a weather and its time.
 type phase struct {
 	weather
 	from    time.Time
@@ -118,8 +118,8 @@ type runtime struct {
 	changes  [2][]*change
 	told     [2][]answered
 	met      bool         // it has answered something, be it an error
-	looks    [2]time.Time // when the latest list is made that was asked for
-	answers  [2]time.Time // and answered
+	looks    [2]time.Time // when the latest requested list is made
+	answers  [2]time.Time // when the latest list was answered
 	arrivals map[any]int  // :: token of a call → how often it came
 	done     map[any]bool // :: token of a call → it was answered with OK
 }
@@ -157,7 +157,7 @@ func (r *runtime) during(from, to time.Time) []phase {
 	return all
 }
 
-// turns makes the weather of r another one.
+// turns changes the weather of r.
 func (r *runtime) turns(w weather, address int) {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -224,7 +224,7 @@ func (r *runtime) reboots() {
 	r.met = false
 }
 
-// happens changes something in the runtime that no client asked for.
+// happens changes something in the runtime without a client's call.
 func (r *runtime) happens() {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -312,7 +312,7 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 	dies, cut := rnd.IntN(2) == 0, rnd.IntN(2) == 0
 	token := ctx.Value(tokenKey{})
 	var marks []*change
-	if m, ok := token.(*string); ok && *m != method { // whose a name is, is asked in its course
+	if m, ok := token.(*string); ok && *m != method { // a list by which criproxy looks for the owner of a name
 		token = nil
 	}
 	if token != nil {
@@ -333,7 +333,7 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 	}()
 
 	if err := w.pause(ctx, epoch, c, k, isList, before); err != nil {
-		if len(marks) > 0 && !dies && ctx.Err() != nil { // it is done all the same, later
+		if len(marks) > 0 && !dies && ctx.Err() != nil { // the runtime makes the change all the same, later
 			r.world.group.Go(func() {
 				if w.pause(r.world.ctx, epoch, c, k, false, time.Second) == nil {
 					r.world.mu.Lock()
@@ -408,7 +408,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// chance is drawn from what is asked, and when: calls at the same instant come in any order.
+// chance draws from the request and its time, because calls at the same instant come in any order.
 func (r *runtime) chance(method string, body []byte, asked time.Time) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprint(h, r.world.seed, r.name, method, body, asked.UnixNano())
@@ -466,7 +466,7 @@ func changed(method string) []kind {
 	return nil
 }
 
-// touch takes note of what a call may change. world.mu is held.
+// touch notes which items a call may change. world.mu is held.
 func (r *runtime) touch(method string, body []byte) {
 	k, id := subject(method, body)
 	for _, i := range r.items[k] {
@@ -502,7 +502,7 @@ func decode[M proto.Message](body []byte, m M) M {
 	return m
 }
 
-// do does a call. world.mu is held.
+// do executes a call. world.mu is held.
 func (r *runtime) do(method string, body []byte) (proto.Message, error) {
 	switch method {
 	case "Version":

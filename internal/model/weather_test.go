@@ -36,8 +36,8 @@ type weather struct {
 	name    string
 	latency [classes]latency
 
-	down   bool          // nobody listens at its socket
-	barred bool          // it cannot be reached, which says nothing of who listens
+	down   bool          // no process listens at its socket
+	barred bool          // it cannot be reached, though a process may listen
 	frozen bool          // it accepts connections and answers nothing
 	hangs  [classes]bool // it answers all but these
 	code   codes.Code    // of every call
@@ -53,7 +53,7 @@ func (w *weather) steady() bool {
 	return !w.down && !w.barred && !w.frozen && w.hangs == [classes]bool{} && w.code == 0 && w.list == 0 && w.status == 0 && !w.broken
 }
 
-// reachable reports whether somebody answers anything at all.
+// reachable reports whether the runtime answers any call at all.
 func (w *weather) reachable() bool { return !w.down && !w.barred && !w.frozen }
 
 func (w *weather) concerns(k kind) bool { return w.only == nil || w.only[k] }

@@ -17,10 +17,10 @@ type wire struct {
 	runtime *runtime
 	address int
 	process int
-	retired bool // what it brings is of no use to the process; world.mu guards it
+	retired bool // the process ignores its answers; world.mu guards it
 }
 
-// Invoke does a unary call.
+// Invoke makes a unary call.
 func (w *wire) Invoke(ctx context.Context, name string, args, reply any, _ ...grpc.CallOption) error {
 	request, err := codec.FrameOf(args)
 	if err != nil {
@@ -36,7 +36,7 @@ func (w *wire) Invoke(ctx context.Context, name string, args, reply any, _ ...gr
 	return codec.Deliver(reply, codec.NewFrame(answer))
 }
 
-// has reports whether the runtime has a method: two of them list in one way only.
+// has reports whether the runtime has a method: two of the runtimes have only one way to list.
 func (w *wire) has(method string) bool {
 	switch method {
 	case "StreamPodSandboxes", "StreamContainers", "StreamImages", "StreamContainerStats":

@@ -17,19 +17,18 @@ type world struct {
 	began  time.Time
 	ctx    context.Context
 	end    context.CancelFunc
-	group  sync.WaitGroup // of what clients and runtimes do
+	group  sync.WaitGroup // goroutines of clients and runtimes
 	api    director.Config
 	dir    string
 	random *rand.Rand // of the chaos
 
-	// unordered is for runtimes of which a list that was asked for later may be older, and
-	// one that is answered earlier newer.
+	// unordered lets runtimes answer lists out of order: a later request may get an older list.
 	unordered bool
 
 	runtimes []*runtime
 
 	mu        sync.Mutex
-	starts    []time.Time // of processes, when each was given what is remembered
+	starts    []time.Time // of processes: when each got the memory of the previous one
 	now       *proxy      // nil while there is none
 	slowWatch time.Duration
 	events    []string
@@ -66,7 +65,7 @@ func (w *world) trace(format string, args ...any) {
 	}
 }
 
-// violated takes note of what must not be, and ends the run. mu is held.
+// violated records a violation, and ends the run. mu is held.
 func (w *world) violated(format string, args ...any) {
 	w.trace("WRONG: "+format, args...)
 	if w.wrong == "" {
