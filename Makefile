@@ -68,7 +68,7 @@ integration: ## the tests with real runtimes
 	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v -e /outage -e /critest -e /cluster -e /gvisor)); others=$$?; \
 	wait $$outage && exit $$others
 
-vm: ## a node in a virtual machine, with systemd and cgroup v2: install, upgrade, reboot, cut its power; in ten minutes
+vm: ## a node in a virtual machine, with systemd and cgroup v2: install, upgrade, reboot, cut its power; takes minutes
 	@missing=; for pair in qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs; do \
 	  command -v "$${pair%:*}" >/dev/null || missing+=" $${pair#*:}"; \
 	done; \

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -23,7 +24,8 @@ const patience = 2 * time.Minute
 // watch lists pods and containers over and over, on a connection that stays, as kubelet does. It writes a line when an
 // answer is another than the one before, for each error, and one a second with how many calls there were.
 func watch(socket, path string, pause time.Duration) error {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: patience})) // until a process takes the connection
 	if err != nil {
 		return err
 	}
