@@ -83,6 +83,9 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 		if err := t.refuse(name); err != nil {
 			return err
 		}
+		if t.elsewhere(name) {
+			return t.lookUp(ctx, name, args, reply, opts)
+		}
 		return t.backends[0].Conn.Invoke(ctx, name, args, reply, opts...)
 	}
 	request, err := codec.FrameOf(args)

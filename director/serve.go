@@ -24,6 +24,8 @@ import (
 func (d *Director) Handler() grpc.StreamHandler {
 	handle := func(m *method, name string, ss grpc.ServerStream) error {
 		switch {
+		case m == nil && d.table.Load().elsewhere(name):
+			return serveUnary(d.front, name, ss)
 		case m == nil || m.ClientStreams:
 			return serveBothWays(d.front, name, ss, d.panics())
 		case m.ServerStreams:

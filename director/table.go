@@ -36,6 +36,7 @@ type table struct {
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of methods that are not the primary's alone
+	lookups       []string // full methods that the schema does not have, and that look one thing up
 	assumptions   []string // what the profile should have said
 
 	backEdits  []rewrite.Edit // by backend: what turns front names into its own
@@ -125,6 +126,9 @@ func (t *table) compileProfile(cfg Config) error {
 		return errors.Join(errs[0], err)
 	}
 	t.versions, t.unimplemented = versions, cfg.Profile.Unimplemented
+	for _, name := range cfg.Profile.Elsewhere {
+		t.lookups = append(t.lookups, "/"+name)
+	}
 	for _, v := range cfg.Profile.Versions {
 		t.packages = append(t.packages, v.Package)
 	}

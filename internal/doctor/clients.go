@@ -30,8 +30,11 @@ func (e *examination) clients() {
 				if e.kubelet != nil && e.same(e.kubelet.Endpoint, b.Address) {
 					continue // said already
 				}
-				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: that is cAdvisor, which is built into it", who, b.Address, b.Name),
-					"nothing is wrong; container_* metrics of cAdvisor have the ids without prefix")
+				cure := "nothing is wrong; container_* metrics of cAdvisor have the ids without prefix"
+				if len(e.Backends) > 1 {
+					cure = fmt.Sprintf("for metrics of the pods of all backends start it with --containerd=%s, or with the feature gate PodAndContainerStatsFromCRI: docs/operations.md", e.Listen)
+				}
+				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: that is cAdvisor, which is built into it", who, b.Address, b.Name), cure)
 			default:
 				e.add(Warning, about, fmt.Sprintf("%s talks to backend %s behind criproxy's back, at %s", who, b.Name, b.Address),
 					fmt.Sprintf("let it use unix://%s, or a listener of its own with an access list; what only reads images or snapshots may stay", e.Listen))

@@ -208,6 +208,11 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"cAdvisor": {func(m *made) {
 			m.has(10, 78)
 			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
+		}, Note, "that is cAdvisor", "start it with --containerd=/run/criproxy.sock, or with the feature gate PodAndContainerStatsFromCRI"},
+		"cAdvisor beside one runtime": {func(m *made) {
+			m.Backends = m.Backends[:1]
+			m.has(10, 78)
+			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
 		}, Note, "that is cAdvisor", "nothing is wrong"},
 		"somebody unseen": {func(m *made) { m.connected["/run/kata.sock"] = []uint32{79} }, Note, "cannot be named", "another container"},
 		"a kernel that says nothing": {func(m *made) {

@@ -66,6 +66,11 @@ func (p *Profile) Check() error {
 		}
 	}
 	patterns("unimplemented", p.Unimplemented)
+	for i, name := range p.Elsewhere {
+		if service, method, ok := strings.Cut(name, "/"); !ok || service == "" || method == "" || strings.Contains(method, "/") {
+			fail("elsewhere[%d]: %q is no method; want one such as package.Service/Method", i, name)
+		}
+	}
 	patterns("reads", p.Reads)
 	patterns("volatile", p.Volatile)
 	for pattern, level := range p.Quiet {

@@ -36,6 +36,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 		},
 
 		Unimplemented: append(slices.Clone(p.Unimplemented), rules.Unimplemented...),
+		Elsewhere:     append(slices.Clone(p.Elsewhere), rules.Elsewhere...),
 
 		places: joined(p.places, rules.places),
 		fitted: p.fitted,

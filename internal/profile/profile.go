@@ -63,6 +63,10 @@ type Profile struct {
 	// the primary.
 	Unimplemented []string `yaml:"unimplemented"`
 
+	// Elsewhere are methods that the schema does not have, as "package.Service/Method", and that look one thing up. One
+	// backend after another is asked, the primary first, until one has it.
+	Elsewhere []string `yaml:"elsewhere"`
+
 	// Known says what memory keeps of a backend, to answer for it when it is gone, and which
 	// lists exist in two forms. See [lastknown.Spec].
 	Known lastknown.Spec `yaml:"known"`

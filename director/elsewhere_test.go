@@ -1,0 +1,67 @@
+package director_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/muxtest"
+)
+
+// catalog answers every method of a service that no schema describes with the book that a backend has. It notes who asked.
+func catalog(calls *atomic.Int32, has, refuses string) muxtest.Handler {
+	return muxtest.Unary(func(ctx context.Context, _ string, request *codec.Frame) (*codec.Frame, error) {
+		calls.Add(1)
+		if md, _ := metadata.FromIncomingContext(ctx); len(md.Get("shelf")) != 1 {
+			return nil, status.Error(codes.InvalidArgument, "which shelf?")
+		}
+		if string(request.Bytes()) != has {
+			return nil, status.Error(codes.NotFound, refuses)
+		}
+		return codec.NewFrame([]byte("here is " + has)), nil
+	})
+}
+
+func TestWhatThePrimaryLacksIsLookedUpElsewhere(t *testing.T) {
+	profile := muxtest.LibraryProfile(t)
+	profile.Elsewhere = []string{"another.Catalog/Get"}
+	var calls [3]atomic.Int32
+	cc := muxtest.Mux(t, director.Config{Profile: profile},
+		catalog(&calls[0], "a", "not in the first"), catalog(&calls[1], "b", "not in the second"), catalog(&calls[2], "c", "not in the third"))
+	ask := func(method, book string) (string, error) {
+		reply := &codec.Frame{}
+		err := cc.Invoke(metadata.AppendToOutgoingContext(t.Context(), "shelf", "k8s"), method, codec.NewFrame([]byte(book)), reply)
+		return string(reply.Bytes()), err
+	}
+	for _, test := range []struct {
+		book, answer, refusal string
+		asked                 [3]int32
+	}{
+		{"a", "here is a", "", [3]int32{1, 0, 0}},
+		{"b", "here is b", "", [3]int32{1, 1, 0}},
+		{"c", "here is c", "", [3]int32{1, 1, 1}},
+		{"d", "", "not in the first", [3]int32{1, 1, 1}},
+	} {
+		for i := range calls {
+			calls[i].Store(0)
+		}
+		answer, err := ask("/another.Catalog/Get", test.book)
+		if test.refusal == "" {
+			require.NoError(t, err)
+		} else {
+			assert.Equal(t, status.Error(codes.NotFound, test.refusal).Error(), err.Error())
+		}
+		assert.Equal(t, test.answer, answer)
+		assert.Equal(t, test.asked, [3]int32{calls[0].Load(), calls[1].Load(), calls[2].Load()}, "the backends that were asked for %s", test.book)
+	}
+	_, err := ask("/another.Catalog/Burn", "b")
+	assert.Equal(t, codes.NotFound, status.Code(err), "other methods are the primary's alone")
+}
