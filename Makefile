@@ -19,7 +19,7 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -tags $(TAGS) -trimpath -ldflags "-X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration conformance bench microbench soak fuzz chaos mutants lint testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration conformance nightly bench microbench soak fuzz chaos mutants lint testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -65,11 +65,17 @@ integration: ## the tests with real runtimes
 	cd testbed/critest && go test -race -timeout 15m # not beside a kubelet that measures
 	@# That with a kubelet goes on beside the others, because it mostly waits; by itself, because it reports what it measured.
 	@cd testbed && (cd outage && exec go test -race -timeout 25m) & outage=$$!; \
-	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v -e /outage -e /critest)); others=$$?; \
+	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v -e /outage -e /critest -e /cluster)); others=$$?; \
 	wait $$outage && exit $$others
 
-conformance: ## all specs of critest, on each runtime and through criproxy, in an hour: docs/conformance.md
+conformance: ## all specs of critest, on each runtime and through criproxy, in an hour, and a kubelet's figures: docs/conformance.md
+	cd testbed/figures && go test -v -timeout 30m -report $(CURDIR)/docs/conformance.md
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md
+
+# Their builds alone take longer than the gate has for them. .ci/nightly brings what it takes beside Go.
+nightly: ## what the gate leaves out: a whole cluster, and CRI-O
+	cd testbed/cluster && go test -race -v -timeout 60m
+	cd testbed/crio && go test -race -v -timeout 60m
 
 bench: ## what criproxy costs, next to what a user could have instead: docs/performance.md
 	cd testbed && go run ./bench -out ../docs/performance.md -json ../docs/performance.json $(BENCHFLAGS)

@@ -20,7 +20,7 @@
 //	host      folders, processes, cgroups, bridges and mount namespaces, and how to remove all of them
 //	build     fetches and builds what runs
 //	runtimes  containerd, the images and the registry that it pulls from, clients
-//	kubelet   a kubelet that stands alone, and its API
+//	kubelet   a kubelet, alone or a node of an API server, and its own API
 //	proxy     criproxy, and its admin socket
 //
 // Everything an instance makes lies in its own folder, on its own bridge, and below its own cgroup,

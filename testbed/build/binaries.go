@@ -19,6 +19,7 @@ type Binaries struct {
 	Nerdctl    string            // the program
 	Critest    string            // the program
 	CRIO       string            // the folder with crio and pinns
+	Cluster    string            // the folder with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and server, which is etcd
 }
 
 // Get returns the binaries of the named components, and builds those that are not in the cache yet. Without names it
@@ -73,6 +74,8 @@ func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, er
 			b.Nerdctl = filepath.Join(dir, "nerdctl")
 		case CRIO:
 			b.CRIO = dir
+		case Cluster:
+			b.Cluster = dir
 		case Critest:
 			b.Critest = filepath.Join(dir, "critest.test")
 		}

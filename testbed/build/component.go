@@ -25,6 +25,7 @@ const (
 	App          = "app"     // the one program inside the test images
 	Kubelet      = "kubelet" // takes several minutes, and is built only where it is asked for
 	Nerdctl      = "nerdctl" // built only where it is asked for
+	Cluster      = "cluster" // etcd, kube-apiserver, its controllers, the scheduler and kubectl; built only where it is asked for
 )
 
 // A component is one thing to build: packages of one module, built together, cached together.
@@ -138,6 +139,20 @@ var components = []component{
 		name: Kubelet, dir: pinned(Kubelet), module: "k8s.io/kubernetes",
 		packages: []string{"k8s.io/kubernetes/cmd/kubelet"},
 		binaries: []string{"kubelet"},
+		stamp:    "k8s.io/component-base/version.gitVersion",
+		inputs:   pins,
+		extra:    true,
+	},
+	{
+		name: Cluster, dir: pinned(Kubelet), module: "k8s.io/kubernetes",
+		packages: []string{
+			"k8s.io/kubernetes/cmd/kube-apiserver",
+			"k8s.io/kubernetes/cmd/kube-controller-manager",
+			"k8s.io/kubernetes/cmd/kube-scheduler",
+			"k8s.io/kubernetes/cmd/kubectl",
+			"go.etcd.io/etcd/server/v3",
+		},
+		binaries: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "server"}, // the last is etcd
 		stamp:    "k8s.io/component-base/version.gitVersion",
 		inputs:   pins,
 		extra:    true,

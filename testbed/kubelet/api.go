@@ -55,9 +55,14 @@ func (k *Kubelet) healthy(ctx context.Context) error {
 	return err
 }
 
+// Page returns what the kubelet answers to a GET of path, such as /stats/summary.
+func (k *Kubelet) Page(ctx context.Context, path string) ([]byte, error) {
+	return k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d%s", k.ports.readOnly, path))
+}
+
 // Pods returns the pods that the kubelet has, with their status as it would report it.
 func (k *Kubelet) Pods(ctx context.Context) ([]corev1.Pod, error) {
-	body, err := k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/pods", k.ports.readOnly))
+	body, err := k.Page(ctx, "/pods")
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +143,7 @@ func (k *Kubelet) WaitGone(ctx context.Context, name string) error {
 
 // Metrics returns the kubelet's own metrics.
 func (k *Kubelet) Metrics(ctx context.Context) (metrics.Metrics, error) {
-	body, err := k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", k.ports.readOnly))
+	body, err := k.Page(ctx, "/metrics")
 	if err != nil {
 		return nil, err
 	}

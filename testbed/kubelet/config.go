@@ -3,12 +3,9 @@ package kubelet
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 
 	"sigs.k8s.io/yaml"
 
@@ -39,6 +36,11 @@ type Config struct {
 	//	featureGates: {EventedPLEG: true}
 	//	crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 	ExtraYAML string
+	// Kubeconfig is the file that leads to an API server, whose node the kubelet becomes. Empty means that it stands
+	// alone.
+	Kubeconfig string
+	// Flags are put behind those that it has anyway.
+	Flags []string
 	// DropIn is a file of its --config-dir, whose lines go before those of the configuration file. Empty means
 	// that there is none.
 	DropIn string
@@ -97,11 +99,11 @@ func (k *Kubelet) writeConfig() error {
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
 
-		// Alone: no API server, pods from files.
+		// Pods from files. Those of an API server come beside them.
 		"staticPodPath":                k.at("manifests"),
 		"fileCheckFrequency":           "2s", // changes are noticed at once; this is for what was missed
 		"syncFrequency":                "10s",
-		"registerNode":                 false,
+		"registerNode":                 k.Kubeconfig != "",
 		"enableControllerAttachDetach": false,
 
 		"podLogsDir":               k.at("logs"),
@@ -153,41 +155,4 @@ func (k *Kubelet) writeConfig() error {
 		return fmt.Errorf("testbed: writing kubelet's configuration: %w", err)
 	}
 	return nil
-}
-
-// The ports that connections to elsewhere are made from begin above these, so that none of them takes a
-// kubelet's port while it is away.
-const firstPort, lastPort = 20000, 32000
-
-// takenPorts are those that freePorts has given away.
-var takenPorts struct {
-	sync.Mutex
-	all map[int]bool
-}
-
-// freePorts finds ports on 127.0.0.1 that have no listener and that it has not returned before.
-func freePorts() (ports, error) {
-	takenPorts.Lock()
-	defer takenPorts.Unlock()
-	if takenPorts.all == nil {
-		takenPorts.all = map[int]bool{}
-	}
-	var free []int
-	for try := 0; len(free) < 3; try++ {
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		if takenPorts.all[port] {
-			continue
-		}
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil && try > 1000 {
-			return ports{}, fmt.Errorf("testbed: finding free ports for a kubelet: %w", err)
-		}
-		if err != nil {
-			continue
-		}
-		listener.Close()
-		takenPorts.all[port] = true
-		free = append(free, port)
-	}
-	return ports{free[0], free[1], free[2]}, nil
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A Kubelet is one real kubelet that stands alone: no API server, its pods are static ones, from
-// [Kubelet.AddManifest]. All it needs is a CRI socket. It keeps to its own folder, cgroup and loopback
+// A Kubelet is one real kubelet. All it needs is a CRI socket: its pods are static ones, from [Kubelet.AddManifest], and
+// those of an API server if Config.Kubeconfig leads to one. It keeps to its own folder, cgroup and loopback
 // ports; what it insists on elsewhere (/var/lib/kubelet, /var/log/containers, sysctls of the machine) it sees in a mount
 // namespace of its own, where files of its folder stand in for them.
 //
@@ -42,7 +42,9 @@ func Start(ctx context.Context, config Config) (*Kubelet, error) {
 	if _, err := os.Stat(k.at(manifestName)); err == nil {
 		return nil, fmt.Errorf("testbed: starting kubelet %s: %s holds an instance already (remove it with host.Clean)", config.Name, config.Dir)
 	}
-	if k.ports, err = freePorts(); err == nil {
+	free, err := host.FreePorts(3)
+	if err == nil {
+		k.ports = ports{free[0], free[1], free[2]}
 		err = k.prepare()
 	}
 	if err == nil {
@@ -106,6 +108,10 @@ func (k *Kubelet) Start(ctx context.Context) error {
 	if k.DropIn != "" {
 		argv = append(argv, "--config-dir", k.at("conf.d"))
 	}
+	if k.Kubeconfig != "" {
+		argv = append(argv, "--kubeconfig", k.Kubeconfig)
+	}
+	argv = append(argv, k.Flags...)
 	err := host.InMountNamespace(func() error {
 		if err := k.seclude(); err != nil {
 			return err
@@ -214,10 +220,14 @@ func (k *Kubelet) Destroy(ctx context.Context) error {
 	defer cancel()
 	if _, alive := k.PID(); alive {
 		k.Thaw()
-		k.removePods(polite) // what fails here Clean makes up for
+		if k.Kubeconfig == "" { // the API server's pods are removed when nothing brings them back
+			k.removePods(polite) // what fails here Clean makes up for
+		}
 		k.Terminate(polite)
 	}
-	runtimes.RemovePods(polite, k.Endpoint, func(name string) bool { return strings.HasSuffix(name, "-"+k.NodeName) })
+	runtimes.RemovePods(polite, k.Endpoint, func(name string) bool {
+		return k.Kubeconfig != "" || strings.HasSuffix(name, "-"+k.NodeName)
+	})
 	return host.Clean(k.Dir)
 }
 

@@ -1,0 +1,161 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/kubelet"
+	"github.com/criproxy/criproxy/testbed/proxy"
+	"github.com/criproxy/criproxy/testbed/runtimes"
+)
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, append(build.ForContainers(), build.Kubelet, build.Cluster)...)
+}
+
+const (
+	two    = "two.test"      // the second runtime's name
+	public = "registry.test" // what the runtimes know the testbed's registry as
+	closed = "closed.test"   // and one that asks for credentials
+	image  = public + "/testbed/app:1"
+	// The name of the one node. An address, so that the API server gets to its kubelet there.
+	nodeName = "127.0.0.1"
+)
+
+// A cluster has one node, whose kubelet speaks to criproxy in front of two containerds.
+type cluster struct {
+	*plane
+	one, two *runtimes.Containerd
+	proxy    *proxy.Proxy
+	kubelet  *kubelet.Kubelet
+	yaml     string // criproxy's configuration
+}
+
+// variant is how a cluster differs from the usual one.
+type variant struct {
+	ids         string
+	kubeletYAML string
+	cadvisor    bool // kubelet's cAdvisor asks criproxy, and not whatever is at containerd's usual path
+}
+
+// newCluster starts all of it, and returns when the node is ready. Everything is gone when the test ends.
+func newCluster(t *testing.T, v variant) *cluster {
+	t.Helper()
+	testbed.Require(t, build.Kubelet)
+	c := &cluster{plane: newPlane(t)}
+	reg := testbed.NewRegistry(t)
+	secret, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: testbed.Require(t, build.App).App, Username: "lab", Password: "secret"})
+	require.NoError(t, err)
+	t.Cleanup(func() { secret.Close() })
+	config := runtimes.Config{Mirrors: map[string]string{public: reg.Addr, closed: secret.Addr}}
+	config.Name = "one"
+	c.one = testbed.NewContainerd(t, reg, config)
+	config.Name = "two"
+	c.two = testbed.NewContainerd(t, reg, config)
+	c.yaml = fmt.Sprintf("ids: %s\nbackends:\n- address: %s\n- name: %s\n  address: %s\n  handlers: {two: runc}\n  credentials: true\n", v.ids, c.one.Socket(), two, c.two.Socket())
+	c.proxy = testbed.NewProxy(t, c.yaml)
+	var flags []string
+	if v.cadvisor {
+		flags = append(flags, "--containerd="+c.proxy.Socket())
+	}
+	c.kubelet = testbed.NewKubelet(t, kubelet.Config{
+		Endpoint: c.proxy.Endpoint(), NodeName: nodeName, Kubeconfig: c.kubeconfig, ExtraYAML: v.kubeletYAML, Flags: flags,
+	})
+	c.apply(t, "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: two}, handler: two}")
+	c.kubectl(t, "wait", "--for=condition=Ready", "node/"+nodeName, "--timeout=2m")
+	c.awaitOutput(t, "", "get", "node", nodeName, "-o", "jsonpath={.spec.taints}")
+	return c
+}
+
+// command is kubectl, for this cluster.
+func (c *cluster) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "HOME="+c.dir)
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// kubectl runs kubectl, which must succeed, and returns what it printed.
+func (c *cluster) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	return c.kubectlWith(t, "", args...)
+}
+
+// kubectlWith does so with a text as its standard input.
+func (c *cluster) kubectlWith(t *testing.T, input string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := c.command(ctx, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	require.NoError(t, cmd.Run(), "kubectl %s\n%s%s", strings.Join(args, " "), &stdout, &stderr)
+	return stdout.String()
+}
+
+// apply makes or changes an object.
+func (c *cluster) apply(t *testing.T, yaml string) {
+	t.Helper()
+	c.kubectlWith(t, yaml, "apply", "-f", "-")
+}
+
+// awaitOutput waits until kubectl prints what is wanted, and nothing else.
+func (c *cluster) awaitOutput(t *testing.T, wanted string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	require.NoError(t, host.Await(ctx, fmt.Sprintf("kubectl %s to print %q", strings.Join(args, " "), wanted), func() error {
+		out, err := c.command(ctx, args...).CombinedOutput()
+		if err != nil || string(out) != wanted {
+			return fmt.Errorf("it prints %q (%v)", out, err)
+		}
+		return nil
+	}))
+}
+
+// run makes a pod that runs the test program with args, on the second runtime if its class says so, and returns when it is
+// ready.
+func (c *cluster) run(t *testing.T, name, class string, args ...string) {
+	t.Helper()
+	if class != "" {
+		class = "runtimeClassName: " + class + ","
+	}
+	quoted := ""
+	for _, arg := range args {
+		quoted += fmt.Sprintf("%q,", arg)
+	}
+	c.apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s terminationGracePeriodSeconds: 1, containers: [{name: app, image: %q, args: [%s],
+resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 200m, memory: 64Mi}}}]}}`, name, class, image, quoted))
+	c.kubectl(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=2m")
+}
+
+// pods returns the names of the pods that run on a runtime, sorted.
+func (c *cluster) pods(t *testing.T, rt *runtimes.Containerd) []string {
+	t.Helper()
+	client, err := rt.Runtime(t.Context())
+	require.NoError(t, err)
+	defer client.Close(context.Background())
+	ready := &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}
+	list, err := client.ListPodSandbox(t.Context(), &runtimeapi.PodSandboxFilter{State: ready})
+	require.NoError(t, err)
+	var names []string
+	for _, pod := range list {
+		names = append(names, pod.GetMetadata().GetName())
+	}
+	slices.Sort(names)
+	return names
+}
