@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	names := build.ForContainers()
 	if runtimes.CRIORequirement() == nil {
-		names = append(names, build.CRIO)
+		names = append(names, build.CRIO, build.Kubelet)
 	}
 	testbed.Main(m, names...)
 }

@@ -41,6 +41,9 @@ type Config struct {
 	Kubeconfig string
 	// Flags are put behind those that it has anyway.
 	Flags []string
+	// RunCRIO is a folder that it sees as /run/crio, where its cAdvisor looks for CRI-O's socket, crio.sock. Empty means that
+	// it sees what is there.
+	RunCRIO string
 	// DropIn is a file of its --config-dir, whose lines go before those of the configuration file. Empty means
 	// that there is none.
 	DropIn string

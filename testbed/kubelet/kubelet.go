@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -135,6 +136,15 @@ func (k *Kubelet) seclude() error {
 			continue // nor will the kubelet ask for it
 		}
 		if err := host.Bind(k.sysctl(name), target); err != nil {
+			return err
+		}
+	}
+	if k.RunCRIO != "" {
+		// Where there is no /run/crio, what covers /run has to have one.
+		if err := os.Symlink(".", filepath.Join(k.RunCRIO, "crio")); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := host.Cover("/run/crio", k.RunCRIO); err != nil {
 			return err
 		}
 	}
