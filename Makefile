@@ -65,7 +65,7 @@ integration: ## the tests with real runtimes
 	cd testbed/critest && go test -race -timeout 15m # not beside a kubelet that measures
 	@# That with a kubelet goes on beside the others, because it mostly waits; by itself, because it reports what it measured.
 	@cd testbed && (cd outage && exec go test -race -timeout 25m) & outage=$$!; \
-	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v -e /outage -e /critest -e /cluster)); others=$$?; \
+	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v -e /outage -e /critest -e /cluster -e /gvisor)); others=$$?; \
 	wait $$outage && exit $$others
 
 conformance: ## all specs of critest, on each runtime and through criproxy, in an hour, and a kubelet's figures: docs/conformance.md
@@ -73,8 +73,9 @@ conformance: ## all specs of critest, on each runtime and through criproxy, in a
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md
 
 # Their builds alone take longer than the gate has for them. .ci/nightly brings what it takes beside Go.
-nightly: ## what the gate leaves out: a whole cluster, and CRI-O
-	cd testbed/cluster && go test -race -v -timeout 60m
+nightly: ## what the gate leaves out: a whole cluster, Kubernetes' specs of nodes, CRI-O, and gVisor: docs/conformance.md
+	cd testbed/cluster && go test -race -v -timeout 2h -conformance -report $(CURDIR)/docs/conformance.md
+	cd testbed/gvisor && go test -race -v -timeout 60m
 	cd testbed/crio && go test -race -v -timeout 60m
 
 bench: ## what criproxy costs, next to what a user could have instead: docs/performance.md

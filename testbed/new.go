@@ -36,7 +36,11 @@ func NewRegistry(t testing.TB) *runtimes.Registry {
 // of the instance is left, and shows the end of its log whenever it fails.
 func NewContainerd(t testing.TB, reg *runtimes.Registry, config runtimes.Config) *runtimes.Containerd {
 	t.Helper()
-	config.Binaries = Require(t)
+	names := build.ForContainers()
+	if config.GVisor {
+		names = append(names, build.GVisor)
+	}
+	config.Binaries = Require(t, names...)
 	config.Registry = reg.Addr
 	c, err := runtimes.StartContainerd(t.Context(), config)
 	if err != nil {

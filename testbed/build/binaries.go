@@ -19,7 +19,9 @@ type Binaries struct {
 	Nerdctl    string            // the program
 	Critest    string            // the program
 	CRIO       string            // the folder with crio and pinns
-	Cluster    string            // the folder with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and server, which is etcd
+	GVisor     string            // the folder with runsc and shim
+	Cluster    string            // the folder with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, server, which is etcd, ginkgo and agnhost
+	E2ENode    string            // the program
 }
 
 // Get returns the binaries of the named components, and builds those that are not in the cache yet. Without names it
@@ -74,6 +76,10 @@ func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, er
 			b.Nerdctl = filepath.Join(dir, "nerdctl")
 		case CRIO:
 			b.CRIO = dir
+		case GVisor:
+			b.GVisor = dir
+		case E2ENode:
+			b.E2ENode = filepath.Join(dir, "e2e_node.test")
 		case Cluster:
 			b.Cluster = dir
 		case Critest:

@@ -70,8 +70,21 @@ func goBuild(ctx context.Context, c component, source, version, out string) erro
 	if err != nil {
 		return fmt.Errorf("testbed: building %s: no go command in PATH (it is needed to build the runtimes)", c.name)
 	}
+	args := c.args(version, out)
+	if c.patch != nil {
+		dir, err := os.MkdirTemp("", "patch-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		mod, err := c.patch.apply(ctx, c, source, dir)
+		if err != nil {
+			return fmt.Errorf("testbed: patching %s: %w", c.name, err)
+		}
+		args = append([]string{args[0], "-modfile", mod}, args[1:]...)
+	}
 	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, tool, c.args(version, out)...)
+	cmd := exec.CommandContext(ctx, tool, args...)
 	cmd.Dir = filepath.Join(source, c.dir)
 	cmd.Env = Env(os.Environ(), c.cgo)
 	cmd.Stdout, cmd.Stderr = &output, &output

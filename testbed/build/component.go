@@ -25,6 +25,8 @@ const (
 	App          = "app"     // the one program inside the test images
 	Kubelet      = "kubelet" // takes several minutes, and is built only where it is asked for
 	Nerdctl      = "nerdctl" // built only where it is asked for
+	GVisor       = "gvisor"  // gVisor's runsc and its shim, built only where it is asked for
+	E2ENode      = "e2enode" // Kubernetes' own tests of a node, with ginkgo and agnhost in Cluster; built only where it is asked for
 	Cluster      = "cluster" // etcd, kube-apiserver, its controllers, the scheduler and kubectl; built only where it is asked for
 )
 
@@ -40,6 +42,7 @@ type component struct {
 	stamp    string   // the string variable that holds the version, for -ldflags -X
 	inputs   []string // globs below dir: what decides the outcome beside this recipe
 	c        string   // a glob in the module: what its one binary in C, the last one, is made of; empty for none
+	patch    *patch   // what is changed in it; nil for nothing
 	test     bool     // the one package is a test, to be compiled
 	extra    bool     // built only where it is asked for: running containers does not take it
 }
@@ -144,6 +147,22 @@ var components = []component{
 		extra:    true,
 	},
 	{
+		name: GVisor, dir: pinned(GVisor), module: "gvisor.dev/gvisor",
+		packages: []string{"gvisor.dev/gvisor/runsc", "gvisor.dev/gvisor/shim"},
+		binaries: []string{"runsc", "shim"},
+		inputs:   pins,
+		patch:    &patch{"pkg/shim/v1/manager.go", "oomScoreMax = -999", "oomScoreMax = 0"}, // any lower one takes CAP_SYS_RESOURCE
+		extra:    true,
+	},
+	{
+		name: E2ENode, dir: pinned(Kubelet), module: "k8s.io/kubernetes",
+		packages: []string{"k8s.io/kubernetes/test/e2e_node"},
+		binaries: []string{"e2e_node.test"},
+		inputs:   pins,
+		test:     true,
+		extra:    true,
+	},
+	{
 		name: Cluster, dir: pinned(Kubelet), module: "k8s.io/kubernetes",
 		packages: []string{
 			"k8s.io/kubernetes/cmd/kube-apiserver",
@@ -151,8 +170,10 @@ var components = []component{
 			"k8s.io/kubernetes/cmd/kube-scheduler",
 			"k8s.io/kubernetes/cmd/kubectl",
 			"go.etcd.io/etcd/server/v3",
+			"github.com/onsi/ginkgo/v2/ginkgo",
+			"k8s.io/kubernetes/test/images/agnhost",
 		},
-		binaries: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "server"}, // the last is etcd
+		binaries: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "server", "ginkgo", "agnhost"}, // server is etcd
 		stamp:    "k8s.io/component-base/version.gitVersion",
 		inputs:   pins,
 		extra:    true,
@@ -213,6 +234,9 @@ func (c component) version(source string) (string, error) {
 func (c component) key(source, version string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version(), runtime.GOARCH, c.args(version, ""), c.cgo)
+	if c.patch != nil {
+		fmt.Fprintln(h, *c.patch)
+	}
 	for _, glob := range c.inputs {
 		files, err := filepath.Glob(filepath.Join(source, c.dir, glob))
 		if err != nil {

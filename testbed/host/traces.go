@@ -83,7 +83,7 @@ func shimSocket(bundle string) string {
 // processes lists what runs for the instances: daemons, shims and helpers by their program and arguments,
 // containers by their cgroups and by where their root file system lies.
 func (t traces) processes() []int {
-	programs := []string{"containerd", "containerd-shim-runc-v2", "runc", "ctr", "kubelet", "criproxy", "crio", "conmon"}
+	programs := []string{"containerd", "containerd-shim-runc-v2", "runc", "ctr", "kubelet", "criproxy", "crio", "conmon", "runsc", "shim"}
 	own, _ := os.Readlink("/proc/self/ns/mnt")
 	var all []int
 	for _, pid := range pids() {

@@ -31,6 +31,8 @@ type Config struct {
 	// Handlers are the runtime handlers beside "runc", which is always there and the default. Each is runc
 	// under another name. Nil means one, "alt".
 	Handlers []string
+	// GVisor adds the handler "gvisor", whose pods have a kernel of their own. Binaries have to have it.
+	GVisor bool
 	// Mirrors sends pulls for a registry to an address on this machine, over HTTP: "docker.io" to
 	// "127.0.0.1:5000". The registry's own address needs no entry.
 	Mirrors map[string]string
@@ -64,6 +66,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Binaries.Containerd[c.Version] == "" || c.Binaries.Runc == "" || c.Binaries.NoSeccomp == "" || c.Binaries.CNI == "" {
 		return c, fmt.Errorf("testbed: starting containerd %s: Config.Binaries lacks containerd %s, runc, noseccomp or cni (call build.Get first)", c.Name, c.Version)
+	}
+	if c.GVisor && c.Binaries.GVisor == "" {
+		return c, fmt.Errorf("testbed: starting containerd %s: Config.Binaries lacks gvisor (name it to build.Get)", c.Name)
 	}
 	if c.SandboxImage == "" {
 		if c.Registry == "" {

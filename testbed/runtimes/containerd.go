@@ -75,6 +75,7 @@ func (c *Containerd) prepare() error {
 	return errors.Join(
 		writeCNI(c.Dir, b),
 		writeMirrors(c.Config),
+		writeGVisor(c.Config),
 		writeTOML(c.Config),
 		manifest{Config: c.Config, Bridge: c.bridge}.write(),
 	)

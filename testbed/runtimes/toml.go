@@ -27,6 +27,13 @@ func containerdTOML(c Config) table.Table {
 			},
 		}
 	}
+	if c.GVisor {
+		runtimes["gvisor"] = table.Table{
+			"runtime_type": "io.containerd.runsc.v1",
+			"runtime_path": filepath.Join(c.Binaries.GVisor, "shim"),
+			"options":      table.Table{"TypeUrl": "io.containerd.runsc.v1.options", "ConfigPath": at(gvisorConfig)},
+		}
+	}
 	service := table.Table{
 		"restrict_oom_score_adj":       true, // a sandbox wants -998, which takes CAP_SYS_RESOURCE
 		"disable_hugetlb_controller":   true, // not every kernel has it
@@ -84,6 +91,28 @@ func containerdTOML(c Config) table.Table {
 
 // maxShimSocketDir is what containerd 2.4 allows: a hash of 64 letters follows.
 const maxShimSocketDir = 42
+
+// gvisorConfig is the file that gVisor's shim reads.
+const gvisorConfig = "gvisor.toml"
+
+// writeGVisor writes it: pods get along without KVM.
+func writeGVisor(c Config) error {
+	if !c.GVisor {
+		return nil
+	}
+	data, err := toml.Marshal(table.Table{
+		"binary_name":  filepath.Join(c.Binaries.GVisor, "runsc"),
+		"root":         filepath.Join(c.Dir, "runsc"),
+		"runsc_config": table.Table{"platform": "systrap"},
+	})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.Dir, gvisorConfig), data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: writing gVisor's configuration: %w", err)
+	}
+	return nil
+}
 
 // writeTOML writes the configuration file of an instance, with c.ExtraTOML merged into it.
 func writeTOML(c Config) error {
