@@ -152,10 +152,10 @@ template: {metadata: {labels: {app: web}}, spec: {terminationGracePeriodSeconds:
 		lines, _, err := c.proxy.LogLines(at, "Reloaded the configuration")
 		return err == nil && len(lines) > 0
 	}))
-	c.kubectl(t, "drain", nodeName, "--force", "--timeout=3m")
+	c.kubectl(t, "drain", c.node, "--force", "--timeout=3m")
 	assert.Empty(t, c.pods(t, c.one))
 	assert.Empty(t, c.pods(t, c.two))
-	c.kubectl(t, "uncordon", nodeName)
+	c.kubectl(t, "uncordon", c.node)
 	c.kubectl(t, "rollout", "status", "deployment/web", "--timeout=2m")
 	assert.Equal(t, 0, count(c.pods(t, c.one)))
 	assert.Equal(t, 2, count(c.pods(t, c.two)))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,8 +33,6 @@ const (
 	public = "registry.test" // what the runtimes know the testbed's registry as
 	closed = "closed.test"   // and one that asks for credentials
 	image  = public + "/testbed/app:1"
-	// The name of the one node. An address, so that the API server gets to its kubelet there.
-	nodeName = "127.0.0.1"
 )
 
 // A cluster has one node, whose kubelet speaks to criproxy in front of two containerds.
@@ -42,14 +41,17 @@ type cluster struct {
 	one, two *runtimes.Containerd
 	proxy    *proxy.Proxy
 	kubelet  *kubelet.Kubelet
+	registry *runtimes.Registry
 	yaml     string // criproxy's configuration
+	endpoint string // what kubelet speaks to
+	node     string // its name, an address so that the API server finds it: the machine's on the bridge of the first
 }
 
 // variant is how a cluster differs from the usual one.
 type variant struct {
-	ids         string
-	kubeletYAML string
-	cadvisor    bool // kubelet's cAdvisor asks criproxy, and not whatever is at containerd's usual path
+	ids    string
+	direct bool   // kubelet speaks to the first containerd, and not to criproxy
+	yaml   string // more of criproxy's configuration
 }
 
 // newCluster starts all of it, and returns when the node is ready. Everything is gone when the test ends.
@@ -61,23 +63,30 @@ func newCluster(t *testing.T, v variant) *cluster {
 	secret, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: testbed.Require(t, build.App).App, Username: "lab", Password: "secret"})
 	require.NoError(t, err)
 	t.Cleanup(func() { secret.Close() })
-	config := runtimes.Config{Mirrors: map[string]string{public: reg.Addr, closed: secret.Addr}}
+	c.registry = reg
+	config := runtimes.Config{Mirrors: map[string]string{public: reg.Addr, closed: secret.Addr, "registry.k8s.io": reg.Addr}}
 	config.Name = "one"
 	c.one = testbed.NewContainerd(t, reg, config)
 	config.Name = "two"
 	c.two = testbed.NewContainerd(t, reg, config)
 	c.yaml = fmt.Sprintf("ids: %s\nbackends:\n- address: %s\n- name: %s\n  address: %s\n  handlers: {two: runc}\n  credentials: true\n", v.ids, c.one.Socket(), two, c.two.Socket())
-	c.proxy = testbed.NewProxy(t, c.yaml)
-	var flags []string
-	if v.cadvisor {
-		flags = append(flags, "--containerd="+c.proxy.Socket())
+	c.yaml += v.yaml
+	c.endpoint = c.one.Endpoint()
+	if !v.direct {
+		c.proxy = testbed.NewProxy(t, c.yaml)
+		c.endpoint = c.proxy.Endpoint()
 	}
+	bridge, err := net.InterfaceByName(c.one.Bridge())
+	require.NoError(t, err)
+	addresses, err := bridge.Addrs()
+	require.NoError(t, err)
+	c.node = addresses[0].(*net.IPNet).IP.String()
 	c.kubelet = testbed.NewKubelet(t, kubelet.Config{
-		Endpoint: c.proxy.Endpoint(), NodeName: nodeName, Kubeconfig: c.kubeconfig, ExtraYAML: v.kubeletYAML, Flags: flags,
+		Endpoint: c.endpoint, NodeName: c.node, Address: c.node, Kubeconfig: c.kubeconfig, ExtraYAML: "maxPods: 200\n",
 	})
 	c.apply(t, "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: two}, handler: two}")
-	c.kubectl(t, "wait", "--for=condition=Ready", "node/"+nodeName, "--timeout=2m")
-	c.awaitOutput(t, "", "get", "node", nodeName, "-o", "jsonpath={.spec.taints}")
+	c.kubectl(t, "wait", "--for=condition=Ready", "node/"+c.node, "--timeout=2m")
+	c.awaitOutput(t, "", "get", "node", c.node, "-o", "jsonpath={.spec.taints}")
 	return c
 }
 

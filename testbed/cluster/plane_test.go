@@ -28,6 +28,7 @@ import (
 type plane struct {
 	dir, bin   string
 	kubeconfig string
+	server     string // the API server's URL
 	processes  []host.Process
 }
 
@@ -57,7 +58,8 @@ func newPlane(t *testing.T) *plane {
 	ports, err := host.FreePorts(5)
 	require.NoError(t, err)
 	etcd, peer, api, controllers, scheduler := ports[0], ports[1], ports[2], ports[3], ports[4]
-	p.writeFiles(t, api)
+	p.server = fmt.Sprintf("https://127.0.0.1:%d", api)
+	p.writeFiles(t)
 	flags := func(name string, value any) string { return fmt.Sprintf("--%s=%v", name, value) }
 	url := func(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
 
@@ -75,7 +77,7 @@ func newPlane(t *testing.T) *plane {
 		flags("service-account-signing-key-file", p.at("accounts.key")), flags("service-account-key-file", p.at("accounts.key")),
 		flags("kubelet-preferred-address-types", "InternalIP"),
 	)
-	p.await(t, func() error { return get(fmt.Sprintf("https://127.0.0.1:%d/readyz", api)) })
+	p.await(t, func() error { return get(p.server + "/readyz") })
 	p.start(t, "kube-controller-manager", "kube-controller-manager",
 		flags("kubeconfig", p.kubeconfig), flags("bind-address", "127.0.0.1"), flags("secure-port", controllers), flags("cert-dir", p.at("controllers")),
 		flags("leader-elect", false), flags("root-ca-file", p.at("api/apiserver.crt")), flags("service-account-private-key-file", p.at("accounts.key")),
@@ -85,7 +87,7 @@ func newPlane(t *testing.T) *plane {
 		flags("leader-elect", false),
 	)
 	p.await(t, func() error {
-		return get(fmt.Sprintf("https://127.0.0.1:%d/api/v1/namespaces/default/serviceaccounts/default", api))
+		return get(p.server + "/api/v1/namespaces/default/serviceaccounts/default")
 	})
 	return p
 }
@@ -93,7 +95,7 @@ func newPlane(t *testing.T) *plane {
 func (p *plane) at(name string) string { return filepath.Join(p.dir, name) }
 
 // writeFiles writes who may ask the API server, how to get there, and the key that signs the tokens of pods.
-func (p *plane) writeFiles(t *testing.T, api int) {
+func (p *plane) writeFiles(t *testing.T) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
@@ -105,14 +107,14 @@ kind: Config
 current-context: testbed
 clusters:
 - name: testbed
-  cluster: {server: "https://127.0.0.1:%d", insecure-skip-tls-verify: true}
+  cluster: {server: %q, insecure-skip-tls-verify: true}
 users:
 - name: admin
   user: {token: %s}
 contexts:
 - name: testbed
   context: {cluster: testbed, user: admin}
-`, api, token),
+`, p.server, token),
 	} {
 		require.NoError(t, os.WriteFile(p.at(name), content, 0o600))
 	}

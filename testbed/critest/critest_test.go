@@ -12,6 +12,7 @@ import (
 
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/internal/junit"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -90,7 +91,7 @@ func TestCritestPassesAsItDoesDirectly(t *testing.T) {
 			// Both of one kind, since it is the primary that says what a runtime can do.
 			primary, other := start("one"), start("two")
 			direct := critest(t, primary.Endpoint(), focus)
-			require.Positive(t, direct.count(passed), "on %s itself", title)
+			require.Positive(t, direct.Count(junit.Passed), "on %s itself", title)
 			r.add(title, "directly", direct, direct)
 			for _, w := range ways {
 				t.Run(w.name, func(t *testing.T) {
@@ -100,8 +101,8 @@ func TestCritestPassesAsItDoesDirectly(t *testing.T) {
 					through := w.critest(t, primary, other, focus)
 					r.add(title, w.name, direct, through)
 					for spec, was := range direct {
-						if is := through[spec]; was.state == passed && (!w.second || otherwise[spec] == "") {
-							assert.Equal(t, passed, is.state, "%s: %s", spec, is.why)
+						if is := through[spec]; was.State == junit.Passed && (!w.second || otherwise[spec] == "") {
+							assert.Equal(t, junit.Passed, is.State, "%s: %s", spec, is.Why)
 						}
 					}
 				})
@@ -129,7 +130,7 @@ func forgetImages(t *testing.T, all ...socket) {
 }
 
 // critest runs critest in the way w.
-func (w way) critest(t *testing.T, primary, other socket, focus string) outcomes {
+func (w way) critest(t *testing.T, primary, other socket, focus string) junit.Outcomes {
 	t.Helper()
 	yaml := fmt.Sprintf("ids: %s\nbackends:\n- address: %s\n- {name: %s, address: %s}\n", w.ids, primary.Socket(), second, other.Socket())
 	if w.second {

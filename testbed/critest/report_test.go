@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/criproxy/criproxy/testbed/internal/junit"
 )
 
 // results are those of all runs, in order.
@@ -13,10 +15,10 @@ type results struct{ rows []row }
 
 type row struct {
 	runtime, how string
-	direct, is   outcomes
+	direct, is   junit.Outcomes
 }
 
-func (r *results) add(runtime, how string, direct, is outcomes) {
+func (r *results) add(runtime, how string, direct, is junit.Outcomes) {
 	r.rows = append(r.rows, row{runtime, how, direct, is})
 }
 
@@ -25,7 +27,7 @@ func (r *results) table() string {
 	var b strings.Builder
 	b.WriteString("| runtime | how | passed | failed | skipped | not as directly |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, row := range r.rows {
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d |\n", row.runtime, row.how, row.is.count(passed), row.is.count(failed), row.is.count(skipped), len(row.different()))
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d |\n", row.runtime, row.how, row.is.Count(junit.Passed), row.is.Count(junit.Failed), row.is.Count(junit.Skipped), len(row.different()))
 	}
 	return b.String()
 }
@@ -34,7 +36,7 @@ func (r *results) table() string {
 func (r row) different() []string {
 	var all []string
 	for _, spec := range slices.Sorted(maps.Keys(r.direct)) {
-		if r.is[spec].state != r.direct[spec].state {
+		if r.is[spec].State != r.direct[spec].State {
 			all = append(all, spec)
 		}
 	}
@@ -48,7 +50,7 @@ func (r *results) lists() string {
 		if row.how == "directly" {
 			fmt.Fprintf(&b, "\nOn %s itself, and so through criproxy, these fail:\n\n", row.runtime)
 			for _, spec := range slices.Sorted(maps.Keys(row.is)) {
-				if row.is[spec].state == failed {
+				if row.is[spec].State == junit.Failed {
 					fmt.Fprintf(&b, "- %s\n", short(spec))
 				}
 			}
@@ -58,7 +60,7 @@ func (r *results) lists() string {
 			if i == 0 {
 				fmt.Fprintf(&b, "\nOn %s %s these end otherwise:\n\n", row.runtime, row.how)
 			}
-			fmt.Fprintf(&b, "- %s: %s and not %s", short(spec), row.is[spec].state, row.direct[spec].state)
+			fmt.Fprintf(&b, "- %s: %s and not %s", short(spec), row.is[spec].State, row.direct[spec].State)
 			if why := otherwise[spec]; why != "" {
 				fmt.Fprintf(&b, "; %s", why)
 			}

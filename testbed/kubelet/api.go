@@ -57,7 +57,7 @@ func (k *Kubelet) healthy(ctx context.Context) error {
 
 // Page returns what the kubelet answers to a GET of path, such as /stats/summary.
 func (k *Kubelet) Page(ctx context.Context, path string) ([]byte, error) {
-	return k.get(ctx, fmt.Sprintf("http://127.0.0.1:%d%s", k.ports.readOnly, path))
+	return k.get(ctx, fmt.Sprintf("http://%s:%d%s", k.Address, k.ports.readOnly, path))
 }
 
 // Pods returns the pods that the kubelet has, with their status as it would report it.
@@ -167,7 +167,7 @@ func (k *Kubelet) PLEGAge(ctx context.Context) (time.Duration, error) {
 // api returns the URL of something of a container, as the kubelet's API has it: exec/NAMESPACE/POD/CONTAINER.
 func (k *Kubelet) api(verb, pod, container string, query url.Values) *url.URL {
 	return &url.URL{
-		Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", k.ports.api),
+		Scheme: "https", Host: fmt.Sprintf("%s:%d", k.Address, k.ports.api),
 		Path:     fmt.Sprintf("/%s/testbed/%s-%s/%s", verb, pod, k.NodeName, container),
 		RawQuery: query.Encode(),
 	}

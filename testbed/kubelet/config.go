@@ -39,6 +39,8 @@ type Config struct {
 	// Kubeconfig is the file that leads to an API server, whose node the kubelet becomes. Empty means that it stands
 	// alone.
 	Kubeconfig string
+	// Address is where it listens, which an API server that proxies to it wants to be no loopback. Empty means 127.0.0.1.
+	Address string
 	// Flags are put behind those that it has anyway.
 	Flags []string
 	// RunCRIO is a folder that it sees as /run/crio, where its cAdvisor looks for CRI-O's socket, crio.sock. Empty means that
@@ -49,7 +51,7 @@ type Config struct {
 	DropIn string
 }
 
-// ports are where a kubelet listens, all on 127.0.0.1.
+// ports are where a kubelet listens: at its address, and health on 127.0.0.1.
 type ports struct{ api, readOnly, health int }
 
 // longestSocket is the socket in a kubelet's folder that has the longest path.
@@ -71,6 +73,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if !strings.HasPrefix(c.Endpoint, "unix:///") {
 		return c, fmt.Errorf("testbed: starting kubelet %s: endpoint %q: want unix:///PATH of a CRI socket", c.Name, c.Endpoint)
+	}
+	if c.Address == "" {
+		c.Address = "127.0.0.1"
 	}
 	if c.Verbosity == 0 {
 		c.Verbosity = 4
@@ -113,7 +118,7 @@ func (k *Kubelet) writeConfig() error {
 		"volumePluginDir":          k.at("plugins"),
 		"containerRuntimeEndpoint": k.Endpoint,
 
-		"address":            "127.0.0.1",
+		"address":            k.Address,
 		"port":               k.ports.api,
 		"readOnlyPort":       k.ports.readOnly,
 		"healthzBindAddress": "127.0.0.1",

@@ -115,6 +115,9 @@ func busyboxLayer(program string) (v1.Layer, error) {
 	maps.Copy(files, plain(map[string]string{
 		// Not all busyboxes have these.
 		"/usr/bin/pgrep": "#!/bin/sh\nexec pidof \"$@\"\n",
+		// It says the time, to a part of a second.
+		"/usr/bin/nmeter": "#!/bin/sh\nread up rest < /proc/uptime\nwhile read key value rest; do [ $key != btime ] || boot=$value; done < /proc/stat\n" +
+			"echo $(date -u -d @$((boot + ${up%.*})) +%T).${up#*.}\n",
 		"/usr/bin/ipcs":  "#!/bin/sh\nexec cat /proc/sysvipc/shm\n",
 		"/usr/bin/serve": "#!/bin/sh\necho httpd begins\nmkdir -p /var/run && echo $$ > /var/run/nginx.pid\nexec -a httpd /usr/sbin/nginx -f -p \"$1\" -h /www\n",
 	}, 0o755))

@@ -1,0 +1,120 @@
+package cluster_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/internal/junit"
+)
+
+var (
+	conformance = flag.Bool("conformance", false, "run Kubernetes' own specs of containers' lives, which takes long")
+	report      = flag.String("report", "", "write what came of -conformance into `FILE`, docs/conformance.md")
+)
+
+// The specs of test/e2e_node that say most about a runtime: in which order containers are started, restarted and ended.
+const (
+	focus  = "Containers Lifecycle"
+	labels = "NodeConformance && !Serial && !Slow && !Disruptive && !Flaky"
+)
+
+// What passes of Kubernetes' own specs on a node whose kubelet speaks to containerd passes through criproxy as well, on one
+// runtime, and with all pods on the second.
+func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
+	if !*conformance {
+		t.Skip("left out: only with -conformance")
+	}
+	table := "| kubelet speaks to | passed | failed | skipped | not as directly |\n| --- | --- | --- | --- | --- |\n"
+	var direct junit.Outcomes
+	for _, way := range []struct {
+		title string
+		variant
+	}{
+		{"containerd itself", variant{ids: "native", direct: true}},
+		{"criproxy, pods on the primary, prefixed ids", variant{ids: "prefix"}},
+		{"criproxy, all pods on the second, prefixed ids", variant{ids: "prefix", yaml: "newPodsTo: " + two + "\n"}},
+		{"criproxy, all pods on the second, native ids", variant{ids: "native", yaml: "newPodsTo: " + two + "\n"}},
+	} {
+		t.Run(way.title, func(t *testing.T) {
+			c := newCluster(t, way.variant)
+			began := time.Now()
+			is := c.suite(t)
+			if direct == nil {
+				direct = is
+			}
+			different := 0
+			for _, spec := range slices.Sorted(maps.Keys(direct)) {
+				was := direct[spec].State
+				if was == is[spec].State {
+					continue
+				}
+				different++
+				if was == junit.Passed {
+					t.Errorf("%s: %s: %s", spec, is[spec].State, is[spec].Why)
+				}
+			}
+			assert.Positive(t, is.Count(junit.Passed))
+			table += fmt.Sprintf("| %s | %d | %d | %d | %d |\n", way.title, is.Count(junit.Passed), is.Count(junit.Failed), is.Count(junit.Skipped), different)
+			t.Logf("%d specs in %s\n%s", len(is), time.Since(began).Round(time.Second), table)
+			if *report != "" {
+				require.NoError(t, write(*report, table))
+			}
+		})
+	}
+}
+
+// suite runs the specs on the node of a cluster.
+func (c *cluster) suite(t *testing.T) junit.Outcomes {
+	t.Helper()
+	program := testbed.Require(t, build.E2ENode).E2ENode
+	require.NoError(t, c.registry.PushE2ENode(filepath.Join(c.bin, "agnhost")))
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ginkgo"), "-procs=14", "-no-color", "-timeout=1h", "-focus="+focus, "-label-filter="+labels,
+		"-output-dir="+dir, "-junit-report=junit.xml", program, "--",
+		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--host="+c.server, "--bearer-token="+token,
+		"--node-name="+c.node, "--container-runtime-endpoint="+c.endpoint, "--report-dir="+dir)
+	cmd.Dir = dir
+	log, runErr := cmd.CombinedOutput() // an error if a spec fails, which the report names
+	if keep := os.Getenv("E2ENODE_LOG"); keep != "" {
+		os.WriteFile(filepath.Join(keep, filepath.Base(t.Name())+".log"), log, 0o644)
+	}
+	o, err := junit.Read(filepath.Join(dir, "junit.xml"))
+	require.NoError(t, err, "the suite has left no report: %v\n%s", runErr, log)
+	return o
+}
+
+// The table stands between these lines.
+const (
+	tableBegin = "<!-- specs of nodes: made by make nightly -->\n"
+	tableEnd   = "<!-- specs of nodes: to here -->\n"
+)
+
+// write puts the table where it belongs in a file.
+func write(path, table string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(data), tableBegin)
+	_, after, ok2 := strings.Cut(rest, tableEnd)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s: want the lines %q and %q", path, tableBegin, tableEnd)
+	}
+	return os.WriteFile(path, []byte(before+tableBegin+table+tableEnd+after), 0o644)
+}

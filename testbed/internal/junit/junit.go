@@ -1,0 +1,74 @@
+// Package junit reads the reports of suites that are written with Ginkgo.
+package junit
+
+import (
+	"encoding/xml"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// What became of a spec.
+const (
+	Passed  = "passed"
+	Failed  = "failed"
+	Skipped = "skipped"
+)
+
+// Outcomes says what became of the specs of a run, and why.
+type Outcomes map[string]Outcome // :: spec → …
+
+type Outcome struct{ State, Why string }
+
+// Count says how many specs ended in a state.
+func (o Outcomes) Count(state string) (n int) {
+	for _, spec := range o {
+		if spec.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// Read returns the outcomes in a report. Specs that were out of focus are not among them.
+func Read(file string) (Outcomes, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var report struct {
+		Suites []struct {
+			Cases []struct {
+				Name    string `xml:"name,attr"`
+				Status  string `xml:"status,attr"`
+				Failure struct {
+					Message string `xml:"message,attr"`
+				} `xml:"failure"`
+				Skipped struct {
+					Message string `xml:"message,attr"`
+				} `xml:"skipped"`
+			} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal(data, &report); err != nil {
+		return nil, fmt.Errorf("testbed: reading %s: %w", file, err)
+	}
+	o := Outcomes{}
+	for _, suite := range report.Suites {
+		for _, spec := range suite.Cases {
+			switch {
+			case !strings.HasPrefix(spec.Name, "[It] "):
+				// What is done before and after all.
+			case spec.Status == Passed:
+				o[spec.Name] = Outcome{State: Passed}
+			case spec.Status == Skipped && spec.Skipped.Message == "skipped":
+				// Out of focus.
+			case spec.Status == Skipped:
+				o[spec.Name] = Outcome{Skipped, spec.Skipped.Message}
+			default:
+				o[spec.Name] = Outcome{Failed, spec.Failure.Message}
+			}
+		}
+	}
+	return o, nil
+}
