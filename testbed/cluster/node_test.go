@@ -85,7 +85,7 @@ func newCluster(t *testing.T, v variant) *cluster {
 		Endpoint: c.endpoint, NodeName: c.node, Address: c.node, Kubeconfig: c.kubeconfig, ExtraYAML: "maxPods: 200\n",
 	})
 	c.apply(t, "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: two}, handler: two}")
-	c.kubectl(t, "wait", "--for=condition=Ready", "node/"+c.node, "--timeout=2m")
+	c.awaitOutput(t, "True", "get", "node", c.node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	c.awaitOutput(t, "", "get", "node", c.node, "-o", "jsonpath={.spec.taints}")
 	return c
 }
