@@ -38,8 +38,8 @@ type callView struct {
 	latest      uint64 // event
 }
 
-// past says what is shown of the calls that were recorded before the command looked. The zero
-// past shows all.
+// past selects how many of the calls from before the command started are shown. The zero past
+// shows all.
 type past struct {
 	until uint64    // the latest event that was recorded then; none if it is zero
 	none  bool      // nothing is shown
@@ -95,7 +95,7 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	return nil
 }
 
-// check returns what is wrong with the flags of a command.
+// check returns an error if the flags of a command are invalid.
 func (l *callView) check(command string) error {
 	if err := l.filter.Check(); err != nil {
 		return &UsageError{fmt.Errorf("%s: %w", command, err)}

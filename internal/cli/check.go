@@ -180,7 +180,7 @@ func (r *Report) summary(out *show.Screen) {
 
 func printMethods(out *show.Screen, r *Report) {
 	out.Gap()
-	out.Say(0, "Methods, and what is translated in their requests (>) and replies (<):")
+	out.Say(0, "Methods, with the fields that criproxy translates in requests (>) and replies (<):")
 	service := ""
 	for _, m := range r.Methods {
 		if dir := path.Dir(m.Method); dir != service {

@@ -46,7 +46,7 @@ func (o *outputFlags) lines(out io.Writer) io.Writer {
 	return out
 }
 
-// check completes the flags, and returns what is wrong with them.
+// check completes the flags. It returns an error if they are invalid.
 func (o *outputFlags) check(command string) error {
 	if o.json && o.format == "" {
 		o.format = show.JSON

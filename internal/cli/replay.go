@@ -66,7 +66,7 @@ func (p *played) given(fd protoreflect.FieldDescriptor) bool {
 	return p.names.Given(fd) || replay.LooksLikeID(fd)
 }
 
-// checkSpeed returns what is wrong with the value of -speed.
+// checkSpeed returns an error if the value of -speed is invalid.
 func checkSpeed(command string, speed float64) error {
 	if speed < 0 || math.IsNaN(speed) || math.IsInf(speed, 0) {
 		return &UsageError{fmt.Errorf("%s: -speed is how many times faster than recorded: want a number such as 10, or 0 for no waiting", command)}

@@ -63,8 +63,8 @@ func (p *replayPlan) writes() (n int, methods []string) {
 	return n, methods
 }
 
-// allow returns an error if the calls must not be sent to a socket: some change something, nobody
-// has said that they may, and it is not served by a fixture.
+// allow returns an error if the calls must not be sent to a socket: some change something, the
+// user has not allowed that with -write, and no fixture serves it.
 func (p *replayPlan) allow(ctx context.Context, conn grpc.ClientConnInterface, socket string, errOut io.Writer) error {
 	n, methods := p.writes()
 	if n == 0 || p.write {

@@ -25,15 +25,15 @@ import (
 // supportTime bounds how long one part of a bundle may take.
 const supportTime = 20 * time.Second
 
-// Support is the subcommand that puts all that helps to find out what is wrong into one file.
+// Support is the subcommand that collects what the analysis of a problem needs in one file.
 func Support(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs := subFlags("support")
 	var asked adminFlag
 	asked.flags(fs)
 	to := fs.String("o", "", "write to `FILE`.tar.gz, which must not exist yet (default criproxy-support-TIME.tar.gz)")
 	file := fs.String("config", "", "the `FILE` of the configuration (default that of the running criproxy, else "+config.DefaultConfig+")")
-	about := `support makes one file of what helps to find out what is wrong: status, pods, doctor, configuration,
-what is recorded, the log of the service, and versions. Credentials, environments and the output of
+	about := `support collects in one file what the analysis of a problem needs: status, pods, doctor, configuration,
+the recorded calls, the log of the service, and versions. Credentials, environments and the output of
 commands are not in it; names of pods, images and namespaces are.`
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err

@@ -57,7 +57,7 @@ func (r *watcher) reload() error {
 	return nil
 }
 
-// notifyReady tells systemd what is served.
+// notifyReady reports to systemd which socket criproxy serves, for how many runtimes.
 func notifyReady(cfg *config.Config) {
 	listen.NotifyReady(fmt.Sprintf("Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
 }

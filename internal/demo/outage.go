@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// callsItself changes the name of this process, by which the recorder knows who connects, until
+// callsItself changes the name of this process, by which the recorder identifies the client, until
 // the function that it returns is called.
 func callsItself(name string) func() {
 	const comm = "/proc/self/comm"
@@ -39,7 +39,7 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 		return err
 	}
 	vm := s.pods[1]
-	// As kubelet asks, for the status of what a list shows: that is what is remembered.
+	// Ask for the status of each listed item, as kubelet does, so that criproxy remembers it.
 	if _, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{}); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package memories says which backend what is remembered belongs to, over reloads, handovers,
-// renames and restarts.
+// Package memories keeps the remembered answers of each backend, and finds the backend that they
+// belong to after a reload, a handover, a rename or a restart.
 package memories
 
 import (
@@ -23,11 +23,10 @@ type Place struct {
 	Address string // what tells its runtime from others: one address, or several with commas between
 }
 
-// A Folder is where memories are kept for a process that comes after a crash. The zero value is
-// nowhere.
+// A Folder keeps memories for the process that starts after a crash. The zero value keeps none.
 type Folder struct {
 	Path string
-	Boot string // a word that changes when the machine is booted: what was kept with another is not believed
+	Boot string // a word that changes with each boot of the machine: files with another word are ignored
 }
 
 // file is where the memory of a backend is kept under a name, and where earlier versions kept it.
@@ -57,8 +56,8 @@ type Memories struct {
 	byName map[string]*lastknown.Memory // of the configuration in force
 }
 
-// New returns the memories of a process. handed are those of the process that hands over to it,
-// by name, as [Memories.Encode] returns them; empty if none does.
+// New returns the memories of a process. handed is what [Memories.Encode] returned in the process
+// that hands over to this one; empty if there is none.
 func New(handed map[string][]byte) *Memories { return &Memories{handed: handed} }
 
 // Next returns the Memory of each backend of a configuration, by name. The configuration may
@@ -81,7 +80,7 @@ func (m *Memories) Next(all []Place, in Folder) map[string]*lastknown.Memory {
 	return next
 }
 
-// find returns the Memory that a backend goes on with, which was known as source so far.
+// find returns the Memory that a backend goes on with, whose name was source so far.
 func (m *Memories) find(p Place, source string, in Folder) *lastknown.Memory {
 	if source == "" {
 		return lastknown.Open(p.Name, lastknown.File{Address: p.Address})
@@ -100,8 +99,8 @@ func (m *Memories) find(p Place, source string, in Folder) *lastknown.Memory {
 	return lastknown.Open(source, from)
 }
 
-// sources returns the names under which the backends of a configuration were known so far, by
-// name: their own, unless they have the address of another one now. It is empty for a backend
+// sources returns the names that the backends of a configuration had so far, by their names now:
+// the same, unless a backend has the address of another one now. The name is empty for a backend
 // whose place another one has taken.
 func (m *Memories) sources(all []Place) map[string]string {
 	sources, taken := map[string]string{}, map[string]bool{}
@@ -126,7 +125,7 @@ func (m *Memories) sources(all []Place) map[string]string {
 	return sources
 }
 
-// before returns the addresses of the backends that the process before this one knew.
+// before returns the addresses of the backends of the process before this one.
 func (m *Memories) before(in Folder) map[string]string {
 	at := map[string]string{}
 	take := func(name, address string, ok bool) {
@@ -163,7 +162,7 @@ func (m *Memories) Keep(all []Place, in Folder, next map[string]*lastknown.Memor
 		}
 		m.at[p.Name] = p.Address
 		if mem == nil {
-			continue // nothing is remembered of a backend that is alone
+			continue // a backend that is alone has no memory
 		}
 		if before := mem.Name(); before != p.Name {
 			klog.InfoS("A backend has another name; what is remembered of it goes with it", "backend", p.Name, "before", before)

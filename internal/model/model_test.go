@@ -195,7 +195,7 @@ func (w *world) chaos() {
 			close(began)
 			w.is(heir)
 			old.memories.Release()
-			drained := w.generation()
+			drained := w.epoch()
 			w.group.Go(func() {
 				<-drained
 				old.memories.HandOn(nil)

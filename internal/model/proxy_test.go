@@ -246,7 +246,7 @@ func (p *proxy) reload(cfg *config) {
 	for _, b := range cfg.backends {
 		p.start(b.stack)
 	}
-	before := w.generation()
+	before := w.epoch()
 	p.group.Go(func() {
 		select {
 		case <-before:

@@ -39,8 +39,8 @@ type world struct {
 	calls     int
 }
 
-// generation returns a channel that is closed when all calls that are under way have ended.
-func (w *world) generation() <-chan struct{} {
+// epoch returns a channel that is closed when all calls that are under way have ended.
+func (w *world) epoch() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ended := make(chan struct{})

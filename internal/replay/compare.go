@@ -57,8 +57,8 @@ func statusText(code, message string) string {
 	return strings.TrimSuffix(code+": "+message, ": ")
 }
 
-// tree takes a reply apart, without what is another in each run, and with the names of
-// the recording.
+// tree takes a reply apart, without the fields that differ in each run, and with the names of the
+// recording.
 func (r *run) tree(md protoreflect.MessageDescriptor, payload []byte, now bool) []*dump.Node {
 	return canonical(r.Text.Tree(md, payload), true, func(n *dump.Node) bool {
 		if n.Field != nil && r.Volatile != nil && r.Volatile(n.Field) {

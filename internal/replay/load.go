@@ -21,7 +21,7 @@ type Call struct {
 	Began    time.Duration // since the recording began
 	Finished time.Duration // if it has ended
 	Ended    bool
-	Partial  bool          // it began before the file did: what is missing is not known
+	Partial  bool          // it began before the recording; the missing part is unknown
 	Timeout  time.Duration // what the client gave it; zero is no bound
 	Code     codes.Code
 	Message  string

@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// socketMethod is what a fixture answers with the path of its socket, and nobody else knows.
+// socketMethod is a method to which only a fixture answers, with the path of its socket.
 const socketMethod = "/criproxy.replay.v1.Fixture/Socket"
 
 // Named is a handler of a fixture at a socket that says so to [IsFixture].

@@ -88,7 +88,7 @@ func (r *Renderer) Render(c *inspect.Call) (json.RawMessage, Row) {
 }
 
 // render is Render where what share returns stands in place of the parts that calls have in common:
-// what is listed every second is mostly the same.
+// the lists of every second are mostly the same.
 func (r *Renderer) render(c *inspect.Call, share func(json.RawMessage) json.RawMessage) (json.RawMessage, Row) {
 	p := *r.Printer
 	p.Text.MaxValue = maxValue
@@ -181,7 +181,7 @@ func (o *opening) messages(way string, l *inspect.Leg, ms inspect.Messages) (all
 	c, p := o.call, o.p
 	m := p.Schema.Method(l.Method)
 	if m == nil && inspect.ShortMethod(l.Method) == inspect.ShortMethod(c.Method) {
-		m = p.Schema.Method(c.Method) // a version that nobody described, of a method that is
+		m = p.Schema.Method(c.Method) // a version without a description, of a method that has one
 	}
 	if m != nil {
 		if md = m.Output; way == "request" {

@@ -42,7 +42,7 @@ func hash(b []byte) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// filePolicy lets a page run its script, and ask nobody for anything.
+// filePolicy lets a page run its script, and make no requests.
 const filePolicy = ""
 
 // livePolicy lets it ask the server that it came from.

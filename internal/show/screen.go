@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-// A Screen is where people read. What it is told to print cannot command a terminal: errors quote
-// runtimes, plugins and clients, and the reader is root.
+// A Screen prints for people. It removes control characters, because errors quote runtimes, plugins
+// and clients, and the reader is root.
 type Screen struct {
 	Out    io.Writer
 	Colour bool

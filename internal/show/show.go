@@ -13,7 +13,7 @@ import (
 	"github.com/criproxy/criproxy/internal/admin"
 )
 
-// The formats of what is shown. Text is for people, and Wide for people with wide screens.
+// The output formats. Text is for people, and Wide for people with wide screens.
 const (
 	Text = ""
 	Wide = "wide"
@@ -21,8 +21,7 @@ const (
 	YAML = "yaml"
 )
 
-// A Query is what is asked of the criproxy whose admin socket is at Path, and how the answer is
-// shown.
+// A Query names the admin socket to ask, and the format of the output.
 type Query struct {
 	Path   string
 	Format string

@@ -26,7 +26,7 @@ func Where(ctx context.Context, q Query, id string) error {
 	}
 	for _, p := range pods.Pods {
 		if front := strings.TrimSuffix(p.ID, p.NativeID); front != "" && strings.HasPrefix(front, id) {
-			return fmt.Errorf("%q is not an id, but how all ids of %s begin; crictl cuts ids at 13 characters, unless it is told --no-trunc", id, p.Backend)
+			return fmt.Errorf("%q is not an id, but how all ids of %s begin; crictl cuts ids at 13 characters, unless it is called with --no-trunc", id, p.Backend)
 		}
 	}
 	places := find(pods.Pods, id)

@@ -34,7 +34,7 @@ func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
 type hookLog struct {
 	mu      sync.Mutex
 	failing map[string]bool // :: plugin → its latest answer could not be used
-	logged  map[string]bool // what is logged once
+	logged  map[string]bool // messages that are logged only once
 }
 
 func NewHookLog() *hookLog { return &hookLog{failing: map[string]bool{}, logged: map[string]bool{}} }

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// A guard lets in who has the link, and nobody else: other users of the machine reach its loopback as
+// A guard admits only browsers that have the link: other users of the machine reach its loopback as
 // well, and so do the pages that a browser has open.
 type guard struct {
 	port   string
@@ -44,14 +44,14 @@ func (g *guard) knows(r *http.Request) bool {
 	return g.session != "" && subtle.ConstantTimeCompare([]byte(c.Value), []byte(g.session)) == 1
 }
 
-// isOurs reports whether a Host header names this server. A name that somebody makes resolve to the
-// loopback does not.
+// isOurs reports whether a Host header names this server. A name that an attacker makes resolve to
+// the loopback does not.
 func (g *guard) isOurs(host string) bool {
 	name, port, err := net.SplitHostPort(host)
 	return err == nil && port == g.port && (name == "127.0.0.1" || name == "::1" || name == "localhost")
 }
 
-// wrap asks each request who it is from.
+// wrap checks the origin of each request.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

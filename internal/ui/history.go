@@ -126,7 +126,7 @@ func (h *history) append(row report.Row) {
 	h.entries = h.entries[gone:]
 }
 
-// tell wakes those who wait.
+// tell wakes the waiting readers.
 func (h *history) tell() {
 	close(h.changed)
 	h.changed = make(chan struct{})
