@@ -29,6 +29,7 @@ const (
 	direct  = "direct"
 	stock   = "grpc-proxy"
 	limit   = "HAProxy" // it only moves bytes
+	mover   = "nginx"   // it does so, too
 	ours    = "criproxy"
 	bare    = "criproxy, no recorder"
 	two     = "criproxy, 2 runtimes"
@@ -42,7 +43,7 @@ var contenders = []contender{
 	{name: stock, command: func(_ *harness, _, socket string, backends []string) (*exec.Cmd, error) {
 		return exec.Command(os.Args[0], "stock", "-socket", socket, "-connect", backends[0]), nil
 	}},
-	{name: "nginx", program: "nginx", command: nginx},
+	{name: mover, program: "nginx", command: nginx},
 	{name: limit, program: "haproxy", command: haproxy},
 	{name: ours, command: criproxy()},
 	{name: bare, command: criproxy("-flight-recorder", "-1")},

@@ -18,7 +18,7 @@ func (r *report) plot(path string) error {
 	p.Title.Text = "CPU time of the proxy a call, grpc-proxy = 1"
 	p.Y.Min = 0
 	p.Legend.Top = true
-	names := []string{stock, "nginx", "HAProxy", ours, two, native}
+	names := []string{stock, mover, limit, ours, two, native}
 	works := []string{"status, 1 at once", "status, 16 at once", "list of 100", "list of 800", "list of 10000", "exec with 15 MiB of output"}
 	width := vg.Points(11)
 	for i, name := range names {
