@@ -258,7 +258,10 @@ func kubeletVersion(exe string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, exe, "--version").Output()
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err() // it was killed
+	case err != nil:
 		return "", err
 	}
 	_, version, ok := strings.Cut(strings.TrimSpace(string(out)), "Kubernetes ")

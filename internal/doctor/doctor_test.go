@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -179,6 +180,9 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.Backends[0].Driver = ""
 		}, Warning, "kubelet v1.38.0 asks the primary for its cgroup driver", "containerd from 2.0"},
 		"an unknown version": {func(m *made) { m.Version = func(string) (string, error) { return "", errors.New("x") } }, Note, "its version is unknown: x", "root"},
+		"a version that takes long": {func(m *made) {
+			m.Version = func(string) (string, error) { return "", context.DeadlineExceeded }
+		}, Note, "its version is unknown: context deadline exceeded", "less busy"},
 
 		"different drivers":            {func(m *made) { m.Backends[1].Driver = "cgroupfs" }, Error, "backend kata.example uses the cgroup driver cgroupfs, the primary systemd", "SystemdCgroup = true"},
 		"a primary that does not tell": {func(m *made) { m.Backends[0].Driver = "" }, Note, "kubelet takes systemd", "make sure"},

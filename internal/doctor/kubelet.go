@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -115,7 +116,11 @@ func (e *examination) kubeletVersion() {
 	}
 	var err error
 	if k.Version, err = e.Version(e.file(fmt.Sprintf("/proc/%d/exe", k.pid))); err != nil {
-		e.add(Note, "kubelet", fmt.Sprintf("its version is unknown: %v", err), "run this as root, on the node itself")
+		cure := "run this as root, on the node itself"
+		if errors.Is(err, context.DeadlineExceeded) {
+			cure = "look again when the node is less busy: kubelet --version took too long"
+		}
+		e.add(Note, "kubelet", fmt.Sprintf("its version is unknown: %v", err), cure)
 		return
 	}
 	minor := minorOf(k.Version)
