@@ -185,7 +185,7 @@ func (l *list) remove(id string) {
 
 // mostRemoved bounds how many removed items a list remembers. CRI wants stopping and removing an
 // item that is gone to succeed, and only the backend that had the item can answer so.
-const mostRemoved = 10_000
+const mostRemoved = 2_000
 
 // amend adds to the remembered items what clients have changed since.
 func (l *list) amend() {
