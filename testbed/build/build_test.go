@@ -104,7 +104,7 @@ func TestVersionsComeFromThePins(t *testing.T) {
 			assert.Regexp(t, `^v1\.7\.\d+$`, version)
 		case Containerd24:
 			assert.Regexp(t, `^v2\.4\.\d+$`, version)
-		case App, NoSeccomp:
+		case App, NoSeccomp, Guest:
 			assert.Equal(t, "local", version)
 		case GVisor: // it has no releases as a module
 			assert.Regexp(t, `^v0\.0\.0-\d+-[0-9a-f]+$`, version)
