@@ -93,6 +93,9 @@ func TestEventsOfBothRuntimesComeAsOneStream(t *testing.T) {
 					for _, e := range events.of(id) {
 						happened = append(happened, e.ContainerEventType)
 					}
+					// A second after a stream is open criproxy looks at what it may have missed. What has just
+					// happened comes twice then, if the look is faster than the event.
+					happened = slices.Compact(happened)
 					if len(happened) < 4 {
 						return fmt.Errorf("%s: so far %v", id, happened)
 					}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -239,9 +240,14 @@ func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
 		assert.EqualValues(t, 50000, spec.Linux.Resources.CPU.Quota, "what the plugin did not change is as the kubelet wanted it")
 		assert.Equal(t, "0", spec.Linux.Resources.CPU.Cpus)
 		assert.Equal(t, parent+"/"+back, spec.Linux.CgroupsPath)
-		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", m.Pid))
-		require.NoError(t, err)
-		assert.Regexp(t, "Z=last=1\x00CHANGED=by the plugin\x00A=[^\x00]+x\x00QOS=batch\x00", string(environ), "in order; what is no text passes, as far as runc can take it")
+		wanted := regexp.MustCompile("Z=last=1\x00CHANGED=by the plugin\x00A=[^\x00]+x\x00QOS=batch\x00")
+		eventually(t, func() error { // until runc's init has become the program
+			environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", m.Pid))
+			if err == nil && !wanted.Match(environ) {
+				err = fmt.Errorf("want %s, in order; what is no text passes, as far as runc can take it: %q", wanted, environ)
+			}
+			return err
+		})
 		if !cgroupV2(t) {
 			assert.Equal(t, "77\n", cgroupFile(t, m.Pid, "cpu", "cpu.shares", ""))
 		}
