@@ -143,11 +143,11 @@ func (s *socket) use(f func(fd int)) error {
 
 // Read reads what has come.
 func (s *socket) Read(p []byte) (n int, err error) {
-	for {
+	for empty := false; ; {
 		if s.in.late() {
 			return 0, os.ErrDeadlineExceeded
 		}
-		if !s.in.may.Swap(false) && !s.in.over.Load() {
+		if !s.in.may.Swap(false) && (empty || !s.in.over.Load()) {
 			if err := s.wait(&s.in); err != nil {
 				return 0, err
 			}
@@ -164,7 +164,7 @@ func (s *socket) Read(p []byte) (n int, err error) {
 		case err == unix.EINTR:
 			s.in.may.Store(true)
 		case err == unix.EAGAIN:
-			s.in.over.Store(false) // there will be news
+			empty = true // there will be news, whatever over says
 		case err != nil:
 			s.in.may.Store(true)
 			return 0, os.NewSyscallError("read", err)

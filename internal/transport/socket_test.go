@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -99,4 +100,44 @@ func TestAClosedSocketEndsItsReader(t *testing.T) {
 	assert.ErrorIs(t, ours.Close(), net.ErrClosed)
 	_, err := ours.Write([]byte("x"))
 	assert.ErrorIs(t, err, net.ErrClosed)
+}
+
+// What comes and ends at once was lost at times: the end, if the reader had just found nothing.
+func TestASocketNeverMissesTheEnd(t *testing.T) {
+	for range 300 {
+		ours, theirs := sockets(t, false)
+		got := make(chan string, 1)
+		go func() {
+			b, err := io.ReadAll(ours)
+			assert.NoError(t, err)
+			got <- string(b)
+		}()
+		_, err := theirs.Write([]byte("all"))
+		require.NoError(t, err)
+		require.NoError(t, theirs.(*net.UnixConn).CloseWrite())
+		require.Equal(t, "all", <-got)
+		require.NoError(t, ours.Close())
+		require.NoError(t, theirs.Close())
+	}
+}
+
+func TestAnEmptyReadDoesNotUndoTheEnd(t *testing.T) {
+	ours, theirs := sockets(t, false)
+	s := ours.(*socket)
+	s.in.over.Store(true) // as if the poller had said so while the reader was finding nothing
+	s.in.may.Store(true)
+	got := make(chan string, 1)
+	go func() {
+		b := make([]byte, 10)
+		n, err := ours.Read(b)
+		assert.NoError(t, err)
+		got <- string(b[:n])
+	}()
+	for s.in.may.Load() { // until it has looked
+		runtime.Gosched()
+	}
+	_, err := theirs.Write([]byte("x"))
+	require.NoError(t, err)
+	require.Equal(t, "x", <-got)
+	assert.True(t, s.in.over.Load(), "there is no other news of the end")
 }
