@@ -23,12 +23,13 @@ import (
 
 // purse is a budget that counts.
 type purse struct {
+	size  int64
 	free  *semaphore.Weighted
 	taken atomic.Int64
 	asked atomic.Int64
 }
 
-func newPurse(n int64) *purse { return &purse{free: semaphore.NewWeighted(n)} }
+func newPurse(n int64) *purse { return &purse{size: n, free: semaphore.NewWeighted(n)} }
 
 func (p *purse) TryReserve(_ context.Context, n int) bool {
 	p.asked.Add(1)
@@ -40,6 +41,9 @@ func (p *purse) TryReserve(_ context.Context, n int) bool {
 }
 
 func (p *purse) Reserve(ctx context.Context, n int) error {
+	if int64(n) > p.size {
+		return status.Error(codes.ResourceExhausted, "there is never as much memory")
+	}
 	if err := p.free.Acquire(ctx, int64(n)); err != nil {
 		return status.Error(codes.ResourceExhausted, "no memory")
 	}
