@@ -77,8 +77,8 @@ func (c *Conn) isFailing(g *lag, why error) {
 	}
 }
 
-// setLate sets why a method is late; nil means that it is not. The next connection to the
-// backend inherits that. c.mu is held.
+// setLate records why a method is late, or with nil that it is in time. The next connection to the
+// backend inherits the reason. c.mu is held.
 func (c *Conn) setLate(g *lag, why error) {
 	g.why = why
 	if delete(c.mem.late, g.method); why != nil {

@@ -65,7 +65,7 @@ func newKnowledge() *knowledge {
 	return &knowledge{since: time.Now(), told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
 }
 
-// before returns what is left of k after a crash, which loses everything after a time.
+// before returns the part of k that survives a crash: what clients were told before t.
 func (k *knowledge) before(t time.Time) *knowledge {
 	left := &knowledge{since: k.since, blank: k.blank, told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
 	if k.since.After(t) {

@@ -19,8 +19,8 @@ type pongs struct {
 	waits bool          // timer runs
 }
 
-// flushSettled is flush for those who have nothing to say themselves: answers to pings may wait. c.mu
-// is held; it is released meanwhile.
+// flushSettled is flush for a caller that has appended nothing itself: answers to pings may wait.
+// c.mu is held; it is released meanwhile.
 func (c *conn) flushSettled() {
 	p := &c.pongs
 	switch {

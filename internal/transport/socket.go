@@ -94,7 +94,7 @@ func (d *direction) wake() {
 	}
 }
 
-// wait waits for news of a direction of s, or returns why there will be none.
+// wait returns when there is news of a direction of s, or an error if there will be none.
 func (s *socket) wait(d *direction) error {
 	if err := s.check(); err != nil {
 		d.wake() // whoever else waits
@@ -115,7 +115,7 @@ func (d *direction) late() bool {
 	return at != 0 && time.Now().UnixNano() >= at
 }
 
-// set sets the deadline. Who waits looks at it again.
+// set sets the deadline. A goroutine that waits looks at it again.
 func (d *direction) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,13 +153,9 @@ func (s *socket) Read(p []byte) (n int, err error) {
 			}
 			continue
 		}
-		s.mu.RLock()
-		if s.closed {
-			s.mu.RUnlock()
-			return 0, net.ErrClosed
+		if used := s.use(func(fd int) { n, err = syscall.Read(fd, p) }); used != nil {
+			return 0, used
 		}
-		n, err = syscall.Read(s.fd, p)
-		s.mu.RUnlock()
 		switch {
 		case err == unix.EINTR:
 			s.in.may.Store(true)
@@ -294,15 +290,9 @@ type rawSocket struct{ *socket }
 func (s rawSocket) Control(f func(fd uintptr)) error { return s.use(func(fd int) { f(uintptr(fd)) }) }
 
 // Read is that of [syscall.RawConn], but that f is called once.
-func (s rawSocket) Read(f func(fd uintptr) bool) error { return s.Write(f) }
+func (s rawSocket) Read(f func(fd uintptr) bool) error { return s.use(func(fd int) { f(uintptr(fd)) }) }
 
 // Write is that of [syscall.RawConn], but that f is called once.
 func (s rawSocket) Write(f func(fd uintptr) bool) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return net.ErrClosed
-	}
-	f(uintptr(s.fd))
-	return nil
+	return s.use(func(fd int) { f(uintptr(fd)) })
 }

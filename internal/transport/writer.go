@@ -79,8 +79,8 @@ func (c *conn) flushSoon() {
 	}
 }
 
-// grow makes room in the buffer for n bytes more. A buffer that is longer than what is kept comes
-// from the pool of messages, where it goes back once it is written. c.mu is held.
+// grow makes room for n more bytes in the buffer. A connection keeps short buffers. A longer one
+// comes from the pool of messages, and putBack returns it once it has been written. c.mu is held.
 func (c *conn) grow(n int) {
 	need := len(c.out) + n
 	if need <= max(cap(c.out), keep) {

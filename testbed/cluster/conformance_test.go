@@ -9,13 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/markdown"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/internal/junit"
@@ -69,7 +69,7 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 			table += fmt.Sprintf("| %s | %d | %d | %d | %d |\n", way.title, is.Count(junit.Passed), is.Count(junit.Failed), is.Count(junit.Skipped), different)
 			t.Logf("%d specs in %s\n%s", len(is), time.Since(began).Round(time.Second), table)
 			if *report != "" {
-				require.NoError(t, write(*report, table))
+				require.NoError(t, markdown.Between(*report, tableBegin, tableEnd, table))
 			}
 		})
 	}
@@ -103,17 +103,3 @@ const (
 	tableBegin = "<!-- specs of nodes: made by make nightly -->\n"
 	tableEnd   = "<!-- specs of nodes: to here -->\n"
 )
-
-// write puts the table where it belongs in a file.
-func write(path, table string) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := strings.Cut(string(data), tableBegin)
-	_, after, ok2 := strings.Cut(rest, tableEnd)
-	if !ok || !ok2 {
-		return fmt.Errorf("%s: want the lines %q and %q", path, tableBegin, tableEnd)
-	}
-	return os.WriteFile(path, []byte(before+tableBegin+table+tableEnd+after), 0o644)
-}

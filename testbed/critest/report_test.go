@@ -3,10 +3,10 @@ package critest
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/criproxy/criproxy/internal/markdown"
 	"github.com/criproxy/criproxy/testbed/internal/junit"
 )
 
@@ -83,14 +83,5 @@ const (
 
 // write puts the table and the lists where they belong in a file.
 func (r *results) write(path string) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := strings.Cut(string(data), tableBegin)
-	_, after, ok2 := strings.Cut(rest, tableEnd)
-	if !ok || !ok2 {
-		return fmt.Errorf("%s: want the lines %q and %q", path, tableBegin, tableEnd)
-	}
-	return os.WriteFile(path, []byte(before+tableBegin+r.table()+r.lists()+tableEnd+after), 0o644)
+	return markdown.Between(path, tableBegin, tableEnd, r.table()+r.lists())
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/criproxy/criproxy/internal/markdown"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
@@ -116,14 +116,14 @@ func TestAKubeletHasTheFiguresOfBothRuntimes(t *testing.T) {
 					}
 					return nil
 				}))
-				assert.Equal(t, expected, now, "what is there is missing no more: mend the table, and the documentation")
+				assert.Equal(t, expected, now, "a figure that was missing is there now: update the table and the documentation")
 				table += fmt.Sprintf("| %s | %s | %s |\n", s.title, ids, listed(now))
 			})
 		}
 	}
 	t.Logf("\n%s", table)
 	if *report != "" {
-		require.NoError(t, write(*report, table))
+		require.NoError(t, markdown.Between(*report, tableBegin, tableEnd, table))
 	}
 }
 
@@ -196,17 +196,3 @@ const (
 	tableBegin = "<!-- figures: made by make conformance -->\n"
 	tableEnd   = "<!-- figures: to here -->\n"
 )
-
-// write puts the table where it belongs in a file.
-func write(path, table string) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := strings.Cut(string(data), tableBegin)
-	_, after, ok2 := strings.Cut(rest, tableEnd)
-	if !ok || !ok2 {
-		return fmt.Errorf("%s: want the lines %q and %q", path, tableBegin, tableEnd)
-	}
-	return os.WriteFile(path, []byte(before+tableBegin+table+tableEnd+after), 0o644)
-}
