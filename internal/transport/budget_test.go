@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bytes"
 	"context"
 	"runtime"
 	"sync"
@@ -327,3 +328,50 @@ func TestSendersThatWaitForTheConnectionAllGoOn(t *testing.T) {
 		require.NoError(t, c.nc.Close())
 	}
 }
+
+// What waits for memory, or for its turn, is in the window of its stream. A message that is granted
+// when it is here already makes that window no longer.
+func TestWhatIsParkedIsInTheWindow(t *testing.T) {
+	const window, size = 65535, 24_000
+	l := listen(t)
+	receive := make(chan struct{})
+	serve(t, l, transport.ServerConfig{Window: 1, Pings: anyPings, Handler: func(_ any, ss grpc.ServerStream) error {
+		for range receive {
+			if err := ss.RecvMsg(&codec.Frame{}); err != nil {
+				return err
+			}
+		}
+		<-ss.Context().Done()
+		return nil
+	}})
+	defer close(receive)
+	p := rawClient(t, l)
+	p.headers(1, false, p.request())
+	all := bytes.Repeat(prefixed(make([]byte, size)), 4)
+	updated := 0
+	update := func(f http2.Frame) {
+		if u, ok := f.(*http2.WindowUpdateFrame); ok && u.StreamID == 1 {
+			updated += int(u.Increment)
+		}
+	}
+	send := func(b []byte) { // as fast as the window of the connection lets it
+		for len(b) > 0 {
+			n := min(len(b), 8_000)
+			p.data(1, false, b[:n])
+			require.NoError(t, p.framer.WritePing(false, [8]byte{}))
+			require.NoError(t, p.say())
+			p.until(func(f http2.Frame) bool { update(f); return isPing(f) })
+			b = b[n:]
+		}
+	}
+	send(all[:window])
+	// The first message is there, the second and the beginning of the third are parked.
+	const parked = window - (prefixLength + size)
+	assert.LessOrEqual(t, updated, window-parked)
+	receive <- struct{}{}
+	const left = parked - (prefixLength + size)
+	p.until(func(f http2.Frame) bool { update(f); return updated >= window-left })
+	assert.Equal(t, window-left, updated)
+}
+
+const prefixLength = 5

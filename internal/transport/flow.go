@@ -71,7 +71,7 @@ func (c *conn) credit(s *stream) {
 		return
 	}
 	need := s.assembly.need
-	more := min(firstWindow-s.unread+need, maxWindow) - s.open
+	more := min(firstWindow-s.unread-s.coming+need, maxWindow) - s.open
 	if more > 0 && (more >= firstWindow/2 || need > s.open) {
 		c.out = appendWindowUpdate(c.out, s.id, more)
 		s.open += more
@@ -146,6 +146,7 @@ func (c *conn) dataFor(fh http2.FrameHeader, n int, end bool) (*stream, error) {
 		return nil, streamError{s.id, http2.ErrCodeFlowControl, "more than the window of the stream"}
 	}
 	s.open -= length
+	s.coming = n
 	if length > n {
 		c.received(length - n)
 		c.credit(s)
@@ -217,12 +218,15 @@ func (c *conn) readPayload(s *stream, n int) error {
 func (c *conn) feedFrame(s *stream, b []byte, behind int) (used, large int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.feed(s, b, behind)
+	used, large = c.feed(s, b, behind)
+	s.coming -= used
+	return used, large
 }
 
 func (c *conn) filledDirectly(s *stream, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.coming -= n
 	if s.dead {
 		c.received(n)
 	} else {

@@ -170,10 +170,12 @@ func (c *conn) admit(s *stream, n int) {
 		a.ask(s)
 	default:
 		c.grant(s, m, r)
+		c.credit(s)
 	}
 }
 
-// grant lets a message come, for which there is memory.
+// grant lets a message come, for which there is memory. The caller calls credit, when it has fed
+// what has come of it.
 func (c *conn) grant(s *stream, m message, r *reservation) {
 	a := &s.assembly
 	m.reserved, m.compressed = r, a.prefix[0] == 1
@@ -182,7 +184,6 @@ func (c *conn) grant(s *stream, m message, r *reservation) {
 	s.unread -= prefixLen
 	c.received(prefixLen)
 	a.watch.start(s)
-	c.credit(s)
 }
 
 // ask starts a goroutine that waits for memory for the message of s.

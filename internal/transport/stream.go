@@ -29,6 +29,7 @@ type stream struct {
 	ready  chan struct{} // has room for one: there may be something to receive
 	quiet  bool          // wake the receiver at the end only: one message is expected
 	unread int           // bytes of messages that were not reserved and not received, prefixes included
+	coming int           // bytes of the frame that is being read
 	large  int           // messages that were reserved and not received
 	open   int           // what the peer may send
 	length int           // of the body, what is to come by its content-length; -1: it has none
