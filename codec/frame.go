@@ -131,6 +131,15 @@ func FrameOf(v any) (*Frame, error) {
 	}
 }
 
+// Room returns the frame to receive into, in place of v: v itself if it is a frame, otherwise a new
+// one. [Deliver] then fills v from it, once it has been received.
+func Room(v any) *Frame {
+	if f, ok := v.(*Frame); ok {
+		return f
+	}
+	return &Frame{}
+}
+
 // Deliver stores f in v, which is a *Frame or a protobuf message, and takes f over, also if it
 // fails. With it code that stands in the middle of a call fills the argument of a receive.
 func Deliver(v any, f *Frame) error {

@@ -230,7 +230,7 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	if request, err = w.down(request); err != nil {
 		return err
 	}
-	answer := &codec.Frame{}
+	answer := codec.Room(reply)
 	if err := c.invoke(ctx, w.name, request, answer, opts); err != nil {
 		return c.explain(w, err, opts)
 	}
@@ -261,7 +261,7 @@ func (c *Conn) invoke(ctx context.Context, name string, args, reply any, opts []
 		return err
 	}
 	leg.Request(request)
-	answer := &codec.Frame{}
+	answer := codec.Room(reply)
 	err = c.cc.Invoke(ctx, name, request, answer, opts...)
 	header, trailer := codec.MetadataOf(opts)
 	if len(*header) > 0 {

@@ -64,26 +64,30 @@ func (d *Director) method(name string) *method {
 
 // serveUnary reads, invokes and answers in the goroutine it is called in.
 func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream) error {
-	var request, reply codec.Frame
-	if err := receive(ss, &request); err != nil {
+	var call struct { // one allocation
+		request, reply  codec.Frame
+		header, trailer metadata.MD
+		opts            [2]grpc.CallOption
+	}
+	if err := receive(ss, &call.request); err != nil {
 		return err
 	}
-	defer request.Free()
-	var header, trailer metadata.MD
-	err := conn.Invoke(outgoing(ss.Context(), sent(ss)), name, &request, &reply, grpc.Header(&header), grpc.Trailer(&trailer))
+	defer call.request.Free()
+	call.opts = [...]grpc.CallOption{grpc.Header(&call.header), grpc.Trailer(&call.trailer)}
+	err := conn.Invoke(outgoing(ss.Context(), sent(ss)), name, &call.request, &call.reply, call.opts[:]...)
 	// Whether or not it failed: a header may come with a failure as well.
-	if saysMore(header) {
-		if err := ss.SetHeader(header); err != nil {
+	if saysMore(call.header) {
+		if err := ss.SetHeader(call.header); err != nil {
 			return err
 		}
 	}
-	ss.SetTrailer(trailer)
+	ss.SetTrailer(call.trailer)
 	if err != nil {
 		return err
 	}
-	defer reply.Free()
+	defer call.reply.Free()
 	transport.Unary(ss.Context())
-	return ss.SendMsg(&reply)
+	return ss.SendMsg(&call.reply)
 }
 
 // serveStream passes one request to conn, and the messages of conn to the client.
@@ -190,24 +194,36 @@ func receive(ss grpc.ServerStream, request *codec.Frame) error {
 	return err
 }
 
-// sent returns the metadata that the client sent, a copy that is the caller's. It is asked
-// once a call.
+// sent returns the metadata that the client sent. It stays the call's: nobody changes it.
 func sent(ss grpc.ServerStream) metadata.MD {
 	if t, ok := ss.(*tracedServer); ok {
 		return t.sent
+	}
+	if md, ok := transport.Sent(ss.Context()); ok {
+		return md
 	}
 	md, _ := metadata.FromIncomingContext(ss.Context())
 	return md
 }
 
-// outgoing returns a context that sends on in, the metadata that the client sent,
-// which it takes over.
+// outgoing returns a context that sends on in, the metadata that the client sent. Most clients send
+// none that is not of their connection.
 func outgoing(ctx context.Context, in metadata.MD) context.Context {
-	for key := range in {
+	var on metadata.MD
+	for key, values := range in {
 		switch key {
 		case ":authority", "content-type", "user-agent", "grpc-accept-encoding":
-			delete(in, key) // of the connection, not of the call
+			continue // of the connection, not of the call
+		}
+		if on == nil {
+			on = make(metadata.MD, len(in))
+		}
+		on[key] = values
+	}
+	if on == nil {
+		if _, other := metadata.FromOutgoingContext(ctx); !other {
+			return ctx
 		}
 	}
-	return metadata.NewOutgoingContext(ctx, in)
+	return metadata.NewOutgoingContext(ctx, on)
 }

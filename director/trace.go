@@ -72,7 +72,7 @@ func (s *tracedStream) SendMsg(m any) error {
 }
 
 func (s *tracedStream) RecvMsg(m any) error {
-	f := &codec.Frame{}
+	f := codec.Room(m)
 	err := s.ClientStream.RecvMsg(f)
 	if !s.headed {
 		s.headed = true
@@ -104,7 +104,7 @@ func (d *Director) trace(m *method, name string, ss grpc.ServerStream) *tracedSe
 	if d.tracer == nil {
 		return nil
 	}
-	in, _ := metadata.FromIncomingContext(ss.Context())
+	in := sent(ss)
 	ctx, leg := d.tracer.Begin(ss.Context(), LegInfo{Method: name, Client: true, Endless: m != nil && m.endless, Metadata: in})
 	if leg == nil {
 		return nil
@@ -124,7 +124,7 @@ type tracedServer struct {
 func (s *tracedServer) Context() context.Context { return s.ctx }
 
 func (s *tracedServer) RecvMsg(m any) error {
-	f := &codec.Frame{}
+	f := codec.Room(m)
 	if err := s.ServerStream.RecvMsg(f); err != nil {
 		return err
 	}

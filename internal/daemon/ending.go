@@ -152,6 +152,7 @@ type callUnderWay struct {
 	method string
 	peer   *listen.Peer // nil if it is unknown
 	since  time.Time
+	epoch  *epoch // nil for a stream without an end
 }
 
 // underWay describes the calls under way, equal ones together, the longest first.

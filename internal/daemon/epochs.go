@@ -69,36 +69,33 @@ func (e *epoch) leave() {
 	}
 }
 
-// begin counts a call until the caller calls the function that it returns.
-func (es *epochs) begin() func() {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	e := es.now
-	e.calls++
-	return func() {
-		es.mu.Lock()
-		defer es.mu.Unlock()
-		e.leave()
-	}
-}
-
-// note lists a call as under way until the caller calls the function that it returns.
-func (es *epochs) note(call *callUnderWay) func() {
+// enter counts a call until the caller passes it to leave.
+func (es *epochs) enter(call *callUnderWay, endless bool) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	es.calls[call] = struct{}{}
-	return func() {
-		es.mu.Lock()
-		defer es.mu.Unlock()
-		delete(es.calls, call)
+	if !endless {
+		call.epoch = es.now
+		call.epoch.calls++
+	}
+}
+
+func (es *epochs) leave(call *callUnderWay) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	delete(es.calls, call)
+	if call.epoch != nil {
+		call.epoch.leave()
 	}
 }
 
 // intercept is an interceptor that counts each call.
 func (es *epochs) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	defer es.note(&callUnderWay{info.FullMethod, listen.PeerOf(ss.Context()), time.Now()})()
-	if !es.endless(info.FullMethod) && info.FullMethod != healthgrpc.Health_Watch_FullMethodName {
-		defer es.begin()()
+	endless := es.endless(info.FullMethod) || info.FullMethod == healthgrpc.Health_Watch_FullMethodName
+	call := &callUnderWay{method: info.FullMethod, peer: listen.PeerOf(ss.Context()), since: time.Now()}
+	es.enter(call, endless)
+	defer es.leave(call)
+	if !endless {
 		return handler(srv, ss)
 	}
 	ctx, cancel := context.WithCancelCause(ss.Context())

@@ -40,7 +40,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	}
 	c.mu.Unlock()
 	err = errRemembered
-	answer := &codec.Frame{}
+	answer := codec.Room(reply)
 	if !late {
 		a := &attempt{method: name, lag: &l.status.lag, anyAnswer: true, usable: func(bool) bool { return c.usableStatus(l, id) }}
 		err = c.try(ctx, a, func(ctx context.Context) error { return c.next.Invoke(ctx, name, request, answer, opts...) })

@@ -29,6 +29,19 @@ type call struct {
 
 type callKey struct{}
 
+// callContext is the context of a call, in which [callOf] finds it.
+type callContext struct {
+	context.Context
+	call *call
+}
+
+func (c *callContext) Value(key any) any {
+	if key == (callKey{}) {
+		return c.call
+	}
+	return c.Context.Value(key)
+}
+
 // callOf returns the call of ctx, nil where it is one that criproxy makes itself.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
@@ -106,15 +119,18 @@ func (c *call) end() {
 // limitedStream is the stream of a call whose messages are counted.
 type limitedStream struct {
 	grpc.ServerStream
-	ctx  context.Context
-	call *call
+	ctx  callContext
+	call call
 }
 
-func (s *limitedStream) Context() context.Context { return s.ctx }
+func (s *limitedStream) Context() context.Context { return &s.ctx }
 
 // RecvMsg says how to mend it when a request is too long.
 func (s *limitedStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		return nil
+	}
 	before, after, tooLong := strings.Cut(status.Convert(err).Message(), "larger than max (")
 	if !tooLong || status.Code(err) != codes.ResourceExhausted {
 		return err

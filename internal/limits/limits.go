@@ -8,7 +8,6 @@ package limits
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"runtime/debug"
 	"sync/atomic"
@@ -117,7 +116,8 @@ func (m *Memory) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 			info.FullMethod, who.Socket.Name, max)
 	}
 	defer who.Socket.Calls.Add(-1)
-	c := &call{memory: m, client: who, whole: m.lists[info.FullMethod]}
-	defer c.end()
-	return handler(srv, &limitedStream{ss, context.WithValue(ss.Context(), callKey{}, c), c})
+	s := &limitedStream{ServerStream: ss, call: call{memory: m, client: who, whole: m.lists[info.FullMethod]}}
+	s.ctx = callContext{ss.Context(), &s.call}
+	defer s.call.end()
+	return handler(srv, s)
 }

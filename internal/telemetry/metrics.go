@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"maps"
 	"path"
 	"runtime"
 	"sync"
@@ -32,8 +33,10 @@ type Metrics struct {
 	client   legMetrics // label method, and code
 	backend  legMetrics // label backend before these
 
-	known  atomic.Pointer[codec.Schema] // the methods that are called by their names
-	series sync.Map                     // :: seriesKey → *series
+	known atomic.Pointer[codec.Schema] // the methods that are called by their names
+
+	mu     sync.Mutex // held to replace series
+	series atomic.Pointer[map[seriesKey]*series]
 }
 
 // legMetrics are the five metrics that both legs have.
@@ -51,6 +54,7 @@ func NewMetrics() *Metrics {
 		client:   newLegMetrics("criproxy_", "of clients", "method"),
 		backend:  newLegMetrics("criproxy_backend_", "to backends", "backend", "method"),
 	}
+	m.series.Store(&map[seriesKey]*series{})
 	m.client.register(m.Registry)
 	m.backend.register(m.Registry)
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -113,16 +117,23 @@ type seriesKey struct {
 
 // series are the metrics of one method on one leg, looked up once.
 type series struct {
-	calls    *prometheus.CounterVec // but for the code
-	took     prometheus.Observer    // nil for streams without end
+	calls    *prometheus.CounterVec    // but for the code
+	ok       func() prometheus.Counter // that of OK, made when the first call has that code
+	took     prometheus.Observer       // nil for streams without end
 	inFlight prometheus.Gauge
 	requests prometheus.Counter
 	replies  prometheus.Counter
 }
 
 func (m *Metrics) find(key seriesKey, endless bool) *series {
-	if s, ok := m.series.Load(key); ok {
-		return s.(*series)
+	if s := (*m.series.Load())[key]; s != nil {
+		return s
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := *m.series.Load()
+	if s := all[key]; s != nil {
+		return s
 	}
 	of, labels := &m.client, prometheus.Labels{"method": key.method}
 	if !key.client {
@@ -138,8 +149,11 @@ func (m *Metrics) find(key seriesKey, endless bool) *series {
 	if !endless {
 		s.took = of.took.With(labels)
 	}
-	found, _ := m.series.LoadOrStore(key, s)
-	return found.(*series)
+	s.ok = sync.OnceValue(func() prometheus.Counter { return s.calls.WithLabelValues(codes.OK.String()) })
+	all = maps.Clone(all)
+	all[key] = s
+	m.series.Store(&all)
+	return s
 }
 
 // Know has the metrics name the methods of an API; they count others as "other".
@@ -186,11 +200,11 @@ func (l *countedLeg) End(err error, _ metadata.MD) {
 		return
 	}
 	l.inFlight.Dec()
-	code := codes.OK
-	if err != nil {
-		code = codeOf(err)
+	if err == nil {
+		l.ok().Inc()
+	} else {
+		l.calls.WithLabelValues(codeOf(err).String()).Inc()
 	}
-	l.calls.WithLabelValues(code.String()).Inc()
 	if l.took != nil {
 		l.took.Observe(time.Since(l.began).Seconds())
 	}

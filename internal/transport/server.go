@@ -131,16 +131,34 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
-// within returns h with all around it, the first outermost.
+// within returns h with all around it, the first outermost. Each calls the next one once at most.
 func within(all []grpc.StreamServerInterceptor, h grpc.StreamHandler) grpc.StreamHandler {
 	if len(all) == 0 {
 		return h
 	}
-	inner := within(all[1:], h)
 	return func(srv any, ss grpc.ServerStream) error {
 		name, _ := grpc.MethodFromServerStream(ss)
-		return all[0](srv, ss, &grpc.StreamServerInfo{FullMethod: name, IsClientStream: true, IsServerStream: true}, inner)
+		c := chain{rest: all, last: h, info: grpc.StreamServerInfo{FullMethod: name, IsClientStream: true, IsServerStream: true}}
+		c.self = c.next
+		return c.next(srv, ss)
 	}
+}
+
+// A chain is a call on its way through the interceptors.
+type chain struct {
+	rest []grpc.StreamServerInterceptor // those that have not been called yet
+	last grpc.StreamHandler
+	info grpc.StreamServerInfo
+	self grpc.StreamHandler // next, allocated once
+}
+
+func (c *chain) next(srv any, ss grpc.ServerStream) error {
+	if len(c.rest) == 0 {
+		return c.last(srv, ss)
+	}
+	now := c.rest[0]
+	c.rest = c.rest[1:]
+	return now(srv, ss, &c.info, c.self)
 }
 
 // ErrServerStopped is the error of Serve and ServeConn after Stop.

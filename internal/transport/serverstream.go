@@ -22,7 +22,8 @@ type serverStream struct {
 	kind     string // the content type of the reply
 	encoding string // of compressed requests
 	cancel   context.CancelFunc
-	rejected *rejection // the call is not for a handler
+	sent     metadata.MD // by the client
+	rejected *rejection  // the call is not for a handler
 
 	// conn.mu guards what follows.
 	header, trailer metadata.MD
@@ -47,7 +48,8 @@ func (c *serverConn) newStream(h *headerBlock) (*serverStream, error) {
 	} else {
 		s.kind = replyType(r.contentType)
 	}
-	ctx := metadata.NewIncomingContext(c.base, r.metadata())
+	s.sent = r.metadata()
+	ctx := metadata.NewIncomingContext(c.base, s.sent)
 	ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{s})
 	if r.timed {
 		s.ctx, s.cancel = context.WithTimeout(ctx, r.timeout)
@@ -247,6 +249,15 @@ func (t transportStream) Method() string { return t.method }
 func (t transportStream) SetTrailer(md metadata.MD) error {
 	t.serverStream.SetTrailer(md)
 	return nil
+}
+
+// Sent returns the metadata that the client sent with the call of context ctx, without copying it:
+// nobody may change it. ok is false on servers of other packages.
+func Sent(ctx context.Context) (md metadata.MD, ok bool) {
+	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream); ok {
+		return t.sent, true
+	}
+	return nil, false
 }
 
 // Unary announces that the handler of the call with context ctx will send one message. That
