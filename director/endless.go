@@ -27,8 +27,8 @@ type endless struct {
 	desc    *grpc.StreamDesc
 	request *codec.Frame
 	opts    []grpc.CallOption
-	frames  chan *codec.Frame
-	ended   chan struct{} // closed when all goroutines have ended
+	frames  chan *codec.Frame // holds as many as ahead
+	ended   chan struct{}     // closed when all goroutines have ended
 
 	members map[memberKey]*member // follow's
 	left    map[memberKey]*member // likewise; members that were taken away and may still send their end
@@ -43,6 +43,10 @@ type endless struct {
 	err     error
 	trailer metadata.MD
 }
+
+// ahead is how many messages a member may be ahead of the client, so that one change of goroutines
+// passes several.
+const ahead = 32
 
 // memberKey identifies a backend over reloads: by its name, and by the form of its names in
 // front.
@@ -60,7 +64,7 @@ func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *metho
 	request.Bytes() // in one piece, for all
 	s := &endless{
 		ctx: ctx, cancel: cancel, name: m.Name, desc: desc, request: request.Ref(), opts: withoutMetadata(opts),
-		frames: make(chan *codec.Frame), ended: make(chan struct{}), headered: make(chan struct{}),
+		frames: make(chan *codec.Frame, ahead), ended: make(chan struct{}), headered: make(chan struct{}),
 		members: map[memberKey]*member{}, left: map[memberKey]*member{},
 	}
 	s.single.Store(true)
@@ -157,6 +161,11 @@ func (s *endless) recv() (*codec.Frame, error) {
 	case f := <-s.frames:
 		return f, nil
 	case <-s.ended:
+		select {
+		case f := <-s.frames: // which came before the end
+			return f, nil
+		default:
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.err != nil {

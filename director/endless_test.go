@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -287,8 +288,14 @@ func (n numbered) Look(context.Context, grpc.ClientConnInterface) ([]*codec.Fram
 }
 func (n numbered) End() []*codec.Frame {
 	f := muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: 'ended %d'}", n))
-	return []*codec.Frame{f, f.Ref()}
+	all := make([]*codec.Frame, longEnd)
+	for i := range all {
+		all[i] = f.Ref()
+	}
+	return all
 }
+
+const longEnd = 40 // messages, which is more than a member may be ahead of its client
 
 // A client that reads late would take what is there again for gone.
 func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
@@ -330,10 +337,38 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 		require.Eventually(t, func() bool { return members.Load() == n+1 }, 10*time.Second, time.Millisecond)
 		muxtest.Parked(t, 3, "director.(*member).run") // both members of this backend, and the primary's
 		end, start := fmt.Sprintf(`books {id: "beta.io__ended %d"}`, n), fmt.Sprintf(`books {id: "beta.io__has %d"}`, n+1)
-		for _, want := range []string{end, end, start} {
+		for _, want := range append(slices.Repeat([]string{end}, longEnd), start) {
 			f := &codec.Frame{}
 			require.NoError(t, cs.RecvMsg(f), "%d: %s", n, want)
 			require.Equal(t, want, muxtest.Text("ListResponse", f))
 		}
 	}
+}
+
+// A client that is slower than its only backend gets what that said before its end.
+func TestAnEndCutsOffNoMessages(t *testing.T) {
+	const messages = 20
+	s := muxtest.Serve(t, filepath.Join(muxtest.Dir(t), "s"), func(_ string, stream grpc.ServerStream) error {
+		for i := range messages {
+			if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: '%d'}", i))); err != nil {
+				return err
+			}
+		}
+		return status.Error(codes.Aborted, "it ends")
+	})
+	conn, err := director.NewConn(director.ConnConfig{Address: s.Path})
+	require.NoError(t, err)
+	defer conn.Close()
+	d, err := director.New(director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
+	require.NoError(t, err)
+	cs, err := d.NewStream(t.Context(), &serverStream, muxtest.Method("Stream")) // without the buffers of a connection
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	cs.Trailer() // waits for the end
+	for i := range messages {
+		f := &codec.Frame{}
+		require.NoError(t, cs.RecvMsg(f))
+		require.Equal(t, fmt.Sprintf(`books {id: "%d"}`, i), muxtest.Text("ListResponse", f))
+	}
+	assert.Equal(t, codes.Aborted, status.Code(cs.RecvMsg(&codec.Frame{})))
 }

@@ -25,7 +25,7 @@ type message struct {
 const (
 	prefixLen    = 5       // before each message: whether it is compressed, and its length
 	smallMessage = 4 << 10 // for which there is memory in any case
-	leastPooled  = 1 << 10 // shorter buffers are not worth keeping
+	leastPooled  = 1 << 9  // shorter buffers are not worth keeping
 )
 
 // newMessage returns a message with room for n bytes.

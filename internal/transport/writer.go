@@ -65,7 +65,7 @@ func (c *conn) flushWith(others bool) {
 // run first, unless there is enough to write. c.mu is held.
 func (c *conn) flushSoon() {
 	switch {
-	case len(c.out) >= copied:
+	case len(c.out) >= 2*copied:
 		c.flush()
 	case !c.soon && !c.busy && len(c.out) > 0:
 		c.soon = true
@@ -83,11 +83,15 @@ func (c *conn) flushSoon() {
 // comes from the pool of messages, and putBack returns it once it has been written. c.mu is held.
 func (c *conn) grow(n int) {
 	need := len(c.out) + n
-	if need <= max(cap(c.out), keep) {
+	switch {
+	case need <= cap(c.out):
+		return
+	case need <= keep:
+		c.out = append(make([]byte, 0, keep), c.out...)
 		return
 	}
 	if len(c.out) > 0 {
-		need = max(need, copied+keep) // there is more behind: flushSoon writes at copied
+		need = max(need, 2*copied+keep) // there is more behind: flushSoon writes at copied
 	}
 	b := append((*buffers.Pool.Get(need))[:0], c.out...)
 	c.putBack(c.out)
