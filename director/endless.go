@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -27,8 +28,9 @@ type endless struct {
 	desc    *grpc.StreamDesc
 	request *codec.Frame
 	opts    []grpc.CallOption
-	frames  chan *codec.Frame // holds as many as ahead
-	ended   chan struct{}     // closed when all goroutines have ended
+	frames  chan *codec.Frame   // holds as many as ahead
+	room    *semaphore.Weighted // for their bytes
+	ended   chan struct{}       // closed when all goroutines have ended
 
 	members map[memberKey]*member // follow's
 	left    map[memberKey]*member // likewise; members that were taken away and may still send their end
@@ -44,9 +46,12 @@ type endless struct {
 	trailer metadata.MD
 }
 
-// ahead is how many messages a member may be ahead of the client, so that one change of goroutines
-// passes several.
-const ahead = 32
+// The members may be so many messages ahead of the client, and bytes, so that one change of
+// goroutines passes several.
+const (
+	ahead      = 32
+	aheadBytes = 64 << 10 // as long as the window of a stream
+)
 
 // memberKey identifies a backend over reloads: by its name, and by the form of its names in
 // front.
@@ -64,7 +69,7 @@ func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *metho
 	request.Bytes() // in one piece, for all
 	s := &endless{
 		ctx: ctx, cancel: cancel, name: m.Name, desc: desc, request: request.Ref(), opts: withoutMetadata(opts),
-		frames: make(chan *codec.Frame, ahead), ended: make(chan struct{}), headered: make(chan struct{}),
+		frames: make(chan *codec.Frame, ahead), room: semaphore.NewWeighted(aheadBytes), ended: make(chan struct{}), headered: make(chan struct{}),
 		members: map[memberKey]*member{}, left: map[memberKey]*member{},
 	}
 	s.single.Store(true)
@@ -156,9 +161,27 @@ func (s *endless) head(md metadata.MD) {
 // send is for messages after the first; such a call has none.
 func (s *endless) send(*codec.Frame) error { return nil }
 
+// pass hands a message to the client.
+func (s *endless) pass(ctx context.Context, f *codec.Frame) error {
+	if err := s.room.Acquire(ctx, takes(f)); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	select {
+	case s.frames <- f:
+		return nil
+	case <-ctx.Done():
+		s.room.Release(takes(f))
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// takes is the room that a message takes.
+func takes(f *codec.Frame) int64 { return int64(min(f.Len(), aheadBytes)) }
+
 func (s *endless) recv() (*codec.Frame, error) {
 	select {
 	case f := <-s.frames:
+		s.room.Release(takes(f))
 		return f, nil
 	case <-s.ended:
 		select {

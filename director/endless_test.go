@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -371,4 +372,34 @@ func TestAnEndCutsOffNoMessages(t *testing.T) {
 		require.Equal(t, fmt.Sprintf(`books {id: "%d"}`, i), muxtest.Text("ListResponse", f))
 	}
 	assert.Equal(t, codes.Aborted, status.Code(cs.RecvMsg(&codec.Frame{})))
+}
+
+// A client that reads nothing has no more waiting here than a window, however long messages are.
+func TestLongMessagesWaitAtTheirBackend(t *testing.T) {
+	const size = 40_000
+	var sent atomic.Int32
+	s := muxtest.Serve(t, filepath.Join(muxtest.Dir(t), "s"), func(_ string, stream grpc.ServerStream) error {
+		for {
+			if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf("books {id: '%s'}", strings.Repeat("x", size)))); err != nil {
+				return err
+			}
+			sent.Add(1)
+		}
+	})
+	conn, err := director.NewConn(director.ConnConfig{Address: s.Path})
+	require.NoError(t, err)
+	defer conn.Close()
+	d, err := director.New(director.Config{Profile: endlessProfile(t), Schema: muxtest.Library, Backends: []director.Backend{{Conn: conn}}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cs, err := d.NewStream(ctx, &serverStream, muxtest.Method("Stream")) // without the buffers of a connection
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(&codec.Frame{}))
+	muxtest.Parked(t, 1, "director.(*endless).pass")
+	for range 100 { // and it goes on as soon as the client reads
+		require.NoError(t, cs.RecvMsg(&codec.Frame{}))
+	}
+	muxtest.Parked(t, 1, "director.(*endless).pass")
+	assert.Less(t, sent.Load(), int32(100+25), "messages that were sent and not read")
 }

@@ -277,10 +277,5 @@ func (m *member) pass(ctx context.Context, f *codec.Frame) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case m.s.frames <- f:
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
+	return m.s.pass(ctx, f)
 }

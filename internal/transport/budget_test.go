@@ -3,6 +3,7 @@ package transport_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -375,3 +376,51 @@ func TestWhatIsParkedIsInTheWindow(t *testing.T) {
 }
 
 const prefixLength = 5
+
+// A receiver that keeps up with short messages gets a longer window, as long as there is memory for
+// what may then be unread.
+func TestAWindowGrowsWithAReceiverThatKeepsUp(t *testing.T) {
+	const first, wide = 65535, 256 << 10
+	for _, free := range []bool{true, false} {
+		t.Run(fmt.Sprintf("there is memory: %t", free), func(t *testing.T) {
+			purse := newPurse(megabyte)
+			if !free {
+				require.True(t, purse.TryReserve(t.Context(), megabyte))
+			}
+			l := listen(t)
+			serve(t, l, transport.ServerConfig{Budget: purse, Pings: anyPings, Handler: func(_ any, ss grpc.ServerStream) error {
+				for {
+					if err := ss.RecvMsg(&codec.Frame{}); err != nil {
+						return err
+					}
+				}
+			}})
+			p := rawClient(t, l)
+			p.headers(1, false, p.request())
+			some := bytes.Repeat(prefixed(make([]byte, 995)), 8)
+			window := first
+			for sent := 0; sent < 4*megabyte && window < first+first/2; sent += len(some) {
+				p.data(1, false, some)
+				window -= len(some)
+				require.NoError(t, p.framer.WritePing(false, [8]byte{}))
+				require.NoError(t, p.say())
+				p.until(func(f http2.Frame) bool {
+					if u, ok := f.(*http2.WindowUpdateFrame); ok && u.StreamID == 1 {
+						window += int(u.Increment)
+					}
+					return isPing(f) && window >= len(some)
+				})
+			}
+			if !free {
+				assert.LessOrEqual(t, window, first)
+				return
+			}
+			assert.Greater(t, window, wide/2)
+			assert.LessOrEqual(t, window, wide)
+			assert.EqualValues(t, wide-first, purse.taken.Load())
+			require.NoError(t, p.framer.WriteRSTStream(1, http2.ErrCodeCancel))
+			require.NoError(t, p.say())
+			purse.empty(t)
+		})
+	}
+}

@@ -8,9 +8,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The windows of what we receive: RFC 9113, section 5.2. That of a stream is firstWindow,
-// less what has come and nobody has received, and more by what is still to come of a message
-// for which there is memory.
+// The windows of what we receive: RFC 9113, section 5.2. That of a stream is firstWindow, or
+// wideWindow if its receiver keeps up with short messages and there is memory for that; less what
+// has come and nobody has received, and more by what is still to come of a message for which there
+// is memory.
 //
 // That of the connection is given back as messages are received, if the connection is
 // strict: its peer is one client, who gets no more memory than that, beside the budget, and
@@ -70,11 +71,32 @@ func (c *conn) credit(s *stream) {
 	if s.ended || s.gone {
 		return
 	}
+	if s.taken >= keepsUp && s.wide == nil {
+		s.widen()
+	}
+	width := firstWindow
+	if s.wide != nil {
+		width = wideWindow
+	}
 	need := s.assembly.need
-	more := min(firstWindow-s.unread-s.coming+need, maxWindow) - s.open
-	if more > 0 && (more >= firstWindow/2 || need > s.open) {
+	more := min(width-s.unread-s.coming+need, maxWindow) - s.open
+	if more > 0 && (more >= width/2 || need > s.open) {
 		c.out = appendWindowUpdate(c.out, s.id, more)
 		s.open += more
+	}
+}
+
+const (
+	wideWindow = 256 << 10
+	keepsUp    = 16 * firstWindow // bytes of short messages after which a stream gets a wide window
+)
+
+// widen gives a stream a wide window, if there is memory for that now. conn.mu is held.
+func (s *stream) widen() {
+	s.taken = 0 // if there is none: try again after as many bytes
+	r := &reservation{budget: s.conn.cfg.budget, ctx: s.ctx, n: wideWindow - firstWindow}
+	if r.budget.TryReserve(r.ctx, r.n) {
+		s.wide = r
 	}
 }
 

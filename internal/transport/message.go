@@ -23,17 +23,19 @@ type message struct {
 }
 
 const (
-	prefixLen    = 5       // before each message: whether it is compressed, and its length
-	smallMessage = 4 << 10 // for which there is memory in any case
-	leastPooled  = 1 << 9  // shorter buffers are not worth keeping
+	prefixLen    = 5         // before each message: whether it is compressed, and its length
+	smallMessage = 4 << 10   // for which there is memory in any case
+	worthPooling = 512       // shorter buffers are not worth keeping
+	leastPooled  = 1<<10 + 1 // as [mem.NewBuffer] pools no shorter ones
 )
 
 // newMessage returns a message with room for n bytes.
 func newMessage(n int) message {
-	if n <= leastPooled {
+	if n < worthPooling {
 		return message{data: make([]byte, n)}
 	}
-	b := buffers.Pool.Get(n)
+	b := buffers.Pool.Get(max(n, leastPooled))
+	*b = (*b)[:n]
 	return message{data: *b, pooled: b}
 }
 

@@ -30,6 +30,8 @@ type stream struct {
 	quiet  bool          // wake the receiver at the end only: one message is expected
 	unread int           // bytes of messages that were not reserved and not received, prefixes included
 	coming int           // bytes of the frame that is being read
+	taken  int           // bytes of messages that were not reserved and received; see keepsUp
+	wide   *reservation  // of a wide window; nil: it has none
 	large  int           // messages that were reserved and not received
 	open   int           // what the peer may send
 	length int           // of the body, what is to come by its content-length; -1: it has none
@@ -127,6 +129,7 @@ func (s *stream) take() (m message, ok bool, err error) {
 		s.assembly.ask(s)
 	} else if n := prefixLen + len(m.data); !s.gone { // a stream that is gone has given all back
 		s.unread -= n
+		s.taken += n
 		c.received(n)
 	}
 	c.credit(s)
@@ -167,6 +170,7 @@ func (c *conn) remove(s *stream, ours bool) {
 		c.received(a.fill)
 	}
 	s.unread = 0
+	s.wide.release()
 	s.wake()
 	c.side.removed()
 }
