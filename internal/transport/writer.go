@@ -205,7 +205,11 @@ func (c *conn) writeData(s *stream, m *outgoing, n int) {
 
 // join returns all parts in one, but for the first skip bytes.
 func join(parts [][]byte, skip int) []byte {
-	var all []byte
+	n := -skip
+	for _, p := range parts {
+		n += len(p)
+	}
+	all := make([]byte, 0, n)
 	for _, p := range parts {
 		if skip >= len(p) {
 			skip -= len(p)
