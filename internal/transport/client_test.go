@@ -171,7 +171,9 @@ func TestAServerMayNotSendMoreThanTheWindow(t *testing.T) {
 			p.data(call.StreamID, false, make([]byte, 16<<10))
 		}
 	})
-	err := invoke(t, newClient(t, transport.ClientConfig{Dial: dialer(l), Budget: newPurse(1)}))
+	memory := newPurse(megabyte)
+	require.True(t, memory.TryReserve(t.Context(), megabyte)) // by others
+	err := invoke(t, newClient(t, transport.ClientConfig{Dial: dialer(l), Budget: memory}))
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err), err)
 	assert.ErrorContains(t, err, "more than the window")
 }

@@ -87,7 +87,7 @@ func (c *conn) grow(n int) {
 	case need <= cap(c.out):
 		return
 	case need <= keep:
-		c.out = append(make([]byte, 0, keep), c.out...)
+		c.out = append(make([]byte, 0, min(2*need, keep)), c.out...)
 		return
 	}
 	if len(c.out) > 0 {
