@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/show"
 	"github.com/criproxy/criproxy/internal/state"
 )
 
@@ -73,7 +73,7 @@ func instances(ctx context.Context) []Instance {
 		}
 		ctx, cancel := context.WithTimeout(ctx, instanceTime)
 		var v state.Version
-		if _, err := show.Get(ctx, path, "version", &v); err == nil && v.PID != 0 {
+		if _, err := admin.NewClient(path).Read(ctx, "version", &v); err == nil && v.PID != 0 {
 			found = append(found, Instance{path, v.PID, v.Version})
 		}
 		cancel()

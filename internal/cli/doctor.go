@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -96,7 +95,7 @@ func configOfRunning(ctx context.Context, asked adminFlag) *config.Config {
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
 	defer cancel()
 	var r state.Report
-	if _, err := show.Get(ctx, path, "status", &r); err != nil || len(r.Listeners) == 0 {
+	if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil || len(r.Listeners) == 0 {
 		return nil
 	}
 	cfg := &config.Config{Listen: r.Listeners[0].Path, Admin: path}
@@ -176,12 +175,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, 2*daemon.StatusTime)
 	defer cancel()
 	var r state.Report
-	response, err := admin.NewClient(cfg.Admin).Get(ctx, "/status")
-	if err == nil {
-		defer response.Body.Close() // it was only read
-		err = json.NewDecoder(response.Body).Decode(&r)
-	}
-	if err != nil {
+	if _, err := admin.NewClient(cfg.Admin).Read(ctx, "status", &r); err != nil {
 		d.add(doctor.Note, about, "the state of a running criproxy is unknown: "+err.Error(), "start it, and look again")
 		return
 	}

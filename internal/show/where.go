@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/state"
 )
 
@@ -21,7 +22,7 @@ type Place struct {
 // before it, or the uid of a pod. It fails if no backend has it.
 func Where(ctx context.Context, q Query, id string) error {
 	var pods state.Pods
-	if _, err := Get(ctx, q.Path, "pods", &pods); err != nil {
+	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
 		return err
 	}
 	for _, p := range pods.Pods {

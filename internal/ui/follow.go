@@ -2,9 +2,7 @@ package ui
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"time"
 
@@ -67,8 +65,8 @@ func (f *follower) tell(l *link) {
 
 // once follows one process to its end.
 func (f *follower) once(ctx context.Context) error {
-	pid, err := f.pid(ctx)
-	if err != nil {
+	var process state.Version
+	if _, err := f.client.Read(ctx, "version", &process); err != nil {
 		return err
 	}
 	response, err := f.client.Get(ctx, "/events?follow=true")
@@ -88,22 +86,9 @@ func (f *follower) once(ctx context.Context) error {
 	info.Of(r.Header())
 	f.info.Store(&info)
 	f.history.follow(renderer)
-	f.tell(&link{Up: true, PID: pid})
+	f.tell(&link{Up: true, PID: process.PID})
 	f.take(ctx, r, inspect.NewAssembler(renderer.Printer.Schema, names))
 	return nil
-}
-
-func (f *follower) pid(ctx context.Context) (int, error) {
-	response, err := f.client.Get(ctx, "/version")
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	var v state.Version
-	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<16)).Decode(&v); err != nil {
-		return 0, fmt.Errorf("asking for the version: %w", err)
-	}
-	return v.PID, nil
 }
 
 // take reads events until there are none any more.

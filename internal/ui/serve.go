@@ -40,7 +40,6 @@ const (
 	statusEvery  = 5 * time.Second // which asks the runtimes
 	metricsEvery = 2 * time.Second
 	maxBrowsers  = 16
-	maxStatus    = 4 << 20  // bytes
 	maxMetrics   = 16 << 20 // bytes
 )
 
@@ -196,13 +195,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 func (s *Server) status(ctx context.Context) []byte {
 	ctx, cancel := context.WithTimeout(ctx, statusEvery)
 	defer cancel()
-	response, err := s.follower.client.Get(ctx, "/status")
-	if err != nil {
-		return nil
-	}
-	defer response.Body.Close()
 	var any json.RawMessage
-	if json.NewDecoder(io.LimitReader(response.Body, maxStatus)).Decode(&any) != nil {
+	if _, err := s.follower.client.Read(ctx, "status", &any); err != nil {
 		return nil
 	}
 	return marshal(any) // on one line
