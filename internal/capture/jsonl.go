@@ -63,7 +63,7 @@ func (e *jsonEncoder) Append(dst []byte, ev *Event) []byte {
 	case Request, Reply:
 		dst = jsonUint(dst, "size", uint64(ev.Size))
 		dst = append(dst, `,"message":`...)
-		dst = dump.AppendJSON(dst, messageOf(e.schema, ev), ev.Payload)
+		dst = dump.AppendJSON(dst, MessageOf(e.schema, ev.Method, ev.Kind), ev.Payload)
 		dst = append(dst, `,"raw":"`...)
 		dst = base64.StdEncoding.AppendEncode(dst, ev.Payload)
 		dst = append(dst, '"')

@@ -3,8 +3,6 @@ package inspect
 import (
 	"bytes"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
 )
@@ -174,21 +172,9 @@ func (a *Assembler) reply(c *Call, ev *capture.Event) (*Call, What) {
 }
 
 func (a *Assembler) describe(ev *capture.Event) (About, []About) {
-	md := messageOf(a.schema, ev.Method, ev.Kind == capture.Request)
+	md := capture.MessageOf(a.schema, ev.Method, ev.Kind)
 	if md == nil || a.names == nil {
 		return About{}, nil
 	}
 	return a.names.Message(md, ev.Payload)
-}
-
-// messageOf returns the type of a message, nil if the schema does not know it.
-func messageOf(s *codec.Schema, method string, request bool) protoreflect.MessageDescriptor {
-	m := s.Method(method)
-	switch {
-	case m == nil:
-		return nil
-	case request:
-		return m.Input
-	}
-	return m.Output
 }

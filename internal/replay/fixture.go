@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
@@ -76,19 +75,12 @@ func NewFixture(cfg FixtureConfig) *Fixture {
 	for _, c := range cfg.Calls {
 		one := &recorded{Call: c, changes: cfg.Changes(c.Method) && !c.open()}
 		if len(c.Requests) > 0 {
-			one.key = key(f.input(c.Method), c.Requests[0].Payload)
+			one.key = key(capture.MessageOf(cfg.Schema, c.Method, capture.Request), c.Requests[0].Payload)
 		}
 		f.calls = append(f.calls, one)
 	}
 	f.advance()
 	return f
-}
-
-func (f *Fixture) input(method string) protoreflect.MessageDescriptor {
-	if m := f.cfg.Schema.Method(method); m != nil {
-		return m.Input
-	}
-	return nil
 }
 
 // Left returns the recorded calls that no client has made, in their order.
@@ -130,7 +122,7 @@ func (f *Fixture) advance() {
 func (f *Fixture) choose(method string, request []byte) (c *recorded, equal bool) {
 	request = bytes.Clone(request)
 	f.cfg.Redact.Request(method, request)
-	k := key(f.input(method), request)
+	k := key(capture.MessageOf(f.cfg.Schema, method, capture.Request), request)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var same, others []*recorded
