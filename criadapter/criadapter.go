@@ -17,7 +17,6 @@ package criadapter
 import (
 	_ "embed"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"sync"
@@ -156,5 +155,3 @@ func Schema() *codec.Schema {
 }
 
 func isUnimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -30,13 +31,9 @@ func (k Kind) String() string {
 	return ""
 }
 
+// kindOf returns the kind called name, zero if there is none.
 func kindOf(name string) Kind {
-	for k, n := range kindNames {
-		if n == name && n != "" {
-			return Kind(k)
-		}
-	}
-	return 0
+	return Kind(max(slices.Index(kindNames[:], name), 0))
 }
 
 // An Event is one thing that happened on one leg of a call. Its slices and maps

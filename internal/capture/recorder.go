@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -53,11 +54,7 @@ type Recorder struct {
 
 // NewRecorder returns a recorder.
 func NewRecorder(cfg Config) *Recorder {
-	size := cfg.Bytes
-	if size == 0 {
-		size = DefaultBytes
-	}
-	r := &Recorder{ring: newRing(size), redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
+	r := &Recorder{ring: newRing(cmp.Or(cfg.Bytes, DefaultBytes)), redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
 	if r.raw {
 		r.redact = nil
 	}

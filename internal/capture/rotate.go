@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -214,12 +215,7 @@ func (w *Writer) next(ev *Event) error {
 	if err := w.open(); err != nil {
 		return err
 	}
-	starts := make([]*Event, 0, len(w.live))
-	for _, start := range w.live {
-		starts = append(starts, start)
-	}
-	slices.SortFunc(starts, func(a, b *Event) int { return int(a.Seq) - int(b.Seq) })
-	for _, start := range starts {
+	for _, start := range slices.SortedFunc(maps.Values(w.live), func(a, b *Event) int { return int(a.Seq) - int(b.Seq) }) {
 		again := *start
 		again.Again = true
 		if err := w.write(w.enc.Append(w.buf[:0], &again)); err != nil {

@@ -183,11 +183,8 @@ func (c *connection) release() {
 func (c *connection) retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.retired {
-		return
-	}
-	c.retired = true
-	if c.users == 0 {
+	if was := c.retired; !was && c.users == 0 {
 		_ = c.cc.Close() // no call is left that would see the error
 	}
+	c.retired = true
 }

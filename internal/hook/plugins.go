@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,9 +93,7 @@ func New(cfg Config) (*Plugins, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.MaxMessage == 0 {
-		cfg.MaxMessage = director.DefaultMaxMessage
-	}
+	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, director.DefaultMaxMessage)
 	if cfg.Folder == "" {
 		return nil, errors.New("there is no folder of plugins")
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -176,10 +177,5 @@ func (p *Plugins) serves(pl *plugin, who identity) bool {
 
 // servesAny reports whether the object with this identity serves any plugin.
 func (p *Plugins) servesAny(who identity) bool {
-	for _, pl := range p.table.Load().plugins {
-		if p.serves(pl, who) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.table.Load().plugins, func(pl *plugin) bool { return p.serves(pl, who) })
 }

@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"bytes"
+	"maps"
+	"slices"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
@@ -48,11 +50,7 @@ func (a *Assembler) Missed() uint64 { return a.missed }
 
 // UnderWay returns the calls that have not ended.
 func (a *Assembler) UnderWay() []*Call {
-	var all []*Call
-	for _, c := range a.calls {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Values(a.calls))
 }
 
 // Add adds an event. It returns the call that the event belongs to, and what there is to show of it.

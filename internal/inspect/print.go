@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -125,10 +126,7 @@ func (p *Printer) line(c *Call, streamed string) {
 	if n := c.Front().Replies.Count; c.stream && streamed == "" {
 		status += fmt.Sprintf(" after %d messages", n)
 	}
-	backends := Sanitize(strings.Join(c.Backends(), ","))
-	if backends == "" {
-		backends = "-"
-	}
+	backends := cmp.Or(Sanitize(strings.Join(c.Backends(), ",")), "-")
 	when := c.Began
 	if streamed != "" {
 		when = c.Front().Replies.Last.Time

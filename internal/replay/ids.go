@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -57,11 +58,7 @@ func (x *ids) learn(recorded, now []*dump.Node) {
 		return
 	}
 	x.changed = false
-	var olds []string
-	for old := range x.now {
-		olds = append(olds, old)
-	}
-	slices.SortFunc(olds, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	olds := slices.SortedFunc(maps.Keys(x.now), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	var there, back []string
 	for _, old := range olds {
 		if len(old) >= longName {

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -82,9 +83,7 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	ending, end := context.WithCancel(context.Background())
 	defer end()
 	r := &run{Config: cfg, ids: newIDs(cfg.Given, cfg.Bare), calm: calm, ending: ending}
-	if r.Settle == 0 {
-		r.Settle = 2 * time.Second
-	}
+	r.Settle = cmp.Or(r.Settle, 2*time.Second)
 	if r.Tell == nil {
 		r.Tell = func(Result) {}
 	}

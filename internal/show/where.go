@@ -3,6 +3,7 @@ package show
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,12 +54,7 @@ func find(pods []state.Pod, id string) []Place {
 		id = bare
 	}
 	is := func(ids ...string) bool {
-		for _, one := range ids {
-			if strings.HasPrefix(one, id) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(ids, func(one string) bool { return strings.HasPrefix(one, id) })
 	}
 	var places []Place
 	for _, p := range pods {

@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -191,11 +193,7 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 			} else if ft, known := fields[key.Value]; known {
 				ok = check(errs, value, ft, at)
 			} else {
-				names := make([]string, 0, len(fields))
-				for name := range fields {
-					names = append(names, name)
-				}
-				fail(key, at, "unknown key%s", suggest.Nearest(key.Value, names))
+				fail(key, at, "unknown key%s", suggest.Nearest(key.Value, slices.Collect(maps.Keys(fields))))
 			}
 			if ok {
 				right = append(right, key, value)
