@@ -59,7 +59,8 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 // newBackend builds the stack for the i-th runtime of cfg.
 func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*lastknown.Memory, r *records, budget director.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile), separator: d.Profile.Separator()}
-	b.remembered, b.notes = r.answers(b.String()), r.notes(b.String())
+	own := r.of(b.String())
+	b.remembered, b.notes = &own.answers, &own.notes
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Name:        b.cfg.Name,

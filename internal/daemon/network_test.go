@@ -147,7 +147,8 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	require.NoError(t, Check(cfg))
 	p, err := New(cfg, Options{})
 	require.NoError(t, err)
-	require.NoError(t, p.openAll(nil))
+	p.sockets, err = p.openNew(p.Config(), nil)
+	require.NoError(t, err)
 	runUntilEnd(t, p)
 
 	cc := dial(t, front, grpc.WithTransportCredentials(certs.New(&client)))

@@ -172,33 +172,20 @@ func (p *Proxy) pause() {
 	p.reloading.Unlock()
 }
 
-// openAll opens the sockets for clients, and takes those that were inherited.
-func (p *Proxy) openAll(inherited *listen.Inheritance) error {
-	cfg := p.Config()
-	for _, l := range cfg.Sockets() {
-		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
-		if err != nil {
-			return err
-		}
-		p.sockets = append(p.sockets, s)
-	}
-	return nil
-}
-
 func (p *Proxy) closeSockets() {
 	for _, s := range p.sockets {
 		_ = s.Close() // it was not served
 	}
 }
 
-// openNew opens the sockets of cfg that are not open yet.
-func (p *Proxy) openNew(cfg *config.Config) ([]*listen.Socket, error) {
+// openNew opens the sockets of cfg that are not open yet, and takes those that were inherited.
+func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*listen.Socket, error) {
 	var opened []*listen.Socket
 	for _, l := range cfg.Sockets() {
 		if slices.ContainsFunc(p.sockets, func(s *listen.Socket) bool { return s.Path == l.Path }) {
 			continue
 		}
-		s, err := listen.Open(l, cfg.Backends[0].Address, nil)
+		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
 		if err != nil {
 			for _, one := range opened {
 				_ = one.Close() // no client has connected

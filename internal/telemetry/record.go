@@ -92,7 +92,7 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	}
 	of.Metadata = withPlugins(ctx, of.Metadata)
 	if !info.Client && !info.Endless && !capture.IsOfClient(ctx) && !t.polls.due(of.Backend, of.Method, time.Now()) {
-		return ctx, &pollLeg{ctx, t.rec, of}
+		return ctx, &pollLeg{ctx: ctx, rec: t.rec, of: of}
 	}
 	if p, ok := peer.FromContext(ctx); ok && info.Client {
 		if who, ok := p.AuthInfo.(*listen.Peer); ok && who.Known {
