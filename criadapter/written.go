@@ -14,7 +14,7 @@ import (
 
 // asWritten returns the edit for the image of a container. A runtime gives an id or a name. An id
 // is one of those in its list of images, and gets the runtime's prefix as they do. A name is for
-// people, who compare it with the one in their pod, and stays as it is: a client that wrote it
+// people to compare with the one in their pod, and stays as it is: a client that wrote it
 // with a prefix has got that back from the note in the container's annotations. Other fields of
 // the image are translated as everywhere.
 func asWritten(p *director.Profile, s *codec.Schema) (func(director.EditContext) director.Edit, error) {

@@ -79,7 +79,7 @@ func configureDirector(c *config.Config, schema *codec.Schema) (director.Config,
 	return d, nil
 }
 
-// mistakes returns all that is wrong with a profile, so that nobody has to mend it twice: the mistakes that were found in
+// mistakes returns all that is wrong with a profile, so that it can be mended at once: the mistakes that were found in
 // reading it, those in what it says of the schema, and those of compiling it, for any two backends.
 func mistakes(d director.Config, reading error) error {
 	d.Backends = []director.Backend{{}, {Name: "NAME"}}

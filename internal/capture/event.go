@@ -44,7 +44,7 @@ type Event struct {
 	Leg  int    // 0 is the client's, the others are those of backends
 	Kind Kind
 	Time time.Time
-	Mono time.Duration // since the recording began, by a clock that nobody sets
+	Mono time.Duration // since the recording began, by a clock that is never set
 
 	Method  string // "/runtime.v1.RuntimeService/Version", as it is called on this leg
 	Backend string // of a backend's leg, its name

@@ -18,7 +18,7 @@ import (
 )
 
 // pcapDecoder reads the pcapng files that we write: each event ends with a packet
-// whose comment tells of it.
+// whose comment has the rest of it.
 type pcapDecoder struct {
 	r     *bufio.Reader
 	flows map[flowKey]*flow

@@ -128,15 +128,15 @@ something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 	if err := plan.allow(ctx, cc, *to, errOut); err != nil {
 		return err
 	}
-	tell := printResult
+	report := printResult
 	if output.programs() {
-		tell = jsonResult
+		report = jsonResult
 	}
 	under := &progress{screen: show.NewScreen(errOut), all: len(plan.send)}
 	began := time.Now()
 	sum, err := replay.Run(ctx, replay.Config{
 		Calls: plan.send, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile, Bare: p.names.Bare,
-		Speed: *speed, Tell: func(res replay.Result) { under.clear(); tell(output.lines(out), res); under.one() },
+		Speed: *speed, Report: func(res replay.Result) { under.clear(); report(output.lines(out), res); under.one() },
 	})
 	under.clear()
 	if sum.Redacted > 0 {

@@ -49,9 +49,9 @@ type backend struct {
 	notes      *notes
 
 	mu     sync.Mutex
-	driver *runtimeapi.CgroupDriver // nil until it is known
+	driver *runtimeapi.CgroupDriver // nil until the backend has answered
 	lost   error                    // why the socket cannot be reached, nil if it can
-	since  time.Time                // of that; zero until it is known
+	since  time.Time                // of that; zero before the first attempt
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
@@ -301,7 +301,7 @@ func (b *backend) askDriver(ctx context.Context) {
 		return
 	}
 	if b.top.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) != nil || reply.GetLinux() == nil {
-		return // old runtimes do not tell
+		return // old runtimes do not answer that
 	}
 	driver := reply.GetLinux().GetCgroupDriver()
 	b.mu.Lock()

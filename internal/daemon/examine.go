@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Examination is what becomes of a configuration, as far as criproxy can tell without serving
+// Examination is what becomes of a configuration, as far as that can be seen without serving
 // it. Its JSON is stable.
 type Examination struct {
 	Listen   string          `json:"listen"`

@@ -15,7 +15,7 @@ import (
 // the proxy is closed.
 func (p *Proxy) Open(inherited *listen.Inheritance) error {
 	go func() { // until that process ends, or close ends it
-		_ = recovery.Run("taking over what is remembered", func() { p.legacy.follow(p.memories) })
+		_ = recovery.Run("taking over the memories", func() { p.legacy.follow(p.memories) })
 	}()
 	cfg := p.Config()
 	var err error

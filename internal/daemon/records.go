@@ -63,12 +63,12 @@ func (r *records) restoreNotes(all map[string]noted) {
 
 func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.String() }
 
-// addressOf returns what tells the runtime of b from others.
+// addressOf returns all addresses of b, which no other runtime has.
 func addressOf(b config.Backend) string {
 	return strings.Join(append([]string{b.Address}, b.Addresses...), ",")
 }
 
-// places are the backends of a configuration, for what is remembered of them.
+// places are the backends of a configuration, for their memories.
 func places(cfg *config.Config) []memories.Place {
 	var all []memories.Place
 	for _, b := range cfg.Backends {
@@ -77,7 +77,7 @@ func places(cfg *config.Config) []memories.Place {
 	return all
 }
 
-// folder is where a configuration keeps what is remembered.
+// folder is where a configuration keeps the memories.
 func folder(cfg *config.Config) memories.Folder {
 	if cfg.StateDir == "" {
 		return memories.Folder{}

@@ -101,7 +101,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	case <-p.handedOver:
 		stopAdmin() // it is the other process that is asked from now on
 		p.drain(ctx, handoverDrain, handoverGreet)
-		p.legacy.await(ctx, handoverDrain) // it tells of its calls by way of this process
+		p.legacy.await(ctx, handoverDrain) // it sends notes of its calls by way of this process
 	case <-ctx.Done():
 		p.drain(ctx, drainTime, greetTime)
 	}
@@ -139,7 +139,7 @@ func (p *Proxy) serve(s *listen.Socket) {
 	})
 }
 
-// drain tells clients to connect anew, lets calls under way finish within bound, and new
+// drain asks clients to connect anew, lets calls under way finish within bound, and new
 // connections begin within greet. Both become shorter when ctx ends.
 func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
@@ -159,7 +159,7 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 		})()
 	}
 	p.server.Drain(context.Background(), func() {
-		// Not before clients were told to connect anew: they open the stream again at once, and
+		// Not before clients were asked to connect anew: they open the stream again at once, and
 		// kubelet does so five times in its life.
 		p.epochs.endStreams("criproxy: this process stops; open the stream again")
 	})

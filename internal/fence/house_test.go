@@ -165,7 +165,7 @@ func (r *room) row() string {
 	return fmt.Sprintf("| %d | `%s` | %d | %d | %d | %d | %d |\n", r.floor, r.name, r.files, r.lines, r.exported, r.tests, r.importUp)
 }
 
-// Lines may differ by a tenth, or a hundred, before somebody has to count again.
+// Lines may differ by a tenth, or a hundred, before they have to be counted again.
 func TestArchitectureHasTheTableOfTheHouse(t *testing.T) {
 	rooms := slices.DeleteFunc(count(t), func(r *room) bool { return !r.inTable() })
 	table := "| floor | package | files | lines | exported | test lines | imports up |\n|---|---|---|---|---|---|---|\n"

@@ -44,7 +44,7 @@ type call struct {
 	leaves        []*leaf
 }
 
-// A point is where plugins can be asked or told.
+// A point is where plugins are called.
 type point struct {
 	name   string
 	method string // of the plugin

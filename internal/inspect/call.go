@@ -99,7 +99,7 @@ func (c *Call) Client() *Leg {
 	return nil
 }
 
-// Front returns the leg that tells most of a call: the client's, or the first.
+// Front returns the leg that stands for the call: the client's, or the first.
 func (c *Call) Front() *Leg {
 	if len(c.Legs) == 0 {
 		return &Leg{Method: c.Method}

@@ -31,16 +31,16 @@ type Gap struct {
 	Why     string `json:"why"`
 }
 
-// Gaps returns the differences that are known, and what could not be compared.
-func Gaps(all []Difference) (known []Difference, gaps []Gap) {
+// Gaps returns the differences, and apart from them what could not be compared.
+func Gaps(all []Difference) (found []Difference, gaps []Gap) {
 	for _, d := range all {
 		if d.Gap == "" {
-			known = append(known, d)
+			found = append(found, d)
 		} else {
 			gaps = append(gaps, Gap{d.Backend, d.Way, d.Gap})
 		}
 	}
-	return known, gaps
+	return found, gaps
 }
 
 const enlarge = "record with a larger -flight-recorder"

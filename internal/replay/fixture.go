@@ -27,8 +27,8 @@ type FixtureConfig struct {
 	Redact *capture.Redactor
 	// Speed is how much faster than in the recording to answer. Zero answers at once.
 	Speed float64
-	// Tell is called with each call when it has ended. Optional.
-	Tell func(Played)
+	// Report is called with each call when it has ended. Optional.
+	Report func(Played)
 }
 
 // A Fixture is a server that answers as a recorded one did. A call is matched by method
@@ -36,7 +36,7 @@ type FixtureConfig struct {
 // and sequence.
 //
 // Calls that change nothing may come more often than in the recording, or less: they
-// are answered with what was recorded between the changes that were made and those that
+// get the answers that were recorded between the changes that were made and those that
 // were not. It is safe for concurrent use.
 type Fixture struct {
 	cfg   FixtureConfig
@@ -68,8 +68,8 @@ func NewFixture(cfg FixtureConfig) *Fixture {
 	if cfg.Changes == nil {
 		cfg.Changes = func(string) bool { return true }
 	}
-	if cfg.Tell == nil {
-		cfg.Tell = func(Played) {}
+	if cfg.Report == nil {
+		cfg.Report = func(Played) {}
 	}
 	f := &Fixture{cfg: cfg, moved: make(chan struct{}), frontier: -1}
 	for _, c := range cfg.Calls {
@@ -159,7 +159,7 @@ func (f *Fixture) among(calls []*recorded) *recorded {
 		}
 		return calls[fresh]
 	}
-	for _, c := range calls { // what was not told yet of how things are now
+	for _, c := range calls { // those of now that were not played yet
 		if !c.played && c.Began >= f.since && c.Began <= f.frontier {
 			return c
 		}

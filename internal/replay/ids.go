@@ -36,8 +36,8 @@ func newIDs(given func(protoreflect.FieldDescriptor) bool, bare func(string) str
 	return &ids{given: given, bare: bare, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
 }
 
-// LooksLikeID reports fields that are called id, or end so: a guess, for APIs of which no
-// more is known.
+// LooksLikeID reports fields that are called id, or end so: a guess, for APIs without a
+// profile.
 func LooksLikeID(fd protoreflect.FieldDescriptor) bool {
 	name := string(fd.Name())
 	return fd.Kind() == protoreflect.StringKind && (name == "id" || strings.HasSuffix(name, "_id"))

@@ -115,15 +115,15 @@ func accessText(l *state.Listener) string {
 		if len(r.Methods) > 0 {
 			what = strings.Join(r.Methods, " ")
 		}
-		var who []string
+		var users []string
 		if len(r.UIDs) > 0 {
-			who = append(who, fmt.Sprintf("uids %v", r.UIDs))
+			users = append(users, fmt.Sprintf("uids %v", r.UIDs))
 		}
 		if len(r.GIDs) > 0 {
-			who = append(who, fmt.Sprintf("gids %v", r.GIDs))
+			users = append(users, fmt.Sprintf("gids %v", r.GIDs))
 		}
-		if len(who) > 0 {
-			what += " for " + strings.Join(who, " and ")
+		if len(users) > 0 {
+			what += " for " + strings.Join(users, " and ")
 		}
 		rules = append(rules, what)
 	}

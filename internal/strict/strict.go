@@ -32,8 +32,8 @@ func Unmarshal(data []byte, v any) error {
 	return doc.Decode(v)
 }
 
-// UnmarshalRest is Unmarshal, but if there are mistakes v has the rest of the document, for
-// those who look for more of them.
+// UnmarshalRest is Unmarshal, but if there are mistakes v has the rest of the document, for a
+// caller that looks for more of them.
 func UnmarshalRest(data []byte, v any) error {
 	doc, err := parse(data, v)
 	if doc == nil {

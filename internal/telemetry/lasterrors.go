@@ -123,7 +123,7 @@ func (e *errorLeg) End(err error, _ metadata.MD) {
 	e.all.add(e.method, backend, err)
 }
 
-// failingLeg tells the leg of the client which backend had an error.
+// failingLeg notes at the leg of the client which backend had an error.
 type failingLeg struct {
 	quietLeg
 	call    *errorLeg

@@ -58,7 +58,7 @@ func Listen(address string) (net.Listener, error) {
 // New returns a server for a listener.
 func New(cfg Config, l net.Listener) *Server {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), told: make(chan struct{}, 1)}
+	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), changed: make(chan struct{}, 1)}
 	f.link.Store(&link{Error: "connecting"})
 	f.info.Store(&report.Info{Title: cfg.Admin, Live: true})
 	return &Server{follower: f, guard: newGuard(port), session: rand.Text()}
