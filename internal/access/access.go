@@ -14,14 +14,14 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // readOnlyMethods returns patterns of the methods of CRI, as cri.yaml has them under reads, and
 // of our own services that change nothing.
-var readOnlyMethods = sync.OnceValue(func() []string { return append(criadapter.Reads(), "/grpc.health.v1.Health/*") })
+var readOnlyMethods = sync.OnceValue(func() []string { return append(cri.Reads(), "/grpc.health.v1.Health/*") })
 
 // matchMethod reports whether the pattern means the method.
 func matchMethod(pattern, method string) bool {
@@ -32,7 +32,7 @@ func matchMethod(pattern, method string) bool {
 		ok, _ := path.Match(pattern, method)
 		return ok
 	}
-	name, ok := criadapter.ShortName(method) // other services on the socket may have methods of the same names
+	name, ok := cri.ShortName(method) // other services on the socket may have methods of the same names
 	if ok {
 		ok, _ = path.Match(pattern, name)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -125,7 +126,7 @@ func Sources(c *config.Config) []string {
 
 // IsCRI reports whether a profile is about CRI, for which criproxy does more than the profile
 // says.
-func IsCRI(p *director.Profile) bool { return criadapter.Is(p) }
+func IsCRI(p *director.Profile) bool { return cri.Is(p) }
 
 // readSchema reads the configured descriptors. It returns nil if there are none.
 func readSchema(c *config.Config) (*codec.Schema, error) {

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/api"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/doctor"
 	"github.com/criproxy/criproxy/internal/lastknown"
@@ -68,7 +68,7 @@ func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 	}
 	d.configuration(f, cfg)
 	d.running(ctx, cfg)
-	node := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: criadapter.Separator(), Version: kubeletVersion}
+	node := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion}
 	found, kubelet := node.Examine()
 	d.Findings, d.Kubelet = doctor.Sort(append(d.Findings, found...)), kubelet
 	if output.format == show.Text {

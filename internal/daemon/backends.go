@@ -23,6 +23,7 @@ import (
 	"github.com/criproxy/criproxy/internal/api"
 	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/limits"
 	"github.com/criproxy/criproxy/internal/recovery"
@@ -92,7 +93,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	}
 	var equivalents func(string) []string
 	if b.cri {
-		equivalents = criadapter.ImageNames
+		equivalents = cri.ImageNames
 	}
 	alive := ""
 	if d.Profile.Probe != "" {

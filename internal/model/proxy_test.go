@@ -9,8 +9,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/memories"
 )
@@ -186,7 +186,7 @@ func (p *proxy) newStack(cfg *config, i int, d director.Config, key string, mem 
 	p.world.must(err)
 	s.known, err = lastknown.New(lastknown.Config{
 		Name: b.key(), Conn: bridge, Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
-		Equivalents: criadapter.ImageNames,
+		Equivalents: cri.ImageNames,
 		Memory:      mem, Primary: i == 0,
 		Absent: s.wire.absent,
 		Budget: cfg.budget, Silence: cfg.silence,
