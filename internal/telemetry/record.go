@@ -280,7 +280,7 @@ func (r *Recording) dump() (path string, n int, err error) {
 }
 
 // The answer to GET /events: a capture, as a binary log, whose first events are those
-// that were there already. recordedHeader says how many events there had been in all.
+// that were there already. RecordedHeader says how many events there had been in all.
 const RecordedHeader = "Criproxy-Recorded"
 
 // ServeEvents answers GET /events with a capture, as a binary log that begins with the recorded
