@@ -50,14 +50,19 @@ func NewSchema(files ...protoreflect.FileDescriptor) *Schema {
 					ServerStreams: md.IsStreamingServer(),
 					file:          file,
 				}
-				if s.byName[m.Name] == nil {
-					s.byName[m.Name] = m
-					s.methods = append(s.methods, m)
-				}
+				s.add(m)
 			}
 		}
 	}
 	return s
+}
+
+// add adds a method, unless there is one of its name.
+func (s *Schema) add(m *Method) {
+	if s.byName[m.Name] == nil {
+		s.byName[m.Name] = m
+		s.methods = append(s.methods, m)
+	}
 }
 
 // ParseSchema returns a schema of all services in a serialized
@@ -114,21 +119,12 @@ func LinkedIn() *Schema {
 // Alias returns a schema that also has each service of package pkg under the package as, for an
 // older version whose messages are the same.
 func (s *Schema) Alias(pkg, as string) *Schema {
-	all := &Schema{byName: map[string]*Method{}}
-	add := func(m *Method) {
-		if all.byName[m.Name] == nil {
-			all.byName[m.Name] = m
-			all.methods = append(all.methods, m)
-		}
-	}
-	for _, m := range s.Methods() {
-		add(m)
-	}
+	all := s.Join(nil)
 	for _, m := range s.Methods() {
 		if rest, ok := strings.CutPrefix(m.Name, "/"+pkg+"."); ok {
 			alias := *m
 			alias.Name = "/" + as + "." + rest
-			add(&alias)
+			all.add(&alias)
 		}
 	}
 	return all
@@ -138,10 +134,7 @@ func (s *Schema) Alias(pkg, as string) *Schema {
 func (s *Schema) Join(more *Schema) *Schema {
 	all := &Schema{byName: map[string]*Method{}}
 	for _, m := range append(slices.Clone(s.Methods()), more.Methods()...) {
-		if all.byName[m.Name] == nil {
-			all.byName[m.Name] = m
-			all.methods = append(all.methods, m)
-		}
+		all.add(m)
 	}
 	return all
 }

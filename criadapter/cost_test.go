@@ -25,7 +25,7 @@ import (
 const (
 	allocsOfStatus     = 18 // of a call by id, from a server stream to a connection
 	allocsOfList       = 29 // of a list merged from two runtimes, however long
-	allocsOfOneRuntime = 8 // of a call where there is but one runtime
+	allocsOfOneRuntime = 8  // of a call where there is but one runtime
 )
 
 // answering is a connection to a runtime that answers at once, with the same bytes.

@@ -1,5 +1,5 @@
-// Package criadapter tells the multiplexer what CRI is. Nearly all of it is data,
-// in cri.yaml; what no table can say is in the files beside it:
+// Package criadapter says what CRI is, for director. Nearly all of it is data, in cri.yaml;
+// what no table can say is in the files beside it:
 //
 //	cfg, err := criadapter.Config(criadapter.Options{})
 //	cfg.Backends = backends
@@ -17,9 +17,6 @@ package criadapter
 import (
 	_ "embed"
 	"fmt"
-	"maps"
-	"path"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -122,39 +119,9 @@ var builtIn = sync.OnceValue(func() *director.Profile {
 	return p
 })
 
-// Separator returns what stands between the name of a runtime and its ids, by cri.yaml.
-func Separator() string { return builtIn().Separator() }
-
-// Reads returns patterns of the short names of those methods of CRI that change nothing.
-func Reads() []string { return slices.Clone(builtIn().Reads) }
-
-// services are those of CRI in all versions: "/runtime.v1.RuntimeService".
-var services = sync.OnceValue(func() map[string]bool {
-	all := map[string]bool{}
-	for _, m := range Methods() {
-		all[path.Dir(m.Name)] = true
-	}
-	return all
-})
-
-// Methods returns the methods of CRI, in all versions.
-func Methods() []*codec.Method { return builtIn().AllVersions(Schema()).Methods() }
-
-// ShortName returns the name of a method without its service: "Version" of
-// "/runtime.v1.RuntimeService/Version". It reports false if the service is none of CRI, in any
-// version.
-func ShortName(method string) (name string, ok bool) {
-	return path.Base(method), services()[path.Dir(method)]
-}
-
-// Is reports whether a profile is about CRI.
-func Is(p *director.Profile) bool { return p.Versions[0].Package == builtIn().Versions[0].Package }
-
 // Schema returns the schema of the newest CRI that this program is built with.
 func Schema() *codec.Schema {
 	return codec.NewSchema(runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto)
 }
 
 func isUnimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

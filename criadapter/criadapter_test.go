@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path"
 	"strings"
 	"testing"
 
@@ -57,17 +56,6 @@ func TestFates(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(want), got.String())
 	assert.Len(t, d.Fates(), 43, "methods of cri-api v0.37.2")
-}
-
-func TestShortNamesAreThoseOfCRIAlone(t *testing.T) {
-	for method, want := range map[string]bool{
-		"/runtime.v1.RuntimeService/Version": true, "/runtime.v1alpha2.ImageService/PullImage": true, "/runtime.RuntimeService/Version": true,
-		"/runtime.v1.RuntimeService/NewerThanUs": true, "/runtime.v1.OtherService/Version": false, "/containerd.services.version.v1.Version/Version": false,
-	} {
-		name, ok := criadapter.ShortName(method)
-		assert.Equal(t, want, ok, method)
-		assert.Equal(t, path.Base(method), name)
-	}
 }
 
 func TestAMisspeltDraftIsAMistake(t *testing.T) {

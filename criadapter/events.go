@@ -53,18 +53,18 @@ func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*co
 	if err != nil {
 		return nil, err
 	}
-	t := newTeller(ctx, conn, e.seen, now)
-	err = t.tell()
+	d := newDifference(ctx, conn, e.seen, now)
+	err = d.find()
 	e.seen = now
-	return t.events, err
+	return d.events, err
 }
 
 // End is for the director.
 func (e *events) End() []*codec.Frame {
-	t := newTeller(context.Background(), nil, e.seen, newSnapshot())
-	_ = t.tell() // it asks nothing about what is gone
-	e.seen = t.now
-	return t.events
+	d := newDifference(context.Background(), nil, e.seen, newSnapshot())
+	_ = d.find() // it asks nothing about what is gone
+	e.seen = d.now
+	return d.events
 }
 
 // Saw is for the director. An event that kubelet could not decode would end its stream.

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook/hookapi"
@@ -145,24 +146,15 @@ func lookupContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient
 	return &hook.Found{ID: s.GetId(), Parent: list.GetContainers()[0].GetPodSandboxId(), Message: m}, nil
 }
 
-// hookResources returns resources in the plugins' form.
+// hookResources returns resources in the plugins' form, whose fields have CRI's numbers.
 func hookResources(r *runtimeapi.LinuxContainerResources) *hookapi.LinuxContainerResources {
 	if r == nil {
 		return nil
 	}
-	m := &hookapi.LinuxContainerResources{
-		CpuPeriod:              r.GetCpuPeriod(),
-		CpuQuota:               r.GetCpuQuota(),
-		CpuShares:              r.GetCpuShares(),
-		MemoryLimitInBytes:     r.GetMemoryLimitInBytes(),
-		OomScoreAdj:            r.GetOomScoreAdj(),
-		CpusetCpus:             r.GetCpusetCpus(),
-		CpusetMems:             r.GetCpusetMems(),
-		Unified:                r.GetUnified(),
-		MemorySwapLimitInBytes: r.GetMemorySwapLimitInBytes(),
-	}
-	for _, l := range r.GetHugepageLimits() {
-		m.HugepageLimits = append(m.HugepageLimits, &hookapi.HugepageLimit{PageSize: l.GetPageSize(), Limit: l.GetLimit()})
+	m := &hookapi.LinuxContainerResources{}
+	b, err := proto.Marshal(r)
+	if err != nil || (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, m) != nil {
+		return nil // a decoded message can be encoded
 	}
 	return m
 }

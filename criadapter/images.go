@@ -3,7 +3,6 @@ package criadapter
 import (
 	"fmt"
 
-	"github.com/distribution/reference"
 	"google.golang.org/protobuf/encoding/protowire"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -11,18 +10,6 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/rewrite"
 )
-
-// ImageNames returns the names by which an image may be listed that a client calls
-// name: "busybox" is listed as "docker.io/library/busybox:latest". It is the Equivalents of
-// lastknown.
-func ImageNames(name string) []string {
-	names := []string{name}
-	ref, err := reference.ParseDockerRef(name)
-	if err == nil && ref.String() != name {
-		names = append(names, ref.String())
-	}
-	return names
-}
 
 // mergeImageFsInfo shows the filesystems of all runtimes, and means to kubelet what the
 // primary's answer alone would mean: kubelet takes the first entry of each list, and takes

@@ -40,7 +40,7 @@ func newSnapshot() *snapshot {
 	return &snapshot{pods: map[string]pod{}, containers: map[string]container{}}
 }
 
-// The states that events tell of.
+// The states that events are about.
 const (
 	podReady    = uint64(runtimeapi.PodSandboxState_SANDBOX_READY)
 	podNotReady = uint64(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)

@@ -2,6 +2,7 @@ package criadapter
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -96,7 +97,7 @@ func (a *abilities) add(theirs *abilities, handlers map[string]string) {
 		if !mapped {
 			own = h.GetName()
 		}
-		for _, front := range sortedKeys(handlers) {
+		for _, front := range slices.Sorted(maps.Keys(handlers)) {
 			if handlers[front] != own {
 				continue
 			}
@@ -123,10 +124,8 @@ func (a *abilities) add(theirs *abilities, handlers map[string]string) {
 }
 
 func (a *abilities) handler(name string) *runtimeapi.RuntimeHandler {
-	for _, h := range a.handlers {
-		if h.GetName() == name {
-			return h
-		}
+	if i := slices.IndexFunc(a.handlers, func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == name }); i >= 0 {
+		return a.handlers[i]
 	}
 	return nil
 }

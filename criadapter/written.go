@@ -14,7 +14,7 @@ import (
 
 // asWritten returns the edit for the image of a container. A runtime gives an id or a name. An id
 // is one of those in its list of images, and gets the runtime's prefix as they do. A name is for
-// people, who compare it with the one in their pod, and stays as it is: a client that wrote it
+// people to compare with the one in their pod, and stays as it is: a client that wrote it
 // with a prefix has got that back from the note in the container's annotations. Other fields of
 // the image are translated as everywhere.
 func asWritten(p *director.Profile, s *codec.Schema) (func(director.EditContext) director.Edit, error) {
@@ -67,12 +67,8 @@ const written rewrite.Class = 1
 
 // imageSpec returns what a schema says of the message that names an image.
 func imageSpec(s *codec.Schema) protoreflect.MessageDescriptor {
-	var roots []protoreflect.MessageDescriptor
-	for _, m := range s.Methods() {
-		roots = append(roots, m.Input, m.Output)
-	}
 	spec := (&runtimeapi.ImageSpec{}).ProtoReflect().Descriptor()
-	for _, md := range rewrite.Reachable(roots).All() {
+	for _, md := range profile.MessagesOf(s.Methods()).All() {
 		if md.FullName() == spec.FullName() {
 			return md
 		}
@@ -88,13 +84,5 @@ func isImageID(v []byte) bool {
 	if bytes.HasPrefix(v, sha256Prefix) {
 		return true // perhaps cut short
 	}
-	if len(v) != 64 {
-		return false
-	}
-	for _, c := range v {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return len(v) == 64 && len(bytes.Trim(v, "0123456789abcdef")) == 0
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -41,6 +42,10 @@ func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 		why := status.Convert(err).Message()
 		if e := c.dialError.Load(); e != nil && *e != nil {
 			why = (*e).Error() // what gRPC wraps twice
+			var op *net.OpError
+			if errors.As(*e, &op) && op.Addr != nil && op.Addr.String() == c.address {
+				why = op.Err.Error() // without the address, which c names already
+			}
 		}
 		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, why)}
 	case codes.Unimplemented:

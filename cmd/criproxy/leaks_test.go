@@ -60,7 +60,7 @@ func TestSecretsAreNowhereToBeFound(t *testing.T) {
 	require.NotEmpty(t, token)
 
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGUSR1))
-	testkit.Eventually(t, "it has dumped", func() bool { return p.logged("Dumped what was recorded") == 1 })
+	testkit.Eventually(t, "it has dumped", func() bool { return p.logged("Dumped the recording") == 1 })
 	found := map[string]string{}
 	for _, path := range []string{"/status", "/metrics", "/config", "/events", "/hooks", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
 		response, err := admin.NewClient(config.AdminBeside(p.front)).Get(ctx, path)

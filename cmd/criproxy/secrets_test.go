@@ -155,7 +155,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, response.Body.Close())
 			require.NoError(t, proxy.Process.Signal(syscall.SIGUSR1))
-			log.waitFor(t, "Dumped what was recorded")
+			log.waitFor(t, "Dumped the recording")
 			dumps, err := filepath.Glob(at("state/criproxy-dump-*.jsonl"))
 			require.NoError(t, err)
 			require.Len(t, dumps, 1)

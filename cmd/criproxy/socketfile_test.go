@@ -83,7 +83,7 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	assert.Contains(t, r.Listeners[0].Error, "serving it already", "the error names the process")
 	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "a connected client stays connected")
-	for range 3 { // criproxy connects to find out whether somebody serves the file
+	for range 3 { // criproxy connects to find out whether a process serves the file
 		tried, err := other.Accept()
 		require.NoError(t, err)
 		require.NoError(t, tried.Close())

@@ -94,7 +94,7 @@ func (x *PodSandboxMetadata) GetAttempt() uint32 {
 	return 0
 }
 
-// PodSandboxHookRequest is what is known of a pod.
+// PodSandboxHookRequest describes a pod.
 type PodSandboxHookRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	PodMeta *PodSandboxMetadata    `protobuf:"bytes,1,opt,name=pod_meta,json=podMeta,proto3" json:"pod_meta,omitempty"`
@@ -494,7 +494,7 @@ func (x *ContainerMetadata) GetId() string {
 	return ""
 }
 
-// ContainerResourceHookRequest is what is known of a container and its pod.
+// ContainerResourceHookRequest describes a container and its pod.
 type ContainerResourceHookRequest struct {
 	state                protoimpl.MessageState   `protogen:"open.v1"`
 	PodMeta              *PodSandboxMetadata      `protobuf:"bytes,1,opt,name=pod_meta,json=podMeta,proto3" json:"pod_meta,omitempty"`

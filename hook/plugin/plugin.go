@@ -152,7 +152,7 @@ func (p Plugin) listen() (net.Listener, error) {
 	}
 	if conn, err := net.Dial("unix", p.Socket); err == nil {
 		_ = conn.Close() // nothing was sent
-		return nil, fmt.Errorf("somebody serves %s already", p.Socket)
+		return nil, fmt.Errorf("a process serves %s already", p.Socket)
 	}
 	if info, err := os.Lstat(p.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
 		if err := os.Remove(p.Socket); err != nil {

@@ -47,7 +47,7 @@ func TestRunRegistersWhatThereIsAndLeavesNothing(t *testing.T) {
 
 	second := p
 	second.Name = "two"
-	assert.ErrorContains(t, second.Run(t.Context()), "somebody serves "+p.Socket+" already")
+	assert.ErrorContains(t, second.Run(t.Context()), "a process serves "+p.Socket+" already")
 	assert.NoFileExists(t, filepath.Join(p.Folder, "two.json"))
 
 	stop()

@@ -14,14 +14,14 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
 // readOnlyMethods returns patterns of the methods of CRI, as cri.yaml has them under reads, and
 // of our own services that change nothing.
-var readOnlyMethods = sync.OnceValue(func() []string { return append(criadapter.Reads(), "/grpc.health.v1.Health/*") })
+var readOnlyMethods = sync.OnceValue(func() []string { return append(cri.Reads(), "/grpc.health.v1.Health/*") })
 
 // matchMethod reports whether the pattern means the method.
 func matchMethod(pattern, method string) bool {
@@ -32,7 +32,7 @@ func matchMethod(pattern, method string) bool {
 		ok, _ := path.Match(pattern, method)
 		return ok
 	}
-	name, ok := criadapter.ShortName(method) // other services on the socket may have methods of the same names
+	name, ok := cri.ShortName(method) // other services on the socket may have methods of the same names
 	if ok {
 		ok, _ = path.Match(pattern, name)
 	}
@@ -40,7 +40,7 @@ func matchMethod(pattern, method string) bool {
 }
 
 // allows reports whether the rules let the client call the method.
-func allows(rules []config.AccessRule, method string, who *listen.Peer) bool {
+func allows(rules []config.AccessRule, method string, peer *listen.Peer) bool {
 	if len(rules) == 0 {
 		return true
 	}
@@ -48,35 +48,35 @@ func allows(rules []config.AccessRule, method string, who *listen.Peer) bool {
 		if len(r.Methods) > 0 && !slices.ContainsFunc(r.Methods, func(p string) bool { return matchMethod(p, method) }) {
 			return false
 		}
-		return isFor(&r, who)
+		return isFor(&r, peer)
 	})
 }
 
 // isFor reports whether the rule is about the client.
-func isFor(r *config.AccessRule, who *listen.Peer) bool {
+func isFor(r *config.AccessRule, peer *listen.Peer) bool {
 	if len(r.UIDs)+len(r.GIDs) == 0 {
 		return true
 	}
-	return who.Known && (slices.Contains(r.UIDs, who.UID) ||
-		slices.ContainsFunc(who.GIDs, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
+	return peer.Known && (slices.Contains(r.UIDs, peer.UID) ||
+		slices.ContainsFunc(peer.GIDs, func(gid uint32) bool { return slices.Contains(r.GIDs, gid) }))
 }
 
 // authorize returns the error for a call that the socket's access list does not allow.
 func authorize(ctx context.Context, method string) error {
-	who := listen.PeerOf(ctx)
-	if who == nil {
+	peer := listen.PeerOf(ctx)
+	if peer == nil {
 		return status.Error(codes.PermissionDenied, "criproxy: internal error: no listener for this connection; please report it")
 	}
-	rules := who.Socket.Access.Load()
+	rules := peer.Socket.Access.Load()
 	if rules == nil {
-		return status.Errorf(codes.PermissionDenied, "criproxy: the socket %s is no longer in the configuration", who.Socket.Path)
+		return status.Errorf(codes.PermissionDenied, "criproxy: the socket %s is no longer in the configuration", peer.Socket.Path)
 	}
-	if allows(*rules, method, who) {
+	if allows(*rules, method, peer) {
 		return nil
 	}
-	who.Socket.Refused.Add(1)
-	klog.V(2).InfoS("Call refused by the access list", "socket", who.Socket.Path, "method", method, "peer", who)
-	return status.Errorf(codes.PermissionDenied, "criproxy: the access list of %s does not allow %s to %s", who.Socket.Path, method, who)
+	peer.Socket.Refused.Add(1)
+	klog.V(2).InfoS("Call refused by the access list", "socket", peer.Socket.Path, "method", method, "peer", peer)
+	return status.Errorf(codes.PermissionDenied, "criproxy: the access list of %s does not allow %s to %s", peer.Socket.Path, method, peer)
 }
 
 // InterceptStream is authorize as a stream interceptor.

@@ -25,10 +25,10 @@ import (
 
 // onlyReads reports whether the rules allow the client nothing but reading, and none of them
 // names the method by itself: by naming it an administrator says that it may show everything.
-func onlyReads(rules []config.AccessRule, method string, who *listen.Peer) bool {
+func onlyReads(rules []config.AccessRule, method string, peer *listen.Peer) bool {
 	for _, r := range rules {
 		switch {
-		case !isFor(&r, who):
+		case !isFor(&r, peer):
 		case len(r.Methods) == 0, slices.ContainsFunc(r.Methods, func(p string) bool { return !reads(p) || names(p, method) }):
 			return false
 		}
@@ -83,9 +83,9 @@ func (v *VerboseFilter) Set(r *capture.Redactor) {
 // Intercept is an interceptor that takes secrets out of the replies of each call whose client may
 // only read.
 func (v *VerboseFilter) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if who := listen.PeerOf(ss.Context()); who != nil {
-		rules, hider := who.Socket.Access.Load(), v.now.Load()
-		if (rules == nil || onlyReads(*rules, info.FullMethod, who)) && hider.HasSecrets(info.FullMethod) {
+	if peer := listen.PeerOf(ss.Context()); peer != nil {
+		rules, hider := peer.Socket.Access.Load(), v.now.Load()
+		if (rules == nil || onlyReads(*rules, info.FullMethod, peer)) && hider.HasSecrets(info.FullMethod) {
 			ss = &filteredStream{ss, info.FullMethod, hider}
 		}
 	}

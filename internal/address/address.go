@@ -88,7 +88,7 @@ func Dial(ctx context.Context, address string) (net.Conn, error) {
 	case <-ctx.Done():
 		go func() {
 			if d := <-done; d.err == nil {
-				_ = d.conn.Close() // nobody waits for it any more
+				_ = d.conn.Close() // the caller has gone
 			}
 		}()
 		return nil, ctx.Err()

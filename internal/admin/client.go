@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -63,6 +64,27 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 		return nil, fmt.Errorf("the criproxy at %s does not know %s; it may be an older one", c.path, path)
 	}
 	return nil, fmt.Errorf("criproxy at %s: %s", c.path, strings.TrimSpace(string(text)))
+}
+
+// maxAnswer bounds an answer that is read as a whole, in bytes.
+const maxAnswer = 64 << 20
+
+// Read asks for the answer called name, such as "status", and decodes it into answer. It returns
+// the answer also as it came, which is JSON.
+func (c *Client) Read(ctx context.Context, name string, answer any) ([]byte, error) {
+	response, err := c.Get(ctx, "/"+name)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() // it was only read
+	raw, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err == nil {
+		err = json.Unmarshal(raw, answer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of criproxy at %s: %w", c.path, err)
+	}
+	return raw, nil
 }
 
 // speaksGRPC reports whether the server at path answers to the greeting of HTTP/2, as gRPC does

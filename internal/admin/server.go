@@ -30,7 +30,7 @@ type Server struct {
 	TCPAt    string       // what that is called in the configuration
 
 	mux    *http.ServeMux
-	public *http.ServeMux // what everybody may know
+	public *http.ServeMux // what every user of the machine may read
 }
 
 // Source is the proxy that the admin socket is about.
@@ -42,7 +42,7 @@ type Source interface {
 }
 
 // New returns the admin server of a proxy. monitoring adds the paths that are public as well;
-// events answers with what is recorded.
+// events answers with the recorded events.
 func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Server {
 	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
 	servePprof(a.mux)

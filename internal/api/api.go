@@ -18,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
@@ -79,7 +80,7 @@ func configureDirector(c *config.Config, schema *codec.Schema) (director.Config,
 	return d, nil
 }
 
-// mistakes returns all that is wrong with a profile, so that nobody has to mend it twice: the mistakes that were found in
+// mistakes returns all that is wrong with a profile, so that it can be mended at once: the mistakes that were found in
 // reading it, those in what it says of the schema, and those of compiling it, for any two backends.
 func mistakes(d director.Config, reading error) error {
 	d.Backends = []director.Backend{{}, {Name: "NAME"}}
@@ -125,7 +126,7 @@ func Sources(c *config.Config) []string {
 
 // IsCRI reports whether a profile is about CRI, for which criproxy does more than the profile
 // says.
-func IsCRI(p *director.Profile) bool { return criadapter.Is(p) }
+func IsCRI(p *director.Profile) bool { return cri.Is(p) }
 
 // readSchema reads the configured descriptors. It returns nil if there are none.
 func readSchema(c *config.Config) (*codec.Schema, error) {

@@ -35,7 +35,7 @@ func Head(bufs mem.BufferSlice, n int) mem.BufferSlice {
 
 // OnFree takes bufs over and returns buffers in their place. It calls done once, when the
 // last reference to these is freed: the caller's, or that of gRPC, which holds what was sent
-// until it is on the wire. If somebody forgets to free one, it calls done when the garbage
+// until it is on the wire. If a holder forgets to free one, it calls done when the garbage
 // collector has found that out. done may be called before OnFree returns, and in any
 // goroutine.
 func OnFree(bufs mem.BufferSlice, done func()) mem.BufferSlice {
@@ -46,7 +46,7 @@ func OnFree(bufs mem.BufferSlice, done func()) mem.BufferSlice {
 	for i, b := range bufs {
 		data := b.ReadOnlyData()
 		if mem.IsBelowBufferPoolingThreshold(cap(data)) {
-			pieces[i] = b // gRPC does not count who holds it, and it is small
+			pieces[i] = b // gRPC does not count its holders, and it is small
 			continue
 		}
 		h.left.Add(1)
@@ -56,7 +56,7 @@ func OnFree(bufs mem.BufferSlice, done func()) mem.BufferSlice {
 	return pieces
 }
 
-// holder counts the buffers that somebody holds.
+// holder counts the buffers that are not freed yet.
 type holder struct {
 	left atomic.Int32
 	done func()

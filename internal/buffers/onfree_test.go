@@ -24,13 +24,13 @@ func TestOnFreeCallsDoneAfterTheLastReference(t *testing.T) {
 	assert.Equal(t, string(large)+"small"+string(large), string(f.Materialize()))
 	f.Ref() // gRPC's, while it sends
 	f.Free()
-	assert.Zero(t, told.Load(), "somebody holds them")
+	assert.Zero(t, told.Load(), "they are still held")
 	assert.Equal(t, 20005, f.Len())
 	f.Free()
 	assert.EqualValues(t, 1, told.Load())
 
 	buffers.OnFree(mem.BufferSlice{mem.SliceBuffer("small")}, func() { told.Add(1) })
-	assert.EqualValues(t, 2, told.Load(), "nobody counts who holds what is small")
+	assert.EqualValues(t, 2, told.Load(), "holders of what is small are not counted")
 }
 
 func TestOnFreeNoticesForgottenBuffers(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package buffers is the memory of messages: a pool, and who still holds what is from it.
+// Package buffers is the memory of messages: a pool, and a count of the holders of each buffer.
 package buffers
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 // Pool is the memory of frames that are made here. Unlike [mem.DefaultBufferPool] it
-// has four sizes for each power of two, so that who keeps a frame keeps at most a quarter
+// has four sizes for each power of two, so that a holder of a frame keeps at most a quarter
 // more than its length, and hands out buffers as they are: whoever gets one writes before
 // reading.
 var Pool mem.BufferPool = &pool{}
@@ -54,7 +54,7 @@ func (p *pool) Get(n int) *[]byte {
 	return &b
 }
 
-// Put takes a buffer back that nobody uses any more.
+// Put takes a buffer back that is no longer used.
 func (p *pool) Put(b *[]byte) {
 	if class, size := p.class(cap(*b)); class >= 0 && cap(*b) == size {
 		p.sizes[class].Put(b)

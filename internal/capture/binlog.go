@@ -3,8 +3,8 @@ package capture
 import (
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"slices"
-	"sort"
 	"strconv"
 
 	binlogpb "google.golang.org/grpc/binarylog/grpc_binarylog_v1"
@@ -148,13 +148,8 @@ func first(values []string) string {
 }
 
 func binlogMetadata(md metadata.MD) *binlogpb.Metadata {
-	keys := make([]string, 0, len(md))
-	for key := range md {
-		keys = append(keys, key)
-	}
-	sort.Strings(keys)
 	m := &binlogpb.Metadata{}
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(md)) {
 		for _, v := range md[key] {
 			m.Entry = append(m.Entry, &binlogpb.MetadataEntry{Key: valid(key), Value: slices.Clone([]byte(v))})
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // In the ring an event is a record: its length in 4 bytes, its number in 8, and
-// then what appendRecord appends. Nobody outside of this process sees records.
+// then what [appendEvent] appends. Records never leave this process.
 const (
 	recordLen  = 0
 	recordSeq  = 4
@@ -28,19 +28,40 @@ func appendString[S ~string | ~[]byte](b []byte, s S) []byte {
 	return append(b, s...)
 }
 
-// appendHead begins a record. Length and number are set when it is done.
-func appendHead(b []byte, kind Kind, l *Leg, wall time.Time, mono time.Duration) []byte {
+// appendEvent appends an event as a record, whose length and number the ring sets. With redact it
+// overwrites secret metadata.
+func appendEvent(b []byte, ev *Event, redact bool) []byte {
 	var flags byte
-	if l.own {
+	if ev.Own {
 		flags |= flagOwn
 	}
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(kind), flags)
-	b = binary.LittleEndian.AppendUint64(b, uint64(wall.UnixNano()))
-	b = binary.LittleEndian.AppendUint64(b, uint64(mono))
-	b = binary.AppendUvarint(b, l.call)
-	b = binary.AppendUvarint(b, uint64(l.leg))
-	b = appendString(b, l.method)
-	return appendString(b, l.backend)
+	if ev.Truncated {
+		flags |= flagTruncated
+	}
+	if ev.Redacted {
+		flags |= flagRedacted
+	}
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(ev.Kind), flags)
+	b = binary.LittleEndian.AppendUint64(b, uint64(ev.Time.UnixNano()))
+	b = binary.LittleEndian.AppendUint64(b, uint64(ev.Mono))
+	b = binary.AppendUvarint(b, ev.Call)
+	b = binary.AppendUvarint(b, uint64(ev.Leg))
+	b = appendString(b, ev.Method)
+	b = appendString(b, ev.Backend)
+	switch ev.Kind {
+	case Start:
+		b = binary.AppendUvarint(b, uint64(ev.Peer.PID))
+		b = binary.AppendUvarint(b, uint64(ev.Peer.UID))
+		b = appendString(b, ev.Peer.Name)
+		b = binary.AppendUvarint(b, uint64(ev.Timeout))
+	case Request, Reply:
+		return append(binary.AppendUvarint(b, uint64(ev.Size)), ev.Payload...)
+	case End:
+		b = binary.AppendUvarint(b, uint64(ev.Code))
+		b = appendString(b, ev.Message)
+		b = appendString(b, ev.Details)
+	}
+	return appendMetadata(b, ev.Metadata, redact)
 }
 
 const recordFlags = recordBody + 1 // where the flags are

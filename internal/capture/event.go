@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -30,13 +31,9 @@ func (k Kind) String() string {
 	return ""
 }
 
+// kindOf returns the kind called name, zero if there is none.
 func kindOf(name string) Kind {
-	for k, n := range kindNames {
-		if n == name && n != "" {
-			return Kind(k)
-		}
-	}
-	return 0
+	return Kind(max(slices.Index(kindNames[:], name), 0))
 }
 
 // An Event is one thing that happened on one leg of a call. Its slices and maps
@@ -47,7 +44,7 @@ type Event struct {
 	Leg  int    // 0 is the client's, the others are those of backends
 	Kind Kind
 	Time time.Time
-	Mono time.Duration // since the recording began, by a clock that nobody sets
+	Mono time.Duration // since the recording began, by a clock that is never set
 
 	Method  string // "/runtime.v1.RuntimeService/Version", as it is called on this leg
 	Backend string // of a backend's leg, its name

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,20 +64,16 @@ type HeaderBackend struct {
 }
 
 func (h *FileHeader) address(backend string) string {
-	for _, b := range h.Backends {
-		if b.Name == backend {
-			return b.Address
-		}
+	if i := h.Order(backend); i < len(h.Backends) {
+		return h.Backends[i].Address
 	}
 	return ""
 }
 
 // Order returns the place of a backend among all, for sorting: unknown ones last.
 func (h *FileHeader) Order(backend string) int {
-	for i, b := range h.Backends {
-		if b.Name == backend {
-			return i
-		}
+	if i := slices.IndexFunc(h.Backends, func(b HeaderBackend) bool { return b.Name == backend }); i >= 0 {
+		return i
 	}
 	return len(h.Backends)
 }

@@ -4,7 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,18 +73,11 @@ func appendHpackString(b []byte, s string) []byte {
 // appendMD appends metadata as headers, and returns how many. The authority is a
 // header of HTTP's own.
 func appendMD(b []byte, md map[string][]string) ([]byte, int) {
-	if len(md) == 0 {
-		return b, 0
-	}
-	keys := make([]string, 0, len(md))
-	for key := range md {
-		if !strings.HasPrefix(key, ":") {
-			keys = append(keys, key)
-		}
-	}
-	sort.Strings(keys)
 	n := 0
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		if strings.HasPrefix(key, ":") {
+			continue
+		}
 		for _, v := range md[key] {
 			if strings.HasSuffix(key, "-bin") {
 				v = base64.RawStdEncoding.EncodeToString([]byte(v))

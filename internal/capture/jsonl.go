@@ -3,7 +3,8 @@ package capture
 import (
 	"encoding/base64"
 	"encoding/json"
-	"sort"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +64,7 @@ func (e *jsonEncoder) Append(dst []byte, ev *Event) []byte {
 	case Request, Reply:
 		dst = jsonUint(dst, "size", uint64(ev.Size))
 		dst = append(dst, `,"message":`...)
-		dst = dump.AppendJSON(dst, messageOf(e.schema, ev), ev.Payload)
+		dst = dump.AppendJSON(dst, MessageOf(e.schema, ev.Method, ev.Kind), ev.Payload)
 		dst = append(dst, `,"raw":"`...)
 		dst = base64.StdEncoding.AppendEncode(dst, ev.Payload)
 		dst = append(dst, '"')
@@ -124,13 +125,8 @@ func jsonString(dst []byte, v string) []byte {
 // jsonMetadata prints metadata in the order of keys; values of "-bin" keys are
 // base64.
 func jsonMetadata(dst []byte, md metadata.MD) []byte {
-	keys := make([]string, 0, len(md))
-	for key := range md {
-		keys = append(keys, key)
-	}
-	sort.Strings(keys)
 	dst = append(dst, '{')
-	for i, key := range keys {
+	for i, key := range slices.Sorted(maps.Keys(md)) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}

@@ -6,14 +6,14 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// messageOf returns the type of an event's payload, nil if the schema does not
-// know it.
-func messageOf(schema *codec.Schema, ev *Event) protoreflect.MessageDescriptor {
-	m := schema.Method(ev.Method)
+// MessageOf returns the type of the requests of a method, or of its replies, by the kind of event.
+// It is nil if the schema does not know the method.
+func MessageOf(schema *codec.Schema, method string, kind Kind) protoreflect.MessageDescriptor {
+	m := schema.Method(method)
 	switch {
 	case m == nil:
 		return nil
-	case ev.Kind == Request:
+	case kind == Request:
 		return m.Input
 	default:
 		return m.Output

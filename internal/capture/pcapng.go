@@ -96,7 +96,7 @@ func appendHosts(b []byte, hosts map[[4]byte]string, order [][4]byte) []byte {
 	return endBlock(b, at)
 }
 
-// appendDropped tells that events are missing.
+// appendDropped writes that events are missing.
 func appendDropped(b []byte, when time.Time, total uint64, comment string) []byte {
 	b, at := startBlock(b, blockStats)
 	b = binary.LittleEndian.AppendUint32(b, 0)

@@ -18,7 +18,7 @@ import (
 )
 
 // pcapDecoder reads the pcapng files that we write: each event ends with a packet
-// whose comment tells of it.
+// whose comment has the rest of it.
 type pcapDecoder struct {
 	r     *bufio.Reader
 	flows map[flowKey]*flow
@@ -34,12 +34,10 @@ type flowKey struct {
 
 // flow is what came on it since the latest event.
 type flow struct {
-	data   []byte        // the beginning of a frame
-	body   []byte        // DATA
-	fields []hpackHeader // of the latest HEADERS
+	data   []byte              // the beginning of a frame
+	body   []byte              // DATA
+	fields []hpack.HeaderField // of the latest HEADERS
 }
-
-type hpackHeader struct{ name, value string }
 
 func newPcapDecoder(r *bufio.Reader) *pcapDecoder {
 	return &pcapDecoder{r: r, flows: map[flowKey]*flow{}, paths: map[legID]string{}}
@@ -200,13 +198,9 @@ func (f *flow) add(b []byte) error {
 		case frameData:
 			f.body = append(f.body, payload...)
 		case frameHeaders:
-			headers, err := hpack.NewDecoder(0, nil).DecodeFull(payload)
-			if err != nil {
+			var err error
+			if f.fields, err = hpack.NewDecoder(0, nil).DecodeFull(payload); err != nil {
 				return errOther
-			}
-			f.fields = f.fields[:0]
-			for _, h := range headers {
-				f.fields = append(f.fields, hpackHeader{h.Name, h.Value})
 			}
 		}
 		f.data = f.data[9+n:]
@@ -304,8 +298,8 @@ func (d *pcapDecoder) event(c map[string]string, f *flow, when time.Time, ev *Ev
 
 func (f *flow) get(name string) string {
 	for _, h := range f.fields {
-		if h.name == name {
-			return h.value
+		if h.Name == name {
+			return h.Value
 		}
 	}
 	return ""
@@ -321,15 +315,15 @@ func (f *flow) metadata(n uint64) (metadata.MD, error) {
 	}
 	md := metadata.MD{}
 	for _, h := range f.fields[len(f.fields)-int(n):] {
-		v := h.value
-		if strings.HasSuffix(h.name, "-bin") {
+		v := h.Value
+		if strings.HasSuffix(h.Name, "-bin") {
 			b, err := base64.RawStdEncoding.DecodeString(v)
 			if err != nil {
-				return nil, fmt.Errorf("header %s: %w", h.name, err)
+				return nil, fmt.Errorf("header %s: %w", h.Name, err)
 			}
 			v = string(b)
 		}
-		md[h.name] = append(md[h.name], v)
+		md[h.Name] = append(md[h.Name], v)
 	}
 	return md, nil
 }

@@ -219,7 +219,7 @@ func (e *pcapEncoder) Append(dst []byte, ev *Event) []byte {
 	return s.conn.appendSegments(dst, ev.Time, dir, frames, comment)
 }
 
-// comment tells of an event what HTTP/2 has no place for.
+// comment has what HTTP/2 has no place for.
 func (e *pcapEncoder) comment(ev *Event, md int) []byte {
 	b := e.block[:0]
 	b = append(append(append(b, commentEvent...), "kind="...), ev.Kind.String()...)

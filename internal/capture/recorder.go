@@ -1,8 +1,8 @@
 package capture
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"slices"
@@ -53,11 +53,7 @@ type Recorder struct {
 
 // NewRecorder returns a recorder.
 func NewRecorder(cfg Config) *Recorder {
-	size := cfg.Bytes
-	if size == 0 {
-		size = DefaultBytes
-	}
-	r := &Recorder{ring: newRing(size), redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
+	r := &Recorder{ring: newRing(cmp.Or(cfg.Bytes, DefaultBytes)), redact: cfg.Redact, raw: cfg.UnsafeRaw, began: time.Now()}
 	if r.raw {
 		r.redact = nil
 	}
@@ -124,26 +120,25 @@ func (r *Recorder) Begin(ctx context.Context, info LegInfo) (context.Context, *L
 	} else {
 		l.call, l.leg, l.own = r.calls.Add(1), 1, true
 	}
-	now, mono := r.now()
-	buf := getBuffer()
-	b := appendHead((*buf)[:0], Start, l, now, mono)
-	who := info.Peer
-	b = binary.AppendUvarint(b, uint64(who.PID))
-	b = binary.AppendUvarint(b, uint64(who.UID))
-	b = appendString(b, who.Name)
-	var timeout time.Duration
+	ev := l.event(Start)
+	ev.Peer, ev.Metadata = info.Peer, info.Metadata
 	if deadline, ok := ctx.Deadline(); ok {
-		timeout = max(deadline.Sub(now), 1) // zero would say that there is none
+		ev.Timeout = max(deadline.Sub(ev.Time), 1) // zero would say that there is none
 	}
-	b = binary.AppendUvarint(b, uint64(timeout))
-	b = appendMetadata(b, info.Metadata, !r.raw)
-	r.put(buf, b, nil)
+	r.record(&ev)
 	return ctx, l
 }
 
-func (r *Recorder) now() (time.Time, time.Duration) {
+// event returns an event of the leg that happens now.
+func (l *Leg) event(kind Kind) Event {
 	now := time.Now()
-	return now, now.Sub(r.began)
+	return Event{Kind: kind, Time: now, Mono: now.Sub(l.rec.began), Call: l.call, Leg: l.leg, Own: l.own, Method: l.method, Backend: l.backend}
+}
+
+// record puts an event without a message into the ring.
+func (r *Recorder) record(ev *Event) {
+	buf := getBuffer()
+	r.put(buf, appendEvent((*buf)[:0], ev, !r.raw), nil)
 }
 
 // Request records a message towards the backend.
@@ -153,15 +148,12 @@ func (l *Leg) Request(f *codec.Frame) { l.message(Request, f) }
 func (l *Leg) Reply(f *codec.Frame) { l.message(Reply, f) }
 
 func (l *Leg) message(kind Kind, f *codec.Frame) {
-	now, mono := l.rec.now()
-	size := f.Len()
+	ev := l.event(kind)
+	ev.Size = f.Len()
+	kept := min(ev.Size, l.rec.ring.maxPayload)
+	ev.Truncated = kept < ev.Size
 	buf := getBuffer()
-	b := appendHead((*buf)[:0], kind, l, now, mono)
-	b = binary.AppendUvarint(b, uint64(size))
-	kept := min(size, l.rec.ring.maxPayload)
-	if kept < size {
-		b[recordFlags] |= flagTruncated
-	}
+	b := appendEvent((*buf)[:0], &ev, false)
 	if kept < maxCopied {
 		l.rec.put(buf, f.AppendTo(b, kept), nil)
 		return
@@ -181,10 +173,9 @@ func (l *Leg) message(kind Kind, f *codec.Frame) {
 
 // Header records the header of the answer.
 func (l *Leg) Header(md metadata.MD) {
-	now, mono := l.rec.now()
-	buf := getBuffer()
-	b := appendHead((*buf)[:0], Header, l, now, mono)
-	l.rec.put(buf, appendMetadata(b, md, !l.rec.raw), nil)
+	ev := l.event(Header)
+	ev.Metadata = md
+	l.rec.record(&ev)
 }
 
 // End records the end of the leg. Only the first End counts.
@@ -192,17 +183,13 @@ func (l *Leg) End(err error, trailer metadata.MD) {
 	if l.ended.Swap(true) {
 		return
 	}
-	now, mono := l.rec.now()
-	buf := getBuffer()
-	b := appendHead((*buf)[:0], End, l, now, mono)
-	code, message, details := statusOf(err)
-	if codes.Code(code) == codes.Canceled && l.client != nil && l.client.Err() != nil {
-		message = clientEnded
+	ev := l.event(End)
+	ev.Code, ev.Message, ev.Details = statusOf(err)
+	if ev.Code == codes.Canceled && l.client != nil && l.client.Err() != nil {
+		ev.Message = clientEnded
 	}
-	b = binary.AppendUvarint(b, uint64(code))
-	b = appendString(b, message)
-	b = appendString(b, details)
-	l.rec.put(buf, appendMetadata(b, trailer, !l.rec.raw), nil)
+	ev.Metadata = trailer
+	l.rec.record(&ev)
 }
 
 // clientEnded is the message of a status that no client gets: it was gone by then, or had cancelled the call.
@@ -215,7 +202,7 @@ func EndedByClient(code codes.Code, message string) bool {
 }
 
 // statusOf returns the status that a client gets for err.
-func statusOf(err error) (code uint32, message string, details []byte) {
+func statusOf(err error) (code codes.Code, message string, details []byte) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return 0, "", nil
 	}
@@ -226,7 +213,7 @@ func statusOf(err error) (code uint32, message string, details []byte) {
 	if len(s.Proto().GetDetails()) > 0 {
 		details, _ = proto.Marshal(s.Proto()) // of a message that came off the wire: cannot fail
 	}
-	return uint32(s.Code()), s.Message(), details
+	return s.Code(), s.Message(), details
 }
 
 // maxCopied is the size from which the ring holds the message itself, not a copy, unless it

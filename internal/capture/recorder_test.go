@@ -195,7 +195,7 @@ func TestLargeMessagesAreForgottenBeforeWhatIsSmall(t *testing.T) {
 		}
 	}
 	assert.Positive(t, truncated)
-	assert.Equal(t, missed+truncated, rec.Missed(), "it was too slow for both; who begins now is not")
+	assert.Equal(t, missed+truncated, rec.Missed(), "it was too slow for both; a reader that begins now is not")
 }
 
 // counting is a pool that counts what comes back.

@@ -359,16 +359,14 @@ func (w *redactWalk) number(f wire.Field) {
 	}
 }
 
+// secretWords are in the keys of credentials.
+var secretWords = []string{"token", "secret", "password", "api-key", "apikey", "credential"}
+
 // SecretKey reports whether the metadata under a key is a credential.
 func SecretKey(key string) bool {
 	switch key {
 	case "authorization", "proxy-authorization", "cookie", "set-cookie":
 		return true
 	}
-	for _, word := range [...]string{"token", "secret", "password", "api-key", "apikey", "credential"} {
-		if strings.Contains(key, word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(key, word) })
 }

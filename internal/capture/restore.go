@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"encoding/binary"
 	"errors"
 	"io"
 	"time"
@@ -25,7 +24,7 @@ func (r *Recorder) Restore(next func(*Event) error) error {
 		r.ring.mu.Lock()
 		r.ring.seq = ev.Seq - 1
 		r.ring.mu.Unlock()
-		r.ring.put(record(&ev), nil)
+		r.ring.put(appendEvent(nil, &ev, false), nil)
 		last, calls = ev, max(calls, ev.Call)
 	}
 	if last.Seq > 0 {
@@ -37,35 +36,4 @@ func (r *Recorder) Restore(next func(*Event) error) error {
 		return nil
 	}
 	return err
-}
-
-// record is an event as the ring has it.
-func record(ev *Event) []byte {
-	l := &Leg{call: ev.Call, leg: ev.Leg, own: ev.Own, method: ev.Method, backend: ev.Backend}
-	b := appendHead(nil, ev.Kind, l, ev.Time, ev.Mono)
-	if ev.Truncated {
-		b[recordFlags] |= flagTruncated
-	}
-	if ev.Redacted {
-		b[recordFlags] |= flagRedacted
-	}
-	switch ev.Kind {
-	case Start:
-		b = binary.AppendUvarint(b, uint64(ev.Peer.PID))
-		b = binary.AppendUvarint(b, uint64(ev.Peer.UID))
-		b = appendString(b, ev.Peer.Name)
-		b = binary.AppendUvarint(b, uint64(ev.Timeout))
-		b = appendMetadata(b, ev.Metadata, false)
-	case Request, Reply:
-		b = binary.AppendUvarint(b, uint64(ev.Size))
-		b = append(b, ev.Payload...)
-	case Header:
-		b = appendMetadata(b, ev.Metadata, false)
-	case End:
-		b = binary.AppendUvarint(b, uint64(ev.Code))
-		b = appendString(b, ev.Message)
-		b = appendString(b, ev.Details)
-		b = appendMetadata(b, ev.Metadata, false)
-	}
-	return b
 }

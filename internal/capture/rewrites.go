@@ -87,7 +87,7 @@ func (r *rewrites) diff(ev *Event, before, after []byte) []string {
 		return nil
 	}
 	var lines []string
-	for _, c := range (dump.Text{MaxValue: 200}).Diff(messageOf(r.schema, ev), before, after) {
+	for _, c := range (dump.Text{MaxValue: 200}).Diff(MessageOf(r.schema, ev.Method, ev.Kind), before, after) {
 		if len(lines) == maxRewrites {
 			return append(lines, "rewrite ...")
 		}

@@ -42,7 +42,7 @@ type chunk struct {
 	forgotten int            // no longer there
 	seen      bool           // by a follower, whose events may share buf for as long as they like
 	next      *chunk         // nil for the newest
-	gone      bool           // out of the ring: what follows is no longer known
+	gone      bool           // out of the ring: next leads no further
 }
 
 const (

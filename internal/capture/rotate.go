@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,7 +47,7 @@ type Writer struct {
 	safe    int64 // of that, whole events that are in the file
 	pending int   // events since
 	missing uint64
-	told    uint64 // of these, by an event that may not be in the file yet
+	counted uint64 // of these, in an event that may not be in the file yet
 	buf     []byte
 	live    map[legID]*Event // :: leg under way → its start
 	free    *Event           // of a leg that has ended, for the next one
@@ -164,7 +165,7 @@ func (w *Writer) write(b []byte) error {
 
 // giveUp closes the file because of err, without the part of an event at its end.
 func (w *Writer) giveUp(err error) error {
-	w.missing, w.told = w.missing+uint64(w.pending), 0
+	w.missing, w.counted = w.missing+uint64(w.pending), 0
 	err = errors.Join(err, w.file.Truncate(w.safe), w.file.Close())
 	w.file, w.pending = nil, 0
 	return fmt.Errorf("writing a capture: %w", err)
@@ -214,12 +215,7 @@ func (w *Writer) next(ev *Event) error {
 	if err := w.open(); err != nil {
 		return err
 	}
-	starts := make([]*Event, 0, len(w.live))
-	for _, start := range w.live {
-		starts = append(starts, start)
-	}
-	slices.SortFunc(starts, func(a, b *Event) int { return int(a.Seq) - int(b.Seq) })
-	for _, start := range starts {
+	for _, start := range slices.SortedFunc(maps.Values(w.live), func(a, b *Event) int { return int(a.Seq) - int(b.Seq) }) {
 		again := *start
 		again.Again = true
 		if err := w.write(w.enc.Append(w.buf[:0], &again)); err != nil {
@@ -231,7 +227,7 @@ func (w *Writer) next(ev *Event) error {
 		if err := w.write(w.enc.Append(w.buf[:0], &missed)); err != nil {
 			return err
 		}
-		w.told = w.missing
+		w.counted = w.missing
 	}
 	w.pending = 0 // these are no events
 	return nil
@@ -246,7 +242,7 @@ func (w *Writer) Flush() error {
 		return w.giveUp(err)
 	}
 	w.safe, w.pending = w.written, 0
-	w.missing, w.told = w.missing-w.told, 0
+	w.missing, w.counted = w.missing-w.counted, 0
 	return nil
 }
 

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/show"
 	"github.com/criproxy/criproxy/internal/state"
 )
 
@@ -61,8 +61,8 @@ type Instance struct {
 // instanceTime bounds how long a process may take to say that it is a criproxy.
 const instanceTime = time.Second
 
-// instances returns the criproxies whose admin sockets let this user in. Nobody else's private sockets are asked: it is one
-// that a criproxy holds, or has a name like those beside a main socket, as where the program is called otherwise.
+// instances returns the criproxies whose admin sockets let this user in. No private sockets of other programs are asked: it
+// is one that a criproxy holds, or has a name like those beside a main socket, as where the program is called otherwise.
 func instances(ctx context.Context) []Instance {
 	var found []Instance
 	held := heldSockets()
@@ -73,7 +73,7 @@ func instances(ctx context.Context) []Instance {
 		}
 		ctx, cancel := context.WithTimeout(ctx, instanceTime)
 		var v state.Version
-		if _, err := show.Get(ctx, path, "version", &v); err == nil && v.PID != 0 {
+		if _, err := admin.NewClient(path).Read(ctx, "version", &v); err == nil && v.PID != 0 {
 			found = append(found, Instance{path, v.PID, v.Version})
 		}
 		cancel()
@@ -101,7 +101,7 @@ func heldSockets() map[string]bool {
 	return held
 }
 
-// listeningSockets are the paths at which somebody accepts connections, as proc(5) has them, with their inodes.
+// listeningSockets are the paths at which a process accepts connections, as proc(5) has them, with their inodes.
 func listeningSockets() map[string]string {
 	file, err := os.Open("/proc/net/unix")
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/show"
 )
@@ -80,7 +80,7 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	names, err := criadapter.NewNames(profile, schema, h.About)
+	names, err := cri.NewNames(profile, schema, h.About)
 	if err != nil {
 		return err
 	}

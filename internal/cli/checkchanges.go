@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/config"
@@ -15,20 +13,14 @@ import (
 // changesOf returns what c would change in the process that serves its admin socket. Its error
 // says why that is unknown.
 func changesOf(ctx context.Context, c *config.Config) ([]config.Change, error) {
-	path := c.Admin
-	if path == "" {
+	if c.Admin == "" {
 		return nil, errors.New("there is no admin socket in this configuration")
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
 	defer cancel()
-	response, err := admin.NewClient(path).Get(ctx, "/settings")
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close() // it was only read
 	var running config.Settings
-	if err := json.NewDecoder(response.Body).Decode(&running); err != nil {
-		return nil, fmt.Errorf("reading the answer of criproxy at %s: %w", path, err)
+	if _, err := admin.NewClient(c.Admin).Read(ctx, "settings", &running); err != nil {
+		return nil, err
 	}
 	return running.Changes(c.Settings()), nil
 }

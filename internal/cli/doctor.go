@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/api"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/doctor"
 	"github.com/criproxy/criproxy/internal/lastknown"
@@ -69,7 +68,7 @@ func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 	}
 	d.configuration(f, cfg)
 	d.running(ctx, cfg)
-	node := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: criadapter.Separator(), Version: kubeletVersion}
+	node := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion}
 	found, kubelet := node.Examine()
 	d.Findings, d.Kubelet = doctor.Sort(append(d.Findings, found...)), kubelet
 	if output.format == show.Text {
@@ -96,7 +95,7 @@ func configOfRunning(ctx context.Context, asked adminFlag) *config.Config {
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
 	defer cancel()
 	var r state.Report
-	if _, err := show.Get(ctx, path, "status", &r); err != nil || len(r.Listeners) == 0 {
+	if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil || len(r.Listeners) == 0 {
 		return nil
 	}
 	cfg := &config.Config{Listen: r.Listeners[0].Path, Admin: path}
@@ -176,12 +175,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, 2*daemon.StatusTime)
 	defer cancel()
 	var r state.Report
-	response, err := admin.NewClient(cfg.Admin).Get(ctx, "/status")
-	if err == nil {
-		defer response.Body.Close() // it was only read
-		err = json.NewDecoder(response.Body).Decode(&r)
-	}
-	if err != nil {
+	if _, err := admin.NewClient(cfg.Admin).Read(ctx, "status", &r); err != nil {
 		d.add(doctor.Note, about, "the state of a running criproxy is unknown: "+err.Error(), "start it, and look again")
 		return
 	}

@@ -47,7 +47,7 @@ a call is matched by its method and request, and if no request is the same by th
 	}
 	count := &playedCount{out: out, quiet: *quiet}
 	f := replay.NewFixture(replay.FixtureConfig{
-		Calls: p.calls, Schema: p.schema, Redact: p.redactor, Speed: *speed, Tell: count.tell,
+		Calls: p.calls, Schema: p.schema, Redact: p.redactor, Speed: *speed, Report: count.add,
 		Changes: func(method string) bool { return p.profile.LogLevel(method) == profile.StateChanging },
 	})
 	absolute, err := filepath.Abs(*path)
@@ -88,7 +88,7 @@ type playedCount struct {
 	equal, others, never int
 }
 
-func (c *playedCount) tell(p replay.Played) {
+func (c *playedCount) add(p replay.Played) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	how := fmt.Sprintf("as call %d", p.Call)

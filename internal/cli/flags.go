@@ -170,15 +170,7 @@ func IsKlog(name string) bool {
 
 // saysWhat reports whether the command line says where the runtimes are.
 func (f *Flags) saysWhat() bool {
-	if f.given["config"] || f.given["connect"] {
-		return true
-	}
-	for name := range f.koord.names() {
-		if f.given[name] {
-			return true
-		}
-	}
-	return false
+	return f.given["config"] || f.given["connect"] || f.koord.given(f.given)
 }
 
 // readConfig reads the file that -config names, or the default one, and puts the flags over it.

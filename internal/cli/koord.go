@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/criproxy/criproxy/internal/config"
@@ -16,48 +17,46 @@ type koordFlags struct {
 	endpoint, backend, mode, skipKey, skipValue string
 }
 
-// koordDefaults are the defaults of KoordRuntimeProxy.
-var koordDefaults = koordFlags{
-	endpoint:  "/var/run/koord-runtimeproxy/runtimeproxy.sock",
-	backend:   "/var/run/containerd/containerd.sock",
-	mode:      "Containerd",
-	skipKey:   "runtimeproxy.koordinator.sh/skip-hookserver",
-	skipValue: "true",
+// koordFlag is one of them, with the default of KoordRuntimeProxy.
+type koordFlag struct {
+	name     string
+	value    *string
+	standard string
+	usage    string
+}
+
+func (k *koordFlags) all() []koordFlag {
+	const as = "KoordRuntimeProxy's name for "
+	return []koordFlag{
+		{"koord-runtimeproxy-endpoint", &k.endpoint, "/var/run/koord-runtimeproxy/runtimeproxy.sock", as + "-listen `PATH`"},
+		{"remote-runtime-service-endpoint", &k.backend, "/var/run/containerd/containerd.sock", as + "-connect `PATH`"},
+		{"backend-runtime-mode", &k.mode, "Containerd", "as KoordRuntimeProxy has it; the only `MODE` is Containerd, which is any CRI runtime"},
+		{"runtime-hook-server-key", &k.skipKey, "runtimeproxy.koordinator.sh/skip-hookserver", "the `KEY` of the label of pods that no plugin is asked about"},
+		{"runtime-hook-server-val", &k.skipValue, "true", "and its `VALUE`"},
+	}
 }
 
 func (k *koordFlags) register(fs *flag.FlagSet) {
-	const as = "KoordRuntimeProxy's name for "
-	fs.StringVar(&k.endpoint, "koord-runtimeproxy-endpoint", "", as+"-listen `PATH`")
-	fs.StringVar(&k.backend, "remote-runtime-service-endpoint", "", as+"-connect `PATH`")
-	fs.StringVar(&k.mode, "backend-runtime-mode", "", "as KoordRuntimeProxy has it; the only `MODE` is Containerd, which is any CRI runtime")
-	fs.StringVar(&k.skipKey, "runtime-hook-server-key", "", "the `KEY` of the label of pods that no plugin is asked about")
-	fs.StringVar(&k.skipValue, "runtime-hook-server-val", "", "and its `VALUE`")
+	for _, f := range k.all() {
+		fs.StringVar(f.value, f.name, "", f.usage)
+	}
 }
 
-// names are the flags, and where they go.
-func (k *koordFlags) names() map[string]*string {
-	return map[string]*string{
-		"koord-runtimeproxy-endpoint":     &k.endpoint,
-		"remote-runtime-service-endpoint": &k.backend,
-		"backend-runtime-mode":            &k.mode,
-		"runtime-hook-server-key":         &k.skipKey,
-		"runtime-hook-server-val":         &k.skipValue,
-	}
+// given reports whether the command line has one of the flags.
+func (k *koordFlags) given(given map[string]bool) bool {
+	return slices.ContainsFunc(k.all(), func(f koordFlag) bool { return given[f.name] })
 }
 
 // apply puts the flags into c. If one of them is given, the others have the defaults of
 // KoordRuntimeProxy, unless c has other values.
 func (k *koordFlags) apply(c *config.Config, given map[string]bool) error {
-	any := false
-	defaults := koordDefaults
-	for name, value := range k.names() {
-		any = any || given[name]
-		if !given[name] {
-			*value = *defaults.names()[name]
-		}
-	}
-	if !any {
+	if !k.given(given) {
 		return nil
+	}
+	for _, f := range k.all() {
+		if !given[f.name] {
+			*f.value = f.standard
+		}
 	}
 	for ours, theirs := range map[string]string{"connect": "remote-runtime-service-endpoint", "listen": "koord-runtimeproxy-endpoint"} {
 		if given[ours] && given[theirs] {

@@ -12,34 +12,27 @@ import (
 
 // Pods is the subcommand that shows the pods of all runtimes.
 func Pods(ctx context.Context, args []string, out, errOut io.Writer) error {
-	fs := subFlags("pods")
-	var admin adminFlag
-	var output outputFlags
+	a := askFlags("pods", show.Wide)
 	var filter show.PodFilter
-	admin.flags(fs)
-	output.flags(fs, show.Wide)
-	fs.StringVar(&filter.Namespace, "namespace", "", "only pods of namespaces that fit `PATTERN`")
-	fs.StringVar(&filter.Namespace, "n", "", "the same as -namespace")
-	fs.StringVar(&filter.Backend, "backend", "", "only pods on runtimes that fit `PATTERN`; the primary is primary")
-	again := fs.Bool("watch", false, "look again and again, until Ctrl-C")
+	a.StringVar(&filter.Namespace, "namespace", "", "only pods of namespaces that fit `PATTERN`")
+	a.StringVar(&filter.Namespace, "n", "", "the same as -namespace")
+	a.StringVar(&filter.Backend, "backend", "", "only pods on runtimes that fit `PATTERN`; the primary is primary")
+	again := a.Bool("watch", false, "look again and again, until Ctrl-C")
 	about := `pods shows the pods that a running criproxy has behind it: on which runtime each is, in which state,
 since when, how many of its containers run, and whether that is from memory because the runtime does
 not answer. It fails if the list is not complete.`
-	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
-		return err
-	}
-	if err := output.check("pods"); err != nil {
+	if err := a.parse(args, out, about, 0); err != nil {
 		return err
 	}
 	if err := (&inspect.Filter{Namespace: filter.Namespace, Backend: filter.Backend}).Check(); err != nil {
 		return &UsageError{err}
 	}
 	print := func(to *show.Screen) error {
-		path, err := admin.path(ctx)
+		q, err := a.query(ctx, to)
 		if err != nil {
 			return err
 		}
-		silent, err := show.Pods(ctx, show.Query{Path: path, Format: output.format, Screen: to}, filter)
+		silent, err := show.Pods(ctx, q, filter)
 		for _, s := range silent {
 			err = errors.Join(err, fmt.Errorf("the pods of backend %s are not shown: %s", s.Backend, s.Error))
 		}
@@ -53,24 +46,17 @@ not answer. It fails if the list is not complete.`
 
 // Where is the subcommand that says on which runtime an id is.
 func Where(ctx context.Context, args []string, out, _ io.Writer) error {
-	fs := subFlags("where")
-	var admin adminFlag
-	var output outputFlags
-	admin.flags(fs)
-	output.flags(fs)
+	a := askFlags("where")
 	about := `where ID shows on which runtime a pod or a container is: by its id as clients see it or as the
 runtime made it, whole or only its beginning, or by the pod's uid.`
-	if err := parseSub(fs, args, out, about, 1, 1); err != nil {
+	if err := a.parse(args, out, about, 1); err != nil {
 		return err
 	}
-	if err := output.check("where"); err != nil {
-		return err
-	}
-	path, err := admin.path(ctx)
+	q, err := a.query(ctx, show.NewScreen(out))
 	if err != nil {
 		return err
 	}
-	return show.Where(ctx, show.Query{Path: path, Format: output.format, Screen: show.NewScreen(out)}, fs.Arg(0))
+	return show.Where(ctx, q, a.Arg(0))
 }
 
 // Instances is the subcommand that lists the criproxies of this machine.

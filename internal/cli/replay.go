@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/cri"
 	text "github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/replay"
@@ -29,7 +29,7 @@ type played struct {
 	header   *capture.FileHeader
 	schema   *codec.Schema
 	profile  *director.Profile
-	names    *criadapter.Names
+	names    *cri.Names
 	text     text.Text
 	redactor *capture.Redactor
 }
@@ -53,7 +53,7 @@ func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
 	if p.text.Unsafe = p.header.UnsafeRaw; !p.text.Unsafe {
 		p.redactor = capture.NewRedactor(p.schema, secrets)
 	}
-	if p.names, err = criadapter.NewNames(p.profile, p.schema, p.header.About); err != nil {
+	if p.names, err = cri.NewNames(p.profile, p.schema, p.header.About); err != nil {
 		return nil, err
 	}
 	if p.calls, err = replay.Load(r, backend); err != nil {
@@ -128,15 +128,15 @@ something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 	if err := plan.allow(ctx, cc, *to, errOut); err != nil {
 		return err
 	}
-	tell := printResult
+	report := printResult
 	if output.programs() {
-		tell = jsonResult
+		report = jsonResult
 	}
 	under := &progress{screen: show.NewScreen(errOut), all: len(plan.send)}
 	began := time.Now()
 	sum, err := replay.Run(ctx, replay.Config{
-		Calls: plan.send, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: criadapter.Volatile, Bare: p.names.Bare,
-		Speed: *speed, Tell: func(res replay.Result) { under.clear(); tell(output.lines(out), res); under.one() },
+		Calls: plan.send, Conn: cc, Schema: p.schema, Text: p.text, Redact: p.redactor, Given: p.given, Volatile: cri.Volatile, Bare: p.names.Bare,
+		Speed: *speed, Report: func(res replay.Result) { under.clear(); report(output.lines(out), res); under.one() },
 	})
 	under.clear()
 	if sum.Redacted > 0 {

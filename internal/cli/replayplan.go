@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/replay"
 	"github.com/criproxy/criproxy/internal/show"
@@ -46,8 +46,8 @@ func (p *replayPlan) choose(calls []*replay.Call) {
 
 // changes reports whether a method may change something: all do that are not known to read.
 func changes(method string) bool {
-	name, ofCRI := criadapter.ShortName(method)
-	return !ofCRI || !slices.ContainsFunc(criadapter.Reads(), func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
+	name, ofCRI := cri.ShortName(method)
+	return !ofCRI || !slices.ContainsFunc(cri.Reads(), func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
 }
 
 // writes returns how many of the calls to send change something, and their methods.

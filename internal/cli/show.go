@@ -2,57 +2,73 @@ package cli
 
 import (
 	"context"
+	"flag"
 	"io"
 
 	"github.com/criproxy/criproxy/internal/show"
 )
 
+// asking are the flags of a command that shows an answer of a running criproxy.
+type asking struct {
+	*flag.FlagSet
+	admin  adminFlag
+	output outputFlags
+}
+
+// askFlags returns the flags of a command, with formats besides json and yaml.
+func askFlags(name string, more ...string) *asking {
+	a := &asking{FlagSet: subFlags(name)}
+	a.admin.flags(a.FlagSet)
+	a.output.flags(a.FlagSet, more...)
+	return a
+}
+
+// parse reads the arguments of the command, of which n are not flags.
+func (a *asking) parse(args []string, out io.Writer, about string, n int) error {
+	if err := parseSub(a.FlagSet, args, out, about, n, n); err != nil {
+		return err
+	}
+	return a.output.check(a.Name())
+}
+
+// query returns the question whose answer goes to a screen.
+func (a *asking) query(ctx context.Context, to *show.Screen) (show.Query, error) {
+	path, err := a.admin.path(ctx)
+	return show.Query{Path: path, Format: a.output.format, Screen: to}, err
+}
+
 // ShowHooks is the subcommand that shows the plugins of a running criproxy.
 func ShowHooks(ctx context.Context, args []string, out, _ io.Writer) error {
-	fs := subFlags("hooks")
-	var admin adminFlag
-	var output outputFlags
-	admin.flags(fs)
-	output.flags(fs)
+	a := askFlags("hooks")
 	about := `hooks shows the plugins of a running criproxy: how they are, at which points they are asked,
 what came of it, and their last errors.`
-	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
+	if err := a.parse(args, out, about, 0); err != nil {
 		return err
 	}
-	if err := output.check("hooks"); err != nil {
-		return err
-	}
-	path, err := admin.path(ctx)
+	q, err := a.query(ctx, show.NewScreen(out))
 	if err != nil {
 		return err
 	}
-	return show.Hooks(ctx, show.Query{Path: path, Format: output.format, Screen: show.NewScreen(out)})
+	return show.Hooks(ctx, q)
 }
 
 // ShowStatus is the subcommand that shows how a running criproxy is doing.
 func ShowStatus(ctx context.Context, args []string, out, _ io.Writer) error {
-	fs := subFlags("status")
-	var admin adminFlag
-	var output outputFlags
-	admin.flags(fs)
-	output.flags(fs)
-	again := fs.Bool("watch", false, "look again and again, until Ctrl-C")
-	check := fs.Bool("exit-code", false, "exit with 3 if a runtime is slow or gone, and with 1 if criproxy is not ready")
+	a := askFlags("status")
+	again := a.Bool("watch", false, "look again and again, until Ctrl-C")
+	check := a.Bool("exit-code", false, "exit with 3 if a runtime is slow or gone, and with 1 if criproxy is not ready")
 	about := `status shows how a running criproxy is doing: its sockets, the runtimes with what they have and
 when they were away, the plugins, the latest errors that clients got, how far back the recorder
 reaches, and the configuration.`
-	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
-		return err
-	}
-	if err := output.check("status"); err != nil {
+	if err := a.parse(args, out, about, 0); err != nil {
 		return err
 	}
 	print := func(to *show.Screen) error {
-		path, err := admin.path(ctx)
+		q, err := a.query(ctx, to)
 		if err != nil {
 			return err
 		}
-		r, err := show.Status(ctx, show.Query{Path: path, Format: output.format, Screen: to})
+		r, err := show.Status(ctx, q)
 		switch {
 		case err != nil || !*check:
 			return err

@@ -67,7 +67,7 @@ func runningConfig(ctx context.Context, socket string) string {
 	ctx, cancel := context.WithTimeout(ctx, supportTime)
 	defer cancel()
 	var running state.Report
-	if _, err := show.Get(ctx, socket, "status", &running); err != nil || running.Config.File == "" || filepath.IsAbs(running.Config.File) {
+	if _, err := admin.NewClient(socket).Read(ctx, "status", &running); err != nil || running.Config.File == "" || filepath.IsAbs(running.Config.File) {
 		return running.Config.File
 	}
 	return filepath.Join(fmt.Sprintf("/proc/%d/cwd", running.PID), running.Config.File)
@@ -106,7 +106,7 @@ func (b *supportBundle) collect(ctx context.Context, socket, file string) {
 	ask := func(name string) func(context.Context, io.Writer) error {
 		return func(ctx context.Context, to io.Writer) error {
 			var answer any
-			_, err := show.Get(ctx, socket, name, &answer)
+			_, err := admin.NewClient(socket).Read(ctx, name, &answer)
 			if err == nil {
 				err = show.Encode(to, show.JSON, answer)
 			}
@@ -117,7 +117,7 @@ func (b *supportBundle) collect(ctx context.Context, socket, file string) {
 	b.add(ctx, "versions.txt", func(ctx context.Context, to io.Writer) error {
 		err := Version(ctx, nil, to, to)
 		var running state.Version
-		if _, asked := show.Get(ctx, socket, "version", &running); asked == nil {
+		if _, asked := admin.NewClient(socket).Read(ctx, "version", &running); asked == nil {
 			pid = running.PID
 			fmt.Fprintf(to, "running: %s, process %d\n", running.Version, running.PID)
 		}

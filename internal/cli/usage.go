@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/criproxy/criproxy/internal/show"
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
@@ -112,20 +113,5 @@ func printFlag(out io.Writer, f *flag.Flag, usage string) {
 		f = &flag.Flag{Name: f.Name, Usage: usage, Value: f.Value}
 	}
 	name, text := flag.UnquoteUsage(f)
-	fmt.Fprintf(out, "  -%s %s\n%s", f.Name, name, wrap(text, 6, 78))
-}
-
-// wrap breaks text into lines of at most width, indented.
-func wrap(text string, indent, width int) string {
-	var b strings.Builder
-	line := strings.Repeat(" ", indent)
-	for _, word := range strings.Fields(text) {
-		if len(line)+1+len(word) > width && strings.TrimSpace(line) != "" {
-			b.WriteString(strings.TrimRight(line, " ") + "\n")
-			line = strings.Repeat(" ", indent)
-		}
-		line += word + " "
-	}
-	b.WriteString(strings.TrimRight(line, " ") + "\n")
-	return b.String()
+	fmt.Fprintf(out, "  -%s %s\n%s", f.Name, name, show.Wrap(text, 6, 77))
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
@@ -79,7 +79,7 @@ func packageOf(name string) string {
 // builtInMethods are those of CRI, in all versions that this program is built with.
 func builtInMethods() []string {
 	var all []string
-	for _, m := range criadapter.Methods() {
+	for _, m := range cri.Methods() {
 		all = append(all, m.Name)
 	}
 	return all

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,9 +25,7 @@ import (
 func (c *Config) Check() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if c.Listen == "" {
-		c.Listen = DefaultListen
-	}
+	c.Listen = cmp.Or(c.Listen, DefaultListen)
 	if err := CheckSocketPath(c.Listen); err != nil {
 		fail("listen: %w", err)
 	}
@@ -51,7 +50,7 @@ func (c *Config) Check() error {
 			fail("metrics: %q: want HOST:PORT, such as 127.0.0.1:9410", c.Metrics)
 		}
 	}
-	if u, err := url.Parse(c.Tracing); c.Tracing != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	if !isHTTP(c.Tracing) {
 		fail("tracing: %q: want http://HOST:PORT or https://HOST:PORT, where a collector takes OTLP over gRPC", c.Tracing)
 	}
 	c.checkListeners(fail)
@@ -115,7 +114,7 @@ func (c *Config) Check() error {
 			handlers[front] = i
 		}
 	}
-	if u, err := url.Parse(c.StreamURL); c.StreamURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	if !isHTTP(c.StreamURL) {
 		fail("streamUrl: %q: want http://HOST:PORT/, the address of the runtime's streaming server", c.StreamURL)
 	}
 	if c.StreamPort < 0 || c.StreamPort > 65535 {
@@ -162,18 +161,14 @@ func (c *Config) Check() error {
 	case !filepath.IsAbs(c.Hooks):
 		fail("hooks: %q: want an absolute path, or none", c.Hooks)
 	}
-	if c.HookSkipLabel == "" {
-		c.HookSkipLabel = defaultHookSkipLabel
-	}
+	c.HookSkipLabel = cmp.Or(c.HookSkipLabel, defaultHookSkipLabel)
 	if key, _, ok := strings.Cut(c.HookSkipLabel, "="); !ok || key == "" {
 		fail("hookSkipLabel: %q: want KEY=VALUE", c.HookSkipLabel)
 	}
 	if c.MaxMessageBytes < 0 {
 		fail("maxMessageBytes: %d: want a positive number of bytes", c.MaxMessageBytes)
 	}
-	if c.MaxMessageBytes == 0 {
-		c.MaxMessageBytes = director.DefaultMaxMessage
-	}
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, director.DefaultMaxMessage)
 	c.checkCapture(fail)
 	if err := c.mistakes(errs); err != nil {
 		return err
@@ -186,17 +181,17 @@ func (c *Config) Check() error {
 	return nil
 }
 
-func OrNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
+// isHTTP reports whether s is the URL of a host, or empty.
+func isHTTP(s string) bool {
+	u, err := url.Parse(s)
+	return s == "" || err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
+// OrNone is s, or the word none for nothing.
+func OrNone(s string) string { return cmp.Or(s, "none") }
+
 func (c *Config) checkCapture(fail func(format string, args ...any)) {
-	if c.FlightRecorder == 0 {
-		c.FlightRecorder = capture.DefaultBytes
-	}
+	c.FlightRecorder = cmp.Or(c.FlightRecorder, capture.DefaultBytes)
 	if c.FlightRecorder < minRecorder && c.FlightRecorder != -1 {
 		fail("flightRecorder: %d: want at least %d bytes, or -1 for none", c.FlightRecorder, minRecorder)
 	}

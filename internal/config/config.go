@@ -147,7 +147,7 @@ type Config struct {
 	NoBackends bool `yaml:"-"`
 
 	// Sources are the contents of the files of Profile and Proto when the configuration was
-	// read. They tell that a file has changed.
+	// read: by these, a reload sees that a file has changed.
 	Sources []string `yaml:"-"`
 
 	unread error         // what of the file could not be read

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -72,7 +73,9 @@ type Change struct {
 // Changes returns the settings that differ in next.
 func (s Settings) Changes(next Settings) []Change {
 	all := []Change{}
-	for key := range union(s, next) {
+	keys := maps.Clone(s)
+	maps.Copy(keys, next)
+	for key := range keys {
 		if s[key] == next[key] {
 			continue
 		}
@@ -80,16 +83,5 @@ func (s Settings) Changes(next Settings) []Change {
 		all = append(all, Change{key, s[key], next[key], slices.Contains(restartKeys(), top)})
 	}
 	slices.SortFunc(all, func(a, b Change) int { return strings.Compare(a.Setting, b.Setting) })
-	return all
-}
-
-func union(a, b Settings) map[string]bool {
-	all := map[string]bool{}
-	for key := range a {
-		all[key] = true
-	}
-	for key := range b {
-		all[key] = true
-	}
 	return all
 }

@@ -101,8 +101,8 @@ func (c *Config) checkListeners(fail func(string, ...any)) {
 		at := fmt.Sprintf("listeners[%d]", i)
 		if err := l.checkPath(); err != nil {
 			fail("%s: %w", at, err)
-		} else if who := taken[l.Path]; who != "" {
-			fail("%s: %s is %s already", at, l.Path, who)
+		} else if owner := taken[l.Path]; owner != "" {
+			fail("%s: %s is %s already", at, l.Path, owner)
 		} else {
 			taken[l.Path] = at
 		}

@@ -91,7 +91,7 @@ func (c *Config) NeedsRestart(next *Config) []string {
 		}
 	}
 	if !slices.Equal(c.Sources, next.Sources) || !reflect.DeepEqual(c.Rules, next.Rules) {
-		all = append(all, "profile, proto, rules: the names of fields, and the secrets, in what is recorded are those of the old ones; calls follow the new ones")
+		all = append(all, "profile, proto, rules: the names of fields, and the secrets, in the recording are those of the old ones; calls follow the new ones")
 	}
 	return all
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/cri"
 )
 
 // NameWarnings describes the surprises that a runtime's name will cause.
@@ -32,7 +32,7 @@ const crictlID = 13
 // IDWarnings describes the surprises that a runtime's name will cause before its ids.
 func IDWarnings(name string) []string {
 	const enough = 4 // characters of an id, to find it by
-	room := crictlID - len(criadapter.Separator())
+	room := crictlID - len(cri.Separator())
 	if left := max(room-len(name), 0); left < enough {
 		return []string{fmt.Sprintf("backend %s: crictl shows %d characters of an id, of which %d are the id's behind this name: none of them can be used without crictl's --no-trunc; choose a name of at most %d characters, or ids: native for a node without pods", name, crictlID, left, room-enough)}
 	}

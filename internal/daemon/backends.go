@@ -23,6 +23,7 @@ import (
 	"github.com/criproxy/criproxy/internal/api"
 	"github.com/criproxy/criproxy/internal/certs"
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/limits"
 	"github.com/criproxy/criproxy/internal/recovery"
@@ -49,9 +50,9 @@ type backend struct {
 	notes      *notes
 
 	mu     sync.Mutex
-	driver *runtimeapi.CgroupDriver // nil until it is known
+	driver *runtimeapi.CgroupDriver // nil until the backend has answered
 	lost   error                    // why the socket cannot be reached, nil if it can
-	since  time.Time                // of that; zero until it is known
+	since  time.Time                // of that; zero before the first attempt
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
@@ -59,7 +60,8 @@ func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.St
 // newBackend builds the stack for the i-th runtime of cfg.
 func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*lastknown.Memory, r *records, budget director.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile), separator: d.Profile.Separator()}
-	b.remembered, b.notes = r.answers(b.String()), r.notes(b.String())
+	own := r.of(b.String())
+	b.remembered, b.notes = &own.answers, &own.notes
 	var err error
 	b.conn, err = director.NewConn(director.ConnConfig{
 		Name:        b.cfg.Name,
@@ -91,7 +93,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	}
 	var equivalents func(string) []string
 	if b.cri {
-		equivalents = criadapter.ImageNames
+		equivalents = cri.ImageNames
 	}
 	alive := ""
 	if d.Profile.Probe != "" {
@@ -300,7 +302,7 @@ func (b *backend) askDriver(ctx context.Context) {
 		return
 	}
 	if b.top.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) != nil || reply.GetLinux() == nil {
-		return // old runtimes do not tell
+		return // old runtimes do not answer that
 	}
 	driver := reply.GetLinux().GetCgroupDriver()
 	b.mu.Lock()

@@ -222,10 +222,10 @@ var whom = regexp.MustCompile(`( of| on)? (p?\d+|\S*__\S+|[0-9a-f]{64})\b`)
 var steps = map[string]string{
 	"run": "a pod is made", "stop": "a pod is stopped", "remove": "a pod is removed",
 	"stop in vain": "a pod is stopped, in vain, whose runtime is gone", "is back": "a runtime is back",
-	"kill": "a runtime is killed", "freeze": "a runtime hangs", "a container exits unseen": "a container exits that nobody sees",
+	"kill": "a runtime is killed", "freeze": "a runtime hangs",
 }
 
-// faultOf is what was told without whom it was about.
+// faultOf is a line of the history without the runtime that it was about.
 func faultOf(told string) string {
 	of := strings.TrimSpace(whom.ReplaceAllString(" "+told+" ", ""))
 	if name, ok := steps[of]; ok {
@@ -284,7 +284,7 @@ func (c *chaos) comeBack(i int) {
 	c.gone[i] = nil
 }
 
-// report tells what came of it, as rows of a table.
+// report has what came of it, as rows of a table.
 func (c *chaos) report(to *strings.Builder) {
 	row := func(what string, is any, others string) {
 		fmt.Fprintf(to, "| %s | %s | %v | %s |\n", c.cfg.IDs, what, is, others)

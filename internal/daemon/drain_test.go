@@ -33,7 +33,8 @@ func drained(t *testing.T) (p *Proxy, end context.CancelFunc, ended <-chan error
 	require.NoError(t, Check(cfg))
 	p, err := New(cfg, Options{})
 	require.NoError(t, err)
-	require.NoError(t, p.openAll(nil))
+	p.sockets, err = p.openNew(p.Config(), nil)
+	require.NoError(t, err)
 	ctx, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
@@ -63,7 +64,7 @@ func say(t *testing.T, s *listen.Socket, text string) net.Conn {
 	return conn
 }
 
-// Anybody who can connect could make a stop take 10s, which is longer than kubelet waits and
+// A client that can connect could make a stop take 10s, which is longer than kubelet waits and
 // longer than we let ourselves: the server waits for what a connection begins with.
 func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 	for name, stop := range map[string]func(*Proxy, context.CancelFunc){
@@ -78,7 +79,7 @@ func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, end, ended := drained(t)
-			t.Parallel() // not before: who makes a socket file sets the umask, which is everybody's
+			t.Parallel() // not before: making a socket file sets the umask, which all tests share
 			for _, s := range p.sockets {
 				say(t, s, "")
 				say(t, s, clientGreeting[:1])
@@ -88,7 +89,7 @@ func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(ExitBound):
-				require.Fail(t, "it does not end: it waits for who says nothing")
+				require.Fail(t, "it does not end: it waits for a client that says nothing")
 			}
 		})
 	}

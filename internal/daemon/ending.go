@@ -100,8 +100,8 @@ func (p *Proxy) connected() []string {
 	count := map[string]int{} // :: client
 	known, greeting := p.server.Peers()
 	for _, info := range known {
-		if who, ok := info.(*listen.Peer); ok {
-			count[who.Program()+" at "+who.Socket.Path]++
+		if client, ok := info.(*listen.Peer); ok {
+			count[client.Program()+" at "+client.Socket.Path]++
 		}
 	}
 	for _, l := range greeting {
@@ -110,8 +110,8 @@ func (p *Proxy) connected() []string {
 		}
 	}
 	var all []string
-	for who, n := range count {
-		all = append(all, fmt.Sprintf("%d of %s", n, who))
+	for client, n := range count {
+		all = append(all, fmt.Sprintf("%d of %s", n, client))
 	}
 	slices.Sort(all)
 	return all
@@ -159,12 +159,12 @@ type callUnderWay struct {
 func (es *epochs) underWay() []string {
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	type alike struct{ method, who, path string }
+	type alike struct{ method, client, path string }
 	counts, since := map[alike]int{}, map[alike]time.Time{}
 	for c := range es.calls {
-		a := alike{method: c.method, who: "an unknown client"}
+		a := alike{method: c.method, client: "an unknown client"}
 		if c.peer != nil {
-			a.who, a.path = c.peer.Program(), c.peer.Socket.Path
+			a.client, a.path = c.peer.Program(), c.peer.Socket.Path
 		}
 		counts[a]++
 		if t, ok := since[a]; !ok || c.since.Before(t) {
@@ -172,11 +172,11 @@ func (es *epochs) underWay() []string {
 		}
 	}
 	all := slices.SortedFunc(maps.Keys(counts), func(a, b alike) int {
-		return cmp.Or(since[a].Compare(since[b]), strings.Compare(a.method, b.method), strings.Compare(a.who, b.who))
+		return cmp.Or(since[a].Compare(since[b]), strings.Compare(a.method, b.method), strings.Compare(a.client, b.client))
 	})
 	var texts []string
 	for _, a := range all {
-		texts = append(texts, fmt.Sprintf("%d %s by %s at %s, for %s", counts[a], a.method, a.who, a.path, time.Since(since[a]).Round(100*time.Millisecond)))
+		texts = append(texts, fmt.Sprintf("%d %s by %s at %s, for %s", counts[a], a.method, a.client, a.path, time.Since(since[a]).Round(100*time.Millisecond)))
 	}
 	return texts
 }

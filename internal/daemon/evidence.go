@@ -68,7 +68,7 @@ func (p *Proxy) restoreEvidence() {
 	}
 }
 
-// evidenceDir is where evidence is kept; empty if nowhere, as what is remembered of backends.
+// evidenceDir is where evidence is kept, beside the memories of the backends; empty if nowhere.
 func (p *Proxy) evidenceDir() string {
 	cfg := p.Config()
 	if p.shows || len(cfg.Backends) < 2 {

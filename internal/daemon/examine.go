@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Examination is what becomes of a configuration, as far as criproxy can tell without serving
+// Examination is what becomes of a configuration, as far as that can be seen without serving
 // it. Its JSON is stable.
 type Examination struct {
 	Listen   string          `json:"listen"`
@@ -58,11 +58,7 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 	var wg sync.WaitGroup
 	for i, b := range c.Backends {
 		wg.Go(func() {
-			if p.backends()[i].cri {
-				r.Backends[i] = examineRuntime(ctx, b, p.backends()[i].conn)
-			} else {
-				r.Backends[i] = examineServer(ctx, b, p.backends()[i].conn)
-			}
+			r.Backends[i] = p.backends()[i].examine(ctx, b)
 			p.backends()[i].askDriver(ctx)
 		})
 	}
@@ -115,36 +111,28 @@ func kinds(fields []director.Translated) map[string]string {
 	return m
 }
 
-// examineServer asks a backend of another API than CRI for its services. Most backends refuse,
-// but their refusal shows that they are there.
-func examineServer(ctx context.Context, b config.Backend, conn *director.Conn) backendReport {
-	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
-	versions, err := conn.Versions(ctx)
+// examine asks the backend what it is, or, for another API than CRI, for its services. Most servers
+// refuse the latter, but their refusal shows that they are there.
+func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport {
+	r := backendReport{Name: nameOf(cfg), Address: cfg.Address}
+	versions, err := b.conn.Versions(ctx)
 	if err == nil {
 		r.Versions = versions
-		_, err = codec.Reflect(ctx, conn)
 	}
-	if err != nil && status.Code(err) != codes.Unimplemented {
-		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", conn))
+	switch {
+	case err != nil:
+	case b.cri:
+		var v runtimeapi.VersionResponse
+		err = b.conn.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v)
+		r.Runtime = runtimeName(&v)
+	default:
+		_, err = codec.Reflect(ctx, b.conn)
 	}
-	r.Runtime = "is there"
-	return r
-}
-
-func examineRuntime(ctx context.Context, b config.Backend, conn *director.Conn) backendReport {
-	r := backendReport{Name: director.Backend{Name: b.Name}.String(), Address: b.Address}
-	fail := func(err error) backendReport {
-		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", conn))
-		return r
+	if !b.cri {
+		r.Runtime = "is there"
 	}
-	var err error
-	if r.Versions, err = conn.Versions(ctx); err != nil {
-		return fail(err)
+	if err != nil && (b.cri || status.Code(err) != codes.Unimplemented) {
+		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", b.conn))
 	}
-	var v runtimeapi.VersionResponse
-	if err := conn.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v); err != nil {
-		return fail(err)
-	}
-	r.Runtime = v.GetRuntimeName() + " " + v.GetRuntimeVersion()
 	return r
 }

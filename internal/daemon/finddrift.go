@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -45,13 +44,8 @@ func FindDrift(ctx context.Context, c *config.Config, ask bool) (*DriftReport, e
 	} else if err == nil {
 		conn.Close() // it only shows that a criproxy serves
 	}
-	response, err := admin.NewClient(c.Admin).Get(ctx, "/drift")
-	if err != nil {
+	if _, err := admin.NewClient(c.Admin).Read(ctx, "drift", &r.Seen); err != nil {
 		return nil, err
-	}
-	defer response.Body.Close() // which has been read
-	if err := json.NewDecoder(response.Body).Decode(&r.Seen); err != nil {
-		return nil, fmt.Errorf("reading what criproxy has seen from %s: %w", c.Admin, err)
 	}
 	r.Running = true
 	return r, nil

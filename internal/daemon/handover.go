@@ -122,7 +122,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	}
 	ended := cmd.Wait()
 	if errors.Is(ended, syscall.ECHILD) {
-		ended = nil // the supervisor is told
+		ended = nil // the supervisor gets it
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("it does not serve after %s", takeoverTime)

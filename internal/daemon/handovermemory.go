@@ -27,14 +27,14 @@ const memoriesTime = 10 * time.Second
 func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a socket for what is remembered: %w", err)
+		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
 	}
 	theirs, file := os.NewFile(uintptr(fds[1]), "memories"), os.NewFile(uintptr(fds[0]), "memories")
 	conn, err := net.FileConn(file)
 	_ = file.Close() // conn has its own descriptor
 	if err != nil {
 		_ = theirs.Close() // it is unused
-		return nil, nil, fmt.Errorf("making a socket for what is remembered: %w", err)
+		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
 	}
 	h := &heir{conn: conn, gob: gob.NewEncoder(conn)}
 	return theirs, func() func() {
@@ -46,7 +46,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 			}
 			h.mu.Lock()
 			defer h.mu.Unlock() // notes come after all that is remembered
-			p.memories.HandOn(h.tell)
+			p.memories.HandOn(h.send)
 			all, err := p.memories.Encode()
 			if err == nil {
 				all[evidenceKey] = p.encodeEvidence()
@@ -83,9 +83,9 @@ type heirNote struct {
 // heirTime bounds how long the end of a call waits until the heir has its note.
 const heirTime = 5 * time.Second
 
-// tell returns when the heir has the note of a call. A heir that does not answer in time gets no
+// send returns when the heir has the note of a call. A heir that does not answer in time gets no
 // more notes.
-func (h *heir) tell(backend string, n lastknown.Note) {
+func (h *heir) send(backend string, n lastknown.Note) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {

@@ -147,7 +147,8 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	require.NoError(t, Check(cfg))
 	p, err := New(cfg, Options{})
 	require.NoError(t, err)
-	require.NoError(t, p.openAll(nil))
+	p.sockets, err = p.openNew(p.Config(), nil)
+	require.NoError(t, err)
 	runUntilEnd(t, p)
 
 	cc := dial(t, front, grpc.WithTransportCredentials(certs.New(&client)))
@@ -230,7 +231,7 @@ func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var addresses []string
 			var servers []*keepListener
-			for i, service := range []string{"one", "two", "three"} { // who serves is told by what it knows
+			for i, service := range []string{"one", "two", "three"} { // what a server knows says which it is
 				l, opts := make(i)
 				servers = append(servers, &keepListener{Listener: l})
 				serveHealth(t, servers[i], service, opts...)

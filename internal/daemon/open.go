@@ -15,13 +15,14 @@ import (
 // the proxy is closed.
 func (p *Proxy) Open(inherited *listen.Inheritance) error {
 	go func() { // until that process ends, or close ends it
-		_ = recovery.Run("taking over what is remembered", func() { p.legacy.follow(p.memories) })
+		_ = recovery.Run("taking over the memories", func() { p.legacy.follow(p.memories) })
 	}()
-	if err := p.openAll(inherited); err != nil {
+	cfg := p.Config()
+	var err error
+	if p.sockets, err = p.openNew(cfg, inherited); err != nil {
 		p.Close()
 		return err
 	}
-	cfg := p.Config()
 	if cfg.Admin == "" {
 		klog.InfoS("There is no admin socket: criproxy's own commands cannot reach this process")
 	} else {

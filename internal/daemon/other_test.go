@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// sorted gives connections that begin with HTTP/2 to who accepts, and the others to http, as CRI-O does.
+// sorted has connections that begin with HTTP/2 accepted, and gives the others to http, as CRI-O does.
 type sorted struct {
 	net.Listener
 	http *queue
@@ -48,7 +48,7 @@ func (s sorted) Accept() (net.Conn, error) {
 	}
 }
 
-// queue is a listener whose connections somebody else accepts.
+// queue is a listener whose connections another accepts.
 type queue struct {
 	net.Listener
 	conns chan net.Conn

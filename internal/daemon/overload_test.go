@@ -101,7 +101,7 @@ func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 	n.isUp(1)
 	n.runtimes[1].Fill(200) // about 2 MB a list
 	large := strings.Repeat("x", 3<<20)
-	// What nobody frees, such as a list that is remembered, the garbage collector gives back.
+	// What is not freed, such as a list in memory, the garbage collector gives back.
 	allGivenBack := func() {
 		t.Helper()
 		testkit.Eventually(t, "all is given back", func() bool { runtime.GC(); return taken(n) == 0 })
@@ -196,7 +196,7 @@ func TestAConnectionWithUnreadRepliesHasItsShare(t *testing.T) {
 	_, err = n.Version(n.ctx(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
 	leave()
-	testkit.Eventually(t, "who does not want its replies gives them back", func() bool { runtime.GC(); return taken(n) == 0 })
+	testkit.Eventually(t, "a client that does not want its replies gives them back", func() bool { runtime.GC(); return taken(n) == 0 })
 	n.proxy.memory.Give(left)
 }
 

@@ -45,7 +45,7 @@ type Proxy struct {
 	drift        *drift.Watch
 	memory       *limits.Memory // for messages
 	memories     *memories.Memories
-	records      *records
+	records      records
 	legacy       *Legacy
 	shows        bool // it changes nothing: see Options.Shown
 	errors       telemetry.LastErrors
@@ -99,7 +99,7 @@ type Options struct {
 // starts nothing. The caller calls Run, or Close if it does not come to that.
 func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p := &Proxy{
-		began: cfg, stderr: o.Stderr, memories: memories.New(o.Legacy.memories()), records: newRecords(), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		began: cfg, stderr: o.Stderr, memories: memories.New(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
 		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
 	}
 	p.config.Store(&state.Config{File: o.File, Loaded: time.Now()})
@@ -211,7 +211,7 @@ func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, 
 		b := old.reuse(cfg, i)
 		if b == nil {
 			var err error
-			if b, err = newBackend(cfg, i, d, s.memories, p.records, p.memory); err != nil {
+			if b, err = newBackend(cfg, i, d, s.memories, &p.records, p.memory); err != nil {
 				s.discard(old)
 				return nil, d, err
 			}

@@ -13,54 +13,48 @@ import (
 	"github.com/criproxy/criproxy/internal/memories"
 )
 
-// records are what is counted and noted of each backend, by its name. A reload must not lose it.
-// They are safe for concurrent use.
+// records has a record of each backend, by its name. A reload must not lose them. They are safe for
+// concurrent use; the zero value is empty.
 type records struct {
-	mu       sync.Mutex
-	answered map[string]*answers
-	noted    map[string]*notes
+	mu  sync.Mutex
+	all map[string]*record
 }
 
-func newRecords() *records {
-	return &records{answered: map[string]*answers{}, noted: map[string]*notes{}}
+// record is what the daemon counts and notes of a backend.
+type record struct {
+	answers answers // from memory in place of the backend
+	notes   notes
 }
 
-// answers returns the counter of answers from memory in place of a backend.
-func (r *records) answers(name string) *answers {
+// of returns the record of a backend.
+func (r *records) of(name string) *record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.answered[name] == nil {
-		r.answered[name] = &answers{}
+	if r.all == nil {
+		r.all = map[string]*record{}
 	}
-	return r.answered[name]
+	if r.all[name] == nil {
+		r.all[name] = &record{}
+	}
+	return r.all[name]
 }
 
-// notes returns what is noted of a backend.
-func (r *records) notes(name string) *notes {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.noted[name] == nil {
-		r.noted[name] = &notes{}
-	}
-	return r.noted[name]
-}
-
-// allNotes returns what is noted of all backends.
+// allNotes returns the notes of all backends.
 func (r *records) allNotes() map[string]noted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := map[string]noted{}
-	for name, n := range r.noted {
-		all[name] = n.list()
+	for name, one := range r.all {
+		all[name] = one.notes.list()
 	}
 	return all
 }
 
-// restoreNotes puts in what another process has noted. An outage that was not over goes on, or ends
+// restoreNotes takes over the notes of another process. An outage that was not over goes on, or ends
 // when the backend is seen.
 func (r *records) restoreNotes(all map[string]noted) {
 	for name, kept := range all {
-		n := r.notes(name)
+		n := &r.of(name).notes
 		n.mu.Lock()
 		n.kept = kept
 		n.mu.Unlock()
@@ -69,12 +63,12 @@ func (r *records) restoreNotes(all map[string]noted) {
 
 func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.String() }
 
-// addressOf returns what tells the runtime of b from others.
+// addressOf returns all addresses of b, which no other runtime has.
 func addressOf(b config.Backend) string {
 	return strings.Join(append([]string{b.Address}, b.Addresses...), ",")
 }
 
-// places are the backends of a configuration, for what is remembered of them.
+// places are the backends of a configuration, for their memories.
 func places(cfg *config.Config) []memories.Place {
 	var all []memories.Place
 	for _, b := range cfg.Backends {
@@ -83,7 +77,7 @@ func places(cfg *config.Config) []memories.Place {
 	return all
 }
 
-// folder is where a configuration keeps what is remembered.
+// folder is where a configuration keeps the memories.
 func folder(cfg *config.Config) memories.Folder {
 	if cfg.StateDir == "" {
 		return memories.Folder{}

@@ -64,7 +64,7 @@ func (p *Proxy) reload(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	opened, err := p.openNew(cfg)
+	opened, err := p.openNew(cfg, nil)
 	if err != nil {
 		return err
 	}

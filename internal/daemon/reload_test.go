@@ -91,7 +91,8 @@ func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
 	}
 	p, err := New(with("beta.io"), Options{})
 	require.NoError(t, err)
-	require.NoError(t, p.openAll(nil))
+	p.sockets, err = p.openNew(p.Config(), nil)
+	require.NoError(t, err)
 	assert.ErrorIs(t, reload(p, with("gamma.io")), errNotServing)
 	assert.ErrorIs(t, p.HandOver(t.Context()), errNotServing)
 	assert.Equal(t, "beta.io", p.backends()[1].String(), "nothing has changed")

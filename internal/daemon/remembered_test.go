@@ -99,7 +99,7 @@ func TestABackendIsRememberedByItsName(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o700)|os.ModeDir, info.Mode(), "environments are in there")
 }
 
-// What a client was told is what is shown after the runtime is gone, even if that
+// What a client got is what is shown after the runtime is gone, even if that
 // was a moment ago: the proxy's own look is a second apart.
 func TestMemoryIsNeverOlderThanAClientsAnswer(t *testing.T) {
 	t.Parallel()

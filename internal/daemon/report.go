@@ -86,7 +86,7 @@ func groupName(gid uint32) string {
 	return strconv.Itoa(int(gid))
 }
 
-// state returns how the backend is doing, as far as that is known without asking it.
+// state returns how the backend is doing, as far as that can be seen without a call.
 func (b *backend) state() (state string, since time.Time, err error) {
 	if b.lastKnown != nil {
 		s := b.lastKnown.State()

@@ -101,7 +101,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	case <-p.handedOver:
 		stopAdmin() // it is the other process that is asked from now on
 		p.drain(ctx, handoverDrain, handoverGreet)
-		p.legacy.await(ctx, handoverDrain) // it tells of its calls by way of this process
+		p.legacy.await(ctx, handoverDrain) // it sends notes of its calls by way of this process
 	case <-ctx.Done():
 		p.drain(ctx, drainTime, greetTime)
 	}
@@ -139,7 +139,7 @@ func (p *Proxy) serve(s *listen.Socket) {
 	})
 }
 
-// drain tells clients to connect anew, lets calls under way finish within bound, and new
+// drain asks clients to connect anew, lets calls under way finish within bound, and new
 // connections begin within greet. Both become shorter when ctx ends.
 func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
@@ -159,7 +159,7 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 		})()
 	}
 	p.server.Drain(context.Background(), func() {
-		// Not before clients were told to connect anew: they open the stream again at once, and
+		// Not before clients were asked to connect anew: they open the stream again at once, and
 		// kubelet does so five times in its life.
 		p.epochs.endStreams("criproxy: this process stops; open the stream again")
 	})
@@ -172,33 +172,20 @@ func (p *Proxy) pause() {
 	p.reloading.Unlock()
 }
 
-// openAll opens the sockets for clients, and takes those that were inherited.
-func (p *Proxy) openAll(inherited *listen.Inheritance) error {
-	cfg := p.Config()
-	for _, l := range cfg.Sockets() {
-		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
-		if err != nil {
-			return err
-		}
-		p.sockets = append(p.sockets, s)
-	}
-	return nil
-}
-
 func (p *Proxy) closeSockets() {
 	for _, s := range p.sockets {
 		_ = s.Close() // it was not served
 	}
 }
 
-// openNew opens the sockets of cfg that are not open yet.
-func (p *Proxy) openNew(cfg *config.Config) ([]*listen.Socket, error) {
+// openNew opens the sockets of cfg that are not open yet, and takes those that were inherited.
+func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*listen.Socket, error) {
 	var opened []*listen.Socket
 	for _, l := range cfg.Sockets() {
 		if slices.ContainsFunc(p.sockets, func(s *listen.Socket) bool { return s.Path == l.Path }) {
 			continue
 		}
-		s, err := listen.Open(l, cfg.Backends[0].Address, nil)
+		s, err := listen.Open(l, cfg.Backends[0].Address, inherited)
 		if err != nil {
 			for _, one := range opened {
 				_ = one.Close() // no client has connected

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write packaging/monitoring/dashboard.js
 
 func TestTheDashboardForGrafanaHasThesePanels(t *testing.T) {
 	const file = "../../packaging/monitoring/dashboard.json"
-	want, err := Grafana()
+	want, err := grafana()
 	require.NoError(t, err)
 	if *update {
 		require.NoError(t, os.WriteFile(file, want, 0o644))

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -38,39 +37,8 @@ func (l Label) matches(labels map[string]string) bool {
 	return labels[l.Name] == l.Is
 }
 
-// promQL is the query in Prometheus's language, of the instances that are chosen in Grafana.
-func (q Query) promQL() string {
-	chosen := []string{`instance=~"$instance"`}
-	if !strings.HasPrefix(q.Metric, "criproxy_") { // which other programs have as well
-		chosen = append(chosen, `job=~"$job"`)
-	}
-	for _, l := range q.Where {
-		if l.IsNot != nil {
-			chosen = append(chosen, fmt.Sprintf("%s!~%q", l.Name, strings.Join(l.IsNot, "|")))
-		} else {
-			chosen = append(chosen, fmt.Sprintf("%s=%q", l.Name, l.Is))
-		}
-	}
-	series := func(metric string) string { return metric + "{" + strings.Join(chosen, ",") + "}" }
-	rate := func(metric string) string { return "rate(" + series(metric) + "[$__rate_interval])" }
-	if q.Quantile > 0 {
-		return fmt.Sprintf("histogram_quantile(%g, sum by (%s, le) (%s))", q.Quantile, strings.Join(q.By, ", "), rate(q.Metric+"_bucket"))
-	}
-	expr := series(q.Metric)
-	if q.Rate {
-		expr = rate(q.Metric)
-	}
-	switch {
-	case q.By == nil:
-		return expr
-	case len(q.By) == 0:
-		return "sum(" + expr + ")"
-	}
-	return fmt.Sprintf("sum by (%s) (%s)", strings.Join(q.By, ", "), expr)
-}
-
-// eval is what Prometheus would say: the values of now, where rates are those since before. A series that was not there
-// before began at 0, as all of criproxy's do. Without before there are no rates.
+// eval returns what Prometheus would: the values of now, and rates since before. A series that is new since before began
+// at 0, as all of criproxy's do. Without before there are no rates.
 func (q Query) eval(before, now *Scrape) []Value {
 	rate := q.Rate || q.Quantile > 0
 	if rate && before == nil {

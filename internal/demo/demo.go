@@ -94,7 +94,7 @@ func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	if err == nil && o.Outage {
 		stay := outageTime
 		if o.Once {
-			stay = 0 // nobody looks at it
+			stay = 0 // only the steps count
 		}
 		err = s.outage(ctx, machines[1], stay)
 	}

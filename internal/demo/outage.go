@@ -46,18 +46,18 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	if _, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}); err != nil {
 		return err
 	}
-	s.list(ctx)
+	_ = s.list(ctx) // which says so itself
 
 	fmt.Fprintf(s.out, "\n%s goes away. Its pods stay in the lists, so that kubelet does not kill them; the other runtime notices nothing:\n\n", Backend)
 	m.takeAway()
-	s.until(ctx, func() bool { return s.exec(ctx, vm) != nil })
-	s.list(ctx)
+	s.until(ctx, func() bool { _, err := s.exec(ctx, vm); return err != nil })
+	_ = s.list(ctx) // which says so itself
 	var header metadata.MD
 	if st, err := s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container}, grpc.Header(&header)); err == nil {
 		s.say("ContainerStatus", short(vm.container), "%s%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"), fromMemory(header))
 	}
-	s.sayExec(ctx, vm)
-	s.sayExec(ctx, s.pods[0])
+	_ = s.sayExec(ctx, vm) // it fails
+	_ = s.sayExec(ctx, s.pods[0])
 	_, err := s.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{RuntimeHandler: "vm", Config: &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "late", Namespace: "default", Uid: "uid-late"}}})
 	s.say("RunPodSandbox", "late", "%s", cut(status.Convert(err)))
@@ -74,9 +74,9 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	if err := m.bringBack(); err != nil {
 		return err
 	}
-	s.until(ctx, func() bool { return s.exec(ctx, vm) == nil })
-	s.list(ctx)
-	s.sayExec(ctx, vm)
+	s.until(ctx, func() bool { _, err := s.exec(ctx, vm); return err == nil })
+	_ = s.list(ctx) // which says so itself
+	_ = s.sayExec(ctx, vm)
 	return ctx.Err()
 }
 
@@ -94,17 +94,18 @@ func (s *session) startPods(ctx context.Context) error {
 	return nil
 }
 
-// list prints the pods that are listed.
-func (s *session) list(ctx context.Context) {
+// list prints the pods that are listed, or why none are.
+func (s *session) list(ctx context.Context) error {
 	var header metadata.MD
 	list, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}, grpc.Header(&header))
 	if err != nil {
 		s.say("ListPodSandbox", "", "%s", cut(status.Convert(err)))
-		return
+		return err
 	}
 	s.say("ListPodSandbox", "", "%s%s", each(list.GetItems(), func(p *runtimeapi.PodSandbox) string {
 		return short(p.GetId()) + " " + p.GetMetadata().GetName()
 	}), fromMemory(header))
+	return nil
 }
 
 // fromMemory says which runtimes did not answer themselves.
@@ -115,18 +116,20 @@ func fromMemory(header metadata.MD) string {
 	return ""
 }
 
-func (s *session) exec(ctx context.Context, p *demoPod) error {
-	_, err := s.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container, Cmd: []string{"echo", "hello from", p.name}})
-	return err
+// exec prints into a container, and returns what the container printed.
+func (s *session) exec(ctx context.Context, p *demoPod) (string, error) {
+	got, err := s.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container, Cmd: []string{"echo", "hello from", p.name}})
+	return strings.TrimSpace(string(got.GetStdout())), err
 }
 
-func (s *session) sayExec(ctx context.Context, p *demoPod) {
-	got, err := s.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container, Cmd: []string{"echo", "hello from", p.name}})
+// sayExec prints what exec returns.
+func (s *session) sayExec(ctx context.Context, p *demoPod) error {
+	text, err := s.exec(ctx, p)
 	if err != nil {
-		s.say("ExecSync", short(p.container)+" echo", "%s", cut(status.Convert(err)))
-		return
+		text = cut(status.Convert(err))
 	}
-	s.say("ExecSync", short(p.container)+" echo", "%s", strings.TrimSpace(string(got.GetStdout())))
+	s.say("ExecSync", short(p.container)+" echo", "%s", text)
+	return err
 }
 
 // cut is a status on a line.
@@ -199,6 +202,6 @@ func (s *session) traffic(ctx context.Context) {
 	_, _ = s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	for _, p := range s.pods {
 		_, _ = s.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: p.container})
-		_ = s.exec(ctx, p)
+		_, _ = s.exec(ctx, p)
 	}
 }

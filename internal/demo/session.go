@@ -115,13 +115,9 @@ func (s *session) start(ctx context.Context, p *demoPod) error {
 
 // inspect asks for lists, status, events and output.
 func (s *session) inspect(ctx context.Context, pods []*demoPod) error {
-	list, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
+	if err := s.list(ctx); err != nil {
 		return err
 	}
-	s.say("ListPodSandbox", "", "%s", each(list.GetItems(), func(p *runtimeapi.PodSandbox) string {
-		return short(p.GetId()) + " " + p.GetMetadata().GetName()
-	}))
 	images, err := s.image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
 		return err
@@ -133,11 +129,9 @@ func (s *session) inspect(ctx context.Context, pods []*demoPod) error {
 			return err
 		}
 		s.say("ContainerStatus", short(p.container), "%s", strings.TrimPrefix(st.GetStatus().GetState().String(), "CONTAINER_"))
-		exec, err := s.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container, Cmd: []string{"echo", "hello from", p.name}})
-		if err != nil {
+		if err := s.sayExec(ctx, p); err != nil {
 			return err
 		}
-		s.say("ExecSync", short(p.container)+" echo", "%s", strings.TrimSpace(string(exec.GetStdout())))
 	}
 	var seen []string
 	for len(seen) < 2 { // the start of a container on each runtime

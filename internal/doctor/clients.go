@@ -23,7 +23,7 @@ func (e *examination) clients() {
 		}
 		owners, all := e.owners(inodes)
 		for _, p := range owners {
-			who := fmt.Sprintf("%s (process %d)", p.name, p.pid)
+			process := fmt.Sprintf("%s (process %d)", p.name, p.pid)
 			switch p.name {
 			case "criproxy":
 			case "kubelet":
@@ -34,9 +34,9 @@ func (e *examination) clients() {
 				if len(e.Backends) > 1 {
 					cure = fmt.Sprintf("for metrics of the pods of all backends start it with --containerd=%s, or with the feature gate PodAndContainerStatsFromCRI: docs/operations.md", e.Listen)
 				}
-				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: that is cAdvisor, which is built into it", who, b.Address, b.Name), cure)
+				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: that is cAdvisor, which is built into it", process, b.Address, b.Name), cure)
 			default:
-				e.add(Warning, about, fmt.Sprintf("%s talks to backend %s behind criproxy's back, at %s", who, b.Name, b.Address),
+				e.add(Warning, about, fmt.Sprintf("%s talks to backend %s behind criproxy's back, at %s", process, b.Name, b.Address),
 					fmt.Sprintf("let it use unix://%s, or a listener of its own with an access list; what only reads images or snapshots may stay", e.Listen))
 			}
 		}

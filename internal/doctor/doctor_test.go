@@ -38,8 +38,8 @@ func newMade(t *testing.T) *made {
 		Version:   func(string) (string, error) { return "v1.34.1", nil },
 		Connected: func(path string) ([]uint32, error) { return m.connected[strings.TrimPrefix(path, dir)], nil },
 		Served: func(path string) (peercred.Process, error) {
-			if who, ok := m.served[strings.TrimPrefix(path, dir)]; ok {
-				return who, nil
+			if process, ok := m.served[strings.TrimPrefix(path, dir)]; ok {
+				return process, nil
 			}
 			return peercred.Process{}, syscall.ECONNREFUSED
 		},
@@ -147,7 +147,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.Listen = "/run/crio/crio.sock"
 			m.socket(m.Listen, "criproxy", 20)
 		}, Error, "kubelet takes /run/crio/crio.sock for CRI-O's own socket", "choose another path with listen"},
-		"kubelet past us, who are where CRI-O was": {func(m *made) {
+		"kubelet past us, at the socket of CRI-O": {func(m *made) {
 			m.Listen = "/run/crio/crio.sock"
 			m.socket(m.Listen, "criproxy", 20)
 			m.Backends[0].HTTP = true
@@ -197,7 +197,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.write("/run/kata.sock", "")
 		}, Error, "/run/kata.sock of backend kata.example is no socket", "remove it"},
 		"a socket for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/kata.sock"), 0o666)) }, Error, "every user can connect to /run/kata.sock", "chmod o-rwx"},
-		"a folder for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, Error, "everybody can put another socket in place of", "chmod o-w /run"},
+		"a folder for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, Error, "every user can put another socket in place of", "chmod o-w /run"},
 		"another process":  {func(m *made) { m.served["/run/criproxy.sock"] = peercred.Process{Name: "crio", PID: 7} }, Error, "is served by crio (process 7), and not by criproxy", "choose another path"},
 		"ourselves behind": {func(m *made) { m.served["/run/kata.sock"] = peercred.Process{Name: "criproxy", PID: 20} }, Warning, "is served by criproxy (process 20)", "never answers"},
 		"a socket that may not be opened": {func(m *made) {

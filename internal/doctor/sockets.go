@@ -15,24 +15,24 @@ func (e *examination) sockets() {
 	if info, err := os.Stat(e.file(filepath.Dir(e.Listen))); err != nil || !info.IsDir() {
 		e.add(Error, about, fmt.Sprintf("the folder of %s does not exist", e.Listen), fmt.Sprintf("mkdir %s, or choose another path with listen", filepath.Dir(e.Listen)))
 	} else if info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
-		e.add(Error, about, fmt.Sprintf("everybody can put another socket in place of %s", e.Listen), fmt.Sprintf("chmod o-w %s", filepath.Dir(e.Listen)))
+		e.add(Error, about, fmt.Sprintf("every user can put another socket in place of %s", e.Listen), fmt.Sprintf("chmod o-w %s", filepath.Dir(e.Listen)))
 	}
 	if e.socket("criproxy", e.Listen, "start criproxy: systemctl start criproxy") {
-		if who, err := e.Served(e.file(e.Listen)); err == nil && who.Name != "" && who.Name != "criproxy" && who.Name != "systemd" {
-			e.add(Error, about, fmt.Sprintf("%s is served by %s, and not by criproxy", e.Listen, who), "choose another path with listen, or stop that")
+		if process, err := e.Served(e.file(e.Listen)); err == nil && process.Name != "" && process.Name != "criproxy" && process.Name != "systemd" {
+			e.add(Error, about, fmt.Sprintf("%s is served by %s, and not by criproxy", e.Listen, process), "choose another path with listen, or stop that")
 		}
 	}
 	for _, b := range e.Backends {
 		if !e.socket("backend "+b.Name, b.Address, fmt.Sprintf("start the runtime, or correct its address; pods of it wait until %s is there", b.Address)) {
 			continue
 		}
-		if who, err := e.Served(e.file(b.Address)); err == nil && who.Name == "criproxy" {
-			e.add(Warning, about, fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, who), "make sure that it is not this one: a criproxy that calls itself never answers")
+		if process, err := e.Served(e.file(b.Address)); err == nil && process.Name == "criproxy" {
+			e.add(Warning, about, fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, process), "make sure that it is not this one: a criproxy that calls itself never answers")
 		}
 	}
 }
 
-// socket looks at one, and reports whether somebody serves it.
+// socket looks at one, and reports whether a process serves it.
 func (e *examination) socket(whose, path, start string) bool {
 	const about = "sockets"
 	info, err := os.Stat(e.file(path))

@@ -3,7 +3,7 @@ package drift
 import (
 	"fmt"
 	"path"
-	"sort"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -32,15 +32,10 @@ type Finding struct {
 var idNames = []string{"id", "ids", "*_id", "*_ids", "*_ref", "*_refs"}
 
 func looksLikeID(fd protoreflect.FieldDescriptor) bool {
-	if !holdsStrings(fd) {
-		return false
-	}
-	for _, pattern := range idNames {
-		if ok, _ := path.Match(pattern, string(fd.Name())); ok {
-			return true
-		}
-	}
-	return false
+	return holdsStrings(fd) && slices.ContainsFunc(idNames, func(pattern string) bool {
+		ok, _ := path.Match(pattern, string(fd.Name()))
+		return ok
+	})
 }
 
 // holdsStrings reports whether a field has strings in it. A map has its values.
@@ -80,8 +75,7 @@ func (t *table) ruleFor(fd protoreflect.FieldDescriptor) string {
 // guess returns the kind of name that a field probably holds: the one that the field is
 // called after, or the one that another field of the message has.
 func (t *table) guess(fd protoreflect.FieldDescriptor) string {
-	kinds := append([]string{}, t.kinds...)
-	sort.Slice(kinds, func(i, j int) bool { return len(kinds[i]) > len(kinds[j]) })
+	kinds := slices.SortedFunc(slices.Values(t.kinds), func(a, b string) int { return len(b) - len(a) })
 	for _, kind := range kinds {
 		if strings.Contains(string(fd.Name()), kind) {
 			return kind

@@ -1,6 +1,7 @@
 package drift
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -9,7 +10,6 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/wire"
-	"github.com/criproxy/criproxy/rewrite"
 )
 
 // table has the methods and fields that a profile knows. It is immutable.
@@ -51,13 +51,8 @@ func compile(cfg Config) (*table, error) {
 	for _, where := range t.fields.Unclassified() {
 		unclassified[where] = true
 	}
-	var roots []protoreflect.MessageDescriptor
-	for _, m := range cfg.Schema.Methods() {
-		if t.ours(m.Name) {
-			roots = append(roots, m.Input, m.Output)
-		}
-	}
-	for _, md := range rewrite.Reachable(roots).All() {
+	ours := slices.DeleteFunc(slices.Clone(cfg.Schema.Methods()), func(m *codec.Method) bool { return !t.ours(m.Name) })
+	for _, md := range profile.MessagesOf(ours).All() {
 		for i := range md.Fields().Len() {
 			fd := md.Fields().Get(i)
 			name := string(md.Name()) + "." + string(fd.Name())
@@ -72,12 +67,7 @@ func compile(cfg Config) (*table, error) {
 
 // ours reports whether a method is of the API.
 func (t *table) ours(method string) bool {
-	for _, p := range t.packages {
-		if strings.HasPrefix(method, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.packages, func(p string) bool { return strings.HasPrefix(method, p) })
 }
 
 // maxDepth bounds how deep messages are looked into.
@@ -109,27 +99,19 @@ func (t *table) field(fd protoreflect.FieldDescriptor, value []byte, depth int, 
 	case len(value) == 0:
 	case t.open[fd.FullName()]:
 		if fd.IsMap() {
-			value = mapValue(value)
+			_, value, _ = wire.MapEntry(value)
 		}
 		if len(value) > 0 && (looksLikeID(fd) || t.prefix(value) != "") {
 			found(Finding{Kind: ID, Where: string(fd.ContainingMessage().Name()) + "." + string(fd.Name()), Suggest: t.ruleFor(fd)})
 		}
 	case fd.IsMap():
 		if md := fd.MapValue().Message(); md != nil {
-			t.scan(md, mapValue(value), depth+1, found)
+			_, value, _ = wire.MapEntry(value)
+			t.scan(md, value, depth+1, found)
 		}
 	case fd.Kind() == protoreflect.MessageKind:
 		t.scan(fd.Message(), value, depth+1, found)
 	}
-}
-
-// mapValue is the value of a map's entry, nil if that cannot be read.
-func mapValue(entry []byte) []byte {
-	_, value, ok := wire.MapEntry(entry)
-	if !ok {
-		return nil
-	}
-	return value
 }
 
 // prefix returns the backend's prefix that a value begins with, if it does.

@@ -17,7 +17,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// Config says what the API is known to have. It needs all but Found.
+// Config says what the profile and the schema have of the API. It needs all but Found.
 type Config struct {
 	Profile  *director.Profile
 	Schema   *codec.Schema

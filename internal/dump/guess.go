@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"bytes"
 	"unicode"
 	"unicode/utf8"
 
@@ -23,15 +24,7 @@ func guess(f wire.Field, depth int) (body []byte, isMessage bool) {
 }
 
 func isText(b []byte) bool {
-	if !utf8.Valid(b) {
-		return false
-	}
-	for _, r := range string(b) {
-		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
-			return false
-		}
-	}
-	return true
+	return utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' })
 }
 
 func wellFormed(b []byte) bool {

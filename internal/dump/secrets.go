@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -23,15 +24,7 @@ func (s Secrets) HasField(fd protoreflect.FieldDescriptor) bool {
 
 // HasKey reports whether the entry of the map fd that has this key is secret.
 func (s Secrets) HasKey(fd protoreflect.FieldDescriptor, key []byte) bool {
-	if s.Keys == nil {
-		return false
-	}
-	for _, pattern := range s.Keys(fd) {
-		if matchKey(pattern, string(key)) {
-			return true
-		}
-	}
-	return false
+	return s.Keys != nil && slices.ContainsFunc(s.Keys(fd), func(pattern string) bool { return matchKey(pattern, string(key)) })
 }
 
 // Text prints messages without the secrets.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A shell runs commands of which there are few: echo, exit, true, false, sleep,
+// A shell runs these commands: echo, exit, true, false, sleep,
 // env, hostname, cat, head -c, sh -c with several of them, split at ";", and sh
 // that reads them. A command that ends in ">&2" prints to stderr.
 type shell struct {
@@ -87,7 +87,7 @@ func (sh *shell) script(ctx context.Context, args []string) (code int32, err err
 	return code, nil
 }
 
-// interact runs what is typed, until it ends or says exit.
+// interact runs typed commands until the input ends or one is exit.
 func (sh *shell) interact(ctx context.Context) (code int32) {
 	next := lineReader(sh.stdin, sh.stdout)
 	for ended := false; !ended; {
@@ -142,7 +142,7 @@ func (sh *shell) sleep(ctx context.Context, args []string) (int32, error) {
 	}
 }
 
-// read prints a file: cat FILE, head -c N FILE. Without one it prints what is typed.
+// read prints a file: cat FILE, head -c N FILE. Without a file it prints its input.
 func (sh *shell) read(out io.Writer, args []string) (int32, error) {
 	if len(args) == 0 {
 		_, _ = io.Copy(out, sh.stdin) // it ends when the client goes

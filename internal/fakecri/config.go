@@ -1,6 +1,8 @@
 package fakecri
 
 import (
+	"cmp"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -42,7 +44,7 @@ type Config struct {
 	// Seed makes ids the same in each run that makes the same calls in the same
 	// order. Zero means random ids.
 	Seed uint64
-	// CgroupDriver is what RuntimeConfig says. Zero means systemd.
+	// CgroupDriver is the answer of RuntimeConfig. Zero means systemd.
 	CgroupDriver runtimeapi.CgroupDriver
 	// Metrics is whose metrics these are like. Zero means ContainerdMetrics.
 	Metrics MetricStyle
@@ -56,15 +58,15 @@ type Config struct {
 	LooksUpImages bool
 	// BatchSize is how many items a Stream* call sends at once. Zero means 5000.
 	BatchSize int
-	// NoStreams takes the six Stream* methods away, as before CRI 1.36. NoMetrics
-	// takes the methods away that tell metrics.
+	// NoStreams removes the six Stream* methods, as before CRI 1.36. NoMetrics
+	// removes the methods for metrics.
 	NoStreams, NoMetrics bool
-	// Checkpoints turns on CheckpointContainer, CheckpointPod and RestorePod, which
-	// are unimplemented otherwise.
+	// Checkpoints enables CheckpointContainer, CheckpointPod and RestorePod, which are
+	// unimplemented otherwise.
 	Checkpoints bool
 	// Events is what GetContainerEvents does. Zero means EventsOn.
 	Events EventMode
-	// PodStatusHasContainers makes PodSandboxStatus tell the statuses of the pod's containers,
+	// PodStatusHasContainers adds the statuses of the pod's containers to PodSandboxStatus,
 	// as runtimes do whose events kubelet reads.
 	PodStatusHasContainers bool
 	// ItemBytes is about how large a list shows each item that Fill makes. Zero means 900,
@@ -76,15 +78,15 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.Name, "fakecri")
-	setDefault(&c.Version, "2.4.0")
-	setDefault(&c.Metrics, ContainerdMetrics)
-	setDefault(&c.StreamURL, "http://127.0.0.1:10010")
-	setDefault(&c.ImageMount, "/")
-	setDefault(&c.BatchSize, 5000)
-	setDefault(&c.Events, EventsOn)
-	setDefault(&c.ItemBytes, 900)
-	setDefault(&c.CallLog, 10000)
+	c.Name = cmp.Or(c.Name, "fakecri")
+	c.Version = cmp.Or(c.Version, "2.4.0")
+	c.Metrics = cmp.Or(c.Metrics, ContainerdMetrics)
+	c.StreamURL = cmp.Or(c.StreamURL, "http://127.0.0.1:10010")
+	c.ImageMount = cmp.Or(c.ImageMount, "/")
+	c.BatchSize = cmp.Or(c.BatchSize, 5000)
+	c.Events = cmp.Or(c.Events, EventsOn)
+	c.ItemBytes = cmp.Or(c.ItemBytes, 900)
+	c.CallLog = cmp.Or(c.CallLog, 10000)
 	if c.Packages == nil {
 		c.Packages = []string{V1}
 	}
@@ -106,13 +108,6 @@ func (c *Config) lacks(method string) bool {
 		return !c.Checkpoints
 	}
 	return false
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // handlers are the names of the runtime handlers.

@@ -127,16 +127,11 @@ func (s runtimeService) StartContainer(_ context.Context, r *runtimeapi.StartCon
 func (s runtimeService) StopContainer(_ context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, err := s.containers.get(r.GetContainerId())
-	switch {
-	case err == nil && r.GetTimeout() > 0:
-		s.stopContainer(c, terminated)
-	case err == nil:
-		s.stopContainer(c, killed)
-	case !gone(err):
-		return nil, err
+	var code int32 = killed
+	if r.GetTimeout() > 0 {
+		code = terminated
 	}
-	return &runtimeapi.StopContainerResponse{}, nil
+	return &runtimeapi.StopContainerResponse{}, s.containers.ifThere(r.GetContainerId(), func(c *container) { s.stopContainer(c, code) })
 }
 
 // Exit makes a running container exit by itself.
@@ -167,18 +162,12 @@ func (rt *Runtime) stopContainer(c *container, code int32) {
 func (s runtimeService) RemoveContainer(_ context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, err := s.containers.get(r.GetContainerId())
-	switch {
-	case err == nil:
-		s.stopContainer(c, killed)
-		s.removeContainer(c)
-	case !gone(err):
-		return nil, err
-	}
-	return &runtimeapi.RemoveContainerResponse{}, nil
+	return &runtimeapi.RemoveContainerResponse{}, s.containers.ifThere(r.GetContainerId(), s.removeContainer)
 }
 
+// removeContainer stops c and removes it.
 func (rt *Runtime) removeContainer(c *container) {
+	rt.stopContainer(c, killed)
 	rt.containers.remove(c.id)
 	delete(rt.names, c.name)
 	c.pod.containers = slices.DeleteFunc(slices.Clone(c.pod.containers), func(other *container) bool { return other == c })

@@ -24,8 +24,8 @@ func (s runtimeService) ContainerStatus(_ context.Context, r *runtimeapi.Contain
 	return reply, nil
 }
 
-// containerStatus tells the image by its first tag and digest, unlike a list,
-// which tells it as the container's config did.
+// containerStatus names the image by its first tag and digest; a list names it as the container's
+// config does.
 func (rt *Runtime) containerStatus(c *container) *runtimeapi.ContainerStatus {
 	spec, ref := c.config.GetImage(), c.imageID
 	if image := rt.images.exact(c.imageID); image != nil {

@@ -5,9 +5,9 @@
 //	rt := fakecri.New(fakecri.Config{Name: "alpha", Seed: 1})
 //	err := rt.Serve(ctx, "/run/alpha.sock")
 //
-// It is what `criproxy demo` puts behind the proxy, and what tests compare the
-// proxy with: they see what a [Runtime] holds ([Runtime.Pods]), what it was asked
-// ([Runtime.Calls]), and make it fail at will ([Runtime.Fault]).
+// `criproxy demo` puts it behind the proxy, and tests compare the proxy with it: they read what a
+// [Runtime] holds ([Runtime.Pods]) and which calls it got ([Runtime.Calls]), and make it fail
+// ([Runtime.Fault]).
 //
 // # What is as in containerd
 //

@@ -7,15 +7,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// keepEvents is how long events wait while nobody subscribes.
+// keepEvents is how long events wait while there is no subscriber.
 // There is a limit to their number as well, for clocks that stand still.
 const (
 	keepEvents    = 5 * time.Minute
 	maxKeptEvents = 10000
 )
 
-// An eventQueue is what connects those who cause events with those who are told.
-// The runtime's mutex guards it and its subscribers.
+// An eventQueue passes events to subscribers. The runtime's mutex guards it and them.
 type eventQueue struct {
 	subscribers map[*subscriber]bool
 	waiting     []*runtimeapi.ContainerEventResponse // while there is no subscriber
@@ -33,8 +32,8 @@ func newEventQueue() eventQueue {
 	return eventQueue{subscribers: map[*subscriber]bool{}, changed: make(chan struct{})}
 }
 
-// send tells all subscribers of what happened to the container id of p, or to p
-// itself. With it go the statuses of p and of all of its containers.
+// send sends all subscribers an event about the container id of p, or about p itself. The event
+// has the statuses of p and of all of its containers.
 func (rt *Runtime) send(id string, p *pod, what runtimeapi.ContainerEventType) {
 	if rt.cfg.Events != EventsOn {
 		return
@@ -128,8 +127,8 @@ func (q *eventQueue) announce() {
 	q.changed = make(chan struct{})
 }
 
-// EndEvents ends the event streams of all who subscribe now: with err, or with a
-// clean end of stream if it is nil. What they were to be told is sent first.
+// EndEvents ends the event streams of all present subscribers: with err, or with a clean end of
+// stream if it is nil. Events that wait for a subscriber are sent first.
 func (rt *Runtime) EndEvents(err error) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()

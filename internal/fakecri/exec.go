@@ -43,11 +43,8 @@ func (s runtimeService) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequ
 func (s runtimeService) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, err := s.running(r.GetContainerId())
+	c, err := s.streamed(r)
 	if err != nil {
-		return nil, err
-	}
-	if err := checkStreams(r.GetTty(), r.GetStdin() || r.GetStdout() || r.GetStderr(), r.GetStderr()); err != nil {
 		return nil, err
 	}
 	return &runtimeapi.ExecResponse{Url: s.promise("exec", s.execStreaming(c, r))}, nil
@@ -56,11 +53,8 @@ func (s runtimeService) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*run
 func (s runtimeService) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, err := s.running(r.GetContainerId())
+	c, err := s.streamed(r)
 	if err != nil {
-		return nil, err
-	}
-	if err := checkStreams(r.GetTty(), r.GetStdin() || r.GetStdout() || r.GetStderr(), r.GetStderr()); err != nil {
 		return nil, err
 	}
 	return &runtimeapi.AttachResponse{Url: s.promise("attach", s.attachStreaming(c, r))}, nil
@@ -79,14 +73,27 @@ func (s runtimeService) PortForward(_ context.Context, r *runtimeapi.PortForward
 	return &runtimeapi.PortForwardResponse{Url: s.promise("portforward", forwardStreaming(p))}, nil
 }
 
-func checkStreams(tty, some, stderr bool) error {
+// streamsRequest is a request of Exec, or of Attach.
+type streamsRequest interface {
+	GetContainerId() string
+	GetTty() bool
+	GetStdin() bool
+	GetStdout() bool
+	GetStderr() bool
+}
+
+// streamed returns the container of a request whose streams are possible.
+func (rt *Runtime) streamed(r streamsRequest) (*container, error) {
+	c, err := rt.running(r.GetContainerId())
 	switch {
-	case !some:
-		return status.Error(codes.InvalidArgument, "one of stdin, stdout, or stderr must be set")
-	case tty && stderr:
-		return status.Error(codes.InvalidArgument, "tty and stderr cannot both be true")
+	case err != nil:
+		return nil, err
+	case !r.GetStdin() && !r.GetStdout() && !r.GetStderr():
+		return nil, status.Error(codes.InvalidArgument, "one of stdin, stdout, or stderr must be set")
+	case r.GetTty() && r.GetStderr():
+		return nil, status.Error(codes.InvalidArgument, "tty and stderr cannot both be true")
 	}
-	return nil
+	return c, nil
 }
 
 func hostname(config *runtimeapi.PodSandboxConfig) string {

@@ -21,14 +21,14 @@ type faults struct {
 	beforeCall, afterCall atomic.Pointer[Fault]
 }
 
-// Fault has f called before each call. If f returns an error, that is the answer,
-// and the call has no effect. Nil takes the fault away.
+// Fault makes the runtime call f before each call. If f returns an error, that is the answer,
+// and the call has no effect. Nil removes the fault.
 func (rt *Runtime) Fault(f Fault) { set(&rt.faults.beforeCall, f) }
 
-// FaultAfter has f called after each call that succeeded. If f returns an error,
+// FaultAfter makes the runtime call f after each call that succeeded. If f returns an error,
 // the call took effect but the caller gets the error: the reply is lost. On
-// streams it is called after each message that was sent, and ends the stream.
-// Nil takes the fault away.
+// streams f is called after each message that was sent, and its error ends the stream.
+// Nil removes the fault.
 func (rt *Runtime) FaultAfter(f Fault) { set(&rt.faults.afterCall, f) }
 
 func set(to *atomic.Pointer[Fault], f Fault) {

@@ -85,27 +85,21 @@ func (s imageService) RemoveImage(_ context.Context, r *runtimeapi.RemoveImageRe
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, err := s.images.find(r.GetImage().GetImage())
-	switch {
-	case err == nil:
+	if err == nil {
 		for _, name := range slices.Concat(i.tags, i.digests) {
 			delete(s.images.names, name)
 		}
 		s.images.remove(i.id)
-	case !gone(err):
-		return nil, err
 	}
-	return &runtimeapi.RemoveImageResponse{}, nil
+	return &runtimeapi.RemoveImageResponse{}, unlessGone(err)
 }
 
 func (s imageService) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, err := s.images.find(r.GetImage().GetImage())
-	switch {
-	case gone(err):
-		return &runtimeapi.ImageStatusResponse{}, nil
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return &runtimeapi.ImageStatusResponse{}, unlessGone(err)
 	}
 	reply := &runtimeapi.ImageStatusResponse{Image: i.listed()}
 	if r.GetVerbose() {

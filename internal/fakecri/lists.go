@@ -9,37 +9,19 @@ import (
 func (rt *Runtime) listPods(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	passes := rt.podFilter(f)
-	var items []*runtimeapi.PodSandbox
-	for p := range rt.pods.all {
-		if passes(p) {
-			items = append(items, p.listed())
-		}
-	}
-	return items
+	return listed(&rt.pods, rt.podFilter(f), (*pod).listed)
 }
 
 func (rt *Runtime) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	passes := rt.containerFilter(f)
-	var items []*runtimeapi.Container
-	for c := range rt.containers.all {
-		if passes(c) {
-			items = append(items, c.listed())
-		}
-	}
-	return items
+	return listed(&rt.containers, rt.containerFilter(f), (*container).listed)
 }
 
 func (rt *Runtime) listImages() []*runtimeapi.Image {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	var items []*runtimeapi.Image
-	for i := range rt.images.all {
-		items = append(items, i.listed())
-	}
-	return items
+	return listed(&rt.images.table, func(*image) bool { return true }, (*image).listed)
 }
 
 func (s runtimeService) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {

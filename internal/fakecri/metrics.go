@@ -74,11 +74,7 @@ func (s runtimeService) StreamPodSandboxMetrics(_ *runtimeapi.StreamPodSandboxMe
 func (rt *Runtime) listMetrics() []*runtimeapi.PodSandboxMetrics {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	var items []*runtimeapi.PodSandboxMetrics
-	for p := range rt.pods.all {
-		if !p.ready {
-			continue
-		}
+	return listed(&rt.pods, func(p *pod) bool { return p.ready }, func(p *pod) *runtimeapi.PodSandboxMetrics {
 		item := &runtimeapi.PodSandboxMetrics{PodSandboxId: p.id}
 		for _, m := range metrics {
 			if m.ofPod && p.ip != "" {
@@ -97,9 +93,8 @@ func (rt *Runtime) listMetrics() []*runtimeapi.PodSandboxMetrics {
 			}
 			item.ContainerMetrics = append(item.ContainerMetrics, of)
 		}
-		items = append(items, item)
-	}
-	return items
+		return item
+	})
 }
 
 // sample returns the metric of a container, or of the pod if c is nil.

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"strings"
+
+	"github.com/distribution/reference"
 )
 
 const sha256Prefix = "sha256:"
@@ -14,21 +16,8 @@ const sha256Prefix = "sha256:"
 //
 //	busybox  →  docker.io/library/busybox:latest
 func fullName(name string) string {
-	domain, rest, ok := strings.Cut(name, "/")
-	switch {
-	case !ok:
-		name = "docker.io/library/" + name
-	case !strings.ContainsAny(domain, ".:") && domain != "localhost":
-		name = "docker.io/" + name
-	case domain == "docker.io" && !strings.Contains(rest, "/"):
-		name = "docker.io/library/" + rest
-	}
-	repo := repository(name)
-	if _, digest, ok := strings.Cut(name, "@"); ok {
-		return repo + "@" + digest // which says more than a tag
-	}
-	if repo == name {
-		return name + ":latest"
+	if ref, err := reference.ParseDockerRef(name); err == nil {
+		return ref.String()
 	}
 	return name
 }

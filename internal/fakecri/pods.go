@@ -62,14 +62,7 @@ func (rt *Runtime) runPod(config *runtimeapi.PodSandboxConfig, handler string) (
 func (s runtimeService) StopPodSandbox(_ context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, err := s.pods.get(r.GetPodSandboxId())
-	switch {
-	case err == nil:
-		s.stopPod(p)
-	case !gone(err):
-		return nil, err
-	}
-	return &runtimeapi.StopPodSandboxResponse{}, nil
+	return &runtimeapi.StopPodSandboxResponse{}, s.pods.ifThere(r.GetPodSandboxId(), s.stopPod)
 }
 
 func (rt *Runtime) stopPod(p *pod) {
@@ -85,14 +78,7 @@ func (rt *Runtime) stopPod(p *pod) {
 func (s runtimeService) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, err := s.pods.get(r.GetPodSandboxId())
-	switch {
-	case err == nil:
-		s.removePod(p)
-	case !gone(err):
-		return nil, err
-	}
-	return &runtimeapi.RemovePodSandboxResponse{}, nil
+	return &runtimeapi.RemovePodSandboxResponse{}, s.pods.ifThere(r.GetPodSandboxId(), s.removePod)
 }
 
 // removePod stops p and removes it with its containers. The event of a removed
@@ -127,8 +113,7 @@ func (s runtimeService) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSan
 	return reply, nil
 }
 
-// UpdatePodSandboxResources is reflected in the config that a verbose
-// PodSandboxStatus tells.
+// UpdatePodSandboxResources changes the config that a verbose PodSandboxStatus shows.
 func (s runtimeService) UpdatePodSandboxResources(_ context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 
 // A Runtime holds pods, containers and images. It is safe for concurrent use.
 //
-// What it was given and what it hands out are not changed later, so that lists
-// are made and sent without copying: an update replaces a message.
+// Messages that it got or returned do not change later, so that it makes and sends lists without
+// copying: an update replaces a message.
 type Runtime struct {
 	cfg    Config
 	faults faults
@@ -27,7 +27,7 @@ type Runtime struct {
 	random     *rand.Rand
 	pods       table[pod]
 	containers table[container]
-	names      map[string]string // reserved name :: id of who has it
+	names      map[string]string // reserved name :: id of its holder
 	images     imageStore
 	events     eventQueue
 	checkpoint map[string]*checkpoint // path :: what RestorePod finds there
@@ -88,11 +88,11 @@ func (rt *Runtime) reserve(id string, parts ...string) (name string, holder stri
 	return name, ""
 }
 
-// Pods returns all pod sandboxes as ListPodSandbox tells them, in the order of
+// Pods returns all pod sandboxes as ListPodSandbox shows them, in the order of
 // their creation. The messages are the caller's.
 func (rt *Runtime) Pods() []*runtimeapi.PodSandbox { return clones(rt.listPods(nil)) }
 
-// Containers returns all containers as ListContainers tells them, in the order of
+// Containers returns all containers as ListContainers shows them, in the order of
 // their creation. The messages are the caller's.
 func (rt *Runtime) Containers() []*runtimeapi.Container { return clones(rt.listContainers(nil)) }
 
@@ -100,7 +100,7 @@ func (rt *Runtime) Containers() []*runtimeapi.Container { return clones(rt.listC
 // are the caller's.
 func (rt *Runtime) Images() []*runtimeapi.Image { return clones(rt.listImages()) }
 
-// PodCIDR returns what UpdateRuntimeConfig was last given.
+// PodCIDR returns the value of the latest UpdateRuntimeConfig.
 func (rt *Runtime) PodCIDR() string {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()

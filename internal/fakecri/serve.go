@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxMessage is what containerd takes and what kubelet takes.
+// maxMessage is the limit of containerd and of kubelet.
 const maxMessage = 16 << 20
 
 // Serve serves the runtime on a unix socket until ctx ends, and returns when
-// everything that it started has ended. A runtime can be served again, and holds
-// then what it held before.
+// everything that it started has ended. A runtime can be served again, with the pods and images
+// that it had.
 func (rt *Runtime) Serve(ctx context.Context, socketPath string) error {
 	l, err := Listen(socketPath)
 	if err != nil {
@@ -33,8 +33,8 @@ func Listen(socketPath string) (net.Listener, error) {
 		return nil, fmt.Errorf("opening a socket: %w", err)
 	}
 	if conn, dialErr := net.Dial("unix", socketPath); dialErr == nil {
-		conn.Close() //nolint:errcheck // it was only to see who is there
-		return nil, fmt.Errorf("opening a socket: %s: someone listens there", socketPath)
+		conn.Close() //nolint:errcheck // it was only a test
+		return nil, fmt.Errorf("opening a socket: %s: a process listens there", socketPath)
 	}
 	if err := os.Remove(socketPath); err != nil {
 		return nil, fmt.Errorf("opening a socket: %w", err)

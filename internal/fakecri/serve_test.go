@@ -48,7 +48,7 @@ func TestServeReplacesASocketThatNobodyServes(t *testing.T) {
 	l, err := fakecri.Listen(path)
 	require.NoError(t, err)
 	_, err = fakecri.Listen(path)
-	require.ErrorContains(t, err, "someone listens there")
+	require.ErrorContains(t, err, "a process listens there")
 
 	l.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false) // as if it was killed
 	require.NoError(t, l.Close())

@@ -34,16 +34,9 @@ func (s runtimeService) StreamContainerStats(r *runtimeapi.StreamContainerStatsR
 func (rt *Runtime) listContainerStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.ContainerStats {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	passes := rt.containerFilter(&runtimeapi.ContainerFilter{
+	return listed(&rt.containers, rt.containerFilter(&runtimeapi.ContainerFilter{
 		Id: f.GetId(), PodSandboxId: f.GetPodSandboxId(), LabelSelector: f.GetLabelSelector(),
-	})
-	var items []*runtimeapi.ContainerStats
-	for c := range rt.containers.all {
-		if passes(c) {
-			items = append(items, rt.containerStats(c))
-		}
-	}
-	return items
+	}), rt.containerStats)
 }
 
 // containerStats has no CPU and memory for a container that does not run.
@@ -113,13 +106,7 @@ func (rt *Runtime) listPodStats(f *runtimeapi.PodSandboxStatsFilter) []*runtimea
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	passes := rt.podFilter(&runtimeapi.PodSandboxFilter{Id: f.GetId(), LabelSelector: f.GetLabelSelector()})
-	var items []*runtimeapi.PodSandboxStats
-	for p := range rt.pods.all {
-		if p.ready && passes(p) {
-			items = append(items, rt.podStats(p))
-		}
-	}
-	return items
+	return listed(&rt.pods, func(p *pod) bool { return p.ready && passes(p) }, rt.podStats)
 }
 
 func (rt *Runtime) podStats(p *pod) *runtimeapi.PodSandboxStats {

@@ -14,16 +14,16 @@ import (
 	"github.com/moby/spdystream"
 )
 
-// maxPromised is how many URLs are kept that nobody has used yet.
+// maxPromised is how many unused URLs are kept.
 const maxPromised = 1000
 
-// A streaming is what happens on the connection that a URL leads to.
+// A streaming is what happens on a connection to a promised URL.
 type streaming struct {
 	protocols []string // that the client may choose from, the best first
 	serve     func(ctx context.Context, c *streamConn)
 }
 
-// promise returns the URL at which s happens, once. Nobody listens there without ServeStreams.
+// promise returns a URL at which s happens, once. Without ServeStreams nothing listens there.
 func (rt *Runtime) promise(what string, s streaming) string {
 	path := "/" + what + "/" + rt.newToken()
 	if rt.streamBase == "" {
@@ -36,8 +36,8 @@ func (rt *Runtime) promise(what string, s streaming) string {
 	return rt.streamBase + path
 }
 
-// ServeStreams serves what the URLs of Exec, Attach and PortForward lead to at l, until ctx ends:
-// in SPDY, as crictl and kubelet speak it. From now on these URLs lead there.
+// ServeStreams serves Exec, Attach and PortForward at l, in SPDY as crictl and kubelet speak it,
+// until ctx ends. From now on the URLs of these calls lead to l.
 func (rt *Runtime) ServeStreams(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	rt.mu.Lock()
@@ -136,7 +136,8 @@ func acceptSPDY(w http.ResponseWriter, r *http.Request, protocols []string) (*st
 	return c, nil
 }
 
-// close ends the connection when the client has, who knows when it has read all.
+// close waits until the client has closed the connection, because the client alone knows when it
+// has read everything, and then closes it.
 func (c *streamConn) close(ctx context.Context) {
 	select {
 	case <-c.CloseChan():

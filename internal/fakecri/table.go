@@ -80,6 +80,34 @@ func (t *table[T]) get(id string) (*T, error) {
 	return found, nil
 }
 
+// ifThere does something with what is called by id. That there is no such thing is no error.
+func (t *table[T]) ifThere(id string, do func(*T)) error {
+	value, err := t.get(id)
+	if err == nil {
+		do(value)
+	}
+	return unlessGone(err)
+}
+
+// unlessGone returns err, unless it says that there is no such thing: to remove that is a success.
+func unlessGone(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
+
+// listed returns what show makes of the things that pass, in their order.
+func listed[T, M any](t *table[T], passes func(*T) bool, show func(*T) M) []M {
+	var items []M
+	for value := range t.all {
+		if passes(value) {
+			items = append(items, show(value))
+		}
+	}
+	return items
+}
+
 // all returns the things in their order.
 func (t *table[T]) all(yield func(*T) bool) {
 	for _, r := range t.rows {
@@ -88,7 +116,3 @@ func (t *table[T]) all(yield func(*T) bool) {
 		}
 	}
 }
-
-// gone reports whether err says that there is no such thing, which is success
-// for those who want to remove it.
-func gone(err error) bool { return status.Code(err) == codes.NotFound }

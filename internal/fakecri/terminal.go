@@ -22,7 +22,7 @@ import (
 // remoteCommand are the versions of the protocol of exec and attach in which the exit code is JSON.
 var remoteCommand = []string{"v4.channel.k8s.io"}
 
-// terminal are the streams of a command. Those that the client did not want are empty.
+// terminal has the streams of a command. A stream that the client did not ask for is empty.
 type terminal struct {
 	status         *spdystream.Stream
 	stdin          io.Reader
@@ -30,11 +30,12 @@ type terminal struct {
 	ended          sync.Once
 }
 
-// openTerminal waits for the streams that a client has announced. It returns nil if it goes before.
-func openTerminal(ctx context.Context, c *streamConn, stdin, stdout, stderr, tty bool) *terminal {
+// openTerminal waits for the streams that a client has announced. It returns nil if the client
+// leaves before.
+func openTerminal(ctx context.Context, c *streamConn, r streamsRequest) *terminal {
 	t := &terminal{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
 	want := 1
-	for _, wanted := range []bool{stdin, stdout, stderr, tty} { // with a terminal comes a stream of its sizes
+	for _, wanted := range []bool{r.GetStdin(), r.GetStdout(), r.GetStderr(), r.GetTty()} { // with a terminal comes a stream of its sizes
 		if wanted {
 			want++
 		}
@@ -58,7 +59,7 @@ func openTerminal(ctx context.Context, c *streamConn, stdin, stdout, stderr, tty
 	if t.status == nil {
 		return nil
 	}
-	if tty {
+	if r.GetTty() {
 		t.stdout = term.NewTerminal(struct {
 			io.Reader
 			io.Writer
@@ -68,10 +69,10 @@ func openTerminal(ctx context.Context, c *streamConn, stdin, stdout, stderr, tty
 	return t
 }
 
-// end tells how a command has ended, unless that is told already.
-func (t *terminal) end(code int32, err error) { t.ended.Do(func() { t.tell(code, err) }) }
+// end reports the end of a command, once.
+func (t *terminal) end(code int32, err error) { t.ended.Do(func() { t.report(code, err) }) }
 
-func (t *terminal) tell(code int32, err error) {
+func (t *terminal) report(code int32, err error) {
 	status := map[string]any{"metadata": struct{}{}, "status": "Success"}
 	switch {
 	case err != nil:
@@ -89,7 +90,7 @@ func (t *terminal) tell(code int32, err error) {
 	}
 }
 
-// lineReader returns what reads the next line that is typed.
+// lineReader returns a function that reads the next typed line.
 func lineReader(in io.Reader, out io.Writer) func() (string, error) {
 	if typed, ok := out.(*term.Terminal); ok {
 		return typed.ReadLine
@@ -107,7 +108,7 @@ func lineReader(in io.Reader, out io.Writer) func() (string, error) {
 func (rt *Runtime) execStreaming(c *container, r *runtimeapi.ExecRequest) streaming {
 	sh := &shell{c: c, hostname: hostname(c.pod.config)}
 	return streaming{remoteCommand, func(ctx context.Context, conn *streamConn) {
-		t := openTerminal(ctx, conn, r.GetStdin(), r.GetStdout(), r.GetStderr(), r.GetTty())
+		t := openTerminal(ctx, conn, r)
 		if t == nil {
 			return
 		}
@@ -129,7 +130,7 @@ func (rt *Runtime) execStreaming(c *container, r *runtimeapi.ExecRequest) stream
 // attachStreaming shows a client what a container prints, and prints what the client types.
 func (rt *Runtime) attachStreaming(c *container, r *runtimeapi.AttachRequest) streaming {
 	return streaming{remoteCommand, func(ctx context.Context, conn *streamConn) {
-		t := openTerminal(ctx, conn, r.GetStdin(), r.GetStdout(), r.GetStderr(), r.GetTty())
+		t := openTerminal(ctx, conn, r)
 		if t == nil {
 			return
 		}

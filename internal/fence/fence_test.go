@@ -37,7 +37,8 @@ var mayImport = map[string][]string{
 	"director":            {"codec", "internal/buffers", "internal/dump", "rewrite", "internal/lastknown", "internal/profile", "internal/address", "internal/suggest", "internal/recovery", "internal/transport"},
 	"director/example":    {"codec", "director"}, // a program that embeds it
 	"internal/drift":      {"codec", "internal/wire", "rewrite", "director", "internal/profile"},
-	"criadapter":          {"codec", "internal/wire", "rewrite", "internal/lastknown", "internal/profile", "director", "internal/inspect", "internal/hook", "hook/hookapi", "internal/recovery"},
+	"criadapter":          {"codec", "internal/wire", "rewrite", "internal/lastknown", "internal/profile", "director", "internal/hook", "hook/hookapi", "internal/recovery"},
+	"internal/cri":        {"codec", "internal/wire", "internal/profile", "director", "internal/inspect", "criadapter"},
 	"hook/hookapi":        {"codec"},
 	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
 	"hook/plugin/example": {"hook/plugin"},
@@ -52,26 +53,26 @@ var mayImport = map[string][]string{
 	"internal/prototest":  {}, // for tests only
 	"internal/doctor":     {"internal/peercred"},
 	"internal/mutants":    {"internal/markdown"}, // a command, for make mutants
-	"internal/config":     {"codec", "criadapter", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest", "internal/address", "internal/profile"},
+	"internal/config":     {"codec", "criadapter", "internal/cri", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest", "internal/address", "internal/profile"},
 	"internal/testkit":    {"codec", "internal/fakecri", "internal/mounttest"},
 	"internal/certs":      {"internal/config"},
 	"internal/limits":     {"codec", "director", "internal/buffers", "internal/config", "internal/lastknown"},
 	"internal/listen":     {"internal/certs", "internal/config", "internal/limits", "internal/recovery", "internal/trust", "internal/peercred"},
-	"internal/access":     {"codec", "director", "internal/buffers", "internal/capture", "internal/config", "internal/listen", "criadapter"},
+	"internal/access":     {"codec", "director", "internal/buffers", "internal/capture", "internal/config", "internal/listen", "internal/cri"},
 	"internal/version":    {},
 	"internal/state":      {"internal/config", "internal/drift", "internal/hook", "internal/lastknown"},
-	"internal/api":        {"codec", "criadapter", "director", "internal/certs", "internal/config", "internal/recovery"},
+	"internal/api":        {"codec", "criadapter", "internal/cri", "director", "internal/certs", "internal/config", "internal/recovery"},
 	"internal/telemetry":  {"codec", "director", "internal/capture", "internal/config", "internal/drift", "internal/dump", "internal/hook", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/state", "internal/version"},
 	"internal/admin":      {"internal/config", "internal/state", "internal/version"},
 	"internal/show":       {"internal/admin", "internal/hook", "internal/inspect", "internal/state"},
 	"internal/dashboard":  {},
 	"internal/ui":         {"internal/admin", "internal/capture", "internal/dashboard", "internal/inspect", "internal/report", "internal/state"},
-	"internal/daemon":     {"codec", "criadapter", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/memories", "internal/recovery", "internal/state", "internal/telemetry", "internal/transport", "internal/trust", "internal/version"},
+	"internal/daemon":     {"codec", "criadapter", "internal/cri", "director", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/config", "internal/drift", "internal/hook", "internal/lastknown", "internal/limits", "internal/listen", "internal/memories", "internal/recovery", "internal/state", "internal/telemetry", "internal/transport", "internal/trust", "internal/version"},
 	"internal/demo":       {"internal/config", "internal/daemon", "internal/fakecri", "internal/lastknown"},
 	"internal/takeover":   {"internal/config", "internal/peercred"},
 	"internal/tuning":     {},
 	"internal/stderr":     {},
-	"internal/cli":        {"codec", "criadapter", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/report", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/ui", "internal/version", "internal/profile"},
+	"internal/cli":        {"codec", "criadapter", "internal/cri", "director", "internal/admin", "internal/api", "internal/capture", "internal/config", "internal/daemon", "internal/demo", "internal/doctor", "internal/dump", "internal/inspect", "internal/lastknown", "internal/listen", "internal/recovery", "internal/replay", "internal/report", "internal/show", "internal/state", "internal/stderr", "internal/suggest", "internal/takeover", "internal/telemetry", "internal/trust", "internal/tuning", "internal/ui", "internal/version", "internal/profile"},
 	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr", "internal/suggest"},
 }
 

@@ -11,21 +11,21 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// askOne asks one plugin before the call, and returns what it changed in told. Its
-// error refuses the call.
+// askOne asks one plugin before the call, and returns what the plugin changed. Its error refuses
+// the call.
 func (v *visit) askOne(ctx context.Context, p *plugin) ([]change, error) {
 	at := v.call.before
 	e := v.event(p, at)
 	began := time.Now()
-	answer, err := p.ask(ctx, question{at, v.told, v.metadata(ctx, at), budget(ctx, p.file.Timeout)})
+	answer, err := p.ask(ctx, question{at, v.now, v.metadata(ctx, at), budget(ctx, p.file.Timeout)})
 	e.Took = time.Since(began)
-	if ctx.Err() != nil { // nobody waits any more, which is not the plugin's fault
+	if ctx.Err() != nil { // the client has gone, which is not the plugin's fault
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	var changes []change
 	if err == nil {
 		for _, l := range v.call.leaves {
-			changes = append(changes, l.merge(v.told, answer)...)
+			changes = append(changes, l.merge(v.now, answer)...)
 		}
 		for _, c := range changes {
 			e.Changes = append(e.Changes, c.shown())
@@ -46,9 +46,9 @@ func (v *visit) askOne(ctx context.Context, p *plugin) ([]change, error) {
 	return changes, nil
 }
 
-// tellAfter tells the plugins how the call ended. What they answer changes nothing.
-func (v *visit) tellAfter(ctx context.Context, result error) {
-	if v.told == nil {
+// callAfter calls the plugins with how the call ended. What they answer changes nothing.
+func (v *visit) callAfter(ctx context.Context, result error) {
+	if v.now == nil {
 		return
 	}
 	at := v.call.after
@@ -61,7 +61,7 @@ func (v *visit) tellAfter(ctx context.Context, result error) {
 		}
 		began := time.Now()
 		// It has happened, whether or not the client still waits.
-		_, e.Err = p.ask(context.WithoutCancel(ctx), question{at, v.told, md, budget(ctx, p.file.Timeout)})
+		_, e.Err = p.ask(context.WithoutCancel(ctx), question{at, v.now, md, budget(ctx, p.file.Timeout)})
 		e.Took = time.Since(began)
 		v.count(ctx, p, e)
 	}
@@ -74,7 +74,7 @@ func (v *visit) event(p *plugin, at *point) Asked {
 func (v *visit) count(ctx context.Context, p *plugin, e Asked) {
 	p.stats.count(&e)
 	v.identify(p)
-	v.Plugins.tell(ctx, e)
+	v.Plugins.report(ctx, e)
 }
 
 // metadata returns the metadata of the call to a plugin: the client's, and the values for which
@@ -99,12 +99,12 @@ func (v *visit) metadata(ctx context.Context, at *point) metadata.MD {
 // serves a plugin, which would never come back: not by its own plugin whatever that
 // says, and not by others for not being there.
 func (v *visit) exempt(p *plugin, err error) bool {
-	who := v.call.object.identity(v.told)
-	if v.serves(p, who) {
+	id := v.call.object.identity(v.now)
+	if v.serves(p, id) {
 		return true
 	}
 	var no *refusal
-	return !errors.As(err, &no) && v.servesAny(who)
+	return !errors.As(err, &no) && v.servesAny(id)
 }
 
 // refuse is the status with which a plugin ends a call.

@@ -14,7 +14,7 @@ import (
 // secret fields are hidden, long ones cut.
 type Change struct {
 	Field   string // `container_annotations["tier"]`, as the plugin knows it
-	Old     string // what it was told, empty if nothing
+	Old     string // what the plugin got, empty if nothing
 	New     string
 	Removed bool
 }
@@ -29,7 +29,7 @@ func (c Change) String() string {
 // leaf is one field that an answer can change.
 type leaf struct {
 	answer fieldPath     // in the answer
-	state  fieldPath     // in what is remembered of the object
+	state  fieldPath     // in the object's message
 	rule   Rule          // never "fields"
 	to     *rewrite.Path // in the request; nil if there is no such thing in it
 	secret bool

@@ -44,7 +44,7 @@ type call struct {
 	leaves        []*leaf
 }
 
-// A point is where plugins can be asked or told.
+// A point is where plugins are called.
 type point struct {
 	name   string
 	method string // of the plugin
@@ -233,10 +233,9 @@ func (c *compiler) point(of *call, name string) (*point, error) {
 
 // methodNamed finds a method by its name without package and service.
 func methodNamed(s *codec.Schema, name string) *codec.Method {
-	for _, m := range s.Methods() {
-		if strings.HasSuffix(m.Name, "/"+name) {
-			return m
-		}
+	all := s.Methods()
+	if i := slices.IndexFunc(all, func(m *codec.Method) bool { return strings.HasSuffix(m.Name, "/"+name) }); i >= 0 {
+		return all[i]
 	}
 	return nil
 }

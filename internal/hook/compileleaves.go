@@ -60,7 +60,7 @@ func (c *compiler) leaves(of *call, spec Call) ([]*leaf, error) {
 func (c *compiler) within(of *call, l *leaf) ([]*leaf, error) {
 	md := l.answer.leaf().Message()
 	if md == nil || md != l.state.leaf().Message() {
-		return nil, fmt.Errorf("%s: has the rule fields, and is no message that the answer shares with what plugins are told", l.answer)
+		return nil, fmt.Errorf("%s: has the rule fields, and is no message of both the answer and what plugins get", l.answer)
 	}
 	rules, err := c.rules(md)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *compiler) rules(md protoreflect.MessageDescriptor) (map[string]Rule, er
 func (l *leaf) check() error {
 	a, s := l.answer.leaf(), l.state.leaf()
 	if a.Kind() != s.Kind() || a.Cardinality() != s.Cardinality() || a.IsMap() != s.IsMap() {
-		return fmt.Errorf("is of another type in the answer than in what plugins are told")
+		return fmt.Errorf("is of another type in the answer than in what plugins get")
 	}
 	fits := false
 	switch l.rule.Kind {

@@ -20,7 +20,7 @@ type conn struct {
 	plugins *Plugins
 }
 
-// Invoke asks the plugins about the call, makes it, and tells them how it ended.
+// Invoke asks the plugins about the call, makes it, and calls them with how it ended.
 func (c *conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	t := c.plugins.table.Load()
 	of := c.plugins.program.calls[name]
@@ -43,7 +43,7 @@ func (c *conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	if err == nil {
 		v.remember(answer.Bytes())
 	}
-	v.tellAfter(ctx, err)
+	v.callAfter(ctx, err)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ type visit struct {
 	src           []byte // the request, as the client sent it
 
 	id, parent string               // of the object; there is no id before it is made
-	told       protoreflect.Message // what plugins get now; nil if nothing is remembered
+	now        protoreflect.Message // what plugins get now; nil if memory has nothing of the object
 	asked      protoreflect.Message // what they got at first; nil if none was asked
 	leftOut    []string
 	changes    []change
@@ -79,18 +79,18 @@ func ChangedBy(ctx context.Context) []Asked {
 func (v *visit) ask(ctx context.Context, request *codec.Frame) (*codec.Frame, error) {
 	if err := v.find(ctx); err != nil {
 		if len(v.before)+len(v.after) == 0 {
-			return request, nil // it was only to be remembered
+			return request, nil // it was only for memory
 		}
 		return request, v.unknown(ctx, err)
 	}
-	if v.told == nil || v.skipped() {
+	if v.now == nil || v.skipped() {
 		v.before, v.after = nil, nil
 		return request, nil
 	}
 	if len(v.before) == 0 {
 		return request, nil
 	}
-	v.asked = cloneOf(v.told)
+	v.asked = cloneOf(v.now)
 	owner := map[string]string{} // :: field → the plugin that changed it
 	for _, p := range v.before {
 		changes, err := v.askOne(ctx, p)
@@ -101,7 +101,7 @@ func (v *visit) ask(ctx context.Context, request *codec.Frame) (*codec.Frame, er
 			field := c.field()
 			if first := owner[field]; first != "" {
 				v.conflicts.Add(1)
-				v.Plugins.tell(ctx, Conflict{Point: v.call.before.name, Field: field, First: first, Second: p.name})
+				v.Plugins.report(ctx, Conflict{Point: v.call.before.name, Field: field, First: first, Second: p.name})
 			}
 			owner[field] = p.name
 		}
@@ -110,7 +110,7 @@ func (v *visit) ask(ctx context.Context, request *codec.Frame) (*codec.Frame, er
 	return v.patched(request)
 }
 
-// find fills in told, where it is needed: for a plugin, or to be remembered.
+// find fills in now, where it is needed: for a plugin, or for memory.
 func (v *visit) find(ctx context.Context) error {
 	needed := len(v.before)+len(v.after) > 0
 	c := v.call
@@ -138,7 +138,7 @@ func (v *visit) find(ctx context.Context) error {
 		if v.leftOut, err = c.fill.run(m, v.src); err != nil {
 			return err
 		}
-		v.told = m
+		v.now = m
 		return nil
 	}
 	if v.id, err = textAt(c.id, v.src); err != nil || !needed {
@@ -158,12 +158,12 @@ func (v *visit) find(ctx context.Context) error {
 	if v.leftOut, err = c.fill.run(m, v.src); err != nil {
 		return err
 	}
-	v.told = m
+	v.now = m
 	return nil
 }
 
-// fact returns what is remembered of an object. If that is nothing, fact asks the runtime if
-// needed is set, and returns nil otherwise.
+// fact returns what memory has of an object. If that is nothing, fact asks the runtime if needed
+// is set, and returns nil otherwise.
 func (v *visit) fact(ctx context.Context, o *object, id string, needed bool) (*fact, error) {
 	if f := v.memory.get(o.kind, id); f != nil || !needed {
 		return f, nil
@@ -183,7 +183,7 @@ func (v *visit) unknown(ctx context.Context, err error) error {
 		}
 	}
 	v.before, v.after = nil, nil
-	v.Plugins.tell(ctx, e)
+	v.Plugins.report(ctx, e)
 	if by == nil {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (v *visit) unknown(ctx context.Context, err error) error {
 
 // skipped reports whether the object is none of the plugins' business.
 func (v *visit) skipped() bool {
-	return v.cfg.Skip[0] != "" && v.call.object.labels.entry(v.told, v.cfg.Skip[0]) == v.cfg.Skip[1]
+	return v.cfg.Skip[0] != "" && v.call.object.labels.entry(v.now, v.cfg.Skip[0]) == v.cfg.Skip[1]
 }
 
 // patched returns the request with what the plugins changed. It leaves the one it
@@ -208,7 +208,7 @@ func (v *visit) patched(request *codec.Frame) (*codec.Frame, error) {
 	}
 	var p rewrite.Patch
 	for _, l := range v.call.leaves {
-		if err := l.patch(&p, v.asked, v.told); err != nil {
+		if err := l.patch(&p, v.asked, v.now); err != nil {
 			return request, v.impossible(err)
 		}
 	}
@@ -234,7 +234,7 @@ func (v *visit) remember(reply []byte) {
 	c := v.call
 	var err error
 	switch {
-	case c.makes && v.told != nil:
+	case c.makes && v.now != nil:
 		err = v.rememberMade(reply)
 	case c.ends:
 		v.memory.remove(c.object, v.id)
@@ -250,7 +250,7 @@ func (v *visit) remember(reply []byte) {
 		})
 	}
 	if err != nil {
-		v.Plugins.tell(context.Background(), Trouble{What: fmt.Sprintf("%s: what it says cannot be remembered", c.name), Err: err})
+		v.Plugins.report(context.Background(), Trouble{What: fmt.Sprintf("%s: what it says cannot be remembered", c.name), Err: err})
 	}
 }
 
@@ -260,8 +260,8 @@ func (v *visit) rememberMade(reply []byte) error {
 		return err
 	}
 	v.id = id
-	v.setID(v.call.object, v.told, id)
-	f, err := newFact(v.call.object, id, v.parent, v.told)
+	v.setID(v.call.object, v.now, id)
+	f, err := newFact(v.call.object, id, v.parent, v.now)
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,8 @@ import (
 	"github.com/criproxy/criproxy/internal/peercred"
 )
 
-// connection is the way to one plugin. It is made when the plugin is registered,
-// stays up while nobody calls, and is closed when it is retired and the last call on
-// it has ended.
+// connection is the way to one plugin. It is made when the plugin is registered, stays
+// up between calls, and is closed when it is retired and the last call on it has ended.
 type connection struct {
 	address   string
 	cc        *grpc.ClientConn
@@ -179,15 +178,12 @@ func (c *connection) release() {
 	}
 }
 
-// retire closes the connection, when nobody uses it any more.
+// retire closes the connection, when the last call on it has ended.
 func (c *connection) retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.retired {
-		return
-	}
-	c.retired = true
-	if c.users == 0 {
+	if was := c.retired; !was && c.users == 0 {
 		_ = c.cc.Close() // no call is left that would see the error
 	}
+	c.retired = true
 }

@@ -1,4 +1,4 @@
-// Package hook lets plugins change or refuse calls. It asks them before a call and tells them
+// Package hook lets plugins change or refuse calls. It asks them before a call and calls them
 // after it, over their own protocol, whose messages describe the pod or container that the call
 // is about.
 //
@@ -23,6 +23,6 @@
 // # What plugins get
 //
 // Most calls name a thing by its id alone. The package remembers, by that id, what the call that
-// made the thing said of it, until the thing is removed. It looks up things that it has not seen
-// being made.
+// made the thing said of it, until the thing is removed. It asks the runtime about things that
+// were made before it was there.
 package hook

@@ -30,7 +30,7 @@ type Trouble struct {
 	Err  error
 }
 
-// Asked says that a plugin was asked before a call, or told after it.
+// Asked says that a plugin was called, before a call or after it.
 type Asked struct {
 	Plugin string
 	Point  string
@@ -51,8 +51,8 @@ type Conflict struct {
 	First, Second string // the plugins; the second one's value holds
 }
 
-// Unknown is a call about something of which nothing is known, so that no plugin could be
-// asked.
+// Unknown is a call about something that the package could not find out about, so that it could
+// ask no plugin.
 type Unknown struct {
 	Method, ID string
 	Err        error // why it could not be looked up

@@ -96,8 +96,8 @@ func (m *memory) sleep() {
 	clear(m.facts)
 }
 
-// get returns what is remembered of an object, nil if that is nothing. As for the runtimes, the
-// beginning of an id is enough if one id alone begins so.
+// get returns the fact of an object, nil if there is none. As for the runtimes, the beginning of
+// an id is enough if one id alone begins so.
 func (m *memory) get(kind, id string) *fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,8 +156,8 @@ func (m *memory) lookingUp() (found func(*fact) *fact) {
 	}
 }
 
-// update changes what is remembered of an object, if anything is, and what the objects in it
-// inherit: first as a client asked, then as plugins made it.
+// update changes the fact of an object, if there is one, and what the objects in it inherit:
+// first as a client asked, then as plugins made it.
 func (m *memory) update(kind, id string, asked func(protoreflect.Message) error, made func(protoreflect.Message)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,9 +174,9 @@ func (m *memory) update(kind, id string, asked func(protoreflect.Message) error,
 		return err
 	}
 	made(body)
-	told, err := f.askedMessage()
+	message, err := f.askedMessage()
 	if err == nil {
-		err = asked(told)
+		err = asked(message)
 	}
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func (m *memory) update(kind, id string, asked func(protoreflect.Message) error,
 	if err != nil {
 		return err
 	}
-	changed.keepAsked(told)
+	changed.keepAsked(message)
 	for _, inner := range m.facts {
 		if inner.object.parent != f.object || inner.parent != f.id {
 			continue
@@ -248,7 +248,7 @@ func (m *memory) withUID(text string) []*fact {
 // minUID is how long a uid has to be to be found by chance nowhere else.
 const minUID = 8
 
-// ids returns the ids of a kind that are known.
+// ids returns the ids of a kind.
 func (m *memory) ids(kind string) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -261,7 +261,7 @@ func (m *memory) ids(kind string) map[string]bool {
 	return all
 }
 
-// count returns how many objects of each kind are known.
+// count returns how many objects there are of each kind.
 func (m *memory) count() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

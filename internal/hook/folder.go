@@ -36,13 +36,13 @@ type found struct {
 const patience = time.Second
 
 // read looks at all files and returns whether anything is otherwise than it was. What
-// it finds goes to tell.
-func (f *folder) read(now time.Time, tell func(Event)) (changed bool) {
+// it finds goes to report.
+func (f *folder) read(now time.Time, report func(Event)) (changed bool) {
 	entries, err := f.entries()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if f.err != err.Error() {
 			f.err = err.Error()
-			tell(Trouble{What: "the folder of plugins is not read; they stay as they are", Err: err})
+			report(Trouble{What: "the folder of plugins is not read; they stay as they are", Err: err})
 		}
 		return false
 	}
@@ -58,7 +58,7 @@ func (f *folder) read(now time.Time, tell func(Event)) (changed bool) {
 			continue
 		}
 		there[name] = true
-		if f.take(name, content, err, now, tell) {
+		if f.take(name, content, err, now, report) {
 			changed = true
 		}
 	}
@@ -68,7 +68,7 @@ func (f *folder) read(now time.Time, tell func(Event)) (changed bool) {
 		}
 		if f.files[name].file != nil {
 			changed = true
-			tell(Removed{Plugin: name})
+			report(Removed{Plugin: name})
 		}
 		delete(f.files, name)
 	}
@@ -128,7 +128,7 @@ func (f *folder) content(name string) (string, error) {
 
 // take notes what a file says now, or why it cannot be read, and returns whether that
 // changes anything.
-func (f *folder) take(name, content string, err error, now time.Time, tell func(Event)) bool {
+func (f *folder) take(name, content string, err error, now time.Time, report func(Event)) bool {
 	was := f.files[name]
 	if was == nil {
 		was = &found{}
@@ -153,7 +153,7 @@ func (f *folder) take(name, content string, err error, now time.Time, tell func(
 	}
 	if err != nil {
 		if was.err == nil || was.err.Error() != err.Error() {
-			tell(Broken{Plugin: name, Err: err, Kept: was.file != nil})
+			report(Broken{Plugin: name, Err: err, Kept: was.file != nil})
 		}
 		was.content, was.err = content, err
 		return false

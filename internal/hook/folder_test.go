@@ -123,7 +123,7 @@ func TestPluginsThatAnybodyCanWriteAreNotRead(t *testing.T) {
 	require.NoError(t, os.Chmod(w.cfg.Folder, 0o755))
 	w.until("it is loaded", func() bool { return w.state("one").Name != "" })
 	w.until("the other is reported", func() bool { return len(happened[hook.Broken](w)) > 0 })
-	assert.ErrorContains(t, happened[hook.Broken](w)[0].Err, "two.json can be written to by everybody")
+	assert.ErrorContains(t, happened[hook.Broken](w)[0].Err, "two.json can be written to by every user")
 }
 
 // The pod that serves a plugin, recognized by its cgroup, by the file or by what was

@@ -45,10 +45,10 @@ func TestResourcesForANewPodAreIgnored(t *testing.T) {
 // The CPU quota became 80000, 64000, 51200 and so on, because koordlet got at each update the quota that it had answered before.
 func TestNormalizedQuotasDoNotCompound(t *testing.T) {
 	w := newWorld(t)
-	var told []int64 // the plugin is asked by one call after the other
+	var passed []int64 // the plugin is asked by one call after the other
 	normalize := func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
 		a := plugin.Echo(c)
-		told = append(told, a.ContainerResources.CpuQuota)
+		passed = append(passed, a.ContainerResources.CpuQuota)
 		a.ContainerResources.CpuQuota = a.ContainerResources.CpuQuota * 8 / 10
 		return a, nil
 	}
@@ -69,7 +69,7 @@ func TestNormalizedQuotasDoNotCompound(t *testing.T) {
 		_, err = w.client.UpdateContainerResources(w.ctx(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 		require.NoError(t, err)
 	}
-	assert.Equal(t, []int64{100000, 100000, 100000, 50000, 50000}, told, "what the client wanted")
+	assert.Equal(t, []int64{100000, 100000, 100000, 50000, 50000}, passed, "what the client wanted")
 	var got []int64
 	for _, call := range w.runtime.Calls("UpdateContainerResources") {
 		got = append(got, call.Request.(*runtimeapi.UpdateContainerResourcesRequest).GetLinux().GetCpuQuota())

@@ -17,11 +17,11 @@ const (
 	learnRetry    = 5 * time.Second
 )
 
-// lookup finds out about an object that was not seen being made.
+// lookup finds out about an object whose making the package did not see.
 func (p *Plugins) lookup(ctx context.Context, o *object, id string) (*fact, error) {
 	next := p.next.Load()
 	if p.cfg.Lookup == nil || next == nil {
-		return nil, status.Error(codes.NotFound, "it was not seen being made")
+		return nil, status.Error(codes.NotFound, "it was made before criproxy saw its calls")
 	}
 	keep := p.memory.lookingUp()
 	var made *fact
@@ -128,7 +128,7 @@ func (p *Plugins) learnAll(ctx context.Context) error {
 	}
 	learned.Err, learned.Took = errors.Join(errs...), time.Since(began)
 	if learned.Objects > 0 || learned.Err != nil {
-		p.tell(context.Background(), learned)
+		p.report(context.Background(), learned)
 	}
 	return learned.Err
 }

@@ -98,15 +98,10 @@ func (p fieldPath) entry(m protoreflect.Message, key string) string {
 
 // strings is get for a path to a map of strings; the nil path leads to none.
 func (p fieldPath) strings(m protoreflect.Message) map[string]string {
-	all := map[string]string{}
 	if p == nil {
-		return all
+		return map[string]string{}
 	}
-	p.get(m).Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-		all[k.String()] = v.String()
-		return true
-	})
-	return all
+	return textMap(p.get(m).Map())
 }
 
 // in returns the message in which the field stands, made where it is missing.

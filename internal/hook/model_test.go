@@ -69,20 +69,20 @@ func modelContainer(in *runtimeapi.CreateContainerRequest, a *hookapi.ContainerR
 	return out
 }
 
-// modelUpdate is what an UpdateContainerResources becomes, about a container of which the plugin was told what it was
+// modelUpdate is what an UpdateContainerResources becomes, about a container of which the plugin got what it was
 // made with and what the request says.
 func modelUpdate(in *runtimeapi.UpdateContainerResourcesRequest, made *runtimeapi.ContainerConfig, a *hookapi.ContainerResourceHookResponse) *runtimeapi.UpdateContainerResourcesRequest {
 	out := proto.CloneOf(in)
-	told := proto.CloneOf(made.GetLinux().GetResources())
+	passed := proto.CloneOf(made.GetLinux().GetResources())
 	over := proto.CloneOf(in.GetLinux())
 	if over == nil {
 		over = &runtimeapi.LinuxContainerResources{}
 	}
 	if len(over.HugepageLimits) > 0 {
-		told.HugepageLimits = nil // a list is taken as a whole
+		passed.HugepageLimits = nil // a list is taken as a whole
 	}
-	proto.Merge(told, over)
-	modelResources(in.GetLinux(), told, a.GetContainerResources(), func(r *runtimeapi.LinuxContainerResources) {
+	proto.Merge(passed, over)
+	modelResources(in.GetLinux(), passed, a.GetContainerResources(), func(r *runtimeapi.LinuxContainerResources) {
 		if in.Linux != nil || proto.Size(r) > 0 { // what is emptied that was not there is not there
 			out.Linux = r
 		}
@@ -112,8 +112,8 @@ func modelMap(answer, was map[string]string, set func(map[string]string)) {
 	}
 }
 
-// modelResources sets what an answer wants to be otherwise than told.
-func modelResources(in, told *runtimeapi.LinuxContainerResources, a *hookapi.LinuxContainerResources, set func(*runtimeapi.LinuxContainerResources)) {
+// modelResources sets what an answer wants to be otherwise than in what was passed to it.
+func modelResources(in, passed *runtimeapi.LinuxContainerResources, a *hookapi.LinuxContainerResources, set func(*runtimeapi.LinuxContainerResources)) {
 	if a == nil {
 		return
 	}
@@ -127,20 +127,20 @@ func modelResources(in, told *runtimeapi.LinuxContainerResources, a *hookapi.Lin
 			*to, changed = want, true
 		}
 	}
-	number(a.CpuPeriod, told.GetCpuPeriod(), a.CpuPeriod > 0, &out.CpuPeriod)
-	number(a.CpuQuota, told.GetCpuQuota(), a.CpuQuota != 0, &out.CpuQuota)
-	number(a.CpuShares, told.GetCpuShares(), a.CpuShares > 0, &out.CpuShares)
-	number(a.MemoryLimitInBytes, told.GetMemoryLimitInBytes(), a.MemoryLimitInBytes > 0, &out.MemoryLimitInBytes)
-	number(a.MemorySwapLimitInBytes, told.GetMemorySwapLimitInBytes(), a.MemorySwapLimitInBytes > 0, &out.MemorySwapLimitInBytes)
-	number(a.OomScoreAdj, told.GetOomScoreAdj(), a.OomScoreAdj != 0 && a.OomScoreAdj >= -1000 && a.OomScoreAdj <= 1000, &out.OomScoreAdj)
-	if a.CpusetCpus != told.GetCpusetCpus() {
+	number(a.CpuPeriod, passed.GetCpuPeriod(), a.CpuPeriod > 0, &out.CpuPeriod)
+	number(a.CpuQuota, passed.GetCpuQuota(), a.CpuQuota != 0, &out.CpuQuota)
+	number(a.CpuShares, passed.GetCpuShares(), a.CpuShares > 0, &out.CpuShares)
+	number(a.MemoryLimitInBytes, passed.GetMemoryLimitInBytes(), a.MemoryLimitInBytes > 0, &out.MemoryLimitInBytes)
+	number(a.MemorySwapLimitInBytes, passed.GetMemorySwapLimitInBytes(), a.MemorySwapLimitInBytes > 0, &out.MemorySwapLimitInBytes)
+	number(a.OomScoreAdj, passed.GetOomScoreAdj(), a.OomScoreAdj != 0 && a.OomScoreAdj >= -1000 && a.OomScoreAdj <= 1000, &out.OomScoreAdj)
+	if a.CpusetCpus != passed.GetCpusetCpus() {
 		out.CpusetCpus, changed = a.CpusetCpus, true
 	}
-	if a.CpusetMems != told.GetCpusetMems() {
+	if a.CpusetMems != passed.GetCpusetMems() {
 		out.CpusetMems, changed = a.CpusetMems, true
 	}
 	for k, v := range a.Unified {
-		if has, ok := told.GetUnified()[k]; !ok || has != v {
+		if has, ok := passed.GetUnified()[k]; !ok || has != v {
 			if out.Unified == nil {
 				out.Unified = map[string]string{}
 			}
@@ -153,7 +153,7 @@ func modelResources(in, told *runtimeapi.LinuxContainerResources, a *hookapi.Lin
 		limit.ProtoReflect().SetUnknown(l.ProtoReflect().GetUnknown()) // what a newer CRI may have
 		limits = append(limits, limit)
 	}
-	if len(limits) > 0 && !slices.EqualFunc(limits, told.GetHugepageLimits(), func(a, b *runtimeapi.HugepageLimit) bool { return proto.Equal(a, b) }) {
+	if len(limits) > 0 && !slices.EqualFunc(limits, passed.GetHugepageLimits(), func(a, b *runtimeapi.HugepageLimit) bool { return proto.Equal(a, b) }) {
 		out.HugepageLimits, changed = limits, true
 	}
 	if changed {
@@ -166,18 +166,18 @@ func modelEnvs(was []*runtimeapi.KeyValue, answer map[string]string) (is []*runt
 	if len(answer) == 0 {
 		return nil, false
 	}
-	told := map[string]string{} // the last one counts, if it is text
+	passed := map[string]string{} // the last one counts, if it is text
 	there := map[string]bool{}
 	for _, kv := range was {
-		delete(told, kv.Key)
+		delete(passed, kv.Key)
 		there[kv.Key] = true
 		if utf8.Valid(kv.Value) {
-			told[kv.Key] = string(kv.Value)
+			passed[kv.Key] = string(kv.Value)
 		}
 	}
 	for _, kv := range was {
 		want, wanted := answer[kv.Key]
-		has, known := told[kv.Key]
+		has, known := passed[kv.Key]
 		switch {
 		case !wanted && known:
 			changed = true

@@ -121,5 +121,5 @@ func budget(ctx context.Context, timeout time.Duration) time.Duration {
 	if left := time.Until(deadline); left > 0 {
 		return min(timeout, left/2)
 	}
-	return timeout // nobody waits any more
+	return timeout // the client waits no longer
 }

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ type Config struct {
 	// plugins have changed. Zero means [director.DefaultMaxMessage].
 	MaxMessage int
 
-	// Lookup finds out about an object that was not seen being made. conn takes the
+	// Lookup finds out about an object whose making the package did not see. conn takes the
 	// calls of Schema. For an id that does not exist it returns NotFound.
 	Lookup func(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*Found, error)
 
@@ -82,7 +83,7 @@ type Plugins struct {
 	folder      folder
 	connections map[string]*connection // :: address
 	stats       map[string]*stats      // :: name of the plugin
-	told        map[string]bool        // the troubles that were reported, each once
+	reported    map[string]bool        // the troubles and warnings that were reported, each once
 }
 
 // New returns the plugins of a folder, as it is now. The error names every mistake in
@@ -92,9 +93,7 @@ func New(cfg Config) (*Plugins, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.MaxMessage == 0 {
-		cfg.MaxMessage = director.DefaultMaxMessage
-	}
+	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, director.DefaultMaxMessage)
 	if cfg.Folder == "" {
 		return nil, errors.New("there is no folder of plugins")
 	}
@@ -105,10 +104,10 @@ func New(cfg Config) (*Plugins, error) {
 		folder:      folder{path: filepath.Clean(cfg.Folder), files: map[string]*found{}},
 		connections: map[string]*connection{},
 		stats:       map[string]*stats{},
-		told:        map[string]bool{},
+		reported:    map[string]bool{},
 	}
 	if p.servers, err = readServers(cfg.Servers); err != nil {
-		p.tell(context.Background(), Trouble{What: "criproxy has forgotten which pods serve the plugins; it may refuse calls about these pods until it has seen them again", Err: err})
+		p.report(context.Background(), Trouble{What: "criproxy has forgotten which pods serve the plugins; it may refuse calls about these pods until it has seen them again", Err: err})
 	}
 	p.table.Store(newTable(nil))
 	p.reload(time.Now())
@@ -121,7 +120,7 @@ func (p *Plugins) Around(next grpc.ClientConnInterface) grpc.ClientConnInterface
 	return &conn{next, p}
 }
 
-// Run follows the folder, and finds out about what was not seen being made, until ctx
+// Run follows the folder, and looks up objects that were made before, until ctx
 // ends. It returns when all it started has ended.
 func (p *Plugins) Run(ctx context.Context) error {
 	if p.next.Load() == nil {
@@ -129,7 +128,9 @@ func (p *Plugins) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { p.cfg.Panicked.Keep(ctx, "following the folder of plugins", func() { p.follow(ctx) }) })
-	wg.Go(func() { p.cfg.Panicked.Keep(ctx, "finding out what plugins are told", func() { p.learn(ctx) }) })
+	wg.Go(func() {
+		p.cfg.Panicked.Keep(ctx, "looking up pods and containers for plugins", func() { p.learn(ctx) })
+	})
 	wg.Wait()
 	p.Close()
 	return nil
@@ -145,20 +146,20 @@ func (p *Plugins) Close() {
 	}
 }
 
-func (p *Plugins) tell(ctx context.Context, e Event) {
+func (p *Plugins) report(ctx context.Context, e Event) {
 	if p.cfg.Watch != nil {
 		p.cfg.Watch(ctx, e)
 	}
 }
 
-// tellOnce reports trouble that has not been reported yet.
-func (p *Plugins) tellOnce(e Trouble) {
+// reportOnce reports trouble that has not been reported yet.
+func (p *Plugins) reportOnce(e Trouble) {
 	p.mu.Lock()
-	told := p.told[e.What]
-	p.told[e.What] = true
+	done := p.reported[e.What]
+	p.reported[e.What] = true
 	p.mu.Unlock()
-	if !told {
-		p.tell(context.Background(), e)
+	if !done {
+		p.report(context.Background(), e)
 	}
 }
 
@@ -167,15 +168,15 @@ func (p *Plugins) reload(now time.Time) (again bool) {
 	defer p.identifyAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	tell := func(e Event) { p.tell(context.Background(), e) }
-	if p.folder.read(now, tell) {
-		p.apply(tell)
+	report := func(e Event) { p.report(context.Background(), e) }
+	if p.folder.read(now, report) {
+		p.apply(report)
 	}
 	return p.folder.waiting()
 }
 
 // apply makes the table of what the folder says.
-func (p *Plugins) apply(tell func(Event)) {
+func (p *Plugins) apply(report func(Event)) {
 	was := map[string]*plugin{}
 	for _, old := range p.table.Load().plugins {
 		was[old.name] = old
@@ -189,13 +190,13 @@ func (p *Plugins) apply(tell func(Event)) {
 		}
 		made, err := p.plugin(name, f)
 		if err != nil { // a socket path that gRPC does not like
-			tell(Broken{Plugin: name, Err: err})
+			report(Broken{Plugin: name, Err: err})
 			continue
 		}
 		needed[f.file.Endpoint] = true
 		plugins = append(plugins, made)
 		if old := was[name]; old == nil || !old.same(made) {
-			tell(Loaded{Plugin: name, File: made.file, Replaced: old != nil, Warnings: p.once(name, made)})
+			report(Loaded{Plugin: name, File: made.file, Replaced: old != nil, Warnings: p.once(name, made)})
 		}
 	}
 	wasAsleep := len(p.table.Load().plugins) == 0
@@ -242,7 +243,7 @@ func (p *Plugins) plugin(name string, f *found) (*plugin, error) {
 	return made, nil
 }
 
-// once returns the warnings about a plugin that have not been told yet.
+// once returns the warnings about a plugin that were not reported yet.
 func (p *Plugins) once(name string, made *plugin) []string {
 	var fresh []string
 	all := made.warnings
@@ -250,8 +251,8 @@ func (p *Plugins) once(name string, made *plugin) []string {
 		all = append(all, fmt.Sprintf("runtime-hooks: there is no point %q; it will never be asked there%s", hook, p.program.nearestPoint(hook)))
 	}
 	for _, warning := range all {
-		if key := name + ": " + warning; !p.told[key] {
-			p.told[key] = true
+		if key := name + ": " + warning; !p.reported[key] {
+			p.reported[key] = true
 			fresh = append(fresh, warning)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,11 +30,11 @@ func (o *object) identity(m protoreflect.Message) identity {
 
 // is reports whether it is what was seen: by its name, or, as a controller gives each
 // one a new name, by its labels.
-func (seen identity) is(who identity) bool {
-	if seen.Namespace != who.Namespace {
+func (seen identity) is(id identity) bool {
+	if seen.Namespace != id.Namespace {
 		return false
 	}
-	return seen.Name == who.Name || len(seen.Labels) > 0 && within(seen.Labels, who.Labels)
+	return seen.Name == id.Name || len(seen.Labels) > 0 && within(seen.Labels, id.Labels)
 }
 
 func within(some, all map[string]string) bool {
@@ -63,7 +64,7 @@ type looked struct {
 }
 
 // lookAgain is how long a server that is none of the objects is not looked for again:
-// that takes a look at all that are known.
+// that takes a look at all objects.
 const lookAgain = time.Second
 
 // readServers reads what was kept. The servers work without it, whatever the error.
@@ -87,13 +88,13 @@ func readServers(path string) (*servers, error) {
 }
 
 // learn notes what serves a plugin, and keeps it.
-func (s *servers) learn(plugin string, who identity) error {
+func (s *servers) learn(plugin string, id identity) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if reflect.DeepEqual(s.seen[plugin], who) {
+	if reflect.DeepEqual(s.seen[plugin], id) {
 		return nil
 	}
-	s.seen[plugin] = who
+	s.seen[plugin] = id
 	if s.path == "" {
 		return nil
 	}
@@ -114,8 +115,8 @@ func (s *servers) learn(plugin string, who identity) error {
 func (s *servers) get(plugin string) (identity, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	who, ok := s.seen[plugin]
-	return who, ok
+	id, ok := s.seen[plugin]
+	return id, ok
 }
 
 // identifyAll finds out what serves each of the plugins.
@@ -125,8 +126,8 @@ func (p *Plugins) identifyAll() {
 	}
 }
 
-// identify finds out what serves p, if that is one of the objects that are known. It
-// is quick where nothing has changed.
+// identify finds out what serves p, if that is one of the objects. It is quick where
+// nothing has changed.
 func (p *Plugins) identify(pl *plugin) {
 	cgroup := pl.conn.cgroup.Load()
 	if cgroup == nil {
@@ -152,34 +153,29 @@ func (p *Plugins) identify(pl *plugin) {
 	if err != nil {
 		return // it was written by us
 	}
-	who := facts[0].object.identity(m)
-	who.Labels = maps.Clone(who.Labels)
+	id := facts[0].object.identity(m)
+	id.Labels = maps.Clone(id.Labels)
 	for _, name := range p.cfg.Spec.Volatile {
-		delete(who.Labels, name)
+		delete(id.Labels, name)
 	}
 	s.mu.Lock()
 	s.from[pl.name] = looked{cgroup: *cgroup, found: true}
 	s.mu.Unlock()
-	if err := s.learn(pl.name, who); err != nil {
-		p.tellOnce(Trouble{What: "criproxy cannot keep on disk which pods serve the plugins; after a restart it may refuse calls about these pods", Err: err})
+	if err := s.learn(pl.name, id); err != nil {
+		p.reportOnce(Trouble{What: "criproxy cannot keep on disk which pods serve the plugins; after a restart it may refuse calls about these pods", Err: err})
 	}
 }
 
 // serves reports whether the object with this identity serves pl.
-func (p *Plugins) serves(pl *plugin, who identity) bool {
-	if f := pl.file.Pod; f != nil && f.Namespace == who.Namespace && within(f.Labels, who.Labels) {
+func (p *Plugins) serves(pl *plugin, id identity) bool {
+	if f := pl.file.Pod; f != nil && f.Namespace == id.Namespace && within(f.Labels, id.Labels) {
 		return true
 	}
 	seen, ok := p.servers.get(pl.name)
-	return ok && seen.is(who)
+	return ok && seen.is(id)
 }
 
 // servesAny reports whether the object with this identity serves any plugin.
-func (p *Plugins) servesAny(who identity) bool {
-	for _, pl := range p.table.Load().plugins {
-		if p.serves(pl, who) {
-			return true
-		}
-	}
-	return false
+func (p *Plugins) servesAny(id identity) bool {
+	return slices.ContainsFunc(p.table.Load().plugins, func(pl *plugin) bool { return p.serves(pl, id) })
 }

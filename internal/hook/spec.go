@@ -19,7 +19,7 @@ type Spec struct {
 	// Objects are the things that calls are about: kind → what plugins get of one.
 	Objects map[string]Object `yaml:"objects"`
 
-	// Calls are those at which plugins can be asked or told, by method name.
+	// Calls are those at which plugins can be called, by method name.
 	Calls map[string]Call `yaml:"calls"`
 
 	// Answers say what a plugin's answer changes: message → field → rule. The field
@@ -65,7 +65,7 @@ type Object struct {
 	Inherit map[string]string `yaml:"inherit"`
 }
 
-// A Call is a method at which plugins are asked before, or told after.
+// A Call is a method before or after which plugins are called.
 type Call struct {
 	Makes string `yaml:"makes"` // the kind of object that it makes
 	About string `yaml:"about"` // or the kind of object that it is about
@@ -84,10 +84,10 @@ type Call struct {
 	// Unheeded are fields of an answer that change nothing at this call.
 	Unheeded []string `yaml:"unheeded"`
 
-	// Fill says what the request tells of the object: field of the object's message →
-	// path in the request. Messages are taken field by field, by name; a list of keys and
-	// values is taken as a map. What is empty in the request is left as it is known. The
-	// same table says where an answer's changes go.
+	// Fill says what the request has of the object: field of the object's message → path
+	// in the request. Messages are taken field by field, by name; a list of keys and values
+	// is taken as a map. What is empty in the request stays as it was. The same table says
+	// where an answer's changes go.
 	Fill map[string]string `yaml:"fill"`
 }
 

@@ -24,7 +24,7 @@ const (
 func (p *Plugins) follow(ctx context.Context) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		p.tell(ctx, Trouble{What: "changes of the folder of plugins take effect up to a second late: it cannot be watched", Err: err})
+		p.report(ctx, Trouble{What: "changes of the folder of plugins take effect up to a second late: it cannot be watched", Err: err})
 		w = &fsnotify.Watcher{} // whose channels say nothing
 	} else {
 		defer w.Close() // nothing is left to be done

@@ -107,16 +107,16 @@ func TestCrashOnAnUnknownSandbox(t *testing.T) {
 	_, err = w.create(ran.PodSandboxId, config, containerConfig())
 	require.NoError(t, err, "without a plugin")
 
-	told := make(chan *plugin.Container, 10)
+	passed := make(chan *plugin.Container, 10)
 	w.plug(plugin.Plugin{Name: "look", Fail: true, PreCreateContainer: func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
-		told <- c
+		passed <- c
 		return nil, nil
 	}})
 	second, err := behind.RunPodSandbox(w.ctx(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("second")})
 	require.NoError(t, err)
 	_, err = w.create(second.PodSandboxId, podConfig("second"), containerConfig())
 	require.NoError(t, err)
-	c := <-told
+	c := <-passed
 	assert.Equal(t, "uid-of-second", c.GetPodMeta().GetUid())
 	assert.EqualValues(t, 2, c.GetPodMeta().GetAttempt())
 	assert.Equal(t, map[string]string{"app": "second"}, c.GetPodLabels())
@@ -138,7 +138,7 @@ func TestCrashOnAnUnknownSandbox(t *testing.T) {
 	assert.Equal(t, before, after, "the runtime has heard nothing of it")
 	_, err = w.create("no-such-pod", podConfig("none"), containerConfig())
 	assert.Equal(t, codes.NotFound, status.Code(mustFail(t, w, err)))
-	assert.Empty(t, told)
+	assert.Empty(t, passed)
 }
 
 func mustFail(t testing.TB, w *world, err error) error {
@@ -270,12 +270,12 @@ func TestStoreLeakAndForgettingOnAFailedStop(t *testing.T) {
 func TestPostHooksFiredThoughTheCallFailed(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
-	var told []string
+	var passed []string
 	post := func(ctx context.Context, _ *plugin.Container) (*plugin.ContainerAnswer, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		of := plugin.CallOf(ctx)
-		told = append(told, of.Point+" "+of.Code+" "+of.Message)
+		passed = append(passed, of.Point+" "+of.Code+" "+of.Message)
 		return nil, status.Error(codes.Internal, "after the call, this refuses nothing")
 	}
 	w.plug(plugin.Plugin{Name: "post", Fail: true, PostStartContainer: post, PostStopContainer: post, PostRemoveContainer: post})
@@ -295,7 +295,7 @@ func TestPostHooksFiredThoughTheCallFailed(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.client.RemoveContainer(w.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"PostStartContainer FailedPrecondition no such command", "PostStartContainer OK ", "PostRemoveContainer OK "}, told)
+	assert.Equal(t, []string{"PostStartContainer FailedPrecondition no such command", "PostStartContainer OK ", "PostRemoveContainer OK "}, passed)
 }
 
 // Crash list, 8: kubelet stops a pod as often as it likes, and was heard once.

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -34,27 +35,12 @@ type Namer interface {
 
 // add fills in what a lacks.
 func (a *About) add(more About) {
-	for _, f := range []struct {
-		to   *string
-		from string
-	}{{&a.Namespace, more.Namespace}, {&a.Pod, more.Pod}, {&a.UID, more.UID}, {&a.Container, more.Container}, {&a.Name, more.Name}, {&a.Image, more.Image}} {
-		if *f.to == "" {
-			*f.to = f.from
-		}
-	}
+	a.Namespace, a.Pod, a.UID = cmp.Or(a.Namespace, more.Namespace), cmp.Or(a.Pod, more.Pod), cmp.Or(a.UID, more.UID)
+	a.Container, a.Name, a.Image = cmp.Or(a.Container, more.Container), cmp.Or(a.Name, more.Name), cmp.Or(a.Image, more.Image)
 	for _, id := range more.IDs {
-		a.addID(id)
-	}
-}
-
-func (a *About) addID(id string) {
-	for _, have := range a.IDs {
-		if have == id {
-			return
+		if !slices.Contains(a.IDs, id) && len(a.IDs) < maxIDs {
+			a.IDs = append(a.IDs, id)
 		}
-	}
-	if len(a.IDs) < maxIDs {
-		a.IDs = append(a.IDs, id)
 	}
 }
 

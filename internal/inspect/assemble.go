@@ -2,8 +2,8 @@ package inspect
 
 import (
 	"bytes"
-
-	"google.golang.org/protobuf/reflect/protoreflect"
+	"maps"
+	"slices"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
@@ -50,11 +50,7 @@ func (a *Assembler) Missed() uint64 { return a.missed }
 
 // UnderWay returns the calls that have not ended.
 func (a *Assembler) UnderWay() []*Call {
-	var all []*Call
-	for _, c := range a.calls {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Values(a.calls))
 }
 
 // Add adds an event. It returns the call that the event belongs to, and what there is to show of it.
@@ -174,21 +170,9 @@ func (a *Assembler) reply(c *Call, ev *capture.Event) (*Call, What) {
 }
 
 func (a *Assembler) describe(ev *capture.Event) (About, []About) {
-	md := messageOf(a.schema, ev.Method, ev.Kind == capture.Request)
+	md := capture.MessageOf(a.schema, ev.Method, ev.Kind)
 	if md == nil || a.names == nil {
 		return About{}, nil
 	}
 	return a.names.Message(md, ev.Payload)
-}
-
-// messageOf returns the type of a message, nil if the schema does not know it.
-func messageOf(s *codec.Schema, method string, request bool) protoreflect.MessageDescriptor {
-	m := s.Method(method)
-	switch {
-	case m == nil:
-		return nil
-	case request:
-		return m.Input
-	}
-	return m.Output
 }

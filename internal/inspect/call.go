@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -98,7 +99,7 @@ func (c *Call) Client() *Leg {
 	return nil
 }
 
-// Front returns the leg that tells most of a call: the client's, or the first.
+// Front returns the leg that stands for the call: the client's, or the first.
 func (c *Call) Front() *Leg {
 	if len(c.Legs) == 0 {
 		return &Leg{Method: c.Method}
@@ -109,10 +110,8 @@ func (c *Call) Front() *Leg {
 // Backends returns the names of the backends that were called, each once.
 func (c *Call) Backends() []string {
 	var names []string
-	seen := map[string]bool{}
 	for _, l := range c.Legs {
-		if l.Number != 0 && !seen[l.Backend] {
-			seen[l.Backend] = true
+		if l.Number != 0 && !slices.Contains(names, l.Backend) {
 			names = append(names, l.Backend)
 		}
 	}

@@ -9,23 +9,38 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// A Difference is what the proxy changed on one leg of a backend.
+// A Difference is one value that the proxy changed on the way of a call, or what could not be
+// compared.
 type Difference struct {
-	Backend string        `json:"backend"`
-	Method  [2]string     `json:"-"` // client's and backend's, if they are not the same
-	Request []dump.Change `json:"-"`
-	Reply   []dump.Change `json:"-"`
-	Status  [2]string     `json:"-"` // backend's and client's, if they are not the same
-	Gaps    []Gap         `json:"-"` // what may be different, too
+	Backend string `json:"backend,omitempty"` // empty for replies that were merged
+	Way     string `json:"way"`               // "request", "reply", "method" or "status"
+	Path    string `json:"path"`              // of the field, in a request or a reply
+	Before  string `json:"before,omitempty"`  // as it came, empty where there was nothing
+	After   string `json:"after,omitempty"`   // as it went on
+	Gap     string `json:"-"`                 // why there may be more differences; the values are empty then
 }
 
 // A Gap says why messages could not be compared, and how they can be.
 type Gap struct {
-	Way string // "request" or "reply"; empty: all of the call
-	Why string
+	Backend string `json:"backend,omitempty"`
+	Way     string `json:"way,omitempty"` // "request" or "reply"; empty: all of the call
+	Why     string `json:"why"`
+}
+
+// Gaps returns the differences, and apart from them what could not be compared.
+func Gaps(all []Difference) (found []Difference, gaps []Gap) {
+	for _, d := range all {
+		if d.Gap == "" {
+			found = append(found, d)
+		} else {
+			gaps = append(gaps, Gap{d.Backend, d.Way, d.Gap})
+		}
+	}
+	return found, gaps
 }
 
 const enlarge = "record with a larger -flight-recorder"
@@ -33,46 +48,46 @@ const enlarge = "record with a larger -flight-recorder"
 // Diff compares the legs of a call: each backend's request with the client's, and
 // the client's replies and status with those of the backends. order is that of the
 // backends in a merged reply.
-func (p *Printer) Diff(c *Call, order []string) []Difference {
+func (p *Printer) Diff(c *Call, order []string) (all []Difference) {
 	client := c.Client()
 	if client == nil {
 		return nil
 	}
 	if c.Partial {
-		return []Difference{{Gaps: []Gap{{Why: "the beginning of the call was not kept; " + enlarge}}}}
+		return []Difference{{Gap: "the beginning of the call was not kept; " + enlarge}}
 	}
-	var all []Difference
-	told := false // by the status
 	legs := slices.Clone(c.Legs[1:])
 	slices.SortStableFunc(legs, func(a, b *Leg) int { return slices.Index(order, a.Backend) - slices.Index(order, b.Backend) })
-	in, out := messageOf(p.Schema, client.Method, true), messageOf(p.Schema, client.Method, false)
+	replies := comparison{p: p, md: capture.MessageOf(p.Schema, client.Method, capture.Reply)}
+	if client.Code == codes.OK || client.Replies.Count > 0 || !slices.ContainsFunc(legs, client.differs) { // else the status says it all
+		replies.replies(client, legs)
+	}
 	for _, l := range legs {
-		d := Difference{Backend: l.Backend}
 		if l.Method != client.Method {
-			d.Method = [2]string{client.Method, l.Method}
+			all = append(all, Difference{Backend: l.Backend, Way: "method", Before: client.Method, After: l.Method})
 		}
-		if was, is := l.status(), client.status(); was != is && l.answered(client) {
-			d.Status = [2]string{was, is}
-			told = told || client.Code != codes.OK && client.Replies.Count == 0
+		requests := comparison{p: p, md: capture.MessageOf(p.Schema, client.Method, capture.Request)}
+		requests.inPairs(client.Requests, l.Requests)
+		all = requests.appendChanges(all, l.Backend, "request")
+		if len(legs) == 1 {
+			all = replies.appendChanges(all, l.Backend, "reply")
 		}
-		request := comparison{p: p, md: in}
-		request.inPairs(client.Requests, l.Requests)
-		d.Request, d.Gaps = request.changes, request.gaps("request")
-		all = append(all, d)
+		if client.differs(l) {
+			all = append(all, Difference{Backend: l.Backend, Way: "status", Before: l.status(), After: client.status()})
+		}
+		all = requests.appendGaps(all, l.Backend, "request")
+		if len(legs) == 1 {
+			all = replies.appendGaps(all, l.Backend, "reply")
+		}
 	}
-	reply := comparison{p: p, md: out}
-	if !told {
-		reply.replies(client, legs)
+	if len(legs) != 1 {
+		all = replies.appendGaps(replies.appendChanges(all, "", "reply"), "", "reply")
 	}
-	if len(legs) == 1 {
-		all[0].Reply, all[0].Gaps = reply.changes, append(all[0].Gaps, reply.gaps("reply")...)
-	} else {
-		all = append(all, Difference{Reply: reply.changes, Gaps: reply.gaps("reply")})
-	}
-	return slices.DeleteFunc(all, func(d Difference) bool {
-		return d.Method[0] == "" && d.Status[1] == "" && len(d.Request)+len(d.Reply)+len(d.Gaps) == 0
-	})
+	return all
 }
+
+// differs reports whether the client learns another status than the one that a backend's leg has.
+func (client *Leg) differs(l *Leg) bool { return l.status() != client.status() && l.answered(client) }
 
 // answered reports whether the client learns how a backend's leg ended. It does not if it has
 // gone before. Of calls that criproxy makes on the side, such as lists for a stream of events, only
@@ -103,9 +118,16 @@ type comparison struct {
 	why     []string // something could not be compared
 }
 
-func (c *comparison) gaps(way string) (all []Gap) {
+func (c *comparison) appendChanges(all []Difference, backend, way string) []Difference {
+	for _, ch := range c.changes {
+		all = append(all, Difference{Backend: backend, Way: way, Path: ch.Path, Before: ch.Before, After: ch.After})
+	}
+	return all
+}
+
+func (c *comparison) appendGaps(all []Difference, backend, way string) []Difference {
 	for _, why := range c.why {
-		all = append(all, Gap{way, why})
+		all = append(all, Difference{Backend: backend, Way: way, Gap: why})
 	}
 	return all
 }
@@ -193,29 +215,15 @@ func (p *Printer) Changes(c *Call, order []string) {
 	var b []byte
 	diffs := p.Diff(c, order)
 	for _, d := range diffs {
-		d.Backend = Sanitize(d.Backend)
-		if d.Method[0] != "" {
-			b = fmt.Appendf(b, "    method, to %s\n", d.Backend)
-			b = p.change(b, Sanitize(strings.TrimPrefix(d.Method[0], "/")), Sanitize(strings.TrimPrefix(d.Method[1], "/")))
+		before, after := Sanitize(d.Before), Sanitize(d.After)
+		switch {
+		case d.Gap != "":
+			b = fmt.Appendf(b, "    %s\n", p.colour(dim, d.place("not compared")+": "+d.Gap))
+			continue
+		case d.Way == "method":
+			before, after = strings.TrimPrefix(before, "/"), strings.TrimPrefix(after, "/")
 		}
-		for _, ch := range d.Request {
-			b = fmt.Appendf(b, "    > %s, to %s\n", ch.Path, d.Backend)
-			b = p.change(b, ch.Before, ch.After)
-		}
-		for _, ch := range d.Reply {
-			b = fmt.Appendf(b, "    < %s", ch.Path)
-			if d.Backend != "" {
-				b = fmt.Appendf(b, ", from %s", d.Backend)
-			}
-			b = p.change(append(b, '\n'), ch.Before, ch.After)
-		}
-		if d.Status[1] != "" {
-			b = fmt.Appendf(b, "    < status, from %s\n", d.Backend)
-			b = p.change(b, Sanitize(d.Status[0]), Sanitize(d.Status[1]))
-		}
-		for _, g := range d.Gaps {
-			b = fmt.Appendf(b, "    %s\n", p.colour(dim, g.text(d.Backend)))
-		}
+		b = p.change(fmt.Appendf(b, "    %s\n", d.place(d.Path)), before, after)
 	}
 	if len(diffs) == 0 {
 		why := "passed as it is"
@@ -230,19 +238,23 @@ func (p *Printer) Changes(c *Call, order []string) {
 	p.write(b)
 }
 
-// text is a gap on one line.
-func (g Gap) text(backend string) string {
-	what := "not compared"
-	switch g.Way {
+// place says of what, on its way from or to which backend.
+func (d Difference) place(what string) string {
+	backend := Sanitize(d.Backend)
+	switch d.Way {
+	case "method":
+		return "method, to " + backend
+	case "status":
+		return "< status, from " + backend
 	case "request":
-		what = "> " + what + ", to " + backend
+		return "> " + what + ", to " + backend
 	case "reply":
 		what = "< " + what
 		if backend != "" {
 			what += ", from " + backend
 		}
 	}
-	return what + ": " + g.Why
+	return what
 }
 
 func (p *Printer) change(b []byte, before, after string) []byte {

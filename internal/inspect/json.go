@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
@@ -28,28 +29,14 @@ type callJSON struct {
 	Out      int               `json:"reply_bytes"`
 	Requests []json.RawMessage `json:"requests,omitempty"`
 	Replies  []json.RawMessage `json:"replies,omitempty"`
-	Changes  []changeJSON      `json:"changes,omitempty"`
-	Gaps     []gapJSON         `json:"not_compared,omitempty"`
+	Changes  []Difference      `json:"changes,omitempty"`
+	Gaps     []Gap             `json:"not_compared,omitempty"`
 }
 
 type clientJSON struct {
 	PID  int    `json:"pid"`
 	UID  int    `json:"uid"`
 	Name string `json:"name"`
-}
-
-type changeJSON struct {
-	Backend string `json:"backend,omitempty"`
-	Way     string `json:"way"` // "request", "reply", "method" or "status"
-	Path    string `json:"path"`
-	Before  string `json:"before,omitempty"`
-	After   string `json:"after,omitempty"`
-}
-
-type gapJSON struct {
-	Backend string `json:"backend,omitempty"`
-	Way     string `json:"way,omitempty"` // "request" or "reply"
-	Why     string `json:"why"`
 }
 
 // JSON prints a call as one line of JSON; with full, its messages as well, decoded.
@@ -61,7 +48,7 @@ func (p *Printer) JSONStreamed(c *Call, full bool) {
 	l := c.Front()
 	j.Message, j.Time = l.Replies.Count, l.Replies.Last.Time
 	if full {
-		j.Replies = p.decoded(messageOf(p.Schema, l.Method, false), []Message{l.Replies.Last})
+		j.Replies = p.decoded(capture.MessageOf(p.Schema, l.Method, capture.Reply), []Message{l.Replies.Last})
 	}
 	p.json(j)
 }
@@ -74,24 +61,7 @@ func (p *Printer) JSONFullDiff(c *Call, order []string) { p.jsonDiff(c, order, t
 
 func (p *Printer) jsonDiff(c *Call, order []string, full bool) {
 	j := p.asJSON(c, full)
-	for _, d := range p.Diff(c, order) {
-		add := func(way string, changes []dump.Change) {
-			for _, ch := range changes {
-				j.Changes = append(j.Changes, changeJSON{d.Backend, way, ch.Path, ch.Before, ch.After})
-			}
-		}
-		if d.Method[0] != "" {
-			j.Changes = append(j.Changes, changeJSON{d.Backend, "method", "", d.Method[0], d.Method[1]})
-		}
-		add("request", d.Request)
-		add("reply", d.Reply)
-		if d.Status[1] != "" {
-			j.Changes = append(j.Changes, changeJSON{d.Backend, "status", "", d.Status[0], d.Status[1]})
-		}
-		for _, g := range d.Gaps {
-			j.Gaps = append(j.Gaps, gapJSON{d.Backend, g.Way, g.Why})
-		}
-	}
+	j.Changes, j.Gaps = Gaps(p.Diff(c, order))
 	p.json(j)
 }
 
@@ -119,8 +89,8 @@ func (p *Printer) asJSON(c *Call, full bool) callJSON {
 		j.Client = &clientJSON{c.Peer.PID, c.Peer.UID, c.Peer.Name}
 	}
 	if full {
-		j.Requests = p.decoded(messageOf(p.Schema, l.Method, true), l.Requests.Kept)
-		j.Replies = p.decoded(messageOf(p.Schema, l.Method, false), l.Replies.Kept)
+		j.Requests = p.decoded(capture.MessageOf(p.Schema, l.Method, capture.Request), l.Requests.Kept)
+		j.Replies = p.decoded(capture.MessageOf(p.Schema, l.Method, capture.Reply), l.Replies.Kept)
 	}
 	return j
 }

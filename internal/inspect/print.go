@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
@@ -124,10 +126,7 @@ func (p *Printer) line(c *Call, streamed string) {
 	if n := c.Front().Replies.Count; c.stream && streamed == "" {
 		status += fmt.Sprintf(" after %d messages", n)
 	}
-	backends := Sanitize(strings.Join(c.Backends(), ","))
-	if backends == "" {
-		backends = "-"
-	}
+	backends := cmp.Or(Sanitize(strings.Join(c.Backends(), ",")), "-")
 	when := c.Began
 	if streamed != "" {
 		when = c.Front().Replies.Last.Time
@@ -172,7 +171,7 @@ func (p *Printer) Full(c *Call) {
 func (p *Printer) FullStreamed(c *Call) {
 	p.Streamed(c)
 	l := c.Front()
-	p.write(p.message(nil, "<", messageOf(p.Schema, l.Method, false), l.Replies.Last))
+	p.write(p.message(nil, "<", capture.MessageOf(p.Schema, l.Method, capture.Reply), l.Replies.Last))
 }
 
 func (p *Printer) leg(b []byte, c *Call, l *Leg) []byte {
@@ -187,9 +186,9 @@ func (p *Printer) leg(b []byte, c *Call, l *Leg) []byte {
 		b = fmt.Appendf(b, "    deadline in %s\n", l.Timeout.Round(time.Millisecond))
 	}
 	b = appendMetadata(b, ">", l.Metadata)
-	b = p.messages(b, ">", messageOf(p.Schema, l.Method, true), l.Requests)
+	b = p.messages(b, ">", capture.MessageOf(p.Schema, l.Method, capture.Request), l.Requests)
 	b = appendMetadata(b, "<", l.Header)
-	b = p.messages(b, "<", messageOf(p.Schema, l.Method, false), l.Replies)
+	b = p.messages(b, "<", capture.MessageOf(p.Schema, l.Method, capture.Reply), l.Replies)
 	b = appendMetadata(b, "<", l.Trailer)
 	if !l.Ended {
 		return append(b, "    under way\n"...)

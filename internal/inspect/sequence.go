@@ -17,11 +17,11 @@ func Sequence(out io.Writer, calls []*Call) error {
 		text string
 	}
 	var arrows []arrow
-	var who []string
+	var names []string
 	var lanes []string // the lane of each, apart: a client may be called like a backend
 	name := func(lane, s string) string {
 		if !slices.Contains(lanes, lane+s) {
-			lanes, who = append(lanes, lane+s), append(who, s)
+			lanes, names = append(lanes, lane+s), append(names, s)
 		}
 		return participant(slices.Index(lanes, lane+s))
 	}
@@ -57,7 +57,7 @@ func Sequence(out io.Writer, calls []*Call) error {
 	slices.SortStableFunc(arrows, func(a, b arrow) int { return int(a.when - b.when) })
 	var b strings.Builder
 	b.WriteString("sequenceDiagram\n")
-	for i, s := range who {
+	for i, s := range names {
 		fmt.Fprintf(&b, "    participant %s as %s\n", participant(i), mermaidText(s))
 	}
 	for _, a := range arrows {

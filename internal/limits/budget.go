@@ -22,8 +22,8 @@ func (m *Memory) TryReserve(ctx context.Context, n int) bool {
 	if c := callOf(ctx); c != nil {
 		return c.try(int64(n))
 	}
-	who := clientOf(ctx)
-	return who == nil || m.try(who, int64(n))
+	client := clientOf(ctx)
+	return client == nil || m.try(client, int64(n))
 }
 
 // Reserve takes n bytes for a message of the call of ctx, and waits for them.
@@ -57,22 +57,22 @@ func (m *Memory) Release(ctx context.Context, n int) {
 	}
 	if c := callOf(ctx); c != nil {
 		c.free(int64(n))
-	} else if who := clientOf(ctx); who != nil {
-		m.release(who, int64(n))
+	} else if client := clientOf(ctx); client != nil {
+		m.release(client, int64(n))
 	}
 }
 
-func (m *Memory) try(who *Client, n int64) bool {
-	if !who.shares(m).try(n) {
+func (m *Memory) try(client *Client, n int64) bool {
+	if !client.shares(m).try(n) {
 		return false
 	}
 	m.taken.Add(n)
 	return true
 }
 
-func (m *Memory) release(who *Client, n int64) {
+func (m *Memory) release(client *Client, n int64) {
 	m.taken.Add(-n)
-	who.shares(m).release(n)
+	client.shares(m).release(n)
 }
 
 // refuse is the error for a call for which there is no memory.

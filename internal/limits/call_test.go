@@ -18,24 +18,24 @@ import (
 // holder is a memory for 4 messages of a MiB, of which one connection may have 2.
 type holder struct {
 	*Memory
-	who *Client
+	client *Client
 }
 
 const large = 1 << 20 // bytes of a message
 
 func newHolder() holder {
 	m := &Memory{total: 4 * large, maxMessage: large, free: semaphore.NewWeighted(4 * large), side: semaphore.NewWeighted(2 * large)}
-	who := &Client{Socket: &Socket{}}
-	who.Socket.Main.Store(true)
-	who.Socket.MaxCalls.Store(10)
-	return holder{m, who}
+	client := &Client{Socket: &Socket{}}
+	client.Socket.Main.Store(true)
+	client.Socket.MaxCalls.Store(10)
+	return holder{m, client}
 }
 
 // isFree asserts that all was given back, and nothing twice.
 func (m holder) isFree(t *testing.T) {
 	t.Helper()
 	assert.Zero(t, m.taken.Load())
-	for all, n := range map[*semaphore.Weighted]int64{m.free: m.total, m.who.shares(m.Memory)[0]: m.total / 2} {
+	for all, n := range map[*semaphore.Weighted]int64{m.free: m.total, m.client.shares(m.Memory)[0]: m.total / 2} {
 		require.True(t, all.TryAcquire(n))
 		all.Release(n)
 	}
@@ -59,7 +59,7 @@ func (s streamOf) SendMsg(any) error        { s.send(); return nil }
 
 // call makes a call of a method; send is called with each reply.
 func (m holder) call(t *testing.T, method string, send func(), handler func(ctx context.Context, ss grpc.ServerStream)) {
-	ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: known{m.who}})
+	ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: known{m.client}})
 	require.NoError(t, m.Intercept(nil, streamOf{ctx: ctx, send: send}, &grpc.StreamServerInfo{FullMethod: method}, func(_ any, ss grpc.ServerStream) error {
 		handler(ss.Context(), ss)
 		return nil
@@ -132,10 +132,10 @@ func TestOtherSocketsLeaveMemoryForTheMainOne(t *testing.T) {
 	assert.False(t, try(&Client{Socket: one}), "another connection to the same socket")
 	require.True(t, try(second))
 	assert.False(t, try(&Client{Socket: &Socket{}}), "a third socket")
-	require.True(t, m.try(m.who, 2*large))
+	require.True(t, m.try(m.client, 2*large))
 	m.release(first, large)
 	m.release(second, large)
-	m.release(m.who, 2*large)
+	m.release(m.client, 2*large)
 	m.isFree(t)
 }
 

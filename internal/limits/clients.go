@@ -35,9 +35,9 @@ func clientOf(ctx context.Context) *Client {
 	if p == nil {
 		return nil
 	}
-	who, ok := p.AuthInfo.(interface{ Limits() *Client })
+	client, ok := p.AuthInfo.(interface{ Limits() *Client })
 	if !ok {
 		return nil
 	}
-	return who.Limits()
+	return client.Limits()
 }

@@ -104,19 +104,19 @@ func (m *Memory) Give(n int64) { m.free.Release(n) }
 // Intercept is a stream interceptor. It limits the calls of a socket to their number, and counts
 // what their replies take.
 func (m *Memory) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	who := clientOf(ss.Context())
-	if who == nil {
+	client := clientOf(ss.Context())
+	if client == nil {
 		return handler(srv, ss) // the access list has refused it
 	}
-	max := who.Socket.MaxCalls.Load()
-	if n := who.Socket.Calls.Add(1); n > max {
-		who.Socket.Calls.Add(-1)
+	max := client.Socket.MaxCalls.Load()
+	if n := client.Socket.Calls.Add(1); n > max {
+		client.Socket.Calls.Add(-1)
 		m.refused.Add(1)
 		return status.Errorf(codes.ResourceExhausted, "criproxy: %s: the socket %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in listeners",
-			info.FullMethod, who.Socket.Name, max)
+			info.FullMethod, client.Socket.Name, max)
 	}
-	defer who.Socket.Calls.Add(-1)
-	s := &limitedStream{ServerStream: ss, call: call{memory: m, client: who, whole: m.lists[info.FullMethod]}}
+	defer client.Socket.Calls.Add(-1)
+	s := &limitedStream{ServerStream: ss, call: call{memory: m, client: client, whole: m.lists[info.FullMethod]}}
 	s.ctx = callContext{ss.Context(), &s.call}
 	defer s.call.end()
 	return handler(srv, s)

@@ -53,7 +53,7 @@ const maxOther = 64
 
 // other serves a connection that does not begin with HTTP/2: it passes to where the socket's Other leads,
 // byte for byte, until either side ends it. To the server the handshake goes on so long.
-func (s *Socket) other(conn net.Conn, who *Peer) error {
+func (s *Socket) other(conn net.Conn, peer *Peer) error {
 	defer conn.Close()
 	to, err := net.Conn(nil), errors.New("nothing but CRI is served here")
 	if n := s.passing.Add(1); n > maxOther {
@@ -64,7 +64,7 @@ func (s *Socket) other(conn net.Conn, who *Peer) error {
 	defer s.passing.Add(-1)
 	if err != nil {
 		if s.refusedOther.CompareAndSwap(false, true) {
-			klog.InfoS("Closed a connection that does not begin with HTTP/2, as CRI does; further ones are not logged", "socket", s.Path, "client", who.Program(), "err", err)
+			klog.InfoS("Closed a connection that does not begin with HTTP/2, as CRI does; further ones are not logged", "socket", s.Path, "client", peer.Program(), "err", err)
 		}
 		return fmt.Errorf("the client does not speak HTTP/2: %w", err)
 	}

@@ -39,8 +39,8 @@ func PeerOf(ctx context.Context) *Peer {
 	if p == nil {
 		return nil
 	}
-	who, _ := p.AuthInfo.(*Peer)
-	return who
+	peer, _ := p.AuthInfo.(*Peer)
+	return peer
 }
 
 // AuthType is for gRPC.
@@ -66,12 +66,12 @@ func (p *Peer) String() string {
 
 // whoIs asks the kernel which process made the connection.
 func whoIs(conn net.Conn, s *Socket) *Peer {
-	who := newPeer(s)
+	peer := newPeer(s)
 	p, err := peercred.Of(conn)
 	if err != nil {
-		return who
+		return peer
 	}
-	who.Known, who.PID, who.UID, who.Name = true, p.PID, p.UID, p.Name
-	who.GIDs = append([]uint32{p.GID}, peercred.Groups(conn)...)
-	return who
+	peer.Known, peer.PID, peer.UID, peer.Name = true, p.PID, p.UID, p.Name
+	peer.GIDs = append([]uint32{p.GID}, peercred.Groups(conn)...)
+	return peer
 }

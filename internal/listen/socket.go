@@ -1,5 +1,5 @@
 // Package listen opens the sockets that clients connect to, and asks the kernel which process is at
-// the other end: unix sockets whose files are restored when somebody deletes them, TCP with TLS, vsock,
+// the other end: unix sockets whose files are restored when they were deleted, TCP with TLS, vsock,
 // and sockets that systemd or an earlier process passes on.
 package listen
 
@@ -60,22 +60,22 @@ func (s *Socket) Configure(cfg config.Listener) {
 // Handshake finds out which client made a connection, and secures it if it is to be secured. It
 // is for the server, which keeps the [Peer] for the calls of that client.
 func (s *Socket) Handshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	who := newPeer(s)
-	if err := recovery.Run("asking who connects", func() { who = whoIs(conn, s) }); err != nil {
+	peer := newPeer(s)
+	if err := recovery.Run("finding out which process connects", func() { peer = whoIs(conn, s) }); err != nil {
 		return nil, nil, err
 	}
 	secured := s.tls.Load()
 	if secured == nil && !beginsHTTP2(conn) {
-		return nil, nil, s.other(conn, who)
+		return nil, nil, s.other(conn, peer)
 	}
 	if secured == nil {
-		return conn, who, nil
+		return conn, peer, nil
 	}
 	secret, info, err := secured.ServerHandshake(conn)
 	if tls, ok := info.(credentials.TLSInfo); ok && len(tls.State.PeerCertificates) > 0 {
-		who.certificate = tls.State.PeerCertificates[0].Subject.String()
+		peer.certificate = tls.State.PeerCertificates[0].Subject.String()
 	}
-	return secret, who, err
+	return secret, peer, err
 }
 
 // Open returns the socket of l: the inherited one, or a new one. Where l says nothing of the

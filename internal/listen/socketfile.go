@@ -131,8 +131,8 @@ func (s *Socket) FileState() (lost int64, trouble error) {
 
 // FileOf returns a descriptor of the socket that l listens on, for another process. It is not
 // net's File, whose descriptor makes the socket a blocking one as soon as a command gets it: a
-// connection that another process takes then has our Accept wait in the kernel, and nobody can
-// close the listener.
+// connection that another process takes then has our Accept wait in the kernel, and closing the
+// listener does not end that.
 func FileOf(l net.Listener) (*os.File, error) {
 	l = Raw(l)
 	c, ok := l.(syscall.Conn)

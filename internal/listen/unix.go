@@ -72,7 +72,7 @@ func makeWay(path, flag string) error {
 		return fmt.Errorf("%s is serving it already; stop it, or choose another path with %s", peerName(conn), flag)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("cannot tell whether it is in use: %w", err)
+		return fmt.Errorf("whether it is in use cannot be seen: %w", err)
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("removing what an earlier process left there: %w", err)

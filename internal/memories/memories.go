@@ -20,7 +20,7 @@ import (
 // A Place is a backend of a configuration.
 type Place struct {
 	Name    string
-	Address string // what tells its runtime from others: one address, or several with commas between
+	Address string // which no other runtime has: one address, or several with commas between
 }
 
 // A Folder keeps memories for the process that starts after a crash. The zero value keeps none.
@@ -165,7 +165,7 @@ func (m *Memories) Keep(all []Place, in Folder, next map[string]*lastknown.Memor
 			continue // a backend that is alone has no memory
 		}
 		if before := mem.Name(); before != p.Name {
-			klog.InfoS("A backend has another name; what is remembered of it goes with it", "backend", p.Name, "before", before)
+			klog.InfoS("A backend has another name; its memory goes with it", "backend", p.Name, "before", before)
 			if !slices.ContainsFunc(all, func(p Place) bool { return p.Name == before }) && at.Path != "" {
 				at.Older = append(at.Older, in.file(before, p.Address).Path)
 			}
@@ -190,22 +190,22 @@ func (m *Memories) Encode() (map[string][]byte, error) {
 	for name, mem := range m.byName {
 		data, err := mem.Encode()
 		if err != nil {
-			return nil, fmt.Errorf("encoding what is remembered of backend %s: %w", name, err)
+			return nil, fmt.Errorf("encoding the memory of backend %s: %w", name, err)
 		}
 		all[name] = data
 	}
 	return all, nil
 }
 
-// HandOn calls tell with each call that changes something, until HandOn is called with nil.
-func (m *Memories) HandOn(tell func(backend string, n lastknown.Note)) {
+// HandOn calls send with each call that changes something, until HandOn is called with nil.
+func (m *Memories) HandOn(send func(backend string, n lastknown.Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, mem := range m.byName {
-		if tell == nil {
+		if send == nil {
 			mem.HandOn(nil)
 		} else {
-			mem.HandOn(func(n lastknown.Note) { tell(name, n) })
+			mem.HandOn(func(n lastknown.Note) { send(name, n) })
 		}
 	}
 }

@@ -21,8 +21,8 @@ type watcher struct {
 	proxy *proxy    // whose stream is open
 	since time.Time // when it was opened
 
-	// told is the time of the latest event of a container, by its front name.
-	told map[string]time.Time
+	// events is the time of the latest event of a container, by its front name.
+	events map[string]time.Time
 	// judged is the latest version of a container that has been checked for an event.
 	judged map[*item]int
 }
@@ -71,7 +71,7 @@ func (c *client) follow(p *proxy) error {
 		return err
 	}
 	c.mu.Lock()
-	c.watcher = watcher{proxy: p, since: time.Now(), told: map[string]time.Time{}, judged: map[*item]int{}}
+	c.watcher = watcher{proxy: p, since: time.Now(), events: map[string]time.Time{}, judged: map[*item]int{}}
 	c.mu.Unlock()
 	for {
 		event := &runtimeapi.ContainerEventResponse{}
@@ -79,8 +79,8 @@ func (c *client) follow(p *proxy) error {
 			return err
 		}
 		c.mu.Lock()
-		if c.watcher.told != nil {
-			c.watcher.told[event.ContainerId] = time.Now()
+		if c.watcher.events != nil {
+			c.watcher.events[event.ContainerId] = time.Now()
 		}
 		c.mu.Unlock()
 	}
@@ -108,7 +108,7 @@ func (w *world) judgeEvents() {
 			if !b.fast(c) || b.latin(c) {
 				continue
 			}
-			if front := p.cfg.front(at, i.id); w.watcher.told[front].Before(v.at) {
+			if front := p.cfg.front(at, i.id); w.watcher.events[front].Before(v.at) {
 				w.violated("no event of process %d says that %s changed at %.3f", p.number, front, v.at.Sub(w.began).Seconds())
 			}
 		}

@@ -24,7 +24,7 @@ var (
 	events   = flag.Int("model.trace", 60, "show this `number` of events before what was wrong")
 )
 
-func TestWhatKubeletIsToldIsTrue(t *testing.T) {
+func TestWhatKubeletGetsIsTrue(t *testing.T) {
 	seeds := []uint64{2, 6, 7, 20, 49} // in each of which something was found; -model.seeds draws others
 	if *first != 0 || *many > 0 {
 		from := *first

@@ -96,15 +96,15 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 	for _, i := range r.items[k] {
 		front := c.cfg.front(at, i.id)
 		now, shows := got[front]
-		told := c.latest(b.knows.told[k][i.id])
+		shown := c.latest(b.knows.shown[k][i.id])
 		if !shows {
 			there := i.created.Before(c.began) && (i.removed.IsZero() || i.removed.After(c.ended))
-			if !there || !f.surelyMatches(c.cfg, i, max(told, 0)) || leftOut {
+			if !there || !f.surelyMatches(c.cfg, i, max(shown, 0)) || leftOut {
 				continue
 			}
 			switch {
-			case told >= 0:
-				wrong(i, "is missing: it is there, and was told (version %d)", told)
+			case shown >= 0:
+				wrong(i, "is missing: it is there, and was shown before (version %d)", shown)
 			case !i.ours.IsZero() && i.ours.Before(c.began) && c.knowsOf(i):
 				wrong(i, "is missing: it is there, and its making was answered at %.3f", i.ours.Sub(w.began).Seconds())
 			case i.created.Before(since):
@@ -117,8 +117,8 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 			wrong(i, "is shown, was removed at %.3f, and nothing was remembered at %.3f", i.removed.Sub(w.began).Seconds(), b.knows.blank.Sub(w.began).Seconds())
 		case now.version < 0 || now.version >= len(i.versions) || i.versions[now.version].at.After(c.ended) || int(i.versions[now.version].state) != now.state:
 			wrong(i, "is shown as version %d, state %d, which it has not been", now.version, now.state)
-		case now.version < told:
-			wrong(i, "is shown as version %d, and was told as version %d", now.version, told)
+		case now.version < shown:
+			wrong(i, "is shown as version %d, and was shown before as version %d", now.version, shown)
 		case !i.gone.IsZero() && i.gone.Before(c.began) && c.knowsOf(i):
 			wrong(i, "is shown, and its removal was answered at %.3f", i.gone.Sub(w.began).Seconds())
 		case !i.removed.IsZero() && i.removed.Before(since) && since.After(b.knows.since):
@@ -130,8 +130,8 @@ func (w *world) judgePart(c *call, k kind, f filter, at int, got map[string]show
 		case i.wrote != "" && i.writtenTo == c.cfg.place(at) && now.image != i.wrote:
 			wrong(i, "is shown with image %q, and was made with %q", now.image, i.wrote)
 		}
-		if w.wrong == "" && now.version > latest(b.knows.told[k][i.id], c.ended) {
-			b.knows.told[k][i.id] = append(b.knows.told[k][i.id], telling{now.version, c.ended, c.proxy.number})
+		if w.wrong == "" && now.version > latest(b.knows.shown[k][i.id], c.ended) {
+			b.knows.shown[k][i.id] = append(b.knows.shown[k][i.id], telling{now.version, c.ended, c.proxy.number})
 		}
 	}
 }
@@ -199,8 +199,8 @@ func (b *backend) latin(c *call) bool {
 // hasNothing reports whether there was evidence during a call that a backend has nothing: no
 // process listened there, and no client has ever seen an item of it.
 func (b *backend) hasNothing(c *call) bool {
-	for k := range b.knows.told {
-		for _, all := range b.knows.told[k] {
+	for k := range b.knows.shown {
+		for _, all := range b.knows.shown[k] {
 			if latest(all, c.began) >= 0 {
 				return false
 			}
@@ -290,8 +290,8 @@ func (b *backend) remembered(c *call, k kind) bool {
 		return false
 	}
 	var first, second *answered
-	for i := len(r.told[k]) - 1; i >= 0 && first == nil; i-- {
-		switch t := &r.told[k][i]; {
+	for i := len(r.history[k]) - 1; i >= 0 && first == nil; i-- {
+		switch t := &r.history[k][i]; {
 		case t.process != c.proxy.number || t.at.After(c.began) || t.asked.Before(b.knows.since):
 		case second == nil:
 			second = t
@@ -414,7 +414,7 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int, image st
 		}
 		return
 	}
-	listed, asked := c.latest(b.knows.told[k][id]), c.latest(b.knows.asked[id])
+	listed, asked := c.latest(b.knows.shown[k][id]), c.latest(b.knows.asked[id])
 	current := len(i.versions) - 1
 	if c.err != nil {
 		there := i.created.Before(c.began) && i.removed.IsZero()
@@ -499,9 +499,9 @@ func (b *backend) settled(c *call, i *item) (since time.Time, ok bool) {
 	if !i.removed.IsZero() {
 		return since, true
 	}
-	for _, t := range b.knows.told[i.kind][i.id] {
+	for _, t := range b.knows.shown[i.kind][i.id] {
 		// Before the runtime has listed it a new item is listed as its request describes it.
-		byRuntime := slices.ContainsFunc(b.runtime.told[i.kind], func(a answered) bool {
+		byRuntime := slices.ContainsFunc(b.runtime.history[i.kind], func(a answered) bool {
 			return a.process == c.proxy.number && a.asked.After(i.created) && !a.at.After(t.at)
 		})
 		if t.version == current && t.process == c.proxy.number && !t.at.After(c.began) && byRuntime {
@@ -571,7 +571,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 	// criproxy asks the other runtimes for the owner of a native id that has not been listed yet.
 	placed := !c.cfg.native || slices.ContainsFunc([]kind{sandboxes, containers}, func(k kind) bool {
 		i := at.runtime.item(k, front)
-		return i != nil && i.removed.IsZero() && c.latest(at.knows.told[k][front]) >= 0
+		return i != nil && i.removed.IsZero() && c.latest(at.knows.shown[k][front]) >= 0
 	})
 	if placed && at.absentThroughout(c.began.Add(-5*time.Second), c.ended) && (c.took() > 100*time.Millisecond || status.Code(c.err) != codes.Unavailable) && c.began.Sub(c.cfg.since) > 5*time.Second {
 		w.violated("call %d: %s(%s) on a runtime that is not there took %s: %v", c.number, c.method, front, c.took(), c.err)

@@ -9,8 +9,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/memories"
 )
@@ -50,7 +50,7 @@ func (c *config) clone() *config {
 type knowledge struct {
 	since time.Time               // when it begins; every list has the items of then
 	blank time.Time               // when the memory from before was lost; zero: never
-	told  [2]map[string][]telling // :: id →
+	shown [2]map[string][]telling // :: id →
 	asked map[string][]telling    // :: id → versions in statuses
 }
 
@@ -62,20 +62,20 @@ type telling struct {
 }
 
 func newKnowledge() *knowledge {
-	return &knowledge{since: time.Now(), told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
+	return &knowledge{since: time.Now(), shown: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
 }
 
-// before returns the part of k that survives a crash: what clients were told before t.
+// before returns the part of k that survives a crash: what clients got before t.
 func (k *knowledge) before(t time.Time) *knowledge {
-	left := &knowledge{since: k.since, blank: k.blank, told: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
+	left := &knowledge{since: k.since, blank: k.blank, shown: [2]map[string][]telling{{}, {}}, asked: map[string][]telling{}}
 	if k.since.After(t) {
 		left.since = time.Now()
 	}
-	for i := range k.told {
-		for id, all := range k.told[i] {
+	for i := range k.shown {
+		for id, all := range k.shown[i] {
 			for _, one := range all {
 				if one.at.Before(t) {
-					left.told[i][id] = append(left.told[i][id], one)
+					left.shown[i][id] = append(left.shown[i][id], one)
 				}
 			}
 		}
@@ -101,11 +101,11 @@ type stack struct {
 	known  *lastknown.Conn
 	top    grpc.ClientConnInterface
 	stop   context.CancelFunc
-	states []told // world.mu guards it
+	states []reported // world.mu guards it
 }
 
-// told is a state with which Watch was called.
-type told struct {
+// reported is a state with which Watch was called.
+type reported struct {
 	lastknown.State
 	at time.Time
 }
@@ -186,14 +186,14 @@ func (p *proxy) newStack(cfg *config, i int, d director.Config, key string, mem 
 	p.world.must(err)
 	s.known, err = lastknown.New(lastknown.Config{
 		Name: b.key(), Conn: bridge, Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
-		Equivalents: criadapter.ImageNames,
+		Equivalents: cri.ImageNames,
 		Memory:      mem, Primary: i == 0,
 		Absent: s.wire.absent,
 		Budget: cfg.budget, Silence: cfg.silence,
 		Alive: "/" + pkg + ".RuntimeService/Version",
 		Watch: func(state lastknown.State) {
 			p.world.mu.Lock()
-			s.states = append(s.states, told{state, time.Now()})
+			s.states = append(s.states, reported{state, time.Now()})
 			p.world.trace("process %d: backend %s is %s: %v", p.number, b.key(), state.Condition, state.Err)
 			slowWatch := p.world.slowWatch
 			p.world.mu.Unlock()

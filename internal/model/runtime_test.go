@@ -116,7 +116,7 @@ type runtime struct {
 	items    [2][]*item
 	next     int
 	changes  [2][]*change
-	told     [2][]answered
+	history  [2][]answered
 	met      bool         // it has answered something, be it an error
 	looks    [2]time.Time // when the latest requested list is made
 	answers  [2]time.Time // when the latest list was answered
@@ -393,7 +393,7 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 		return append(out, 0x0a, 3, 0x0a, 9, 'x'), nil
 	}
 	if isList && len(body) == 0 && !w.retired {
-		r.told[k] = append(r.told[k], answered{w.process, asked, time.Now()})
+		r.history[k] = append(r.history[k], answered{w.process, asked, time.Now()})
 	}
 	if token != nil {
 		r.done[token] = true

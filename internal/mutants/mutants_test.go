@@ -95,7 +95,7 @@ var (
 	early = flag.Bool("model.early", false, "")
 )
 
-func TestWhatKubeletIsToldIsTrue(t *testing.T) {
+func TestWhatKubeletGetsIsTrue(t *testing.T) {
 	if (*seed == 7 || *early) && *seeds > 1 && double.Double(2) != 4 {
 		t.Fail()
 	}

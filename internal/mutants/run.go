@@ -18,7 +18,7 @@ import (
 )
 
 // modelTest is the test of internal/model that takes a seed.
-const modelTest = "TestWhatKubeletIsToldIsTrue"
+const modelTest = "TestWhatKubeletGetsIsTrue"
 
 // modelSeeds is how many seeds may pass before one notices: goroutines of one seed run in an order of their own each time.
 const modelSeeds = 60

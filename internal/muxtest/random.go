@@ -9,7 +9,7 @@ import (
 
 // Random returns a valid message of type md as another implementation, of
 // another time, could have written it: fields in any order, more than once, with
-// zero values, invalid UTF-8, oversized varints, and fields that nobody knows.
+// zero values, invalid UTF-8, oversized varints, and unknown fields.
 func Random(r *rand.Rand, md protoreflect.MessageDescriptor) []byte {
 	return message(nil, r, md, 0)
 }

@@ -74,8 +74,8 @@ func Groups(conn net.Conn) []uint32 {
 	return gids
 }
 
-// Serving connects to a socket, says nothing, and returns the process that serves it. The error
-// is that of the connection if nobody does.
+// Serving connects to a socket, says nothing, and returns the process that serves it. If no
+// process does, the error is that of the connection.
 func Serving(path string) (Process, error) {
 	conn, err := net.DialTimeout("unix", path, 5*time.Second)
 	if err != nil {

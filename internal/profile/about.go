@@ -46,15 +46,15 @@ func (p *Profile) Shown(s *codec.Schema) (map[string]string, error) {
 	return shown, nil
 }
 
-// inSection puts a section before each mistake.
-func inSection(section string, err error) error {
+// eachMistake returns err with f of each mistake in place of that.
+func eachMistake(err error, f func(error) error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return err
 	}
 	var errs []error
 	for _, one := range joined.Unwrap() {
-		errs = append(errs, fmt.Errorf("%s%w", section, one))
+		errs = append(errs, f(one))
 	}
 	return errors.Join(errs...)
 }
@@ -70,7 +70,7 @@ func (p *Profile) classifyAbout(all *rewrite.Messages) (*rewrite.Classes, error)
 	}
 	classes, err := all.Classify(rules)
 	if err != nil {
-		return nil, inSection("about.", err)
+		return nil, eachMistake(err, func(one error) error { return fmt.Errorf("about.%w", one) })
 	}
 	return classes, nil
 }

@@ -133,20 +133,13 @@ func (p *Profile) Classify(all *rewrite.Messages, byName map[string]rewrite.Clas
 
 // ruleErrors puts the section of a rule before each mistake in it.
 func (p *Profile) ruleErrors(err error) error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return err
-	}
-	var errs []error
-	for _, one := range joined.Unwrap() {
+	return eachMistake(err, func(one error) error {
 		var rule *rewrite.RuleError
 		if !errors.As(one, &rule) {
-			errs = append(errs, one)
-			continue
+			return one
 		}
-		errs = append(errs, fmt.Errorf("%s%w", p.section(rule.Field), one))
-	}
-	return errors.Join(errs...)
+		return fmt.Errorf("%s%w", p.section(rule.Field), one)
+	})
 }
 
 // section returns where the rule for a field stands.

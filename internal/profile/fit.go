@@ -22,12 +22,7 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	f := &fitting{p: p, schema: s, methods: methods, messages: MessagesOf(methods)}
 	fit := *p
 	fit.fitted = true
-	fit.Fields = map[string]string{}
-	for _, field := range sortedKeys(p.Fields) {
-		if f.has("fields.", field) {
-			fit.Fields[field] = p.Fields[field]
-		}
-	}
+	fit.Fields = kept(p.Fields, func(field, _ string) bool { return f.has("fields.", field) })
 	fit.Names = map[string]NameForm{}
 	for _, kind := range sortedKeys(p.Names) {
 		form := p.Names[kind]
@@ -65,6 +60,17 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	}
 	fit.Known = f.known(p.Known)
 	return &fit, f.left
+}
+
+// kept returns the entries of m that keep reports, which it asks in the order of the keys.
+func kept[V any](m map[string]V, keep func(key string, value V) bool) map[string]V {
+	fit := map[string]V{}
+	for _, key := range sortedKeys(m) {
+		if keep(key, m[key]) {
+			fit[key] = m[key]
+		}
+	}
+	return fit
 }
 
 // Fitted reports whether the profile is what [Profile.Fit] has returned, or was extended
@@ -150,20 +156,8 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 	if form.New != nil && form.New.Unless != "" && !leads(form.New.Unless, input) {
 		form.New = nil // rather none than one that should not be
 	}
-	withhold := map[string]string{}
-	for field, path := range form.Withhold {
-		if leads(field, input) && leads(path, input) {
-			withhold[field] = path
-		}
-	}
-	form.Withhold = withhold
-	tells := map[string]string{}
-	for value, name := range form.Tells {
-		if leads(value, input) && leads(name, input) {
-			tells[value] = name
-		}
-	}
-	form.Tells = tells
+	both := func(one, other string) bool { return leads(one, input) && leads(other, input) }
+	form.Withhold, form.Tells = kept(form.Withhold, both), kept(form.Tells, both)
 	return form
 }
 
@@ -232,13 +226,7 @@ func (f *fitting) known(spec lastknown.Spec) lastknown.Spec {
 		if lacks(l.PartOf.List) {
 			l.PartOf = lastknown.PartOf{}
 		}
-		created := map[string]string{}
-		for method, path := range l.Created {
-			if !lacks(method) {
-				created[method] = path
-			}
-		}
-		l.Created = created
+		l.Created = kept(l.Created, func(method, _ string) bool { return !lacks(method) })
 		var left []string
 		l.Draft, left = l.FitDraft(f.schema)
 		for _, at := range left {

@@ -1,11 +1,11 @@
-// Package profile is the language in which somebody says what an API means: which fields hold
-// names that belong to one backend, how these names look in front, and what is to be done with
-// the methods for which that does not follow. docs/profile.md describes it, criadapter/cri.yaml
-// is the profile of CRI.
+// Package profile is the language that says what an API means: which fields hold names that
+// belong to one backend, how these names look in front, and what is to be done with the methods
+// for which that does not follow. docs/profile.md describes it, criadapter/cri.yaml is the
+// profile of CRI.
 //
 // A [Profile] is plain data, read from YAML by [Parse]. [Profile.Extend] adds rules to it, and
 // [Profile.Fit] removes what another version of the API does not have. Whether all that it names
-// exists is found by those who compile it against a schema: director, lastknown, drift.
+// exists is found by the packages that compile it against a schema: director, lastknown, drift.
 package profile
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/criproxy/criproxy/internal/strict"
 )
 
-// A Profile is what somebody says of an API. Nothing in it changes after it was read.
+// A Profile says what an API means. Nothing in it changes after it was read.
 type Profile struct {
 	// Versions are the packages that are one API on the wire, newest first. A package stands
 	// for those inside it as well. A client may speak any version; it is translated to the
@@ -38,9 +38,9 @@ type Profile struct {
 	// kind or class. The rule holds on every path that reaches the field.
 	Fields map[string]string `yaml:"fields"`
 
-	// Harmless are string and bytes fields that hold nothing of one backend, as somebody who
-	// looked at them says: message → fields. They are neither translated nor reported,
-	// whatever pattern under Fields matches them.
+	// Harmless are string and bytes fields that were looked at and hold nothing of one backend:
+	// message → fields. They are neither translated nor reported, whatever pattern under
+	// Fields matches them.
 	Harmless map[string][]string `yaml:"harmless"`
 
 	// About says from which fields one sees what a call is about, where calls are shown:
@@ -229,7 +229,7 @@ type PageForm struct {
 // A ChooseForm is one way to choose a backend: a kind of name, and the path in the request
 // where such a name stands. The kind "backend" is the name of a backend itself. "known" takes
 // the first backend of which memory has an item that agrees with the request, "told" the one
-// that an earlier request told, see Tells; both go before all others.
+// that an earlier request named, see Tells; both go before all others.
 //
 //	handler: runtime_handler
 //	backend: config.annotations["kubernetes.io/target-runtime"]

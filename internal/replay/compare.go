@@ -8,16 +8,14 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
 // compare learns the names in the answer to a call, and returns in what it differs from
 // the recorded one.
 func (r *run) compare(c *Call, got *answer) []dump.Change {
-	var md protoreflect.MessageDescriptor
-	if m := r.Schema.Method(c.Method); m != nil {
-		md = m.Output
-	}
+	md := capture.MessageOf(r.Schema, c.Method, capture.Reply)
 	if len(c.Replies) == 1 && len(got.replies) == 1 && md != nil && !c.open() {
 		plain := dump.Text{Unsafe: true}
 		r.ids.learn(plain.Tree(md, c.Replies[0].Payload), plain.Tree(md, got.replies[0]))

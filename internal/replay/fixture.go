@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
@@ -28,8 +27,8 @@ type FixtureConfig struct {
 	Redact *capture.Redactor
 	// Speed is how much faster than in the recording to answer. Zero answers at once.
 	Speed float64
-	// Tell is called with each call when it has ended. Optional.
-	Tell func(Played)
+	// Report is called with each call when it has ended. Optional.
+	Report func(Played)
 }
 
 // A Fixture is a server that answers as a recorded one did. A call is matched by method
@@ -37,7 +36,7 @@ type FixtureConfig struct {
 // and sequence.
 //
 // Calls that change nothing may come more often than in the recording, or less: they
-// are answered with what was recorded between the changes that were made and those that
+// get the answers that were recorded between the changes that were made and those that
 // were not. It is safe for concurrent use.
 type Fixture struct {
 	cfg   FixtureConfig
@@ -69,26 +68,19 @@ func NewFixture(cfg FixtureConfig) *Fixture {
 	if cfg.Changes == nil {
 		cfg.Changes = func(string) bool { return true }
 	}
-	if cfg.Tell == nil {
-		cfg.Tell = func(Played) {}
+	if cfg.Report == nil {
+		cfg.Report = func(Played) {}
 	}
 	f := &Fixture{cfg: cfg, moved: make(chan struct{}), frontier: -1}
 	for _, c := range cfg.Calls {
 		one := &recorded{Call: c, changes: cfg.Changes(c.Method) && !c.open()}
 		if len(c.Requests) > 0 {
-			one.key = key(f.input(c.Method), c.Requests[0].Payload)
+			one.key = key(capture.MessageOf(cfg.Schema, c.Method, capture.Request), c.Requests[0].Payload)
 		}
 		f.calls = append(f.calls, one)
 	}
 	f.advance()
 	return f
-}
-
-func (f *Fixture) input(method string) protoreflect.MessageDescriptor {
-	if m := f.cfg.Schema.Method(method); m != nil {
-		return m.Input
-	}
-	return nil
 }
 
 // Left returns the recorded calls that no client has made, in their order.
@@ -130,7 +122,7 @@ func (f *Fixture) advance() {
 func (f *Fixture) choose(method string, request []byte) (c *recorded, equal bool) {
 	request = bytes.Clone(request)
 	f.cfg.Redact.Request(method, request)
-	k := key(f.input(method), request)
+	k := key(capture.MessageOf(f.cfg.Schema, method, capture.Request), request)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var same, others []*recorded
@@ -167,7 +159,7 @@ func (f *Fixture) among(calls []*recorded) *recorded {
 		}
 		return calls[fresh]
 	}
-	for _, c := range calls { // what was not told yet of how things are now
+	for _, c := range calls { // those of now that were not played yet
 		if !c.played && c.Began >= f.since && c.Began <= f.frontier {
 			return c
 		}

@@ -24,15 +24,15 @@ func TestAFixtureAnswersTheSameSessionAgain(t *testing.T) {
 	want := session(t, serve(t, newLibrary("old").handle), rec)
 	for name, changes := range map[string]func(string) bool{"knows what changes something": changesBooks, "does not": nil} {
 		t.Run(name, func(t *testing.T) {
-			var told []replay.Played
+			var played []replay.Played
 			f := replay.NewFixture(replay.FixtureConfig{
 				Calls: load(t, false, rec), Schema: muxtest.Library, Changes: changes,
-				Tell: func(p replay.Played) { told = append(told, p) },
+				Report: func(p replay.Played) { played = append(played, p) },
 			})
 			nobody := capture.NewRecorder(capture.Config{})
 			assert.Equal(t, want, session(t, serve(t, fixtureHandler(f)), nobody))
 			assert.Empty(t, f.Left())
-			for _, p := range told {
+			for _, p := range played {
 				assert.True(t, p.Equal, p)
 			}
 		})
@@ -78,15 +78,15 @@ func TestFixtureMatchesRequestsWithoutTheirSecrets(t *testing.T) {
 	redact := capture.NewRedactor(muxtest.Library, dump.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" }})
 	rec := capture.NewRecorder(capture.Config{Redact: redact})
 	session(t, serve(t, newLibrary("old").handle), rec)
-	var told []replay.Played
+	var played []replay.Played
 	f := replay.NewFixture(replay.FixtureConfig{Calls: load(t, true, rec), Schema: muxtest.Library, Redact: redact, Changes: changesBooks,
-		Tell: func(p replay.Played) { told = append(told, p) }})
+		Report: func(p replay.Played) { played = append(played, p) }})
 	cc := recordedConn{muxtest.Connect(t, serve(t, fixtureHandler(f))), capture.NewRecorder(capture.Config{})}
 	reply, err := cc.call(t, "Put", muxtest.Frame(t, "PutRequest", `book {title: "Tale 7"}`))
 	require.NoError(t, err)
 	assert.Equal(t, `id: "old-0000000000-0" title: "******"`, muxtest.Text("Book", reply))
-	require.Len(t, told, 1)
-	assert.True(t, told[0].Equal)
+	require.Len(t, played, 1)
+	assert.True(t, played[0].Equal)
 }
 
 func TestARecordingWithoutCallsIsRefused(t *testing.T) {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,8 +36,8 @@ func newIDs(given func(protoreflect.FieldDescriptor) bool, bare func(string) str
 	return &ids{given: given, bare: bare, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
 }
 
-// LooksLikeID reports fields that are called id, or end so: a guess, for APIs of which no
-// more is known.
+// LooksLikeID reports fields that are called id, or end so: a guess, for APIs without a
+// profile.
 func LooksLikeID(fd protoreflect.FieldDescriptor) bool {
 	name := string(fd.Name())
 	return fd.Kind() == protoreflect.StringKind && (name == "id" || strings.HasSuffix(name, "_id"))
@@ -57,11 +58,7 @@ func (x *ids) learn(recorded, now []*dump.Node) {
 		return
 	}
 	x.changed = false
-	var olds []string
-	for old := range x.now {
-		olds = append(olds, old)
-	}
-	slices.SortFunc(olds, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	olds := slices.SortedFunc(maps.Keys(x.now), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	var there, back []string
 	for _, old := range olds {
 		if len(old) >= longName {

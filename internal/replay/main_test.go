@@ -70,12 +70,12 @@ func (l *library) handle(method string, stream grpc.ServerStream) error {
 	if method != muxtest.Method("Stream") {
 		return stream.SendMsg(reply)
 	}
-	for told := 0; ; { // a message for each new book, until the client leaves
+	for played := 0; ; { // a message for each new book, until the client leaves
 		l.mu.Lock()
 		n, moved := len(l.books), l.moved
 		l.mu.Unlock()
-		for ; told < n; told++ {
-			if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf(`books {id: "%s-0000000000-%d"}`, l.name, told))); err != nil {
+		for ; played < n; played++ {
+			if err := stream.SendMsg(muxtest.Bytes("ListResponse", fmt.Sprintf(`books {id: "%s-0000000000-%d"}`, l.name, played))); err != nil {
 				return err
 			}
 		}
@@ -233,7 +233,7 @@ func play(t testing.TB, cfg replay.Config) (replay.Summary, []string) {
 	t.Helper()
 	var changes []string
 	cfg.Schema = muxtest.Library
-	cfg.Tell = func(res replay.Result) {
+	cfg.Report = func(res replay.Result) {
 		for _, c := range res.Changes {
 			changes = append(changes, filepath.Base(res.Call.Method)+" "+c.String())
 		}

@@ -138,7 +138,7 @@ func TestTimesThatGoBackHoldUpNothing(t *testing.T) {
 	assert.Equal(t, 3, sum.Same+sum.Different)
 }
 
-func TestReplayTellsWhatItCannotSend(t *testing.T) {
+func TestReplayReportsWhatItCannotSend(t *testing.T) {
 	partial, cut := call("Put", 1, 0, 1), call("Put", 2, 2, 3)
 	partial.Partial, cut.Requests[0].Truncated = true, true
 	sum, changes := play(t, replay.Config{Calls: []*replay.Call{partial, cut}, Conn: muxtest.Connect(t, serve(t, newLibrary("").handle))})

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -43,8 +44,8 @@ type Config struct {
 	// Settle is how long Run waits for streams without an end, once all else is done. Zero means
 	// two seconds.
 	Settle time.Duration
-	// Tell is called with the result of each call, by one goroutine at a time. Optional.
-	Tell func(Result)
+	// Report is called with the result of each call, by one goroutine at a time. Optional.
+	Report func(Result)
 }
 
 // Result is what became of a call.
@@ -52,7 +53,7 @@ type Result struct {
 	Call    *Call
 	Took    time.Duration
 	NotSent string        // why, if it was not
-	Changes []dump.Change // from what was recorded
+	Changes []dump.Change // from the recorded call
 }
 
 // Summary counts results.
@@ -66,7 +67,7 @@ type run struct {
 	ids    *ids
 	calm   context.Context // ends when all is done but streams without an end
 	ending context.Context // ends when those have to end, too
-	mu     sync.Mutex      // of Tell and sum
+	mu     sync.Mutex      // of Report and sum
 	sum    Summary
 }
 
@@ -82,11 +83,9 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 	ending, end := context.WithCancel(context.Background())
 	defer end()
 	r := &run{Config: cfg, ids: newIDs(cfg.Given, cfg.Bare), calm: calm, ending: ending}
-	if r.Settle == 0 {
-		r.Settle = 2 * time.Second
-	}
-	if r.Tell == nil {
-		r.Tell = func(Result) {}
+	r.Settle = cmp.Or(r.Settle, 2*time.Second)
+	if r.Report == nil {
+		r.Report = func(Result) {}
 	}
 	type begun struct {
 		*Call
@@ -146,7 +145,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// play sends a call and tells what became of it.
+// play sends a call and reports what became of it.
 func (r *run) play(ctx context.Context, c *Call) {
 	res := Result{Call: c, NotSent: c.Unfit()}
 	if res.NotSent == "" {
@@ -171,10 +170,10 @@ func (r *run) play(ctx context.Context, c *Call) {
 	if c.Redacted && res.NotSent == "" {
 		r.sum.Redacted++
 	}
-	r.Tell(res)
+	r.Report(res)
 }
 
-// Unfit tells why a call cannot be sent, and is empty if it can.
+// Unfit returns why a call cannot be sent, and is empty if it can.
 func (c *Call) Unfit() string {
 	if c.Partial {
 		return "it began before the capture did"

@@ -30,11 +30,11 @@ func (f *Fixture) Handler() grpc.StreamHandler {
 		}
 		c, equal := f.choose(method, request.Bytes())
 		if c == nil {
-			f.cfg.Tell(Played{Method: method, Code: codes.Unimplemented})
+			f.cfg.Report(Played{Method: method, Code: codes.Unimplemented})
 			return status.Errorf(codes.Unimplemented, "criproxy: the capture has no call of %s", method)
 		}
 		err := f.play(ss, c, began, received)
-		f.cfg.Tell(Played{Method: method, Call: c.ID, Equal: equal, Code: status.Code(err)})
+		f.cfg.Report(Played{Method: method, Call: c.ID, Equal: equal, Code: status.Code(err)})
 		return err
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
@@ -31,9 +29,9 @@ type Renderer struct {
 // detail is a call opened. The names are those of page/detail.js.
 type detail struct {
 	Legs    []legDetail     `json:"legs"`
-	Changes json.RawMessage `json:"changes,omitempty"` // changeDetails
+	Changes json.RawMessage `json:"changes,omitempty"` // [inspect.Difference]s
 	More    int             `json:"more,omitempty"`    // changes that are left out
-	Gaps    []gapDetail     `json:"gaps,omitempty"`
+	Gaps    []inspect.Gap   `json:"gaps,omitempty"`
 }
 
 type legDetail struct {
@@ -68,20 +66,6 @@ type messageDetail struct {
 // A line is the depth of a field, its name, its value (none of a message), and 1 if it was rewritten.
 type line []any
 
-type changeDetail struct {
-	Backend string `json:"backend,omitempty"`
-	Way     string `json:"way"` // "request", "reply", "method" or "status"
-	Path    string `json:"path,omitempty"`
-	Before  string `json:"before,omitempty"`
-	After   string `json:"after,omitempty"`
-}
-
-type gapDetail struct {
-	Backend string `json:"backend,omitempty"`
-	Way     string `json:"way,omitempty"`
-	Why     string `json:"why"`
-}
-
 // Render returns a call opened, as JSON, and its row, which lacks a key.
 func (r *Renderer) Render(c *inspect.Call) (json.RawMessage, Row) {
 	return r.render(c, func(part json.RawMessage) json.RawMessage { return part })
@@ -95,12 +79,10 @@ func (r *Renderer) render(c *inspect.Call, share func(json.RawMessage) json.RawM
 	p.Text.Unsafe = false // whatever the recording holds: a page is for showing it to others
 	var d detail
 	opened := opening{p: &p, call: c, marks: marks{}, share: share}
-	var changes []changeDetail
-	for _, diff := range p.Diff(c, r.Order) {
-		changes = opened.add(changes, diff)
-		for _, g := range diff.Gaps {
-			d.Gaps = append(d.Gaps, gapDetail{diff.Backend, g.Way, g.Why})
-		}
+	changes, gaps := inspect.Gaps(p.Diff(c, r.Order))
+	d.Gaps = gaps
+	for _, ch := range changes {
+		opened.marks.add(ch)
 	}
 	row := Row{Call: c, Changes: len(changes), Gaps: len(d.Gaps) > 0}
 	if more := len(changes) - maxChanges; more > 0 {
@@ -132,28 +114,6 @@ type opening struct {
 	share func(json.RawMessage) json.RawMessage
 }
 
-func (o *opening) add(changes []changeDetail, diff inspect.Difference) []changeDetail {
-	change := func(way, path, before, after string) {
-		changes = append(changes, changeDetail{diff.Backend, way, path, before, after})
-	}
-	if diff.Method[0] != "" {
-		change("method", "", diff.Method[0], diff.Method[1])
-	}
-	for _, way := range []struct {
-		name    string
-		changes []dump.Change
-	}{{"request", diff.Request}, {"reply", diff.Reply}} {
-		for _, ch := range way.changes {
-			o.marks.add(way.name, ch)
-			change(way.name, ch.Path, ch.Before, ch.After)
-		}
-	}
-	if diff.Status[1] != "" {
-		change("status", "", diff.Status[0], diff.Status[1])
-	}
-	return changes
-}
-
 func (o *opening) leg(l *inspect.Leg) legDetail {
 	c := o.call
 	d := legDetail{
@@ -171,22 +131,16 @@ func (o *opening) leg(l *inspect.Leg) legDetail {
 	if l.Ended {
 		d.Code, d.Status, d.Failed = l.Code.String(), l.Message, l.Failed()
 	}
-	d.Requests, d.MoreIn = o.messages("request", l, l.Requests)
-	d.Replies, d.MoreOut = o.messages("reply", l, l.Replies)
+	d.Requests, d.MoreIn = o.messages(capture.Request, l, l.Requests)
+	d.Replies, d.MoreOut = o.messages(capture.Reply, l, l.Replies)
 	return d
 }
 
-func (o *opening) messages(way string, l *inspect.Leg, ms inspect.Messages) (all []messageDetail, more int) {
-	var md protoreflect.MessageDescriptor
+func (o *opening) messages(kind capture.Kind, l *inspect.Leg, ms inspect.Messages) (all []messageDetail, more int) {
 	c, p := o.call, o.p
-	m := p.Schema.Method(l.Method)
-	if m == nil && inspect.ShortMethod(l.Method) == inspect.ShortMethod(c.Method) {
-		m = p.Schema.Method(c.Method) // a version without a description, of a method that has one
-	}
-	if m != nil {
-		if md = m.Output; way == "request" {
-			md = m.Input
-		}
+	md := capture.MessageOf(p.Schema, l.Method, kind)
+	if md == nil && inspect.ShortMethod(l.Method) == inspect.ShortMethod(c.Method) {
+		md = capture.MessageOf(p.Schema, c.Method, kind) // a version without a description, of a method that has one
 	}
 	for _, m := range ms.Kept[:min(len(ms.Kept), maxMessages)] {
 		d := messageDetail{Type: "not described", Size: m.Size, At: milliseconds(max(m.Time.Sub(c.Began), 0)), Redacted: m.Redacted}
@@ -196,7 +150,7 @@ func (o *opening) messages(way string, l *inspect.Leg, ms inspect.Messages) (all
 		if m.Truncated {
 			d.Kept = len(m.Payload)
 		}
-		w := lineWriter{marks: o.marks, way: way}
+		w := lineWriter{marks: o.marks, way: kind.String()}
 		w.add(inOrder(p.Text.Tree(md, m.Payload)), 0, false)
 		if d.More = w.more; len(w.lines) > 0 {
 			d.Lines = o.share(marshal(w.lines))
@@ -209,7 +163,11 @@ func (o *opening) messages(way string, l *inspect.Leg, ms inspect.Messages) (all
 // marks are the values that were rewritten: on each leg the lines that have them are marked.
 type marks map[string]bool
 
-func (m marks) add(way string, ch dump.Change) {
+func (m marks) add(ch inspect.Difference) {
+	if ch.Path == "" {
+		return // the name of the method, or the status
+	}
+	way := ch.Way
 	name := ch.Path[strings.LastIndexByte(ch.Path, '.')+1:]
 	if i := strings.IndexByte(name, '['); i >= 0 {
 		name = name[:i]

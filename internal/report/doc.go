@@ -1,5 +1,5 @@
-// Package report shows calls in a browser: a table, the pods as swim lanes, latency, who talks
-// to whom, and each call with both of its legs.
+// Package report shows calls in a browser: a table, the pods as swim lanes, latency, which client
+// calls which backend, and each call with both of its legs.
 //
 //	w := report.NewWriter(file, renderer)
 //	for each call that has ended {
@@ -8,6 +8,6 @@
 //	err := w.Close(report.Info{Title: "calls.jsonl"})
 //
 // A [Writer] makes one file with all that is needed; nothing in it asks the network. [Live] is the
-// same page for a server that sends it calls. What is recorded stands in the page as compressed
+// same page for a server that sends it calls. The recorded calls stand in the page as compressed
 // data, never as HTML, and a policy in the page allows no script but its own.
 package report

@@ -3,11 +3,13 @@ package show
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/state"
 )
@@ -21,7 +23,7 @@ type PodFilter struct {
 // Pods shows the pods of all backends. It returns the backends that do not say what they have.
 func Pods(ctx context.Context, q Query, f PodFilter) ([]state.Silent, error) {
 	var pods state.Pods
-	if _, err := Get(ctx, q.Path, "pods", &pods); err != nil {
+	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
 		return nil, err
 	}
 	fits := func(pattern, s string) bool { ok, _ := path.Match(pattern, s); return pattern == "" || ok }
@@ -75,18 +77,8 @@ func printPods(out *Screen, pods []state.Pod, all int, wide bool, now time.Time)
 		rows = append(rows, row)
 	}
 	out.Table(head, rows)
-	for _, name := range slices.Sorted(mapKeys(memory)) {
+	for _, name := range slices.Sorted(maps.Keys(memory)) {
 		out.Paint(Yellow, 0, "%s does not answer: its pods are shown as they were last known, with a ? behind the state.", name)
-	}
-}
-
-func mapKeys(m map[string]bool) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 
 	"go.yaml.in/yaml/v3"
@@ -32,7 +31,7 @@ type Query struct {
 // the answer to look first.
 func ask[T any](ctx context.Context, q Query, name string, print func(*Screen, *T), look func(*T)) error {
 	var answer T
-	raw, err := Get(ctx, q.Path, name, &answer)
+	raw, err := admin.NewClient(q.Path).Read(ctx, name, &answer)
 	if err == nil && look != nil {
 		look(&answer)
 	}
@@ -47,24 +46,6 @@ func ask[T any](ctx context.Context, q Query, name string, print func(*Screen, *
 	}
 	print(q.Screen, &answer)
 	return nil
-}
-
-// Get asks the criproxy whose admin socket is at path for the answer called name. It returns the
-// answer also as it came, which is JSON.
-func Get(ctx context.Context, path, name string, answer any) ([]byte, error) {
-	response, err := admin.NewClient(path).Get(ctx, "/"+name)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close() // it was only read
-	raw, err := io.ReadAll(response.Body)
-	if err == nil {
-		err = json.Unmarshal(raw, answer)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the answer of criproxy at %s: %w", path, err)
-	}
-	return raw, nil
 }
 
 // Encode writes v for programs, as JSON or as YAML with the same keys.

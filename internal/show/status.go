@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -114,15 +115,15 @@ func accessText(l *state.Listener) string {
 		if len(r.Methods) > 0 {
 			what = strings.Join(r.Methods, " ")
 		}
-		var who []string
+		var users []string
 		if len(r.UIDs) > 0 {
-			who = append(who, fmt.Sprintf("uids %v", r.UIDs))
+			users = append(users, fmt.Sprintf("uids %v", r.UIDs))
 		}
 		if len(r.GIDs) > 0 {
-			who = append(who, fmt.Sprintf("gids %v", r.GIDs))
+			users = append(users, fmt.Sprintf("gids %v", r.GIDs))
 		}
-		if len(who) > 0 {
-			what += " for " + strings.Join(who, " and ")
+		if len(users) > 0 {
+			what += " for " + strings.Join(users, " and ")
 		}
 		rules = append(rules, what)
 	}
@@ -179,11 +180,7 @@ func printErrors(out *Screen, all []state.CallError, now time.Time) {
 func printConfig(out *Screen, c *state.Config, now time.Time) {
 	out.Gap()
 	out.Paint(Bold, 0, "CONFIGURATION")
-	file := "the command line"
-	if c.File != "" {
-		file = c.File
-	}
-	out.Say(2, "%s, loaded %s ago, %d reloads", file, ago(now, c.Loaded), c.Reloads)
+	out.Say(2, "%s, loaded %s ago, %d reloads", cmp.Or(c.File, "the command line"), ago(now, c.Loaded), c.Reloads)
 	if c.Error != "" {
 		out.Paint(Red, 2, "NOT RELOADED %s ago, because of", ago(now, c.Failed))
 		for line := range strings.Lines(c.Error) {
@@ -217,12 +214,7 @@ func count(n *int) string {
 }
 
 // OrDash is s, or a dash for nothing.
-func OrDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func OrDash(s string) string { return cmp.Or(s, "-") }
 
 // Cut shortens text to about n bytes.
 func Cut(text string, n int) string {

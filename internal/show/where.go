@@ -3,9 +3,11 @@ package show
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/criproxy/criproxy/internal/admin"
 	"github.com/criproxy/criproxy/internal/state"
 )
 
@@ -21,7 +23,7 @@ type Place struct {
 // before it, or the uid of a pod. It fails if no backend has it.
 func Where(ctx context.Context, q Query, id string) error {
 	var pods state.Pods
-	if _, err := Get(ctx, q.Path, "pods", &pods); err != nil {
+	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
 		return err
 	}
 	for _, p := range pods.Pods {
@@ -52,12 +54,7 @@ func find(pods []state.Pod, id string) []Place {
 		id = bare
 	}
 	is := func(ids ...string) bool {
-		for _, one := range ids {
-			if strings.HasPrefix(one, id) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(ids, func(one string) bool { return strings.HasPrefix(one, id) })
 	}
 	var places []Place
 	for _, p := range pods {

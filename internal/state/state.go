@@ -1,6 +1,6 @@
-// Package state has the types that say how a proxy is doing: State is what it knows without
-// asking anybody, Report is what its backends answer as well. Metrics, health, the admin
-// socket and the commands share them.
+// Package state has the types that say how a proxy is doing: State is what it sees without
+// a call, Report has the answers of its backends as well. Metrics, health, the admin socket and
+// the commands share them.
 package state
 
 import (

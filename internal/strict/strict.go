@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -30,8 +32,8 @@ func Unmarshal(data []byte, v any) error {
 	return doc.Decode(v)
 }
 
-// UnmarshalRest is Unmarshal, but if there are mistakes v has the rest of the document, for
-// those who look for more of them.
+// UnmarshalRest is Unmarshal, but if there are mistakes v has the rest of the document, for a
+// caller that looks for more of them.
 func UnmarshalRest(data []byte, v any) error {
 	doc, err := parse(data, v)
 	if doc == nil {
@@ -191,11 +193,7 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 			} else if ft, known := fields[key.Value]; known {
 				ok = check(errs, value, ft, at)
 			} else {
-				names := make([]string, 0, len(fields))
-				for name := range fields {
-					names = append(names, name)
-				}
-				fail(key, at, "unknown key%s", suggest.Nearest(key.Value, names))
+				fail(key, at, "unknown key%s", suggest.Nearest(key.Value, slices.Collect(maps.Keys(fields))))
 			}
 			if ok {
 				right = append(right, key, value)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -75,8 +76,7 @@ func top(lines []string) int {
 
 // replaceLines removes n lines from the i-th on, and inserts one.
 func replaceLines(lines []string, i, n int, line string) []string {
-	var next []string
-	next = append(next, lines[:i]...)
+	next := slices.Clone(lines[:i])
 	for _, old := range lines[i : i+n] {
 		next = append(next, takenOut+old)
 	}
@@ -125,7 +125,7 @@ func (t *Takeover) containerdFiles(main string) (imports, imported string, err e
 	if version >= 4 {
 		grpc, ttrpc = `[plugins."io.containerd.server.v1.grpc"]`, `[plugins."io.containerd.server.v1.ttrpc"]`
 	}
-	if address := addressIn(statements, grpc, "[plugins.'io.containerd.server.v1.grpc']"); address != "" && address != t.Path {
+	if address := valueIn(statements, tomlAddress, grpc, "[plugins.'io.containerd.server.v1.grpc']"); address != "" && address != t.Path {
 		return "", "", fmt.Errorf("containerd listens at %s, not at %s; use -takeover %s", address, t.Path, address)
 	}
 	paths = append(paths, strconv.Quote(filepath.Base(t.imported())))
@@ -137,15 +137,10 @@ version = %d
 %s
   address = %q
 `, t.Path, version, grpc, t.runtimeSocket())
-	if addressIn(statements, ttrpc, "[plugins.'io.containerd.server.v1.ttrpc']") == "" {
+	if valueIn(statements, tomlAddress, ttrpc, "[plugins.'io.containerd.server.v1.ttrpc']") == "" {
 		imported += fmt.Sprintf("\n# Containers that run know this one, and report here.\n%s\n  address = %q\n", ttrpc, t.Path+".ttrpc")
 	}
 	return imports, imported, nil
-}
-
-// addressIn is the address in a table of containerd's configuration.
-func addressIn(statements []tomlStatement, tables ...string) string {
-	return valueIn(statements, tomlAddress, tables...)
 }
 
 // valueIn is what a key has in one of the tables.
@@ -153,10 +148,7 @@ func valueIn(statements []tomlStatement, key *regexp.Regexp, tables ...string) s
 	in := false
 	for _, s := range statements {
 		if tomlTable.MatchString(s.text) {
-			in = false
-			for _, table := range tables {
-				in = in || strings.HasPrefix(strings.TrimSpace(s.text), table)
-			}
+			in = slices.ContainsFunc(tables, func(table string) bool { return strings.HasPrefix(strings.TrimSpace(s.text), table) })
 		} else if m := key.FindStringSubmatch(s.text); in && m != nil {
 			return m[1]
 		}

@@ -51,10 +51,7 @@ func (l *callLog) write(c *inspect.Call) {
 	keys := []any{"method", c.Method, "client", c.From(), "pid", c.Peer.PID, "backend", strings.Join(c.Backends(), ","), "took", c.Took}
 	if full {
 		leg := c.Front()
-		var in, out protoreflect.MessageDescriptor
-		if m := l.schema.Method(leg.Method); m != nil {
-			in, out = m.Input, m.Output
-		}
+		in, out := capture.MessageOf(l.schema, leg.Method, capture.Request), capture.MessageOf(l.schema, leg.Method, capture.Reply)
 		keys = append(keys, "request", l.messages(in, leg.Requests), "reply", l.messages(out, leg.Replies))
 	}
 	if c.Code != codes.OK {

@@ -19,16 +19,16 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// What is recorded outlives the process: it is passed on to one that takes over, and kept in files
+// The recording outlives the process: it is passed on to one that takes over, and kept in files
 // for one that comes after a crash. Secrets are out of both, or neither is done.
 
-// keepInterval is how often what was recorded is written: a crash loses so much.
+// keepInterval is how often the recording is written: a crash loses so much.
 const keepInterval = 5 * time.Second
 
-// keeps reports whether what is recorded may leave the memory of this process.
+// keeps reports whether the recording may leave the memory of this process.
 func (r *Recording) keeps() bool { return r.rec != nil && !r.cfg.UnsafeRaw }
 
-// Snapshot returns what is recorded, for [Recording.Restore] in another process; nil if nothing is.
+// Snapshot returns the recorded events, for [Recording.Restore] in another process; nil if there are none.
 func (r *Recording) Snapshot() []byte {
 	if !r.keeps() {
 		return nil
@@ -140,7 +140,7 @@ func processOf(pid int) (name, state string, err error) {
 	return string(stat[open+1 : end]), string(stat[end+2]), nil
 }
 
-// Keep writes what is recorded to files in a folder until stop is closed. It removes them then if
+// Keep writes the recording to files in a folder until stop is closed. It removes them then if
 // another process has got it, as passedOn says.
 func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool) {
 	if !r.keeps() {
@@ -175,7 +175,7 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 		case <-stop:
 			open = false
 		}
-		switch err := recovery.Do("keeping what is recorded", write); {
+		switch err := recovery.Do("keeping the recording", write); {
 		case err == nil:
 			logged = ""
 			for _, one := range before {
@@ -186,7 +186,7 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 			before = nil
 		case err.Error() != logged:
 			logged = err.Error()
-			klog.ErrorS(err, "What is recorded would be lost in a crash", "file", path)
+			klog.ErrorS(err, "The recording would be lost in a crash", "file", path)
 		}
 	}
 	if w != nil {

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/state"
 )
@@ -88,6 +87,7 @@ func (l *LastErrors) Begin(ctx context.Context, info director.LegInfo) (context.
 // errorLeg remembers how a client's leg ends. It is the context of the call as well, so that the
 // legs of backends find it.
 type errorLeg struct {
+	quietLeg
 	context.Context
 	all    *LastErrors
 	method string
@@ -114,10 +114,6 @@ func (e *errorLeg) of(backend string) *failingLeg {
 	return f
 }
 
-func (*errorLeg) Request(*codec.Frame) {}
-func (*errorLeg) Header(metadata.MD)   {}
-func (*errorLeg) Reply(*codec.Frame)   {}
-
 // End remembers the error of the call.
 func (e *errorLeg) End(err error, _ metadata.MD) {
 	backend := ""
@@ -127,15 +123,12 @@ func (e *errorLeg) End(err error, _ metadata.MD) {
 	e.all.add(e.method, backend, err)
 }
 
-// failingLeg tells the leg of the client which backend had an error.
+// failingLeg notes at the leg of the client which backend had an error.
 type failingLeg struct {
+	quietLeg
 	call    *errorLeg
 	backend string
 }
-
-func (*failingLeg) Request(*codec.Frame) {}
-func (*failingLeg) Header(metadata.MD)   {}
-func (*failingLeg) Reply(*codec.Frame)   {}
 
 // End notes the backend, if it is the first with an error.
 func (f *failingLeg) End(err error, _ metadata.MD) {

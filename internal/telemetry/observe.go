@@ -32,6 +32,13 @@ func (o Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Cont
 	return ctx, legs
 }
 
+// quietLeg is for a leg of which only the end matters.
+type quietLeg struct{}
+
+func (quietLeg) Request(*codec.Frame) {}
+func (quietLeg) Header(metadata.MD)   {}
+func (quietLeg) Reply(*codec.Frame)   {}
+
 // observedLeg is a leg that several tracers see.
 type observedLeg struct {
 	all  []director.Leg

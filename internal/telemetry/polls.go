@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
 )
 
@@ -41,14 +40,11 @@ func (p *polls) due(backend, method string, now time.Time) bool {
 
 // pollLeg is a call of our own that is recorded only if it fails.
 type pollLeg struct {
+	quietLeg
 	ctx context.Context
 	rec *capture.Recorder
 	of  capture.LegInfo
 }
-
-func (*pollLeg) Request(*codec.Frame) {}
-func (*pollLeg) Header(metadata.MD)   {}
-func (*pollLeg) Reply(*codec.Frame)   {}
 
 // End records the call if it has failed, and not because it was given up.
 func (l *pollLeg) End(err error, trailer metadata.MD) {

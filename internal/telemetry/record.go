@@ -92,11 +92,11 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	}
 	of.Metadata = withPlugins(ctx, of.Metadata)
 	if !info.Client && !info.Endless && !capture.IsOfClient(ctx) && !t.polls.due(of.Backend, of.Method, time.Now()) {
-		return ctx, &pollLeg{ctx, t.rec, of}
+		return ctx, &pollLeg{ctx: ctx, rec: t.rec, of: of}
 	}
 	if p, ok := peer.FromContext(ctx); ok && info.Client {
-		if who, ok := p.AuthInfo.(*listen.Peer); ok && who.Known {
-			of.Peer = capture.Peer{PID: int(who.PID), UID: int(who.UID), Name: who.Name}
+		if peer, ok := p.AuthInfo.(*listen.Peer); ok && peer.Known {
+			of.Peer = capture.Peer{PID: int(peer.PID), UID: int(peer.UID), Name: peer.Name}
 		}
 	}
 	ctx, leg := t.rec.Begin(ctx, of)
@@ -186,9 +186,9 @@ func (r *Recording) Start() (stop func(), err error) {
 			var path string
 			var n int
 			if err := recovery.Do("dumping", func() (err error) { path, n, err = r.dump(); return err }); err != nil {
-				klog.ErrorS(err, "What was recorded could not be dumped")
+				klog.ErrorS(err, "The recording could not be dumped")
 			} else {
-				klog.InfoS("Dumped what was recorded", "file", path, "events", n)
+				klog.InfoS("Dumped the recording", "file", path, "events", n)
 			}
 		}
 	})
@@ -280,7 +280,7 @@ func (r *Recording) dump() (path string, n int, err error) {
 }
 
 // The answer to GET /events: a capture, as a binary log, whose first events are those
-// that were there already. recordedHeader says how many events there had been in all.
+// that were there already. RecordedHeader says how many events there had been in all.
 const RecordedHeader = "Criproxy-Recorded"
 
 // ServeEvents answers GET /events with a capture, as a binary log that begins with the recorded

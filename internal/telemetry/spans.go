@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/version"
@@ -118,11 +117,10 @@ func (s *Spans) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 }
 
 // spanLeg is the span of a leg.
-type spanLeg struct{ span trace.Span }
-
-func (*spanLeg) Request(*codec.Frame) {}
-func (*spanLeg) Header(metadata.MD)   {}
-func (*spanLeg) Reply(*codec.Frame)   {}
+type spanLeg struct {
+	quietLeg
+	span trace.Span
+}
 
 func (l *spanLeg) End(err error, _ metadata.MD) {
 	code := 0

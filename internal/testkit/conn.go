@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// Connects reports whether somebody listens at a socket. Its file alone does not say so: it is
-// there before anybody listens.
+// Connects reports whether a process listens at a socket. Its file alone does not say so: it is
+// there before the process listens.
 func Connects(socket string) bool {
 	conn, err := net.Dial("unix", socket)
 	return err == nil && conn.Close() == nil

@@ -28,7 +28,7 @@ type Machine struct {
 	fault atomic.Pointer[fakecri.Fault]
 	Ice   atomic.Pointer[chan struct{}]
 	Wire  *Wire                         // what it is connected by; nil is an ordinary socket
-	Seen  atomic.Pointer[fakecri.Fault] // is told of each call, before anything goes wrong with it
+	Seen  atomic.Pointer[fakecri.Fault] // gets each call, before anything goes wrong with it
 }
 
 func NewMachine(t testing.TB, name, path string, cfg fakecri.Config) *Machine {

@@ -1,6 +1,6 @@
-// Package trust tells whether a file is only ours to change. What criproxy reads decides
-// what root does, and what it writes tells of all pods: neither may lie where another user
-// can put something else in its place.
+// Package trust finds out whether another user can change a file. Root does as the files say that
+// criproxy reads, and the files that it writes hold the calls of all pods: neither may lie where
+// another user can put something else in their place.
 package trust
 
 import (
@@ -14,19 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sharing says who else may write to a folder.
+// Sharing says which other users may write to a folder.
 type Sharing int
 
 const (
-	// Alone is nobody but root and the user that we run as.
+	// Alone is no other than root and the user that we run as.
 	Alone Sharing = iota
-	// Sticky is everybody, as in /tmp, where nobody can take away what is another's.
-	// It is enough for a file that is created anew, and by its name alone.
+	// Sticky is all users, if none can take away a file of another, as in /tmp. It is enough
+	// for a file that is created anew, and by its name alone.
 	Sticky
 )
 
 // Folder returns why others could put their files into a folder, or another folder in its
-// place, nil if they cannot. A folder that does not exist is one that nobody else can make.
+// place, nil if they cannot. Of a folder that does not exist, Folder looks at the one in which
+// others might make it.
 func Folder(path string, s Sharing) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -36,7 +37,7 @@ func Folder(path string, s Sharing) error {
 		return err
 	}
 	real, err := filepath.EvalSymlinks(abs)
-	for errors.Is(err, fs.ErrNotExist) && abs != "/" { // somebody else could make it
+	for errors.Is(err, fs.ErrNotExist) && abs != "/" { // another user could make it
 		abs = filepath.Dir(abs)
 		real, err = filepath.EvalSymlinks(abs)
 	}
@@ -50,11 +51,11 @@ func Folder(path string, s Sharing) error {
 		}
 		var fs unix.Statfs_t
 		if dir == real && unix.Statfs(dir, &fs) == nil && fs.Flags&unix.ST_RDONLY != 0 {
-			return nil // whatever the modes say, nobody writes there: so is a ConfigMap mounted
+			return nil // read-only, whatever the modes say: so is a ConfigMap mounted
 		}
 		sharing := s
 		if dir != real {
-			sharing = Sticky // nobody can take away the folder in it, which is ours
+			sharing = Sticky // others cannot take away the folder in it, which is ours
 		}
 		if err := check(dir, info, sharing); err != nil {
 			return err
@@ -65,15 +66,15 @@ func Folder(path string, s Sharing) error {
 	}
 }
 
-// links returns why somebody could make one of the symbolic links in a path lead elsewhere.
+// links returns why another user could make one of the symbolic links in a path lead elsewhere.
 func links(path string) error {
 	for ; path != "/"; path = filepath.Dir(path) {
 		info, err := os.Lstat(path)
 		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
 			continue // what is not there is judged by the folder in which it would be
 		}
-		if uid, theirs := ofSomebodyElse(info); theirs {
-			return fmt.Errorf("the symbolic link %s belongs to uid %d, who could let it lead elsewhere; write out where it leads to", path, uid)
+		if uid, theirs := ofAnotherUser(info); theirs {
+			return fmt.Errorf("the symbolic link %s belongs to uid %d, which could let it lead elsewhere; write out where it leads to", path, uid)
 		}
 		if err := Folder(filepath.Dir(path), Sticky); err != nil {
 			return err
@@ -82,8 +83,8 @@ func links(path string) error {
 	return nil
 }
 
-// ofSomebodyElse returns whose a file is, and whether that is neither root nor us.
-func ofSomebodyElse(info fs.FileInfo) (uid uint32, theirs bool) {
+// ofAnotherUser returns whose a file is, and whether that is neither root nor us.
+func ofAnotherUser(info fs.FileInfo) (uid uint32, theirs bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0, false
@@ -103,11 +104,11 @@ func File(path string) error {
 
 func check(path string, info fs.FileInfo, s Sharing) error {
 	mode := info.Mode()
-	if uid, theirs := ofSomebodyElse(info); theirs {
-		return fmt.Errorf("%s belongs to uid %d, who could change what is there; make it root's, as with chown root %s", path, uid, path)
+	if uid, theirs := ofAnotherUser(info); theirs {
+		return fmt.Errorf("%s belongs to uid %d, which could change it; make it root's, as with chown root %s", path, uid, path)
 	}
 	if mode.Perm()&0o002 != 0 && (s != Sticky || mode&fs.ModeSticky == 0) {
-		return fmt.Errorf("%s can be written to by everybody (mode %04o); take that away, as with chmod o-w %s", path, mode.Perm(), path)
+		return fmt.Errorf("%s can be written to by every user (mode %04o); take that away, as with chmod o-w %s", path, mode.Perm(), path)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func TestAFolderThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 		assert.NoError(t, trust.Folder(ours, s))
 		assert.NoError(t, trust.Folder(filepath.Join(ours, "not", "there"), s))
 		assert.NoError(t, trust.Folder(inSticky, s))
-		assert.ErrorContains(t, trust.Folder(open, s), "can be written to by everybody (mode 0777)")
+		assert.ErrorContains(t, trust.Folder(open, s), "can be written to by every user (mode 0777)")
 		assert.ErrorContains(t, trust.Folder(inOpen, s), "chmod o-w "+open, "another folder could take its place")
 		assert.ErrorContains(t, trust.Folder(link, s), "chmod o-w "+open)
 		assert.Error(t, trust.Folder(filepath.Join(open, "not", "there"), s), "somebody else could make it")
@@ -81,7 +81,7 @@ func TestAFileThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 // So does the kubelet mount a ConfigMap: everybody may write, says the mode, and nobody can.
 func TestAReadOnlyMountIsTrustedWhateverItsMode(t *testing.T) {
 	dir := mounttest.Tmpfs(t, "read-only mounts", "mode=0777")
-	assert.ErrorContains(t, trust.Folder(dir, trust.Alone), "can be written to by everybody")
+	assert.ErrorContains(t, trust.Folder(dir, trust.Alone), "can be written to by every user")
 	require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "mode=0777"))
 	assert.NoError(t, trust.Folder(dir, trust.Alone))
 }

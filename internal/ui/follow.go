@@ -2,9 +2,7 @@ package ui
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +33,7 @@ type follower struct {
 	history *history
 	info    atomic.Pointer[report.Info]
 	link    atomic.Pointer[link]
-	told    chan struct{} // gets a value when the link changes
+	changed chan struct{} // gets a value when the link changes
 }
 
 // run follows one process after the other until ctx ends. A handover ends the connection, and the next one
@@ -45,9 +43,9 @@ func (f *follower) run(ctx context.Context) {
 		err := f.once(ctx)
 		f.history.end()
 		if err != nil {
-			f.tell(&link{Error: err.Error()})
+			f.set(&link{Error: err.Error()})
 		} else {
-			f.tell(&link{Error: "criproxy has ended; waiting for the next one"})
+			f.set(&link{Error: "criproxy has ended; waiting for the next one"})
 		}
 		select {
 		case <-time.After(again):
@@ -56,10 +54,10 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-func (f *follower) tell(l *link) {
+func (f *follower) set(l *link) {
 	if old := f.link.Swap(l); *old != *l {
 		select {
-		case f.told <- struct{}{}:
+		case f.changed <- struct{}{}:
 		default:
 		}
 	}
@@ -67,8 +65,8 @@ func (f *follower) tell(l *link) {
 
 // once follows one process to its end.
 func (f *follower) once(ctx context.Context) error {
-	pid, err := f.pid(ctx)
-	if err != nil {
+	var process state.Version
+	if _, err := f.client.Read(ctx, "version", &process); err != nil {
 		return err
 	}
 	response, err := f.client.Get(ctx, "/events?follow=true")
@@ -88,28 +86,15 @@ func (f *follower) once(ctx context.Context) error {
 	info.Of(r.Header())
 	f.info.Store(&info)
 	f.history.follow(renderer)
-	f.tell(&link{Up: true, PID: pid})
+	f.set(&link{Up: true, PID: process.PID})
 	f.take(ctx, r, inspect.NewAssembler(renderer.Printer.Schema, names))
 	return nil
-}
-
-func (f *follower) pid(ctx context.Context) (int, error) {
-	response, err := f.client.Get(ctx, "/version")
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	var v state.Version
-	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<16)).Decode(&v); err != nil {
-		return 0, fmt.Errorf("asking for the version: %w", err)
-	}
-	return v.PID, nil
 }
 
 // take reads events until there are none any more.
 func (f *follower) take(ctx context.Context, r *capture.Reader, a *inspect.Assembler) {
 	a.KeepBytes = keepBytes
-	before := f.history.latest // a process that got the recording of its predecessor tells of calls again
+	before := f.history.latest // a process that got the recording of its predecessor sends calls again
 	events := make(chan capture.Event)
 	go func() {
 		defer close(events)

@@ -55,7 +55,7 @@ func (h *history) end() {
 		h.append(report.Row{Key: key, Call: snapshot(c), Lost: true})
 	}
 	clear(h.open)
-	h.tell()
+	h.wake()
 }
 
 // add adds a call that has ended.
@@ -73,7 +73,7 @@ func (h *history) add(c *inspect.Call) {
 	if end := c.Began.Add(c.Took); end.After(h.latest) {
 		h.latest = end
 	}
-	h.tell()
+	h.wake()
 }
 
 // underWay shows calls that have not ended yet.
@@ -87,7 +87,7 @@ func (h *history) underWay(calls []*inspect.Call) {
 		}
 	}
 	if len(calls) > 0 {
-		h.tell()
+		h.wake()
 	}
 }
 
@@ -126,8 +126,8 @@ func (h *history) append(row report.Row) {
 	h.entries = h.entries[gone:]
 }
 
-// tell wakes the waiting readers.
-func (h *history) tell() {
+// wake wakes the waiting readers.
+func (h *history) wake() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }

@@ -40,7 +40,6 @@ const (
 	statusEvery  = 5 * time.Second // which asks the runtimes
 	metricsEvery = 2 * time.Second
 	maxBrowsers  = 16
-	maxStatus    = 4 << 20  // bytes
 	maxMetrics   = 16 << 20 // bytes
 )
 
@@ -59,7 +58,7 @@ func Listen(address string) (net.Listener, error) {
 // New returns a server for a listener.
 func New(cfg Config, l net.Listener) *Server {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), told: make(chan struct{}, 1)}
+	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), changed: make(chan struct{}, 1)}
 	f.link.Store(&link{Error: "connecting"})
 	f.info.Store(&report.Info{Title: cfg.Admin, Live: true})
 	return &Server{follower: f, guard: newGuard(port), session: rand.Text()}
@@ -196,13 +195,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 func (s *Server) status(ctx context.Context) []byte {
 	ctx, cancel := context.WithTimeout(ctx, statusEvery)
 	defer cancel()
-	response, err := s.follower.client.Get(ctx, "/status")
-	if err != nil {
-		return nil
-	}
-	defer response.Body.Close()
 	var any json.RawMessage
-	if json.NewDecoder(io.LimitReader(response.Body, maxStatus)).Decode(&any) != nil {
+	if _, err := s.follower.client.Read(ctx, "status", &any); err != nil {
 		return nil
 	}
 	return marshal(any) // on one line

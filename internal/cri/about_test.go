@@ -1,4 +1,4 @@
-package criadapter_test
+package cri_test
 
 import (
 	"testing"
@@ -9,13 +9,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
 func TestNamesOfPodsAndContainersFollowTheirIDs(t *testing.T) {
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)
-	names, err := criadapter.NewNames(cfg.Profile, cfg.Schema, nil)
+	names, err := cri.NewNames(cfg.Profile, cfg.Schema, nil)
 	require.NoError(t, err)
 	describe := func(m proto.Message) (inspect.About, []inspect.About) {
 		b, err := proto.Marshal(m)

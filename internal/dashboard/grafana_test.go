@@ -1,9 +1,13 @@
 package dashboard
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
 
-// Grafana returns the dashboard as Grafana imports it.
-func Grafana() ([]byte, error) {
+// grafana returns the dashboard as Grafana imports it: packaging/monitoring/dashboard.json.
+func grafana() ([]byte, error) {
 	prometheus := object{"type": "prometheus", "uid": "${datasource}"}
 	variable := func(name, query string) object {
 		return object{"name": name, "type": "query", "datasource": prometheus, "query": query, "includeAll": true, "multi": true, "refresh": 2}
@@ -65,4 +69,35 @@ func (p Panel) targets(prometheus object) (all []any) {
 		all = append(all, object{"refId": string(rune('A' + i)), "expr": q.promQL(), "legendFormat": q.Legend, "datasource": prometheus})
 	}
 	return all
+}
+
+// promQL is the query in Prometheus's language, of the instances that are chosen in Grafana.
+func (q Query) promQL() string {
+	chosen := []string{`instance=~"$instance"`}
+	if !strings.HasPrefix(q.Metric, "criproxy_") { // which other programs have as well
+		chosen = append(chosen, `job=~"$job"`)
+	}
+	for _, l := range q.Where {
+		if l.IsNot != nil {
+			chosen = append(chosen, fmt.Sprintf("%s!~%q", l.Name, strings.Join(l.IsNot, "|")))
+		} else {
+			chosen = append(chosen, fmt.Sprintf("%s=%q", l.Name, l.Is))
+		}
+	}
+	series := func(metric string) string { return metric + "{" + strings.Join(chosen, ",") + "}" }
+	rate := func(metric string) string { return "rate(" + series(metric) + "[$__rate_interval])" }
+	if q.Quantile > 0 {
+		return fmt.Sprintf("histogram_quantile(%g, sum by (%s, le) (%s))", q.Quantile, strings.Join(q.By, ", "), rate(q.Metric+"_bucket"))
+	}
+	expr := series(q.Metric)
+	if q.Rate {
+		expr = rate(q.Metric)
+	}
+	switch {
+	case q.By == nil:
+		return expr
+	case len(q.By) == 0:
+		return "sum(" + expr + ")"
+	}
+	return fmt.Sprintf("sum by (%s) (%s)", strings.Join(q.By, ", "), expr)
 }

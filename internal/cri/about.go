@@ -1,4 +1,4 @@
-package criadapter
+package cri
 
 import (
 	"cmp"
@@ -54,6 +54,18 @@ func (n *Names) Message(md protoreflect.MessageDescriptor, payload []byte) (abou
 	w.message(md, payload, &about, 0)
 	return about, w.items
 }
+
+// Given reports fields in which a runtime names what it made: pods, containers, images.
+func (n *Names) Given(fd protoreflect.FieldDescriptor) bool {
+	switch n.kind(fd) {
+	case "sandbox", "container", "image":
+		return true
+	}
+	return false
+}
+
+// Bare returns an id as its runtime has it, empty if it has no runtime's prefix.
+func (n *Names) Bare(id string) string { return n.profile.Bare(id) }
 
 type aboutWalk struct {
 	names *Names

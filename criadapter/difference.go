@@ -15,8 +15,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// teller makes events from the difference between two snapshots.
-type teller struct {
+// difference is that between two snapshots, as events.
+type difference struct {
 	ctx      context.Context
 	conn     grpc.ClientConnInterface
 	old, now *snapshot
@@ -25,8 +25,8 @@ type teller struct {
 	events   []*codec.Frame
 }
 
-func newTeller(ctx context.Context, conn grpc.ClientConnInterface, old, now *snapshot) *teller {
-	return &teller{ctx: ctx, conn: conn, old: old, now: now, statuses: map[string][]byte{}, unsure: map[string]error{}}
+func newDifference(ctx context.Context, conn grpc.ClientConnInterface, old, now *snapshot) *difference {
+	return &difference{ctx: ctx, conn: conn, old: old, now: now, statuses: map[string][]byte{}, unsure: map[string]error{}}
 }
 
 const (
@@ -51,88 +51,88 @@ var (
 	statusState   = mustPath(&runtimeapi.PodSandboxStatus{}, "state")
 )
 
-// tell makes the events in the order in which a runtime does things: pods come before their
+// find makes the events in the order in which a runtime does things: pods come before their
 // containers, and go after them. It leaves the events of a pod whose present status it cannot
 // get to the next time, and the pod in the snapshot as it was: kubelet takes the containers that
 // an event shows for all that the pod has.
-func (t *teller) tell() error {
+func (d *difference) find() error {
 	var ended []string
-	for _, id := range t.now.order.pods {
-		now := t.now.pods[id]
-		old, was := t.old.pods[id]
+	for _, id := range d.now.order.pods {
+		now := d.now.pods[id]
+		old, was := d.old.pods[id]
 		if !was {
-			t.event(id, created, id)
-			t.event(id, started, id)
+			d.event(id, created, id)
+			d.event(id, started, id)
 			old.state = podReady
 		}
 		if now.state != old.state && now.state == podNotReady {
 			ended = append(ended, id)
 		}
 	}
-	for _, id := range t.now.order.containers {
-		now := t.now.containers[id]
-		old, was := t.old.containers[id]
+	for _, id := range d.now.order.containers {
+		now := d.now.containers[id]
+		old, was := d.old.containers[id]
 		if !was {
-			t.event(id, created, now.pod)
+			d.event(id, created, now.pod)
 		}
 		if old.state == now.state && was {
 			continue
 		}
 		if now.state == running || now.state == exited && old.state != running {
-			t.event(id, started, now.pod)
+			d.event(id, started, now.pod)
 		}
 		if now.state == exited {
-			t.event(id, stopped, now.pod)
+			d.event(id, stopped, now.pod)
 		}
 	}
 	for _, id := range ended {
-		t.event(id, stopped, id)
+		d.event(id, stopped, id)
 	}
-	for id, one := range t.old.containers {
-		if _, is := t.now.containers[id]; !is {
-			t.event(id, deleted, one.pod)
+	for id, one := range d.old.containers {
+		if _, is := d.now.containers[id]; !is {
+			d.event(id, deleted, one.pod)
 		}
 	}
-	for id := range t.old.pods {
-		if _, is := t.now.pods[id]; !is {
-			t.event(id, deleted, id)
+	for id := range d.old.pods {
+		if _, is := d.now.pods[id]; !is {
+			d.event(id, deleted, id)
 		}
 	}
-	return t.leaveUntold()
+	return d.leaveUnshown()
 }
 
 // event appends one event. It shows the pod as it is now, which is what kubelet takes from
 // an event.
-func (t *teller) event(id string, what runtimeapi.ContainerEventType, pod string) {
-	if _, done := t.statuses[pod]; !done && t.unsure[pod] == nil {
+func (d *difference) event(id string, what runtimeapi.ContainerEventType, pod string) {
+	if _, done := d.statuses[pod]; !done && d.unsure[pod] == nil {
 		var err error
-		if t.statuses[pod], err = t.show(pod); err != nil {
-			t.unsure[pod] = err
+		if d.statuses[pod], err = d.show(pod); err != nil {
+			d.unsure[pod] = err
 		}
 	}
-	if t.unsure[pod] != nil {
+	if d.unsure[pod] != nil {
 		return
 	}
 	b := eventID.Append(nil, []byte(id))
 	b = eventType.AppendVarint(b, uint64(what))
 	b = eventTime.AppendVarint(b, uint64(time.Now().UnixNano()))
-	t.events = append(t.events, codec.NewFrame(append(b, t.statuses[pod]...)))
+	d.events = append(d.events, codec.NewFrame(append(b, d.statuses[pod]...)))
 }
 
-// leaveUntold puts the pods that could not be shown back to what they were.
-func (t *teller) leaveUntold() error {
+// leaveUnshown puts the pods that could not be shown back to what they were.
+func (d *difference) leaveUnshown() error {
 	var errs []error
-	for pod, err := range t.unsure {
+	for pod, err := range d.unsure {
 		errs = append(errs, fmt.Errorf("sandbox %s: %w", pod, err))
-		delete(t.now.pods, pod)
-		if old, was := t.old.pods[pod]; was {
-			t.now.pods[pod] = old
+		delete(d.now.pods, pod)
+		if old, was := d.old.pods[pod]; was {
+			d.now.pods[pod] = old
 		}
 	}
-	maps.DeleteFunc(t.now.containers, func(_ string, one container) bool { return t.unsure[one.pod] != nil })
-	for id, one := range t.old.containers {
-		if t.unsure[one.pod] != nil {
-			t.now.containers[id] = one
+	maps.DeleteFunc(d.now.containers, func(_ string, one container) bool { return d.unsure[one.pod] != nil })
+	for id, one := range d.old.containers {
+		if d.unsure[one.pod] != nil {
+			d.now.containers[id] = one
 		}
 	}
 	return errors.Join(errs...)
@@ -140,24 +140,24 @@ func (t *teller) leaveUntold() error {
 
 // show returns the fields of an event that show a pod. It shows a pod that is gone as it was
 // last, and ended; of a pod whose status was never seen it shows nothing.
-func (t *teller) show(id string) ([]byte, error) {
+func (d *difference) show(id string) ([]byte, error) {
 	var b []byte
-	if now, is := t.now.pods[id]; is {
-		status, err := t.status(runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, podAsked, id, podAnswered)
+	if now, is := d.now.pods[id]; is {
+		status, err := d.status(runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName, podAsked, id, podAnswered)
 		if err != nil {
 			return nil, err
 		}
 		now.status = append([]byte(nil), status...)
-		t.now.pods[id] = now
+		d.now.pods[id] = now
 		b = eventPod.Append(b, status)
-	} else if old, was := t.old.pods[id]; was {
+	} else if old, was := d.old.pods[id]; was {
 		b = eventPod.Append(b, statusState.AppendVarint(append([]byte(nil), old.status...), podNotReady))
 	}
-	for _, one := range t.now.order.containers {
-		if t.now.containers[one].pod != id {
+	for _, one := range d.now.order.containers {
+		if d.now.containers[one].pod != id {
 			continue
 		}
-		status, err := t.status(runtimeapi.RuntimeService_ContainerStatus_FullMethodName, oneAsked, one, oneAnswered)
+		status, err := d.status(runtimeapi.RuntimeService_ContainerStatus_FullMethodName, oneAsked, one, oneAnswered)
 		if err != nil {
 			return nil, err
 		}
@@ -168,8 +168,8 @@ func (t *teller) show(id string) ([]byte, error) {
 }
 
 // status asks for a status.
-func (t *teller) status(method string, asked *rewrite.Path, id string, answered *rewrite.Path) ([]byte, error) {
-	reply, remembered, err := ask(t.ctx, t.conn, method, asked.Append(nil, []byte(id)))
+func (d *difference) status(method string, asked *rewrite.Path, id string, answered *rewrite.Path) ([]byte, error) {
+	reply, remembered, err := ask(d.ctx, d.conn, method, asked.Append(nil, []byte(id)))
 	if err == nil && remembered {
 		err = errRemembered
 	}

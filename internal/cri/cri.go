@@ -1,0 +1,69 @@
+// Package cri has what the command knows of CRI besides how to multiplex it: which methods there
+// are, which of them only read, and what messages are about. All of it is from the profile of criadapter.
+package cri
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"sync"
+
+	"github.com/distribution/reference"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+)
+
+// builtIn is cri.yaml, for reading.
+var builtIn = sync.OnceValue(func() *director.Profile {
+	cfg, err := criadapter.Config(criadapter.Options{})
+	if err != nil {
+		panic(fmt.Sprintf("the built-in profile: %v", err)) // the tests of criadapter read it
+	}
+	return cfg.Profile
+})
+
+// Separator returns what stands between the name of a runtime and its ids.
+func Separator() string { return builtIn().Separator() }
+
+// Reads returns patterns of the short names of those methods of CRI that change nothing.
+func Reads() []string { return slices.Clone(builtIn().Reads) }
+
+// services are those of CRI in all versions: "/runtime.v1.RuntimeService".
+var services = sync.OnceValue(func() map[string]bool {
+	all := map[string]bool{}
+	for _, m := range Methods() {
+		all[path.Dir(m.Name)] = true
+	}
+	return all
+})
+
+// Methods returns the methods of CRI, in all versions.
+func Methods() []*codec.Method { return builtIn().AllVersions(criadapter.Schema()).Methods() }
+
+// ShortName returns the name of a method without its service: "Version" of
+// "/runtime.v1.RuntimeService/Version". It reports false if the service is none of CRI, in any
+// version.
+func ShortName(method string) (name string, ok bool) {
+	return path.Base(method), services()[path.Dir(method)]
+}
+
+// Is reports whether a profile is about CRI.
+func Is(p *director.Profile) bool { return p.Versions[0].Package == builtIn().Versions[0].Package }
+
+// Volatile reports fields that are another in each run of the same calls.
+func Volatile(fd protoreflect.FieldDescriptor) bool { return builtIn().IsVolatile(fd) }
+
+// ImageNames returns the names by which an image may be listed that a client calls
+// name: "busybox" is listed as "docker.io/library/busybox:latest". It is the Equivalents of
+// lastknown.
+func ImageNames(name string) []string {
+	names := []string{name}
+	ref, err := reference.ParseDockerRef(name)
+	if err == nil && ref.String() != name {
+		names = append(names, ref.String())
+	}
+	return names
+}
