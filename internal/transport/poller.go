@@ -72,26 +72,35 @@ func newPoller() (*poller, error) {
 	return p, nil
 }
 
-// run tells sockets what has happened to them.
+// run tells sockets what has happened to them, until the poller is closed. It is in one Read for all
+// that time: Go's poller then keeps in mind what happens while run is busy.
 func (p *poller) run() {
 	var events [64]unix.EpollEvent
-	for {
-		n := 0
-		err := p.raw.Read(func(fd uintptr) bool {
-			n, _ = unix.EpollWait(int(fd), events[:], 0) // EINTR, the only error, says -1
-			return n > 0
-		})
-		if err != nil {
-			return // it is closed
-		}
-		p.mu.RLock()
-		for _, e := range events[:n] {
-			// A file descriptor may be another socket's by now, which then looks for nothing.
-			if s := p.sockets[e.Fd]; s != nil {
-				s.happened(e.Events)
+	_ = p.raw.Read(func(fd uintptr) bool { // the error says that it is closed
+		for {
+			n, err := unix.EpollWait(int(fd), events[:], 0)
+			if err == unix.EINTR {
+				continue
+			}
+			p.tell(events[:max(n, 0)])
+			if n < len(events) {
+				return false // there is no more: wait
 			}
 		}
-		p.mu.RUnlock()
+	})
+}
+
+func (p *poller) tell(events []unix.EpollEvent) {
+	if len(events) == 0 {
+		return
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, e := range events {
+		// A file descriptor may be another socket's by now, which then looks for nothing.
+		if s := p.sockets[e.Fd]; s != nil {
+			s.happened(e.Events)
+		}
 	}
 }
 
