@@ -212,8 +212,8 @@ func outgoing(ctx context.Context, in metadata.MD) context.Context {
 	var on metadata.MD
 	for key, values := range in {
 		switch key {
-		case ":authority", "content-type", "user-agent", "grpc-accept-encoding":
-			continue // of the connection, not of the call
+		case ":authority", "content-type", "content-length", "user-agent", "grpc-accept-encoding":
+			continue // of the connection or of the request as it came, not of the call
 		}
 		if on == nil {
 			on = make(metadata.MD, len(in))

@@ -525,6 +525,24 @@ func TestWhatACallSendsAndTells(t *testing.T) {
 	assert.ErrorContains(t, c.Invoke(t.Context(), "/s.S/M", strings.NewReader(""), &codec.Frame{}), "cannot send")
 }
 
+// A client may say how long its request is. A proxy that passes on its metadata sends another
+// request: with other names in it, or not compressed any more.
+func TestTheLengthOfABodyIsNoMetadata(t *testing.T) {
+	l := served(t, func(_ any, ss grpc.ServerStream) error {
+		if err := ss.SetHeader(metadata.Pairs("content-length", "3", "x-h", "1")); err != nil {
+			return err
+		}
+		ss.SetTrailer(metadata.Pairs("content-length", "3", "x-t", "2"))
+		return echo(nil, ss)
+	})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "content-length", "3")
+	var header, trailer metadata.MD
+	require.NoError(t, c.Invoke(ctx, "/s.S/M", codec.NewFrame([]byte("request")), &codec.Frame{}, grpc.Header(&header), grpc.Trailer(&trailer)))
+	assert.Equal(t, metadata.MD{"content-type": {"application/grpc"}, "x-h": {"1"}}, header)
+	assert.Equal(t, metadata.MD{"x-t": {"2"}}, trailer)
+}
+
 func TestClosingAClientEndsItsCalls(t *testing.T) {
 	began := make(chan struct{}, 5)
 	l := served(t, func(_ any, ss grpc.ServerStream) error {

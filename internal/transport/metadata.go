@@ -14,13 +14,13 @@ import (
 
 const binarySuffix = "-bin" // of metadata whose values are bytes, in base64
 
-// reserved reports whether a header field is gRPC's, and not for metadata.
+// reserved reports whether a header field is gRPC's or HTTP's, and not for metadata.
 func reserved(name string) bool {
 	if strings.HasPrefix(name, ":") {
 		return true
 	}
 	switch name {
-	case "content-type", "user-agent", "te",
+	case "content-type", "content-length", "user-agent", "te",
 		"grpc-message-type", "grpc-encoding", "grpc-message", "grpc-status", "grpc-timeout":
 		return true
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -22,6 +23,7 @@ type socket struct {
 	fd     int
 	closed bool
 
+	writing sync.Mutex // held by Write: one at a time, as Go has it
 	in, out direction
 }
 
@@ -30,7 +32,7 @@ type direction struct {
 	news     chan struct{} // has room for one: look again
 	may      atomic.Bool   // there may be something to read, or room to write
 	over     atomic.Bool   // the peer has ended this half: there is no more news
-	deadline atomic.Int64  // nanoseconds since 1970; 0: there is none
+	deadline atomic.Int64  // as sinceStart counts; 0: there is none
 
 	mu    sync.Mutex
 	timer *time.Timer // for deadline; nil: there never was one
@@ -112,8 +114,13 @@ func (s *socket) wait(d *direction) error {
 
 func (d *direction) late() bool {
 	at := d.deadline.Load()
-	return at != 0 && time.Now().UnixNano() >= at
+	return at != 0 && int64(sinceStart()) >= at
 }
+
+var start = time.Now()
+
+// sinceStart is a clock that nobody sets, as that of timers is.
+func sinceStart() time.Duration { return time.Since(start) }
 
 // set sets the deadline. A goroutine that waits looks at it again.
 func (d *direction) set(t time.Time) {
@@ -126,8 +133,9 @@ func (d *direction) set(t time.Time) {
 		d.deadline.Store(0)
 		return
 	}
-	d.deadline.Store(max(t.UnixNano(), 1))
-	d.timer = time.AfterFunc(time.Until(t), d.wake)
+	now, left := sinceStart(), time.Until(t)
+	d.deadline.Store(max(int64(now+min(left, math.MaxInt64-now)), 1))
+	d.timer = time.AfterFunc(left, d.wake)
 }
 
 // use calls f with the file descriptor, unless the socket is closed.
@@ -162,10 +170,10 @@ func (s *socket) Read(p []byte) (n int, err error) {
 		case err == unix.EAGAIN:
 			empty = true // there will be news, whatever over says
 		case err != nil:
-			s.in.may.Store(true)
+			s.in.tell() // whoever else reads
 			return 0, os.NewSyscallError("read", err)
 		case n == 0 && len(p) > 0:
-			s.in.may.Store(true)
+			s.in.tell()
 			return 0, io.EOF
 		default:
 			if n == len(p) {
@@ -178,6 +186,8 @@ func (s *socket) Read(p []byte) (n int, err error) {
 
 // Write writes all of p.
 func (s *socket) Write(p []byte) (n int, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	for n < len(p) || len(p) == 0 {
 		if s.out.late() {
 			return n, os.ErrDeadlineExceeded

@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"math"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -140,4 +145,65 @@ func TestAnEmptyReadDoesNotUndoTheEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "x", <-got)
 	assert.True(t, s.in.over.Load(), "there is no other news of the end")
+}
+
+func TestTheEndReachesAllReaders(t *testing.T) {
+	for range 50 {
+		ours, theirs := sockets(t, false)
+		var readers sync.WaitGroup
+		for range 3 {
+			readers.Go(func() {
+				_, err := ours.Read(make([]byte, 1))
+				assert.ErrorIs(t, err, io.EOF)
+			})
+		}
+		runtime.Gosched() // most of them wait
+		require.NoError(t, theirs.Close())
+		readers.Wait()
+	}
+}
+
+// A writer that got room took the news of it from another one, which then waited for ever.
+func TestWritersTakeTurns(t *testing.T) {
+	for range 20 {
+		ours, theirs := sockets(t, false)
+		const each = 1 << 20 // more than the kernel holds
+		var writers sync.WaitGroup
+		for _, what := range []string{"a", "b"} {
+			writers.Go(func() {
+				_, err := ours.Write(bytes.Repeat([]byte(what), each))
+				assert.NoError(t, err)
+			})
+		}
+		got := make([]byte, 2*each)
+		_, err := io.ReadFull(theirs, got)
+		require.NoError(t, err)
+		writers.Wait()
+		for _, half := range [][]byte{got[:each], got[each:]} {
+			require.Equal(t, each, bytes.Count(half, half[:1]), "the writes are mixed")
+		}
+	}
+}
+
+// A deadline was that of the clock on the wall. When somebody set that, the deadline passed at once,
+// or never.
+func TestSettingTheClockMovesNoDeadline(t *testing.T) {
+	ours, theirs := sockets(t, false)
+	after := func(d, set time.Duration) time.Time { // and the clock has been set since
+		at := time.Now().Add(d)
+		*(*uint64)(unsafe.Pointer(&at)) -= uint64(set/time.Second) << 30 // its seconds on the wall
+		require.InDelta(t, d, time.Until(at), float64(time.Minute))
+		return at
+	}
+	_, err := theirs.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, ours.SetDeadline(after(time.Hour, 2*time.Hour)))
+	_, err = ours.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, ours.SetDeadline(after(time.Millisecond, -time.Hour)))
+	_, err = ours.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, ours.SetDeadline(time.Now().Add(math.MaxInt64)))
+	_, err = ours.Write([]byte("x"))
+	assert.NoError(t, err, "a deadline that is far away has passed")
 }
