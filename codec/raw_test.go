@@ -147,7 +147,7 @@ func TestALargeMessageStaysInPieces(t *testing.T) {
 		assert.Equal(t, len(want), got.Len())
 		data, err := codec.Raw.Marshal(&got)
 		require.NoError(t, err)
-		assert.Greater(t, len(data), 1, "it was joined before anybody asked for that")
+		assert.Greater(t, len(data), 1, "it was joined before that was needed")
 		data.Free()
 		assert.True(t, bytes.Equal(want, got.Bytes()))
 		assert.True(t, bytes.Equal(want, got.Bytes()))

@@ -167,7 +167,7 @@ func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
 	testkit.AssertCode(t, codes.Unavailable, err) // it does not keep the process from ending
 }
 
-// Metrics go to systems that keep them for years, and TCP shows them to everybody.
+// Metrics go to systems that keep them for years, and TCP shows them to every client.
 func TestMetricsHaveNoNamesOfPodsNorIDsNorSecrets(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

@@ -224,7 +224,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	p.write(config + "listBudgte: 3s\n")
 	p.runtimes[0].Kill()
 	tells := []string{"CriproxyBackendDown", "CriproxyCallsFail", "CriproxyConfigNotReloaded", "CriproxyNotReady"}
-	testkit.Eventually(t, "the alerts tell of it", func() bool {
+	testkit.Eventually(t, "there is an alert", func() bool {
 		call()
 		active = prometheus.alerts()
 		return !slices.ContainsFunc(tells, func(name string) bool { return active[name] == "" })

@@ -105,7 +105,7 @@ func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
 	p.writeAll("")
 	p.launch()
 	var r state.Report
-	testkit.Eventually(t, "it is known to be down", func() bool { _, r = p.status(); return r.Backends[0].State == "gone" })
+	testkit.Eventually(t, "it shows as gone", func() bool { _, r = p.status(); return r.Backends[0].State == "gone" })
 	assert.False(t, r.Ready)
 	assert.Contains(t, r.Backends[0].Error, "no such file or directory")
 	assert.Nil(t, r.Backends[0].Pods)

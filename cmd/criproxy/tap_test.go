@@ -79,16 +79,16 @@ func launched(t *testing.T, env []string, args ...string) (out *output, ended ch
 	return out, ended
 }
 
-// served launches serve, which takes over the logs of its process. It returns when somebody serves
-// socket.
+// served launches serve, which takes over the logs of its process. It returns when socket is
+// served.
 func served(t *testing.T, socket string, args ...string) {
 	t.Helper()
 	_, ended := launched(t, nil, append([]string{"serve"}, args...)...)
 	testkit.Eventually(t, "it serves", func() bool { return len(ended) > 0 || testkit.Connects(socket) })
 }
 
-// running runs a command until the test ends, and returns what it prints. It waits for
-// somebody to serve socket, if that is not empty.
+// running runs a command until the test ends, and returns what it prints. It waits until
+// socket is served, if that is not empty.
 func running(t *testing.T, socket string, args ...string) *output {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/hook/plugin"
 )
 
-// A plugin that gives containers of batch pods hardly any cpu. It registers itself, and is gone when it is told to end.
+// A plugin that gives containers of batch pods hardly any cpu. It registers itself, and is gone when it ends.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

@@ -29,7 +29,7 @@ func TestAReaderIsAClientThatMayDoNothingElse(t *testing.T) {
 		{"another one's name", list, true, []config.AccessRule{{Methods: []string{config.ReadOnly, "ListImages"}}}},
 		{"a rule for all methods", list, false, []config.AccessRule{{Methods: []string{config.ReadOnly}}, {UIDs: []uint32{1}}}},
 		{"a rule for a group", list, false, []config.AccessRule{{Methods: []string{config.ReadOnly}}, {GIDs: []uint32{5}}}},
-		{"a rule for somebody else", list, true, []config.AccessRule{{Methods: []string{config.ReadOnly}}, {UIDs: []uint32{other}}}},
+		{"a rule for another user", list, true, []config.AccessRule{{Methods: []string{config.ReadOnly}}, {UIDs: []uint32{other}}}},
 		{"health beside", list, true, []config.AccessRule{{Methods: []string{config.ReadOnly, "/grpc.health.v1.Health/*"}}}},
 		{"what it may not do", stop, true, []config.AccessRule{{Methods: []string{config.ReadOnly}}}},
 	} {

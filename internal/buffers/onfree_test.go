@@ -19,30 +19,30 @@ func TestOnFreeCallsDoneAfterTheLastReference(t *testing.T) {
 		buf := bytes.Clone(large)
 		return mem.NewBuffer(&buf, mem.NopBufferPool{})
 	}
-	var told atomic.Int32
-	f := buffers.OnFree(mem.BufferSlice{pooled(), mem.SliceBuffer("small"), pooled()}, func() { told.Add(1) })
+	var calls atomic.Int32
+	f := buffers.OnFree(mem.BufferSlice{pooled(), mem.SliceBuffer("small"), pooled()}, func() { calls.Add(1) })
 	assert.Equal(t, string(large)+"small"+string(large), string(f.Materialize()))
 	f.Ref() // gRPC's, while it sends
 	f.Free()
-	assert.Zero(t, told.Load(), "they are still held")
+	assert.Zero(t, calls.Load(), "they are still held")
 	assert.Equal(t, 20005, f.Len())
 	f.Free()
-	assert.EqualValues(t, 1, told.Load())
+	assert.EqualValues(t, 1, calls.Load())
 
-	buffers.OnFree(mem.BufferSlice{mem.SliceBuffer("small")}, func() { told.Add(1) })
-	assert.EqualValues(t, 2, told.Load(), "holders of what is small are not counted")
+	buffers.OnFree(mem.BufferSlice{mem.SliceBuffer("small")}, func() { calls.Add(1) })
+	assert.EqualValues(t, 2, calls.Load(), "holders of what is small are not counted")
 }
 
 func TestOnFreeNoticesForgottenBuffers(t *testing.T) {
-	told := make(chan struct{})
+	calls := make(chan struct{})
 	func() {
 		buf := make([]byte, 10000)
-		buffers.OnFree(mem.BufferSlice{mem.NewBuffer(&buf, mem.NopBufferPool{})}, func() { close(told) })
+		buffers.OnFree(mem.BufferSlice{mem.NewBuffer(&buf, mem.NopBufferPool{})}, func() { close(calls) })
 	}()
 	for {
 		runtime.GC()
 		select {
-		case <-told:
+		case <-calls:
 			return
 		case <-time.After(10 * time.Millisecond):
 		case <-t.Context().Done():

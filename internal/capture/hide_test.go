@@ -59,7 +59,7 @@ func FuzzHide(f *testing.F) {
 		}
 		out, err := r.HideReply(nil, muxtest.Method("List"), in)
 		if err != nil {
-			return // nested deeper than anybody means
+			return // nested deeper than any real message
 		}
 		got := dynamicpb.NewMessage(md)
 		require.NoError(t, wire.Decode(out, got), "%x became %x", in, out)

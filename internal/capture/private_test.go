@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What was there has been moved away. What is there now, in a folder such as /tmp,
-// somebody has put there in that moment.
+// What was there has been moved away. What is there now, in a folder such as /tmp, another
+// user has put there in that moment.
 func TestCaptureDoesNotFollowALinkPutInItsWay(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim")

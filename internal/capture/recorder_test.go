@@ -237,7 +237,7 @@ func TestEventsOfAFollowerAreNeverOverwritten(t *testing.T) {
 	assert.Equal(t, "first", string(held.Payload))
 }
 
-// A runtime's own Canceled, of one that shuts down perhaps, is told from that of a client that went.
+// A runtime's own Canceled, of one that shuts down perhaps, is not taken for that of a client that went.
 func TestARecordingSaysThatTheClientEndedACall(t *testing.T) {
 	canceled := status.Error(codes.Canceled, "context canceled")
 	rec := capture.NewRecorder(capture.Config{})

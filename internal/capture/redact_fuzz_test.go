@@ -29,7 +29,7 @@ func bytesField(num protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
 }
 
-// FuzzRedactHides holds that what is secret makes no difference to what is recorded,
+// FuzzRedactHides holds that what is secret makes no difference to a recording,
 // wherever it stands, whatever is around it, and wherever the message is cut off. (What is
 // before it has to be whole, or else it takes the secret for a part of itself.)
 func FuzzRedactHides(f *testing.F) {

@@ -52,7 +52,7 @@ func TestSecretsAreOverwrittenInEqualLength(t *testing.T) {
 }
 
 // A newer version of a message with secrets may have more of them. What else a newer API
-// brings is what somebody wants to see.
+// brings is shown.
 func TestUnknownFieldsAreSecretBesideSecretsAlone(t *testing.T) {
 	newer := func(text, inside string) []byte {
 		book := append(muxtest.Frame(t, "Book", `id: "7f"`).Bytes(), "\xba\x06\x07"+inside+"\xc0\x06\x2a"...) // fields 103 and 104

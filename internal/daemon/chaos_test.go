@@ -188,12 +188,12 @@ func (c *chaos) there(i int) []int {
 func (c *chaos) inject(i int, f fault) {
 	c.Helper()
 	if f.name != "" {
-		c.tell("%s (%d)", f.name, i)
+		c.note("%s (%d)", f.name, i)
 	}
 	err := c.probe.during(c.there(i), func() string {
 		name := f.name
 		if f.do(i); name == "" {
-			name = faultOf(c.told[len(c.told)-1])
+			name = faultOf(c.lines[len(c.lines)-1])
 		}
 		c.injected[name]++
 		if name == restarted {
@@ -226,8 +226,8 @@ var steps = map[string]string{
 }
 
 // faultOf is a line of the history without the runtime that it was about.
-func faultOf(told string) string {
-	of := strings.TrimSpace(whom.ReplaceAllString(" "+told+" ", ""))
+func faultOf(step string) string {
+	of := strings.TrimSpace(whom.ReplaceAllString(" "+step+" ", ""))
 	if name, ok := steps[of]; ok {
 		return name
 	}

@@ -29,7 +29,7 @@ var chaosClock = flag.Bool("chaos.clock", false, "set the MACHINE'S clock hours 
 // soon it is found again, the capture's files, and the invariants of chaos.
 func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 	if !*chaosClock {
-		t.Skip("NOT TESTED: jumps of the clock; they are everybody's on this machine (make chaos CHAOS_CLOCK=1)")
+		t.Skip("NOT TESTED: jumps of the clock; all programs of this machine see them (make chaos CHAOS_CLOCK=1)")
 	}
 	var report strings.Builder
 	fmt.Fprintf(&report, "| the clock is set by | longest overrun of a deadline | a dead runtime is noticed, by its budget of 2s, after | found again after at most | p99 of calls meanwhile | and else |\n|---|---|---|---|---|---|\n")

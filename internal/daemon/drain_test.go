@@ -110,13 +110,13 @@ func TestANewClientIsServedWhenTheProcessStops(t *testing.T) {
 	_, err := io.WriteString(conn, clientGreeting)
 	require.NoError(t, err)
 	require.NoError(t, conn.SetDeadline(time.Now().Add(testkit.Patience)))
-	told := false
-	for !told {
+	left := false
+	for !left {
 		var header [9]byte // of a frame
 		_, err := io.ReadFull(conn, header[:])
 		require.NoError(t, err, "it is cut off without a word")
 		const goAway = 7
-		told = header[3] == goAway
+		left = header[3] == goAway
 		_, err = io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(header[:4])>>8))
 		require.NoError(t, err)
 	}

@@ -55,7 +55,7 @@ func follow(t testing.TB, ctx context.Context, c runtimeapi.RuntimeServiceClient
 	return f
 }
 
-// of returns what was told of a pod or container.
+// of returns the events of a pod or container.
 func (f *follower) of(id string) []runtimeapi.ContainerEventType {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +71,7 @@ func (f *follower) of(id string) []runtimeapi.ContainerEventType {
 // last waits until the latest event of a pod or container is what.
 func (f *follower) last(id string, what runtimeapi.ContainerEventType) {
 	f.Helper()
-	testkit.Eventually(f, fmt.Sprint("the client is told ", what, " of ", id), func() bool {
+	testkit.Eventually(f, fmt.Sprint("the client gets ", what, " of ", id), func() bool {
 		all := f.of(id)
 		return len(all) > 0 && all[len(all)-1] == what
 	})

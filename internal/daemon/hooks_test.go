@@ -57,23 +57,23 @@ func TestPluginsAreAskedAboutEachRuntimeByFrontNames(t *testing.T) {
 		n := newNode(t, mode)
 		var mu sync.Mutex
 		calls := map[string][]plugin.Call{}
-		told := func(ctx context.Context, pod string) {
+		asked := func(ctx context.Context, pod string) {
 			mu.Lock()
 			defer mu.Unlock()
 			calls[pod] = append(calls[pod], plugin.CallOf(ctx))
 		}
 		n.plug(plugin.Plugin{Name: "tier",
 			PreCreateContainer: func(ctx context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
-				told(ctx, c.GetPodMeta().GetName())
+				asked(ctx, c.GetPodMeta().GetName())
 				a := plugin.Echo(c)
 				a.ContainerAnnotations["tier"] = c.GetPodLabels()["app"]
 				a.ContainerResources.CpuShares = 77
 				return a, nil
 			},
 			PostStartContainer: func(ctx context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
-				told(ctx, c.GetPodMeta().GetName())
+				asked(ctx, c.GetPodMeta().GetName())
 				assert.Equal(t, strings.TrimPrefix(plugin.CallOf(ctx).ID, "beta.io__"), c.GetContainerMeta().GetId(), "the runtime's own id")
-				assert.Equal(t, int64(77), c.GetContainerResources().GetCpuShares(), "it is told what was made of it")
+				assert.Equal(t, int64(77), c.GetContainerResources().GetCpuShares(), "it gets what was made of it")
 				return nil, nil
 			},
 		})

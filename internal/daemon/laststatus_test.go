@@ -62,7 +62,7 @@ func TestAPodsStatusIsNotOlderThanItsContainers(t *testing.T) {
 			n.runtimes[1].Kill()
 			n.isDown(1)
 			_, err = ask()
-			assert.Equal(t, codes.Unavailable, status.Code(err), "what is remembered is of before: %v", err)
+			assert.Equal(t, codes.Unavailable, status.Code(err), "memory is from before: %v", err)
 		})
 	}
 }

@@ -12,23 +12,23 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// told are the label keys of each metric as a client is told them, which kubelet asks for
+// kept are the label keys of each metric as a client gets them, which kubelet asks for
 // when it starts, and never again.
-func (n *node) told() map[string][]string {
+func (n *node) kept() map[string][]string {
 	n.Helper()
 	reply, err := n.ListMetricDescriptors(n.ctx(), &runtimeapi.ListMetricDescriptorsRequest{})
 	require.NoError(n, err)
-	told := map[string][]string{}
+	kept := map[string][]string{}
 	for _, d := range reply.GetDescriptors() {
-		assert.NotContains(n, told, d.GetName(), "a descriptor each")
-		told[d.GetName()] = d.GetLabelKeys()
+		assert.NotContains(n, kept, d.GetName(), "a descriptor each")
+		kept[d.GetName()] = d.GetLabelKeys()
 	}
-	return told
+	return kept
 }
 
 // sampled are the values of the labels of all samples of containers: id of the container →
-// metric → label → value. All have to fit what was told, as kubelet has it.
-func (n *node) sampled(told map[string][]string) map[string]map[string]map[string]string {
+// metric → label → value. All have to fit these, as kubelet has it.
+func (n *node) sampled(kept map[string][]string) map[string]map[string]map[string]string {
 	n.Helper()
 	reply, err := n.ListPodSandboxMetrics(n.ctx(), &runtimeapi.ListPodSandboxMetricsRequest{})
 	require.NoError(n, err)
@@ -37,12 +37,12 @@ func (n *node) sampled(told map[string][]string) map[string]map[string]map[strin
 		for _, c := range pod.GetContainerMetrics() {
 			all[c.GetContainerId()] = map[string]map[string]string{}
 			for _, m := range c.GetMetrics() {
-				if told[m.GetName()] == nil {
+				if kept[m.GetName()] == nil {
 					continue // kubelet passes over it
 				}
-				require.Len(n, m.GetLabelValues(), len(told[m.GetName()]), "%s of %s", m.GetName(), c.GetContainerId())
+				require.Len(n, m.GetLabelValues(), len(kept[m.GetName()]), "%s of %s", m.GetName(), c.GetContainerId())
 				values := map[string]string{}
-				for i, key := range told[m.GetName()] {
+				for i, key := range kept[m.GetName()] {
 					values[key] = m.GetLabelValues()[i]
 				}
 				all[c.GetContainerId()][m.GetName()] = values
@@ -59,25 +59,25 @@ func TestALaterRuntimeChangesNoOldDescriptor(t *testing.T) {
 		n := newNode(t, mode, machineConfig{}, machineConfig{Config: fakecri.Config{Metrics: fakecri.CRIOMetrics}, backend: config.Backend{Name: "beta.io"}, absent: true})
 		n.isUp(0)
 		one := n.run(0, "one", 2).containers[0]
-		told := n.told()
-		require.Equal(t, []string{"pod", "namespace", "container", "id", "image"}, told[cpuSeconds])
-		before := n.sampled(told)[one]
+		kept := n.kept()
+		require.Equal(t, []string{"pod", "namespace", "container", "id", "image"}, kept[cpuSeconds])
+		before := n.sampled(kept)[one]
 		require.NotEmpty(t, before[cpuSeconds])
 
 		n.runtimes[1].Start()
 		n.isUp(1)
 		two := n.run(1, "two", 2).containers[0]
-		testkit.Eventually(t, "the other's metrics are there", func() bool { return len(n.sampled(told)[two]) > 0 })
+		testkit.Eventually(t, "the other's metrics are there", func() bool { return len(n.sampled(kept)[two]) > 0 })
 		fits := func(why string) {
 			t.Helper()
-			all := n.sampled(told)
+			all := n.sampled(kept)
 			assert.Equal(t, before, all[one], "the primary's samples are what they were "+why)
-			assert.Equal(t, two, all[two][cpuSeconds]["id"], "labels stand where they were told "+why)
+			assert.Equal(t, two, all[two][cpuSeconds]["id"], "labels stand where they were "+why)
 			assert.Len(t, all[two], len(all[one]))
 		}
 		fits("when another runtime came")
-		assert.Equal(t, told, n.told(), "later requests get the same")
-		fits("when somebody asked again")
+		assert.Equal(t, kept, n.kept(), "later requests get the same")
+		fits("when a client asked again")
 		n.known()
 		next := *n.cfg
 		next.Backends[1].MaxCalls = 17
@@ -87,7 +87,7 @@ func TestALaterRuntimeChangesNoOldDescriptor(t *testing.T) {
 		n.start()
 		n.isUp(0)
 		n.isUp(1)
-		testkit.Eventually(t, "the other's metrics are there", func() bool { return len(n.sampled(told)[two]) > 0 })
+		testkit.Eventually(t, "the other's metrics are there", func() bool { return len(n.sampled(kept)[two]) > 0 })
 		fits("after a restart of the proxy")
 	})
 }
@@ -108,8 +108,8 @@ func TestASampleThatDoesNotFitIsLeftOut(t *testing.T) {
 	n := merged(t, nil,
 		replies{"ListMetricDescriptors": descriptors("pod"), "ListPodSandboxMetrics": samples("1", []string{"p"}, []string{"too", "many"})},
 		replies{"ListMetricDescriptors": descriptors("device", "pod"), "ListPodSandboxMetrics": samples("2", []string{"sda", "q"}, []string{"total", "q"}, []string{"too few"})})
-	told := n.told()
-	assert.Equal(t, map[string][]string{"disk_bytes": {"pod"}, "of_pod": {"pod"}, "of_device": {"device", "pod"}}, told)
+	kept := n.kept()
+	assert.Equal(t, map[string][]string{"disk_bytes": {"pod"}, "of_pod": {"pod"}, "of_device": {"device", "pod"}}, kept)
 	reply, err := n.ListPodSandboxMetrics(t.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
 	require.NoError(t, err)
 	var got [][]string

@@ -162,7 +162,7 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	_, err = healthpb.NewHealthClient(nobody).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 
-	// New certificates of a new authority count from the next connection on, with nobody told.
+	// New certificates of a new authority count from the next connection on, without a reload.
 	second := newAuthority(t, "second")
 	for name, files := range map[string]config.TLS{"server": server, "criproxy": ours, "client": client} {
 		second.write(files, name)

@@ -103,7 +103,7 @@ func (n *node) streamed() []string {
 	}
 }
 
-// imageRef is what the second runtime was told in ImageSpec.image_ref by the latest pull.
+// imageRef is what the second runtime got as ImageSpec.image_ref in the latest pull.
 func (n *node) imageRef(ref string) string {
 	n.Helper()
 	_, err := n.PullImage(n.ctx(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "beta.io/busybox", ImageRef: ref}})
@@ -152,7 +152,7 @@ func TestTheNewerFileAloneMakesANewerCRIKnown(t *testing.T) {
 	assert.True(t, strings.HasPrefix(restored.GetPodSandboxId(), "beta.io__"))
 	require.Len(t, restored.GetRestoredContainers(), 1)
 	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: restored.GetRestoredContainers()[0].GetContainerId()})
-	assert.NoError(t, err, "the new container is known by the id of the reply")
+	assert.NoError(t, err, "the id in the reply is that of the new container")
 	assert.Equal(t, []string{one.sandbox, two.sandbox, restored.GetPodSandboxId()}, sortedLike(n.streamed(), one.sandbox, two.sandbox, restored.GetPodSandboxId()))
 	assert.Equal(t, "sha256:1", n.imageRef("beta.io/sha256:1"))
 
@@ -320,7 +320,7 @@ func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
 	}
 	assert.Equal(t, 2, counted)
 
-	// With the newer file all of it is known.
+	// With the newer file all fields have names.
 	file := filepath.Join(t.TempDir(), "cri.binpb")
 	require.NoError(t, os.WriteFile(file, criadapter.Schema().Descriptors(), 0o600))
 	next := *n.cfg
@@ -331,5 +331,5 @@ func TestDriftIsLoggedServedAndShownByCheck(t *testing.T) {
 	n.isUp(1)
 	n.imageRef("beta.io/sha256:1")
 	assert.Empty(t, n.proxy.drift.Findings())
-	assert.NotEmpty(t, n.cfg.NeedsRestart(&next), "what is recorded goes by the old file until a restart")
+	assert.NotEmpty(t, n.cfg.NeedsRestart(&next), "recordings go by the old file until a restart")
 }

@@ -100,7 +100,7 @@ func (n *node) start() {
 	makeStateDir(n.cfg)
 	p, err := New(n.cfg, Options{})
 	require.NoError(n, err)
-	// Not by listen.Unix: the umask that it sets is everybody's, and many tests run at once.
+	// Not by listen.Unix: the umask that it sets is that of the process, in which many tests run at once.
 	open := func() (net.Listener, error) { return net.Listen("unix", n.cfg.Listen) }
 	l, err := open()
 	require.NoError(n, err)
@@ -148,8 +148,8 @@ func stateFile(cfg *config.Config, b config.Backend) lastknown.File {
 	return folder(cfg).File(memories.Place{Name: nameOf(b), Address: addressOf(b)})
 }
 
-// known waits until all that the runtimes hold is known, and what is said about
-// it: until the proxy has gone round often enough.
+// known waits until memory has all that the runtimes hold, and its statuses: until the
+// proxy has gone round often enough.
 func (n *node) known() *node {
 	n.Helper()
 	for i, m := range n.runtimes {
@@ -157,13 +157,13 @@ func (n *node) known() *node {
 		for range 3 { // the first may have been under way, the last is not over yet
 			rounds := len(m.Calls("ListContainers"))
 			err := b.top.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
-			require.NoError(n, err, "this changes nothing, but who knows")
-			testkit.Eventually(n, fmt.Sprintf("all of runtime %d is known", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
+			require.NoError(n, err, "this changes nothing, which the proxy cannot know")
+			testkit.Eventually(n, fmt.Sprintf("memory has all of runtime %d", i), func() bool { return len(m.Calls("ListContainers")) > rounds })
 		}
 		images, err := b.lastKnown.Finder("ListImages", "")
 		require.NoError(n, err)
 		for _, image := range m.Images() {
-			testkit.Eventually(n, "an image is known", func() bool { return images.Has([]byte(image.GetId())) })
+			testkit.Eventually(n, "memory has an image", func() bool { return images.Has([]byte(image.GetId())) })
 		}
 	}
 	return n

@@ -126,7 +126,7 @@ func TestTheItemsOfARuntimeThatIsGoneStayInAllLists(t *testing.T) {
 				}
 				image, err := n.ImageStatus(n.ctx(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "not-pulled-yet:1"}})
 				require.NoError(t, err)
-				assert.Nil(t, image.GetImage(), "it is known what images the runtime has")
+				assert.Nil(t, image.GetImage(), "memory has all images of the runtime")
 			})
 			t.Run("all else is Unavailable", func(t *testing.T) {
 				if way.slow {
@@ -237,7 +237,7 @@ func TestImageFsInfoNeedsThePrimaryOnly(t *testing.T) {
 			}
 			m := n.runtimes[1]
 			n.known()
-			m.Kill() // before anybody has asked it
+			m.Kill() // before a call has come to it
 			n.isDown(1)
 			assert.Equal(t, []string{"/first"}, mounts())
 			m.Start()
@@ -256,6 +256,7 @@ func TestImageFsInfoNeedsThePrimaryOnly(t *testing.T) {
 			} else {
 				assert.Equal(t, []string{"/first"}, mounts())
 			}
+			n.isUp(0) // for a primary that is slow memory answers
 			n.runtimes[0].When(testkit.Failing(status.Error(codes.Internal, "no disk"), "ImageFsInfo"))
 			_, err := n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
 			assert.Equal(t, status.New(codes.Internal, "no disk").String(), status.Convert(err).String())

@@ -40,11 +40,11 @@ func TestTheMergedViewIsTheUnionOfAllRuntimes(t *testing.T) {
 // A history is a random sequence of calls and faults, with what has to be seen.
 type history struct {
 	*node
-	rand *rand.Rand
-	pods [][]*pod          // :: runtime, those not removed
-	gone []map[string]bool // :: runtime, what it held when it went, as words; nil while it is there
-	told []string          // what was done, to read when it fails
-	made int               // pods so far
+	rand  *rand.Rand
+	pods  [][]*pod          // :: runtime, those not removed
+	gone  []map[string]bool // :: runtime, what it held when it went, as words; nil while it is there
+	lines []string          // what was done, to read when it fails
+	made  int               // pods so far
 }
 
 func newHistory(n *node, seed uint64) *history {
@@ -74,34 +74,34 @@ func (h *history) stepThere(i int) {
 	switch what := h.rand.IntN(10); {
 	case what < 3 || what < 7 && len(h.pods[i]) == 0:
 		h.made++
-		h.tell("run %s on %d", fmt.Sprint("p", h.made), i)
+		h.note("run %s on %d", fmt.Sprint("p", h.made), i)
 		h.pods[i] = append(h.pods[i], h.run(i, fmt.Sprint("p", h.made), h.rand.IntN(3)))
 	case what == 3:
 		p := h.any(i)
-		h.tell("stop %s on %d", p.sandbox, i)
+		h.note("stop %s on %d", p.sandbox, i)
 		_, err := h.StopPodSandbox(h.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
 		h.require(err)
 	case what == 4:
 		p := h.any(i)
-		h.tell("remove %s on %d", p.sandbox, i)
+		h.note("remove %s on %d", p.sandbox, i)
 		_, err := h.RemovePodSandbox(h.ctx(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.sandbox})
 		h.require(err)
 		h.pods[i] = slices.DeleteFunc(h.pods[i], func(o *pod) bool { return o == p })
 	case what < 7:
-		h.tell("a container of %d exits by itself", i)
+		h.note("a container of %d exits by itself", i)
 		h.exitOne(i)
 	case what == 7:
-		h.tell("kill %d", i)
+		h.note("kill %d", i)
 		h.gone[i] = h.holds(i)
 		m.Kill()
 		h.isDown(i)
 	case what == 8:
-		h.tell("freeze %d", i)
+		h.note("freeze %d", i)
 		h.gone[i] = h.holds(i)
 		m.Freeze()
 		h.isDown(i)
 	default:
-		h.tell("restart the proxy")
+		h.note("restart the proxy")
 		h.stop()
 		h.start()
 		for j := range h.runtimes {
@@ -119,15 +119,15 @@ func (h *history) stepGone(i int) {
 	case 0:
 		if len(h.pods[i]) > 0 {
 			p := h.any(i)
-			h.tell("stop %s on %d in vain", p.sandbox, i)
+			h.note("stop %s on %d in vain", p.sandbox, i)
 			_, err := h.StopPodSandbox(h.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
 			require.Equal(h, codes.Unavailable.String(), status.Code(err).String(), "%v, after:\n%s", err, h)
 		}
 	case 1: // life goes on where nobody sees it
-		h.tell("a container of %d exits unseen", i)
+		h.note("a container of %d exits unseen", i)
 		h.exitOne(i)
 	default:
-		h.tell("%d is back", i)
+		h.note("%d is back", i)
 		m := h.runtimes[i]
 		if m.Ice.Load() != nil {
 			m.Thaw()
@@ -204,8 +204,8 @@ func word(id string, item proto.Message) string {
 	panic(fmt.Sprintf("no word for a %T", item))
 }
 
-func (h *history) tell(format string, args ...any) {
-	h.told = append(h.told, fmt.Sprintf(format, args...))
+func (h *history) note(format string, args ...any) {
+	h.lines = append(h.lines, fmt.Sprintf(format, args...))
 }
 
 func (h *history) require(err error) {
@@ -214,4 +214,4 @@ func (h *history) require(err error) {
 }
 
 // String returns all that was done.
-func (h *history) String() string { return strings.Join(h.told, "\n") }
+func (h *history) String() string { return strings.Join(h.lines, "\n") }

@@ -69,7 +69,7 @@ func TestABrokenMemoryFileIsAnErrorThatSaysSo(t *testing.T) {
 	data[len(data)/2] ^= 1
 	require.NoError(t, os.WriteFile(file, data, 0o600))
 	n.start()
-	assert.NotEmpty(t, testkit.LogLines("cannot be read", file), "before anybody asks")
+	assert.NotEmpty(t, testkit.LogLines("cannot be read", file), "before the first call")
 	_, err = n.Status(n.ctx(), &runtimeapi.StatusRequest{})
 	assert.NoError(t, err)
 	_, err = n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})

@@ -182,7 +182,7 @@ func TestARuntimeThatIsRemovedIsForgotten(t *testing.T) {
 	n.isDown(1)
 	pods, err := listPods(nil).unary(n)
 	require.NoError(t, err)
-	assert.Equal(t, []string{web.sandbox}, idsOf(pods), "what was there before is not told")
+	assert.Equal(t, []string{web.sandbox}, idsOf(pods), "there are no events of what was there before")
 }
 
 func TestAStatusThatIsRememberedIsNotWaitedFor(t *testing.T) {

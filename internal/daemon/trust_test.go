@@ -13,7 +13,7 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// open makes a folder that everybody can write to.
+// open makes a folder that every user can write to.
 func open(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "open") // t.TempDir is too long for a socket
 	require.NoError(t, err)

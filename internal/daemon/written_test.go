@@ -64,7 +64,7 @@ func TestAnImageIsShownAsItWasWritten(t *testing.T) {
 			assert.Equal(t, "app:1", c.GetImage().GetUserSpecifiedImage(), "the runtime knows no prefix")
 		}
 
-		// What the first name was cannot be told from an id; an older kubelet says no other.
+		// An id does not say what the first name was; an older kubelet says no other.
 		byID, err := n.CreateContainer(n.ctx(), &runtimeapi.CreateContainerRequest{PodSandboxId: second.sandbox, SandboxConfig: second.config, Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "byid"}, Image: &runtimeapi.ImageSpec{Image: "beta.io/" + id}, Annotations: map[string]string{"io.kubernetes.container.hash": "5e1f"}}})
 		require.NoError(t, err)

@@ -109,7 +109,7 @@ func TestEndEventsEndsStreamsAfterWhatTheyWereToTell(t *testing.T) {
 		assert.Equal(t, test.want.Error(), err.Error())
 		_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 		require.NoError(t, err)
-		subscribe(c, 1) // takes what nobody was told
+		subscribe(c, 1) // takes what no client got
 		c.rt.EndEvents(nil)
 	}
 }

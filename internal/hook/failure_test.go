@@ -77,7 +77,7 @@ func TestSilentPluginIsWaitedForUntilItsTimeout(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	w.file("mute", fmt.Sprintf(`{"remote-endpoint": %q, "runtime-hooks": ["PreRunPodSandbox"], "timeout": "50ms"}`, l.Addr()))
-	w.until("it is known", func() bool { return w.state("mute").Name != "" })
+	w.until("it is there", func() bool { return w.state("mute").Name != "" })
 	w.run(podConfig("web"))
 	asked := happened[hook.Asked](w)
 	require.Len(t, asked, 1)

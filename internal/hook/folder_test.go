@@ -132,12 +132,12 @@ func TestThePodThatServesThePluginIsNotRefused(t *testing.T) {
 	w := newWorld(t)
 	w.file("gone", fmt.Sprintf(`{"remote-endpoint": "%s/gone.sock", "runtime-hooks": ["PreRunPodSandbox", "PreCreateContainer"], "failure-policy": "Fail",
 		"pod": {"namespace": "kube-system", "labels": {"app": "plugin"}}}`, w.dir))
-	w.until("it is known", func() bool { return w.state("gone").State == "down" })
+	w.until("it is seen to be down", func() bool { return w.state("gone").State == "down" })
 	_, err := w.client.RunPodSandbox(w.ctx(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web")})
 	require.Error(t, err)
 	server := podConfig("plugin")
 	_, err = w.client.RunPodSandbox(w.ctx(), &runtimeapi.RunPodSandboxRequest{Config: server})
-	require.Error(t, err, "in another namespace anybody could have that label")
+	require.Error(t, err, "in another namespace any pod could have that label")
 	server.Metadata.Namespace = "kube-system"
 	pod := w.run(server)
 	_, err = w.create(pod, server, containerConfig())
@@ -173,7 +173,7 @@ func TestWhatServesAPluginIsFoundOutAndKept(t *testing.T) {
 		w.stop()
 		w.start()
 		w.file("plugin", fmt.Sprintf(`{"remote-endpoint": "%s/plugin.sock", "runtime-hooks": ["PreRunPodSandbox"], "failure-policy": "Fail"}`, w.dir))
-		w.until("it is known", func() bool { return w.state("plugin").State == "down" })
+		w.until("it is seen to be down", func() bool { return w.state("plugin").State == "down" })
 		again := podConfig("plugin-9k3d")
 		again.Metadata.Namespace = "kube-system"
 		_, err = w.client.RunPodSandbox(w.ctx(), &runtimeapi.RunPodSandboxRequest{Config: again})

@@ -67,7 +67,7 @@ func TestWhatWasNotKeptIsNotSaidToHavePassedAsItIs(t *testing.T) {
 			"    > not compared, to beta.io: " + notKept + "\n",
 			`[{"backend":"beta.io","way":"request","why":"` + notKept + `"}]`,
 		},
-		"reply, with what else is known": {
+		"reply, with other changes": {
 			called(leg(0, "", codes.OK, none, with(books("beta.io__7f"), cut)), leg(1, "beta.io", codes.OK, none, with(books("7f"), cut))),
 			"    < books[0].id, from beta.io\n        - \"7f\"\n        + \"beta.io__7f\"\n    < not compared, from beta.io: " + notKept + "\n",
 			`[{"backend":"beta.io","way":"reply","path":"books[0].id","before":"\"7f\"","after":"\"beta.io__7f\""}][{"backend":"beta.io","way":"reply","why":"` + notKept + `"}]`,

@@ -118,7 +118,7 @@ type names map[string]inspect.About
 
 func (n names) Message(md protoreflect.MessageDescriptor, payload []byte) (about inspect.About, items []inspect.About) {
 	m := dynamicpb.NewMessage(md)
-	_ = proto.Unmarshal(payload, m) // of what cannot be read nothing is known
+	_ = proto.Unmarshal(payload, m) // of what cannot be read there is nothing to say
 	book := func(m protoreflect.Message) (a inspect.About) {
 		fields := m.Descriptor().Fields()
 		for _, name := range []protoreflect.Name{"id", "book_id"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// runtimeSocket is a configuration whose primary's socket is anybody's.
+// runtimeSocket is a configuration whose primary's socket is open to every user.
 func runtimeSocket(t *testing.T) *config.Config {
 	dir := testkit.SocketDir(t)
 	cfg := &config.Config{Listen: filepath.Join(dir, "s.sock"), Backends: []config.Backend{{Address: filepath.Join(dir, "runtime.sock")}}}

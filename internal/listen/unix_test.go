@@ -102,7 +102,7 @@ func TestASymbolicLinkInPlaceOfTheSocketIsNotFollowed(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "absent"))
 }
 
-// The mode is there before anybody can connect: not a moment of it is another one.
+// The mode is there before a client can connect: not a moment of it is another one.
 func TestASocketIsNeverOpenToMoreThanItShouldBe(t *testing.T) {
 	dir, err := os.MkdirTemp("", "mode")
 	require.NoError(t, err)

@@ -23,17 +23,17 @@ func ExampleHook_Do() {
 }
 
 func TestPanicBecomesAnErrorAndIsReportedOnce(t *testing.T) {
-	var told []*recovery.Panic
+	var reported []*recovery.Panic
 	recovery.Notify(func(doing string, value any, stack []byte) {
-		told = append(told, &recovery.Panic{Doing: doing, Value: value, Stack: stack})
+		reported = append(reported, &recovery.Panic{Doing: doing, Value: value, Stack: stack})
 	})
 	before := recovery.Count()
 	err := recovery.Run("ListContainers", func() { panic("hunter2") })
 	require.Error(t, err)
 	assert.Equal(t, before+1, recovery.Count())
-	require.Len(t, told, 1)
-	assert.Equal(t, "hunter2", told[0].Value)
-	assert.Contains(t, string(told[0].Stack), "TestPanicBecomesAnErrorAndIsReportedOnce")
+	require.Len(t, reported, 1)
+	assert.Equal(t, "hunter2", reported[0].Value)
+	assert.Contains(t, string(reported[0].Stack), "TestPanicBecomesAnErrorAndIsReportedOnce")
 	assert.NotContains(t, err.Error(), "hunter2", "a panic may quote a message, which is not for clients")
 
 	wrapped := fmt.Errorf("asking: %w", err)

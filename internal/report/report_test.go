@@ -37,7 +37,7 @@ func renderer() *report.Renderer {
 	return &report.Renderer{Printer: &inspect.Printer{Schema: muxtest.Library, Text: secrets.Text()}, Order: []string{"primary", "beta.io"}}
 }
 
-// calls returns what was recorded of some legs.
+// calls returns the calls of some recorded legs.
 func calls(t *testing.T, record func(*capture.Recorder)) []*inspect.Call {
 	t.Helper()
 	rec := capture.NewRecorder(capture.Config{})

@@ -38,19 +38,19 @@ func TestAFolderThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 		assert.ErrorContains(t, trust.Folder(open, s), "can be written to by every user (mode 0777)")
 		assert.ErrorContains(t, trust.Folder(inOpen, s), "chmod o-w "+open, "another folder could take its place")
 		assert.ErrorContains(t, trust.Folder(link, s), "chmod o-w "+open)
-		assert.Error(t, trust.Folder(filepath.Join(open, "not", "there"), s), "somebody else could make it")
+		assert.Error(t, trust.Folder(filepath.Join(open, "not", "there"), s), "another user could make it")
 	}
 	assert.NoError(t, trust.Folder(sticky, trust.Sticky))
 	assert.Error(t, trust.Folder(sticky, trust.Alone))
 	if os.Getuid() != 0 {
 		require.Empty(t, os.Getenv("CI"), "only root can give a folder away")
-		t.Skip("NOT TESTED: folders of somebody else; only root can give one away")
+		t.Skip("NOT TESTED: folders of another user; only root can give one away")
 	}
 	theirs := folder("theirs", 0o755)
 	require.NoError(t, os.Chown(theirs, 65534, 65534))
 	assert.ErrorContains(t, trust.Folder(theirs, trust.Sticky), "belongs to uid 65534")
 
-	// In /tmp, a link of somebody else to what is ours: tomorrow it leads elsewhere.
+	// In /tmp, a link of another user to what is ours: tomorrow it leads elsewhere.
 	swayed := filepath.Join(sticky, "link")
 	require.NoError(t, os.Symlink(ours, swayed))
 	require.NoError(t, os.MkdirAll(filepath.Join(ours, "inside"), 0o755))
@@ -60,7 +60,7 @@ func TestAFolderThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 	assert.ErrorContains(t, trust.Folder(filepath.Join(swayed, "inside"), trust.Alone), "belongs to uid 65534")
 	inOpenToo := filepath.Join(open, "link")
 	require.NoError(t, os.Symlink(ours, inOpenToo))
-	assert.ErrorContains(t, trust.Folder(inOpenToo, trust.Sticky), "chmod o-w "+open, "anybody could put another link in its place")
+	assert.ErrorContains(t, trust.Folder(inOpenToo, trust.Sticky), "chmod o-w "+open, "every user could put another link in its place")
 }
 
 func TestAFileThatOthersCanWriteToIsNotTrusted(t *testing.T) {
@@ -71,14 +71,14 @@ func TestAFileThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 	assert.ErrorContains(t, trust.File(path), "chmod o-w "+path)
 	if os.Getuid() != 0 {
 		require.Empty(t, os.Getenv("CI"), "only root can give a file away")
-		t.Skip("NOT TESTED: files of somebody else; only root can give one away")
+		t.Skip("NOT TESTED: files of another user; only root can give one away")
 	}
 	require.NoError(t, os.Chmod(path, 0o600))
 	require.NoError(t, os.Chown(path, 65534, 65534))
 	assert.ErrorContains(t, trust.File(path), "belongs to uid 65534")
 }
 
-// So does the kubelet mount a ConfigMap: everybody may write, says the mode, and nobody can.
+// So does the kubelet mount a ConfigMap: every user may write, says the mode, and none can.
 func TestAReadOnlyMountIsTrustedWhateverItsMode(t *testing.T) {
 	dir := mounttest.Tmpfs(t, "read-only mounts", "mode=0777")
 	assert.ErrorContains(t, trust.Folder(dir, trust.Alone), "can be written to by every user")
