@@ -218,6 +218,16 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.has(10, 78)
 			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
 		}, Note, "that is cAdvisor", "nothing is wrong"},
+		"cAdvisor, and figures from CRI": {func(m *made) {
+			m.write("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/criproxy.sock\ncgroupDriver: systemd\nfeatureGates: {PodAndContainerStatsFromCRI: true}\n")
+			m.has(10, 78)
+			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
+		}, Note, "that is cAdvisor", "nothing is wrong; kubelet asks CRI"},
+		"cAdvisor, and figures from CRI by a flag": {func(m *made) {
+			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--feature-gates=Other=true,PodAndContainerStatsFromCRI=true")
+			m.has(10, 78)
+			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
+		}, Note, "that is cAdvisor", "nothing is wrong; kubelet asks CRI"},
 		"an unseen process": {func(m *made) { m.connected["/run/kata.sock"] = []uint32{79} }, Note, "cannot be named", "another container"},
 		"a kernel that says nothing": {func(m *made) {
 			m.Connected = func(string) ([]uint32, error) { return nil, errors.New("no") }

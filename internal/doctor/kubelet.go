@@ -23,7 +23,8 @@ type Kubelet struct {
 	Driver   string `json:"cgroup_driver,omitempty"` // "systemd" or "cgroupfs", as configured; kubelet may go by what the runtime says
 
 	process
-	config string // the file that says what it speaks to, or the first; empty if it has none
+	fromCRI bool   // it asks CRI, and not its cAdvisor, for the figures of pods
+	config  string // the file that says what it speaks to, or the first; empty if it has none
 }
 
 // findKubelet returns the kubelet of the node, nil if none runs, and what is wrong with its
@@ -149,9 +150,10 @@ func minorOf(version string) int {
 // https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/
 func (e *examination) readKubelet(k *Kubelet) error {
 	var file struct {
-		Endpoint string `yaml:"containerRuntimeEndpoint"`
-		Images   string `yaml:"imageServiceEndpoint"`
-		Driver   string `yaml:"cgroupDriver"`
+		Endpoint string          `yaml:"containerRuntimeEndpoint"`
+		Images   string          `yaml:"imageServiceEndpoint"`
+		Driver   string          `yaml:"cgroupDriver"`
+		Gates    map[string]bool `yaml:"featureGates"`
 	}
 	at := func(path string) string {
 		if !filepath.IsAbs(path) { // it is below kubelet's working folder
@@ -190,6 +192,8 @@ func (e *examination) readKubelet(k *Kubelet) error {
 	}
 	k.Endpoint = strings.TrimPrefix(either("container-runtime-endpoint", file.Endpoint), "unix://")
 	k.Images = strings.TrimPrefix(either("image-service-endpoint", file.Images), "unix://")
+	const statsFromCRI = "PodAndContainerStatsFromCRI"
+	k.fromCRI = file.Gates[statsFromCRI] || slices.Contains(strings.Split(k.flag("feature-gates"), ","), statsFromCRI+"=true")
 	k.Driver = either("cgroup-driver", file.Driver)
 	if k.Driver == "" && failed == nil {
 		k.Driver = "cgroupfs" // kubelet's default
