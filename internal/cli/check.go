@@ -176,6 +176,13 @@ func (r *Report) summary(out *show.Screen) {
 	out.Gap()
 	out.Say(0, "Backends, the primary first:")
 	out.Rows(rows)
+	if len(r.Notes) > 0 {
+		out.Gap()
+		out.Say(0, "Good to know:")
+	}
+	for _, text := range r.Notes {
+		out.Say(2, "- %s", text)
+	}
 }
 
 func printMethods(out *show.Screen, r *Report) {

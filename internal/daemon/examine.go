@@ -23,6 +23,7 @@ type Examination struct {
 	Backends []backendReport `json:"backends"`
 	Methods  []methodReport  `json:"methods"`
 	Warnings []string        `json:"warnings,omitempty"`
+	Notes    []string        `json:"notes,omitempty"` // good to know, and nothing is wrong
 	Errors   []string        `json:"errors,omitempty"`
 }
 
@@ -32,6 +33,8 @@ type backendReport struct {
 	Runtime  string   `json:"runtime,omitempty"`  // "containerd v2.4.2"
 	Versions []string `json:"versions,omitempty"` // packages of CRI that it speaks
 	Error    string   `json:"error,omitempty"`
+
+	lacksMetrics bool // it has no ListPodSandboxMetrics
 }
 
 type methodReport struct {
@@ -78,6 +81,15 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 		r.Warnings = append(r.Warnings, text)
 	}
 	r.Warnings = append(r.Warnings, p.director.Assumptions()...)
+	if c.Profile == "" { // kubelet has nothing to do with another API
+		var lack []string
+		for _, b := range r.Backends {
+			if b.lacksMetrics {
+				lack = append(lack, b.Name)
+			}
+		}
+		r.Notes = figureNotes(c, lack)
+	}
 	return r, nil
 }
 
@@ -133,6 +145,9 @@ func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport
 	}
 	if err != nil && (b.cri || status.Code(err) != codes.Unimplemented) {
 		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", b.conn))
+	}
+	if b.cri && err == nil {
+		r.lacksMetrics = !listsMetrics(ctx, b.conn)
 	}
 	return r
 }

@@ -31,8 +31,11 @@ func (e *examination) clients() {
 					continue // said already
 				}
 				cure := "nothing is wrong; container_* metrics of cAdvisor have the ids without prefix"
-				if len(e.Backends) > 1 {
-					cure = fmt.Sprintf("for metrics of the pods of all backends start it with --containerd=%s, or with the feature gate PodAndContainerStatsFromCRI: docs/operations.md", e.Listen)
+				switch {
+				case e.kubelet != nil && e.kubelet.fromCRI:
+					cure = "nothing is wrong; kubelet asks CRI for the figures of pods (PodAndContainerStatsFromCRI)"
+				case len(e.Backends) > 1:
+					cure = fmt.Sprintf("for metrics of the pods of all backends start it with --containerd=%s, or with the feature gate PodAndContainerStatsFromCRI; the first leaves the network in /stats/summary missing where ids have a prefix (docs/operations.md)", e.Listen)
 				}
 				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: that is cAdvisor, which is built into it", process, b.Address, b.Name), cure)
 			default:

@@ -95,6 +95,19 @@ func (m *made) examine() []Finding {
 	return found
 }
 
+// At containerd's path kubelet needs no setting, and doctor said that it names no runtime to speak to.
+func TestNothingIsFoundAtKubeletsOwnDefault(t *testing.T) {
+	m := newMade(t)
+	m.Listen, m.Backends[0].Address = "/run/containerd/containerd.sock", "/run/containerd/containerd.runtime.sock"
+	m.served[m.Listen] = peercred.Process{Name: "criproxy", PID: 20}
+	m.socket(m.Backends[0].Address, "containerd", 30)
+	m.write("/var/lib/kubelet/config.yaml", "cgroupDriver: systemd\n")
+	m.write("/etc/crictl.yaml", "runtime-endpoint: unix:///run/containerd/containerd.sock\n")
+	found, kubelet := m.Examine()
+	assert.Empty(t, found)
+	assert.Equal(t, "/run/containerd/containerd.sock", kubelet.Endpoint)
+}
+
 func TestNothingIsFoundOnAGoodNode(t *testing.T) {
 	found, kubelet := newMade(t).Examine()
 	assert.Empty(t, found)
@@ -165,7 +178,11 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"kubelet past us by a flag": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--container-runtime-endpoint", "unix:///run/x.sock")
 		}, Error, "kubelet speaks to /run/x.sock", "start kubelet with --container-runtime-endpoint=unix:///run/criproxy.sock"},
-		"kubelet without endpoint": {func(m *made) { m.process(10, "kubelet", "kubelet") }, Error, "names no runtime", "--container-runtime-endpoint"},
+		"kubelet without endpoint": {func(m *made) { m.process(10, "kubelet", "kubelet") }, Error, "kubelet speaks to /run/containerd/containerd.sock, past criproxy", "--container-runtime-endpoint"},
+		"kubelet 1.23 without endpoint": {func(m *made) {
+			m.process(10, "kubelet", "kubelet")
+			m.Version = func(string) (string, error) { return "v1.23.17", nil }
+		}, Error, "names no runtime", "--container-runtime-endpoint"},
 		"images past us": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--image-service-endpoint=/run/containerd/containerd.sock")
 		}, Error, "pulls images through /run/containerd/containerd.sock", "imageServiceEndpoint"},
@@ -218,6 +235,16 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.has(10, 78)
 			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
 		}, Note, "that is cAdvisor", "nothing is wrong"},
+		"cAdvisor, and figures from CRI": {func(m *made) {
+			m.write("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/criproxy.sock\ncgroupDriver: systemd\nfeatureGates: {PodAndContainerStatsFromCRI: true}\n")
+			m.has(10, 78)
+			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
+		}, Note, "that is cAdvisor", "nothing is wrong; kubelet asks CRI"},
+		"cAdvisor, and figures from CRI by a flag": {func(m *made) {
+			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--feature-gates=Other=true,PodAndContainerStatsFromCRI=true")
+			m.has(10, 78)
+			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
+		}, Note, "that is cAdvisor", "nothing is wrong; kubelet asks CRI"},
 		"an unseen process": {func(m *made) { m.connected["/run/kata.sock"] = []uint32{79} }, Note, "cannot be named", "another container"},
 		"a kernel that says nothing": {func(m *made) {
 			m.Connected = func(string) ([]uint32, error) { return nil, errors.New("no") }

@@ -23,7 +23,9 @@ type Kubelet struct {
 	Driver   string `json:"cgroup_driver,omitempty"` // "systemd" or "cgroupfs", as configured; kubelet may go by what the runtime says
 
 	process
-	config string // the file that says what it speaks to, or the first; empty if it has none
+	unset   bool   // nothing names its endpoint, which is kubelet's default then
+	fromCRI bool   // it asks CRI, and not its cAdvisor, for the figures of pods
+	config  string // the file that says what it speaks to, or the first; empty if it has none
 }
 
 // findKubelet returns the kubelet of the node, nil if none runs, and what is wrong with its
@@ -88,13 +90,15 @@ func (e *examination) kubelets() {
 		e.add(Error, "kubelet", fmt.Sprintf("kubelet takes %s for CRI-O's own socket, and asks there over HTTP for the figures of containers, which the primary does not serve", e.Listen), "choose another path with listen, such as /run/criproxy.sock")
 		to = "first choose another path with listen, and let kubelet use that"
 	}
-	switch k.Endpoint {
-	case "":
+	e.kubeletVersion()
+	if minor := minorOf(k.Version); k.unset && minor > 0 && minor < 27 {
+		k.Endpoint = ""
+	}
+	switch {
+	case k.Endpoint == "":
 		e.add(Error, "kubelet", "kubelet's configuration names no runtime to speak to", to)
-	default:
-		if !e.same(k.Endpoint, e.Listen) {
-			e.add(Error, "kubelet", fmt.Sprintf("kubelet speaks to %s, past criproxy at %s", k.Endpoint, e.Listen), to)
-		}
+	case !e.same(k.Endpoint, e.Listen):
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet speaks to %s, past criproxy at %s", k.Endpoint, e.Listen), to)
 	}
 	if k.Images != "" && !e.same(k.Images, e.Listen) {
 		e.add(Error, "kubelet", fmt.Sprintf("kubelet pulls images through %s, past criproxy: images with a prefix are not found", k.Images),
@@ -103,8 +107,11 @@ func (e *examination) kubelets() {
 	if kind := k.flag("container-runtime"); kind != "" && kind != "remote" {
 		e.add(Error, "kubelet", fmt.Sprintf("kubelet is started with --container-runtime=%s and asks no socket at all", kind), "start it with --container-runtime=remote, or leave that out from 1.27 on")
 	}
-	e.kubeletVersion()
 }
+
+// defaultEndpoint is where a kubelet looks for its runtime from 1.27 on. An older one has to be told, but for those before
+// 1.24, which have Docker built in: https://github.com/kubernetes/kubernetes/pull/112136.
+const defaultEndpoint = "/run/containerd/containerd.sock"
 
 // crioSuffix is what a path ends in that kubelet takes for CRI-O's socket.
 const crioSuffix = "run/crio/crio.sock"
@@ -149,9 +156,10 @@ func minorOf(version string) int {
 // https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/
 func (e *examination) readKubelet(k *Kubelet) error {
 	var file struct {
-		Endpoint string `yaml:"containerRuntimeEndpoint"`
-		Images   string `yaml:"imageServiceEndpoint"`
-		Driver   string `yaml:"cgroupDriver"`
+		Endpoint string          `yaml:"containerRuntimeEndpoint"`
+		Images   string          `yaml:"imageServiceEndpoint"`
+		Driver   string          `yaml:"cgroupDriver"`
+		Gates    map[string]bool `yaml:"featureGates"`
 	}
 	at := func(path string) string {
 		if !filepath.IsAbs(path) { // it is below kubelet's working folder
@@ -189,7 +197,12 @@ func (e *examination) readKubelet(k *Kubelet) error {
 		return inFile
 	}
 	k.Endpoint = strings.TrimPrefix(either("container-runtime-endpoint", file.Endpoint), "unix://")
+	if k.Endpoint == "" && failed == nil {
+		k.Endpoint, k.unset = defaultEndpoint, true
+	}
 	k.Images = strings.TrimPrefix(either("image-service-endpoint", file.Images), "unix://")
+	const statsFromCRI = "PodAndContainerStatsFromCRI"
+	k.fromCRI = file.Gates[statsFromCRI] || slices.Contains(strings.Split(k.flag("feature-gates"), ","), statsFromCRI+"=true")
 	k.Driver = either("cgroup-driver", file.Driver)
 	if k.Driver == "" && failed == nil {
 		k.Driver = "cgroupfs" // kubelet's default

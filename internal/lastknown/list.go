@@ -102,7 +102,7 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 				err = errCameBack
 			}
 		case ours(err):
-		case l.lacking(err): // it is an answer in time
+		case l.lacking(err) || c.spares(l): // it is an answer in time
 			c.mu.Lock()
 			c.isInTime(&l.lag)
 			c.mu.Unlock()
@@ -153,6 +153,15 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 		}
 	}
 	return lacks
+}
+
+// spares reports whether an error in place of the list does no harm: Run does not ask for the list by itself, and memory
+// has no whole one to answer with. A runtime may fail such a list for ever, as containerd 1.6 does with ListPodSandboxStats
+// while it has a sandbox that has ended.
+func (c *Conn) spares(l *list) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !l.spec.Gate && l.spec.Every == 0 && !l.complete
 }
 
 // lacking reports whether err says that the backend has no such list, and may do without it.

@@ -7,10 +7,13 @@ remove | 0) ;;
 *) exit 0 ;;
 esac
 [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ] || exit 0
-# Where criproxy stands at containerd's own socket, containerd goes back to it.
-if [ -f /etc/containerd/criproxy.toml ]; then
+# Where criproxy stands at a runtime's own socket, the runtime goes back to it.
+runtime=
+[ ! -f /etc/containerd/criproxy.toml ] || runtime=containerd.service
+[ ! -f /etc/crio/crio.conf.d/zz-criproxy.conf ] || runtime=crio.service
+if [ "$runtime" ]; then
 	criproxy uninstall
 	systemctl stop criproxy.socket criproxy.service || true
-	systemctl restart containerd.service || true
+	systemctl restart "$runtime" || true
 fi
 systemctl disable --now criproxy.socket criproxy.service || true

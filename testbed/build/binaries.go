@@ -23,6 +23,8 @@ type Binaries struct {
 	GVisor     string            // the folder with runsc and shim
 	Cluster    string            // the folder with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, server, which is etcd, ginkgo and agnhost
 	E2ENode    string            // the program
+	Dockerd    string            // the program
+	CRIDockerd string            // the program
 }
 
 // Get returns the binaries of the named components, and builds those that are not in the cache yet. Without names it
@@ -83,6 +85,10 @@ func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, er
 			b.GVisor = dir
 		case E2ENode:
 			b.E2ENode = filepath.Join(dir, "e2e_node.test")
+		case Dockerd:
+			b.Dockerd = filepath.Join(dir, "dockerd")
+		case CRIDockerd:
+			b.CRIDockerd = filepath.Join(dir, "cri-dockerd")
 		case Cluster:
 			b.Cluster = dir
 		case Critest:

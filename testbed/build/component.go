@@ -27,6 +27,8 @@ const (
 	Nerdctl      = "nerdctl" // built only where it is asked for
 	Guest        = "guest"   // what runs commands inside the virtual machine of testbed/vm, built only where it is asked for
 	GVisor       = "gvisor"  // gVisor's runsc and its shim, built only where it is asked for
+	Dockerd      = "dockerd" // built only where it is asked for, as is
+	CRIDockerd   = "cri-dockerd"
 	E2ENode      = "e2enode" // Kubernetes' own tests of a node, with ginkgo and agnhost in Cluster; built only where it is asked for
 	Cluster      = "cluster" // etcd, kube-apiserver, its controllers, the scheduler and kubectl; built only where it is asked for
 )
@@ -163,6 +165,21 @@ var components = []component{
 		extra:    true,
 	},
 	{
+		name: Dockerd, dir: pinned(Dockerd), module: "github.com/docker/docker",
+		packages: []string{"github.com/docker/docker/cmd/dockerd"},
+		binaries: []string{"dockerd"},
+		stamp:    "github.com/docker/docker/dockerversion.Version",
+		inputs:   pins,
+		extra:    true,
+	},
+	{
+		name: CRIDockerd, dir: pinned(CRIDockerd), module: "github.com/Mirantis/cri-dockerd",
+		packages: []string{"github.com/Mirantis/cri-dockerd"},
+		binaries: []string{"cri-dockerd"},
+		inputs:   pins,
+		extra:    true,
+	},
+	{
 		name: E2ENode, dir: pinned(Kubelet), module: "k8s.io/kubernetes",
 		packages: []string{"k8s.io/kubernetes/test/e2e_node"},
 		binaries: []string{"e2e_node.test"},
@@ -265,7 +282,7 @@ func (c component) key(source, version string) (string, error) {
 func (c component) args(version, out string) []string {
 	ldflags := "-s -w"
 	if c.stamp != "" {
-		ldflags += " -X " + c.stamp + "=" + version
+		ldflags += " -X " + c.stamp + "=" + strings.TrimSuffix(version, "+incompatible")
 	}
 	verb := []string{"build"}
 	if c.test {

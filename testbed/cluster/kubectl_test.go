@@ -37,6 +37,7 @@ func TestKubectlWorksOnBothRuntimes(t *testing.T) {
 					t.Run(name+" "+pod, func(t *testing.T) { try(t, c, pod) })
 				}
 			}
+			t.Run("figures", func(t *testing.T) { tryFigures(t, c, ids) })
 			t.Run("image pull secrets", func(t *testing.T) { tryPullSecrets(t, c) })
 			t.Run("drain", func(t *testing.T) { tryDrain(t, c) }) // the last, for it takes all pods away
 		})

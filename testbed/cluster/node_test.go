@@ -64,7 +64,7 @@ func newCluster(t *testing.T, v variant) *cluster {
 	require.NoError(t, err)
 	t.Cleanup(func() { secret.Close() })
 	c.registry = reg
-	config := runtimes.Config{Mirrors: map[string]string{public: reg.Addr, closed: secret.Addr, "registry.k8s.io": reg.Addr}}
+	config := runtimes.Config{Mirrors: map[string]string{public: reg.Addr, closed: secret.Addr, "registry.k8s.io": reg.Addr, "registry.example": reg.Addr}}
 	config.Name = "one"
 	c.one = testbed.NewContainerd(t, reg, config)
 	config.Name = "two"
@@ -72,9 +72,10 @@ func newCluster(t *testing.T, v variant) *cluster {
 	c.yaml = fmt.Sprintf("ids: %s\nbackends:\n- address: %s\n- name: %s\n  address: %s\n  handlers: {two: runc}\n  credentials: true\n", v.ids, c.one.Socket(), two, c.two.Socket())
 	c.yaml += v.yaml
 	c.endpoint = c.one.Endpoint()
+	asked := c.one.Socket() // by kubelet's cAdvisor
 	if !v.direct {
 		c.proxy = testbed.NewProxy(t, c.yaml)
-		c.endpoint = c.proxy.Endpoint()
+		c.endpoint, asked = c.proxy.Endpoint(), c.proxy.Socket()
 	}
 	bridge, err := net.InterfaceByName(c.one.Bridge())
 	require.NoError(t, err)
@@ -83,6 +84,7 @@ func newCluster(t *testing.T, v variant) *cluster {
 	c.node = addresses[0].(*net.IPNet).IP.String()
 	c.kubelet = testbed.NewKubelet(t, kubelet.Config{
 		Endpoint: c.endpoint, NodeName: c.node, Address: c.node, Kubeconfig: c.kubeconfig, ExtraYAML: "maxPods: 200\n",
+		Flags: []string{"--containerd=" + asked},
 	})
 	c.apply(t, "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: two}, handler: two}")
 	c.awaitOutput(t, "True", "get", "node", c.node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)

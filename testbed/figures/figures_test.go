@@ -1,8 +1,7 @@
-package figures
+package figures_test
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/internal/figures"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/proxy"
 	"github.com/criproxy/criproxy/testbed/runtimes"
@@ -47,34 +47,23 @@ var settings = []setting{
 	{"PodAndContainerStatsFromCRI", func(_ *proxy.Proxy, one *runtimes.Containerd) string { return one.Socket() }, "featureGates: {PodAndContainerStatsFromCRI: true}\n"},
 }
 
-// A figure is one that a kubelet may have of a pod.
-type figure struct{ page, name string }
-
-// ofContainers are the metrics that are the container's; the others are the pod's as a whole.
-var ofContainers = []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes"}
-
-// figures are all that are looked for. Those of pages of metrics are names of metrics.
-var figures = []figure{
-	{"/stats/summary", "cpu"},
-	{"/stats/summary", "memory"},
-	network,
-	{"/stats/summary", "rootfs"},
-	{"/metrics/resource", "container_cpu_usage_seconds_total"},
-	{"/metrics/resource", "pod_memory_working_set_bytes"},
-	{"/metrics/cadvisor", "container_cpu_usage_seconds_total"},
-	{"/metrics/cadvisor", "container_memory_working_set_bytes"},
-	{"/metrics/cadvisor", "container_network_receive_bytes_total"},
-}
-
 // missing are the figures of the second runtime's pods that a kubelet has not, by ids and setting. cAdvisor knows pods by
 // their cgroups, which bear the runtime's own ids, and kubelet looks for the network of a pod by the id that it has itself.
-var missing = map[string][]figure{
-	"prefix " + byDefault:  {network, {"/metrics/cadvisor", "container_cpu_usage_seconds_total"}, {"/metrics/cadvisor", "container_memory_working_set_bytes"}, {"/metrics/cadvisor", "container_network_receive_bytes_total"}},
-	"native " + byDefault:  {network, {"/metrics/cadvisor", "container_cpu_usage_seconds_total"}, {"/metrics/cadvisor", "container_memory_working_set_bytes"}, {"/metrics/cadvisor", "container_network_receive_bytes_total"}},
+var missing = map[string][]figures.Figure{
+	"prefix " + byDefault:  ofCAdvisor,
+	"native " + byDefault:  ofCAdvisor,
 	"prefix " + byCriproxy: {network},
 }
 
-var network = figure{"/stats/summary", "network"}
+var network = figures.Figure{Page: figures.Summary, Name: "network"}
+
+// ofCAdvisor are the figures that it has only of pods that it has been told of.
+var ofCAdvisor = []figures.Figure{
+	network,
+	{Page: figures.CAdvisor, Name: "container_cpu_usage_seconds_total"},
+	{Page: figures.CAdvisor, Name: "container_memory_working_set_bytes"},
+	{Page: figures.CAdvisor, Name: "container_network_receive_bytes_total"},
+}
 
 // A kubelet has the figures of the pods of both runtimes, in each setting and with either kind of ids, but for those that
 // this table calls missing.
@@ -103,7 +92,7 @@ func TestAKubeletHasTheFiguresOfBothRuntimes(t *testing.T) {
 				expected := missing[ids+" "+s.title]
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
-				var now []figure
+				var now []figures.Figure
 				assert.NoError(t, host.Await(ctx, "the figures of both pods", func() error {
 					if absent := lacks(t, k, "on-one"); len(absent) > 0 {
 						return fmt.Errorf("of the primary's pod there is no %v", absent)
@@ -128,65 +117,26 @@ func TestAKubeletHasTheFiguresOfBothRuntimes(t *testing.T) {
 }
 
 // lacks returns the figures that a kubelet does not have of a pod.
-func lacks(t *testing.T, k *kubelet.Kubelet, name string) []figure {
+func lacks(t *testing.T, k *kubelet.Kubelet, name string) []figures.Figure {
 	t.Helper()
-	pages := map[string]string{}
-	for _, f := range figures {
-		if pages[f.page] == "" {
-			body, err := k.Page(t.Context(), f.page)
-			if err != nil {
-				return figures // it has no view of its pods yet
-			}
-			pages[f.page] = string(body)
-		}
+	missing, err := figures.Missing(func(path string) (string, error) {
+		body, err := k.Page(t.Context(), path)
+		return string(body), err
+	}, name+"-"+k.NodeName)
+	if err != nil {
+		return figures.All // it has no view of its pods yet
 	}
-	var summary struct {
-		Pods []struct {
-			PodRef     struct{ Name string }
-			CPU        *struct{ UsageCoreNanoSeconds *uint64 }
-			Memory     *struct{ WorkingSetBytes *uint64 }
-			Network    *struct{ RxBytes *uint64 }
-			Containers []struct {
-				RootFS *struct{ UsedBytes *uint64 }
-			}
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(pages["/stats/summary"]), &summary))
-	has := map[string]bool{}
-	for _, pod := range summary.Pods {
-		if !strings.HasPrefix(pod.PodRef.Name, name+"-") {
-			continue
-		}
-		has["cpu"] = pod.CPU != nil && pod.CPU.UsageCoreNanoSeconds != nil
-		has["memory"] = pod.Memory != nil && pod.Memory.WorkingSetBytes != nil
-		has["network"] = pod.Network != nil && pod.Network.RxBytes != nil
-		has["rootfs"] = len(pod.Containers) == 1 && pod.Containers[0].RootFS != nil && pod.Containers[0].RootFS.UsedBytes != nil
-	}
-	var absent []figure
-	for _, f := range figures {
-		there := has[f.name]
-		if f.page != "/stats/summary" {
-			there = false
-			for line := range strings.Lines(pages[f.page]) {
-				ours := strings.HasPrefix(line, f.name+"{") && strings.Contains(line, fmt.Sprintf(`pod="%s-%s"`, name, k.NodeName))
-				there = there || ours && (strings.Contains(line, `container="app"`) || !slices.Contains(ofContainers, f.name))
-			}
-		}
-		if !there {
-			absent = append(absent, f)
-		}
-	}
-	return absent
+	return missing
 }
 
 // listed names figures, by page.
-func listed(all []figure) string {
+func listed(all []figures.Figure) string {
 	if len(all) == 0 {
 		return "none"
 	}
 	var text []string
 	for _, f := range all {
-		text = append(text, fmt.Sprintf("`%s` in %s", f.name, f.page))
+		text = append(text, f.String())
 	}
 	return strings.Join(text, ", ")
 }

@@ -12,6 +12,7 @@ package outage_test
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", "4")
 	}
 	klog.SetLogger(klog.Logger{}) // silence: containers may go while they are asked for
-	testbed.Main(reporting{m}, append(build.ForContainers(), build.Kubelet)...)
+	testbed.Main(reporting{m}, slices.Concat(build.ForContainers(), []string{build.Kubelet}, dockers())...)
 }
 
 // seconds of an outage, or with -long more.

@@ -30,7 +30,7 @@ func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	require.NoError(t, err)
 	try := func() (string, error) {
 		cmd := exec.Command("sh", filepath.Join(source, "../packaging/container/on-node.sh"))
-		cmd.Env = append(os.Environ(), "NODE_PID="+strconv.Itoa(m.pid), "FROM="+image, "CONFIG="+config, "PROGRAM=/opt/criproxy", "ONCE=yes")
+		cmd.Env = append(os.Environ(), "NODE_PID="+strconv.Itoa(m.PID), "FROM="+image, "CONFIG="+config, "PROGRAM=/opt/criproxy", "ONCE=yes")
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -41,37 +41,37 @@ func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	}
 	unpack(0)
 	assert.Contains(t, put(), "/opt/criproxy is new")
-	assert.Equal(t, "active", m.show("ActiveState"))
-	socket, pid := m.socket(), m.show("MainPID")
-	assert.Contains(t, m.run("/opt/criproxy", "version"), "criproxy "+versions[0])
+	assert.Equal(t, "active", m.Show("ActiveState"))
+	socket, pid := m.Socket(), m.Show("MainPID")
+	assert.Contains(t, m.Run("/opt/criproxy", "version"), "criproxy "+versions[0])
 
 	assert.NotContains(t, put(), "is new", "as when the pod is restarted")
-	assert.Equal(t, pid, m.show("MainPID"))
+	assert.Equal(t, pid, m.Show("MainPID"))
 
 	unpack(1)
 	put()
-	m.eventually("the new one serves", func() bool { return m.show("MainPID") != pid })
-	assert.Equal(t, socket, m.socket())
-	assert.Equal(t, "0", m.show("NRestarts"))
-	pid = m.show("MainPID")
+	m.Eventually("the new one serves", func() bool { return m.Show("MainPID") != pid })
+	assert.Equal(t, socket, m.Socket())
+	assert.Equal(t, "0", m.Show("NRestarts"))
+	pid = m.Show("MainPID")
 
 	text, err := os.ReadFile(config)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(config, append(text, "\nlistBudget: 3s\n"...), 0o644))
 	put()
-	m.eventually("it is read again", func() bool { return strings.Contains(m.run("/opt/criproxy", "status", "-json"), `"reloads":1`) })
-	assert.Equal(t, pid, m.show("MainPID"))
+	m.Eventually("it is read again", func() bool { return strings.Contains(m.Run("/opt/criproxy", "status", "-json"), `"reloads":1`) })
+	assert.Equal(t, pid, m.Show("MainPID"))
 
 	// What has mistakes never gets to the node, where a criproxy that is started could not live with it.
 	require.NoError(t, os.WriteFile(config, append(text, "\nlistBudgte: 3s\n"...), 0o644))
 	out, err := try()
 	require.Error(t, err)
 	assert.Contains(t, out, `listBudgte: unknown key (did you mean "listBudget"?)`)
-	kept, err := os.ReadFile(m.at("/etc/criproxy/config.yaml"))
+	kept, err := os.ReadFile(m.At("/etc/criproxy/config.yaml"))
 	require.NoError(t, err)
 	assert.Equal(t, string(text)+"\nlistBudget: 3s\n", string(kept))
-	assert.NoFileExists(t, m.at("/etc/criproxy/config.yaml.new"))
-	m.run("systemctl", "restart", "criproxy.service")
+	assert.NoFileExists(t, m.At("/etc/criproxy/config.yaml.new"))
+	m.Run("systemctl", "restart", "criproxy.service")
 }
 
 // daemonSet reads the manifest.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/testbed/build"
+	"github.com/criproxy/criproxy/testbed/internal/systemd"
 )
 
 // withKubelet puts on a machine what the packages of kubelet and kubeadm, and kubeadm join, leave there, our drop-in, and a
@@ -44,19 +45,14 @@ func withKubelet(t *testing.T, enabled ...string) func(dir string) {
 	}
 }
 
-// kubelet returns how kubelet was started, each time.
-func (m *machine) kubelet() (starts []string) {
-	data, _ := os.ReadFile(m.at("/run/kubelet.log")) // missing until it is started
+// kubeletStarts returns how kubelet was started, each time.
+func kubeletStarts(m *systemd.Machine) (starts []string) {
+	data, _ := os.ReadFile(m.At("/run/kubelet.log")) // missing until it is started
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
 		starts = append(starts, lines[i]+": "+lines[i+1])
 	}
 	return starts
-}
-
-func (m *machine) of(unit, property string) string {
-	m.Helper()
-	return m.run("systemctl", "show", "-p", property, "--value", unit)
 }
 
 func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
@@ -67,31 +63,31 @@ func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
 	} {
 		t.Run(strings.Join(enabled, " "), func(t *testing.T) {
 			m := boot(t, withKubelet(t, enabled...))
-			m.eventually("kubelet runs", func() bool { return len(m.kubelet()) == 1 })
+			m.Eventually("kubelet runs", func() bool { return len(kubeletStarts(m)) == 1 })
 			const flags = "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf" +
 				" --config=/var/lib/kubelet/config.yaml --container-runtime-endpoint=unix:///run/criproxy.sock"
-			assert.Equal(t, []string{flags + ": criproxy serves"}, m.kubelet())
+			assert.Equal(t, []string{flags + ": criproxy serves"}, kubeletStarts(m))
 			started := func(unit, property string) int {
-				at, err := strconv.Atoi(m.of(unit, property+"TimestampMonotonic"))
+				at, err := strconv.Atoi(m.Of(unit, property+"TimestampMonotonic"))
 				require.NoError(t, err)
 				return at
 			}
 			assert.Less(t, started("criproxy.service", "ActiveEnter"), started("kubelet.service", "ExecMainStart"))
 
-			m.run("systemctl", "restart", "criproxy.service")
-			pid := m.show("MainPID")
-			m.run("systemctl", "kill", "--kill-who=main", "-s", "USR2", "criproxy.service")
-			m.eventually("it has handed over", func() bool { return m.show("MainPID") != pid })
-			pid = m.show("MainPID")
-			m.run("kill", "-9", pid)
-			m.eventually("it is started again", func() bool { return m.show("MainPID") != pid && m.show("SubState") == "running" })
-			m.run("systemctl", "stop", "criproxy.service")
-			assert.Equal(t, "running", m.of("kubelet.service", "SubState"))
-			assert.Len(t, m.kubelet(), 1, "it was started again")
+			m.Run("systemctl", "restart", "criproxy.service")
+			pid := m.Show("MainPID")
+			m.Run("systemctl", "kill", "--kill-who=main", "-s", "USR2", "criproxy.service")
+			m.Eventually("it has handed over", func() bool { return m.Show("MainPID") != pid })
+			pid = m.Show("MainPID")
+			m.Run("kill", "-9", pid)
+			m.Eventually("it is started again", func() bool { return m.Show("MainPID") != pid && m.Show("SubState") == "running" })
+			m.Run("systemctl", "stop", "criproxy.service")
+			assert.Equal(t, "running", m.Of("kubelet.service", "SubState"))
+			assert.Len(t, kubeletStarts(m), 1, "it was started again")
 
-			m.run("systemctl", "restart", "kubelet.service")
-			m.eventually("kubelet runs", func() bool { return len(m.kubelet()) == 2 })
-			assert.Equal(t, flags+": criproxy serves", m.kubelet()[1], "it brings criproxy with it")
+			m.Run("systemctl", "restart", "kubelet.service")
+			m.Eventually("kubelet runs", func() bool { return len(kubeletStarts(m)) == 2 })
+			assert.Equal(t, flags+": criproxy serves", kubeletStarts(m)[1], "it brings criproxy with it")
 		})
 	}
 }
@@ -99,13 +95,13 @@ func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
 // What kubeadm join and an administrator have written stays, and the endpoint is ours all the same.
 func TestTheKubeletDropInSetsTheEndpointAndNothingElse(t *testing.T) {
 	m := boot(t, withKubelet(t))
-	require.NoError(t, os.MkdirAll(m.at("/var/lib/kubelet"), 0o755))
-	require.NoError(t, os.WriteFile(m.at("/var/lib/kubelet/kubeadm-flags.env"),
+	require.NoError(t, os.MkdirAll(m.At("/var/lib/kubelet"), 0o755))
+	require.NoError(t, os.WriteFile(m.At("/var/lib/kubelet/kubeadm-flags.env"),
 		[]byte(`KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --node-labels=a=b"`+"\n"), 0o644))
-	require.NoError(t, os.WriteFile(m.at("/etc/default/kubelet"), []byte("KUBELET_EXTRA_ARGS=--node-ip=192.0.2.1\n"), 0o644))
-	m.run("systemctl", "start", "kubelet.service")
-	m.eventually("kubelet runs", func() bool { return len(m.kubelet()) == 1 })
-	started := m.kubelet()[0]
+	require.NoError(t, os.WriteFile(m.At("/etc/default/kubelet"), []byte("KUBELET_EXTRA_ARGS=--node-ip=192.0.2.1\n"), 0o644))
+	m.Run("systemctl", "start", "kubelet.service")
+	m.Eventually("kubelet runs", func() bool { return len(kubeletStarts(m)) == 1 })
+	started := kubeletStarts(m)[0]
 	assert.Contains(t, started, " --node-labels=a=b --node-ip=192.0.2.1 ")
 	endpoints := strings.Split(started, "--container-runtime-endpoint=")
 	assert.Equal(t, "unix:///run/criproxy.sock: criproxy serves", endpoints[len(endpoints)-1])
@@ -115,8 +111,8 @@ func TestTheKubeletDropInSetsTheEndpointAndNothingElse(t *testing.T) {
 // from starting again: what kubelet says of its runtime is how people learn of it.
 func TestKubeletStartsWithoutACriproxyThatCannot(t *testing.T) {
 	m := boot(t, withKubelet(t))
-	require.NoError(t, os.WriteFile(m.at("/etc/criproxy/config.yaml"), []byte("listne: /run/criproxy.sock\n"), 0o644))
-	m.run("systemctl", "start", "kubelet.service")
-	m.eventually("kubelet runs", func() bool { return len(m.kubelet()) == 1 })
-	assert.Contains(t, m.kubelet()[0], "criproxy does not serve")
+	require.NoError(t, os.WriteFile(m.At("/etc/criproxy/config.yaml"), []byte("listne: /run/criproxy.sock\n"), 0o644))
+	m.Run("systemctl", "start", "kubelet.service")
+	m.Eventually("kubelet runs", func() bool { return len(kubeletStarts(m)) == 1 })
+	assert.Contains(t, kubeletStarts(m)[0], "criproxy does not serve")
 }

@@ -2,8 +2,6 @@ package packages
 
 import (
 	"context"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,38 +17,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/testbed/internal/containerfile"
+	"github.com/criproxy/criproxy/testbed/internal/systemd"
 	"github.com/criproxy/criproxy/testbed/kubelet"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
-
-// relay makes a socket at path that leads to another one, of which it hands on no credentials.
-func relay(t *testing.T, path, to string) {
-	t.Helper()
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	listener, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			go func() {
-				defer client.Close()
-				server, err := net.Dial("unix", to)
-				if err != nil {
-					return // the client sees it
-				}
-				go func() {
-					_, _ = io.Copy(server, client) // until one of them leaves
-					server.Close()
-				}()
-				_, _ = io.Copy(client, server)
-			}()
-		}
-	}()
-}
 
 // A caller lists pods all the time.
 type caller struct {
@@ -85,7 +56,7 @@ func startCalling(t *testing.T, endpoint string) *caller {
 
 // daemonSetsPod is the DaemonSet's pod as a node has it: with the image, and with the ConfigMap as a folder, which
 // kubelet makes of it where there is an API server.
-func daemonSetsPod(t *testing.T, m *machine, image, folder string) *corev1.Pod {
+func daemonSetsPod(t *testing.T, m *systemd.Machine, image, folder string) *corev1.Pod {
 	t.Helper()
 	_, configMap, set := daemonSet(t)
 	for name, text := range configMap.Data {
@@ -100,20 +71,20 @@ func daemonSetsPod(t *testing.T, m *machine, image, folder string) *corev1.Pod {
 	pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}}
 	c := &pod.Spec.Containers[0]
 	c.Image = image
-	c.Env = append(c.Env, corev1.EnvVar{Name: "NODE_PID", Value: strconv.Itoa(m.pid)}) // the first process of the node is not that of this machine
+	c.Env = append(c.Env, corev1.EnvVar{Name: "NODE_PID", Value: strconv.Itoa(m.PID)}) // the first process of the node is not that of this machine
 	return pod
 }
 
 // A whole node: systemd, containerd and a kubelet that runs the DaemonSet's pod from the image of the Containerfile.
 func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	m := boot(t)
-	m.run("mount", "-t", "tmpfs", "tmpfs", "/usr/local/bin") // the rest of /usr is read-only here
+	m.Run("mount", "-t", "tmpfs", "tmpfs", "/usr/local/bin") // the rest of /usr is read-only here
 	reg := testbed.NewRegistry(t)
 	for i, version := range versions {
-		require.NoError(t, reg.Push("criproxy:"+strconv.Itoa(i), buildImage(t, version)))
+		require.NoError(t, reg.Push("criproxy:"+strconv.Itoa(i), containerfile.Build(t, version)))
 	}
 	c := testbed.NewContainerd(t, reg, runtimes.Config{})
-	relay(t, m.at("/run/containerd/containerd.sock"), c.Socket())
+	m.Relay("/run/containerd/containerd.sock", c.Socket())
 	k := testbed.NewKubelet(t, kubelet.Config{Endpoint: c.Endpoint()})
 	running := func(name string, wanted func(corev1.ContainerStatus) bool) corev1.ContainerStatus {
 		t.Helper()
@@ -129,11 +100,11 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	// kubelet speaks to containerd, and knows of criproxy only from its configuration.
 	folder := t.TempDir()
 	require.NoError(t, k.AddManifest(daemonSetsPod(t, m, reg.Image("criproxy:0"), folder)))
-	m.eventually("criproxy serves", func() bool { return m.show("ActiveState") == "active" })
-	assert.Contains(t, m.run("/usr/local/bin/criproxy", "version"), "criproxy "+versions[0])
-	assert.Equal(t, "enabled", m.run("systemctl", "is-enabled", "criproxy.service"), "it is there after a boot, before kubelet")
+	m.Eventually("criproxy serves", func() bool { return m.Show("ActiveState") == "active" })
+	assert.Contains(t, m.Run("/usr/local/bin/criproxy", "version"), "criproxy "+versions[0])
+	assert.Equal(t, "enabled", m.Run("systemctl", "is-enabled", "criproxy.service"), "it is there after a boot, before kubelet")
 	require.NoError(t, k.Terminate(t.Context()))
-	endpoint := "unix://" + m.at("/run/criproxy.sock")
+	endpoint := "unix://" + m.At("/run/criproxy.sock")
 	config, err := os.ReadFile(filepath.Join(k.Dir, "config.yaml"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(k.Dir, "config.yaml"), []byte(strings.ReplaceAll(string(config), c.Endpoint(), endpoint)), 0o644))
@@ -141,25 +112,25 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	require.NoError(t, k.AddManifest(kubelet.StaticPod("app", reg.Image("testbed/app:1"), "tick")))
 	app := running("app", anyhow)
 	own := running("criproxy", anyhow)
-	socket, pid := m.socket(), m.show("MainPID")
+	socket, pid := m.Socket(), m.Show("MainPID")
 	calling := startCalling(t, endpoint)
 
 	// Its container ends. kubelet starts another one, through the proxy that it has brought.
 	require.NoError(t, calling.client.StopContainer(t.Context(), strings.TrimPrefix(own.ContainerID, "containerd://"), 0))
 	running("criproxy", func(s corev1.ContainerStatus) bool { return s.RestartCount == own.RestartCount+1 })
-	assert.Equal(t, pid, m.show("MainPID"))
+	assert.Equal(t, pid, m.Show("MainPID"))
 
 	// Another image: the program is another one, and the socket the same.
 	require.NoError(t, k.AddManifest(daemonSetsPod(t, m, reg.Image("criproxy:1"), folder)))
-	m.eventually("the new one serves", func() bool { return m.show("MainPID") != pid })
-	assert.Contains(t, m.run("/usr/local/bin/criproxy", "version"), "criproxy "+versions[1])
-	assert.Equal(t, socket, m.socket())
+	m.Eventually("the new one serves", func() bool { return m.Show("MainPID") != pid })
+	assert.Contains(t, m.Run("/usr/local/bin/criproxy", "version"), "criproxy "+versions[1])
+	assert.Equal(t, socket, m.Socket())
 	running("criproxy", anyhow)
-	pid = m.show("MainPID")
+	pid = m.Show("MainPID")
 
 	// The pod goes, and what it has brought stays.
 	require.NoError(t, k.RemoveManifest("criproxy"))
-	m.eventually("its containers have ended", func() bool {
+	m.Eventually("its containers have ended", func() bool {
 		left, err := calling.client.ListContainers(t.Context(), &runtimeapi.ContainerFilter{
 			State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 			LabelSelector: map[string]string{"io.kubernetes.pod.name": "criproxy-" + k.NodeName},
@@ -167,8 +138,8 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 		require.NoError(t, err)
 		return len(left) == 0
 	})
-	assert.Equal(t, pid, m.show("MainPID"))
-	assert.Equal(t, "0", m.show("NRestarts"))
+	assert.Equal(t, pid, m.Show("MainPID"))
+	assert.Equal(t, "0", m.Show("NRestarts"))
 
 	calling.stop()
 	calling.done.Wait()

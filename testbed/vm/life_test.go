@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,12 +30,15 @@ func TestANodeLivesWithCriproxy(t *testing.T) {
 		{"a crash", (*node).crashes},
 		{"the plugin is killed", (*node).losesThePlugin},
 		{"a reboot", (*node).outlivesAReboot},
+		{"it takes containerd's path", (*node).takesThePath},
 		{"a power cut", (*node).outlivesAPowerCut},
+		{"the package is removed", (*node).isRemoved},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			n.TB = t
+			began := time.Now()
 			step.do(n)
-			n.say("shown: %s", step.name)
+			n.say("shown: %s, in %.0fs", step.name, time.Since(began).Seconds())
 		}) {
 			return // it is shown what happened in the machine
 		}
@@ -89,6 +93,13 @@ func (n *node) installs() {
 	n.Log(n.run("criproxy", "check", "-config", "/etc/criproxy/config.yaml"))
 	n.run("systemctl", "enable", "--now", "criproxy")
 	assert.Equal(n, "active", n.show("criproxy", "ActiveState"))
+	n.bothAreUp()
+	n.run("systemctl", "enable", "--now", "watch")
+	n.findsNothingWrong()
+}
+
+func (n *node) bothAreUp() {
+	n.Helper()
 	n.eventually("both runtimes to be up", func() error {
 		report, err := n.status()
 		for _, b := range report.Backends {
@@ -98,8 +109,6 @@ func (n *node) installs() {
 		}
 		return err
 	})
-	n.run("systemctl", "enable", "--now", "watch")
-	n.findsNothingWrong()
 }
 
 // findsNothingWrong asks the doctor, who is to find nothing that is worse than a note.

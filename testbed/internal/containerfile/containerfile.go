@@ -1,4 +1,5 @@
-package packages
+// Package containerfile makes the image of packaging/container/Containerfile where no base image can be fetched.
+package containerfile
 
 import (
 	"archive/tar"
@@ -26,10 +27,9 @@ type stage struct {
 	cmd                 []string
 }
 
-// buildImage makes an image of the Containerfile line by line, as podman build would, with this machine in the place
-// of its first base, and busybox of Debian as the second one: base images cannot be fetched everywhere.
-// A line that is not understood fails the test.
-func buildImage(t *testing.T, version string) v1.Image {
+// Build makes an image of the Containerfile line by line, as podman build would, with this machine in the place
+// of its first base, and busybox of Debian as the second one. A line that is not understood fails the test.
+func Build(t *testing.T, version string) v1.Image {
 	t.Helper()
 	source, err := build.SourceDir()
 	require.NoError(t, err)
