@@ -297,6 +297,32 @@ func TestACallThatTheServerHasNotLookedAtIsMadeAgain(t *testing.T) {
 	}
 }
 
+// A proxy asks for the header first. It was told that there is none.
+func TestACallThatIsMadeAgainHasItsHeader(t *testing.T) {
+	calls := 0
+	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
+		calls++
+		if calls == 1 {
+			_ = p.framer.WriteRSTStream(call.StreamID, http2.ErrCodeRefusedStream)
+			return
+		}
+		p.headers(call.StreamID, false, p.encode(":status", "200", "content-type", "application/grpc", "x-h", "1"))
+		p.data(call.StreamID, false, prefixed([]byte("reply")))
+		p.headers(call.StreamID, true, p.encode("grpc-status", "0"))
+	})
+	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
+	cs, err := c.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/s.S/M")
+	require.NoError(t, err)
+	require.NoError(t, cs.SendMsg(codec.NewFrame([]byte("request"))))
+	require.NoError(t, cs.CloseSend())
+	md, err := cs.Header()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"1"}, md["x-h"])
+	var f codec.Frame
+	require.NoError(t, cs.RecvMsg(&f))
+	assert.Equal(t, "reply", string(f.Bytes()))
+}
+
 func TestACallThatMayHaveBeenDoneIsNotMadeAgain(t *testing.T) {
 	for name, end := range map[string]func(p *rawPeer, id uint32){
 		"the connection ends": func(p *rawPeer, _ uint32) { p.nc.Close() },

@@ -25,7 +25,9 @@ type clientCall struct {
 	md     metadata.MD
 	opts   callOptions
 
-	ending  sync.Once // runs finish
+	ending    sync.Once  // runs finish
+	repeating sync.Mutex // held by again
+
 	mu      sync.Mutex
 	stop    func() bool // of what ends the call with its context
 	at      *clientStream
@@ -166,9 +168,16 @@ func (s *clientCall) RecvMsg(m any) error {
 func (s *clientCall) receive() (*codec.Frame, error) {
 	at := s.attempt()
 	f, err := at.next(&s.opts)
+	if err == nil {
+		s.forget()
+		return f, nil
+	}
+	if next, failed := s.again(at); failed != nil {
+		err = failed
+	} else if next != at {
+		f, err = next.next(&s.opts)
+	}
 	s.mu.Lock()
-	request := s.request
-	s.request = nil
 	over, result := s.over, s.err
 	s.mu.Unlock()
 	if over && err != nil { // with its context, or it had ended
@@ -177,38 +186,75 @@ func (s *clientCall) receive() (*codec.Frame, error) {
 		}
 		err = result
 	}
-	if request != nil {
-		if err != nil && !over && at.refused() {
-			if err = s.open(); err == nil {
-				_ = s.attempt().sendNow(request, true) // the next line returns the failure
-				f, err = s.attempt().next(&s.opts)
-			}
-		}
-		request.Free()
-	}
 	if errors.Is(err, io.EOF) && !s.desc.ServerStreams {
 		err = status.Error(codes.Internal, "cardinality violation: received no response message from non-server-streaming RPC")
 	}
 	return f, err
 }
 
+// forget frees the request of a call that is not to be made again.
+func (s *clientCall) forget() {
+	s.mu.Lock()
+	request := s.request
+	s.request = nil
+	s.mu.Unlock()
+	if request != nil {
+		request.Free()
+	}
+}
+
+// again returns the attempt that comes after one that has failed: a new one if the server has not
+// looked at the call, or the one that another goroutine has begun; otherwise the same.
+func (s *clientCall) again(at *clientStream) (*clientStream, error) {
+	s.repeating.Lock()
+	defer s.repeating.Unlock()
+	s.mu.Lock()
+	now, request, over := s.at, s.request, s.over
+	s.request = nil
+	s.mu.Unlock()
+	if request == nil {
+		return now, nil
+	}
+	defer request.Free()
+	if over || !at.refused() {
+		return now, nil
+	}
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	now = s.attempt()
+	_ = now.sendNow(request, true) // whoever receives gets the failure
+	return now, nil
+}
+
 // Header waits for the header. It is nil, without an error, if the call ends before there
 // is one.
 func (s *clientCall) Header() (metadata.MD, error) {
 	at := s.attempt()
-	at.conn.mu.Lock()
-	at.conn.flush()
-	at.conn.mu.Unlock()
+	md := at.awaitHeader()
+	if md == nil {
+		if next, err := s.again(at); err == nil && next != at {
+			md = next.awaitHeader()
+		}
+	}
+	return md, nil
+}
+
+func (s *clientStream) awaitHeader() metadata.MD {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flush()
+	c.mu.Unlock()
 	select {
-	case <-at.heads:
+	case <-s.heads:
 	case <-s.ctx.Done():
 	}
-	at.conn.mu.Lock()
-	defer at.conn.mu.Unlock()
-	if at.header == nil {
-		return nil, nil
+	c.mu.Lock()
+	if s.header == nil {
+		return nil
 	}
-	return at.header.Copy(), nil
+	return s.header.Copy()
 }
 
 // Trailer is the trailer, when RecvMsg has returned an error.
@@ -229,13 +275,10 @@ func (s *clientCall) finish(err error) {
 		err = nil
 	}
 	s.over, s.err = true, err
-	at, request := s.at, s.request
-	s.request = nil
+	at := s.at
 	s.stop()
 	s.mu.Unlock()
-	if request != nil {
-		request.Free()
-	}
+	s.forget()
 	at.cancel(orDefault(err, errDone))
 	_ = s.opts.done(at, err) // it returns err
 }

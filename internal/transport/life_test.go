@@ -393,3 +393,39 @@ func TestThePauseBeforeAnAttemptCanBeEnded(t *testing.T) {
 		}
 	}
 }
+
+// A message that was cut off by the end of its call is not continued with another one.
+func TestNothingIsSentBehindAPartOfAMessage(t *testing.T) {
+	first, second, goOn := make(chan error, 1), make(chan error, 1), make(chan struct{})
+	p := rawClient(t, served(t, func(_ any, ss grpc.ServerStream) error {
+		first <- ss.SendMsg(codec.NewFrame(make([]byte, 100_000)))
+		<-goOn
+		second <- ss.SendMsg(codec.NewFrame([]byte("another message")))
+		return nil
+	}))
+	p.headers(1, true, p.request("grpc-timeout", "100m"))
+	require.NoError(t, p.say())
+	got := 0
+	p.until(func(f http2.Frame) bool { // until the window is used
+		if d, ok := f.(*http2.DataFrame); ok {
+			got += len(d.Data())
+		}
+		return got == 65535
+	})
+	assert.Error(t, <-first)
+	_ = p.framer.WriteWindowUpdate(0, 100_000)
+	_ = p.framer.WriteWindowUpdate(1, 100_000)
+	_ = p.framer.WritePing(false, [8]byte{1})
+	require.NoError(t, p.say())
+	p.until(func(f http2.Frame) bool { ping, ok := f.(*http2.PingFrame); return ok && ping.IsAck() })
+	close(goOn)
+	assert.Error(t, <-second)
+	ended := p.until(func(f http2.Frame) bool {
+		if d, ok := f.(*http2.DataFrame); ok {
+			assert.Empty(t, d.Data(), "a part of another message")
+		}
+		h, ok := f.(*http2.MetaHeadersFrame)
+		return ok && h.StreamEnded()
+	})
+	assert.NotNil(t, ended)
+}

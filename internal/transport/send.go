@@ -73,6 +73,9 @@ func (m *outgoing) flags(n int) http2.Flags {
 // highWater is the bound. If end is set, it is the last message. c.mu is held; it is
 // released meanwhile.
 func (c *conn) send(s *stream, bufs mem.BufferSlice, end bool) error {
+	if s.sending.left > 0 { // the end of the call has cut off a message: nothing can follow it
+		return s.sendError()
+	}
 	s.sending = newOutgoing(bufs, end)
 	return c.sendAll(s)
 }

@@ -84,6 +84,11 @@ func (c *conn) deliver(s *stream, m message) {
 	if m.reserved != nil {
 		s.large++
 	}
+	if len(s.inbox) == cap(s.inbox) && 2*s.first >= len(s.inbox) { // there is room in front
+		waiting := copy(s.inbox, s.inbox[s.first:])
+		clear(s.inbox[waiting:])
+		s.inbox, s.first = s.inbox[:waiting], 0
+	}
 	s.inbox = append(s.inbox, m)
 	s.tell()
 }
