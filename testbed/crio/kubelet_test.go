@@ -128,6 +128,14 @@ func TestPodsLiveThroughOutagesOfCRIO(t *testing.T) {
 					}
 				}
 				require.NoError(t, outage.end())
+				for pod, runtime := range n.home {
+					if runtime == "crio" {
+						require.NoError(t, host.Await(t.Context(), "criproxy to find CRI-O again", func() error {
+							_, _, err := n.kubelet.Exec(t.Context(), pod, "app", "app", "file", "/etc/image")
+							return err
+						}))
+					}
+				}
 				n.relist(t)
 				assert.Equal(t, before, n.containers(t), "after CRI-O was %s", outage.name)
 				for pod := range n.home {
