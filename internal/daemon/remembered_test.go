@@ -168,9 +168,9 @@ func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
 	require.NoError(t, os.WriteFile(n.cfg.StateDir, nil, 0o600)) // a folder that is only missing is made anew
 	n.run(1, "db2", 1)
-	testkit.Eventually(t, "it is said", func() bool { return len(testkit.LogLines("diskfull.io", "writing what is remembered")) > 0 })
+	testkit.Eventually(t, "it is said", func() bool { return len(testkit.LogLines("diskfull.io", "writing the memory of the runtime")) > 0 })
 	n.known() // more rounds, after each of which it tries again
-	assert.Len(t, testkit.LogLines("diskfull.io", "writing what is remembered"), 1)
+	assert.Len(t, testkit.LogLines("diskfull.io", "writing the memory of the runtime"), 1)
 	require.NoError(t, os.Remove(n.cfg.StateDir))
 	n.run(1, "db3", 1)
 	testkit.Eventually(t, "it is kept again", func() bool { _, err := os.Stat(stateFile(n.cfg, n.cfg.Backends[1]).Path); return err == nil })

@@ -189,7 +189,7 @@ func (m *Memory) Save() error {
 		m.news = true
 		m.mu.Unlock()
 		distrust(m.file.Path)
-		return fmt.Errorf("writing what is remembered: %w", err)
+		return fmt.Errorf("writing the memory of the runtime: %w", err)
 	}
 	m.file.written = true
 	for _, path := range m.file.Older {

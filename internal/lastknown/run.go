@@ -32,7 +32,7 @@ func (c *Conn) Run(ctx context.Context) error {
 	// In goroutines of their own: a disk or a log that hangs must not delay the rounds.
 	c.behind.Go(func() {
 		for range rounds {
-			_ = c.cfg.Panicked.Run("keeping what is remembered of backend "+c.cfg.Name, c.save) // reported there; the next round tries again
+			_ = c.cfg.Panicked.Run("writing the memory of backend "+c.cfg.Name, c.save) // reported there; the next round tries again
 		}
 	})
 	c.behind.Go(func() {
