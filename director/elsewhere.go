@@ -6,8 +6,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/criproxy/criproxy/codec"
 )
 
 // elsewhere reports whether the backends are asked one after another for what a method looks up, which the schema does not
@@ -23,20 +21,13 @@ func (t *table) lookUp(ctx context.Context, name string, args, reply any, opts [
 	if err == nil {
 		return nil
 	}
-	header, trailer := codec.MetadataOf(opts)
+	var header, trailer metadata.MD // not the client's: the primary's are there
+	others := append(withoutMetadata(opts), grpc.Header(&header), grpc.Trailer(&trailer))
 	for _, b := range t.backends[1:] {
-		var itsHeader, itsTrailer metadata.MD // not the client's: the primary's are there
-		its := append(withoutMetadata(opts), grpc.Header(&itsHeader), grpc.Trailer(&itsTrailer))
-		if ctx.Err() != nil || b.Conn.Invoke(ctx, name, args, reply, its...) != nil {
-			continue
+		if ctx.Err() == nil && b.Conn.Invoke(ctx, name, args, reply, others...) == nil {
+			give(opts, header, trailer)
+			return nil
 		}
-		if header != nil {
-			*header = itsHeader
-		}
-		if trailer != nil {
-			*trailer = itsTrailer
-		}
-		return nil
 	}
 	return err
 }

@@ -155,18 +155,24 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 		for _, r := range replies {
 			r.Free()
 		}
-		if header != nil {
-			*header = failure.header
-		}
-		if trailer != nil {
-			*trailer = failure.trailer
-		}
+		give(opts, failure.header, failure.trailer)
 		return nil, failure.err
 	}
 	if sums := before.frame(m.winners); sums != nil {
 		replies = append(replies, sums)
 	}
 	return t.bounded(codec.Concat(replies), len(parts))
+}
+
+// give fills in the options of a call: the client gets this header and trailer.
+func give(opts []grpc.CallOption, header, trailer metadata.MD) {
+	h, t := codec.MetadataOf(opts)
+	if h != nil {
+		*h = header
+	}
+	if t != nil {
+		*t = trailer
+	}
 }
 
 // bounded refuses a merged reply that is larger than clients take.

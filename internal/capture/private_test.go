@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What was there has been moved away. What is there now, in a folder such as /tmp, another
-// user has put there in that moment.
+// criproxy moves the old file away. In a folder such as /tmp another user may put a link in its place
+// before criproxy makes the new file.
 func TestCaptureDoesNotFollowALinkPutInItsWay(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim")

@@ -137,6 +137,7 @@ func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport
 		var v runtimeapi.VersionResponse
 		err = b.conn.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v)
 		r.Runtime = runtimeName(&v)
+		r.lacksMetrics = err == nil && !listsMetrics(ctx, b.conn)
 	default:
 		_, err = codec.Reflect(ctx, b.conn)
 	}
@@ -145,9 +146,6 @@ func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport
 	}
 	if err != nil && (b.cri || status.Code(err) != codes.Unimplemented) {
 		r.Error = strings.TrimPrefix(status.Convert(err).Message(), fmt.Sprintf("criproxy: backend %s ", b.conn))
-	}
-	if b.cri && err == nil {
-		r.lacksMetrics = !listsMetrics(ctx, b.conn)
 	}
 	return r
 }

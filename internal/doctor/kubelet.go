@@ -109,8 +109,8 @@ func (e *examination) kubelets() {
 	}
 }
 
-// defaultEndpoint is where a kubelet looks for its runtime from 1.27 on. An older one has to be told, but for those before
-// 1.24, which have Docker built in: https://github.com/kubernetes/kubernetes/pull/112136.
+// defaultEndpoint is where kubelet 1.27 and later look for the runtime if their configuration names none. Kubelet 1.24 to
+// 1.26 need a name, and older ones have Docker built in: https://github.com/kubernetes/kubernetes/pull/112136.
 const defaultEndpoint = "/run/containerd/containerd.sock"
 
 // crioSuffix is what a path ends in that kubelet takes for CRI-O's socket.

@@ -27,7 +27,7 @@ func (e *examination) sockets() {
 			continue
 		}
 		if process, err := e.Served(e.file(b.Address)); err == nil && process.Name == "criproxy" {
-			e.add(Warning, about, fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, process), "make sure that it is not this one: a criproxy that calls itself never answers")
+			e.add(Warning, about, fmt.Sprintf("the socket of backend %s, %s, is served by %s", b.Name, b.Address, process), "give backend "+b.Name+" the socket of a runtime if that process is this criproxy: a criproxy that calls itself never answers")
 		}
 	}
 }

@@ -15,6 +15,8 @@ const (
 	// copied is the size up to which what is sent goes into the buffer; what is longer is written
 	// from where it is.
 	copied = 16 << 10
+	// batch is how much flushSoon writes at once, and does not wait for more.
+	batch = 2 * copied
 	// longFrame bounds frames, of which one may have to be copied.
 	longFrame = 32 << 10
 	// mostFrames is how many frames are written at once.
@@ -65,7 +67,7 @@ func (c *conn) flushWith(others bool) {
 // run first, unless there is enough to write. c.mu is held.
 func (c *conn) flushSoon() {
 	switch {
-	case len(c.out) >= 2*copied:
+	case len(c.out) >= batch:
 		c.flush()
 	case !c.soon && !c.busy && len(c.out) > 0:
 		c.soon = true
@@ -91,7 +93,7 @@ func (c *conn) grow(n int) {
 		return
 	}
 	if len(c.out) > 0 {
-		need = max(need, 2*copied+keep) // there is more behind: flushSoon writes at copied
+		need = max(need, batch+keep) // there is more behind: flushSoon writes at batch
 	}
 	b := append((*buffers.Pool.Get(need))[:0], c.out...)
 	c.putBack(c.out)
