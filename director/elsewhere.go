@@ -22,7 +22,7 @@ func (t *table) lookUp(ctx context.Context, name string, args, reply any, opts [
 		return nil
 	}
 	var header, trailer metadata.MD // not the client's: the primary's are there
-	others := append(withoutMetadata(opts), grpc.Header(&header), grpc.Trailer(&trailer))
+	others := withMetadata(opts, &header, &trailer)
 	for _, b := range t.backends[1:] {
 		if ctx.Err() == nil && b.Conn.Invoke(ctx, name, args, reply, others...) == nil {
 			give(opts, header, trailer)

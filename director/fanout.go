@@ -91,32 +91,36 @@ func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec
 
 // firstOf asks one backend after another until a reply has what the method looks for. If none
 // has it, every backend must have answered, or the call fails; a client that can do with less
-// says so in its request.
+// says so in its request. The client gets header and trailer of the backend whose answer it gets.
 func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	var none *codec.Frame // the primary's reply
-	var failure error
+	var none, failed *part // none is the primary's reply
 	for b := range t.backends {
-		reply, err := t.unicast(ctx, m, b, request, opts)
-		if err != nil {
-			failure = cmp.Or(failure, err)
+		p := &part{backend: b}
+		p.reply, p.err = t.unicast(ctx, m, b, request, withMetadata(opts, &p.header, &p.trailer))
+		if p.err != nil {
+			failed = cmp.Or(failed, p)
 			continue
 		}
-		if _, has, err := m.first.Lookup(reply.Bytes()); has || err != nil {
-			return reply, err
+		if _, has, err := m.first.Lookup(p.reply.Bytes()); has || err != nil {
+			give(opts, p.header, p.trailer)
+			return p.reply, err
 		}
 		if b == 0 {
-			none = reply
+			none = p
 		}
 	}
-	if failure == nil {
-		return none, nil
-	}
-	if m.unsure != nil && none != nil {
-		if value, _, err := m.unsure.Lookup(request.Bytes()); err != nil || len(value) > 0 {
-			return none, err
+	answer := cmp.Or(failed, none)
+	if failed != nil && none != nil && m.unsure != nil {
+		value, _, err := m.unsure.Lookup(request.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		if len(value) > 0 {
+			answer = none
 		}
 	}
-	return nil, failure
+	give(opts, answer.header, answer.trailer)
+	return answer.reply, answer.err
 }
 
 // left reports whether the i-th backend, which answered err, is left out of the merge: a

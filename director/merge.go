@@ -82,6 +82,11 @@ func withoutMetadata(opts []grpc.CallOption) []grpc.CallOption {
 	})
 }
 
+// withMetadata returns the options with other places for the header and the trailer, those of one of several attempts.
+func withMetadata(opts []grpc.CallOption, header, trailer *metadata.MD) []grpc.CallOption {
+	return append(withoutMetadata(opts), grpc.Header(header), grpc.Trailer(trailer))
+}
+
 // pump hands over what one backend sends until it ends. A nil error is its good
 // end.
 func (s *merged) pump(one *single) error {
