@@ -90,15 +90,18 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 		defer func(was bool) { *chaosTimes = was }(*chaosTimes)
 		*chaosTimes = true
 		require.NoError(t, p.during([]int{0}, func() string { return quiet }))
-		err := p.during([]int{0}, func() string {
-			for range 3 {
-				n.proxy.epochs.mu.Lock()
-				time.Sleep(20 * noise)
-				n.proxy.epochs.mu.Unlock()
-				time.Sleep(time.Millisecond)
-			}
-			return "a lock"
-		})
+		var err error
+		for held := 20 * noise; err == nil && held < testkit.Patience; held *= 2 { // longer than the machine keeps calls waiting
+			err = p.during([]int{0}, func() string {
+				for range 3 {
+					n.proxy.epochs.mu.Lock()
+					time.Sleep(held)
+					n.proxy.epochs.mu.Unlock()
+					time.Sleep(time.Millisecond)
+				}
+				return "a lock"
+			})
+		}
 		assert.ErrorContains(t, err, "99 of 100")
 	})
 	t.Run("a call to another runtime fails", func(t *testing.T) {

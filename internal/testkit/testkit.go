@@ -15,7 +15,7 @@ import (
 )
 
 // Patience bounds what a test waits for. It is long: the machine may be busy.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // NeedRoot leaves a test of what out that only root can make, and says so; in CI it fails.
 func NeedRoot(t testing.TB, what string) {
