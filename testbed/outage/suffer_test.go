@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/criproxy/criproxy/internal/testkit"
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
@@ -63,6 +64,7 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		return all
 	}
 	before, others, counted := mine(n.tasks(t, away)), mine(n.tasks(t, other)), n.restarts(t)
+	testkit.Eventually(t, o.backend()+" is up", func() bool { return n.backend(t, o).State == "up" })
 	told := n.backend(t, o)
 	at := n.mark(t)
 	n.say("%s begins", o)

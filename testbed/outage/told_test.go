@@ -106,14 +106,19 @@ func (n *node) toldSo(t *testing.T, o outage, before backend) int {
 	return int(now.Remembered)
 }
 
-// onceEach asserts that criproxy has said one thing of each change, of a runtime that was late: there was one.
+// onceEach asserts that criproxy has said one thing of each change of a runtime that was late: it was slow, and up again. On
+// a busy machine that happens more than once.
 func (n *node) onceEach(t *testing.T, m mark, o outage) {
 	t.Helper()
-	for state, want := range map[string]int{"slow": 1, "gone": 0, "up": 1} {
+	said := map[string]int{}
+	for _, state := range []string{"slow", "gone", "up"} {
 		lines, _, err := n.proxy.LogLines(m.proxy, "Backend is "+state, o.backend())
 		require.NoError(t, err)
-		assert.Len(t, lines, want, "%s: what the log says of it", o)
+		said[state] = len(lines)
 	}
+	assert.Positive(t, said["slow"], o)
+	assert.Equal(t, said["slow"], said["up"], "%s: what the log says of it", o)
+	assert.Zero(t, said["gone"], "%s: what the log says of it", o)
 }
 
 // shownByTail asserts that criproxy tail says of the calls that memory answers for the runtime.
