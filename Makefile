@@ -19,7 +19,7 @@ help: ## say what there is to make
 $(PROXY): FORCE
 	go build -tags $(TAGS) -trimpath -ldflags "-X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration conformance nightly bench microbench soak fuzz chaos mutants lint vm testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration runtimes kubelets conformance nightly bench microbench soak fuzz chaos mutants lint vm testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -51,7 +51,11 @@ man: ## write the manual page and the completion anew, after a change of flags o
 reproducible: ## build all of it twice, in other folders and from nothing, and compare
 	packaging/reproducible.sh $(VERSION)
 
-test: unit integration ## all tests, raced; the integration tests start real runtimes and need root
+# Kubelets mostly wait, so their tests go on beside the others.
+BESIDE_KUBELETS = $(MAKE) --no-print-directory kubelets & kubelets=$$!; $(MAKE) --no-print-directory $(1); rest=$$?; wait $$kubelets && exit $$rest
+
+test: ## all tests, raced; the integration tests start real runtimes and need root
+	@$(call BESIDE_KUBELETS,unit runtimes)
 
 unit: ## the tests that need nothing but Go
 	go test -race -shuffle=on -timeout 15m ./...
@@ -59,14 +63,18 @@ unit: ## the tests that need nothing but Go
 	go test -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/transport # as is how much memory is taken
 
 integration: ## the tests with real runtimes
+	@$(call BESIDE_KUBELETS,runtimes)
+
+runtimes:
 	cd testbed/csi && go test -race
 	cd testbed/transport && go test -race
 	cd testbed/browser && go test
-	cd testbed/critest && go test -race -timeout 15m # not beside a kubelet that measures
-	@# That with a kubelet goes on beside the others, because it mostly waits; by itself, because it reports what it measured.
-	@cd testbed && (cd outage && exec go test -race -timeout 25m) & outage=$$!; \
-	(cd testbed && set -x && go test -race -timeout 25m $$(go list ./... | grep -v -e /outage -e /critest -e /cluster -e /gvisor)); others=$$?; \
-	wait $$outage && exit $$others
+	cd testbed && go test -race -timeout 25m $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor)
+
+# The packages of the testbed that start kubelets, besides the testbed itself. They take turns.
+KUBELETS := crio outage
+kubelets:
+	cd testbed && go test -race -timeout 40m -p 1 $(KUBELETS:%=./%) .
 
 vm: ## a node in a virtual machine, with systemd and cgroup v2: install, upgrade, reboot, cut its power; takes minutes
 	@missing=; for pair in qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs; do \

@@ -36,9 +36,9 @@ func build(ctx context.Context, progress io.Writer, c component, source, cache s
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("testbed: making the cache folder (set CRIPROXY_TESTBED_CACHE to put it elsewhere): %w", err)
 	}
-	unlock, err := host.Lock(ctx, filepath.Join(cache, c.name+".lock"), func() {
+	unlock, err := host.Lock(ctx, func() {
 		fmt.Fprintf(progress, "testbed: waiting for another process that builds %s\n", c.name)
-	})
+	}, filepath.Join(cache, c.name+".lock"))
 	if err != nil {
 		return "", fmt.Errorf("testbed: waiting for the build of %s: %w", c.name, err)
 	}

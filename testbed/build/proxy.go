@@ -32,7 +32,7 @@ func Proxy(ctx context.Context, race bool) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("testbed: making the cache folder: %w", err)
 	}
-	unlock, err := host.Lock(ctx, dir+".lock", func() {})
+	unlock, err := host.Lock(ctx, func() {}, dir+".lock")
 	if err != nil {
 		return "", fmt.Errorf("testbed: waiting for another build of criproxy: %w", err)
 	}

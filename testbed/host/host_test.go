@@ -51,16 +51,29 @@ func TestMentionsIsNotFooledByLongerPaths(t *testing.T) {
 
 func TestWaitingForALockEndsWithTheContext(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lock")
-	unlock, err := Lock(t.Context(), file, func() { t.Error("nobody holds it") })
+	unlock, err := Lock(t.Context(), func() { t.Error("it is free") }, file)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	waited := false
-	_, err = Lock(ctx, file, func() { waited = true })
+	_, err = Lock(ctx, func() { waited = true }, file)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.True(t, waited)
 	unlock()
-	unlock, err = Lock(t.Context(), file, nil)
+	unlock, err = Lock(t.Context(), nil, file)
 	require.NoError(t, err)
 	unlock()
+}
+
+func TestTheFirstFreeLockIsTaken(t *testing.T) {
+	one, two := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "two")
+	first, err := Lock(t.Context(), nil, one, two)
+	require.NoError(t, err)
+	second, err := Lock(t.Context(), nil, one, two)
+	require.NoError(t, err)
+	first()
+	third, err := Lock(t.Context(), nil, one, two)
+	require.NoError(t, err)
+	second()
+	third()
 }

@@ -52,9 +52,9 @@ func GetImage(ctx context.Context, progress io.Writer) (Image, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return image, fmt.Errorf("testbed: making the cache folder: %w", err)
 	}
-	unlock, err := host.Lock(ctx, filepath.Join(cache, "vm.lock"), func() {
+	unlock, err := host.Lock(ctx, func() {
 		fmt.Fprintln(progress, "testbed: waiting for another process to make the image of the virtual machine")
-	})
+	}, filepath.Join(cache, "vm.lock"))
 	if err != nil {
 		return image, fmt.Errorf("testbed: waiting for the image of the virtual machine: %w", err)
 	}
