@@ -21,7 +21,7 @@ type Binaries struct {
 	CRIO       string            // the folder with crio and pinns
 	Guest      string            // the program
 	GVisor     string            // the folder with runsc and shim
-	Cluster    string            // the folder with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, server, which is etcd, ginkgo and agnhost
+	Cluster    string            // the folder with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, server, which is etcd, ginkgo, agnhost and nonewprivs
 	E2ENode    string            // the program
 	Dockerd    string            // the program
 	CRIDockerd string            // the program

@@ -29,7 +29,7 @@ const (
 	GVisor       = "gvisor"  // gVisor's runsc and its shim, built only where it is asked for
 	Dockerd      = "dockerd" // built only where it is asked for, as is
 	CRIDockerd   = "cri-dockerd"
-	E2ENode      = "e2enode" // Kubernetes' own tests of a node, with ginkgo and agnhost in Cluster; built only where it is asked for
+	E2ENode      = "e2enode" // Kubernetes' own tests of a node, with ginkgo, agnhost and nonewprivs in Cluster; built only where it is asked for
 	Cluster      = "cluster" // etcd, kube-apiserver, its controllers, the scheduler and kubectl; built only where it is asked for
 )
 
@@ -197,8 +197,9 @@ var components = []component{
 			"go.etcd.io/etcd/server/v3",
 			"github.com/onsi/ginkgo/v2/ginkgo",
 			"k8s.io/kubernetes/test/images/agnhost",
+			"k8s.io/kubernetes/test/images/nonewprivs",
 		},
-		binaries: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "server", "ginkgo", "agnhost"}, // server is etcd
+		binaries: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "server", "ginkgo", "agnhost", "nonewprivs"}, // server is etcd
 		stamp:    "k8s.io/component-base/version.gitVersion",
 		inputs:   pins,
 		extra:    true,

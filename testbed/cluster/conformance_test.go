@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,15 +23,16 @@ import (
 )
 
 var (
-	conformance = flag.Bool("conformance", false, "run Kubernetes' own specs of containers' lives, which takes long")
-	specs       = flag.String("specs", "Containers Lifecycle", "with -conformance, the specs whose names match this `REGEXP`")
+	conformance = flag.Bool("conformance", false, "run Kubernetes' own specs of nodes, which takes long")
+	specs       = flag.String("specs", ".", "with -conformance, the specs whose names match this `REGEXP`")
+	logs        = flag.String("logs", os.TempDir(), "the `FOLDER` for what the suite says")
 	report      = flag.String("report", "", "write what came of -conformance into `FILE`, docs/conformance.md")
 )
 
 // labels leaves out the specs that want a machine of their own.
 const labels = "NodeConformance && !Serial && !Slow && !Disruptive && !Flaky"
 
-// What passes of Kubernetes' own specs on a node whose kubelet speaks to containerd passes through criproxy as well, on one
+// What passes of Kubernetes' own conformance specs on a node whose kubelet speaks to containerd passes through criproxy as well, on one
 // runtime, and with all pods on the second.
 func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 	if !*conformance {
@@ -38,6 +40,7 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 	}
 	table := "| kubelet speaks to | passed | failed | skipped | not as directly |\n| --- | --- | --- | --- | --- |\n"
 	var direct junit.Outcomes
+	var others string // the specs that do not pass directly, and those that end otherwise through criproxy
 	for _, way := range []struct {
 		title string
 		variant
@@ -53,6 +56,7 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 			is := c.suite(t)
 			if direct == nil {
 				direct = is
+				others += listed("containerd itself: these fail:", is, func(spec string) bool { return is[spec].State == junit.Failed })
 			}
 			different := 0
 			for _, spec := range slices.Sorted(maps.Keys(direct)) {
@@ -67,34 +71,51 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 			}
 			assert.Positive(t, is.Count(junit.Passed))
 			table += fmt.Sprintf("| %s | %d | %d | %d | %d |\n", way.title, is.Count(junit.Passed), is.Count(junit.Failed), is.Count(junit.Skipped), different)
-			t.Logf("%d specs in %s\n%s", len(is), time.Since(began).Round(time.Second), table)
+			others += listed(way.title+": these end otherwise than directly:", is, func(spec string) bool { return direct[spec].State != is[spec].State })
+			t.Logf("%d specs in %s\n%s%s", len(is), time.Since(began).Round(time.Second), table, others)
 			if *report != "" {
-				require.NoError(t, markdown.Between(*report, tableBegin, tableEnd, table))
+				require.NoError(t, markdown.Between(*report, tableBegin, tableEnd, table+others))
 			}
 		})
 	}
+}
+
+// listed is a list of some specs as Markdown, with how they ended; empty if there are none.
+func listed(title string, is junit.Outcomes, which func(spec string) bool) string {
+	var lines []string
+	for _, spec := range slices.Sorted(maps.Keys(is)) {
+		if which(spec) {
+			lines = append(lines, fmt.Sprintf("- %s: %s\n", strings.TrimPrefix(spec, "[It] "), is[spec].State))
+		}
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return "\n" + strings.ToUpper(title[:1]) + title[1:] + "\n\n" + strings.Join(lines, "")
 }
 
 // suite runs the specs on the node of a cluster.
 func (c *cluster) suite(t *testing.T) junit.Outcomes {
 	t.Helper()
 	program := testbed.Require(t, build.E2ENode).E2ENode
-	require.NoError(t, c.registry.PushE2ENode(filepath.Join(c.bin, "agnhost")))
+	require.NoError(t, c.registry.PushE2ENode(c.bin))
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	// Some specs want two things to happen within half a second of each other, which a busy machine may not do at once.
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ginkgo"), "-procs=14", "-flake-attempts=3", "-no-color", "-timeout=1h", "-focus="+*specs, "-label-filter="+labels,
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ginkgo"), "-procs=24", "-flake-attempts=3", "-no-color", "-timeout=1h", "-focus="+*specs, "-label-filter="+labels,
 		"-output-dir="+dir, "-junit-report=junit.xml", program, "--",
 		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--host="+c.server, "--bearer-token="+token,
 		"--node-name="+c.node, "--container-runtime-endpoint="+c.endpoint, "--report-dir="+dir)
 	cmd.Dir = dir
-	log, runErr := cmd.CombinedOutput() // an error if a spec fails, which the report names
-	if keep := os.Getenv("E2ENODE_LOG"); keep != "" {
-		os.WriteFile(filepath.Join(keep, filepath.Base(t.Name())+".log"), log, 0o644)
-	}
+	log, err := os.Create(filepath.Join(*logs, filepath.Base(t.Name())+".log"))
+	require.NoError(t, err)
+	defer log.Close()
+	t.Logf("the suite writes to %s", log.Name())
+	cmd.Stdout, cmd.Stderr = log, log
+	runErr := cmd.Run() // an error if a spec fails, which the report names
 	o, err := junit.Read(filepath.Join(dir, "junit.xml"))
-	require.NoError(t, err, "the suite has left no report: %v\n%s", runErr, log)
+	require.NoError(t, err, "the suite has left no report: %v; see %s", runErr, log.Name())
 	return o
 }
 

@@ -3,26 +3,44 @@ package runtimes
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// PushE2ENode stores the images that Kubernetes' tests of containers' lives name, under registry.k8s.io, for a mirror: agnhost,
-// which is the program of that name over the machine's busybox, busybox and pause.
-func (r *Registry) PushE2ENode(agnhost string) error {
+// PushE2ENode stores the images that Kubernetes' tests of a node name, under registry.k8s.io, for a mirror. agnhost and
+// nonewprivs are the programs of these names in a folder, over the machine's busybox; the rest is busybox by itself.
+func (r *Registry) PushE2ENode(programs string) error {
 	busybox, err := Busybox()
 	if err != nil {
 		return err
 	}
-	programs, err := busyboxLayer(busybox)
+	shell, err := busyboxLayer(busybox)
 	if err != nil {
 		return err
 	}
-	program, err := os.ReadFile(agnhost)
+	agnhost, err := os.ReadFile(filepath.Join(programs, "agnhost"))
 	if err != nil {
 		return fmt.Errorf("testbed: reading agnhost: %w", err)
 	}
-	own, err := layer(plain(map[string]string{"/agnhost": string(program)}, 0o755))
+	nonewprivs, err := os.ReadFile(filepath.Join(programs, "nonewprivs"))
+	if err != nil {
+		return fmt.Errorf("testbed: reading nonewprivs: %w", err)
+	}
+	host, err := layer(map[string]file{
+		"/agnhost":   {Content: string(agnhost), Mode: 0o755},
+		"/agnhost-2": {Link: "agnhost"},
+		// The specs want a page, and no more of curl.
+		"/usr/bin/curl": {Content: "#!/bin/sh\nfor url; do :; done\nexec wget -q -O - \"$url\"\n", Mode: 0o755},
+	})
+	if err != nil {
+		return err
+	}
+	kitten, err := layer(plain(map[string]string{"/data.json": `{"image": "kitten.jpg"}` + "\n"}, 0o644))
+	if err != nil {
+		return err
+	}
+	privileges, err := layer(map[string]file{"/usr/local/bin/nnp": {Content: string(nonewprivs), Mode: 0o4755}})
 	if err != nil {
 		return err
 	}
@@ -30,19 +48,30 @@ func (r *Registry) PushE2ENode(agnhost string) error {
 	if err != nil {
 		return err
 	}
-	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	shell, err := assemble(v1.Config{Env: env, Cmd: []string{"sh"}}, programs)
-	if err != nil {
+	if err := r.Push("pause:3.10.2", pause); err != nil {
 		return err
 	}
-	host, err := assemble(v1.Config{Env: env, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, programs, own)
-	if err != nil {
-		return err
-	}
-	for name, image := range map[string]v1.Image{
-		"e2e-test-images/agnhost:2.63.0": host, "e2e-test-images/busybox:1.37.0-1": shell, "pause:3.10.2": pause,
+	entry := []string{"/agnhost"}
+	for name, of := range map[string]struct {
+		config v1.Config
+		layers []v1.Layer
+	}{
+		"agnhost:2.63.0":          {v1.Config{Entrypoint: entry, Cmd: []string{"pause"}}, []v1.Layer{host}},
+		"busybox:1.37.0-1":        {v1.Config{Cmd: []string{"sh"}}, nil},
+		"glibc-dns-testing:2.0.0": {v1.Config{Cmd: []string{"sh"}}, nil},
+		"ipc-utils:1.4":           {v1.Config{Cmd: []string{"sh"}}, nil},
+		"kitten:1.8":              {v1.Config{Entrypoint: entry, Cmd: []string{"test-webserver"}}, []v1.Layer{host, kitten}},
+		"nginx:1.15-4":            {v1.Config{Cmd: []string{"serve", "80"}}, nil},
+		"nginx:1.27-0":            {v1.Config{Cmd: []string{"serve", "80"}, Labels: map[string]string{"version": "1.27"}}, nil},
+		"nonewprivs:1.4":          {v1.Config{Cmd: []string{"nnp"}}, []v1.Layer{privileges}},
+		"nonroot:1.5":             {v1.Config{Cmd: []string{"sh"}, User: "1234"}, nil},
 	} {
-		if err := r.Push(name, image); err != nil {
+		of.config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		image, err := assemble(of.config, append([]v1.Layer{shell}, of.layers...)...)
+		if err != nil {
+			return err
+		}
+		if err := r.Push("e2e-test-images/"+name, image); err != nil {
 			return err
 		}
 	}
