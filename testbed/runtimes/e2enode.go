@@ -1,9 +1,16 @@
 package runtimes
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"os"
 	"path/filepath"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -27,9 +34,15 @@ func (r *Registry) PushE2ENode(programs string) error {
 	if err != nil {
 		return fmt.Errorf("testbed: reading nonewprivs: %w", err)
 	}
+	certificate, key, err := selfSigned("localhost")
+	if err != nil {
+		return err
+	}
 	host, err := layer(map[string]file{
-		"/agnhost":   {Content: string(agnhost), Mode: 0o755},
-		"/agnhost-2": {Link: "agnhost"},
+		"/agnhost":       {Content: string(agnhost), Mode: 0o755},
+		"/agnhost-2":     {Link: "agnhost"},
+		"/localhost.crt": {Content: certificate, Mode: 0o644},
+		"/localhost.key": {Content: key, Mode: 0o644},
 		// The specs want a page, and no more of curl.
 		"/usr/bin/curl": {Content: "#!/bin/sh\nfor url; do :; done\nexec wget -q -O - \"$url\"\n", Mode: 0o755},
 	})
@@ -76,4 +89,24 @@ func (r *Registry) PushE2ENode(programs string) error {
 		}
 	}
 	return nil
+}
+
+// selfSigned makes a certificate of a name that is good for a day, and its key, as PEM.
+func selfSigned(name string) (certificate, key string, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", err
+	}
+	now := time.Now()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour)}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return "", "", err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return "", "", err
+	}
+	certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}))
+	return certificate, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), nil
 }
