@@ -53,7 +53,15 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 		t.Run(way.title, func(t *testing.T) {
 			c := newCluster(t, way.variant)
 			began := time.Now()
-			is := c.suite(t)
+			is := c.suite(t, *specs)
+			for range 2 { // some specs want two things to happen within half a second of each other
+				again := direct.PassedAndNot(is)
+				if len(again) == 0 {
+					break
+				}
+				t.Logf("again, by themselves: %q", again)
+				maps.Copy(is, c.suite(t, junit.Focus(again)))
+			}
 			if direct == nil {
 				direct = is
 				others += listed("containerd itself: these fail:", is, func(spec string) bool { return is[spec].State == junit.Failed })
@@ -94,21 +102,20 @@ func listed(title string, is junit.Outcomes, which func(spec string) bool) strin
 	return "\n" + strings.ToUpper(title[:1]) + title[1:] + "\n\n" + strings.Join(lines, "")
 }
 
-// suite runs the specs on the node of a cluster.
-func (c *cluster) suite(t *testing.T) junit.Outcomes {
+// suite runs those specs on the node of a cluster whose names match a regular expression.
+func (c *cluster) suite(t *testing.T, focus string) junit.Outcomes {
 	t.Helper()
 	program := testbed.Require(t, build.E2ENode).E2ENode
 	require.NoError(t, c.registry.PushE2ENode(c.bin))
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	// Some specs want two things to happen within half a second of each other, which a busy machine may not do at once.
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ginkgo"), "-procs=24", "-flake-attempts=3", "-no-color", "-timeout=1h", "-focus="+*specs, "-label-filter="+labels,
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ginkgo"), "-procs=24", "-no-color", "-timeout=1h", "-focus="+focus, "-label-filter="+labels,
 		"-output-dir="+dir, "-junit-report=junit.xml", program, "--",
 		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--host="+c.server, "--bearer-token="+token,
 		"--node-name="+c.node, "--container-runtime-endpoint="+c.endpoint, "--report-dir="+dir)
 	cmd.Dir = dir
-	log, err := os.Create(filepath.Join(*logs, filepath.Base(t.Name())+".log"))
+	log, err := os.OpenFile(filepath.Join(*logs, filepath.Base(t.Name())+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	require.NoError(t, err)
 	defer log.Close()
 	t.Logf("the suite writes to %s", log.Name())

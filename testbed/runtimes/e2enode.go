@@ -43,6 +43,7 @@ func (r *Registry) PushE2ENode(programs string) error {
 		"/agnhost-2":     {Link: "agnhost"},
 		"/localhost.crt": {Content: certificate, Mode: 0o644},
 		"/localhost.key": {Content: key, Mode: 0o644},
+		"/bin/bash":      {Content: "#!/bin/sh\nexec sh \"$@\"\n", Mode: 0o755},
 		// The specs want a page, and no more of curl.
 		"/usr/bin/curl": {Content: "#!/bin/sh\nfor url; do :; done\nexec wget -q -O - \"$url\"\n", Mode: 0o755},
 	})

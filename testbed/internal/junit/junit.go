@@ -4,7 +4,10 @@ package junit
 import (
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +31,30 @@ func (o Outcomes) Count(state string) (n int) {
 		}
 	}
 	return n
+}
+
+// PassedAndNot returns the specs that passed here and did not there, in their order.
+func (o Outcomes) PassedAndNot(there Outcomes) (specs []string) {
+	for _, spec := range slices.Sorted(maps.Keys(o)) {
+		if o[spec].State == Passed && there[spec].State != Passed {
+			specs = append(specs, spec)
+		}
+	}
+	return specs
+}
+
+// Focus is a regular expression for Ginkgo that matches these specs and no others. It matches their texts, without the
+// labels that the names in a report end with.
+func Focus(specs []string) string {
+	var texts []string
+	for _, spec := range specs {
+		text := strings.TrimPrefix(spec, "[It] ")
+		if i := strings.LastIndex(text, " ["); i >= 0 {
+			text = text[:i]
+		}
+		texts = append(texts, "^"+regexp.QuoteMeta(text)+"$")
+	}
+	return strings.Join(texts, "|")
 }
 
 // Read returns the outcomes in a report. Specs that were out of focus are not among them.
