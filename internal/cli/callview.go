@@ -20,17 +20,13 @@ import (
 
 // callView is how calls are shown, the same for calls under way and for those in files.
 type callView struct {
-	filter inspect.Filter
-	full   bool
-	json   bool // or YAML
-	diff   bool
-	output outputFlags
-	schema schemaFlags
+	filter  inspect.Filter
+	output  outputFlags
+	schema  schemaFlags
+	printer inspect.Printer
 
-	printer   *inspect.Printer
 	assembler *inspect.Assembler
 	names     inspect.Namer
-	order     []string // of backends
 	past      past
 	every     func(c *inspect.Call)
 
@@ -64,8 +60,8 @@ func (l *callView) flags(fs *flag.FlagSet) {
 	fs.Var((*unitDuration)(&l.filter.Slower), "slower", "only calls that took at least `TIME`, such as 100ms")
 	fs.StringVar(&l.filter.FollowPod, "follow-pod", "", "all calls in the life of one `POD`: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id")
 	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
-	fs.BoolVar(&l.full, "full", false, "show the messages, with the names of their fields, on each leg")
-	fs.BoolVar(&l.diff, "diff", false, "show what the proxy changed on the way, field by field")
+	fs.BoolVar(&l.printer.Full, "full", false, "show the messages, with the names of their fields, on each leg")
+	fs.BoolVar(&l.printer.Changes, "diff", false, "show what the proxy changed on the way, field by field")
 	l.output.lineFlags(fs)
 	l.schema.flags(fs)
 }
@@ -84,14 +80,14 @@ func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l.printer = &inspect.Printer{Out: l.output.lines(out), Schema: schema, Text: secrets.Text(), Colour: show.Colours(out)}
-	l.printer.Text.Unsafe = h.UnsafeRaw
+	p := &l.printer
+	p.Out, p.Schema, p.Text, p.Colour, p.Order = l.output.lines(out), schema, secrets.Text(), show.Colours(out), nil
+	p.Text.Unsafe = h.UnsafeRaw
+	for _, b := range h.Backends {
+		p.Order = append(p.Order, b.Name)
+	}
 	l.names = names
 	l.assembler = inspect.NewAssembler(schema, names)
-	l.order = nil
-	for _, b := range h.Backends {
-		l.order = append(l.order, b.Name)
-	}
 	return nil
 }
 
@@ -101,7 +97,7 @@ func (l *callView) check(command string) error {
 		return &UsageError{fmt.Errorf("%s: %w", command, err)}
 	}
 	err := l.output.check(command)
-	l.json = l.output.programs()
+	l.printer.JSON = l.output.programs()
 	return err
 }
 
@@ -152,7 +148,7 @@ func (l *callView) present() {
 // show shows the call of an event, if that is what it completes.
 func (l *callView) show(ev *capture.Event) error {
 	c, what := l.assembler.Add(ev)
-	if ev.Kind == capture.Missed && !l.json {
+	if ev.Kind == capture.Missed && !l.printer.JSON {
 		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
 	}
 	if what == inspect.Nothing {
@@ -174,36 +170,11 @@ func (l *callView) show(ev *capture.Event) error {
 			l.every(c)
 		}
 	case what == inspect.Streamed:
-		l.streamed(c)
-	case l.json && l.diff && l.full:
-		l.printer.JSONFullDiff(c, l.order)
-	case l.json && l.diff:
-		l.printer.JSONDiff(c, l.order)
-	case l.json:
-		l.printer.JSON(c, l.full)
-	case l.diff && l.full:
-		l.printer.Full(c)
-		l.printer.Changes(c, l.order)
-	case l.diff:
-		l.printer.PrintDiff(c, l.order)
-	case l.full:
-		l.printer.Full(c)
+		l.printer.Streamed(c)
 	default:
-		l.printer.Line(c)
+		l.printer.Print(c)
 	}
 	return l.printer.Err()
-}
-
-func (l *callView) streamed(c *inspect.Call) {
-	switch {
-	case l.diff && !l.full:
-	case l.json:
-		l.printer.JSONStreamed(c, l.full)
-	case l.full:
-		l.printer.FullStreamed(c)
-	default:
-		l.printer.Streamed(c)
-	}
 }
 
 // none says so if calls were there, and the flags chose none of them.

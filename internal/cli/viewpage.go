@@ -31,9 +31,9 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 		out = file
 	}
 	buffered := bufio.NewWriterSize(out, 1<<16)
-	page := report.NewWriter(buffered, &report.Renderer{Printer: l.printer, Order: l.order})
+	page := report.NewWriter(buffered, &report.Renderer{Printer: &l.printer})
 	calls := 0
-	l.json = true // the page itself lists missing events
+	l.printer.JSON = true // the page itself lists missing events
 	l.every = func(c *inspect.Call) { page.Add(c); calls++ }
 	info := report.Info{Title: filepath.Base(fs.Arg(0)), Filter: givenFlags(fs, "html")}
 	info.Of(r.Header())

@@ -40,19 +40,16 @@ func FuzzShow(f *testing.F) {
 			filter = inspect.Filter{}
 		}
 		var out bytes.Buffer
-		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Text: dump.Text{MaxValue: 50}}
-		programs := &inspect.Printer{Out: io.Discard, Schema: muxtest.Library}
+		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Text: dump.Text{MaxValue: 50}, Full: true, Changes: true, Order: order}
+		programs := &inspect.Printer{Out: io.Discard, Schema: muxtest.Library, JSON: true, Full: true, Changes: true, Order: order}
 		a := inspect.NewAssembler(muxtest.Library, names{})
 		var stats inspect.Stats
 		var all []*inspect.Call
 		show := func(c *inspect.Call) {
 			filter.Match(c)
 			stats.Add(c)
-			p.Line(c)
-			p.Full(c)
-			p.PrintDiff(c, order)
-			programs.JSON(c, true)
-			programs.JSONDiff(c, order)
+			p.Print(c)
+			programs.Print(c)
 		}
 		for range 1000 {
 			var ev capture.Event

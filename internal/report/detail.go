@@ -22,8 +22,7 @@ const (
 
 // A Renderer turns calls into what the page shows.
 type Renderer struct {
-	Printer *inspect.Printer // for schema and secrets; it prints nothing
-	Order   []string         // of the backends in a merged reply
+	Printer *inspect.Printer // for schema, secrets and the order of backends; it prints nothing
 }
 
 // detail is a call opened. The names are those of page/detail.js.
@@ -79,7 +78,7 @@ func (r *Renderer) render(c *inspect.Call, share func(json.RawMessage) json.RawM
 	p.Text.Unsafe = false // whatever the recording holds: a page is for showing it to others
 	var d detail
 	opened := opening{p: &p, call: c, marks: marks{}, share: share}
-	changes, gaps := inspect.Gaps(p.Diff(c, r.Order))
+	changes, gaps := inspect.Gaps(p.Diff(c))
 	d.Gaps = gaps
 	for _, ch := range changes {
 		opened.marks.add(ch)

@@ -34,7 +34,7 @@ const evil = `</script><img src=x onerror=alert(1)>"'&`
 // renderer shows calls of the API about books, in which titles are secret.
 func renderer() *report.Renderer {
 	secrets := dump.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.Name() == "title" }}
-	return &report.Renderer{Printer: &inspect.Printer{Schema: muxtest.Library, Text: secrets.Text()}, Order: []string{"primary", "beta.io"}}
+	return &report.Renderer{Printer: &inspect.Printer{Schema: muxtest.Library, Text: secrets.Text(), Order: []string{"primary", "beta.io"}}}
 }
 
 // calls returns the calls of some recorded legs.
