@@ -11,6 +11,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,11 +49,11 @@ type backend struct {
 	counted    map[string]*lastknown.Finder // :: kind of name → the list of those
 	remembered *answers                     // from memory
 	notes      *notes
+	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has answered
 
-	mu     sync.Mutex
-	driver *runtimeapi.CgroupDriver // nil until the backend has answered
-	lost   error                    // why the socket cannot be reached, nil if it can
-	since  time.Time                // of that; zero before the first attempt
+	mu    sync.Mutex
+	lost  error     // why the socket cannot be reached, nil if it can
+	since time.Time // of that; zero before the first attempt
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
@@ -295,19 +296,15 @@ func watchDrivers(ctx context.Context, all func() []*backend) {
 }
 
 func (b *backend) askDriver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
-	defer cancel()
-	var reply runtimeapi.RuntimeConfigResponse
 	if !b.cri {
 		return
 	}
-	if b.top.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) != nil || reply.GetLinux() == nil {
-		return // old runtimes do not answer that
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	reply, err := runtimeapi.NewRuntimeServiceClient(b.top).RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if err == nil && reply.GetLinux() != nil { // old runtimes do not answer that
+		b.driver.Store(reply.GetLinux().GetCgroupDriver().Enum())
 	}
-	driver := reply.GetLinux().GetCgroupDriver()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.driver = &driver
 }
 
 // askWhatItIs notes what the backend is, once, for the time when it cannot be asked.
@@ -332,12 +329,7 @@ func runtimeName(v *runtimeapi.VersionResponse) string {
 // driverMismatch describes the difference of two cgroup drivers. It is empty if they agree or
 // are unknown.
 func driverMismatch(primary, other *backend) string {
-	primary.mu.Lock()
-	ours := primary.driver
-	primary.mu.Unlock()
-	other.mu.Lock()
-	theirs := other.driver
-	other.mu.Unlock()
+	ours, theirs := primary.driver.Load(), other.driver.Load()
 	if ours == nil || theirs == nil || *ours == *theirs {
 		return ""
 	}
