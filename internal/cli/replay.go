@@ -203,19 +203,10 @@ type resultJSON struct {
 	Method  string        `json:"method"`
 	Took    time.Duration `json:"took_ns"`
 	NotSent string        `json:"not_sent,omitempty"`
-	Changes []changeJSON  `json:"changes,omitempty"`
-}
-
-type changeJSON struct {
-	Path   string `json:"path"`
-	Before string `json:"before,omitempty"`
-	After  string `json:"after,omitempty"`
+	Changes []text.Change `json:"changes,omitempty"`
 }
 
 func jsonResult(out io.Writer, res replay.Result) {
-	j := resultJSON{Call: res.Call.ID, Method: res.Call.Method, Took: res.Took, NotSent: res.NotSent}
-	for _, c := range res.Changes {
-		j.Changes = append(j.Changes, changeJSON{c.Path, c.Before, c.After})
-	}
+	j := resultJSON{Call: res.Call.ID, Method: res.Call.Method, Took: res.Took, NotSent: res.NotSent, Changes: res.Changes}
 	_ = json.NewEncoder(out).Encode(j) // fails when the reader has gone
 }

@@ -23,11 +23,7 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 		if err != nil {
 			return err
 		}
-		defer func() {
-			if closeErr := file.Close(); err == nil {
-				err = closeErr
-			}
-		}()
+		defer func() { err = errors.Join(err, file.Close()) }()
 		out = file
 	}
 	buffered := bufio.NewWriterSize(out, 1<<16)

@@ -126,7 +126,6 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	}
 	p.filter.Set(redactor)
 	p.memory = limits.New(cfg, a.Profile, p.record.Schema)
-	p.metrics.WatchLimits(p.memory.Usage)
 	if !p.shows {
 		if p.drift, err = drift.New(driftConfig(cfg, a.Config)); err != nil {
 			return nil, err

@@ -8,10 +8,9 @@ import (
 
 // A Change is one value in which two messages differ.
 type Change struct {
-	Path          string // "containers[3].image.image"
-	Field         protoreflect.FieldDescriptor
-	Before, After string // as [Text] prints them; empty where there is none
-	Was, Is       []byte // contents, of strings and bytes
+	Path   string `json:"path"`             // "containers[3].image.image"
+	Before string `json:"before,omitempty"` // as [Text] prints it; empty where there is none
+	After  string `json:"after,omitempty"`
 }
 
 // Diff lists in what two messages of type md differ, value by value. Items of a
@@ -68,10 +67,10 @@ func diffPair(changes []Change, at string, a, b *Node) []Change {
 	}
 	c := Change{Path: at}
 	if a != nil {
-		c.Field, c.Before, c.Was = a.Field, a.String(), a.Value
+		c.Before = a.String()
 	}
 	if b != nil {
-		c.Field, c.After, c.Is = b.Field, b.String(), b.Value
+		c.After = b.String()
 	}
 	return append(changes, c)
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/version"
 )
 
@@ -88,25 +87,6 @@ func newLegMetrics(prefix, of string, labels ...string) legMetrics {
 
 func (l *legMetrics) register(r *prometheus.Registry) {
 	r.MustRegister(l.calls, l.took, l.inFlight, l.requests, l.replies)
-}
-
-// WatchLimits adds the metrics of the limits, and that of panics. usage returns the memory that
-// messages take, the memory that they may take, and the number of calls that were refused.
-func (m *Metrics) WatchLimits(usage func() (taken, total, refused int64)) {
-	m.Registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "criproxy_message_memory_bytes", Help: "Memory that messages of calls under way take, or have been promised.",
-		}, func() float64 { taken, _, _ := usage(); return float64(taken) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "criproxy_message_memory_limit_bytes", Help: "Memory that messages of calls under way may take.",
-		}, func() float64 { _, total, _ := usage(); return float64(total) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "criproxy_overload_calls_total", Help: "Calls that a socket refused because it had too many, or no memory for their messages.",
-		}, func() float64 { _, _, refused := usage(); return float64(refused) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "criproxy_panics_total", Help: "Panics that were contained; each is in the log.",
-		}, func() float64 { return float64(recovery.Count()) }),
-	)
 }
 
 // seriesKey identifies the metrics of one method on one leg.

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -273,10 +274,7 @@ func (r *Recording) dump() (path string, n int, err error) {
 			break
 		}
 	}
-	if closeErr := w.Close(); err == nil {
-		err = closeErr
-	}
-	return path, n, err
+	return path, n, errors.Join(err, w.Close())
 }
 
 // The answer to GET /events: a capture, as a binary log, whose first events are those
