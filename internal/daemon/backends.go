@@ -274,7 +274,7 @@ const AskTimeout = 5 * time.Second
 // watchDrivers logs when the cgroup driver of a runtime differs from the primary's: kubelet
 // makes one tree of cgroups, and names all cgroups in one way.
 func watchDrivers(ctx context.Context, all func() []*backend) {
-	told := map[string]bool{}
+	logged := map[string]bool{}
 	for {
 		backends := all()
 		for _, b := range backends {
@@ -282,8 +282,8 @@ func watchDrivers(ctx context.Context, all func() []*backend) {
 			b.askWhatItIs(ctx)
 		}
 		for _, b := range backends[1:] {
-			if text := driverMismatch(backends[0], b); text != "" && !told[text] {
-				told[text] = true
+			if text := driverMismatch(backends[0], b); text != "" && !logged[text] {
+				logged[text] = true
 				klog.ErrorS(nil, text)
 			}
 		}

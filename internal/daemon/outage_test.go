@@ -110,7 +110,7 @@ func TestTheItemsOfARuntimeThatIsGoneStayInAllLists(t *testing.T) {
 				gotOne, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: one.containers[1]})
 				require.NoError(t, err)
 				assertProto(t, containerStatus, gotOne)
-				// Nobody but the proxy itself has asked for these.
+				// Only the proxy itself has asked for these.
 				_, err = n.PodSandboxStatus(n.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: two.sandbox})
 				assert.NoError(t, err)
 				last, err := n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: two.containers[0], Verbose: true})

@@ -61,7 +61,7 @@ func TestPolicyFailFailsListsAndPolicySkipLeavesOut(t *testing.T) {
 	assert.ElementsMatch(t, []string{web.sandbox, failed.sandbox, skipped.sandbox}, idsOf(pods))
 }
 
-// A runtime that is configured and not installed keeps nobody from anything.
+// A runtime that is configured and not installed makes no call fail.
 func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 	t.Parallel()
 	const name = "never.io"

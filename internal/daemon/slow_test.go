@@ -112,7 +112,7 @@ func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
 	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "mute.io"}, absent: true})
 	web := n.run(0, "web", 1)
 	pods, err := listPods(nil).unary(n)
-	require.NoError(t, err, "nobody listens there: it has nothing")
+	require.NoError(t, err, "no process listens there: it has no pods")
 	assert.Equal(t, []string{web.sandbox}, idsOf(pods))
 	n.runtimes[1].When(testkit.Hanging())
 	n.runtimes[1].Start()

@@ -43,7 +43,7 @@ func describe(e *runtimeapi.ContainerEventResponse) string {
 		strings.TrimPrefix(e.GetPodSandboxStatus().GetState().String(), "SANDBOX_"), containers)
 }
 
-func TestAllSubscribersAreToldWhatHappensToAPod(t *testing.T) {
+func TestAllSubscribersGetTheEventsOfAPod(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	first, second := subscribe(c, 1), subscribe(c, 2)
 	pod, id := c.running("web")

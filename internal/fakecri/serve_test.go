@@ -42,7 +42,7 @@ func TestARuntimeThatIsServedAgainHoldsWhatItHeld(t *testing.T) {
 	}
 }
 
-func TestServeReplacesASocketThatNobodyServes(t *testing.T) {
+func TestServeReplacesAnAbandonedSocket(t *testing.T) {
 	path := filepath.Join(dir(t), "cri.sock")
 	l, err := fakecri.Listen(path)
 	require.NoError(t, err)

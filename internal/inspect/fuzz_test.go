@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// FuzzShow holds that a capture that somebody else has made can be looked at in each way:
+// FuzzShow holds that a capture of unknown origin can be looked at in each way:
 // nothing panics, and nothing of it reaches the terminal that a terminal would obey.
 func FuzzShow(f *testing.F) {
 	for _, format := range capture.Formats {

@@ -205,7 +205,7 @@ func TestThePolicyAllowsOnlyThePagesOwnScript(t *testing.T) {
 	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(html)[1]
 	assert.Contains(t, policy, "default-src 'none'")
 	assert.NotContains(t, policy, "unsafe")
-	assert.NotContains(t, policy, "connect-src", "a file asks nobody")
+	assert.NotContains(t, policy, "connect-src", "a file makes no request")
 	assert.NotRegexp(t, `(src|href)="?https?:`, html)
 	live, header := report.Live()
 	assert.Contains(t, header, "connect-src 'self'")
