@@ -119,7 +119,7 @@ func New(cfg Config) (*Plugins, error) {
 // Around returns the connection that stands around next. It is for [director.Config].
 func (p *Plugins) Around(next grpc.ClientConnInterface) grpc.ClientConnInterface {
 	p.next.Store(&next)
-	return &conn{next, p}
+	return &around{next, p}
 }
 
 // Run follows the folder, and looks up objects that were made before, until ctx
