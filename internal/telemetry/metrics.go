@@ -19,9 +19,9 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// otherMethod is the label of all undescribed methods: clients choose their names, so there is
-// no limit to them.
-const otherMethod = "other"
+// other is the label of all methods that are not described and all codes that gRPC does not have:
+// clients and runtimes choose them, so there is no limit to them.
+const other = "other"
 
 // callBuckets range from a list of a small node to the pull of a large image, in seconds.
 var callBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
@@ -145,17 +145,25 @@ func (m *Metrics) Know(d director.Config) {
 	m.known.Store(schema)
 }
 
-// label is the name of a method in metrics.
-func (m *Metrics) label(method string) string {
+// methodLabel is the name of a method in metrics.
+func (m *Metrics) methodLabel(method string) string {
 	if m.known.Load().Method(method) == nil {
-		return otherMethod
+		return other
 	}
 	return path.Base(method)
 }
 
+// codeLabel is the name of an error's code in metrics.
+func codeLabel(err error) string {
+	if code := codeOf(err); code <= codes.Unauthenticated {
+		return code.String()
+	}
+	return other
+}
+
 // Begin is for the director.
 func (m *Metrics) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
-	key := seriesKey{client: info.Client, method: m.label(info.Method)}
+	key := seriesKey{client: info.Client, method: m.methodLabel(info.Method)}
 	if !info.Client {
 		key.backend = director.Backend{Name: info.Backend}.String()
 	}
@@ -183,7 +191,7 @@ func (l *countedLeg) End(err error, _ metadata.MD) {
 	if err == nil {
 		l.ok().Inc()
 	} else {
-		l.calls.WithLabelValues(codeOf(err).String()).Inc()
+		l.calls.WithLabelValues(codeLabel(err)).Inc()
 	}
 	if l.took != nil {
 		l.took.Observe(time.Since(l.began).Seconds())
