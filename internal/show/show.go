@@ -1,4 +1,5 @@
-// Package show prints what a running criproxy answers at its admin socket.
+// Package show prints what a running criproxy answers at its admin socket: each function asks for
+// one answer, and prints it on a [Screen] for people, or as JSON or YAML for programs.
 package show
 
 import (
