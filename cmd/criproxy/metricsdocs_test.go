@@ -71,8 +71,7 @@ func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 	rules := filepath.Join("..", "..", "packaging", "monitoring", "alerts.yaml")
 	out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", "--lint-fatal", rules).CombinedOutput()
 	assert.NoError(t, err, "%s", out)
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	response, err := admin.NewClient(config.AdminBeside(p.front)).Get(t.Context(), "/metrics")
 	require.NoError(t, err)
 	defer response.Body.Close() // it was only read

@@ -346,6 +346,14 @@ func idOf(m proto.Message) string {
 	return m.(interface{ GetId() string }).GetId()
 }
 
+// lists claims that the list of pods has these, and no others.
+func (n *node) lists(sandboxes ...string) {
+	n.Helper()
+	pods, err := listPods(nil).unary(n)
+	require.NoError(n, err)
+	assert.ElementsMatch(n, sandboxes, idsOf(pods))
+}
+
 func idsOf(items []proto.Message) []string {
 	ids := make([]string, len(items))
 	for i, item := range items {
