@@ -44,9 +44,7 @@ type process struct {
 }
 
 func newProcess(t *testing.T) *process {
-	dir, err := os.MkdirTemp("", "proc") // t.TempDir is too long for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	p := &process{TB: t, dir: dir, config: filepath.Join(dir, "c.yaml"), front: filepath.Join(dir, "front.sock"), log: filepath.Join(dir, "log")}
 	for i, name := range []string{"", "beta.io"} {
 		m := testkit.NewMachine(t, name, filepath.Join(dir, fmt.Sprintf("%d.sock", i)), fakecri.Config{})

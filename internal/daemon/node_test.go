@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -62,9 +61,7 @@ func impatient(c *config.Config) { c.ListBudget, c.GoneAfter = 2*time.Second, 3*
 // on a busy machine a runtime may be silent for a while. See impatient.
 func newNode(t testing.TB, change func(*config.Config), machines ...machineConfig) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "node") // t.TempDir is too long for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	if machines == nil {
 		machines = []machineConfig{{}, {backend: config.Backend{Name: "beta.io"}}}
 	}
@@ -86,9 +83,10 @@ func newNode(t testing.TB, change func(*config.Config), machines ...machineConfi
 	require.NoError(t, Check(n.cfg))
 	n.start()
 	t.Cleanup(func() { n.stop() })
-	n.cc, err = grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	cc, err := grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20))) // as kubelet
 	require.NoError(t, err)
+	n.cc = cc
 	t.Cleanup(func() { n.cc.Close() }) // nothing is left to be done
 	n.RuntimeServiceClient, n.ImageServiceClient = runtimeapi.NewRuntimeServiceClient(n.cc), runtimeapi.NewImageServiceClient(n.cc)
 	return n

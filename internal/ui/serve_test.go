@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -23,6 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/report"
 	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -116,9 +116,7 @@ func (s *stream) until(event string, texts ...string) string {
 }
 
 func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ui") // the path of a socket is short
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "a.sock")
 	first := begin(t, path, 1)
 	first.call(t, "/a.B/Recorded")
