@@ -7,13 +7,9 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
-	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/show"
 )
@@ -26,7 +22,6 @@ type callView struct {
 	printer inspect.Printer
 
 	assembler *inspect.Assembler
-	names     inspect.Namer
 	past      past
 	every     func(c *inspect.Call)
 
@@ -68,26 +63,16 @@ func (l *callView) flags(fs *flag.FlagSet) {
 
 // open prepares for events of a source.
 func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
-	profile, schema, err := l.schema.load(h.Descriptors)
-	if err != nil {
-		return err
-	}
-	secrets, err := profile.Secrets(schema)
-	if err != nil {
-		return err
-	}
-	names, err := cri.NewNames(profile, schema, h.About)
+	m, err := l.schema.meaning(h)
 	if err != nil {
 		return err
 	}
 	p := &l.printer
-	p.Out, p.Schema, p.Text, p.Colour, p.Order = l.output.lines(out), schema, secrets.Text(), show.Colours(out), nil
-	p.Text.Unsafe = h.UnsafeRaw
+	p.Out, p.Schema, p.Text, p.Colour, p.Order = l.output.lines(out), m.schema, m.text, show.Colours(out), nil
 	for _, b := range h.Backends {
 		p.Order = append(p.Order, b.Name)
 	}
-	l.names = names
-	l.assembler = inspect.NewAssembler(schema, names)
+	l.assembler = inspect.NewAssembler(m.schema, m.names)
 	return nil
 }
 
@@ -215,45 +200,4 @@ func (l *callView) read(r *capture.Reader) error {
 			return err
 		}
 	}
-}
-
-// schemaFlags are the flags that say what messages mean, besides those of CRI.
-type schemaFlags struct {
-	protos  multi
-	folders multi
-	sets    multi
-}
-
-// multi is a flag that may be given several times.
-type multi []string
-
-func (m *multi) String() string     { return strings.Join(*m, ",") }
-func (m *multi) Set(s string) error { *m = append(*m, s); return nil }
-
-func (s *schemaFlags) flags(fs *flag.FlagSet) {
-	fs.Var(&s.protos, "proto", "a .proto `FILE` that describes the calls, besides CRI; may be given several times")
-	fs.Var(&s.folders, "proto-path", "a `FOLDER` for what -proto imports; may be given several times")
-	fs.Var(&s.sets, "descriptor-set", "a `FILE` of descriptors that describes the calls, as protoc --descriptor_set_out --include_imports writes it; may be given several times")
-}
-
-// load returns CRI's profile, and a schema of CRI and of what the flags name. A set of
-// descriptors that came with a capture is added to it.
-func (s *schemaFlags) load(more []byte) (*director.Profile, *codec.Schema, error) {
-	profile, cri, err := criSchema()
-	if err != nil {
-		return nil, nil, err
-	}
-	schema, err := s.own()
-	if err != nil {
-		return nil, nil, err
-	}
-	schema = schema.Join(cri)
-	if len(more) > 0 {
-		found, err := codec.ParseSchema(more)
-		if err != nil {
-			return nil, nil, fmt.Errorf("the descriptors in the capture: %w", err)
-		}
-		schema = schema.Join(found)
-	}
-	return profile, schema, nil
 }

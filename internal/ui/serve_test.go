@@ -123,8 +123,9 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 
 	l, err := Listen("127.0.0.1:0")
 	require.NoError(t, err)
-	server := New(Config{Admin: path, Open: func(*capture.FileHeader) (*report.Renderer, inspect.Namer, error) {
-		return &report.Renderer{Printer: &inspect.Printer{Schema: codec.NewSchema()}}, nil, nil
+	server := New(Config{Admin: path, Open: func(*capture.FileHeader) (*report.Renderer, *inspect.Assembler, error) {
+		schema := codec.NewSchema()
+		return &report.Renderer{Printer: &inspect.Printer{Schema: schema}}, inspect.NewAssembler(schema, nil), nil
 	}}, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
