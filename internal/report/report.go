@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"strconv"
 	"time"
@@ -136,12 +137,8 @@ func (w *Writer) flushRows() {
 func (w *Writer) block(id string, data []byte) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(data); err == nil {
-		err = z.Close()
-		w.fail(err)
-	} else {
-		w.fail(err)
-	}
+	_, err := z.Write(data)
+	w.fail(errors.Join(err, z.Close()))
 	b := append([]byte(`<script type="text/plain" id="`), id...)
 	b = append(b, `">`...)
 	b = base64.StdEncoding.AppendEncode(b, packed.Bytes())

@@ -152,6 +152,7 @@ func TestRowsAreInPiecesThatThePageFinds(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(data[id]), &b))
 		for _, r := range b.R {
 			assert.InDelta(t, rows, r[0], 0, "the key is the place")
+			assert.Len(t, r[19], 5, "so many numbers of each leg")
 			rows++
 		}
 	}
