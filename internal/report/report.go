@@ -46,9 +46,9 @@ type Writer struct {
 	renderer *Renderer
 	calls    int
 	rows     Batch
-	details  []byte
-	shared   []byte         // what the calls of details have in common
-	places   map[string]int // :: part of a call → its place in shared
+	details  []json.RawMessage
+	shared   []json.RawMessage // what the calls of details have in common
+	places   map[string]int    // :: part of a call → its place in shared
 	err      error
 }
 
@@ -64,10 +64,7 @@ func (w *Writer) Add(c *inspect.Call) {
 	d, row := w.renderer.render(c, w.share)
 	row.Key, row.Lost = uint64(w.calls), !c.Ended
 	w.rows.Add(row)
-	if len(w.details) > 0 {
-		w.details = append(w.details, ',')
-	}
-	w.details = append(w.details, d...)
+	w.details = append(w.details, d)
 	w.calls++
 	if w.calls%perDetails == 0 {
 		w.flushDetails()
@@ -104,12 +101,9 @@ func (w *Writer) share(part json.RawMessage) json.RawMessage {
 		if w.places == nil {
 			w.places = map[string]int{}
 		}
-		at = len(w.places)
+		at = len(w.shared)
 		w.places[string(part)] = at
-		if at > 0 {
-			w.shared = append(w.shared, ',')
-		}
-		w.shared = append(w.shared, part...)
+		w.shared = append(w.shared, part)
 	}
 	return strconv.AppendInt(nil, int64(at), 10)
 }
@@ -119,9 +113,10 @@ func (w *Writer) flushDetails() {
 	if len(w.details) == 0 {
 		return
 	}
-	b := append([]byte(`{"calls":[`), w.details...)
-	b = append(append(append(b, `],"shared":[`...), w.shared...), `]}`...)
-	w.block("details-"+strconv.Itoa((w.calls-1)/perDetails), b)
+	w.block("details-"+strconv.Itoa((w.calls-1)/perDetails), marshal(struct {
+		Calls  []json.RawMessage `json:"calls"`
+		Shared []json.RawMessage `json:"shared"`
+	}{w.details, append([]json.RawMessage{}, w.shared...)}))
 	w.details, w.shared, w.places = w.details[:0], w.shared[:0], nil
 }
 
