@@ -27,7 +27,7 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 		out = file
 	}
 	buffered := bufio.NewWriterSize(out, 1<<16)
-	page := report.NewWriter(buffered, &report.Renderer{Printer: &l.printer})
+	page := report.NewWriter(buffered, &l.printer)
 	calls := 0
 	l.printer.JSON = true // the page itself lists missing events
 	l.every = func(c *inspect.Call) { page.Add(c); calls++ }

@@ -42,26 +42,26 @@ const (
 
 // A Writer writes a page with calls. It must not be used by two goroutines at once.
 type Writer struct {
-	out      io.Writer
-	renderer *Renderer
-	calls    int
-	rows     Batch
-	details  []json.RawMessage
-	shared   []json.RawMessage // what the calls of details have in common
-	places   map[string]int    // :: part of a call → its place in shared
-	err      error
+	out     io.Writer
+	printer *inspect.Printer // see Render
+	calls   int
+	rows    Batch
+	details []json.RawMessage
+	shared  []json.RawMessage // what the calls of details have in common
+	places  map[string]int    // :: part of a call → its place in shared
+	err     error
 }
 
-// NewWriter begins a page. The caller closes out after Close.
-func NewWriter(out io.Writer, renderer *Renderer) *Writer {
-	w := &Writer{out: out, renderer: renderer}
+// NewWriter begins a page. It uses printer as [Render] does. The caller closes out after Close.
+func NewWriter(out io.Writer, printer *inspect.Printer) *Writer {
+	w := &Writer{out: out, printer: printer}
 	w.write(pageBegin(filePolicy))
 	return w
 }
 
 // Add adds a call that has ended or, at the end of the recording, is still under way.
 func (w *Writer) Add(c *inspect.Call) {
-	d, row := w.renderer.render(c, w.share)
+	d, row := render(*w.printer, c, w.share)
 	row.Key, row.Lost = uint64(w.calls), !c.Ended
 	w.rows.Add(row)
 	w.details = append(w.details, d)

@@ -20,7 +20,6 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/inspect"
-	"github.com/criproxy/criproxy/internal/report"
 	"github.com/criproxy/criproxy/internal/state"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
@@ -123,9 +122,9 @@ func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
 
 	l, err := Listen("127.0.0.1:0")
 	require.NoError(t, err)
-	server := New(Config{Admin: path, Open: func(*capture.FileHeader) (*report.Renderer, *inspect.Assembler, error) {
+	server := New(Config{Admin: path, Open: func(*capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error) {
 		schema := codec.NewSchema()
-		return &report.Renderer{Printer: &inspect.Printer{Schema: schema}}, inspect.NewAssembler(schema, nil), nil
+		return &inspect.Printer{Schema: schema}, inspect.NewAssembler(schema, nil), nil
 	}}, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
