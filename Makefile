@@ -9,7 +9,7 @@ VERSION ?= $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' 2>/dev/
 # All times in packages are that of the commit, so that two builds of one commit are the same bytes.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PROXY := bin/criproxy
-# Without the pages of gRPC's own tracing, which nobody is shown: they draw in text/template, for which the linker
+# Without the pages of gRPC's own tracing, which criproxy does not serve: they draw in text/template, for which the linker
 # keeps every method of every type. A seventh of the program.
 TAGS := grpcnotrace
 

@@ -19,8 +19,6 @@ import (
 	"fmt"
 	"sync"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/codec"
@@ -87,7 +85,7 @@ func Config(o Options) (director.Config, error) {
 	if err != nil {
 		return director.Config{}, err
 	}
-	m := newMetrics()
+	m := &metrics{last: map[string]*descriptors{}}
 	return director.Config{
 		Profile: p,
 		Schema:  schema,
@@ -123,5 +121,3 @@ var builtIn = sync.OnceValue(func() *director.Profile {
 func Schema() *codec.Schema {
 	return codec.NewSchema(runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto)
 }
-
-func isUnimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -46,8 +48,6 @@ type descriptors struct {
 	keys  map[string][]string // :: metric → label keys
 }
 
-func newMetrics() *metrics { return &metrics{last: map[string]*descriptors{}} }
-
 const (
 	descriptorsMethod = "ListMetricDescriptors"
 	wholeValue        = "total" // cAdvisor's word, as in cpu="total"
@@ -65,7 +65,7 @@ func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 			if failure == nil {
 				failure = p.Err
 			}
-			if i == 0 && !isUnimplemented(p.Err) {
+			if i == 0 && status.Code(p.Err) != codes.Unimplemented {
 				return nil, p.Err
 			}
 			continue

@@ -2,6 +2,7 @@ package criadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -104,12 +105,9 @@ func lookAt(ctx context.Context, conn grpc.ClientConnInterface) (s *snapshot, re
 }
 
 func (s *snapshot) addPod(item []byte) error {
-	id, _, err := podID.Lookup(item)
-	if err != nil {
-		return err
-	}
-	state, _, err := podState.LookupVarint(item)
-	if err != nil {
+	id, _, idErr := podID.Lookup(item)
+	state, _, stateErr := podState.LookupVarint(item)
+	if err := errors.Join(idErr, stateErr); err != nil {
 		return err
 	}
 	s.pods[string(id)] = pod{state, statusOf(item)}
@@ -118,16 +116,10 @@ func (s *snapshot) addPod(item []byte) error {
 }
 
 func (s *snapshot) addContainer(item []byte) error {
-	id, _, err := containerID.Lookup(item)
-	if err != nil {
-		return err
-	}
-	pod, _, err := containerPod.Lookup(item)
-	if err != nil {
-		return err
-	}
-	state, _, err := containerState.LookupVarint(item)
-	if err != nil {
+	id, _, idErr := containerID.Lookup(item)
+	pod, _, podErr := containerPod.Lookup(item)
+	state, _, stateErr := containerState.LookupVarint(item)
+	if err := errors.Join(idErr, podErr, stateErr); err != nil {
 		return err
 	}
 	s.containers[string(id)] = container{string(pod), state}

@@ -98,7 +98,7 @@ func TestTextThatIsNoUTF8IsMendedWhereverItIs(t *testing.T) {
 	want := field(1, "a\uFFFDb\uFFFD") + field(2, field(1, "\uFFFD")) + field(7, field(1, "k\uFFFD")+field(2, "v\uFFFD")) +
 		field(8, field(1, "ü")+field(2, field(1, "\uFFFD"))) + field(9, "whole ü") + field(9, "\uFFFD") +
 		field(300, "\xff") + field(400, "\xff") + field(10, field(2, field(1, "\uFFFD")))
-	assert.Equal(t, "before"+want, string(out), "bytes and fields that nobody knows are no text")
+	assert.Equal(t, "before"+want, string(out), "bytes and unknown fields are no text")
 	assert.Equal(t, []string{"shape.Top.id", "shape.Item.id", "shape.Top.NamesEntry.key", "shape.Top.NamesEntry.value", "shape.Item.id", "shape.Top.alias", "shape.Item.id"}, where)
 	require.NoError(t, proto.Unmarshal(out[len("before"):], dynamicpb.NewMessage(md)))
 }

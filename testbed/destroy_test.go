@@ -59,7 +59,7 @@ func busy(t *testing.T, b *bench) []string {
 	_, podID, id := b.run(t, "web", "serve")
 	host := b.pod(t, runtimes.OnHostNetwork(b.PodConfig("host")), "alt")
 	loose := b.PodConfig("loose")
-	loose.Linux.CgroupParent = "" // as crictl sends it, unless it is told otherwise
+	loose.Linux.CgroupParent = "" // as crictl sends it by default
 	looseID := b.pod(t, loose, "")
 	stubborn := b.container(t, looseID, loose, runtimes.ContainerConfig("stubborn", b.reg.Image("testbed/app:1"), "stubborn"))
 	_, err := b.Ctr(t.Context(), "-n", "elsewhere", "images", "pull", "--plain-http", b.reg.Image("testbed/app:1"))

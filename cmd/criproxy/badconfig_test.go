@@ -95,8 +95,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 // What waits for a restart goes on waiting, whatever else is reloaded meanwhile.
 func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	p.write("hooks: none\n")
 	var r state.Report
 	testkit.Eventually(t, "the first reload is seen", func() bool { _, r = p.status(); return r.Config.Reloads == 1 })

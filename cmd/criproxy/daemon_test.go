@@ -44,9 +44,7 @@ type process struct {
 }
 
 func newProcess(t *testing.T) *process {
-	dir, err := os.MkdirTemp("", "proc") // t.TempDir is too long for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	p := &process{TB: t, dir: dir, config: filepath.Join(dir, "c.yaml"), front: filepath.Join(dir, "front.sock"), log: filepath.Join(dir, "log")}
 	for i, name := range []string{"", "beta.io"} {
 		m := testkit.NewMachine(t, name, filepath.Join(dir, fmt.Sprintf("%d.sock", i)), fakecri.Config{})
@@ -54,6 +52,13 @@ func newProcess(t *testing.T) *process {
 		p.runtimes = append(p.runtimes, m)
 	}
 	p.write("")
+	return p
+}
+
+// startedProcess is newProcess for one that has been started.
+func startedProcess(t *testing.T) *process {
+	p := newProcess(t)
+	p.launch()
 	return p
 }
 
@@ -127,6 +132,15 @@ func (p *process) hammer() func() int64 {
 	}
 }
 
+// handOver makes the process that serves now hand over to another one, and returns that.
+func (p *process) handOver() (pid int) {
+	p.Helper()
+	old := p.serving()
+	require.NoError(p, syscall.Kill(old, syscall.SIGUSR2))
+	testkit.Eventually(p, "another process serves", func() bool { pid = p.serving(); return pid != old })
+	return pid
+}
+
 // end stops the process that serves now.
 func (p *process) end() {
 	pid := p.serving()
@@ -191,13 +205,10 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 		testkit.Eventually(t, "it has reloaded", func() bool { return p.logged("Reloaded the configuration") > i })
 		p.restartRuntime(i == 20, i == 30)
 	}
-	pid := p.serving()
-	assert.Equal(t, first.Process.Pid, pid)
+	assert.Equal(t, first.Process.Pid, p.serving())
 	for i := range 10 {
 		p.restartRuntime(i == 3, i == 6)
-		old := pid
-		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		testkit.Eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
+		p.handOver()
 	}
 	require.NoError(t, first.Wait(), "the first process ends, and says all is well")
 	after, err := os.Stat(p.front)
@@ -211,8 +222,7 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 
 func TestABadFileChangesNothingUntilItIsMended(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	stop := p.hammer()
 	p.write("listBudgte: 3s\n")
 	testkit.Eventually(t, "the mistake is logged", func() bool { return p.logged(`did you mean \"listBudget\"?`) == 1 })
@@ -309,8 +319,7 @@ func TestSystemdIsNotifiedAndGetsTheSockets(t *testing.T) {
 // Each end is one of the five that kubelet takes in its life.
 func TestAHandoverEndsEventsOnce(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	ctx, cancel := context.WithCancel(t.Context())
 	var ends atomic.Int32
@@ -328,11 +337,8 @@ func TestAHandoverEndsEventsOnce(t *testing.T) {
 			ends.Add(1)
 		}
 	})
-	pid := p.serving()
 	for i := range 2 {
-		old := pid
-		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		testkit.Eventually(t, "another process serves", func() bool { pid = p.serving(); return pid != old })
+		p.handOver()
 		testkit.Eventually(t, "the old one has ended its streams", func() bool { return ends.Load() > int32(i) })
 		for r, name := range []string{"", "beta.io"} {
 			var made []string

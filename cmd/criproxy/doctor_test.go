@@ -39,8 +39,7 @@ func finding(all []doctor.Finding, text string) *doctor.Finding {
 
 func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	text, found, _ := p.doctor() // the exit code depends on what else runs on this machine
 	assert.Nil(t, finding(found, "of criproxy"), "%s", text)
 	assert.Nil(t, finding(found, "backend beta.io is"))

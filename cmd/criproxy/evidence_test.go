@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -48,8 +47,7 @@ func (p *process) remembers() {
 
 func TestTheEvidenceSurvivesAHandover(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	p.incident()
 	testkit.Eventually(t, "criproxy knows what the second runtime is", func() bool { _, r := p.status(); return r.Backends[1].Runtime != "" })
 	p.restartRuntime(true, false)
@@ -59,9 +57,7 @@ func TestTheEvidenceSurvivesAHandover(t *testing.T) {
 		ended <- run(t.Context(), []string{"tail", "-json", "-method", "Version", "-admin", config.AdminBeside(p.front)}, &out, &out)
 	}()
 	for i := range 2 {
-		old := p.serving()
-		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+		p.handOver()
 		p.remembers()
 		_, r := p.status()
 		require.NotEmpty(t, r.Backends[1].Outages, "after handover %d", i)
@@ -119,9 +115,7 @@ func TestEvidenceWithSecretsIsNotKept(t *testing.T) {
 	p.write("unsafeRaw: true\n")
 	p.launch()
 	p.incident()
-	old := p.serving()
-	require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-	testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+	p.handOver()
 	dump, err := p.ask("dump")
 	require.NoError(t, err)
 	assert.NotContains(t, dump, "hunter2")

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -51,9 +50,7 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	require.NoError(t, err)
 	p.restartRuntime(true, false)
 	for i := range 2 {
-		old := p.serving()
-		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+		p.handOver()
 		for range 10 {
 			assert.Equal(t, []string{ran.GetPodSandboxId()}, list(), "after handover %d", i)
 		}
@@ -68,8 +65,7 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 // The first process makes a pod, the third one is asked for the list, and the runtime's lists fail.
 func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	list := func(c runtimeapi.RuntimeServiceClient) []string {
 		t.Helper()
@@ -104,9 +100,7 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	}()
 	<-begun
 	for range 2 {
-		old := p.serving()
-		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+		p.handOver()
 	}
 	successor := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	require.Empty(t, list(successor))
@@ -119,11 +113,8 @@ func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 // After a handover an error named the process that had ended, and the last one left the files.
 func TestTheLastProcessOwnsTheSockets(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	first := p.launch().Process.Pid
-	require.NoError(t, syscall.Kill(first, syscall.SIGUSR2))
-	second := first
-	testkit.Eventually(t, "another process serves", func() bool { second = p.serving(); return second != first })
+	p := startedProcess(t)
+	second := p.handOver()
 	testkit.Eventually(t, "the sockets are its own", func() bool {
 		out, err := exec.Command("criproxy", "-connect", p.runtimes[0].Path, "-listen", p.front, "-state-dir", "none", "-hooks", "none", "-logtostderr").CombinedOutput()
 		require.Error(t, err)

@@ -19,8 +19,7 @@ import (
 
 func TestAThousandSubscribersGetEveryEvent(t *testing.T) {
 	const subscribers = 1000
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 8*testkit.Patience)
 	defer cancel()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))

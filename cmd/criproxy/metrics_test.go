@@ -125,9 +125,7 @@ func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
 		require.NoError(t, err, "%s is at the admin socket", path)
 		response.Body.Close()
 	}
-	pid := p.serving()
-	require.NoError(t, syscall.Kill(pid, syscall.SIGUSR2))
-	testkit.Eventually(t, "another process serves", func() bool { return p.serving() != pid })
+	p.handOver()
 	testkit.Eventually(t, "TCP is handed over as well", func() bool { code, _ = get("/healthz"); return code == 200 })
 	p.runtimes[0].Kill()
 	testkit.Eventually(t, "it is not ready", func() bool { code, text = get("/readyz"); return code == 503 })
@@ -137,8 +135,7 @@ func TestMonitoringOverTCPIsOptionalAndShowsNoCalls(t *testing.T) {
 
 func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	client := healthgrpc.NewHealthClient(p.connect(p.front))
 	check := func(service string) string {
 		r, err := client.Check(t.Context(), &healthgrpc.HealthCheckRequest{Service: service})

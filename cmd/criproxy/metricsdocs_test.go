@@ -23,7 +23,6 @@ import (
 func allMetrics(t *testing.T) []string {
 	m := telemetry.NewMetrics()
 	m.Registry.MustRegister(telemetry.NewGauges(nil))
-	m.WatchLimits(func() (taken, total, refused int64) { return 0, 0, 0 })
 	descs := make(chan *prometheus.Desc, 1000)
 	m.Registry.Describe(descs)
 	close(descs)
@@ -72,8 +71,7 @@ func TestPromtoolAcceptsTheAlerts(t *testing.T) {
 	rules := filepath.Join("..", "..", "packaging", "monitoring", "alerts.yaml")
 	out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", "--lint-fatal", rules).CombinedOutput()
 	assert.NoError(t, err, "%s", out)
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	response, err := admin.NewClient(config.AdminBeside(p.front)).Get(t.Context(), "/metrics")
 	require.NoError(t, err)
 	defer response.Body.Close() // it was only read

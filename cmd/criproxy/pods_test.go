@@ -62,8 +62,7 @@ func (p *process) runPod(name, target string) (sandbox, container string) {
 
 func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	p.runPod("web", "")
 	sandbox, container := p.runPod("vm", "beta.io")
 	pods := p.pods()
@@ -166,8 +165,7 @@ func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
 
 func TestAnOutageIsRemembered(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	_, r := p.status()
 	require.NotEmpty(t, r.Backends[1].Runtime)
 	runtime := r.Backends[1].Runtime
@@ -225,8 +223,7 @@ func TestErrorsOfDifferentRuntimesStayApart(t *testing.T) {
 // A reload gave all pods of a node other ids.
 func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	sandbox, _ := p.runPod("vm", "beta.io")
 	var out bytes.Buffer
 	text := p.config

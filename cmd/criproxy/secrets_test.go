@@ -52,12 +52,15 @@ func plant(t *testing.T, cc grpc.ClientConnInterface, name string) {
 	require.NoError(t, err)
 	sandbox, err := rt.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod})
 	require.NoError(t, err)
-	created, err := rt.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox.PodSandboxId, SandboxConfig: pod, Config: &runtimeapi.ContainerConfig{
+	request := &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox.PodSandboxId, SandboxConfig: pod, Config: &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: "nginx:1"}, Annotations: annotations,
 		Envs:    []*runtimeapi.KeyValue{{Key: "PASSWORD", Value: []byte(planted)}},
 		Windows: &runtimeapi.WindowsContainerConfig{SecurityContext: &runtimeapi.WindowsContainerSecurityContext{CredentialSpec: planted}},
-	}})
+	}}
+	created, err := rt.CreateContainer(ctx, request)
 	require.NoError(t, err)
+	_, err = rt.CreateContainer(ctx, request)
+	require.Error(t, err, "its name is taken")
 	id := created.ContainerId
 	_, err = rt.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
 	require.NoError(t, err)
@@ -110,8 +113,9 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			at := func(name string) string { return filepath.Join(dir, name) }
 			runtime := testkit.NewMachine(t, "", at("0.sock"), fakecri.Config{StreamURL: "http://harmless/" + planted, Packages: []string{fakecri.V1, fakecri.V1alpha2}})
 			runtime.Start()
-			args := []string{"-connect", at("0.sock"), "-listen", at("p.sock"), "-admin", at("a.sock"), "-state-dir", at("state"), "-hooks", "none",
-				"-logtostderr", "-v", "5", "-capture", at("all.pcapng")}
+			testkit.NewMachine(t, "beta.io", at("1.sock"), fakecri.Config{}).Start() // with two there are memories
+			args := []string{"-connect", at("0.sock") + ",beta.io:" + at("1.sock"), "-listen", at("p.sock"), "-admin", at("a.sock"), "-state-dir", at("state"), "-hooks", "none",
+				"-logtostderr", "-v", "9", "-capture", at("all.pcapng")}
 			if unsafe {
 				args = append(args, "-unsafe-raw")
 			}
@@ -149,11 +153,13 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 				require.NoError(t, <-done)
 				seen["tail "+strings.Join(flags, " ")] = []byte(live.String())
 			}
-			response, err := admin.NewClient(at("a.sock")).Get(t.Context(), "/events")
-			require.NoError(t, err)
-			seen["GET /events"], err = io.ReadAll(response.Body)
-			require.NoError(t, err)
-			require.NoError(t, response.Body.Close())
+			for _, path := range []string{"/status", "/metrics", "/config", "/events", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
+				response, err := admin.NewClient(at("a.sock")).Get(t.Context(), path)
+				require.NoError(t, err)
+				seen["GET "+path], err = io.ReadAll(response.Body)
+				require.NoError(t, err)
+				require.NoError(t, response.Body.Close())
+			}
 			require.NoError(t, proxy.Process.Signal(syscall.SIGUSR1))
 			log.waitFor(t, "Dumped the recording")
 			dumps, err := filepath.Glob(at("state/criproxy-dump-*.jsonl"))
@@ -165,6 +171,13 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			command("replay", "-write", "-failed", at("d.binlog"), "-to", at("p.sock"), "-speed", "0", "-json")
 			require.NoError(t, proxy.Process.Signal(os.Interrupt))
 			require.NoError(t, proxy.Wait())
+			kept, err := filepath.Glob(at("state/*.*"))
+			require.NoError(t, err)
+			require.Contains(t, kept, at("state/primary.known"))
+			for _, file := range kept {
+				seen[filepath.Base(file)], err = os.ReadFile(file)
+				require.NoError(t, err)
+			}
 			for _, file := range []string{at("d.jsonl"), at("d.pcapng"), at("d.binlog"), at("all.pcapng"), dumps[0]} {
 				command("view", "-full", file)
 				command("view", "-diff", file)

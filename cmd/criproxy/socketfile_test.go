@@ -21,8 +21,7 @@ import (
 // find a socket again.
 func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	own := config.AdminBeside(p.front)
 	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	list := func(c runtimeapi.RuntimeServiceClient) error {
@@ -54,9 +53,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 	assert.Equal(t, 6, p.logged("Restored a socket file"), "of both, each time")
 
 	t.Run("it goes on after a handover", func(t *testing.T) {
-		old := p.serving()
-		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+		p.handOver()
 		require.NoError(t, os.Remove(p.front))
 		testkit.Eventually(t, "the socket is there again", func() bool { return testkit.Connects(p.front) })
 		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
@@ -67,8 +64,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 
 func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	_, err := connected.Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
@@ -195,9 +191,7 @@ func TestAModeThatChangesTakesEffectWithTheReload(t *testing.T) {
 		assert.Contains(t, testkit.FileRights(t, p.front), "0600")
 	})
 	t.Run("a process that takes over leaves it", func(t *testing.T) {
-		old := p.serving()
-		require.NoError(t, syscall.Kill(old, syscall.SIGUSR2))
-		testkit.Eventually(t, "another process serves", func() bool { return p.serving() != old })
+		p.handOver()
 		assert.Contains(t, testkit.FileRights(t, p.front), "0600")
 	})
 	p.end()

@@ -17,8 +17,7 @@ import (
 func TestAllThreadsOfAProcessMayBeWokenLate(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t, "how late threads may be woken")
-	p := newProcess(t)
-	p.launch()
+	p := startedProcess(t)
 	defer p.end()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", p.serving()))
 	require.NoError(t, err)

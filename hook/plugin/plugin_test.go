@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/criproxy/criproxy/hook/plugin"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,9 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func nothing(context.Context, *plugin.Pod) (*plugin.PodAnswer, error) { return nil, nil }
 
 func TestRunRegistersWhatThereIsAndLeavesNothing(t *testing.T) {
-	dir, err := os.MkdirTemp("", "plugin") // the path of a socket is short
-	require.NoError(t, err)
-	defer os.RemoveAll(dir) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	p := plugin.Plugin{Name: "one", Folder: filepath.Join(dir, "d"), Socket: filepath.Join(dir, "s"), Fail: true, Timeout: 1500 * time.Millisecond,
 		PreRunPodSandbox: nothing, PostRemovePodSandbox: nothing}
 

@@ -47,31 +47,32 @@ func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Se
 	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
 	servePprof(a.mux)
 	a.mux.HandleFunc("GET /events", events)
-	answer := func(path string, with func(ctx context.Context) any) {
-		a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { writeJSON(w, with(r.Context())) })
-	}
-	answer("/version", func(context.Context) any { return state.Version{Version: version.Version, PID: os.Getpid()} })
 	monitoring(a.mux)
 	monitoring(a.public)
-	answer("/status", func(ctx context.Context) any { return p.Report(ctx) })
-	answer("/config", func(context.Context) any { return p.State().Config })
-	answer("/settings", func(context.Context) any { return p.Config().Settings() })
-	answer("/drift", func(context.Context) any { return p.State().Drift })
-	a.mux.HandleFunc("GET /pods", func(w http.ResponseWriter, r *http.Request) {
-		pods, err := p.Pods(r.Context())
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusConflict)
-			return
-		}
-		writeJSON(w, pods)
+	answer := func(path string, with func(ctx context.Context) (any, error)) {
+		a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			v, err := with(r.Context())
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusConflict)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(v) // fails when the client has gone
+		})
+	}
+	answer("/version", func(context.Context) (any, error) {
+		return state.Version{Version: version.Version, PID: os.Getpid()}, nil
 	})
-	a.mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) {
-		plugins := p.State().Plugins
-		if plugins == nil {
-			http.Error(w, "plugins are turned off here: -hooks is none", http.StatusConflict)
-			return
+	answer("/status", func(ctx context.Context) (any, error) { return p.Report(ctx), nil })
+	answer("/config", func(context.Context) (any, error) { return p.State().Config, nil })
+	answer("/settings", func(context.Context) (any, error) { return p.Config().Settings(), nil })
+	answer("/drift", func(context.Context) (any, error) { return p.State().Drift, nil })
+	answer("/pods", func(ctx context.Context) (any, error) { return p.Pods(ctx) })
+	answer("/hooks", func(context.Context) (any, error) {
+		if plugins := p.State().Plugins; plugins != nil {
+			return plugins, nil
 		}
-		writeJSON(w, plugins)
+		return nil, errors.New("plugins are turned off here: -hooks is none")
 	})
 	return a
 }
@@ -130,10 +131,4 @@ func (a *Server) Close() {
 			_ = l.Close()
 		}
 	}
-}
-
-// writeJSON answers with v as JSON.
-func writeJSON(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // fails when the client has gone
 }

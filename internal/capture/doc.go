@@ -13,4 +13,8 @@
 // One of them may be a file's ([Writer]), in a [Format] that its name says:
 // JSON lines, pcapng for Wireshark, or gRPC's binary log. A [Reader] reads all of
 // them. docs/capture.md specifies the formats.
+//
+// The recorder (recorder.go) redacts what it is shown (redact.go), encodes it (encode.go) and keeps
+// it in the ring (ring.go), from which a [Follower] reads (follow.go). Each format has a file that
+// writes it and one that reads it: jsonl, binlog, pcap.
 package capture

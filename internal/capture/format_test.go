@@ -62,17 +62,6 @@ func TestEachFormatKeepsEverything(t *testing.T) {
 	}
 }
 
-func TestConvertingInEveryDirectionKeepsEverything(t *testing.T) {
-	all := events(t)
-	for _, from := range capture.Formats {
-		for _, to := range capture.Formats {
-			_, once := decode(t, encode(t, from, all))
-			_, twice := decode(t, encode(t, to, once))
-			assert.Equal(t, normal(all), normal(twice), "%s to %s", from, to)
-		}
-	}
-}
-
 func TestFilesOfOneFormatCanBeJoined(t *testing.T) {
 	all := events(t)
 	for _, f := range capture.Formats {

@@ -41,7 +41,7 @@ func TestSecretsAreNotInHiddenReplies(t *testing.T) {
 	assert.False(t, redactor.HasSecrets(muxtest.Method("Version")))
 	got, err = redactor.HideReply(nil, muxtest.Method("Version"), []byte("\x0a\x7f"))
 	require.NoError(t, err)
-	assert.Equal(t, "\x0a\x7f", string(got), "nobody looks where there are none")
+	assert.Equal(t, "\x0a\x7f", string(got), "a method without fields to hide is not searched")
 }
 
 // FuzzHide holds what is hidden on the wire against a message that is decoded, and all that is

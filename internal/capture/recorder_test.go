@@ -57,7 +57,7 @@ func TestASlowReaderLearnsHowManyEventsItMissed(t *testing.T) {
 	f := rec.Follow(true)
 	payload := codec.NewFrame([]byte(strings.Repeat("x", 100)))
 	const n = 5000
-	for range n { // it returns, though nobody reads
+	for range n { // it returns, though the records are not read
 		record(rec, payload, payload)
 	}
 	rec.Close()

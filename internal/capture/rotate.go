@@ -262,33 +262,19 @@ func (w *Writer) Close() error {
 // is there by then is written too.
 func (w *Writer) Run(ctx context.Context, f *Follower) error {
 	var ev Event
-	for {
+	for over := false; ; {
 		if !f.TryNext(&ev) {
-			if err := w.Flush(); err != nil {
+			if err := w.Flush(); err != nil || over {
 				return err
 			}
-			if err := f.Next(ctx, &ev); err != nil {
-				if errors.Is(err, io.EOF) {
-					return nil
-				}
-				return w.rest(f)
+			if over = f.Next(ctx, &ev) != nil; over {
+				continue // with what came meanwhile
 			}
 		}
 		if err := w.Write(&ev); err != nil {
 			return err
 		}
 	}
-}
-
-// rest writes what there is to be read at once.
-func (w *Writer) rest(f *Follower) error {
-	var ev Event
-	for f.TryNext(&ev) {
-		if err := w.Write(&ev); err != nil {
-			return err
-		}
-	}
-	return w.Flush()
 }
 
 // WriteTo writes a whole capture: what read returns until io.EOF.

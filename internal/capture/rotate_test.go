@@ -86,17 +86,6 @@ func TestAFileThatIsThereBecomesAnOlderOne(t *testing.T) {
 	assert.Equal(t, "the first", string(old))
 }
 
-func TestALinkIsNotFollowed(t *testing.T) {
-	dir := t.TempDir()
-	victim := filepath.Join(dir, "victim")
-	require.NoError(t, os.WriteFile(victim, []byte("precious"), 0o600))
-	require.NoError(t, os.Symlink(victim, filepath.Join(dir, "calls.jsonl")))
-	require.NoError(t, create(t, filepath.Join(dir, "calls.jsonl"), 0, 3).Close())
-	data, err := os.ReadFile(victim)
-	require.NoError(t, err)
-	assert.Equal(t, "precious", string(data))
-}
-
 func TestAMissingFolderIsReported(t *testing.T) {
 	_, err := capture.Create(capture.FileConfig{Path: filepath.Join(t.TempDir(), "none", "calls.jsonl"), Header: func() capture.FileHeader { return header }})
 	assert.ErrorContains(t, err, "creating a capture")

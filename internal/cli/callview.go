@@ -7,30 +7,21 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
-	"github.com/criproxy/criproxy/internal/cri"
 	"github.com/criproxy/criproxy/internal/inspect"
 	"github.com/criproxy/criproxy/internal/show"
 )
 
 // callView is how calls are shown, the same for calls under way and for those in files.
 type callView struct {
-	filter inspect.Filter
-	full   bool
-	json   bool // or YAML
-	diff   bool
-	output outputFlags
-	schema schemaFlags
+	filter  inspect.Filter
+	output  outputFlags
+	schema  schemaFlags
+	printer inspect.Printer
 
-	printer   *inspect.Printer
 	assembler *inspect.Assembler
-	names     inspect.Namer
-	order     []string // of backends
 	past      past
 	every     func(c *inspect.Call)
 
@@ -64,34 +55,24 @@ func (l *callView) flags(fs *flag.FlagSet) {
 	fs.Var((*unitDuration)(&l.filter.Slower), "slower", "only calls that took at least `TIME`, such as 100ms")
 	fs.StringVar(&l.filter.FollowPod, "follow-pod", "", "all calls in the life of one `POD`: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id")
 	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
-	fs.BoolVar(&l.full, "full", false, "show the messages, with the names of their fields, on each leg")
-	fs.BoolVar(&l.diff, "diff", false, "show what the proxy changed on the way, field by field")
+	fs.BoolVar(&l.printer.Full, "full", false, "show the messages, with the names of their fields, on each leg")
+	fs.BoolVar(&l.printer.Changes, "diff", false, "show what the proxy changed on the way, field by field")
 	l.output.lineFlags(fs)
 	l.schema.flags(fs)
 }
 
 // open prepares for events of a source.
 func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
-	profile, schema, err := l.schema.load(h.Descriptors)
+	m, err := l.schema.meaning(h)
 	if err != nil {
 		return err
 	}
-	secrets, err := profile.Secrets(schema)
-	if err != nil {
-		return err
-	}
-	names, err := cri.NewNames(profile, schema, h.About)
-	if err != nil {
-		return err
-	}
-	l.printer = &inspect.Printer{Out: l.output.lines(out), Schema: schema, Text: secrets.Text(), Colour: show.Colours(out)}
-	l.printer.Text.Unsafe = h.UnsafeRaw
-	l.names = names
-	l.assembler = inspect.NewAssembler(schema, names)
-	l.order = nil
+	p := &l.printer
+	p.Out, p.Schema, p.Text, p.Colour, p.Order = l.output.lines(out), m.schema, m.text, show.Colours(out), nil
 	for _, b := range h.Backends {
-		l.order = append(l.order, b.Name)
+		p.Order = append(p.Order, b.Name)
 	}
+	l.assembler = inspect.NewAssembler(m.schema, m.names)
 	return nil
 }
 
@@ -101,7 +82,7 @@ func (l *callView) check(command string) error {
 		return &UsageError{fmt.Errorf("%s: %w", command, err)}
 	}
 	err := l.output.check(command)
-	l.json = l.output.programs()
+	l.printer.JSON = l.output.programs()
 	return err
 }
 
@@ -152,7 +133,7 @@ func (l *callView) present() {
 // show shows the call of an event, if that is what it completes.
 func (l *callView) show(ev *capture.Event) error {
 	c, what := l.assembler.Add(ev)
-	if ev.Kind == capture.Missed && !l.json {
+	if ev.Kind == capture.Missed && !l.printer.JSON {
 		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
 	}
 	if what == inspect.Nothing {
@@ -174,36 +155,11 @@ func (l *callView) show(ev *capture.Event) error {
 			l.every(c)
 		}
 	case what == inspect.Streamed:
-		l.streamed(c)
-	case l.json && l.diff && l.full:
-		l.printer.JSONFullDiff(c, l.order)
-	case l.json && l.diff:
-		l.printer.JSONDiff(c, l.order)
-	case l.json:
-		l.printer.JSON(c, l.full)
-	case l.diff && l.full:
-		l.printer.Full(c)
-		l.printer.Changes(c, l.order)
-	case l.diff:
-		l.printer.PrintDiff(c, l.order)
-	case l.full:
-		l.printer.Full(c)
+		l.printer.Streamed(c)
 	default:
-		l.printer.Line(c)
+		l.printer.Print(c)
 	}
 	return l.printer.Err()
-}
-
-func (l *callView) streamed(c *inspect.Call) {
-	switch {
-	case l.diff && !l.full:
-	case l.json:
-		l.printer.JSONStreamed(c, l.full)
-	case l.full:
-		l.printer.FullStreamed(c)
-	default:
-		l.printer.Streamed(c)
-	}
 }
 
 // none says so if calls were there, and the flags chose none of them.
@@ -244,45 +200,4 @@ func (l *callView) read(r *capture.Reader) error {
 			return err
 		}
 	}
-}
-
-// schemaFlags are the flags that say what messages mean, besides those of CRI.
-type schemaFlags struct {
-	protos  multi
-	folders multi
-	sets    multi
-}
-
-// multi is a flag that may be given several times.
-type multi []string
-
-func (m *multi) String() string     { return strings.Join(*m, ",") }
-func (m *multi) Set(s string) error { *m = append(*m, s); return nil }
-
-func (s *schemaFlags) flags(fs *flag.FlagSet) {
-	fs.Var(&s.protos, "proto", "a .proto `FILE` that describes the calls, besides CRI; may be given several times")
-	fs.Var(&s.folders, "proto-path", "a `FOLDER` for what -proto imports; may be given several times")
-	fs.Var(&s.sets, "descriptor-set", "a `FILE` of descriptors that describes the calls, as protoc --descriptor_set_out --include_imports writes it; may be given several times")
-}
-
-// load returns CRI's profile, and a schema of CRI and of what the flags name. A set of
-// descriptors that came with a capture is added to it.
-func (s *schemaFlags) load(more []byte) (*director.Profile, *codec.Schema, error) {
-	profile, cri, err := criSchema()
-	if err != nil {
-		return nil, nil, err
-	}
-	schema, err := s.own()
-	if err != nil {
-		return nil, nil, err
-	}
-	schema = schema.Join(cri)
-	if len(more) > 0 {
-		found, err := codec.ParseSchema(more)
-		if err != nil {
-			return nil, nil, fmt.Errorf("the descriptors in the capture: %w", err)
-		}
-		schema = schema.Join(found)
-	}
-	return profile, schema, nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,11 +210,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.Backend {
 	var all []doctor.Backend
 	for _, b := range cfg.Backends {
-		name := b.Name
-		if name == "" {
-			name = "primary"
-		}
-		all = append(all, doctor.Backend{Name: name, Prefix: b.Name, Address: b.Address})
+		all = append(all, doctor.Backend{Name: cmp.Or(b.Name, "primary"), Prefix: b.Name, Address: b.Address})
 	}
 	if len(all) == 0 {
 		return nil

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -146,7 +145,6 @@ func PrintServeFlags(out io.Writer) {
 
 // printFlags prints the flags: ours one by one, those of the log in short.
 func printFlags(fs *flag.FlagSet, out io.Writer) {
-	logging := []string{"v", "logtostderr", "alsologtostderr", "log_file", "vmodule"}
 	var rest []string
 	fs.VisitAll(func(f *flag.Flag) {
 		if f.Name != "apiserver" && !IsKlog(f.Name) {
@@ -155,7 +153,7 @@ func printFlags(fs *flag.FlagSet, out io.Writer) {
 	})
 	printFlag(out, fs.Lookup("v"), "how much to log: `LEVEL` 2 calls that fail, 3 calls that change something with request and reply, 4 status calls too, 5 lists too")
 	fs.VisitAll(func(f *flag.Flag) {
-		if IsKlog(f.Name) && !slices.Contains(logging[:1], f.Name) {
+		if IsKlog(f.Name) && f.Name != "v" {
 			rest = append(rest, "-"+f.Name)
 		}
 	})

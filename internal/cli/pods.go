@@ -61,18 +61,13 @@ runtime made it, whole or only its beginning, or by the pod's uid.`
 
 // Instances is the subcommand that lists the criproxies of this machine.
 func Instances(ctx context.Context, args []string, out, _ io.Writer) error {
-	fs := subFlags("instances")
-	var output outputFlags
-	output.flags(fs)
-	if err := parseSub(fs, args, out, "instances shows the criproxies that run on this machine, by their admin sockets.", 0, 0); err != nil {
-		return err
-	}
-	if err := output.check("instances"); err != nil {
+	a := answerFlags("instances")
+	if err := a.parse(args, out, "instances shows the criproxies that run on this machine, by their admin sockets.", 0); err != nil {
 		return err
 	}
 	found := instances(ctx)
-	if output.format != show.Text {
-		return show.Encode(out, output.format, append([]Instance{}, found...))
+	if a.output.format != show.Text {
+		return show.Encode(out, a.output.format, append([]Instance{}, found...))
 	}
 	screen := show.NewScreen(out)
 	if len(found) == 0 {

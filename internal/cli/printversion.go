@@ -19,13 +19,8 @@ type versions struct {
 
 // Version is the subcommand that prints the versions of criproxy and of what it is built with.
 func Version(_ context.Context, args []string, out, _ io.Writer) error {
-	fs := subFlags("version")
-	var output outputFlags
-	output.flags(fs)
-	if err := parseSub(fs, args, out, "version prints the versions of criproxy and of what it is built with.", 0, 0); err != nil {
-		return err
-	}
-	if err := output.check("version"); err != nil {
+	a := answerFlags("version")
+	if err := a.parse(args, out, "version prints the versions of criproxy and of what it is built with.", 0); err != nil {
 		return err
 	}
 	v := versions{Criproxy: version.Version, Modules: map[string]string{}}
@@ -38,8 +33,8 @@ func Version(_ context.Context, args []string, out, _ io.Writer) error {
 			}
 		}
 	}
-	if output.format != show.Text {
-		return show.Encode(out, output.format, v)
+	if a.output.format != show.Text {
+		return show.Encode(out, a.output.format, v)
 	}
 	fmt.Fprintf(out, "criproxy %s\n", v.Criproxy)
 	if v.Go != "" {

@@ -13,8 +13,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/cri"
 	text "github.com/criproxy/criproxy/internal/dump"
@@ -25,13 +23,9 @@ import (
 
 // played is a capture to play, as either side.
 type played struct {
+	*meaning
 	calls    []*replay.Call
-	header   *capture.FileHeader
-	schema   *codec.Schema
-	profile  *director.Profile
-	names    *cri.Names
-	text     text.Text
-	redactor *capture.Redactor
+	redactor *capture.Redactor // nil if the capture has secrets
 }
 
 // openPlayed reads the calls of a file: those of clients, or of one backend.
@@ -41,20 +35,12 @@ func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
 		return nil, err
 	}
 	defer r.Close()
-	p := &played{header: r.Header()}
-	if p.profile, p.schema, err = flags.load(p.header.Descriptors); err != nil {
+	p := &played{}
+	if p.meaning, err = flags.meaning(r.Header()); err != nil {
 		return nil, err
 	}
-	secrets, err := p.profile.Secrets(p.schema)
-	if err != nil {
-		return nil, err
-	}
-	p.text = secrets.Text()
-	if p.text.Unsafe = p.header.UnsafeRaw; !p.text.Unsafe {
-		p.redactor = capture.NewRedactor(p.schema, secrets)
-	}
-	if p.names, err = cri.NewNames(p.profile, p.schema, p.header.About); err != nil {
-		return nil, err
+	if !p.text.Unsafe {
+		p.redactor = capture.NewRedactor(p.schema, p.secrets)
 	}
 	if p.calls, err = replay.Load(r, backend); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -203,19 +189,10 @@ type resultJSON struct {
 	Method  string        `json:"method"`
 	Took    time.Duration `json:"took_ns"`
 	NotSent string        `json:"not_sent,omitempty"`
-	Changes []changeJSON  `json:"changes,omitempty"`
-}
-
-type changeJSON struct {
-	Path   string `json:"path"`
-	Before string `json:"before,omitempty"`
-	After  string `json:"after,omitempty"`
+	Changes []text.Change `json:"changes,omitempty"`
 }
 
 func jsonResult(out io.Writer, res replay.Result) {
-	j := resultJSON{Call: res.Call.ID, Method: res.Call.Method, Took: res.Took, NotSent: res.NotSent}
-	for _, c := range res.Changes {
-		j.Changes = append(j.Changes, changeJSON{c.Path, c.Before, c.After})
-	}
+	j := resultJSON{Call: res.Call.ID, Method: res.Call.Method, Took: res.Took, NotSent: res.NotSent, Changes: res.Changes}
 	_ = json.NewEncoder(out).Encode(j) // fails when the reader has gone
 }

@@ -2,13 +2,59 @@ package cli
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
 	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/cri"
+	"github.com/criproxy/criproxy/internal/dump"
 )
+
+// schemaFlags are the flags that say what messages mean, besides those of CRI.
+type schemaFlags struct {
+	protos  multi
+	folders multi
+	sets    multi
+}
+
+// multi is a flag that may be given several times.
+type multi []string
+
+func (m *multi) String() string     { return strings.Join(*m, ",") }
+func (m *multi) Set(s string) error { *m = append(*m, s); return nil }
+
+func (s *schemaFlags) flags(fs *flag.FlagSet) {
+	fs.Var(&s.protos, "proto", "a .proto `FILE` that describes the calls, besides CRI; may be given several times")
+	fs.Var(&s.folders, "proto-path", "a `FOLDER` for what -proto imports; may be given several times")
+	fs.Var(&s.sets, "descriptor-set", "a `FILE` of descriptors that describes the calls, as protoc --descriptor_set_out --include_imports writes it; may be given several times")
+}
+
+// load returns CRI's profile, and a schema of CRI and of what the flags name. A set of
+// descriptors that came with a capture is added to it.
+func (s *schemaFlags) load(more []byte) (*director.Profile, *codec.Schema, error) {
+	d, err := criadapter.Config(criadapter.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	schema, err := s.own()
+	if err != nil {
+		return nil, nil, err
+	}
+	schema = schema.Join(d.Profile.AllVersions(d.Schema))
+	if len(more) > 0 {
+		found, err := codec.ParseSchema(more)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the descriptors in the capture: %w", err)
+		}
+		schema = schema.Join(found)
+	}
+	return d.Profile, schema, nil
+}
 
 // own returns a schema of what the flags name, which is nothing if there are none.
 func (s *schemaFlags) own() (*codec.Schema, error) {
@@ -34,11 +80,26 @@ func (s *schemaFlags) own() (*codec.Schema, error) {
 	return schema, nil
 }
 
-// criSchema returns profile and schema of CRI, for commands that read captures.
-func criSchema() (*director.Profile, *codec.Schema, error) {
-	d, err := criadapter.Config(criadapter.Options{})
-	if err != nil {
-		return nil, nil, err
+// meaning is what the messages of a capture mean.
+type meaning struct {
+	profile *director.Profile
+	schema  *codec.Schema
+	names   *cri.Names
+	secrets dump.Secrets
+	text    dump.Text // shows them without secrets, if the capture is without
+}
+
+// meaning returns what the messages of a capture mean, by its header and the flags.
+func (s *schemaFlags) meaning(h *capture.FileHeader) (m *meaning, err error) {
+	m = &meaning{}
+	if m.profile, m.schema, err = s.load(h.Descriptors); err != nil {
+		return nil, err
 	}
-	return d.Profile, d.Profile.AllVersions(d.Schema), nil
+	if m.secrets, err = m.profile.Secrets(m.schema); err != nil {
+		return nil, err
+	}
+	m.text = m.secrets.Text()
+	m.text.Unsafe = h.UnsafeRaw
+	m.names, err = cri.NewNames(m.profile, m.schema, h.About)
+	return m, err
 }

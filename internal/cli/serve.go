@@ -16,7 +16,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/daemon"
 	"github.com/criproxy/criproxy/internal/listen"
-	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/stderr"
 	"github.com/criproxy/criproxy/internal/tuning"
 	"github.com/criproxy/criproxy/internal/version"
@@ -94,13 +93,9 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 		// Not before: there would be nothing to reload or to hand over. Signals wait, and so
 		// does a file that has changed.
 		watchers.Go(func() {
-			p.Do("reading the configuration anew", func(what string) {
-				recovery.Keep(watching, what, func() { r.watch(watching, hup) })
-			})
+			p.Keep(watching, "reading the configuration anew", func() { r.watch(watching, hup) })
 		})
-		p.Do("handing over", func(what string) {
-			recovery.Keep(watching, what, func() { watchHandover(watching, p, usr2) })
-		})
+		p.Keep(watching, "handing over", func() { watchHandover(watching, p, usr2) })
 	})
 	err = p.AwaitEnd(ctx, func() error {
 		defer watchers.Wait()

@@ -8,27 +8,37 @@ import (
 	"github.com/criproxy/criproxy/internal/show"
 )
 
-// asking are the flags of a command that shows an answer of a running criproxy.
-type asking struct {
+// answering are the flags of a command that shows one answer, also to programs.
+type answering struct {
 	*flag.FlagSet
-	admin  adminFlag
 	output outputFlags
 }
 
-// askFlags returns the flags of a command, with formats besides json and yaml.
-func askFlags(name string, more ...string) *asking {
-	a := &asking{FlagSet: subFlags(name)}
-	a.admin.flags(a.FlagSet)
+// answerFlags returns the flags of a command, with formats besides json and yaml.
+func answerFlags(name string, more ...string) *answering {
+	a := &answering{FlagSet: subFlags(name)}
 	a.output.flags(a.FlagSet, more...)
 	return a
 }
 
 // parse reads the arguments of the command, of which n are not flags.
-func (a *asking) parse(args []string, out io.Writer, about string, n int) error {
+func (a *answering) parse(args []string, out io.Writer, about string, n int) error {
 	if err := parseSub(a.FlagSet, args, out, about, n, n); err != nil {
 		return err
 	}
 	return a.output.check(a.Name())
+}
+
+// asking is answering for a command whose answer is that of a running criproxy.
+type asking struct {
+	*answering
+	admin adminFlag
+}
+
+func askFlags(name string, more ...string) *asking {
+	a := &asking{answering: answerFlags(name, more...)}
+	a.admin.flags(a.FlagSet)
+	return a
 }
 
 // query returns the question whose answer goes to a screen.

@@ -46,10 +46,8 @@ commands are not in it; names of pods, images and namespaces are.`
 	if *to == "" {
 		*to = name + ".tar.gz"
 	}
-	bundle, err := os.OpenFile(*to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s exists already; remove it, or choose another name", *to)
-	} else if err != nil {
+	bundle, err := createFile(*to)
+	if err != nil {
 		return err
 	}
 	zip := gzip.NewWriter(bundle)

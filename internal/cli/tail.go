@@ -83,7 +83,7 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	}
 	look.until, _ = strconv.ParseUint(response.Header.Get(telemetry.RecordedHeader), 10, 64)
 	switch {
-	case first && !l.json:
+	case first && !l.printer.JSON:
 		l.printer.Header()
 	case !first && latest <= look.until:
 		look.until = latest

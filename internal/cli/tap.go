@@ -73,7 +73,7 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 			p.Close()
 			return err
 		}
-		if !l.json {
+		if !l.printer.JSON {
 			l.printer.Header()
 		}
 		show = func(f *capture.Follower) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/inspect"
-	"github.com/criproxy/criproxy/internal/report"
 	"github.com/criproxy/criproxy/internal/ui"
 )
 
@@ -32,12 +31,12 @@ func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	server := ui.New(ui.Config{Admin: socket, Open: func(h *capture.FileHeader) (*report.Renderer, inspect.Namer, error) {
+	server := ui.New(ui.Config{Admin: socket, Open: func(h *capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error) {
 		shown := callView{schema: schema}
 		if err := shown.open(h, io.Discard); err != nil {
 			return nil, nil, err
 		}
-		return &report.Renderer{Printer: shown.printer, Order: shown.order}, shown.names, nil
+		return &shown.printer, shown.assembler, nil
 	}}, l)
 	fmt.Fprintf(out, "Open this in a browser. The link is good for one:\n\n  %s\n\nIt stays up until Ctrl-C. From another machine, first: ssh -L %[2]s:127.0.0.1:%[2]s HOST\n", server.URL(), server.Port())
 	return server.Serve(ctx, l)

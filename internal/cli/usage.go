@@ -1,4 +1,8 @@
-// Package cli has the commands of criproxy, each with its flags.
+// Package cli has the commands of criproxy, each with its flags. cmd/criproxy lists them.
+//
+// A command is a function of its arguments and its output, in a file of its name. It parses its
+// flags with parseSub, and a mistake of the user in them is a [UsageError]; [ExitCode] prints what a
+// command returns.
 package cli
 
 import (

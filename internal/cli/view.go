@@ -29,12 +29,12 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	switch {
 	case *sequence && *stats:
 		return &UsageError{errors.New("view: -sequence and -stats are two ways to show calls; choose one")}
-	case *sequence && l.json:
+	case *sequence && l.printer.JSON:
 		return &UsageError{errors.New("view: -sequence is text of Mermaid, and -json is JSON; choose one")}
-	case (*sequence || *stats) && (l.full || l.diff):
+	case (*sequence || *stats) && (l.printer.Full || l.printer.Changes):
 		return &UsageError{errors.New("view: -full and -diff show calls one by one, -sequence and -stats all together; choose one")}
 	}
-	if *page != "" && (*sequence || *stats || l.json || l.full || l.diff) {
+	if *page != "" && (*sequence || *stats || l.printer.JSON || l.printer.Full || l.printer.Changes) {
 		return &UsageError{errors.New("view: -html has all that -sequence, -stats, -json, -full and -diff show; choose one")}
 	}
 	r, err := capture.Open(fs.Arg(0))
@@ -56,7 +56,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 		l.every = func(c *inspect.Call) { calls = append(calls, c) }
 	case *stats:
 		l.every = counted.Add
-	case !l.json:
+	case !l.printer.JSON:
 		l.printer.Header()
 	}
 	if err := l.read(r); errors.Is(err, io.ErrUnexpectedEOF) {
@@ -76,20 +76,15 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 		case !match:
 		case *sequence:
 			calls = append(calls, c)
-		case *stats:
-		case l.json:
-			l.printer.JSON(c, l.full)
-		case l.full:
-			l.printer.Full(c)
-		default:
-			l.printer.Line(c)
+		case !*stats:
+			l.printer.Print(c)
 		}
 	}
 	l.none(errOut, "calls in "+fs.Arg(0))
 	switch {
 	case *sequence:
 		return inspect.Sequence(out, calls)
-	case *stats && l.json:
+	case *stats && l.printer.JSON:
 		return json.NewEncoder(l.printer.Out).Encode(counted.Methods())
 	case *stats:
 		return counted.Print(out)

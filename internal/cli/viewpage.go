@@ -23,17 +23,13 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 		if err != nil {
 			return err
 		}
-		defer func() {
-			if closeErr := file.Close(); err == nil {
-				err = closeErr
-			}
-		}()
+		defer func() { err = errors.Join(err, file.Close()) }()
 		out = file
 	}
 	buffered := bufio.NewWriterSize(out, 1<<16)
-	page := report.NewWriter(buffered, &report.Renderer{Printer: l.printer, Order: l.order})
+	page := report.NewWriter(buffered, &l.printer)
 	calls := 0
-	l.json = true // the page itself lists missing events
+	l.printer.JSON = true // the page itself lists missing events
 	l.every = func(c *inspect.Call) { page.Add(c); calls++ }
 	info := report.Info{Title: filepath.Base(fs.Arg(0)), Filter: givenFlags(fs, "html")}
 	info.Of(r.Header())

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/profile"
 )
 
 // WiresharkProfile is the subcommand that teaches Wireshark the names of fields.
@@ -101,16 +102,10 @@ func protoFiles(schema *codec.Schema) (map[string]string, error) {
 			return nil, err
 		}
 		// An older version whose messages are the same is a file of its own.
-		pkg, was := packageOf(m.Name), string(fd.Package())
+		pkg, was := profile.PackageOf(m.Name), string(fd.Package())
 		if name := strings.TrimSuffix(fd.Path(), ".proto") + "-" + pkg + ".proto"; pkg != was && files[name] == "" {
 			files[name] = strings.ReplaceAll(files[fd.Path()], "package "+was+";", "package "+pkg+";")
 		}
 	}
 	return files, nil
-}
-
-// packageOf returns the package of a method called "/package.Service/Method".
-func packageOf(method string) string {
-	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-	return service[:max(strings.LastIndexByte(service, '.'), 0)]
 }

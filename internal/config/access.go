@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/criproxy/criproxy/internal/cri"
+	"github.com/criproxy/criproxy/internal/profile"
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
@@ -51,7 +52,7 @@ func fits(pattern string, known []string, isCRI bool) error {
 		names = append(names, name)
 	}
 	switch {
-	case strings.HasPrefix(pattern, "/") && !slices.ContainsFunc(names, func(name string) bool { return packageOf(name) == packageOf(pattern) }):
+	case strings.HasPrefix(pattern, "/") && !slices.ContainsFunc(names, func(name string) bool { return profile.PackageOf(name) == profile.PackageOf(pattern) }):
 		return nil // of another API, or a pattern for packages
 	case !strings.HasPrefix(pattern, "/") && !isCRI:
 		return fmt.Errorf("%q: names without their service are for CRI; want a whole one, such as %q", pattern, known[0])
@@ -68,12 +69,6 @@ func fits(pattern string, known []string, isCRI bool) error {
 		}
 	}
 	return fmt.Errorf("%q fits no method%s", pattern, suggest.Nearest(pattern, append(names, ReadOnly)))
-}
-
-// packageOf is the package of a whole name: "runtime.v1" of "/runtime.v1.RuntimeService/Version".
-func packageOf(name string) string {
-	service := strings.TrimPrefix(path.Dir(name), "/")
-	return service[:max(strings.LastIndex(service, "."), 0)]
 }
 
 // builtInMethods are those of CRI, in all versions that this program is built with.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
@@ -47,9 +48,7 @@ func (s Settings) add(path string, v reflect.Value) {
 			key := fmt.Sprint(i)
 			switch item := v.Index(i).Interface().(type) {
 			case Backend:
-				if key = item.Name; key == "" {
-					key = "primary"
-				}
+				key = cmp.Or(item.Name, "primary")
 			case Listener:
 				key = item.Path
 			}

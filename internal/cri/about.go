@@ -193,15 +193,7 @@ func (n *Names) Learn(a inspect.About) {
 
 func (n *Names) put(id string, a inspect.About) {
 	if was, ok := n.get(id); ok { // what is missing now may have been said before
-		if a.Pod == "" {
-			a.Namespace, a.Pod, a.UID = was.Namespace, was.Pod, was.UID
-		}
-		if a.Container == "" {
-			a.Container = was.Container
-		}
-		if a.Name == "" {
-			a.Namespace, a.Name = cmp.Or(a.Namespace, was.Namespace), was.Name
-		}
+		complete(&a, was, true)
 		if len(a.IDs) < len(was.IDs) {
 			a.IDs = was.IDs
 		}
@@ -211,6 +203,19 @@ func (n *Names) put(id string, a inspect.About) {
 		n.old, n.now = n.now, map[string]inspect.About{}
 	}
 	n.now[id] = a
+}
+
+// complete gives a the names that it lacks and known has. That of the container is for an id of a container.
+func complete(a *inspect.About, known inspect.About, container bool) {
+	if a.Pod == "" {
+		a.Namespace, a.Pod, a.UID = known.Namespace, known.Pod, known.UID
+	}
+	if container {
+		a.Container = cmp.Or(a.Container, known.Container)
+	}
+	if a.Name == "" {
+		a.Namespace, a.Name = cmp.Or(a.Namespace, known.Namespace), known.Name
+	}
 }
 
 func (n *Names) get(id string) (inspect.About, bool) {
@@ -233,15 +238,7 @@ func (n *Names) Complete(a inspect.About) inspect.About {
 		if !ok {
 			continue
 		}
-		if a.Pod == "" {
-			a.Namespace, a.Pod, a.UID = known.Namespace, known.Pod, known.UID
-		}
-		if i == 0 && a.Container == "" {
-			a.Container = known.Container
-		}
-		if a.Name == "" {
-			a.Namespace, a.Name = cmp.Or(a.Namespace, known.Namespace), known.Name
-		}
+		complete(&a, known, i == 0)
 		for _, more := range known.IDs {
 			if !slices.Contains(a.IDs, more) {
 				a.IDs = append(a.IDs[:len(a.IDs):len(a.IDs)], more)

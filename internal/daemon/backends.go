@@ -11,6 +11,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,11 +49,11 @@ type backend struct {
 	counted    map[string]*lastknown.Finder // :: kind of name → the list of those
 	remembered *answers                     // from memory
 	notes      *notes
+	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has answered
 
-	mu     sync.Mutex
-	driver *runtimeapi.CgroupDriver // nil until the backend has answered
-	lost   error                    // why the socket cannot be reached, nil if it can
-	since  time.Time                // of that; zero before the first attempt
+	mu    sync.Mutex
+	lost  error     // why the socket cannot be reached, nil if it can
+	since time.Time // of that; zero before the first attempt
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
@@ -273,7 +274,7 @@ const AskTimeout = 5 * time.Second
 // watchDrivers logs when the cgroup driver of a runtime differs from the primary's: kubelet
 // makes one tree of cgroups, and names all cgroups in one way.
 func watchDrivers(ctx context.Context, all func() []*backend) {
-	told := map[string]bool{}
+	logged := map[string]bool{}
 	for {
 		backends := all()
 		for _, b := range backends {
@@ -281,8 +282,8 @@ func watchDrivers(ctx context.Context, all func() []*backend) {
 			b.askWhatItIs(ctx)
 		}
 		for _, b := range backends[1:] {
-			if text := driverMismatch(backends[0], b); text != "" && !told[text] {
-				told[text] = true
+			if text := driverMismatch(backends[0], b); text != "" && !logged[text] {
+				logged[text] = true
 				klog.ErrorS(nil, text)
 			}
 		}
@@ -295,19 +296,15 @@ func watchDrivers(ctx context.Context, all func() []*backend) {
 }
 
 func (b *backend) askDriver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
-	defer cancel()
-	var reply runtimeapi.RuntimeConfigResponse
 	if !b.cri {
 		return
 	}
-	if b.top.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) != nil || reply.GetLinux() == nil {
-		return // old runtimes do not answer that
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	reply, err := runtimeapi.NewRuntimeServiceClient(b.top).RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if err == nil && reply.GetLinux() != nil { // old runtimes do not answer that
+		b.driver.Store(reply.GetLinux().GetCgroupDriver().Enum())
 	}
-	driver := reply.GetLinux().GetCgroupDriver()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.driver = &driver
 }
 
 // askWhatItIs notes what the backend is, once, for the time when it cannot be asked.
@@ -332,12 +329,7 @@ func runtimeName(v *runtimeapi.VersionResponse) string {
 // driverMismatch describes the difference of two cgroup drivers. It is empty if they agree or
 // are unknown.
 func driverMismatch(primary, other *backend) string {
-	primary.mu.Lock()
-	ours := primary.driver
-	primary.mu.Unlock()
-	other.mu.Lock()
-	theirs := other.driver
-	other.mu.Unlock()
+	ours, theirs := primary.driver.Load(), other.driver.Load()
 	if ours == nil || theirs == nil || *ours == *theirs {
 		return ""
 	}

@@ -138,10 +138,10 @@ func (c *chaos) playChaos(first, steps int) {
 		}
 		i := c.rand.IntN(len(c.runtimes))
 		f := deck[step%len(deck)]
-		if f.of == anybody {
+		if f.of == noRuntime {
 			c.inject(-1, f)
 		} else {
-			if f.of == somebodyThere && c.gone[i] != nil {
+			if f.of == runningRuntime && c.gone[i] != nil {
 				c.comeBack(i)
 			}
 			c.inject(i, f)
@@ -197,7 +197,7 @@ func (c *chaos) inject(i int, f fault) {
 		}
 		c.injected[name]++
 		if name == restarted {
-			return "" // and meanwhile nobody is answered
+			return "" // and meanwhile no call is answered
 		}
 		return name
 	})

@@ -28,7 +28,7 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 		n.isDown(1)
 		broken := &fatal{TB: t}
 		n.TB = broken
-		assert.True(t, broken.failed(h.look), "the list was short, and nobody said so")
+		assert.True(t, broken.failed(h.look), "the list was short, and that was not noticed")
 		n.TB = t
 	})
 	t.Run("a list lacks what a dead runtime held after a restart of the proxy", func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 		n.isUp(0)
 		broken := &fatal{TB: t}
 		n.TB = broken
-		assert.True(t, broken.failed(h.look), "the list was short, and nobody said so")
+		assert.True(t, broken.failed(h.look), "the list was short, and that was not noticed")
 		n.TB = t
 	})
 	t.Run("a mutating call is made again", func(t *testing.T) {

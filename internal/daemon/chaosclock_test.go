@@ -96,7 +96,7 @@ func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 }
 
 // jumped sets the machine's clock while do runs, and sets it right again by the clock that
-// nobody sets.
+// cannot be set.
 func jumped(t *testing.T, by time.Duration, do func()) {
 	t.Helper()
 	read := func(clock int32) time.Duration {

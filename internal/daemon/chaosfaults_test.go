@@ -33,28 +33,28 @@ type fault struct {
 type whose int
 
 const (
-	somebody      whose = iota // a runtime, there or not
-	somebodyThere              // one that is there
-	anybody                    // none, so that calls to all go on as ever
+	anyRuntime     whose = iota // a runtime, there or not
+	runningRuntime              // one that is there
+	noRuntime                   // none, so that calls to all go on as ever
 )
 
 // faults are all, some more often.
 func (c *chaos) faults() []fault {
 	all := []fault{
-		{"a mutating call, whatever becomes of it", anybody, func(int) { c.mutate(c.rand.IntN(len(c.runtimes))) }},
-		{"a client vanishes in the middle of calls", anybody, func(int) { c.vanish() }},
-		{"a client reads a few bytes at a time", anybody, func(int) { c.readSlowly() }},
-		{"reset streams", anybody, func(int) { c.resetStreams() }},
-		{"half-closed connection", anybody, func(int) { c.talk(preface) }},
-		{"garbage for HTTP/2", anybody, func(int) { c.talk(preface + "\xff\xff\xff\x09\xff\x7f\xff\xff\xff and so on") }},
-		{"a storm of GOAWAY from a runtime", somebodyThere, c.storm},
-		{"a runtime reads a few bytes at a time", somebodyThere, c.readsSlowly},
-		{"the socket file of a runtime is deleted, and it is restarted", somebodyThere, c.loseFile},
-		{"criproxy's own socket file is deleted", anybody, func(int) { c.loseOwnFile() }},
-		{"the disk of the capture is full", anybody, func(int) { c.fullDisk() }},
+		{"a mutating call, whatever becomes of it", noRuntime, func(int) { c.mutate(c.rand.IntN(len(c.runtimes))) }},
+		{"a client vanishes in the middle of calls", noRuntime, func(int) { c.vanish() }},
+		{"a client reads a few bytes at a time", noRuntime, func(int) { c.readSlowly() }},
+		{"reset streams", noRuntime, func(int) { c.resetStreams() }},
+		{"half-closed connection", noRuntime, func(int) { c.talk(preface) }},
+		{"garbage for HTTP/2", noRuntime, func(int) { c.talk(preface + "\xff\xff\xff\x09\xff\x7f\xff\xff\xff and so on") }},
+		{"a storm of GOAWAY from a runtime", runningRuntime, c.storm},
+		{"a runtime reads a few bytes at a time", runningRuntime, c.readsSlowly},
+		{"the socket file of a runtime is deleted, and it is restarted", runningRuntime, c.loseFile},
+		{"criproxy's own socket file is deleted", noRuntime, func(int) { c.loseOwnFile() }},
+		{"the disk of the capture is full", noRuntime, func(int) { c.fullDisk() }},
 	}
 	for range 7 {
-		all = append(all, fault{"", somebody, c.randomStep})
+		all = append(all, fault{"", anyRuntime, c.randomStep})
 	}
 	return all
 }

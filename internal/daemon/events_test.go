@@ -242,7 +242,7 @@ func TestARuntimeThatIsTakenAwayIsAskedNothingMore(t *testing.T) {
 	without := *n.cfg
 	without.Backends = without.Backends[:1]
 	require.NoError(t, reload(n.proxy, &without))
-	testkit.Eventually(t, "nobody is connected to it", func() bool { return wire.Open.Load() == 0 })
+	testkit.Eventually(t, "no connection to it is open", func() bool { return wire.Open.Load() == 0 })
 	events.goesOn()
 }
 
@@ -263,7 +263,7 @@ func TestEventsOfTheOnlyRuntimeEndAsItEndsThem(t *testing.T) {
 			require.Fail(t, "the stream goes on")
 		}
 	}
-	assert.Empty(t, n.runtimes[0].Calls("ListPodSandbox"), "nobody asks it anything else")
+	assert.Empty(t, n.runtimes[0].Calls("ListPodSandbox"), "it gets no other call")
 }
 
 // kubelet opens the stream again at once. On the connection of a process that stops, the stream

@@ -14,8 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// containerdSuffix is what the path of containerd's own socket ends in, where kubelet's cAdvisor asks unless it is told
-// otherwise.
+// containerdSuffix is what the path of containerd's own socket ends in, where kubelet's cAdvisor asks by default.
 const containerdSuffix = "run/containerd/containerd.sock"
 
 // figureNotes says which figures kubelet lacks of the pods of the runtimes beside the primary, and what to set:

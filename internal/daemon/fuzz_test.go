@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,9 +81,7 @@ func misbehave(_ any, ss grpc.ServerStream) error {
 // FuzzProxy sends any frame to any method of a whole proxy, whose runtimes answer with
 // anything. The call ends in time, nothing panics, and the proxy serves on.
 func FuzzProxy(f *testing.F) {
-	dir, err := os.MkdirTemp("", "fuzz")
-	require.NoError(f, err)
-	f.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(f)
 	cfg := &config.Config{Listen: filepath.Join(dir, "front.sock"), StateDir: "none", Hooks: "none"}
 	for i, name := range []string{"", "beta.io"} {
 		b := config.Backend{Name: name, Address: filepath.Join(dir, fmt.Sprint(i))}

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "8") // most tests wait, for outages to be noticed; -parallel goes first
 	code := m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
-		os.Stderr.WriteString(err.Error() + "\n") // nobody left to tell
+		os.Stderr.WriteString(err.Error() + "\n") // it cannot be reported elsewhere
 		code = 1
 	}
 	os.Exit(code)

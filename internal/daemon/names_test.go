@@ -101,12 +101,8 @@ func TestARuntimeThatIsRenamedKeepsItsPods(t *testing.T) {
 	}
 	rename("gamma.io")
 	rename("delta.io")
-	pods, err := listPods(nil).unary(n)
-	require.NoError(t, err)
-	assert.ElementsMatch(t, want, idsOf(pods))
+	n.lists(want...)
 	n.stop()
 	n.start()
-	pods, err = listPods(nil).unary(n)
-	require.NoError(t, err)
-	assert.ElementsMatch(t, want, idsOf(pods))
+	n.lists(want...)
 }

@@ -155,11 +155,11 @@ func TestMutualTLSOnBothSidesFollowsItsFiles(t *testing.T) {
 	require.NoError(t, checkHealth(t, cc, "one"))
 	assert.NoError(t, checkHealth(t, dial(t, "unix:"+cfg.Listen), "one"), "the socket needs no certificate")
 
-	// Without a certificate nobody gets in.
+	// A client without a certificate is refused.
 	pool := x509.NewCertPool()
 	pool.AddCert(first.cert)
-	nobody := dial(t, front, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
-	_, err = healthpb.NewHealthClient(nobody).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
+	bare := dial(t, front, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
+	_, err = healthpb.NewHealthClient(bare).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "one"})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 
 	// New certificates of a new authority count from the next connection on, without a reload.
@@ -265,7 +265,7 @@ func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
 				_, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "two"})
 				return err == nil
 			})
-			testkit.Eventually(t, "nobody waits for the one that is gone", func() bool {
+			testkit.Eventually(t, "no call waits for the one that is gone", func() bool {
 				for range 12 {
 					_, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "two"})
 					if c := status.Code(err); c != codes.OK && c != codes.NotFound {
@@ -328,5 +328,5 @@ func TestAddressesThatCannotBeMeantAreRefused(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 	c := &config.Config{Listen: "/run/x.sock", Backends: []config.Backend{{Address: "vsock:2:1024"}}, Listeners: []config.Listener{{Path: "vsock:4294967295:99"}}}
-	assert.NoError(t, Check(c), "vsock needs no TLS: nobody is between a machine and its host")
+	assert.NoError(t, Check(c), "vsock needs no TLS: there is no network between a machine and its host")
 }

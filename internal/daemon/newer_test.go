@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -88,19 +86,9 @@ func newerNode(t *testing.T, change func(*config.Config)) *node {
 // streamed are the pods that StreamPodSandboxes shows.
 func (n *node) streamed() []string {
 	n.Helper()
-	stream, err := n.StreamPodSandboxes(n.ctx(), &runtimeapi.StreamPodSandboxesRequest{})
+	pods, err := listPods(nil).streamed(n)
 	require.NoError(n, err)
-	var ids []string
-	for {
-		reply, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return ids
-		}
-		require.NoError(n, err)
-		for _, p := range reply.GetPodSandboxes() {
-			ids = append(ids, p.GetId())
-		}
-	}
+	return idsOf(pods)
 }
 
 // imageRef is what the second runtime got as ImageSpec.image_ref in the latest pull.
@@ -153,7 +141,7 @@ func TestTheNewerFileAloneMakesANewerCRIKnown(t *testing.T) {
 	require.Len(t, restored.GetRestoredContainers(), 1)
 	_, err = n.ContainerStatus(n.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: restored.GetRestoredContainers()[0].GetContainerId()})
 	assert.NoError(t, err, "the id in the reply is that of the new container")
-	assert.Equal(t, []string{one.sandbox, two.sandbox, restored.GetPodSandboxId()}, sortedLike(n.streamed(), one.sandbox, two.sandbox, restored.GetPodSandboxId()))
+	assert.ElementsMatch(t, []string{one.sandbox, two.sandbox, restored.GetPodSandboxId()}, n.streamed())
 	assert.Equal(t, "sha256:1", n.imageRef("beta.io/sha256:1"))
 
 	// check says so.
@@ -178,18 +166,6 @@ func TestTheNewerFileAloneMakesANewerCRIKnown(t *testing.T) {
 		seen = seen || ev.Kind == capture.Request && strings.HasSuffix(ev.Method, "/RestorePod")
 	}
 	assert.True(t, seen)
-}
-
-// sortedLike returns got in the order of want, what is not in it last.
-func sortedLike(got []string, want ...string) []string {
-	at := func(s string) int {
-		if i := slices.Index(want, s); i >= 0 {
-			return i
-		}
-		return len(want)
-	}
-	slices.SortStableFunc(got, func(a, b string) int { return at(a) - at(b) })
-	return got
 }
 
 // future is what a CRI after that which we are built with might bring.

@@ -85,7 +85,7 @@ func TestNewPodsGoToOneRuntimeWhileTheOtherIsDrained(t *testing.T) {
 			assert.Equal(t, 1, at, "a pod without an annotation or handler that says where it goes")
 			assert.Equal(t, 1, n.pulls(fresh, "docker.io/library/fresh:1"), "its image goes where it is")
 			_, at = n.sandbox(seen("classy"), "runc")
-			assert.Equal(t, 0, at, "a handler is the primary's, as long as nobody else has it")
+			assert.Equal(t, 0, at, "a handler is the primary's, as long as no other runtime has it")
 
 			create := func(sandbox string, config *runtimeapi.PodSandboxConfig, image string) string {
 				made, err := n.CreateContainer(n.ctx(), &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, SandboxConfig: config,

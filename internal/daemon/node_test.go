@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -62,9 +61,7 @@ func impatient(c *config.Config) { c.ListBudget, c.GoneAfter = 2*time.Second, 3*
 // on a busy machine a runtime may be silent for a while. See impatient.
 func newNode(t testing.TB, change func(*config.Config), machines ...machineConfig) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "node") // t.TempDir is too long for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	if machines == nil {
 		machines = []machineConfig{{}, {backend: config.Backend{Name: "beta.io"}}}
 	}
@@ -86,9 +83,10 @@ func newNode(t testing.TB, change func(*config.Config), machines ...machineConfi
 	require.NoError(t, Check(n.cfg))
 	n.start()
 	t.Cleanup(func() { n.stop() })
-	n.cc, err = grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	cc, err := grpc.NewClient("unix:"+n.cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20))) // as kubelet
 	require.NoError(t, err)
+	n.cc = cc
 	t.Cleanup(func() { n.cc.Close() }) // nothing is left to be done
 	n.RuntimeServiceClient, n.ImageServiceClient = runtimeapi.NewRuntimeServiceClient(n.cc), runtimeapi.NewImageServiceClient(n.cc)
 	return n
@@ -241,84 +239,58 @@ func (n *node) ctx() context.Context {
 	return n.calls.ctx
 }
 
-// A listing is a list in both of its forms. The filter is a message of the type
-// that the requests have; nil is none.
+// A listing is a list in both of its forms.
 type listing struct {
 	name     string
 	unary    func(n *node, opts ...grpc.CallOption) ([]proto.Message, error)
 	streamed func(n *node, opts ...grpc.CallOption) ([]proto.Message, error)
 }
 
-func listPods(f *runtimeapi.PodSandboxFilter) listing {
-	return listing{"pods",
+// newListing makes a listing of two methods with their requests, and of what returns the items of a reply.
+func newListing[Q, R, SQ, SR any, M proto.Message](name string,
+	unary func(*node, context.Context, *Q, ...grpc.CallOption) (*R, error), request *Q, items func(*R) []M,
+	stream func(*node, context.Context, *SQ, ...grpc.CallOption) (grpc.ServerStreamingClient[SR], error), streamRequest *SQ, batch func(*SR) []M,
+) listing {
+	return listing{name,
 		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			r, err := n.ListPodSandbox(n.ctx(), &runtimeapi.ListPodSandboxRequest{Filter: f}, opts...)
-			return messages(r.GetItems()), err
+			r, err := unary(n, n.ctx(), request, opts...)
+			return messages(items(r)), err
 		},
 		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			s, err := n.StreamPodSandboxes(n.ctx(), &runtimeapi.StreamPodSandboxesRequest{Filter: f}, opts...)
-			return collect(s, err, (*runtimeapi.StreamPodSandboxesResponse).GetPodSandboxes)
-		}}
+			s, err := stream(n, n.ctx(), streamRequest, opts...)
+			return collect(s, err, batch)
+		},
+	}
+}
+
+func listPods(f *runtimeapi.PodSandboxFilter) listing {
+	return newListing("pods", (*node).ListPodSandbox, &runtimeapi.ListPodSandboxRequest{Filter: f}, (*runtimeapi.ListPodSandboxResponse).GetItems,
+		(*node).StreamPodSandboxes, &runtimeapi.StreamPodSandboxesRequest{Filter: f}, (*runtimeapi.StreamPodSandboxesResponse).GetPodSandboxes)
 }
 
 func listContainers(f *runtimeapi.ContainerFilter) listing {
-	return listing{"containers",
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			r, err := n.ListContainers(n.ctx(), &runtimeapi.ListContainersRequest{Filter: f}, opts...)
-			return messages(r.GetContainers()), err
-		},
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			s, err := n.StreamContainers(n.ctx(), &runtimeapi.StreamContainersRequest{Filter: f}, opts...)
-			return collect(s, err, (*runtimeapi.StreamContainersResponse).GetContainers)
-		}}
+	return newListing("containers", (*node).ListContainers, &runtimeapi.ListContainersRequest{Filter: f}, (*runtimeapi.ListContainersResponse).GetContainers,
+		(*node).StreamContainers, &runtimeapi.StreamContainersRequest{Filter: f}, (*runtimeapi.StreamContainersResponse).GetContainers)
 }
 
 func listImages() listing {
-	return listing{"images",
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			r, err := n.ListImages(n.ctx(), &runtimeapi.ListImagesRequest{}, opts...)
-			return messages(r.GetImages()), err
-		},
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			s, err := n.StreamImages(n.ctx(), &runtimeapi.StreamImagesRequest{}, opts...)
-			return collect(s, err, (*runtimeapi.StreamImagesResponse).GetImages)
-		}}
+	return newListing("images", (*node).ListImages, &runtimeapi.ListImagesRequest{}, (*runtimeapi.ListImagesResponse).GetImages,
+		(*node).StreamImages, &runtimeapi.StreamImagesRequest{}, (*runtimeapi.StreamImagesResponse).GetImages)
 }
 
 func listContainerStats(f *runtimeapi.ContainerStatsFilter) listing {
-	return listing{"container stats",
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			r, err := n.ListContainerStats(n.ctx(), &runtimeapi.ListContainerStatsRequest{Filter: f}, opts...)
-			return messages(r.GetStats()), err
-		},
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			s, err := n.StreamContainerStats(n.ctx(), &runtimeapi.StreamContainerStatsRequest{Filter: f}, opts...)
-			return collect(s, err, (*runtimeapi.StreamContainerStatsResponse).GetContainerStats)
-		}}
+	return newListing("container stats", (*node).ListContainerStats, &runtimeapi.ListContainerStatsRequest{Filter: f}, (*runtimeapi.ListContainerStatsResponse).GetStats,
+		(*node).StreamContainerStats, &runtimeapi.StreamContainerStatsRequest{Filter: f}, (*runtimeapi.StreamContainerStatsResponse).GetContainerStats)
 }
 
 func listPodStats(f *runtimeapi.PodSandboxStatsFilter) listing {
-	return listing{"pod stats",
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			r, err := n.ListPodSandboxStats(n.ctx(), &runtimeapi.ListPodSandboxStatsRequest{Filter: f}, opts...)
-			return messages(r.GetStats()), err
-		},
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			s, err := n.StreamPodSandboxStats(n.ctx(), &runtimeapi.StreamPodSandboxStatsRequest{Filter: f}, opts...)
-			return collect(s, err, (*runtimeapi.StreamPodSandboxStatsResponse).GetPodSandboxStats)
-		}}
+	return newListing("pod stats", (*node).ListPodSandboxStats, &runtimeapi.ListPodSandboxStatsRequest{Filter: f}, (*runtimeapi.ListPodSandboxStatsResponse).GetStats,
+		(*node).StreamPodSandboxStats, &runtimeapi.StreamPodSandboxStatsRequest{Filter: f}, (*runtimeapi.StreamPodSandboxStatsResponse).GetPodSandboxStats)
 }
 
 func listMetrics() listing {
-	return listing{"pod metrics",
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			r, err := n.ListPodSandboxMetrics(n.ctx(), &runtimeapi.ListPodSandboxMetricsRequest{}, opts...)
-			return messages(r.GetPodMetrics()), err
-		},
-		func(n *node, opts ...grpc.CallOption) ([]proto.Message, error) {
-			s, err := n.StreamPodSandboxMetrics(n.ctx(), &runtimeapi.StreamPodSandboxMetricsRequest{}, opts...)
-			return collect(s, err, (*runtimeapi.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
-		}}
+	return newListing("pod metrics", (*node).ListPodSandboxMetrics, &runtimeapi.ListPodSandboxMetricsRequest{}, (*runtimeapi.ListPodSandboxMetricsResponse).GetPodMetrics,
+		(*node).StreamPodSandboxMetrics, &runtimeapi.StreamPodSandboxMetricsRequest{}, (*runtimeapi.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
 }
 
 func allListings() []listing {
@@ -370,6 +342,14 @@ func idOf(m proto.Message) string {
 		return m.GetAttributes().GetId()
 	}
 	return m.(interface{ GetId() string }).GetId()
+}
+
+// lists claims that the list of pods has these, and no others.
+func (n *node) lists(sandboxes ...string) {
+	n.Helper()
+	pods, err := listPods(nil).unary(n)
+	require.NoError(n, err)
+	assert.ElementsMatch(n, sandboxes, idsOf(pods))
 }
 
 func idsOf(items []proto.Message) []string {

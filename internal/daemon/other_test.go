@@ -116,7 +116,7 @@ func TestHTTPPassesToThePrimary(t *testing.T) {
 	assert.NoError(t, err, "CRI is served as ever")
 }
 
-// Nobody looks into what passes, so it is not for clients that may not make every call.
+// HTTP passes unread, so it is not for clients that may not make every call.
 func TestHTTPDoesNotPassAnAccessList(t *testing.T) {
 	n := newNode(t, func(c *config.Config) {
 		c.Listeners = []config.Listener{{Path: c.Listen, Access: []config.AccessRule{{Methods: []string{"read-only"}}}}}

@@ -123,7 +123,7 @@ func (h *history) stepGone(i int) {
 			_, err := h.StopPodSandbox(h.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.sandbox})
 			require.Equal(h, codes.Unavailable.String(), status.Code(err).String(), "%v, after:\n%s", err, h)
 		}
-	case 1: // life goes on where nobody sees it
+	case 1: // something changes behind the proxy's back
 		h.note("a container of %d exits unseen", i)
 		h.exitOne(i)
 	default:

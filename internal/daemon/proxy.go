@@ -1,6 +1,10 @@
 // Package daemon assembles a proxy: New builds one of a configuration, Open opens its sockets,
 // Run serves them until the end, Reload applies another configuration, HandOver starts the
 // process that takes over, and State says how it is doing.
+//
+// The files open.go, run.go, reload.go and handover.go have the parts of that life, ending.go its
+// end; backends.go makes the connections to the runtimes, and report.go says how all of it is doing.
+// interceptors.go lists what stands around each call.
 package daemon
 
 import (
@@ -126,7 +130,6 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 	}
 	p.filter.Set(redactor)
 	p.memory = limits.New(cfg, a.Profile, p.record.Schema)
-	p.metrics.WatchLimits(p.memory.Usage)
 	if !p.shows {
 		if p.drift, err = drift.New(driftConfig(cfg, a.Config)); err != nil {
 			return nil, err

@@ -173,7 +173,8 @@ func (p *Proxy) Health() state.Health {
 
 // State returns how the proxy is doing, as far as it knows without asking its backends.
 func (p *Proxy) State() state.State {
-	s := state.State{Health: p.Health(), Config: *p.config.Load(), Capture: p.record.State()}
+	s := state.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State()}
+	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()
 	if p.drift != nil {
 		s.Drift = p.drift.Findings()
 	}

@@ -81,8 +81,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if p.hooks != nil {
 		p.goDo("asking plugins", func() { _ = p.hooks.Run(connected) }) // fails only if it was never put around the director
 	}
-	p.keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
-	p.keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) })
+	p.group.Go(func() {
+		p.Keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
+	})
+	p.group.Go(func() { p.Keep(connected, "looking after socket files", func() { p.keepSocketFiles(connected) }) })
 	for _, s := range p.sockets {
 		p.serve(s)
 	}
@@ -108,20 +110,15 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// Do calls f, and the caller waits for it. Until f returns, a proxy that stops logs that it
-// waits for what.
-func (p *Proxy) Do(what string, f func(what string)) {
-	p.parts.do(what, func() { f(what) })
+// Keep calls f, again after a panic as long as ctx goes on, and returns when f has. Until then a
+// proxy that stops logs that it waits for what.
+func (p *Proxy) Keep(ctx context.Context, what string, f func()) {
+	p.parts.do(what, func() { recovery.Keep(ctx, what, f) })
 }
 
 // goDo does f in a goroutine that Run waits for, under the name what.
 func (p *Proxy) goDo(what string, f func()) {
 	p.group.Go(func() { p.parts.do(what, f) })
-}
-
-// keep is goDo for a task that goes on until ctx ends, also after a panic.
-func (p *Proxy) keep(ctx context.Context, what string, f func()) {
-	p.goDo(what, func() { recovery.Keep(ctx, what, f) })
 }
 
 // serve lets clients in at s.

@@ -47,17 +47,13 @@ func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 		n.isSlow(1)
 		asked := func() int { return len(n.runtimes[1].Calls("ListPodSandbox")) }
 		for before := asked(); asked() < before+5; {
-			pods, err := listPods(nil).unary(n)
-			require.NoError(t, err)
-			require.ElementsMatch(t, []string{web.sandbox, db.sandbox}, idsOf(pods))
+			n.lists(web.sandbox, db.sandbox)
 			require.NotEqual(t, lastknown.Gone, n.state(1).Condition, "%v", n.state(1).Err)
-			_, err = n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: db.containers[0], Cmd: []string{"true"}})
+			_, err := n.ExecSync(n.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: db.containers[0], Cmd: []string{"true"}})
 			require.NoError(t, err, "all else passes as usual")
 		}
 		more := n.run(1, "more", 1)
-		pods, err := listPods(nil).unary(n)
-		require.NoError(t, err)
-		assert.ElementsMatch(t, []string{web.sandbox, db.sandbox, more.sandbox}, idsOf(pods), "what a client has made is listed")
+		n.lists(web.sandbox, db.sandbox, more.sandbox) // what a client has made is listed
 		n.runtimes[1].When(nil)
 		n.isUp(1)
 	})
@@ -88,9 +84,7 @@ func TestARuntimeAddedBesideASlowPrimaryEmptiesNoList(t *testing.T) {
 	n.runtimes[0].When(testkit.Slowing(300*time.Millisecond, slowMethods...))
 	n.change(func(c *config.Config) { c.Backends = both })
 	for range 10 {
-		pods, err := listPods(nil).unary(n)
-		require.NoError(t, err)
-		assert.Equal(t, []string{web.sandbox}, idsOf(pods))
+		n.lists(web.sandbox)
 	}
 }
 
@@ -111,20 +105,16 @@ func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "mute.io"}, absent: true})
 	web := n.run(0, "web", 1)
-	pods, err := listPods(nil).unary(n)
-	require.NoError(t, err, "nobody listens there: it has nothing")
-	assert.Equal(t, []string{web.sandbox}, idsOf(pods))
+	n.lists(web.sandbox) // no process listens there: it has no pods
 	n.runtimes[1].When(testkit.Hanging())
 	n.runtimes[1].Start()
-	_, err = listPods(nil).unary(n)
+	_, err := listPods(nil).unary(n)
 	testkit.AssertCode(t, codes.Unavailable, err)
 	assert.ErrorContains(t, err, "mute.io")
 	assert.ErrorContains(t, err, "take it out of the configuration")
 	n.runtimes[1].When(nil)
 	n.isUp(1)
-	pods, err = listPods(nil).unary(n)
-	require.NoError(t, err)
-	assert.Equal(t, []string{web.sandbox}, idsOf(pods))
+	n.lists(web.sandbox)
 }
 
 // A folder that cannot be written, and a new budget or address during an outage, left the
@@ -180,9 +170,7 @@ func TestARuntimeThatIsRemovedIsForgotten(t *testing.T) {
 	assert.NoFileExists(t, file)
 	n.change(func(c *config.Config) { c.Backends = both })
 	n.isDown(1)
-	pods, err := listPods(nil).unary(n)
-	require.NoError(t, err)
-	assert.Equal(t, []string{web.sandbox}, idsOf(pods), "there are no events of what was there before")
+	n.lists(web.sandbox) // there are no events of what was there before
 }
 
 func TestAStatusThatIsRememberedIsNotWaitedFor(t *testing.T) {

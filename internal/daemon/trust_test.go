@@ -11,13 +11,12 @@ import (
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // open makes a folder that every user can write to.
 func open(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "open") // t.TempDir is too long for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	require.NoError(t, os.Chmod(dir, 0o777))
 	return dir
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,9 +25,17 @@ const (
 // Connected returns the inodes of the sockets that are connected to the socket at path.
 // Those of other network namespaces are left out: the kernel does not show them.
 func Connected(path string) ([]uint32, error) {
-	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	peers, err := peersOf(path)
 	if err != nil {
 		return nil, fmt.Errorf("asking the kernel for sockets: %w", err)
+	}
+	return peers, nil
+}
+
+func peersOf(path string) (peers []uint32, err error) {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, err
 	}
 	defer unix.Close(s) // it was only read
 	request := make([]byte, unix.NLMSG_HDRLEN+requestLength)
@@ -38,32 +47,29 @@ func Connected(path string) ([]uint32, error) {
 	binary.NativeEndian.PutUint32(body[4:], ^uint32(0)) // in all states
 	binary.NativeEndian.PutUint32(body[12:], showName|showPeer)
 	if err := unix.Sendto(s, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, fmt.Errorf("asking the kernel for sockets: %w", err)
+		return nil, err
 	}
-	var peers []uint32
 	buf := make([]byte, 8*os.Getpagesize())
 	for {
 		n, _, err := unix.Recvfrom(s, buf, 0)
 		if err != nil {
-			return nil, fmt.Errorf("asking the kernel for sockets: %w", err)
+			return nil, err
 		}
-		for rest := buf[:n]; len(rest) >= unix.NLMSG_HDRLEN; {
-			length, kind := int(binary.NativeEndian.Uint32(rest)), binary.NativeEndian.Uint16(rest[4:])
-			if length < unix.NLMSG_HDRLEN || length > len(rest) {
-				return nil, fmt.Errorf("asking the kernel for sockets: a message of %d bytes in %d", length, len(rest))
-			}
-			switch kind {
-			case unix.NLMSG_DONE:
+		messages, err := syscall.ParseNetlinkMessage(buf[:n])
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range messages {
+			switch {
+			case m.Header.Type == unix.NLMSG_DONE:
 				return peers, nil
-			case unix.NLMSG_ERROR:
-				return nil, fmt.Errorf("asking the kernel for sockets: %w", unix.Errno(-int32(binary.NativeEndian.Uint32(rest[unix.NLMSG_HDRLEN:]))))
-			}
-			if length >= unix.NLMSG_HDRLEN+messageLength {
-				if name, peer := attributes(rest[unix.NLMSG_HDRLEN+messageLength : length]); plain(name) == plain(path) && peer != 0 {
+			case m.Header.Type == unix.NLMSG_ERROR && len(m.Data) >= 4:
+				return nil, unix.Errno(-int32(binary.NativeEndian.Uint32(m.Data)))
+			case len(m.Data) >= messageLength:
+				if name, peer := attributes(m.Data[messageLength:]); plain(name) == plain(path) && peer != 0 {
 					peers = append(peers, peer)
 				}
 			}
-			rest = rest[min(align(length), len(rest)):]
 		}
 	}
 }
@@ -84,7 +90,7 @@ func attributes(b []byte) (name string, peer uint32) {
 		case kind == attributePeer && len(value) >= 4:
 			peer = binary.NativeEndian.Uint32(value)
 		}
-		b = b[min(align(length), len(b)):]
+		b = b[min((length+3)&^3, len(b)):]
 	}
 	return name, peer
 }
@@ -97,5 +103,3 @@ func plain(path string) string {
 	}
 	return path
 }
-
-func align(n int) int { return (n + 3) &^ 3 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/internal/peercred"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 // A made is a made-up node with a kubelet, a criproxy and a containerd, on which nothing
@@ -28,9 +29,7 @@ type made struct {
 }
 
 func newMade(t *testing.T) *made {
-	dir, err := os.MkdirTemp("", "node") // the path of a socket is short
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	m := &made{TB: t, served: map[string]peercred.Process{}, connected: map[string][]uint32{}}
 	m.Node = Node{
 		Root: dir, Listen: "/run/criproxy.sock", Separator: "__",
@@ -285,9 +284,7 @@ func TestThePathOfASocketMayLeadThroughVarRun(t *testing.T) {
 }
 
 func TestTheKernelListsConnectedClients(t *testing.T) {
-	dir, err := os.MkdirTemp("", "diag")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "a.sock")
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)

@@ -52,7 +52,7 @@ func TestUnknownFieldsAreReportedOnceAndCounted(t *testing.T) {
 	}
 	call(muxtest.Method("Burn"), nil)
 	call(muxtest.Method("Put"), bytesOf("PutRequest", `book {title: "harmless beta.io__1"}`))
-	call("/other.API/Get", nil) // whose methods nobody claims to know
+	call("/other.API/Get", nil) // of a service that no schema describes
 
 	want := []drift.Finding{
 		{Kind: drift.ID, Where: "GetRequest.lender_id", Method: muxtest.Method("Get"), Count: 3,

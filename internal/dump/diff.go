@@ -8,10 +8,9 @@ import (
 
 // A Change is one value in which two messages differ.
 type Change struct {
-	Path          string // "containers[3].image.image"
-	Field         protoreflect.FieldDescriptor
-	Before, After string // as [Text] prints them; empty where there is none
-	Was, Is       []byte // contents, of strings and bytes
+	Path   string `json:"path"`             // "containers[3].image.image"
+	Before string `json:"before,omitempty"` // as [Text] prints it; empty where there is none
+	After  string `json:"after,omitempty"`
 }
 
 // Diff lists in what two messages of type md differ, value by value. Items of a
@@ -68,10 +67,10 @@ func diffPair(changes []Change, at string, a, b *Node) []Change {
 	}
 	c := Change{Path: at}
 	if a != nil {
-		c.Field, c.Before, c.Was = a.Field, a.String(), a.Value
+		c.Before = a.String()
 	}
 	if b != nil {
-		c.Field, c.After, c.Is = b.Field, b.String(), b.Value
+		c.After = b.String()
 	}
 	return append(changes, c)
 }
@@ -87,20 +86,21 @@ const maxAlign = 1 << 20
 // pairs matches the items of two lists.
 func pairs(a, b []*Node) []pair {
 	var all []pair
-	add := func(i, j int) {
-		p := pair{index: max(j, i)}
-		if i >= 0 {
-			p.a, p.index = a[i], i
+	// beside pairs the items of a from i to endI with those of b from j to endJ, in their order.
+	beside := func(i, endI, j, endJ int) {
+		for k := range max(endI-i, endJ-j) {
+			var p pair
+			if i+k < endI {
+				p.a, p.index = a[i+k], i+k
+			}
+			if j+k < endJ {
+				p.b, p.index = b[j+k], j+k
+			}
+			all = append(all, p)
 		}
-		if j >= 0 {
-			p.b, p.index = b[j], j
-		}
-		all = append(all, p)
 	}
 	if len(a) == len(b) || len(a)*len(b) > maxAlign {
-		for i := range max(len(a), len(b)) {
-			add(within(i, a), within(i, b))
-		}
+		beside(0, len(a), 0, len(b))
 		return all
 	}
 	text := func(nodes []*Node) []string {
@@ -125,50 +125,22 @@ func pairs(a, b []*Node) []pair {
 			}
 		}
 	}
-	var goneA, goneB []int // between two matches: paired in their order
-	flush := func() {
-		for k := range max(len(goneA), len(goneB)) {
-			i, j := -1, -1
-			if k < len(goneA) {
-				i = goneA[k]
-			}
-			if k < len(goneB) {
-				j = goneB[k]
-			}
-			add(i, j)
-		}
-		goneA, goneB = nil, nil
-	}
-	i, j := 0, 0
-	for i < len(x) && j < len(y) {
+	doneI, doneJ := 0, 0 // up to there all are paired
+	for i, j := 0, 0; i < len(x) && j < len(y); {
 		switch {
 		case x[i] == y[j]:
-			flush()
-			add(i, j)
+			beside(doneI, i, doneJ, j)
+			beside(i, i+1, j, j+1)
 			i, j = i+1, j+1
+			doneI, doneJ = i, j
 		case lcs[i+1][j] >= lcs[i][j+1]:
-			goneA = append(goneA, i)
 			i++
 		default:
-			goneB = append(goneB, j)
 			j++
 		}
 	}
-	for ; i < len(x); i++ {
-		goneA = append(goneA, i)
-	}
-	for ; j < len(y); j++ {
-		goneB = append(goneB, j)
-	}
-	flush()
+	beside(doneI, len(x), doneJ, len(y))
 	return all
-}
-
-func within(i int, nodes []*Node) int {
-	if i < len(nodes) {
-		return i
-	}
-	return -1
 }
 
 // String is the change on one line.

@@ -11,16 +11,6 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-func TestCheckpointsAreUnimplementedUnlessTurnedOn(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	_, err := c.CheckpointContainer(t.Context(), &runtimeapi.CheckpointContainerRequest{})
-	assertCode(t, codes.Unimplemented, err)
-	_, err = c.CheckpointPod(t.Context(), &runtimeapi.CheckpointPodRequest{})
-	assertCode(t, codes.Unimplemented, err)
-	_, err = c.RestorePod(t.Context(), &runtimeapi.RestorePodRequest{})
-	assertCode(t, codes.Unimplemented, err)
-}
-
 func TestAPodComesBackFromItsCheckpoint(t *testing.T) {
 	c := start(t, fakecri.Config{Checkpoints: true})
 	pod, id := c.running("web")

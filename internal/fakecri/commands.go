@@ -9,12 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// A shell runs these commands: echo, exit, true, false, sleep,
-// env, hostname, cat, head -c, sh -c with several of them, split at ";", and sh
-// that reads them. A command that ends in ">&2" prints to stderr.
+// A shell runs these commands: echo, exit, true, false, env, hostname, cat, head -c,
+// sh -c with several of them, split at ";", and sh that reads them. A command that ends in ">&2" prints to stderr.
 type shell struct {
 	c              *container
 	hostname       string
@@ -66,8 +64,6 @@ func (sh *shell) run(ctx context.Context, argv []string) (int32, error) {
 		}
 	case "hostname":
 		fmt.Fprintln(out, sh.hostname)
-	case "sleep":
-		return sh.sleep(ctx, args)
 	case "cat", "head":
 		return sh.read(out, args)
 	default:
@@ -117,29 +113,6 @@ func (sh *shell) lines(ctx context.Context, text string) (code int32, ended bool
 		}
 	}
 	return code, false
-}
-
-// sleep sleeps for so many seconds, or for a duration like 10ms.
-func (sh *shell) sleep(ctx context.Context, args []string) (int32, error) {
-	text := strings.Join(args, "")
-	d, err := time.ParseDuration(text)
-	if seconds, numErr := strconv.ParseFloat(text, 64); numErr == nil {
-		d, err = time.Duration(seconds*float64(time.Second)), nil
-	}
-	if err != nil {
-		fmt.Fprintf(sh.stderr, "sleep: invalid time %q\n", text)
-		return 1, nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return 0, nil
-	case <-ctx.Done():
-		return killed, nil
-	case <-sh.c.exited:
-		return killed, nil
-	}
 }
 
 // read prints a file: cat FILE, head -c N FILE. Without a file it prints its input.

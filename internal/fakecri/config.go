@@ -38,7 +38,7 @@ type Config struct {
 	// Name and Version are what the runtime calls itself. Zero means "fakecri"
 	// and "2.4.0".
 	Name, Version string
-	// Packages are the packages under which Register serves. Zero means V1 only.
+	// Packages are the packages under which the services can be called. Zero means V1 only.
 	// V1alpha2 lacks the methods that came after it.
 	Packages []string
 	// Seed makes ids the same in each run that makes the same calls in the same

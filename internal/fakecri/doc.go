@@ -9,6 +9,10 @@
 // [Runtime] holds ([Runtime.Pods]) and which calls it got ([Runtime.Calls]), and make it fail
 // ([Runtime.Fault]).
 //
+// runtime.go has what a runtime holds; each service of CRI is methods on that, in files by what they
+// are about: pods.go, containers.go, images.go, events.go. serve.go and register.go put them at a
+// socket, and faults.go around each call.
+//
 // # What is as in containerd
 //
 // Ids are 64 hex digits, and any unique beginning of one names the thing, in

@@ -1,16 +1,12 @@
 package fakecri_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/fakecri"
@@ -47,7 +43,7 @@ func describe(e *runtimeapi.ContainerEventResponse) string {
 		strings.TrimPrefix(e.GetPodSandboxStatus().GetState().String(), "SANDBOX_"), containers)
 }
 
-func TestAllSubscribersAreToldWhatHappensToAPod(t *testing.T) {
+func TestAllSubscribersGetTheEventsOfAPod(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	first, second := subscribe(c, 1), subscribe(c, 2)
 	pod, id := c.running("web")
@@ -74,60 +70,4 @@ func TestAllSubscribersAreToldWhatHappensToAPod(t *testing.T) {
 	}
 	assert.Equal(t, want, first(len(want)))
 	assert.Equal(t, want, second(len(want)))
-}
-
-func TestASubscriberThatLeavesIsForgotten(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	stream, err := c.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	require.NoError(t, err)
-	require.NoError(t, c.rt.WaitSubscribers(t.Context(), 1))
-	cancel()
-	_, err = stream.Recv()
-	assertCode(t, codes.Canceled, err)
-	require.NoError(t, c.rt.WaitSubscribers(t.Context(), 0))
-	assert.ErrorIs(t, c.rt.WaitSubscribers(ctx, 1), context.Canceled)
-}
-
-func TestEndEventsEndsStreamsAfterWhatTheyWereToTell(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	for _, test := range []struct{ end, want error }{
-		{nil, io.EOF},
-		{status.Error(codes.Unavailable, "broken"), status.Error(codes.Unavailable, "broken")},
-	} {
-		stream, err := c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
-		require.NoError(t, err)
-		require.NoError(t, c.rt.WaitSubscribers(t.Context(), 1))
-		id := c.run("web")
-		c.rt.EndEvents(test.end)
-		for range 2 {
-			_, err = stream.Recv()
-			require.NoError(t, err)
-		}
-		_, err = stream.Recv()
-		assert.Equal(t, status.Code(test.want), status.Code(err))
-		assert.Equal(t, test.want.Error(), err.Error())
-		_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-		require.NoError(t, err)
-		subscribe(c, 1) // takes what no client got
-		c.rt.EndEvents(nil)
-	}
-}
-
-func TestRuntimesWithoutEventsSayItInTwoWays(t *testing.T) {
-	for mode, want := range map[fakecri.EventMode]codes.Code{
-		fakecri.EventsUnimplemented: codes.Unimplemented,
-		fakecri.EventsCleanEOF:      codes.OK,
-	} {
-		c := start(t, fakecri.Config{Events: mode})
-		c.run("web")
-		stream, err := c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
-		require.NoError(t, err)
-		_, err = stream.Recv()
-		if want == codes.OK {
-			assert.Equal(t, io.EOF, err)
-		} else {
-			assertCode(t, want, err)
-		}
-	}
 }

@@ -3,7 +3,6 @@ package fakecri
 import (
 	"context"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -13,28 +12,18 @@ import (
 // maxOutput is how much a command may print until the rest is thrown away.
 const maxOutput = 16 << 20
 
-// ExecSync runs one of the built-in commands (see commands.go). It ends early
-// when its timeout is over, and when the container exits.
+// ExecSync runs one of the built-in commands (see commands.go), each of which ends at once.
 func (s runtimeService) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	c, err := s.running(r.GetContainerId())
 	if err != nil {
-		s.mu.Unlock()
 		return nil, err
 	}
 	var stdout, stderr output
 	sh := &shell{c: c, hostname: hostname(c.pod.config), stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
-	s.mu.Unlock()
-	if r.GetTimeout() > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(r.GetTimeout())*time.Second)
-		defer cancel()
-	}
 	code, err := sh.run(ctx, r.GetCmd())
-	switch {
-	case ctx.Err() != nil:
-		return nil, status.FromContextError(ctx.Err()).Err()
-	case err != nil:
+	if err != nil {
 		return nil, status.Errorf(codes.Unknown, "executing in container %q: %v", c.id, err)
 	}
 	return &runtimeapi.ExecSyncResponse{Stdout: stdout.bytes, Stderr: stderr.bytes, ExitCode: code}, nil

@@ -17,42 +17,33 @@ import (
 // goroutines at once, and must not change the request.
 type Fault func(ctx context.Context, method string, request any) error
 
-type faults struct {
-	beforeCall, afterCall atomic.Pointer[Fault]
+// A faultPoint is where calls may go wrong.
+type faultPoint struct{ fault atomic.Pointer[Fault] }
+
+func (p *faultPoint) set(f Fault) {
+	if f == nil {
+		p.fault.Store(nil)
+		return
+	}
+	p.fault.Store(&f)
+}
+
+func (p *faultPoint) strike(ctx context.Context, method string, request any) error {
+	if f := p.fault.Load(); f != nil {
+		return (*f)(ctx, method, request)
+	}
+	return nil
 }
 
 // Fault makes the runtime call f before each call. If f returns an error, that is the answer,
 // and the call has no effect. Nil removes the fault.
-func (rt *Runtime) Fault(f Fault) { set(&rt.faults.beforeCall, f) }
+func (rt *Runtime) Fault(f Fault) { rt.before.set(f) }
 
 // FaultAfter makes the runtime call f after each call that succeeded. If f returns an error,
 // the call took effect but the caller gets the error: the reply is lost. On
 // streams f is called after each message that was sent, and its error ends the stream.
 // Nil removes the fault.
-func (rt *Runtime) FaultAfter(f Fault) { set(&rt.faults.afterCall, f) }
-
-func set(to *atomic.Pointer[Fault], f Fault) {
-	if f == nil {
-		to.Store(nil)
-		return
-	}
-	to.Store(&f)
-}
-
-func (f *faults) before(ctx context.Context, method string, req any) error {
-	return call(&f.beforeCall, ctx, method, req)
-}
-
-func (f *faults) after(ctx context.Context, method string, req any) error {
-	return call(&f.afterCall, ctx, method, req)
-}
-
-func call(fault *atomic.Pointer[Fault], ctx context.Context, method string, req any) error {
-	if f := fault.Load(); f != nil {
-		return (*f)(ctx, method, req)
-	}
-	return nil
-}
+func (rt *Runtime) FaultAfter(f Fault) { rt.after.set(f) }
 
 // A Call is one that the runtime received. Its parts must not be changed.
 type Call struct {

@@ -5,23 +5,16 @@ import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 // A filter's id may be the beginning of one, as a request's may. One that is
 // unknown or ambiguous matches as it is, that is, nothing.
 
-func (rt *Runtime) fullPodID(id string) string {
-	if p, err := rt.pods.get(id); err == nil {
-		return p.id
-	}
-	return id
-}
-
-func (rt *Runtime) fullContainerID(id string) string {
-	if c, err := rt.containers.get(id); err == nil {
-		return c.id
+func (t *table[T]) whole(id string) string {
+	if r, err := t.row(id); err == nil {
+		return r.id
 	}
 	return id
 }
 
 // podFilter returns whether a pod passes. The nil filter lets all pass.
 func (rt *Runtime) podFilter(f *runtimeapi.PodSandboxFilter) func(*pod) bool {
-	id := rt.fullPodID(f.GetId())
+	id := rt.pods.whole(f.GetId())
 	return func(p *pod) bool {
 		return (id == "" || id == p.id) &&
 			(f.GetState() == nil || f.GetState().GetState() == p.state()) &&
@@ -32,7 +25,7 @@ func (rt *Runtime) podFilter(f *runtimeapi.PodSandboxFilter) func(*pod) bool {
 // containerFilter returns whether a container passes. The nil filter lets all
 // pass.
 func (rt *Runtime) containerFilter(f *runtimeapi.ContainerFilter) func(*container) bool {
-	id, podID := rt.fullContainerID(f.GetId()), rt.fullPodID(f.GetPodSandboxId())
+	id, podID := rt.containers.whole(f.GetId()), rt.pods.whole(f.GetPodSandboxId())
 	return func(c *container) bool {
 		return (id == "" || id == c.id) &&
 			(podID == "" || podID == c.pod.id) &&

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -34,20 +33,6 @@ func TestStreamsComeInBatchesAndAnEmptyOneIsEmpty(t *testing.T) {
 	c.rt.Fill(5)
 	want := []int{2, 2, 1}
 	assert.Equal(t, [6][]int{want, want, want, want, want, want}, sizes())
-}
-
-func TestARuntimeWithoutStreamsKnowsNone(t *testing.T) {
-	c := start(t, fakecri.Config{NoStreams: true})
-	stream, err := c.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{})
-	require.NoError(t, err)
-	_, err = stream.Recv()
-	assertCode(t, codes.Unimplemented, err)
-	images, err := c.StreamImages(t.Context(), &runtimeapi.StreamImagesRequest{})
-	require.NoError(t, err)
-	_, err = images.Recv()
-	assertCode(t, codes.Unimplemented, err)
-	_, err = c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-	assert.NoError(t, err)
 }
 
 // streamed returns what calls a method and returns how many items came in each

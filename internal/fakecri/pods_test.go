@@ -78,15 +78,6 @@ func TestAPodStopsAndGoesWithItsContainers(t *testing.T) {
 	assert.Equal(t, other, c.rt.Containers()[0].GetId())
 }
 
-func TestRemovingAReadyPodStopsItFirst(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	pod, _ := c.running("web")
-	_, err := c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
-	require.NoError(t, err)
-	assert.Empty(t, c.rt.Pods())
-	assert.Empty(t, c.rt.Containers())
-}
-
 func TestStoppingAndRemovingWhatIsNotThereSucceeds(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	_, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: "7f"})
@@ -107,22 +98,4 @@ func TestStoppingAndRemovingNothingInParticularFails(t *testing.T) {
 	assertCode(t, codes.Unknown, err)
 	_, err = c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{})
 	assertCode(t, codes.Unknown, err)
-}
-
-func TestWhatIsNotThereIsNotFound(t *testing.T) {
-	c := start(t, fakecri.Config{})
-	_, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "7f"})
-	assertCode(t, codes.NotFound, err)
-	_, err = c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "7f"})
-	assertCode(t, codes.NotFound, err)
-	_, err = c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: "7f"})
-	assertCode(t, codes.NotFound, err)
-	_, err = c.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: "7f"})
-	assertCode(t, codes.NotFound, err)
-	_, err = c.UpdatePodSandboxResources(t.Context(), &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: "7f"})
-	assertCode(t, codes.NotFound, err)
-	_, err = c.PodSandboxStats(t.Context(), &runtimeapi.PodSandboxStatsRequest{PodSandboxId: "7f"})
-	assertCode(t, codes.NotFound, err)
-	_, err = c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: "7f"})
-	assertCode(t, codes.NotFound, err)
 }

@@ -20,7 +20,8 @@ import (
 // copying: an update replaces a message.
 type Runtime struct {
 	cfg    Config
-	faults faults
+	before faultPoint // of each call
+	after  faultPoint // of each call that succeeded, and each message of a stream
 	calls  callLog
 
 	mu         sync.Mutex // guards all below
@@ -72,9 +73,6 @@ func (rt *Runtime) newID() string {
 	}
 	return hex.EncodeToString(b[:])
 }
-
-// newToken returns what makes a streaming URL hard to guess.
-func (rt *Runtime) newToken() string { return rt.newID()[:8] }
 
 func (rt *Runtime) now() int64 { return time.Now().UnixNano() }
 

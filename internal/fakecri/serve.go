@@ -42,11 +42,11 @@ func Listen(socketPath string) (net.Listener, error) {
 	return net.Listen("unix", socketPath)
 }
 
-// ServeOn is Serve for a listener, which it closes. Options override its own.
-func (rt *Runtime) ServeOn(ctx context.Context, l net.Listener, opts ...grpc.ServerOption) error {
-	opts = append([]grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true)}, opts...)
-	s := grpc.NewServer(opts...)
-	rt.Register(s)
+// ServeOn is Serve for a listener, which it closes.
+func (rt *Runtime) ServeOn(ctx context.Context, l net.Listener) error {
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true),
+		grpc.UnaryInterceptor(rt.interceptUnary), grpc.StreamInterceptor(rt.interceptStream))
+	rt.register(s)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	select {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,7 +42,7 @@ func TestARuntimeThatIsServedAgainHoldsWhatItHeld(t *testing.T) {
 	}
 }
 
-func TestServeReplacesASocketThatNobodyServes(t *testing.T) {
+func TestServeReplacesAnAbandonedSocket(t *testing.T) {
 	path := filepath.Join(dir(t), "cri.sock")
 	l, err := fakecri.Listen(path)
 	require.NoError(t, err)
@@ -96,39 +95,4 @@ func TestV1alpha2LacksWhatCameLater(t *testing.T) {
 		assertCode(t, want, c.invoke(method, "", &runtimeapi.VersionResponse{}))
 	}
 	assert.Len(t, c.rt.Calls("/runtime.v1alpha2.ImageService/ListImages"), 1)
-}
-
-func TestManyMayCallAtOnce(t *testing.T) {
-	c := start(t, fakecri.Config{BatchSize: 1})
-	events, err := c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	for _, name := range []string{"a", "b", "c", "d"} {
-		wg.Go(func() {
-			for range 10 {
-				pod, id := c.running(name)
-				_, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-				assert.NoError(t, err)
-				_, err = c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
-					ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 2},
-				})
-				assert.NoError(t, err)
-				_, err = c.UpdatePodSandboxResources(t.Context(), &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: pod})
-				assert.NoError(t, err)
-				_, err = c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"hostname"}})
-				assert.NoError(t, err)
-				_, err = c.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{})
-				assert.NoError(t, err)
-				_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
-				assert.NoError(t, err)
-			}
-		})
-	}
-	wg.Wait()
-	require.False(t, t.Failed())
-	for range 4 * 10 * 8 {
-		_, err := events.Recv()
-		require.NoError(t, err)
-	}
-	assert.Empty(t, c.rt.Pods())
 }

@@ -25,7 +25,7 @@ type streaming struct {
 
 // promise returns a URL at which s happens, once. Without ServeStreams nothing listens there.
 func (rt *Runtime) promise(what string, s streaming) string {
-	path := "/" + what + "/" + rt.newToken()
+	path := "/" + what + "/" + rt.newID()[:8] // hard enough to guess
 	if rt.streamBase == "" {
 		return rt.cfg.StreamURL + path
 	}

@@ -56,13 +56,21 @@ func (t *table[T]) exact(id string) *T {
 // has. The error is a status: NotFound if there is none, and Unknown if id is
 // empty or ambiguous.
 func (t *table[T]) get(id string) (*T, error) {
-	if value := t.exact(id); value != nil {
-		return value, nil
+	r, err := t.row(id)
+	if err != nil {
+		return nil, err
+	}
+	return r.value, nil
+}
+
+func (t *table[T]) row(id string) (*row[T], error) {
+	if r := t.byID[id]; r != nil {
+		return r, nil
 	}
 	if id == "" {
 		return nil, status.Errorf(codes.Unknown, "no %s id was given", t.kind)
 	}
-	var found *T
+	var found *row[T]
 	if len(id) < len(sha256Prefix)+64 {
 		for _, r := range t.rows {
 			if !strings.HasPrefix(r.id, id) {
@@ -71,7 +79,7 @@ func (t *table[T]) get(id string) (*T, error) {
 			if found != nil {
 				return nil, status.Errorf(codes.Unknown, "%s id %q is ambiguous: several begin so", t.kind, id)
 			}
-			found = r.value
+			found = r
 		}
 	}
 	if found == nil {

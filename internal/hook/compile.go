@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/suggest"
 	"github.com/criproxy/criproxy/rewrite"
 )
 
@@ -238,11 +237,6 @@ func methodNamed(s *codec.Schema, name string) *codec.Method {
 		return all[i]
 	}
 	return nil
-}
-
-// nearestPoint suggests the point that was probably meant.
-func (p *program) nearestPoint(name string) string {
-	return suggest.Nearest(name, sortedKeys(p.points))
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -182,7 +182,7 @@ func (c *connection) release() {
 func (c *connection) retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if was := c.retired; !was && c.users == 0 {
+	if !c.retired && c.users == 0 {
 		_ = c.cc.Close() // no call is left that would see the error
 	}
 	c.retired = true

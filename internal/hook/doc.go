@@ -25,4 +25,11 @@
 // Most calls name a thing by its id alone. The package remembers, by that id, what the call that
 // made the thing said of it, until the thing is removed. It asks the runtime about things that
 // were made before it was there.
+//
+// # Where to read on
+//
+// visit.go has the way of a call: around.Invoke finds out what it is about (facts.go, learn.go),
+// asks the plugins before it and calls them after it (ask.go), and patches the request (change.go).
+// plugins.go makes the table of plugins of the files (folder.go, file.go); connection.go is the way
+// to one of them. compile.go makes a program of the Spec, which is checked once.
 package hook

@@ -30,8 +30,8 @@ type File struct {
 	// Endpoint is the path of the plugin's socket.
 	Endpoint string
 
-	// Fail refuses a call when the plugin cannot be asked, or says no. Otherwise the
-	// call is made without it.
+	// Fail refuses a call when the plugin cannot be asked before it, or says no. Otherwise the
+	// call is made without it. At points behind calls it has no effect: it is too late to refuse.
 	Fail bool
 
 	// Hooks are the points at which it wants to be asked, as the file has them.

@@ -108,7 +108,7 @@ func (w *world) removePods() error {
 	return nil
 }
 
-func TestPluginsThatAnybodyCanWriteAreNotRead(t *testing.T) {
+func TestPluginsThatAnyUserCanWriteAreNotRead(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, os.Chmod(w.cfg.Folder, 0o777))
 	for _, name := range []string{"one", "two"} {

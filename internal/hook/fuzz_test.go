@@ -18,19 +18,19 @@ import (
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
-// nobody is a runtime that answers everything with the same ids.
-type nobody struct {
+// A constant is a runtime that answers everything with the same ids.
+type constant struct {
 	mu  sync.Mutex
 	got map[string][]byte // :: method → the latest request
 }
 
-func (n *nobody) last(method string) string {
+func (n *constant) last(method string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return string(n.got["/runtime.v1.RuntimeService/"+method])
 }
 
-func (n *nobody) Invoke(_ context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+func (n *constant) Invoke(_ context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
 	f, err := codec.FrameOf(args)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (n *nobody) Invoke(_ context.Context, method string, args, reply any, _ ...
 	return codec.Deliver(reply, codec.NewFrame(b))
 }
 
-func (*nobody) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (*constant) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	panic("no call here streams")
 }
 
@@ -77,7 +77,7 @@ func FuzzAnswers(f *testing.F) {
 	require.NoError(f, err)
 	f.Cleanup(plugins.Close)
 	plugins.AnswerBy("fuzz.json", says) // not over the network: that takes most of the time
-	runtime := &nobody{got: map[string][]byte{}}
+	runtime := &constant{got: map[string][]byte{}}
 	front := plugins.Around(runtime)
 	call := func(ctx context.Context, method string, request []byte) (asked hook.Asked) {
 		w.mu.Lock()

@@ -21,6 +21,7 @@ import (
 	"github.com/criproxy/criproxy/hook/plugin"
 	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -91,9 +92,7 @@ func (w *wire) failing(f func(method string) error) {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hook") // the path of a socket is short
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	w := &world{TB: t, dir: dir, runtime: fakecri.New(fakecri.Config{Seed: 1}), timeout: patience}
 	l, err := fakecri.Listen(filepath.Join(dir, "r.sock"))
 	require.NoError(t, err)

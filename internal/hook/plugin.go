@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -25,9 +24,6 @@ type plugin struct {
 	conn     *connection
 	stats    *stats
 }
-
-// same reports whether other is asked in the same way.
-func (p *plugin) same(other *plugin) bool { return reflect.DeepEqual(p.file, other.file) }
 
 // table is all plugins at one time. It is immutable.
 type table struct {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
 	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/suggest"
 )
 
 // Config is what [Plugins] are made of.
@@ -117,7 +119,7 @@ func New(cfg Config) (*Plugins, error) {
 // Around returns the connection that stands around next. It is for [director.Config].
 func (p *Plugins) Around(next grpc.ClientConnInterface) grpc.ClientConnInterface {
 	p.next.Store(&next)
-	return &conn{next, p}
+	return &around{next, p}
 }
 
 // Run follows the folder, and looks up objects that were made before, until ctx
@@ -195,7 +197,7 @@ func (p *Plugins) apply(report func(Event)) {
 		}
 		needed[f.file.Endpoint] = true
 		plugins = append(plugins, made)
-		if old := was[name]; old == nil || !old.same(made) {
+		if old := was[name]; old == nil || !reflect.DeepEqual(old.file, made.file) {
 			report(Loaded{Plugin: name, File: made.file, Replaced: old != nil, Warnings: p.once(name, made)})
 		}
 	}
@@ -237,7 +239,7 @@ func (p *Plugins) plugin(name string, f *found) (*plugin, error) {
 		made.conn = c
 	}
 	if made.stats = p.stats[name]; made.stats == nil {
-		made.stats = newStats()
+		made.stats = &stats{points: map[string]*pointStats{}}
 		p.stats[name] = made.stats
 	}
 	return made, nil
@@ -248,7 +250,7 @@ func (p *Plugins) once(name string, made *plugin) []string {
 	var fresh []string
 	all := made.warnings
 	for _, hook := range made.unknown {
-		all = append(all, fmt.Sprintf("runtime-hooks: there is no point %q; it will never be asked there%s", hook, p.program.nearestPoint(hook)))
+		all = append(all, fmt.Sprintf("runtime-hooks: there is no point %q; it will never be asked there%s", hook, suggest.Nearest(hook, sortedKeys(p.program.points))))
 	}
 	for _, warning := range all {
 		if key := name + ": " + warning; !p.reported[key] {

@@ -48,8 +48,6 @@ type Latency struct {
 	Max    time.Duration `json:"maxNs"`
 }
 
-func newStats() *stats { return &stats{points: map[string]*pointStats{}} }
-
 // count counts one question.
 func (s *stats) count(e *Asked) {
 	s.mu.Lock()

@@ -46,9 +46,8 @@ func Gaps(all []Difference) (found []Difference, gaps []Gap) {
 const enlarge = "record with a larger -flight-recorder"
 
 // Diff compares the legs of a call: each backend's request with the client's, and
-// the client's replies and status with those of the backends. order is that of the
-// backends in a merged reply.
-func (p *Printer) Diff(c *Call, order []string) (all []Difference) {
+// the client's replies and status with those of the backends.
+func (p *Printer) Diff(c *Call) (all []Difference) {
 	client := c.Client()
 	if client == nil {
 		return nil
@@ -57,7 +56,7 @@ func (p *Printer) Diff(c *Call, order []string) (all []Difference) {
 		return []Difference{{Gap: "the beginning of the call was not kept; " + enlarge}}
 	}
 	legs := slices.Clone(c.Legs[1:])
-	slices.SortStableFunc(legs, func(a, b *Leg) int { return slices.Index(order, a.Backend) - slices.Index(order, b.Backend) })
+	slices.SortStableFunc(legs, func(a, b *Leg) int { return slices.Index(p.Order, a.Backend) - slices.Index(p.Order, b.Backend) })
 	replies := comparison{p: p, md: capture.MessageOf(p.Schema, client.Method, capture.Reply)}
 	if client.Code == codes.OK || client.Replies.Count > 0 || !slices.ContainsFunc(legs, client.differs) { // else the status says it all
 		replies.replies(client, legs)
@@ -204,16 +203,10 @@ func (m Message) lost() string {
 	return "not all of a message was kept; " + enlarge
 }
 
-// PrintDiff prints a call and what the proxy changed on its way.
-func (p *Printer) PrintDiff(c *Call, order []string) {
-	p.Line(c)
-	p.Changes(c, order)
-}
-
-// Changes prints what was changed on the way of a call.
-func (p *Printer) Changes(c *Call, order []string) {
+// changes prints what was changed on the way of a call.
+func (p *Printer) changes(c *Call) {
 	var b []byte
-	diffs := p.Diff(c, order)
+	diffs := p.Diff(c)
 	for _, d := range diffs {
 		before, after := Sanitize(d.Before), Sanitize(d.After)
 		switch {

@@ -37,11 +37,12 @@ func books(ids ...string) (ms inspect.Messages) {
 func changed(t *testing.T, c *inspect.Call) (text, asJSON string) {
 	t.Helper()
 	var out bytes.Buffer
-	p := &inspect.Printer{Out: &out, Schema: muxtest.Library}
-	p.PrintDiff(c, order)
+	p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Changes: true, Order: order}
+	p.Print(c)
 	_, text, _ = strings.Cut(out.String(), "\n")
 	out.Reset()
-	p.JSONDiff(c, order)
+	p.JSON = true
+	p.Print(c)
 	var of struct {
 		Changes json.RawMessage `json:"changes"`
 		Gaps    json.RawMessage `json:"not_compared"`

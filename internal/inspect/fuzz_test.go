@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// FuzzShow holds that a capture that somebody else has made can be looked at in each way:
+// FuzzShow holds that a capture of unknown origin can be looked at in each way:
 // nothing panics, and nothing of it reaches the terminal that a terminal would obey.
 func FuzzShow(f *testing.F) {
 	for _, format := range capture.Formats {
@@ -40,19 +40,16 @@ func FuzzShow(f *testing.F) {
 			filter = inspect.Filter{}
 		}
 		var out bytes.Buffer
-		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Text: dump.Text{MaxValue: 50}}
-		programs := &inspect.Printer{Out: io.Discard, Schema: muxtest.Library}
+		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Text: dump.Text{MaxValue: 50}, Full: true, Changes: true, Order: order}
+		programs := &inspect.Printer{Out: io.Discard, Schema: muxtest.Library, JSON: true, Full: true, Changes: true, Order: order}
 		a := inspect.NewAssembler(muxtest.Library, names{})
 		var stats inspect.Stats
 		var all []*inspect.Call
 		show := func(c *inspect.Call) {
 			filter.Match(c)
 			stats.Add(c)
-			p.Line(c)
-			p.Full(c)
-			p.PrintDiff(c, order)
-			programs.JSON(c, true)
-			programs.JSONDiff(c, order)
+			p.Print(c)
+			programs.Print(c)
 		}
 		for range 1000 {
 			var ev capture.Event

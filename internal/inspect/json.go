@@ -39,32 +39,6 @@ type clientJSON struct {
 	Name string `json:"name"`
 }
 
-// JSON prints a call as one line of JSON; with full, its messages as well, decoded.
-func (p *Printer) JSON(c *Call, full bool) { p.json(p.asJSON(c, full)) }
-
-// JSONStreamed prints the latest message of a call that streams.
-func (p *Printer) JSONStreamed(c *Call, full bool) {
-	j := p.asJSON(c, false)
-	l := c.Front()
-	j.Message, j.Time = l.Replies.Count, l.Replies.Last.Time
-	if full {
-		j.Replies = p.decoded(capture.MessageOf(p.Schema, l.Method, capture.Reply), []Message{l.Replies.Last})
-	}
-	p.json(j)
-}
-
-// JSONDiff prints a call and what was changed on its way.
-func (p *Printer) JSONDiff(c *Call, order []string) { p.jsonDiff(c, order, false) }
-
-// JSONFullDiff is JSONDiff with the messages as well, decoded.
-func (p *Printer) JSONFullDiff(c *Call, order []string) { p.jsonDiff(c, order, true) }
-
-func (p *Printer) jsonDiff(c *Call, order []string, full bool) {
-	j := p.asJSON(c, full)
-	j.Changes, j.Gaps = Gaps(p.Diff(c, order))
-	p.json(j)
-}
-
 func (p *Printer) json(v any) {
 	b, err := json.Marshal(v)
 	if err != nil { // of strings and numbers, and JSON of our own making

@@ -16,13 +16,17 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// A Printer prints calls for people.
+// A Printer prints calls: each on a line, with what Full and Changes add below it.
 type Printer struct {
-	Out    io.Writer
-	Schema *codec.Schema
-	Text   dump.Text // how values are shown
-	Colour bool
-	Date   bool // print the day as well
+	Out     io.Writer
+	Schema  *codec.Schema
+	Text    dump.Text // how values are shown
+	Colour  bool
+	Date    bool     // print the day as well
+	Full    bool     // print the messages, on each leg
+	Changes bool     // print what the proxy changed on the way of a call that has ended
+	Order   []string // of the backends in a merged reply
+	JSON    bool     // print a line of JSON for each call, for programs
 
 	err error
 }
@@ -102,11 +106,46 @@ func (p *Printer) colour(code, s string) string {
 	return code + s + plain
 }
 
-// Line prints a call on one line.
-func (p *Printer) Line(c *Call) { p.line(c, "") }
+// Print prints a call.
+func (p *Printer) Print(c *Call) {
+	changes := p.Changes && c.Ended
+	if p.JSON {
+		j := p.asJSON(c, p.Full)
+		if changes {
+			j.Changes, j.Gaps = Gaps(p.Diff(c))
+		}
+		p.json(j)
+		return
+	}
+	p.line(c, "")
+	if p.Full {
+		p.legs(c)
+	}
+	if changes {
+		p.changes(c)
+	}
+}
 
-// Streamed prints the latest message of a call that streams on one line.
-func (p *Printer) Streamed(c *Call) { p.line(c, fmt.Sprintf("message %d", c.Front().Replies.Count)) }
+// Streamed prints the latest message of a call that streams. Nothing changes in one message alone.
+func (p *Printer) Streamed(c *Call) {
+	l := c.Front()
+	md := capture.MessageOf(p.Schema, l.Method, capture.Reply)
+	switch {
+	case p.Changes && !p.Full:
+	case p.JSON:
+		j := p.asJSON(c, false)
+		j.Message, j.Time = l.Replies.Count, l.Replies.Last.Time
+		if p.Full {
+			j.Replies = p.decoded(md, []Message{l.Replies.Last})
+		}
+		p.json(j)
+	default:
+		p.line(c, fmt.Sprintf("message %d", l.Replies.Count))
+		if p.Full {
+			p.write(p.message(nil, "<", md, l.Replies.Last))
+		}
+	}
+}
 
 func (p *Printer) line(c *Call, streamed string) {
 	about := Sanitize(c.About.String())
@@ -157,21 +196,13 @@ func (p *Printer) wholeStatus(code codes.Code, message string) string {
 	return p.colour(red, s)
 }
 
-// Full prints a call with all that was recorded of it, leg by leg.
-func (p *Printer) Full(c *Call) {
-	p.Line(c)
+// legs prints all that was recorded of a call, leg by leg.
+func (p *Printer) legs(c *Call) {
 	var b []byte
 	for _, l := range c.Legs {
 		b = p.leg(b, c, l)
 	}
 	p.write(append(b, '\n'))
-}
-
-// FullStreamed prints the latest message of a call that streams.
-func (p *Printer) FullStreamed(c *Call) {
-	p.Streamed(c)
-	l := c.Front()
-	p.write(p.message(nil, "<", capture.MessageOf(p.Schema, l.Method, capture.Reply), l.Replies.Last))
 }
 
 func (p *Printer) leg(b []byte, c *Call, l *Leg) []byte {

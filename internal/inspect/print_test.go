@@ -22,63 +22,36 @@ import (
 )
 
 // shown prints the conversation as calls come.
-func shown(t *testing.T, show func(*inspect.Printer, *inspect.Call, inspect.What)) []byte {
+func shown(t *testing.T, p inspect.Printer) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	p := &inspect.Printer{Out: &out, Schema: muxtest.Library}
+	p.Out, p.Schema, p.Order = &out, muxtest.Library, order
 	a := inspect.NewAssembler(muxtest.Library, names{})
 	for _, ev := range conversation(t) {
-		if c, what := a.Add(&ev); what != inspect.Nothing {
-			show(p, c, what)
+		switch c, what := a.Add(&ev); what {
+		case inspect.Streamed:
+			p.Streamed(c)
+		case inspect.Done:
+			p.Print(c)
 		}
 	}
 	for _, c := range a.UnderWay() {
-		show(p, c, inspect.Nothing)
+		p.Print(c)
 	}
 	require.NoError(t, p.Err())
 	return out.Bytes()
 }
 
-func TestALineForEachCall(t *testing.T) {
-	golden(t, "lines", shown(t, func(p *inspect.Printer, c *inspect.Call, what inspect.What) {
-		if what == inspect.Streamed {
-			p.Streamed(c)
-			return
-		}
-		p.Line(c)
-	}))
-}
+func TestALineForEachCall(t *testing.T) { golden(t, "lines", shown(t, inspect.Printer{})) }
 
-func TestACallIsShownInFull(t *testing.T) {
-	golden(t, "full", shown(t, func(p *inspect.Printer, c *inspect.Call, what inspect.What) {
-		if what == inspect.Streamed {
-			p.FullStreamed(c)
-			return
-		}
-		p.Full(c)
-	}))
-}
+func TestACallIsShownInFull(t *testing.T) { golden(t, "full", shown(t, inspect.Printer{Full: true})) }
 
 func TestWhatTheProxyChanged(t *testing.T) {
-	golden(t, "diff", shown(t, func(p *inspect.Printer, c *inspect.Call, what inspect.What) {
-		if what == inspect.Done {
-			p.PrintDiff(c, order)
-		}
-	}))
+	golden(t, "diff", shown(t, inspect.Printer{Changes: true}))
 }
 
 func TestJSONIsOneLineACall(t *testing.T) {
-	out := shown(t, func(p *inspect.Printer, c *inspect.Call, what inspect.What) {
-		switch what {
-		case inspect.Streamed:
-			p.JSONStreamed(c, true)
-		case inspect.Done:
-			p.JSON(c, true)
-			p.JSONDiff(c, order)
-		case inspect.Nothing:
-			p.JSON(c, false)
-		}
-	})
+	out := append(shown(t, inspect.Printer{JSON: true, Full: true}), shown(t, inspect.Printer{JSON: true, Changes: true})...)
 	for line := range strings.Lines(string(out)) {
 		assert.True(t, json.Valid([]byte(line)), line)
 	}
@@ -122,9 +95,8 @@ func TestATerminalObeysNothingThatWasRecorded(t *testing.T) {
 	c := &inspect.Call{Method: "/a/" + evil, Peer: capture.Peer{PID: 1, Name: evil}, Message: evil, Code: codes.Aborted, Ended: true,
 		About: inspect.About{Pod: evil}, Legs: []*inspect.Leg{{Method: evil, Message: evil, Ended: true, Code: codes.Aborted, Metadata: metadata.MD{"key": {evil}},
 			Requests: inspect.Messages{Kept: []inspect.Message{{Payload: muxtest.Bytes("Page", "text: '\\033]0;'").Bytes()}}}}}}
-	p.Line(c)
-	p.Full(c)
-	p.PrintDiff(c, nil)
+	p.Full, p.Changes = true, true
+	p.Print(c)
 	require.NoError(t, inspect.Sequence(&out, []*inspect.Call{c}))
 	assert.NotContains(t, out.String(), "\x1b")
 	assert.NotContains(t, out.String(), "\x07")
@@ -136,12 +108,10 @@ func TestColoursOnlyIfAskedFor(t *testing.T) {
 	ended, _ := calls(t)
 	for _, colour := range []bool{false, true} {
 		var out bytes.Buffer
-		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Colour: colour}
+		p := &inspect.Printer{Out: &out, Schema: muxtest.Library, Colour: colour, Full: true, Changes: true, Order: order}
 		for _, c := range ended {
 			p.Header()
-			p.Line(c)
-			p.Full(c)
-			p.PrintDiff(c, order)
+			p.Print(c)
 		}
 		assert.Equal(t, colour, strings.Contains(out.String(), "\x1b["))
 	}
@@ -154,7 +124,7 @@ func TestAReaderThatHasGoneIsAnError(t *testing.T) {
 	require.NoError(t, r.Close())
 	defer w.Close()
 	p := &inspect.Printer{Out: w, Schema: muxtest.Library}
-	p.Line(ended[0])
+	p.Print(ended[0])
 	assert.Error(t, p.Err())
 	assert.False(t, errors.Is(p.Err(), os.ErrClosed))
 }
@@ -173,7 +143,7 @@ func TestACallThatItsClientEndsHasNotFailed(t *testing.T) {
 	for f := rec.Follow(true); f.TryNext(&ev); {
 		c, _ = a.Add(&ev)
 	}
-	(&inspect.Printer{Out: &line, Schema: muxtest.Library, Colour: true}).Line(c)
+	(&inspect.Printer{Out: &line, Schema: muxtest.Library, Colour: true}).Print(c)
 	assert.Contains(t, line.String(), "Canceled: the client ended the call")
 	assert.NotContains(t, line.String(), "\x1b[31m", "it is not red")
 	stats.Add(c)

@@ -16,9 +16,7 @@ import (
 // systemd passes the sockets of a .socket unit first, and then those that were stored: if the
 // file was made anew meanwhile, the stored one is the one that it leads to.
 func TestAStoredSocketIsServedBeforeTheUnitsOwn(t *testing.T) {
-	dir, err := os.MkdirTemp("", "two") // t.TempDir is too long for a socket
-	require.NoError(t, err)
-	defer os.RemoveAll(dir) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "s.sock")
 	in := &Inheritance{listeners: map[string]net.Listener{}}
 	for range 2 {

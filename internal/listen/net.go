@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/mdlayher/vsock"
 	"golang.org/x/sys/unix"
@@ -43,7 +44,7 @@ type vsockListen struct {
 
 // vsockListener returns a listener on a vsock socket. The file stays the caller's.
 func vsockListener(f *os.File) (net.Listener, error) {
-	own, err := duplicate(f)
+	own, err := duplicate(f, f.Name())
 	if err != nil {
 		return nil, err
 	}
@@ -55,16 +56,8 @@ func vsockListener(f *os.File) (net.Listener, error) {
 	return &vsockListen{l, own}, nil
 }
 
-// File returns the socket, which is the caller's to close.
-func (l *vsockListen) File() (*os.File, error) { return duplicate(l.file) }
+// SyscallConn is for [FileOf].
+func (l *vsockListen) SyscallConn() (syscall.RawConn, error) { return l.file.SyscallConn() }
 
 // Close closes the socket.
 func (l *vsockListen) Close() error { return errors.Join(l.Listener.Close(), l.file.Close()) }
-
-func duplicate(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("duplicating %s: %w", f.Name(), err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
-}

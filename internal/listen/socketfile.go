@@ -139,6 +139,11 @@ func FileOf(l net.Listener) (*os.File, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is no socket", l)
 	}
+	return duplicate(c, l.Addr().String())
+}
+
+// duplicate returns another descriptor of a socket.
+func duplicate(c syscall.Conn, name string) (*os.File, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -149,7 +154,7 @@ func FileOf(l net.Listener) (*os.File, error) {
 	if err = errors.Join(err, failure); err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), l.Addr().String()), nil
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // Raw returns the listener of the operating system behind l.

@@ -19,9 +19,7 @@ import (
 // Users of the runtime may use criproxy, unless the configuration says otherwise.
 func TestASocketHasOwnerAndModeOfThePrimarysOwn(t *testing.T) {
 	testkit.NeedRoot(t, "owners of sockets")
-	dir, err := os.MkdirTemp("", "own")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	cfg := &config.Config{Backends: []config.Backend{{Address: filepath.Join(dir, "runtime.sock")}}}
 	theirs, err := net.Listen("unix", cfg.Backends[0].Address)
 	require.NoError(t, err)
@@ -48,9 +46,7 @@ func TestASocketHasOwnerAndModeOfThePrimarysOwn(t *testing.T) {
 }
 
 func TestOfManyThatStartAtOnceOneGetsTheSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "race")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "s.sock")
 	for range 20 {
 		left, err := net.Listen("unix", path) // by a process that was killed
@@ -84,9 +80,7 @@ func TestOfManyThatStartAtOnceOneGetsTheSocket(t *testing.T) {
 // A symbolic link where the socket is to be: whoever made it wants root to make, or to
 // give away, something elsewhere.
 func TestASymbolicLinkInPlaceOfTheSocketIsNotFollowed(t *testing.T) {
-	dir, err := os.MkdirTemp("", "link")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	shadow := filepath.Join(dir, "shadow")
 	require.NoError(t, os.WriteFile(shadow, []byte("root"), 0o600))
 	for _, target := range []string{shadow, filepath.Join(dir, "absent")} {
@@ -104,9 +98,7 @@ func TestASymbolicLinkInPlaceOfTheSocketIsNotFollowed(t *testing.T) {
 
 // The mode is there before a client can connect: not a moment of it is another one.
 func TestASocketIsNeverOpenToMoreThanItShouldBe(t *testing.T) {
-	dir, err := os.MkdirTemp("", "mode")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "s.sock")
 	done := make(chan struct{})
 	seen := map[os.FileMode]int{}

@@ -204,9 +204,7 @@ func (p *Profile) AllVersions(s *codec.Schema) *codec.Schema {
 func PackagesOf(s *codec.Schema) string {
 	var names []string
 	for _, m := range s.Methods() {
-		service, _, _ := strings.Cut(strings.TrimPrefix(m.Name, "/"), "/")
-		name := service[:max(0, strings.LastIndexByte(service, '.'))]
-		if !slices.Contains(names, name) {
+		if name := PackageOf(m.Name); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

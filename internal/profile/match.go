@@ -16,6 +16,13 @@ import (
 // "/runtime.v1.RuntimeService/Version".
 func ShortName(full string) string { return full[strings.LastIndexByte(full, '/')+1:] }
 
+// PackageOf returns the package of a full method: "runtime.v1" of
+// "/runtime.v1.RuntimeService/Version".
+func PackageOf(full string) string {
+	service, _, _ := strings.Cut(strings.TrimPrefix(full, "/"), "/")
+	return service[:max(strings.LastIndexByte(service, '.'), 0)]
+}
+
 // How exactly a profile names a method, the strongest first.
 const (
 	byService        = iota // "Books/Get"
@@ -62,7 +69,7 @@ func (p *Profile) Method(full string) (MethodForm, string, error) {
 	}
 	for r := range ranks {
 		switch {
-		case len(keys[r]) > 1 && !allEqual(keys[r]):
+		case len(slices.Compact(slices.Clone(keys[r]))) > 1:
 			return MethodForm{}, "", fmt.Errorf("methods.%s: %s is matched by %s; write it out under its own name",
 				keys[r][1], ShortName(full), strings.Join(ones[r], " and "))
 		case len(keys[r]) > 0:
@@ -71,8 +78,6 @@ func (p *Profile) Method(full string) (MethodForm, string, error) {
 	}
 	return MethodForm{}, ShortName(full), nil
 }
-
-func allEqual(words []string) bool { return len(slices.Compact(slices.Clone(words))) == 1 }
 
 // unmatched reports whether a key names a method that does not exist, or matches none at all.
 // A pattern beside a name that matches may be for a newer version.

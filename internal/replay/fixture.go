@@ -3,7 +3,6 @@ package replay
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"math"
 	"slices"
 	"sync"
@@ -42,10 +41,10 @@ type Fixture struct {
 	cfg   FixtureConfig
 	calls []*recorded
 
-	mu       sync.Mutex
-	frontier time.Duration // when the first change began that was not made yet
-	since    time.Duration // when the latest ended of those that were made before
-	moved    chan struct{} // closed when the frontier moves
+	frontier *level[time.Duration] // when the first change began that was not made yet
+
+	mu    sync.Mutex
+	since time.Duration // when the latest ended of those that were made before
 }
 
 type recorded struct {
@@ -71,7 +70,7 @@ func NewFixture(cfg FixtureConfig) *Fixture {
 	if cfg.Report == nil {
 		cfg.Report = func(Played) {}
 	}
-	f := &Fixture{cfg: cfg, moved: make(chan struct{}), frontier: -1}
+	f := &Fixture{cfg: cfg, frontier: newLevel[time.Duration](-1)}
 	for _, c := range cfg.Calls {
 		one := &recorded{Call: c, changes: cfg.Changes(c.Method) && !c.open()}
 		if len(c.Requests) > 0 {
@@ -111,11 +110,7 @@ func (f *Fixture) advance() {
 			f.since = max(f.since, c.Finished)
 		}
 	}
-	if next > f.frontier {
-		f.frontier = next
-		close(f.moved)
-		f.moved = make(chan struct{})
-	}
+	f.frontier.raise(next)
 }
 
 // choose returns the recorded call that answers a request, nil if there is none.
@@ -159,12 +154,13 @@ func (f *Fixture) among(calls []*recorded) *recorded {
 		}
 		return calls[fresh]
 	}
+	frontier, _ := f.frontier.now()
 	for _, c := range calls { // those of now that were not played yet
-		if !c.played && c.Began >= f.since && c.Began <= f.frontier {
+		if !c.played && c.Began >= f.since && c.Began <= frontier {
 			return c
 		}
 	}
-	i, _ := slices.BinarySearchFunc(calls, f.frontier, func(c *recorded, at time.Duration) int {
+	i, _ := slices.BinarySearchFunc(calls, frontier, func(c *recorded, at time.Duration) int {
 		if c.Began <= at {
 			return -1
 		}
@@ -174,22 +170,4 @@ func (f *Fixture) among(calls []*recorded) *recorded {
 		return calls[i-1] // the latest
 	}
 	return calls[0] // of what will be: better than nothing
-}
-
-// reach waits until the changes that were made before a point of the recording have been
-// made.
-func (f *Fixture) reach(ctx context.Context, when time.Duration) error {
-	for {
-		f.mu.Lock()
-		there, moved := f.frontier >= when, f.moved
-		f.mu.Unlock()
-		if there {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

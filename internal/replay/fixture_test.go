@@ -29,8 +29,8 @@ func TestAFixtureAnswersTheSameSessionAgain(t *testing.T) {
 				Calls: load(t, false, rec), Schema: muxtest.Library, Changes: changes,
 				Report: func(p replay.Played) { played = append(played, p) },
 			})
-			nobody := capture.NewRecorder(capture.Config{})
-			assert.Equal(t, want, session(t, serve(t, fixtureHandler(f)), nobody))
+			unused := capture.NewRecorder(capture.Config{})
+			assert.Equal(t, want, session(t, serve(t, fixtureHandler(f)), unused))
 			assert.Empty(t, f.Left())
 			for _, p := range played {
 				assert.True(t, p.Equal, p)

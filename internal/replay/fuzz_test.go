@@ -17,18 +17,18 @@ import (
 	"github.com/criproxy/criproxy/internal/replay"
 )
 
-// nobody answers each call with nothing.
-type nobody struct{}
+// empty answers each call with an empty reply.
+type empty struct{}
 
-func (nobody) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
+func (empty) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
 	return codec.Deliver(reply, &codec.Frame{})
 }
 
-func (nobody) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, status.Error(codes.Unimplemented, "nobody streams")
+func (empty) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Error(codes.Unimplemented, "no stream")
 }
 
-// FuzzCapture holds that a capture that somebody else has made can be played, or is
+// FuzzCapture holds that a capture of unknown origin can be played, or is
 // refused with a reason.
 func FuzzCapture(f *testing.F) {
 	rec := capture.NewRecorder(capture.Config{})
@@ -73,7 +73,7 @@ func FuzzCapture(f *testing.F) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		sum, err := replay.Run(ctx, replay.Config{Calls: calls, Conn: nobody{}, Schema: muxtest.Library, Settle: time.Millisecond})
+		sum, err := replay.Run(ctx, replay.Config{Calls: calls, Conn: empty{}, Schema: muxtest.Library, Settle: time.Millisecond})
 		require.NoError(t, err)
 		require.Equal(t, len(calls), sum.Same+sum.Different+sum.NotSent)
 		replay.NewFixture(replay.FixtureConfig{Calls: calls, Schema: muxtest.Library}).Left()

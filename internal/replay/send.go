@@ -36,7 +36,7 @@ func (r *run) send(ctx context.Context, c *Call) *answer {
 	if err != nil {
 		return &answer{err: err}
 	}
-	came := newCounter()
+	came := newLevel(0) // how many replies
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	defer cancel()
@@ -45,7 +45,7 @@ func (r *run) send(ctx context.Context, c *Call) *answer {
 		// It may end once all else is done, and it has brought as much as in the recording.
 		defer context.AfterFunc(r.ending, cancel)()
 		defer context.AfterFunc(r.calm, func() {
-			if came.atLeast(ctx, len(c.Replies)) {
+			if came.reach(ctx, len(c.Replies)) == nil {
 				cancel()
 			}
 		})()
@@ -61,13 +61,13 @@ func (r *run) send(ctx context.Context, c *Call) *answer {
 		}
 		got.replies = append(got.replies, bytes.Clone(f.Bytes()))
 		f.Free()
-		came.add()
+		came.raise(len(got.replies))
 	}
 }
 
 // requests sends the requests of a call, each when the replies have come that had come
 // before it.
-func (r *run) requests(ctx context.Context, stream grpc.ClientStream, c *Call, came *counter) {
+func (r *run) requests(ctx context.Context, stream grpc.ClientStream, c *Call, came *level[int]) {
 	method := r.Schema.Method(c.Method)
 	for _, m := range c.Requests {
 		before := 0
@@ -76,7 +76,7 @@ func (r *run) requests(ctx context.Context, stream grpc.ClientStream, c *Call, c
 				before++
 			}
 		}
-		if !came.atLeast(ctx, before) {
+		if came.reach(ctx, before) != nil {
 			return
 		}
 		payload := m.Payload
@@ -89,39 +89,5 @@ func (r *run) requests(ctx context.Context, stream grpc.ClientStream, c *Call, c
 	}
 	if !c.open() || method == nil || !method.ClientStreams {
 		_ = stream.CloseSend() // the receiver learns what is wrong
-	}
-}
-
-// counter counts, and lets others wait.
-type counter struct {
-	mu   sync.Mutex
-	n    int
-	more chan struct{} // closed when n grows
-}
-
-func newCounter() *counter { return &counter{more: make(chan struct{})} }
-
-func (c *counter) add() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n++
-	close(c.more)
-	c.more = make(chan struct{})
-}
-
-// atLeast waits until n was counted, and reports false if ctx ended before.
-func (c *counter) atLeast(ctx context.Context, n int) bool {
-	for {
-		c.mu.Lock()
-		have, more := c.n, c.more
-		c.mu.Unlock()
-		if have >= n {
-			return true
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return false
-		}
 	}
 }

@@ -54,7 +54,7 @@ func (f *Fixture) play(ss grpc.ServerStream, c *recorded, began time.Time, recei
 			received++
 		}
 		if len(c.Replies) > 1 || c.open() {
-			if err := f.reach(ss.Context(), m.When); err != nil {
+			if err := f.frontier.reach(ss.Context(), m.When); err != nil { // the changes before it have been made
 				return status.FromContextError(err).Err()
 			}
 		}

@@ -2,9 +2,7 @@ package report
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,13 +13,12 @@ import (
 // a string is its place in a list that the batch has. The zero Batch is empty.
 type Batch struct {
 	strings []string
-	places  map[string]int
-	rows    []byte
-	count   int
+	places  map[string]int64
+	rows    [][]any
 }
 
 // Len returns how many rows there are.
-func (b *Batch) Len() int { return b.count }
+func (b *Batch) Len() int { return len(b.rows) }
 
 // Codes of a row beside those of gRPC.
 const (
@@ -53,53 +50,45 @@ type Row struct {
 // The order of the columns is that of COLUMNS in page/model.js.
 func (b *Batch) Add(r Row) {
 	c := r.Call
-	if b.count++; b.count > 1 {
-		b.rows = append(b.rows, ',')
-	}
-	front := c.Front()
-	b.rows = append(strconv.AppendUint(append(b.rows, '['), r.Key, 10), ',')
-	b.rows = strconv.AppendFloat(b.rows, float64(c.Began.UnixMicro())/1e3, 'f', 3, 64)
-	b.number(c.Took.Microseconds())
-	b.text(c.Method)
-	b.text(c.From())
-	b.number(int64(c.Peer.PID))
-	b.number(code(c.Ended, r.Lost, c.Failed(), int64(c.Code)))
-	b.text(c.Message)
-	b.text(c.About.Namespace)
-	b.text(cmp.Or(c.About.Pod, c.About.Name))
-	b.text(c.About.UID)
-	b.text(c.About.Container)
-	b.text(c.About.Image)
-	b.text(strings.Join(c.About.IDs, " "))
-	b.number(int64(c.About.Items))
-	b.number(int64(front.Requests.Bytes))
-	b.number(int64(front.Replies.Bytes))
-	b.number(r.flags())
-	b.number(int64(r.Changes))
-	b.rows = append(b.rows, ",["...)
-	memory := c.Remembered()
-	for i, l := range backendLegs(c) {
-		if i > 0 {
-			b.rows = append(b.rows, ',')
+	front, remembered := c.Front(), c.Remembered()
+	legs, memory := []int64{}, []int64{} // five numbers of each leg, one of each name
+	for _, l := range c.Legs {
+		if l.Number == 0 {
+			continue
 		}
-		b.rows = strconv.AppendInt(b.rows, int64(b.place(l.Backend)), 10)
-		b.number(max(l.Began.Sub(c.Began), 0).Microseconds())
-		b.number(l.Took.Microseconds())
-		b.number(code(l.Ended, r.Lost, l.Failed(), int64(l.Code)))
-		if slices.Contains(memory, l.Backend) {
-			b.number(1)
-		} else {
-			b.number(0)
+		fromMemory := int64(0)
+		if slices.Contains(remembered, l.Backend) {
+			fromMemory = 1
 		}
+		began := max(l.Began.Sub(c.Began), 0)
+		legs = append(legs, b.place(l.Backend), began.Microseconds(), l.Took.Microseconds(), code(l.Ended, r.Lost, l.Failed(), int64(l.Code)), fromMemory)
 	}
-	b.rows = append(b.rows, "],["...)
-	for i, name := range memory {
-		if i > 0 {
-			b.rows = append(b.rows, ',')
-		}
-		b.rows = strconv.AppendInt(b.rows, int64(b.place(name)), 10)
+	for _, name := range remembered {
+		memory = append(memory, b.place(name))
 	}
-	b.rows = append(b.rows, "]]"...)
+	b.rows = append(b.rows, []any{
+		r.Key,
+		float64(c.Began.UnixMicro()) / 1e3,
+		c.Took.Microseconds(),
+		b.place(c.Method),
+		b.place(c.From()),
+		c.Peer.PID,
+		code(c.Ended, r.Lost, c.Failed(), int64(c.Code)),
+		b.place(c.Message),
+		b.place(c.About.Namespace),
+		b.place(cmp.Or(c.About.Pod, c.About.Name)),
+		b.place(c.About.UID),
+		b.place(c.About.Container),
+		b.place(c.About.Image),
+		b.place(strings.Join(c.About.IDs, " ")),
+		c.About.Items,
+		front.Requests.Bytes,
+		front.Replies.Bytes,
+		r.flags(),
+		r.Changes,
+		legs,
+		memory,
+	})
 }
 
 func (r Row) flags() (flags int64) {
@@ -117,15 +106,6 @@ func (r Row) flags() (flags int64) {
 	return flags
 }
 
-func backendLegs(c *inspect.Call) (legs []*inspect.Leg) {
-	for _, l := range c.Legs {
-		if l.Number != 0 {
-			legs = append(legs, l)
-		}
-	}
-	return legs
-}
-
 func code(ended, gone, failed bool, code int64) int64 {
 	switch {
 	case ended && code != 0 && !failed:
@@ -138,17 +118,14 @@ func code(ended, gone, failed bool, code int64) int64 {
 	return underWay
 }
 
-func (b *Batch) number(n int64) { b.rows = strconv.AppendInt(append(b.rows, ','), n, 10) }
-func (b *Batch) text(s string)  { b.number(int64(b.place(s))) }
-
 // place returns where s stands in the list of strings. The empty string is the first.
-func (b *Batch) place(s string) int {
+func (b *Batch) place(s string) int64 {
 	if b.places == nil {
-		b.places, b.strings = map[string]int{"": 0}, []string{""}
+		b.places, b.strings = map[string]int64{"": 0}, []string{""}
 	}
 	at, ok := b.places[s]
 	if !ok {
-		at = len(b.strings)
+		at = int64(len(b.strings))
 		b.places[s], b.strings = at, append(b.strings, s)
 	}
 	return at
@@ -157,14 +134,10 @@ func (b *Batch) place(s string) int {
 // JSON returns the batch: {"s": strings, "r": rows}.
 func (b *Batch) JSON() []byte {
 	b.place("")
-	names, err := json.Marshal(b.strings)
-	if err != nil { // of strings: cannot fail
-		names = []byte("[]")
-	}
-	out := make([]byte, 0, len(names)+len(b.rows)+16)
-	out = append(append(out, `{"s":`...), names...)
-	out = append(append(out, `,"r":[`...), b.rows...)
-	return append(out, "]}"...)
+	return marshal(struct {
+		S []string `json:"s"`
+		R [][]any  `json:"r"`
+	}{b.strings, append([][]any{}, b.rows...)})
 }
 
 // milliseconds is a duration as the page has it.

@@ -20,12 +20,6 @@ const (
 	maxChanges  = 400
 )
 
-// A Renderer turns calls into what the page shows.
-type Renderer struct {
-	Printer *inspect.Printer // for schema and secrets; it prints nothing
-	Order   []string         // of the backends in a merged reply
-}
-
 // detail is a call opened. The names are those of page/detail.js.
 type detail struct {
 	Legs    []legDetail     `json:"legs"`
@@ -66,20 +60,20 @@ type messageDetail struct {
 // A line is the depth of a field, its name, its value (none of a message), and 1 if it was rewritten.
 type line []any
 
-// Render returns a call opened, as JSON, and its row, which lacks a key.
-func (r *Renderer) Render(c *inspect.Call) (json.RawMessage, Row) {
-	return r.render(c, func(part json.RawMessage) json.RawMessage { return part })
+// Render returns a call opened, as JSON, and its row, which lacks a key. The printer prints nothing:
+// it has the schema, what is secret, and the order of backends.
+func Render(p *inspect.Printer, c *inspect.Call) (json.RawMessage, Row) {
+	return render(*p, c, func(part json.RawMessage) json.RawMessage { return part })
 }
 
 // render is Render where what share returns stands in place of the parts that calls have in common:
 // the lists of every second are mostly the same.
-func (r *Renderer) render(c *inspect.Call, share func(json.RawMessage) json.RawMessage) (json.RawMessage, Row) {
-	p := *r.Printer
+func render(p inspect.Printer, c *inspect.Call, share func(json.RawMessage) json.RawMessage) (json.RawMessage, Row) {
 	p.Text.MaxValue = maxValue
 	p.Text.Unsafe = false // whatever the recording holds: a page is for showing it to others
 	var d detail
 	opened := opening{p: &p, call: c, marks: marks{}, share: share}
-	changes, gaps := inspect.Gaps(p.Diff(c, r.Order))
+	changes, gaps := inspect.Gaps(p.Diff(c))
 	d.Gaps = gaps
 	for _, ch := range changes {
 		opened.marks.add(ch)

@@ -1,7 +1,7 @@
 // Package report shows calls in a browser: a table, the pods as swim lanes, latency, which client
 // calls which backend, and each call with both of its legs.
 //
-//	w := report.NewWriter(file, renderer)
+//	w := report.NewWriter(file, printer)
 //	for each call that has ended {
 //		w.Add(call)
 //	}

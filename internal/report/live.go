@@ -7,7 +7,7 @@ import "bytes"
 //
 //	stream          server-sent events: "info" ([Info]), "calls" ([Batch]), "status", "link", and the metrics: "panels"
 //	                once, then "metrics", which has the values of each panel at a time
-//	call?key=KEY    a call opened ([Renderer.Render])
+//	call?key=KEY    a call opened ([Render])
 func Live() (html []byte, contentSecurityPolicy string) {
 	var b bytes.Buffer
 	b.Write(pageBegin(livePolicy))

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"strconv"
 	"time"
@@ -41,32 +42,29 @@ const (
 
 // A Writer writes a page with calls. It must not be used by two goroutines at once.
 type Writer struct {
-	out      io.Writer
-	renderer *Renderer
-	calls    int
-	rows     Batch
-	details  []byte
-	shared   []byte         // what the calls of details have in common
-	places   map[string]int // :: part of a call → its place in shared
-	err      error
+	out     io.Writer
+	printer *inspect.Printer // see Render
+	calls   int
+	rows    Batch
+	details []json.RawMessage
+	shared  []json.RawMessage // what the calls of details have in common
+	places  map[string]int    // :: part of a call → its place in shared
+	err     error
 }
 
-// NewWriter begins a page. The caller closes out after Close.
-func NewWriter(out io.Writer, renderer *Renderer) *Writer {
-	w := &Writer{out: out, renderer: renderer}
+// NewWriter begins a page. It uses printer as [Render] does. The caller closes out after Close.
+func NewWriter(out io.Writer, printer *inspect.Printer) *Writer {
+	w := &Writer{out: out, printer: printer}
 	w.write(pageBegin(filePolicy))
 	return w
 }
 
 // Add adds a call that has ended or, at the end of the recording, is still under way.
 func (w *Writer) Add(c *inspect.Call) {
-	d, row := w.renderer.render(c, w.share)
+	d, row := render(*w.printer, c, w.share)
 	row.Key, row.Lost = uint64(w.calls), !c.Ended
 	w.rows.Add(row)
-	if len(w.details) > 0 {
-		w.details = append(w.details, ',')
-	}
-	w.details = append(w.details, d...)
+	w.details = append(w.details, d)
 	w.calls++
 	if w.calls%perDetails == 0 {
 		w.flushDetails()
@@ -103,12 +101,9 @@ func (w *Writer) share(part json.RawMessage) json.RawMessage {
 		if w.places == nil {
 			w.places = map[string]int{}
 		}
-		at = len(w.places)
+		at = len(w.shared)
 		w.places[string(part)] = at
-		if at > 0 {
-			w.shared = append(w.shared, ',')
-		}
-		w.shared = append(w.shared, part...)
+		w.shared = append(w.shared, part)
 	}
 	return strconv.AppendInt(nil, int64(at), 10)
 }
@@ -118,9 +113,10 @@ func (w *Writer) flushDetails() {
 	if len(w.details) == 0 {
 		return
 	}
-	b := append([]byte(`{"calls":[`), w.details...)
-	b = append(append(append(b, `],"shared":[`...), w.shared...), `]}`...)
-	w.block("details-"+strconv.Itoa((w.calls-1)/perDetails), b)
+	w.block("details-"+strconv.Itoa((w.calls-1)/perDetails), marshal(struct {
+		Calls  []json.RawMessage `json:"calls"`
+		Shared []json.RawMessage `json:"shared"`
+	}{w.details, append([]json.RawMessage{}, w.shared...)}))
 	w.details, w.shared, w.places = w.details[:0], w.shared[:0], nil
 }
 
@@ -136,12 +132,8 @@ func (w *Writer) flushRows() {
 func (w *Writer) block(id string, data []byte) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(data); err == nil {
-		err = z.Close()
-		w.fail(err)
-	} else {
-		w.fail(err)
-	}
+	_, err := z.Write(data)
+	w.fail(errors.Join(err, z.Close()))
 	b := append([]byte(`<script type="text/plain" id="`), id...)
 	b = append(b, `">`...)
 	b = base64.StdEncoding.AppendEncode(b, packed.Bytes())

@@ -31,10 +31,10 @@ import (
 // evil is a name that would be markup if a page took it for that.
 const evil = `</script><img src=x onerror=alert(1)>"'&`
 
-// renderer shows calls of the API about books, in which titles are secret.
-func renderer() *report.Renderer {
+// printer shows calls of the API about books, in which titles are secret.
+func printer() *inspect.Printer {
 	secrets := dump.Secrets{Field: func(fd protoreflect.FieldDescriptor) bool { return fd.Name() == "title" }}
-	return &report.Renderer{Printer: &inspect.Printer{Schema: muxtest.Library, Text: secrets.Text()}, Order: []string{"primary", "beta.io"}}
+	return &inspect.Printer{Schema: muxtest.Library, Text: secrets.Text(), Order: []string{"primary", "beta.io"}}
 }
 
 // calls returns the calls of some recorded legs.
@@ -74,7 +74,7 @@ func put(t *testing.T, rec *capture.Recorder, err error) {
 func page(t *testing.T, info report.Info, all []*inspect.Call) (html string, data map[string]string) {
 	t.Helper()
 	var out bytes.Buffer
-	w := report.NewWriter(&out, renderer())
+	w := report.NewWriter(&out, printer())
 	for _, c := range all {
 		w.Add(c)
 	}
@@ -103,9 +103,9 @@ func TestNamesAreNeverMarkup(t *testing.T) {
 
 func TestSecretsStayOutOfThePage(t *testing.T) {
 	all := calls(t, func(rec *capture.Recorder) { put(t, rec, nil) })
-	r := renderer()
-	r.Printer.Text.Unsafe = true // as with a capture that -unsafe-raw made
-	d, _ := r.Render(all[0])
+	p := printer()
+	p.Text.Unsafe = true // as with a capture that -unsafe-raw made
+	d, _ := report.Render(p, all[0])
 	html, data := page(t, report.Info{}, all)
 	for _, text := range append([]string{html, string(d)}, fmt.Sprint(data)) {
 		assert.NotContains(t, text, "hunter2")
@@ -116,7 +116,7 @@ func TestSecretsStayOutOfThePage(t *testing.T) {
 
 func TestACallOpenedHasBothLegsAndWhatWasRewritten(t *testing.T) {
 	all := calls(t, func(rec *capture.Recorder) { put(t, rec, nil) })
-	out, row := renderer().Render(all[0])
+	out, row := report.Render(printer(), all[0])
 	assert.Equal(t, 3, row.Changes)
 	var d struct {
 		Changes []struct{ Backend, Way, Path, Before, After string }
@@ -152,6 +152,7 @@ func TestRowsAreInPiecesThatThePageFinds(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(data[id]), &b))
 		for _, r := range b.R {
 			assert.InDelta(t, rows, r[0], 0, "the key is the place")
+			assert.Len(t, r[19], 5, "so many numbers of each leg")
 			rows++
 		}
 	}
@@ -184,14 +185,14 @@ func TestLongListsAreCut(t *testing.T) {
 		front.Reply(muxtest.Frame(t, "ListResponse", text))
 		front.End(nil, nil)
 	})
-	out, _ := renderer().Render(all[0])
+	out, _ := report.Render(printer(), all[0])
 	assert.Less(t, len(out), 32<<10)
 	assert.Contains(t, string(out), `"more":9600`)
 }
 
 func TestAnErrorOfTheFileIsNotLost(t *testing.T) {
 	full := errors.New("no space left on device")
-	w := report.NewWriter(failing{full}, renderer())
+	w := report.NewWriter(failing{full}, printer())
 	w.Add(calls(t, func(rec *capture.Recorder) { put(t, rec, nil) })[0])
 	assert.ErrorIs(t, w.Close(report.Info{}), full)
 }
@@ -205,7 +206,7 @@ func TestThePolicyAllowsOnlyThePagesOwnScript(t *testing.T) {
 	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(html)[1]
 	assert.Contains(t, policy, "default-src 'none'")
 	assert.NotContains(t, policy, "unsafe")
-	assert.NotContains(t, policy, "connect-src", "a file asks nobody")
+	assert.NotContains(t, policy, "connect-src", "a file makes no request")
 	assert.NotRegexp(t, `(src|href)="?https?:`, html)
 	live, header := report.Live()
 	assert.Contains(t, header, "connect-src 'self'")
@@ -215,7 +216,7 @@ func TestThePolicyAllowsOnlyThePagesOwnScript(t *testing.T) {
 
 func Example() {
 	var out bytes.Buffer
-	w := report.NewWriter(&out, &report.Renderer{Printer: &inspect.Printer{Schema: codec.NewSchema()}})
+	w := report.NewWriter(&out, &inspect.Printer{Schema: codec.NewSchema()})
 	w.Add(&inspect.Call{ID: 1, Method: "/runtime.v1.RuntimeService/Version", Began: time.Unix(0, 0), Ended: true})
 	fmt.Println(w.Close(report.Info{Title: "calls.jsonl"}), strings.Contains(out.String(), "<!doctype html>"))
 	// Output: <nil> true

@@ -9,7 +9,10 @@ import (
 )
 
 // Hooks shows the plugins of a criproxy.
-func Hooks(ctx context.Context, q Query) error { return ask(ctx, q, "hooks", printHooks, nil) }
+func Hooks(ctx context.Context, q Query) error {
+	_, err := ask(ctx, q, "hooks", printHooks)
+	return err
+}
 
 func printHooks(out *Screen, s *hook.State) {
 	if len(s.Plugins) == 0 {

@@ -1,4 +1,5 @@
-// Package show prints what a running criproxy answers at its admin socket.
+// Package show prints what a running criproxy answers at its admin socket: each function asks for
+// one answer, and prints it on a [Screen] for people, or as JSON or YAML for programs.
 package show
 
 import (
@@ -27,25 +28,21 @@ type Query struct {
 	*Screen
 }
 
-// ask writes the answer called name: with print for people, or for programs as it is. It hands
-// the answer to look first.
-func ask[T any](ctx context.Context, q Query, name string, print func(*Screen, *T), look func(*T)) error {
-	var answer T
-	raw, err := admin.NewClient(q.Path).Read(ctx, name, &answer)
-	if err == nil && look != nil {
-		look(&answer)
-	}
+// ask writes the answer called name, and returns it: with print for people, or for programs as it is.
+func ask[T any](ctx context.Context, q Query, name string, print func(*Screen, *T)) (*T, error) {
+	answer := new(T)
+	raw, err := admin.NewClient(q.Path).Read(ctx, name, answer)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case q.Format == JSON:
-		_, err := q.Out.Write(raw)
-		return err
+		_, err = q.Out.Write(raw)
 	case q.Format == YAML:
-		return writeYAML(q.Out, raw)
+		err = writeYAML(q.Out, raw)
+	default:
+		print(q.Screen, answer)
 	}
-	print(q.Screen, &answer)
-	return nil
+	return answer, err
 }
 
 // Encode writes v for programs, as JSON or as YAML with the same keys.

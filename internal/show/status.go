@@ -13,9 +13,8 @@ import (
 )
 
 // Status shows how a criproxy is doing, and returns what it said.
-func Status(ctx context.Context, q Query) (report *state.Report, err error) {
-	err = ask(ctx, q, "status", func(out *Screen, r *state.Report) { printStatus(out, r, time.Now()) }, func(r *state.Report) { report = r })
-	return report, err
+func Status(ctx context.Context, q Query) (*state.Report, error) {
+	return ask(ctx, q, "status", func(out *Screen, r *state.Report) { printStatus(out, r, time.Now()) })
 }
 
 // printStatus shows the report to people, as of now.

@@ -15,6 +15,8 @@ import (
 type State struct {
 	Health
 	Listeners []ListenerHealth // the main one first
+	Memory    Memory
+	Panics    uint64 // that were contained
 	Config    Config
 	Capture   *Capture // nil if nothing is recorded
 	Drift     []drift.Finding
@@ -45,6 +47,12 @@ type ListenerHealth struct {
 	Lost    int64 // how often its file was gone
 	Err     error // why no client can connect; nil if clients can
 	Refused int64 // calls, by the access list
+}
+
+// Memory is that of the messages of calls under way.
+type Memory struct {
+	Taken, Total int64 // bytes: what they take, or have been promised, and may take
+	Refused      int64 // calls, because their socket had too many, or there was no memory for them
 }
 
 // Capture is how the flight recorder and the file of -capture are doing.

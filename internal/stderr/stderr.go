@@ -1,4 +1,4 @@
-// Package stderr keeps a log that nobody reads from holding up the process that writes it.
+// Package stderr keeps a log that is not read from holding up the process that writes it.
 package stderr
 
 import (

@@ -53,6 +53,22 @@ func TestInstallMakesCRIOListenBesideItsSocket(t *testing.T) {
 	}
 }
 
+// A second install with the path of the other runtime made the first one listen beside that path.
+func TestInstallTakesOverOneSocketAtATime(t *testing.T) {
+	_, crio := crioNode(t, "crio")
+	require.NoError(t, os.Remove(crio.Config))
+	containerd := *crio
+	containerd.Path = "/run/containerd/containerd.sock"
+	containerd.Served = func(string) (peercred.Process, error) { return peercred.Process{Name: "containerd"}, nil }
+	for _, x := range [][2]*Takeover{{crio, &containerd}, {&containerd, crio}} {
+		require.NoError(t, x[0].Install(&bytes.Buffer{}))
+		var out bytes.Buffer
+		assert.ErrorContains(t, x[1].Install(&out), "another socket than "+x[1].Path+"; first run criproxy uninstall")
+		assert.Empty(t, out.String())
+		require.NoError(t, x[0].Uninstall(&bytes.Buffer{}))
+	}
+}
+
 func TestInstallRefusesRuntimesThatItCannotTell(t *testing.T) {
 	n, x := crioNode(t, "cri-dockerd")
 	assert.ErrorContains(t, x.Install(&bytes.Buffer{}), "cri-dockerd (process 0) serves /run/crio/crio.sock")

@@ -1,15 +1,17 @@
 // Package takeover puts criproxy at the path of a runtime's own socket, by changing the
 // configuration files of both, and takes that back. The runtime is containerd or CRI-O.
+//
+// Install and Uninstall, in takeover.go, say in which order. What becomes of each file is in
+// containerd.go, crio.go and criproxy.go; lines.go marks the lines that uninstall restores.
 package takeover
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/peercred"
@@ -34,11 +36,6 @@ func (t *Takeover) runtimeSocket() string {
 	return strings.TrimSuffix(t.Path, ending) + ".runtime" + ending
 }
 
-// imported is the file that containerd's configuration imports.
-func (t *Takeover) imported() string {
-	return filepath.Join(filepath.Dir(t.Containerd), "criproxy.toml")
-}
-
 // CheckPath returns what is wrong with the path to take over.
 func (t *Takeover) CheckPath() error {
 	if err := config.CheckSocketPath(t.Path); err != nil {
@@ -52,7 +49,7 @@ func (t *Takeover) Install(out io.Writer) error {
 	if err := config.CheckSocketPath(t.runtimeSocket()); err != nil {
 		return fmt.Errorf("where the runtime is to listen: %w", err)
 	}
-	of, err := t.whose()
+	unit, err := t.unit()
 	if err != nil {
 		return err
 	}
@@ -60,7 +57,11 @@ func (t *Takeover) Install(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	files, order, err := of.files()
+	change := t.containerdFiles
+	if unit == crioUnit {
+		change = t.crioFiles
+	}
+	files, order, err := change()
 	if err != nil {
 		return err
 	}
@@ -82,15 +83,15 @@ To put it into effect:
   systemctl enable criproxy.service && systemctl restart criproxy.service
   crictl --runtime-endpoint unix://%s version
 Between the two restarts no process answers there; kubelet tries again. To take it back: criproxy uninstall
-`, of.unit, t.Path)
+`, unit, t.Path)
 	return nil
 }
 
 // Uninstall reverts Install, and writes to out what it changes. It restarts nothing.
 func (t *Takeover) Uninstall(out io.Writer) error {
-	unit := "containerd.service"
-	if _, err := os.Lstat(t.dropIn()); err == nil {
-		unit = "crio.service"
+	_, unit, err := t.installed()
+	if err != nil {
+		return err
 	}
 	files := map[string]string{}
 	for _, path := range []string{t.Containerd, t.Config} {
@@ -115,116 +116,53 @@ To put it into effect, if criproxy is to go, or to listen at a socket of its own
   systemctl restart %-50s# containers run on
   systemctl start criproxy.service                                    # unless it is to go
 If there was a second runtime, remove its pods before: without criproxy kubelet does not see them.
-`, unit)
+`, cmp.Or(unit, containerdUnit))
 	return nil
 }
 
-// write gives files their contents where they differ, and writes to out what it changed. It
-// removes files with empty contents.
-func (t *Takeover) write(out io.Writer, files map[string]string, order []string) (changed bool, err error) {
-	for _, path := range order {
-		before, err := readIfThere(path)
-		if err != nil {
-			return changed, err
-		}
-		after := files[path]
-		if before == after {
-			continue
-		}
-		changed = true
-		verb := "changed"
-		switch {
-		case before == "":
-			verb = "made"
-		case after == "":
-			verb = "removed"
-		}
-		if t.DryRun {
-			fmt.Fprintf(out, "%s would be %s:\n", path, verb)
-		} else if err := replaceFile(path, after); err != nil {
-			return changed, err
-		} else {
-			fmt.Fprintf(out, "%s is %s:\n", path, verb)
-		}
-		printDifference(out, before, after)
+// The units of systemd that the runtimes run as.
+const (
+	containerdUnit = "containerd.service"
+	crioUnit       = "crio.service"
+)
+
+// installed returns the file by which a runtime listens beside its own socket, and the unit of
+// the runtime. Both are empty if there is none.
+func (t *Takeover) installed() (path, unit string, err error) {
+	if text, err := readIfThere(t.dropIn()); err != nil || text != "" {
+		return t.dropIn(), crioUnit, err
 	}
-	return changed, nil
+	if text, err := readIfThere(t.imported()); err != nil || text != "" {
+		return t.imported(), containerdUnit, err
+	}
+	return "", "", nil
 }
 
-func readIfThere(path string) (string, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
-	}
-	return string(data), err
-}
-
-// replaceFile replaces the contents of a file at once, and keeps its owner, group and mode.
-func replaceFile(path, text string) error {
-	if text == "" {
-		return os.Remove(path)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real // a link stays one
-	}
-	next := path + ".criproxy-new"
-	os.Remove(next) // what an install that was killed has left
-	err := writeLike(path, next, text)
-	if err == nil {
-		err = os.Rename(next, path)
-	}
+// unit returns the unit of the runtime that serves the path, or served it before it was taken over.
+func (t *Takeover) unit() (string, error) {
+	path, unit, err := t.installed()
 	if err != nil {
-		os.Remove(next) // the error is the one before
+		return "", err
 	}
-	return err
-}
-
-// writeLike makes a file with owner, group and mode of another one, if that exists.
-func writeLike(model, path, text string) error {
-	info, err := os.Stat(model)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	mode := os.FileMode(0o644)
-	if info != nil {
-		mode = 0o600 // until it has the owner and mode of the other one
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	defer f.Close() // a second time, mostly
-	if info != nil {
-		owner := info.Sys().(*syscall.Stat_t)
-		if err := f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
-			return fmt.Errorf("giving it owner and group of %s: %w; try as root", model, err)
+	if unit != "" {
+		text, err := readIfThere(path)
+		if err == nil && !strings.Contains(text, strconv.Quote(t.runtimeSocket())) {
+			err = fmt.Errorf("%s is of a takeover of another socket than %s; first run criproxy uninstall", path, t.Path)
 		}
-		if err := f.Chmod(info.Mode()); err != nil { // which the umask does not change
-			return err
-		}
+		return unit, err
 	}
-	if _, err := f.WriteString(text); err != nil {
-		return err
+	ask := t.Served
+	if ask == nil {
+		ask = peercred.Serving
 	}
-	return f.Close()
-}
-
-// printDifference prints the lines that only one of two texts has.
-func printDifference(out io.Writer, before, after string) {
-	only := func(a, b, sign string) {
-		there := map[string]bool{}
-		for line := range strings.Lines(b) {
-			there[line] = true
-		}
-		for line := range strings.Lines(a) {
-			if !there[line] && strings.TrimSpace(line) != "" {
-				fmt.Fprintf(out, "  %s %s\n", sign, strings.TrimRight(line, "\n"))
-			}
-		}
+	p, err := ask(t.Path)
+	switch name := p.Name; {
+	case err != nil && filepath.Base(t.Path) == "crio.sock":
+		return crioUnit, nil // it is not running
+	case err != nil || strings.HasPrefix(name, "containerd"):
+		return containerdUnit, nil
+	case strings.HasPrefix(name, "crio"):
+		return crioUnit, nil
 	}
-	only(before, after, "-")
-	only(after, before, "+")
+	return "", fmt.Errorf("%s serves %s, and install knows how to make containerd and CRI-O listen elsewhere, not that: give it another socket by its own settings, and criproxy that path with listen", p, t.Path)
 }

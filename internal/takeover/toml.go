@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -62,4 +63,25 @@ func tomlStrings(array string) ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+var (
+	tomlTable   = regexp.MustCompile(`^\s*\[`)
+	tomlVersion = regexp.MustCompile(`^\s*version\s*=\s*(\d+)`)
+	tomlImports = regexp.MustCompile(`^\s*["']?imports["']?\s*=`)
+	tomlListen  = regexp.MustCompile(`^\s*listen\s*=\s*["']([^"']*)["']`)
+	tomlAddress = regexp.MustCompile(`^\s*address\s*=\s*["']([^"']*)["']`)
+)
+
+// valueIn is what a key has in one of the tables.
+func valueIn(statements []tomlStatement, key *regexp.Regexp, tables ...string) string {
+	in := false
+	for _, s := range statements {
+		if tomlTable.MatchString(s.text) {
+			in = slices.ContainsFunc(tables, func(table string) bool { return strings.HasPrefix(strings.TrimSpace(s.text), table) })
+		} else if m := key.FindStringSubmatch(s.text); in && m != nil {
+			return m[1]
+		}
+	}
+	return ""
 }

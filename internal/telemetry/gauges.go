@@ -25,6 +25,10 @@ var described = []struct {
 	{"criproxy_backend_last_known_age_seconds", "How old what lists show of a backend is: 0 while it is up.", []string{"backend"}},
 	{"criproxy_backend_remembered_answers_total", "Answers from memory in place of a backend that is slow or gone.", []string{"backend", "method"}},
 	{"criproxy_backend_items", "What a backend has, as far as known, by kind: sandbox (pods), container, image.", []string{"backend", "kind"}},
+	{"criproxy_message_memory_bytes", "Memory that messages of calls under way take, or have been promised.", nil},
+	{"criproxy_message_memory_limit_bytes", "Memory that messages of calls under way may take.", nil},
+	{"criproxy_overload_calls_total", "Calls that a socket refused because it had too many, or no memory for their messages.", nil},
+	{"criproxy_panics_total", "Panics that were contained; each is in the log.", nil},
 	{"criproxy_listener_up", "1 if clients can connect to a socket; 0 if its file is gone and cannot be restored.", []string{"listener"}},
 	{"criproxy_listener_lost_total", "How often a socket's file was gone, and had to be restored.", []string{"listener"}},
 	{"criproxy_refused_calls_total", "Calls that the access list of a listener refused.", []string{"listener"}},
@@ -85,6 +89,10 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 			counter("criproxy_backend_remembered_answers_total", float64(n), b.Name, method)
 		}
 	}
+	gauge("criproxy_message_memory_bytes", float64(s.Memory.Taken))
+	gauge("criproxy_message_memory_limit_bytes", float64(s.Memory.Total))
+	counter("criproxy_overload_calls_total", float64(s.Memory.Refused))
+	counter("criproxy_panics_total", float64(s.Panics))
 	for _, l := range s.Listeners {
 		gauge("criproxy_listener_up", one(l.Err == nil), l.Path)
 		counter("criproxy_listener_lost_total", float64(l.Lost), l.Path)

@@ -22,7 +22,7 @@ func TestAProcessThatHasEndedDoesNotRun(t *testing.T) {
 	for state := ""; state != "Z"; {
 		var err error
 		_, state, err = processOf(child.Process.Pid)
-		require.NoError(t, err, "nobody has asked how it ended")
+		require.NoError(t, err, "it has ended, and was not waited for yet")
 	}
 	assert.False(t, isCriproxy(child.Process.Pid))
 	require.NoError(t, child.Wait())

@@ -16,13 +16,12 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/recovery"
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// otherMethod is the label of all undescribed methods: clients choose their names, so there is
-// no limit to them.
-const otherMethod = "other"
+// other is the label of all methods that are not described and all codes that gRPC does not have:
+// clients and runtimes choose them, so there is no limit to them.
+const other = "other"
 
 // callBuckets range from a list of a small node to the pull of a large image, in seconds.
 var callBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
@@ -90,25 +89,6 @@ func (l *legMetrics) register(r *prometheus.Registry) {
 	r.MustRegister(l.calls, l.took, l.inFlight, l.requests, l.replies)
 }
 
-// WatchLimits adds the metrics of the limits, and that of panics. usage returns the memory that
-// messages take, the memory that they may take, and the number of calls that were refused.
-func (m *Metrics) WatchLimits(usage func() (taken, total, refused int64)) {
-	m.Registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "criproxy_message_memory_bytes", Help: "Memory that messages of calls under way take, or have been promised.",
-		}, func() float64 { taken, _, _ := usage(); return float64(taken) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "criproxy_message_memory_limit_bytes", Help: "Memory that messages of calls under way may take.",
-		}, func() float64 { _, total, _ := usage(); return float64(total) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "criproxy_overload_calls_total", Help: "Calls that a socket refused because it had too many, or no memory for their messages.",
-		}, func() float64 { _, _, refused := usage(); return float64(refused) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "criproxy_panics_total", Help: "Panics that were contained; each is in the log.",
-		}, func() float64 { return float64(recovery.Count()) }),
-	)
-}
-
 // seriesKey identifies the metrics of one method on one leg.
 type seriesKey struct {
 	client          bool
@@ -165,17 +145,25 @@ func (m *Metrics) Know(d director.Config) {
 	m.known.Store(schema)
 }
 
-// label is the name of a method in metrics.
-func (m *Metrics) label(method string) string {
+// methodLabel is the name of a method in metrics.
+func (m *Metrics) methodLabel(method string) string {
 	if m.known.Load().Method(method) == nil {
-		return otherMethod
+		return other
 	}
 	return path.Base(method)
 }
 
+// codeLabel is the name of an error's code in metrics.
+func codeLabel(err error) string {
+	if code := codeOf(err); code <= codes.Unauthenticated {
+		return code.String()
+	}
+	return other
+}
+
 // Begin is for the director.
 func (m *Metrics) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
-	key := seriesKey{client: info.Client, method: m.label(info.Method)}
+	key := seriesKey{client: info.Client, method: m.methodLabel(info.Method)}
 	if !info.Client {
 		key.backend = director.Backend{Name: info.Backend}.String()
 	}
@@ -203,7 +191,7 @@ func (l *countedLeg) End(err error, _ metadata.MD) {
 	if err == nil {
 		l.ok().Inc()
 	} else {
-		l.calls.WithLabelValues(codeOf(err).String()).Inc()
+		l.calls.WithLabelValues(codeLabel(err)).Inc()
 	}
 	if l.took != nil {
 		l.took.Observe(time.Since(l.began).Seconds())

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"k8s.io/klog/v2"
 
 	"github.com/criproxy/criproxy/codec"
@@ -94,10 +94,8 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	if !info.Client && !info.Endless && !capture.IsOfClient(ctx) && !t.polls.due(of.Backend, of.Method, time.Now()) {
 		return ctx, &pollLeg{ctx: ctx, rec: t.rec, of: of}
 	}
-	if p, ok := peer.FromContext(ctx); ok && info.Client {
-		if peer, ok := p.AuthInfo.(*listen.Peer); ok && peer.Known {
-			of.Peer = capture.Peer{PID: int(peer.PID), UID: int(peer.UID), Name: peer.Name}
-		}
+	if peer := listen.PeerOf(ctx); info.Client && peer != nil && peer.Known {
+		of.Peer = capture.Peer{PID: int(peer.PID), UID: int(peer.UID), Name: peer.Name}
 	}
 	ctx, leg := t.rec.Begin(ctx, of)
 	return ctx, leg
@@ -273,10 +271,7 @@ func (r *Recording) dump() (path string, n int, err error) {
 			break
 		}
 	}
-	if closeErr := w.Close(); err == nil {
-		err = closeErr
-	}
-	return path, n, err
+	return path, n, errors.Join(err, w.Close())
 }
 
 // The answer to GET /events: a capture, as a binary log, whose first events are those

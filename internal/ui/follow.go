@@ -29,7 +29,7 @@ type link struct {
 // A follower puts what the admin socket says into a history.
 type follower struct {
 	client  *admin.Client
-	open    func(*capture.FileHeader) (*report.Renderer, inspect.Namer, error)
+	open    func(*capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error)
 	history *history
 	info    atomic.Pointer[report.Info]
 	link    atomic.Pointer[link]
@@ -78,16 +78,16 @@ func (f *follower) once(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading events: %w", err)
 	}
-	renderer, names, err := f.open(r.Header())
+	printer, assembler, err := f.open(r.Header())
 	if err != nil {
 		return err
 	}
 	info := *f.info.Load()
 	info.Of(r.Header())
 	f.info.Store(&info)
-	f.history.follow(renderer)
+	f.history.follow(printer)
 	f.set(&link{Up: true, PID: process.PID})
-	f.take(ctx, r, inspect.NewAssembler(renderer.Printer.Schema, names))
+	f.take(ctx, r, assembler)
 	return nil
 }
 

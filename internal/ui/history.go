@@ -18,21 +18,21 @@ const (
 
 // A history is the latest calls, for browsers to read at their own pace. It is safe for concurrent use.
 type history struct {
-	mu       sync.Mutex
-	renderer *report.Renderer // of the process that is followed now
-	entries  []entry          // with keys that grow
-	bytes    int
-	next     uint64                   // key
-	open     map[*inspect.Call]uint64 // :: call under way that was shown → its key
-	changed  chan struct{}            // closed when something is added
-	latest   time.Time                // of the calls
+	mu      sync.Mutex
+	printer *inspect.Printer // of the process that is followed now
+	entries []entry          // with keys that grow
+	bytes   int
+	next    uint64                   // key
+	open    map[*inspect.Call]uint64 // :: call under way that was shown → its key
+	changed chan struct{}            // closed when something is added
+	latest  time.Time                // of the calls
 }
 
 // An entry is a call, or that one which is there already has gone on: then it has the key of that.
 type entry struct {
 	seq   uint64 // grows with each entry
 	row   report.Row
-	with  *report.Renderer
+	with  *inspect.Printer
 	bytes int
 }
 
@@ -41,10 +41,10 @@ func newHistory() *history {
 }
 
 // follow begins with the calls of another process.
-func (h *history) follow(r *report.Renderer) {
+func (h *history) follow(p *inspect.Printer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.renderer = r
+	h.printer = p
 }
 
 // end notes that the process which was followed is gone: the ends of its calls will not be seen.
@@ -67,7 +67,7 @@ func (h *history) add(c *inspect.Call) {
 		key = h.key()
 	}
 	delete(h.open, c)
-	_, row := h.renderer.Render(c)
+	_, row := report.Render(h.printer, c)
 	row.Key = key
 	h.append(row)
 	if end := c.Began.Add(c.Took); end.After(h.latest) {
@@ -108,7 +108,7 @@ func (h *history) key() uint64 {
 }
 
 func (h *history) append(row report.Row) {
-	e := entry{seq: 1, row: row, with: h.renderer}
+	e := entry{seq: 1, row: row, with: h.printer}
 	if n := len(h.entries); n > 0 {
 		e.seq = h.entries[n-1].seq + 1
 	}
@@ -151,7 +151,7 @@ func (h *history) opened(key uint64) (json.RawMessage, bool) {
 	defer h.mu.Unlock()
 	for _, e := range slices.Backward(h.entries) {
 		if e.row.Key == key {
-			d, _ := e.with.Render(e.row.Call)
+			d, _ := report.Render(e.with, e.row.Call)
 			return d, true
 		}
 	}

@@ -10,12 +10,11 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/inspect"
-	"github.com/criproxy/criproxy/internal/report"
 )
 
 func testHistory() *history {
 	h := newHistory()
-	h.follow(&report.Renderer{Printer: &inspect.Printer{Schema: codec.NewSchema()}})
+	h.follow(&inspect.Printer{Schema: codec.NewSchema()})
 	return h
 }
 

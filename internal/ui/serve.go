@@ -23,8 +23,8 @@ import (
 // Config says what to show.
 type Config struct {
 	Admin string // the path of the admin socket
-	// Open prepares for the calls of a process: how to render them, and what they are about.
-	Open func(*capture.FileHeader) (*report.Renderer, inspect.Namer, error)
+	// Open prepares for the calls of a process: how to put them together, and what [report.Render] needs.
+	Open func(*capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error)
 }
 
 // A Server shows a running criproxy to a browser.

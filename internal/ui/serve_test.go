@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -21,8 +20,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/inspect"
-	"github.com/criproxy/criproxy/internal/report"
 	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -116,17 +115,16 @@ func (s *stream) until(event string, texts ...string) string {
 }
 
 func TestAPageFollowsOneProcessAfterTheOther(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ui") // the path of a socket is short
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "a.sock")
 	first := begin(t, path, 1)
 	first.call(t, "/a.B/Recorded")
 
 	l, err := Listen("127.0.0.1:0")
 	require.NoError(t, err)
-	server := New(Config{Admin: path, Open: func(*capture.FileHeader) (*report.Renderer, inspect.Namer, error) {
-		return &report.Renderer{Printer: &inspect.Printer{Schema: codec.NewSchema()}}, nil, nil
+	server := New(Config{Admin: path, Open: func(*capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error) {
+		schema := codec.NewSchema()
+		return &inspect.Printer{Schema: schema}, inspect.NewAssembler(schema, nil), nil
 	}}, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)

@@ -254,7 +254,7 @@ func (s *soak) call(ctx context.Context, method string) error {
 		full = "/runtime.v1.ImageService/" + method
 		request, reply = &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: soakImage}}, &runtimeapi.ImageStatusResponse{}
 	default:
-		return fmt.Errorf("soak: the mix has %s, which nobody has written here", method)
+		return fmt.Errorf("soak: the mix has %s, for which there is no request here", method)
 	}
 	if err := s.client.cc.Invoke(ctx, full, request, reply); err != nil {
 		return fmt.Errorf("%s: %w", method, err)

@@ -28,7 +28,7 @@ import (
 const patience = 5 * time.Minute
 
 // A tab is a page in the browser. When the test ends, it must have said nothing on the console and have
-// asked nobody but its own server.
+// made no request but to its own server.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -197,7 +197,7 @@ func (p *tab) keys(keys string) {
 	p.do(chromedp.KeyEvent(keys))
 }
 
-// fill writes into one of the filters, as somebody would.
+// fill writes into one of the filters, as a person would.
 func (p *tab) fill(name, text string) {
 	p.t.Helper()
 	value[bool](p, fmt.Sprintf(`((i) => { i.focus(); i.select(); return true; })(document.querySelector("input[name=%s]"))`, name))
@@ -238,7 +238,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(folder) // at the end, with nobody left to tell
+		defer os.RemoveAll(folder) // at the end, where an error has no consequence
 		code := m.Run()
 		if browser.stop != nil {
 			browser.stop()

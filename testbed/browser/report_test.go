@@ -197,7 +197,7 @@ func TestATimeIsChosenByDragging(t *testing.T) {
 }
 
 // Fluid means that what is in the document does not grow with the recording. How long the browser was
-// busy at a time is told, and not judged: the machine has other things to do.
+// busy at a time is printed, and not judged: the machine has other things to do.
 func TestAHundredThousandCallsAreFew(t *testing.T) {
 	start := time.Now()
 	n := record(100_000)

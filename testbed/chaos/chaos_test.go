@@ -146,7 +146,7 @@ func (w *world) breakIt() {
 	watching := w.watch()
 	w.eventually("the list is short, and that is noticed", func() error {
 		if watching.shortest() == nil {
-			return errors.New("nobody said so")
+			return errors.New("the short list was not noticed")
 		}
 		return nil
 	})

@@ -29,7 +29,7 @@ var report = flag.String("report", "", "write what there is into `FILE`, docs/co
 
 const two = "two.test"
 
-// A setting is how a kubelet is told to get its figures.
+// A setting is a way to configure where a kubelet gets its figures.
 type setting struct {
 	title    string
 	cadvisor func(*proxy.Proxy, *runtimes.Containerd) string // what is at the path where its cAdvisor asks
@@ -57,7 +57,7 @@ var missing = map[string][]figures.Figure{
 
 var network = figures.Figure{Page: figures.Summary, Name: "network"}
 
-// ofCAdvisor are the figures that it has only of pods that it has been told of.
+// ofCAdvisor are the figures that it has only of pods that it can attribute.
 var ofCAdvisor = []figures.Figure{
 	network,
 	{Page: figures.CAdvisor, Name: "container_cpu_usage_seconds_total"},

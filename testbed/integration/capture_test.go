@@ -84,7 +84,7 @@ func crictlSession(t testing.TB, socket, pod, container, image string) (printed 
 	return printed
 }
 
-// A message is one that passed, as somebody saw it.
+// A message is one that passed, as one observer saw it.
 type message struct {
 	way, method, payload string
 	redacted             bool
@@ -151,7 +151,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 	var passed []message
 	for _, call := range wire.calls {
 		if strings.HasPrefix(call.method, "/grpc.reflection.") {
-			continue // tap asks for names before anybody calls
+			continue // tap asks for names before any call
 		}
 		requests, answer := call.said()
 		for _, m := range requests {

@@ -44,6 +44,6 @@ func TestCheckTellsWhatTheRuntimesAreAndSpeak(t *testing.T) {
 		assert.Equal(t, 1, r.code)
 		assert.Contains(t, r.stderr, absent)
 		assert.Contains(t, r.stderr, second)
-		assert.Regexp(t, `containerd v1\.7\.`, r.stdout, "the other is told about all the same")
+		assert.Regexp(t, `containerd v1\.7\.`, r.stdout, "the other is reported all the same")
 	})
 }

@@ -46,7 +46,7 @@ func newCommand(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ctr runs the runtime's own ctr with the socket of somebody; it must succeed.
+// ctr runs the runtime's own ctr with any socket; it must succeed.
 func (s *side) ctr(t testing.TB, socket string, args ...string) string {
 	t.Helper()
 	r := s.tryCtr(t, socket, args...)

@@ -136,7 +136,7 @@ func TestAKubeletGetsTheEventsOfARuntimeThatHasNone(t *testing.T) {
 					case err := <-ended:
 						require.Fail(t, "the stream ended", "%v", err)
 					case <-ctx.Done():
-						require.Fail(t, "no event told that the container started", "of runtime %d", i)
+						require.Fail(t, "no event of the container's start", "of runtime %d", i)
 					}
 				}
 				p.pods = append(p.pods, pod)

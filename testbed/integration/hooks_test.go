@@ -274,7 +274,7 @@ func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
 		log := h.log()
 		assert.Contains(t, log, `"Plugin changed a call" plugin="qos.json" point="PreCreateContainer"`)
 		assert.Contains(t, log, `container_resources.cpu_shares: \"512\" -> \"77\"`)
-		assert.NotContains(t, log, "by the plugin", "environments are nobody's business")
+		assert.NotContains(t, log, "by the plugin", "environments are secret")
 		points := map[string]pointState{}
 		for _, p := range h.state(t, "qos").Points {
 			points[p.Name] = p

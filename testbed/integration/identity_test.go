@@ -126,7 +126,7 @@ func TestASingleRuntimeGetsAndGivesTheSameBytes(t *testing.T) {
 			w := newWire(t, s)
 			s.wholeLife(t, w)
 
-			// Each method that there is, with ids that nobody has, so that each fails where it can.
+			// Each method that there is, with ids that do not exist, so that each fails where it can.
 			services := runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto.Services()
 			count := 0
 			for i := range services.Len() {

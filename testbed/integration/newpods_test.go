@@ -114,7 +114,7 @@ func (m *move) remove(name string) {
 	delete(m.running, name)
 }
 
-// sandboxes asks somebody for all sandboxes.
+// sandboxes asks a runtime or criproxy for all sandboxes.
 func (m *move) sandboxes(of internalapi.RuntimeService) []string {
 	m.Helper()
 	all, err := of.ListPodSandbox(m.Context(), nil)
@@ -195,7 +195,7 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	m.has(app2, m.new)
 	m.run("classy", app, "runc", m.new) // a handler that the new one takes over
 	m.has(app, m.old, m.new)
-	m.run("unmapped", app, "alt", m.old) // and one that nobody maps
+	m.run("unmapped", app, "alt", m.old) // and one without a mapping
 	m.restart(m.running["early"], other)
 	m.has(other, m.old)
 	m.all(m.old, m.new)

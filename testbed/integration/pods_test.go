@@ -114,8 +114,8 @@ func TestAContainerLivesAndDiesOnItsRuntime(t *testing.T) {
 	})
 }
 
-// Stop and Remove succeed for whatever a runtime does not know: only the runtimes tell whether the right
-// one was told.
+// Stop and Remove succeed for whatever a runtime does not know: only the runtimes show whether the right
+// one was called.
 func TestStopAndRemoveReachTheOwnerAlone(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
 		mine, others := run(t, c, s, "mine"), run(t, c, b.other(s), "others")

@@ -224,7 +224,7 @@ func (s *side) alive() error {
 // The first of them waited on a channel for a runtime that was not there, whatever deadline the caller had, and
 // made a busy loop of one that accepted connections and did not answer.
 func TestACallToAnAbsentRuntimeKeepsItsDeadline(t *testing.T) {
-	mute, err := net.Listen("unix", filepath.Join(folder(t), "mute.sock")) // connections succeed, and nobody takes them
+	mute, err := net.Listen("unix", filepath.Join(folder(t), "mute.sock")) // connections succeed, and are never accepted
 	require.NoError(t, err)
 	defer mute.Close()
 	for name, socket := range map[string]string{

@@ -94,7 +94,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "Kubernetes "+healthy.Kubelet.Version+"\n", string(said))
 
-	// Somebody listens to the events of the second runtime, past us.
+	// Another client listens to the events of the second runtime, past us.
 	ctr := exec.CommandContext(t.Context(), filepath.Join(n.two.Binaries.Containerd["2.4"], "ctr"), "-a", n.two.Socket(), "events")
 	require.NoError(t, ctr.Start())
 	behind := fmt.Sprintf("ctr (process %d) talks to backend %s behind criproxy's back, at %s", ctr.Process.Pid, two, n.two.Socket())

@@ -111,7 +111,7 @@ func TestADeletionWaitsForTheRuntimeAndIsDoneProperly(t *testing.T) {
 					assert.FileExists(t, n.shared+"/"+name, "it had its time to take its leave")
 					stops, _, err := n.twoSaid(said, "Stop container", leaving.Container, "with signal terminated")
 					require.NoError(t, err)
-					assert.NotEmpty(t, stops, "the runtime was told to stop it")
+					assert.NotEmpty(t, stops, "the runtime got the call to stop it")
 					// The kubelet removes the container before one could ask for its exit code.
 					require.Eventually(t, func() bool {
 						ends, _, err := n.twoSaid(said, "exit event", leaving.Container)
@@ -121,7 +121,7 @@ func TestADeletionWaitsForTheRuntimeAndIsDoneProperly(t *testing.T) {
 					assert.NoError(t, err)
 				},
 				before: func(t *testing.T) {
-					assert.True(t, leaving.alive(), "nobody kills what cannot be stopped")
+					assert.True(t, leaving.alive(), "what cannot be stopped is not killed")
 					assert.NoFileExists(t, n.shared+"/"+name)
 				},
 			})

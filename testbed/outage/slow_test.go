@@ -79,7 +79,7 @@ func TestARuntimeIsAddedWhileThePrimaryIsLate(t *testing.T) {
 	n.awaitRelists(t, 2) // it has seen lists that came late
 	o := late(by, outage{also: "the primary, another one added", first: true, quiet: true, unseen: true})
 	o.length = span(30, 120)
-	o.age = 12 * by // it was that old before: nobody answers from memory for a runtime that is alone
+	o.age = 12 * by // it was that old before: memory does not answer for a runtime that is alone
 	o.during = func(t *testing.T) {
 		n.reload(t, "")
 		began := time.Now()

@@ -19,7 +19,7 @@ import (
 
 // An outage is one runtime's absence, or slowness.
 type outage struct {
-	kind   byte          // K: killed, and started again; S: stopped; R: told to end, and started at once; L: late
+	kind   byte          // K: killed, and started again; S: stopped; R: ended by SIGTERM, and started at once; L: late
 	by     time.Duration // if it is late: with each list and each status
 	length time.Duration // what happens during it may make it longer
 	also   string        // what else happens, for the table

@@ -183,7 +183,7 @@ func (r *root) start() {
 	}()
 	r.Cleanup(func() {
 		if v, err := r.serving(); err == nil {
-			_ = syscall.Kill(v.PID, syscall.SIGKILL) // it may be ours, and is nobody else's
+			_ = syscall.Kill(v.PID, syscall.SIGKILL) // it can only be the test's own
 		}
 		_ = cmd.Process.Kill() // it may have ended
 		<-ended

@@ -73,7 +73,7 @@ func method(_ any, ss grpc.ServerStream) error {
 		<-ss.Context().Done()
 		return status.FromContextError(ss.Context().Err()).Err()
 	}
-	return status.Error(codes.Unimplemented, "nobody knows it")
+	return status.Error(codes.Unimplemented, "no such method")
 }
 
 func TestTheCCoreAsClient(t *testing.T) {

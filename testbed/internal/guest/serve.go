@@ -32,13 +32,13 @@ func serve(device string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		// A line of a process before us may have been cut off: a line of our own begins.
-		_, _ = port.Write(append(append([]byte{'\n'}, line...), '\n')) // without the port there is nobody to tell
+		_, _ = port.Write(append(append([]byte{'\n'}, line...), '\n')) // without the port there is no way to report it
 	}
 	send(serial.Reply{Boot: strings.TrimSpace(string(boot))})
 	for lines := bufio.NewReaderSize(port, 1<<20); ; {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			time.Sleep(100 * time.Millisecond) // nobody is at the other end
+			time.Sleep(100 * time.Millisecond) // the other end is not open
 			continue
 		}
 		if err != nil {

@@ -1,6 +1,11 @@
 // Package telemetry shows what passes: metrics, OpenTelemetry spans, the flight recorder with
 // its file, the log of calls, the latest errors, and health. It traces calls for the director
 // and reads the state of the proxy; nothing here changes a call.
+//
+// What gets each call are the [Tracers]: Metrics (metrics.go), Spans (spans.go), LastErrors
+// (lasterrors.go) and that of [Recording] (record.go), which the files of an earlier process
+// (keep.go) and the log of calls (calllog.go) belong to. What is read only when a client asks is in
+// gauges.go and health.go; the other files write the log.
 package telemetry
 
 import (
@@ -17,10 +22,10 @@ import (
 type Tracers []director.Tracer
 
 // Begin is for the director.
-func (o Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+func (all Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
 	legs := &observedLeg{}
 	legs.all = legs.room[:0]
-	for _, t := range o {
+	for _, t := range all {
 		var leg director.Leg
 		if ctx, leg = t.Begin(ctx, info); leg != nil {
 			legs.all = append(legs.all, leg)

@@ -14,14 +14,14 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// conn is the connection that stands around a director.
-type conn struct {
+// around is the connection that stands around a director.
+type around struct {
 	grpc.ClientConnInterface
 	plugins *Plugins
 }
 
 // Invoke asks the plugins about the call, makes it, and calls them with how it ended.
-func (c *conn) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
+func (c *around) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	t := c.plugins.table.Load()
 	of := c.plugins.program.calls[name]
 	if of == nil || len(t.plugins) == 0 {
@@ -81,7 +81,7 @@ func (v *visit) ask(ctx context.Context, request *codec.Frame) (*codec.Frame, er
 		if len(v.before)+len(v.after) == 0 {
 			return request, nil // it was only for memory
 		}
-		return request, v.unknown(ctx, err)
+		return request, v.withoutObject(ctx, err)
 	}
 	if v.now == nil || v.skipped() {
 		v.before, v.after = nil, nil
@@ -171,9 +171,9 @@ func (v *visit) fact(ctx context.Context, o *object, id string, needed bool) (*f
 	return v.lookup(ctx, o, id)
 }
 
-// unknown decides about a call whose object cannot be found out, because of err: the call goes on
+// withoutObject decides about a call whose object cannot be found out, because of err: the call goes on
 // without the plugins, or is refused if one of them has Fail.
-func (v *visit) unknown(ctx context.Context, err error) error {
+func (v *visit) withoutObject(ctx context.Context, err error) error {
 	e := Unknown{Method: v.call.method.Name, ID: v.id + v.parent, Err: err}
 	var by *plugin
 	for _, p := range v.before {
