@@ -68,7 +68,7 @@ func (t *Takeover) withImport(main string) (imports, imported string, err error)
 	}
 	paths = append(paths, strconv.Quote(filepath.Base(t.imported())))
 	imports = strings.Join(replaceLines(lines, at, n, "imports = ["+strings.Join(paths, ", ")+"]"), "")
-	imported = fmt.Sprintf(`# Written by criproxy install: criproxy listens at %s in containerd's place.
+	imported = fmt.Sprintf(written+`%s in containerd's place.
 # criproxy uninstall takes it back.
 version = %d
 

@@ -33,7 +33,7 @@ func (t *Takeover) crioFiles() (files map[string]string, order []string, err err
 			return nil, nil, fmt.Errorf("%s makes CRI-O listen at %s, after %s: give it a name that sorts before that, or take listen out", other, at, t.dropIn())
 		}
 	}
-	return map[string]string{t.dropIn(): fmt.Sprintf(`# Written by criproxy install: criproxy listens at %s in CRI-O's place.
+	return map[string]string{t.dropIn(): fmt.Sprintf(written+`%s in CRI-O's place.
 # criproxy uninstall takes it back.
 [crio.api]
 listen = %q

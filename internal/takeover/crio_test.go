@@ -87,3 +87,20 @@ func TestInstallRefusesAListenThatHoldsAfterOurs(t *testing.T) {
 	assert.ErrorContains(t, x.Install(&bytes.Buffer{}), later+" makes CRI-O listen at /run/crio/crio.sock")
 	assert.Equal(t, "backends:\n- address: /run/crio/crio.sock\n", n.read(n.config))
 }
+
+// A drop-in that somebody else has left is no takeover: install replaces it, and uninstall names the runtime whose it is.
+func TestAFileOfTheSameNameIsNoTakeover(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "another's": "# another's\n"} {
+		t.Run(name, func(t *testing.T) {
+			_, crio := crioNode(t, "crio")
+			require.NoError(t, os.Remove(crio.Config))
+			require.NoError(t, os.MkdirAll(crio.CRIO, 0o755))
+			require.NoError(t, os.WriteFile(crio.dropIn(), []byte(text), 0o644))
+			require.NoError(t, crio.Install(&bytes.Buffer{}))
+			require.NoError(t, os.WriteFile(crio.dropIn(), []byte(text), 0o644))
+			var out bytes.Buffer
+			require.NoError(t, crio.Uninstall(&out))
+			assert.Contains(t, out.String(), "systemctl restart crio.service")
+		})
+	}
+}

@@ -7,11 +7,14 @@ package takeover
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/peercred"
@@ -89,7 +92,7 @@ Between the two restarts no process answers there; kubelet tries again. To take 
 
 // Uninstall reverts Install, and writes to out what it changes. It restarts nothing.
 func (t *Takeover) Uninstall(out io.Writer) error {
-	_, unit, err := t.installed()
+	_, _, unit, err := t.installed()
 	if err != nil {
 		return err
 	}
@@ -126,27 +129,35 @@ const (
 	crioUnit       = "crio.service"
 )
 
-// installed returns the file by which a runtime listens beside its own socket, and the unit of
-// the runtime. Both are empty if there is none.
-func (t *Takeover) installed() (path, unit string, err error) {
-	if text, err := readIfThere(t.dropIn()); err != nil || text != "" {
-		return t.dropIn(), crioUnit, err
+// written begins the files that make a runtime listen beside its own socket, before the path of that.
+const written = "# Written by criproxy install: criproxy listens at "
+
+// installed returns the file by which a runtime listens beside its own socket, what is in it, and
+// the unit of the runtime. All are empty if there is none. One that install wrote comes first.
+func (t *Takeover) installed() (path, text, unit string, err error) {
+	for _, f := range [][2]string{{t.dropIn(), crioUnit}, {t.imported(), containerdUnit}} {
+		data, err := os.ReadFile(f[0])
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		case err != nil:
+			return "", "", "", err
+		case strings.HasPrefix(string(data), written):
+			return f[0], string(data), f[1], nil
+		case unit == "":
+			path, text, unit = f[0], string(data), f[1]
+		}
 	}
-	if text, err := readIfThere(t.imported()); err != nil || text != "" {
-		return t.imported(), containerdUnit, err
-	}
-	return "", "", nil
+	return path, text, unit, nil
 }
 
 // unit returns the unit of the runtime that serves the path, or served it before it was taken over.
 func (t *Takeover) unit() (string, error) {
-	path, unit, err := t.installed()
+	path, text, unit, err := t.installed()
 	if err != nil {
 		return "", err
 	}
-	if unit != "" {
-		text, err := readIfThere(path)
-		if err == nil && !strings.Contains(text, strconv.Quote(t.runtimeSocket())) {
+	if at, ours := strings.CutPrefix(text, written); ours {
+		if !strings.HasPrefix(at, t.Path+" ") {
 			err = fmt.Errorf("%s is of a takeover of another socket than %s; first run criproxy uninstall", path, t.Path)
 		}
 		return unit, err
