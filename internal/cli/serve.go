@@ -67,7 +67,11 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p, err := daemon.New(cfg, daemon.Options{File: f.config, Legacy: daemon.ReceiveLegacy(inherited.Memories), Stderr: errOut})
+	legacy, err := daemon.ReceiveLegacy(inherited.Memories)
+	if err != nil {
+		return err
+	}
+	p, err := daemon.New(cfg, daemon.Options{File: f.config, Legacy: legacy, Stderr: errOut})
 	if err != nil {
 		return err
 	}

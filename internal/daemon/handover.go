@@ -21,7 +21,7 @@ import (
 
 const (
 	// takeoverTime bounds how long a new process may take until it serves.
-	takeoverTime = 30 * time.Second
+	takeoverTime = time.Minute
 
 	// handoverDrain bounds how long calls under way may take to finish after a new
 	// process has taken over. Nothing waits for this one, so it is long enough for pulls.

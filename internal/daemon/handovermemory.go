@@ -18,7 +18,7 @@ import (
 
 // memoriesTime bounds how long a process may take to pass on its memories once it is asked for
 // them.
-const memoriesTime = 10 * time.Second
+const memoriesTime = 30 * time.Second
 
 // memoriesFor returns one end of a socket, from which the successor reads the memories of this
 // process, and a function that serves the other end until stop is called. The memories are sent
@@ -110,34 +110,39 @@ func (h *heir) end() {
 // process.
 type Legacy struct {
 	all   map[string][]byte // :: name of a backend → its encoded memory
-	conn  net.Conn          // notes come from it; nil: none do
+	conn  net.Conn          // notes come from it
 	gob   *gob.Decoder
 	ended chan struct{} // closed when no more notes come
 }
 
 // ReceiveLegacy reads from a socket what the process that hands over remembers. It returns nil
-// if from is nil.
-func ReceiveLegacy(from *os.File) *Legacy {
+// if from is nil. After an error this process must not serve: without those memories a runtime
+// that is away would have no pods, and kubelet would start them a second time. The process
+// before it goes on.
+func ReceiveLegacy(from *os.File) (*Legacy, error) {
 	if from == nil {
-		return nil
+		return nil, nil
 	}
-	l := &Legacy{ended: make(chan struct{})}
 	defer from.Close() // conn has its own descriptor
 	conn, err := net.FileConn(from)
-	if err == nil {
-		l.conn, l.gob = conn, gob.NewDecoder(conn)
-		_ = conn.SetDeadline(time.Now().Add(memoriesTime))
-		if _, err = conn.Write([]byte{1}); err == nil {
-			err = l.gob.Decode(&l.all)
-		}
-		_ = conn.SetDeadline(time.Time{})
+	if err != nil {
+		return nil, legacyError(err)
+	}
+	l := &Legacy{ended: make(chan struct{}), conn: conn, gob: gob.NewDecoder(conn)}
+	_ = conn.SetDeadline(time.Now().Add(memoriesTime))
+	if _, err = conn.Write([]byte{1}); err == nil {
+		err = l.gob.Decode(&l.all)
 	}
 	if err != nil {
-		klog.ErrorS(err, "The memories of the previous process could not be taken over; its files are used")
-		l.close()
-		l.all = nil
+		_ = conn.Close() // which the other process notices
+		return nil, legacyError(err)
 	}
-	return l
+	_ = conn.SetDeadline(time.Time{})
+	return l, nil
+}
+
+func legacyError(err error) error {
+	return fmt.Errorf("taking over the memories of the process before this one, which goes on: %w", err)
 }
 
 // follow notes the calls that the process before this one still has under way, until that
@@ -147,7 +152,7 @@ func (l *Legacy) follow(m *memories.Memories) {
 		return
 	}
 	defer close(l.ended)
-	for l.conn != nil {
+	for {
 		var n heirNote
 		if err := l.gob.Decode(&n); err != nil {
 			return // it has ended
@@ -175,7 +180,7 @@ func (l *Legacy) await(ctx context.Context, bound time.Duration) {
 }
 
 func (l *Legacy) close() {
-	if l != nil && l.conn != nil {
+	if l != nil {
 		_ = l.conn.Close() // which ends follow
 	}
 }

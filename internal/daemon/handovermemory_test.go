@@ -1,0 +1,32 @@
+package daemon
+
+import (
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A process that did not get the memories of the one before it served without them: a runtime that was away then had no
+// pods, where there were no files.
+func TestAProcessWithoutItsLegacyDoesNotServe(t *testing.T) {
+	for name, answer := range map[string]string{"the other process ends": "", "it sends something else": "not a memory"} {
+		t.Run(name, func(t *testing.T) {
+			fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+			require.NoError(t, err)
+			theirs, ours := os.NewFile(uintptr(fds[0]), "theirs"), os.NewFile(uintptr(fds[1]), "ours")
+			_, err = theirs.WriteString(answer)
+			require.NoError(t, err)
+			require.NoError(t, syscall.Shutdown(fds[0], syscall.SHUT_WR))
+			defer theirs.Close()
+			legacy, err := ReceiveLegacy(ours)
+			assert.ErrorContains(t, err, "taking over the memories of the process before this one, which goes on")
+			assert.Nil(t, legacy)
+		})
+	}
+	legacy, err := ReceiveLegacy(nil)
+	assert.NoError(t, err, "there is no process before this one")
+	assert.Nil(t, legacy)
+}
