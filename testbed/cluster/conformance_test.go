@@ -60,7 +60,9 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 					break
 				}
 				t.Logf("again, by themselves: %q", again)
-				maps.Copy(is, c.suite(t, junit.Focus(again)))
+				tried := c.suite(t, junit.Focus(again))
+				require.Len(t, tried, len(again), "the specs that were in focus")
+				maps.Copy(is, tried)
 			}
 			if direct == nil {
 				direct = is

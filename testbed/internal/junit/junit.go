@@ -43,8 +43,8 @@ func (o Outcomes) PassedAndNot(there Outcomes) (specs []string) {
 	return specs
 }
 
-// Focus is a regular expression for Ginkgo that matches these specs and no others. It matches their texts, without the
-// labels that the names in a report end with.
+// Focus is a regular expression for Ginkgo that matches these specs and no others. Ginkgo compares it with the name of the
+// suite and the text of a spec, without the labels that the names in a report end with.
 func Focus(specs []string) string {
 	var texts []string
 	for _, spec := range specs {
@@ -52,7 +52,7 @@ func Focus(specs []string) string {
 		if i := strings.LastIndex(text, " ["); i >= 0 {
 			text = text[:i]
 		}
-		texts = append(texts, "^"+regexp.QuoteMeta(text)+"$")
+		texts = append(texts, regexp.QuoteMeta(text)+"$")
 	}
 	return strings.Join(texts, "|")
 }

@@ -21,7 +21,7 @@ func TestSpecsThatPassedAreInFocusAgain(t *testing.T) {
 	again := direct.PassedAndNot(through)
 	assert.Equal(t, []string{"[It] [sig-node] Pods should run [NodeConformance] [sig-node, NodeConformance]"}, again)
 	focus := regexp.MustCompile(Focus(again))
-	assert.Regexp(t, focus, "[sig-node] Pods should run [NodeConformance]")
-	assert.NotRegexp(t, focus, "[sig-node] Pods should run twice [NodeConformance]")
+	assert.Regexp(t, focus, "E2eNode Suite [sig-node] Pods should run [NodeConformance]")
+	assert.NotRegexp(t, focus, "E2eNode Suite [sig-node] Pods should run twice [NodeConformance]")
 	assert.Empty(t, Outcomes(nil).PassedAndNot(through))
 }
