@@ -22,8 +22,9 @@ const memoriesTime = 30 * time.Second
 
 // memoriesFor returns one end of a socket, from which the successor reads the memories of this
 // process, and a function that serves the other end until stop is called. The memories are sent
-// when the successor asks for them, as late as possible. A note of each call that has begun in
-// this process and ends later follows: its client may ask the successor about it.
+// when the successor asks for them, as late as possible; the evidence is that of now. A note of
+// each call that has begun in this process and ends later follows: its client may ask the
+// successor about it.
 func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -37,6 +38,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
 	}
 	h := &heir{conn: conn, gob: gob.NewEncoder(conn)}
+	evidence := p.encodeEvidence() // now: with all recorded calls that takes longer than the memories may
 	return theirs, func() func() {
 		done := make(chan struct{})
 		go func() {
@@ -49,7 +51,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 			p.memories.HandOn(h.send)
 			all, err := p.memories.Encode()
 			if err == nil {
-				all[evidenceKey] = p.encodeEvidence()
+				all[evidenceKey] = evidence
 				_ = conn.SetDeadline(time.Now().Add(memoriesTime))
 				err = h.gob.Encode(all)
 			}
