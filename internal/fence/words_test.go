@@ -49,8 +49,8 @@ func TestLinesOfMarkdownAreShort(t *testing.T) {
 	const most = 120
 	var (
 		whole        = regexp.MustCompile(`^\s*([|<]|\[.*\]: |    )|^\S*$`)
-		reportBegins = regexp.MustCompile("^<!-- (made by|measured: begin)|` made this\\.$")
-		reportEnds   = regexp.MustCompile("^<!-- (to here|measured: end)|^## ")
+		reportBegins = regexp.MustCompile("^<!-- (.*: )?(made by|measured: begin)|` made this\\.$")
+		reportEnds   = regexp.MustCompile("^<!-- (.*: )?(to here|measured: end)|^## ")
 	)
 	eachFile(t, ".md", func(path, text string) {
 		code, report := false, false
