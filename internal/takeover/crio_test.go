@@ -88,6 +88,14 @@ func TestInstallRefusesAListenThatHoldsAfterOurs(t *testing.T) {
 	assert.Equal(t, "backends:\n- address: /run/crio/crio.sock\n", n.read(n.config))
 }
 
+// The path of CRI-O's drop-ins may be that of a file, where there is no CRI-O.
+func TestInstallNeedsNoFolderOfTheOtherRuntime(t *testing.T) {
+	n := newTakeoverNode(t, "version = 2\n", "")
+	require.NoError(t, os.WriteFile(n.takeover().CRIO, nil, 0o644))
+	require.NoError(t, n.install())
+	n.restores("version = 2\n", "")
+}
+
 // A drop-in that somebody else has left is no takeover: install replaces it, and uninstall names the runtime whose it is.
 func TestAFileOfTheSameNameIsNoTakeover(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "another's": "# another's\n"} {

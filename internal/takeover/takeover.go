@@ -7,14 +7,11 @@ package takeover
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/peercred"
@@ -133,21 +130,21 @@ const (
 const written = "# Written by criproxy install: criproxy listens at "
 
 // installed returns the file by which a runtime listens beside its own socket, what is in it, and
-// the unit of the runtime. All are empty if there is none. One that install wrote comes first.
+// the unit of the runtime. Another's file of such a name, which may be empty, has the unit alone.
 func (t *Takeover) installed() (path, text, unit string, err error) {
 	for _, f := range [][2]string{{t.dropIn(), crioUnit}, {t.imported(), containerdUnit}} {
-		data, err := os.ReadFile(f[0])
-		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		case err != nil:
+		text, err := readIfThere(f[0])
+		if err != nil {
 			return "", "", "", err
-		case strings.HasPrefix(string(data), written):
-			return f[0], string(data), f[1], nil
-		case unit == "":
-			path, text, unit = f[0], string(data), f[1]
+		}
+		if strings.HasPrefix(text, written) {
+			return f[0], text, f[1], nil
+		}
+		if _, err := os.Lstat(f[0]); err == nil && unit == "" {
+			unit = f[1] // another's file of that name
 		}
 	}
-	return path, text, unit, nil
+	return "", "", unit, nil
 }
 
 // unit returns the unit of the runtime that serves the path, or served it before it was taken over.

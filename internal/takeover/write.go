@@ -42,9 +42,10 @@ func (t *Takeover) write(out io.Writer, files map[string]string, order []string)
 	return changed, nil
 }
 
+// readIfThere returns what is in a file, and nothing for one that is not there, or not in a folder.
 func readIfThere(path string) (string, error) {
 	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return "", nil
 	}
 	return string(data), err
