@@ -21,10 +21,9 @@ func (t *table) lookUp(ctx context.Context, name string, args, reply any, opts [
 	if err == nil {
 		return nil
 	}
-	var header, trailer metadata.MD // not the client's: the primary's are there
-	others := withMetadata(opts, &header, &trailer)
 	for _, b := range t.backends[1:] {
-		if ctx.Err() == nil && b.Conn.Invoke(ctx, name, args, reply, others...) == nil {
+		var header, trailer metadata.MD // not the client's: the primary's are there
+		if ctx.Err() == nil && b.Conn.Invoke(ctx, name, args, reply, withMetadata(opts, &header, &trailer)...) == nil {
 			give(opts, header, trailer)
 			return nil
 		}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,7 +209,7 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.Backend {
 	var all []doctor.Backend
 	for _, b := range cfg.Backends {
-		all = append(all, doctor.Backend{Name: cmp.Or(b.Name, "primary"), Prefix: b.Name, Address: b.Address})
+		all = append(all, doctor.Backend{Name: director.Backend{Name: b.Name}.String(), Prefix: b.Name, Address: b.Address})
 	}
 	if len(all) == 0 {
 		return nil

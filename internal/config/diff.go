@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/criproxy/criproxy/director"
 )
 
 // Settings are the values of a configuration as text, by their paths in the file, for
@@ -48,7 +49,7 @@ func (s Settings) add(path string, v reflect.Value) {
 			key := fmt.Sprint(i)
 			switch item := v.Index(i).Interface().(type) {
 			case Backend:
-				key = cmp.Or(item.Name, "primary")
+				key = director.Backend{Name: item.Name}.String()
 			case Listener:
 				key = item.Path
 			}
