@@ -3,13 +3,10 @@ package cluster_test
 import (
 	"context"
 	"flag"
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,15 +29,14 @@ var (
 // labels leaves out the specs that want a machine of their own.
 const labels = "NodeConformance && !Serial && !Slow && !Disruptive && !Flaky"
 
-// What passes of Kubernetes' own conformance specs on a node whose kubelet speaks to containerd passes through criproxy as well, on one
-// runtime, and with all pods on the second.
+// What passes of Kubernetes' own conformance specs on a node whose kubelet speaks to containerd
+// passes through criproxy as well, on one runtime, and with all pods on the second.
 func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 	if !*conformance {
 		t.Skip("left out: only with -conformance")
 	}
-	table := "| kubelet speaks to | passed | failed | skipped | not as directly |\n| --- | --- | --- | --- | --- |\n"
+	compared := junit.Comparison{Columns: []string{"kubelet speaks to"}}
 	var direct junit.Outcomes
-	var others string // the specs that do not pass directly, and those that end otherwise through criproxy
 	for _, way := range []struct {
 		title string
 		variant
@@ -64,44 +60,20 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 				require.Len(t, tried, len(again), "the specs that were in focus")
 				maps.Copy(is, tried)
 			}
+			compared.Add(is, direct, way.title)
 			if direct == nil {
 				direct = is
-				others += listed("containerd itself: these fail:", is, func(spec string) bool { return is[spec].State == junit.Failed })
 			}
-			different := 0
-			for _, spec := range slices.Sorted(maps.Keys(direct)) {
-				was := direct[spec].State
-				if was == is[spec].State {
-					continue
-				}
-				different++
-				if was == junit.Passed {
-					t.Errorf("%s: %s: %s", spec, is[spec].State, is[spec].Why)
-				}
+			for _, spec := range direct.PassedAndNot(is) {
+				t.Errorf("%s: %s: %s", spec, is[spec], is[spec].Why)
 			}
 			assert.Positive(t, is.Count(junit.Passed))
-			table += fmt.Sprintf("| %s | %d | %d | %d | %d |\n", way.title, is.Count(junit.Passed), is.Count(junit.Failed), is.Count(junit.Skipped), different)
-			others += listed(way.title+": these end otherwise than directly:", is, func(spec string) bool { return direct[spec].State != is[spec].State })
-			t.Logf("%d specs in %s\n%s%s", len(is), time.Since(began).Round(time.Second), table, others)
+			t.Logf("%d specs in %s\n%s%s", len(is), time.Since(began).Round(time.Second), compared.Table(), compared.Lists())
 			if *report != "" {
-				require.NoError(t, markdown.Between(*report, tableBegin, tableEnd, table+others))
+				require.NoError(t, markdown.Between(*report, tableBegin, tableEnd, compared.Table()+compared.Lists()))
 			}
 		})
 	}
-}
-
-// listed is a list of some specs as Markdown, with how they ended; empty if there are none.
-func listed(title string, is junit.Outcomes, which func(spec string) bool) string {
-	var lines []string
-	for _, spec := range slices.Sorted(maps.Keys(is)) {
-		if which(spec) {
-			lines = append(lines, fmt.Sprintf("- %s: %s\n", strings.TrimPrefix(spec, "[It] "), is[spec].State))
-		}
-	}
-	if len(lines) == 0 {
-		return ""
-	}
-	return "\n" + strings.ToUpper(title[:1]) + title[1:] + "\n\n" + strings.Join(lines, "")
 }
 
 // suite runs those specs on the node of a cluster whose names match a regular expression.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/criproxy/criproxy/internal/markdown"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/internal/junit"
@@ -52,7 +53,7 @@ var ways = []way{
 	{"as second, native ids", "native", true},
 }
 
-// otherwise are the specs that need not pass on a second runtime, with the reason.
+// otherwise holds the specs that need not pass on a second runtime, with the reason.
 var otherwise = map[string]string{
 	"[It] [k8s.io] Image Identifier Consistency should return the same image identifier across all APIs [Conformance] [Serial]":                       pulledElsewhere,
 	"[It] [k8s.io] Image Identifier Consistency should return the same image identifier when pulled from different registries [Conformance] [Serial]": pulledElsewhere,
@@ -70,12 +71,12 @@ func TestCritestPassesAsItDoesDirectly(t *testing.T) {
 	if err := reg.PushCritest(); err != nil {
 		testbed.LeaveOut(t, err)
 	}
-	var r results
+	compared := junit.Comparison{Columns: []string{"runtime", "how"}, Reasons: otherwise}
 	for kind := range strings.SplitSeq(*on, ",") {
 		t.Run(kind, func(t *testing.T) {
 			t.Cleanup(func() {
 				if *report != "" {
-					assert.NoError(t, r.write(*report))
+					assert.NoError(t, markdown.Between(*report, tableBegin, tableEnd, compared.Table()+compared.Lists()))
 				}
 			})
 			title := "containerd " + kind
@@ -92,14 +93,14 @@ func TestCritestPassesAsItDoesDirectly(t *testing.T) {
 			primary, other := start("one"), start("two")
 			direct := critest(t, primary.Endpoint(), focus)
 			require.Positive(t, direct.Count(junit.Passed), "on %s itself", title)
-			r.add(title, "directly", direct, direct)
+			compared.Add(direct, nil, title, "directly")
 			for _, w := range ways {
 				t.Run(w.name, func(t *testing.T) {
 					// critest asks for images without saying for which pod, so that one that the primary had would not be
 					// pulled to the second.
 					forgetImages(t, primary, other)
 					through := w.critest(t, primary, other, focus)
-					r.add(title, w.name, direct, through)
+					compared.Add(through, direct, title, w.name)
 					for spec, was := range direct {
 						if is := through[spec]; was.State == junit.Passed && (!w.second || otherwise[spec] == "") {
 							assert.Equal(t, junit.Passed, is.State, "%s: %s", spec, is.Why)
@@ -109,7 +110,7 @@ func TestCritestPassesAsItDoesDirectly(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("\n%s", r.table())
+	t.Logf("\n%s", compared.Table())
 }
 
 // forgetImages removes the images that earlier runs have left.
@@ -138,3 +139,9 @@ func (w way) critest(t *testing.T, primary, other socket, focus string) junit.Ou
 	}
 	return critest(t, testbed.NewProxy(t, yaml).Endpoint(), focus)
 }
+
+// The table stands between these lines.
+const (
+	tableBegin = "<!-- made by make conformance -->\n"
+	tableEnd   = "<!-- to here -->\n"
+)

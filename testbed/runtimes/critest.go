@@ -72,7 +72,7 @@ func (r *Registry) PushCritest() error {
 		if len(config.Cmd) == 0 {
 			config.Cmd = []string{"sh"}
 		}
-		config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		config.Env = shellEnv
 		content := name
 		if strings.Contains(name, "-tags:") {
 			content = "one image with several tags"

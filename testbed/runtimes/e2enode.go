@@ -80,7 +80,7 @@ func (r *Registry) PushE2ENode(programs string) error {
 		"nonewprivs:1.4":          {v1.Config{Cmd: []string{"nnp"}}, []v1.Layer{privileges}},
 		"nonroot:1.5":             {v1.Config{Cmd: []string{"sh"}, User: "1234"}, nil},
 	} {
-		of.config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		of.config.Env = shellEnv
 		image, err := assemble(of.config, append([]v1.Layer{shell}, of.layers...)...)
 		if err != nil {
 			return err

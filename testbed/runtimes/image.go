@@ -54,6 +54,9 @@ func newImage(spec imageSpec) (v1.Image, error) {
 	}, program, rest)
 }
 
+// shellEnv is the environment of an image that has a shell.
+var shellEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
 // assemble makes an OCI image of layers.
 func assemble(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	image := mutate.MediaType(empty.Image, types.OCIManifestSchema1)

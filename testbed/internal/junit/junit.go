@@ -2,6 +2,7 @@
 package junit
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"maps"
@@ -22,6 +23,9 @@ const (
 type Outcomes map[string]Outcome // :: spec → …
 
 type Outcome struct{ State, Why string }
+
+// String returns the state, and "missing" for a spec that did not run.
+func (o Outcome) String() string { return cmp.Or(o.State, "missing") }
 
 // Count says how many specs ended in a state.
 func (o Outcomes) Count(state string) (n int) {
