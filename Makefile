@@ -89,10 +89,9 @@ conformance: ## all specs of critest, on each runtime and through criproxy, in a
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md
 
 # Their builds alone take longer than the gate has for them. .ci/nightly brings what it takes beside Go.
-nightly: ## what the gate leaves out: a whole cluster, Kubernetes' specs of nodes, CRI-O, gVisor, and Docker: docs/conformance.md
+nightly: ## what the gate leaves out: a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/conformance.md
 	cd testbed/cluster && go test -race -v -timeout 2h -conformance -report $(CURDIR)/docs/conformance.md
 	cd testbed/gvisor && go test -race -v -timeout 60m
-	cd testbed/crio && go test -race -v -timeout 60m
 	cd testbed/outage && go test -race -v -timeout 60m -docker -run Docker
 
 bench: ## what criproxy costs, next to what a user could have instead: docs/performance.md

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/criproxy/criproxy/testbed/build"
@@ -65,16 +66,23 @@ func takeTurn(names []string) error {
 }
 
 func prepare(names []string) {
-	if reasons := requirementsOf(names); len(reasons) > 0 {
-		what := "every test with real runtimes"
-		if len(Requirements()) == 0 {
-			what = "every test with a kubelet"
+	var can, cannot []string
+	for _, name := range names {
+		if len(requirementsOf([]string{name})) == 0 {
+			can = append(can, name)
+		} else {
+			cannot = append(cannot, name)
 		}
-		fmt.Fprintf(os.Stderr, "testbed: left out: %s, because\n", what)
+	}
+	if reasons := requirementsOf(names); len(reasons) > 0 {
+		what := "real runtimes"
+		if len(Requirements()) == 0 {
+			what = strings.Join(cannot, " or ")
+		}
+		fmt.Fprintf(os.Stderr, "testbed: left out: every test with %s, because\n", what)
 		for _, err := range reasons {
 			fmt.Fprintln(os.Stderr, "  ", err)
 		}
-		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == build.Kubelet })
 	}
 	if len(Requirements()) > 0 {
 		return
@@ -83,5 +91,5 @@ func prepare(names []string) {
 		fmt.Fprintln(os.Stderr, "testbed: note:", note)
 	}
 	// An error comes up again in Require, where a test can fail with it.
-	build.Get(context.Background(), os.Stderr, names...)
+	build.Get(context.Background(), os.Stderr, can...)
 }

@@ -50,13 +50,9 @@ func NewContainerd(t testing.TB, reg *runtimes.Registry, config runtimes.Config)
 	return c
 }
 
-// NewCRIO starts an instance that is destroyed when the test ends, as NewContainerd does. Where there is no conmon the test is
-// skipped, also with CI=true: building CRI-O takes long.
+// NewCRIO starts an instance that is destroyed when the test ends, as NewContainerd does.
 func NewCRIO(t testing.TB, reg *runtimes.Registry, config runtimes.CRIOConfig) *runtimes.CRIO {
 	t.Helper()
-	if err := runtimes.CRIORequirement(); err != nil {
-		t.Skipf("left out: %v", err)
-	}
 	config.Binaries = Require(t, append(build.ForContainers(), build.CRIO)...)
 	config.Registry = reg.Addr
 	c, err := runtimes.StartCRIO(t.Context(), config)

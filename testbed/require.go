@@ -8,11 +8,12 @@ import (
 
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
+	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
 // Require returns the binaries that a test needs, named as for [build.Get], [build.ForContainers] when none are
 // named; what is missing is built, with progress on standard error. Where this machine cannot run
-// containers, or a kubelet for a test that names it, the test is skipped and says why. With CI=true in the
+// containers, or a kubelet or CRI-O for a test that names it, the test is skipped and says why. With CI=true in the
 // environment it fails instead, so that a CI that lost the ability cannot stay green. Tests that run with
 // -short are skipped everywhere.
 func Require(t testing.TB, names ...string) build.Binaries {
@@ -58,6 +59,9 @@ func requirementsOf(names []string) []error {
 	reasons := Requirements()
 	if slices.Contains(names, build.Kubelet) {
 		reasons = append(reasons, host.KubeletRequirements()...)
+	}
+	if slices.Contains(names, build.CRIO) {
+		reasons = append(reasons, runtimes.CRIORequirements()...)
 	}
 	return reasons
 }

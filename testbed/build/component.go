@@ -281,7 +281,7 @@ func (c component) key(source, version string) (string, error) {
 
 // args is the go command line that builds the component into out.
 func (c component) args(version, out string) []string {
-	ldflags := "-s -w"
+	ldflags := "-s -w" // without what debuggers read, which need not be compiled either
 	if c.stamp != "" {
 		ldflags += " -X " + c.stamp + "=" + strings.TrimSuffix(version, "+incompatible")
 	}
@@ -289,7 +289,7 @@ func (c component) args(version, out string) []string {
 	if c.test {
 		verb = []string{"test", "-c"}
 	}
-	args := append(verb, "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", ldflags)
+	args := append(verb, "-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", ldflags)
 	if c.tags != "" {
 		args = append(args, "-tags", c.tags)
 	}

@@ -21,11 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	names := build.ForContainers()
-	if runtimes.CRIORequirement() == nil {
-		names = append(names, build.CRIO, build.Kubelet)
-	}
-	testbed.Main(m, names...)
+	testbed.Main(m, append(build.ForContainers(), build.CRIO, build.Kubelet)...)
 }
 
 // get asks for a page over HTTP at a unix socket.

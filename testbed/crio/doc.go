@@ -1,3 +1,3 @@
 // Package crio has no code, only tests: criproxy in front of a real CRI-O, which serves HTTP at its CRI socket, beside a
-// containerd. They are left out where there is no conmon.
+// containerd.
 package crio

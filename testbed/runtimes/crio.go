@@ -38,10 +38,10 @@ type CRIO struct {
 	bridge string
 }
 
-// CRIORequirement tells what this machine lacks to run CRI-O, beside what containerd needs.
-func CRIORequirement() error {
+// CRIORequirements returns what this machine lacks to run CRI-O, besides what containerd needs.
+func CRIORequirements() []error {
 	if _, err := exec.LookPath("conmon"); err != nil {
-		return errors.New("testbed: no conmon in PATH, which watches CRI-O's containers (apt-get install conmon)")
+		return []error{errors.New("testbed: no conmon in PATH, which watches CRI-O's containers (apt-get install conmon)")}
 	}
 	return nil
 }
