@@ -5,14 +5,15 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Raw is the gRPC codec for frames, which it sends and receives by reference. Of an
-// *emptypb.Empty, the message that grpc-proxy's handler pumps, it carries the unknown fields
-// without parsing them: it sends them by reference, and receives them with one copy. It encodes
-// all other protobuf messages as usual, so that typed services can share a server or a
+// Raw is the gRPC codec for frames, which it sends and receives by reference.
+//
+// It carries the unknown fields of an *emptypb.Empty, as which grpc-proxy's handler forwards every
+// message, without parsing them: it sends them by reference, and receives them with one copy. It
+// encodes all other protobuf messages as usual, so that typed services can share a server or a
 // connection with frames.
 //
-// Its name is empty, so that the content type stays the plain "application/grpc" that protobuf
-// clients send.
+// The name of the codec is empty, so that the content type stays the plain "application/grpc" that
+// protobuf clients send.
 var Raw encoding.CodecV2 = raw{}
 
 type raw struct{}
@@ -29,6 +30,6 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (raw) Unmarshal(data mem.BufferSlice, v any) error {
-	data.Ref() // gRPC frees its own when this returns
+	data.Ref() // gRPC frees its own reference when Unmarshal returns
 	return Deliver(v, &Frame{bufs: data})
 }

@@ -1,4 +1,5 @@
-// Package codec carries gRPC messages without decoding them, and knows what they mean.
+// Package codec carries gRPC messages without decoding them, and holds the schemas that
+// describe them.
 //
 // A [Frame] is one message as it came off the wire. [Raw] is the gRPC codec that reads and
 // writes frames, by reference:
@@ -7,23 +8,24 @@
 //	cc, err := grpc.NewClient(target, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)))
 //	err = cc.Invoke(ctx, "/runtime.v1.RuntimeService/Version", codec.NewFrame(nil), &reply)
 //
-// A [Schema] says of each method which messages go in and out. It comes from generated code
-// ([LinkedIn], [NewSchema]), from .proto files ([CompileProto]), from a descriptor set
-// ([ParseSchema]), or from the server itself ([Reflect]).
+// A [Schema] describes the methods of services: their names, and the types of their requests and
+// replies. It comes from generated code ([LinkedIn], [NewSchema]), from .proto files
+// ([CompileProto]), from a descriptor set ([ParseSchema]), or from the server itself ([Reflect]).
 //
-// Code that stands between a client and a server, such as the Around of a director, gets its
-// messages as any: [FrameOf] and [Deliver] turn them into frames and back, and [MetadataOf]
-// finds where the caller wants header and trailer.
+// Code between a client and a server, such as the connection that the Around of a
+// director.Config returns, gets messages as values of type any. [FrameOf] turns such a value into
+// a frame, [Deliver] stores a frame in one, and [MetadataOf] finds out where the caller wants the
+// header and trailer.
 //
 // # Ownership
 //
-// A frame owns a reference to its bytes. Functions that take a frame over say so; all others
-// leave it to the caller. [Frame.Free] gives the bytes back to their pool; a frame that is
-// never freed costs the reuse of its memory and nothing else.
+// A frame owns a reference to its bytes. A function that takes ownership of a frame says so; any
+// other leaves it with the caller. [Frame.Free] returns the bytes to their pool. It is safe not to
+// free a frame: the garbage collector then frees its memory, and no later message reuses it.
 //
 // # Stability
 //
 // Programs may build on this package, with director and rewrite. While criproxy is at version
 // 0 a minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows semantic
-// versioning. Packages that do not say so promise nothing.
+// versioning. A package without this section makes no such promise.
 package codec

@@ -12,20 +12,21 @@ import (
 	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// A Frame is one gRPC message, not decoded. The zero Frame is the empty message; a receive fills
-// one.
+// A Frame is one gRPC message that is not decoded. The zero Frame is the empty message, and a
+// frame to receive into.
 //
 // A frame owns a reference to its bytes, which may be pooled. The owner of a frame may call
-// [Frame.Free] when its bytes are no longer in use; a frame that is never freed costs the reuse
-// of its memory and nothing else.
+// [Frame.Free] when its bytes are no longer in use; if nothing frees a frame, the garbage
+// collector frees its memory.
 //
-// One goroutine at a time may use a frame. Once one has called Bytes, any number may send the
-// frame or read its Bytes.
+// One goroutine at a time may use a frame. After a call of Bytes, several goroutines may send the
+// frame or read its Bytes at once.
 type Frame struct {
 	bufs mem.BufferSlice
 }
 
-// NewFrame returns a frame of b, which it takes over: the caller does not change b again.
+// NewFrame returns a frame whose message is b. It takes ownership of b, which the caller must not
+// change again.
 func NewFrame(b []byte) *Frame {
 	if len(b) == 0 {
 		return &Frame{}
@@ -33,16 +34,16 @@ func NewFrame(b []byte) *Frame {
 	return &Frame{bufs: mem.BufferSlice{mem.SliceBuffer(b)}}
 }
 
-// FrameOfBuffers returns a frame of bufs, which it takes over: the frame owns the caller's
-// reference to each, and Free gives it back.
+// FrameOfBuffers returns a frame whose message is in bufs. It takes ownership of the caller's
+// reference to each buffer, and Free releases it.
 func FrameOfBuffers(bufs mem.BufferSlice) *Frame { return &Frame{bufs: bufs} }
 
-// Buffers returns the buffers that the message is in. They stay the frame's: a caller that keeps
-// one beyond Free takes a reference of its own.
+// Buffers returns the buffers that the message is in. They belong to the frame: a caller that
+// keeps one beyond Free must take a reference of its own.
 func (f *Frame) Buffers() mem.BufferSlice { return f.bufs }
 
-// Concat returns the frames as one message, in their order, without copying.
-// It takes the frames over. Concatenated messages are the merged message.
+// Concat joins frames, in their order and without copying, and takes ownership of them. To a
+// protobuf decoder, concatenated messages are the merged message.
 func Concat(frames []*Frame) *Frame {
 	all := &Frame{}
 	for _, f := range frames {
@@ -52,13 +53,13 @@ func Concat(frames []*Frame) *Frame {
 	return all
 }
 
-// Len returns the number of bytes.
+// Len returns the length of the message in bytes.
 func (f *Frame) Len() int { return f.bufs.Len() }
 
-// Bytes returns the message in one piece. The bytes stay the frame's: the caller neither changes
-// them nor keeps them beyond Free.
+// Bytes returns the message in one piece. The bytes belong to the frame: the caller must neither
+// change them nor keep them beyond Free.
 //
-// Large messages come in pieces; the first call copies them into one.
+// A large message comes in several pieces, which the first call of Bytes copies into one.
 func (f *Frame) Bytes() []byte {
 	switch len(f.bufs) {
 	case 0:
@@ -72,8 +73,8 @@ func (f *Frame) Bytes() []byte {
 	return whole.ReadOnlyData()
 }
 
-// Pieces yields the message in the pieces in which it came, and does not join them. A piece
-// stays the frame's: the caller neither changes it nor keeps it beyond Free.
+// Pieces yields the message in the pieces in which it came, without joining them. A piece belongs
+// to the frame: the caller must neither change it nor keep it beyond Free.
 func (f *Frame) Pieces() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for _, b := range f.bufs {
@@ -84,9 +85,8 @@ func (f *Frame) Pieces() iter.Seq[[]byte] {
 	}
 }
 
-// AppendTo appends at most limit bytes of the message to dst and returns dst.
-// It does not join the pieces of a large message, so that any number of goroutines may call it
-// at once.
+// AppendTo appends the message, but no more than its first limit bytes, to dst and returns dst.
+// It does not join the pieces of a large message, so several goroutines may call it at once.
 func (f *Frame) AppendTo(dst []byte, limit int) []byte {
 	for _, b := range f.bufs {
 		piece := b.ReadOnlyData()
@@ -99,21 +99,20 @@ func (f *Frame) AppendTo(dst []byte, limit int) []byte {
 	return dst
 }
 
-// Ref returns a second frame of the same bytes, with a reference of its own.
+// Ref returns a second frame with the same bytes and a reference of its own to them.
 func (f *Frame) Ref() *Frame {
 	f.bufs.Ref()
 	return &Frame{bufs: f.bufs}
 }
 
-// Free gives the bytes back. The frame is empty afterwards.
+// Free releases the frame's reference to its bytes. The frame is empty afterwards.
 func (f *Frame) Free() {
 	f.bufs.Free()
 	f.bufs = nil
 }
 
-// FrameOf returns the message v as a frame: v itself if it is one, or the encoding of a protobuf
-// message. Of an *emptypb.Empty, which grpc-proxy pumps, it takes the unknown fields without a
-// copy.
+// FrameOf returns the message v as a frame: v itself if it is a *Frame, the unknown fields of an
+// *emptypb.Empty, without a copy, or the encoding of any other protobuf message.
 func FrameOf(v any) (*Frame, error) {
 	switch m := v.(type) {
 	case *Frame:
@@ -131,8 +130,8 @@ func FrameOf(v any) (*Frame, error) {
 	}
 }
 
-// Room returns the frame to receive into, in place of v: v itself if it is a frame, otherwise a new
-// one. [Deliver] then fills v from it, once it has been received.
+// Room returns a frame to receive into in place of v: v itself if it is a *Frame, otherwise a new
+// one. After the receive, [Deliver] fills v from that frame.
 func Room(v any) *Frame {
 	if f, ok := v.(*Frame); ok {
 		return f
@@ -140,8 +139,8 @@ func Room(v any) *Frame {
 	return &Frame{}
 }
 
-// Deliver stores f in v, which is a *Frame or a protobuf message, and takes f over, also if it
-// fails. With it code that stands in the middle of a call fills the argument of a receive.
+// Deliver stores f in v, which is a *Frame or a protobuf message. It takes ownership of f, even if
+// it fails. Code in the middle of a call fills in the argument of a receive with it.
 func Deliver(v any, f *Frame) error {
 	if m, ok := v.(*Frame); ok {
 		if m != f {

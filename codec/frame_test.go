@@ -61,7 +61,7 @@ func TestABufferGoesBackWhenItsLastFrameIsFreed(t *testing.T) {
 	assert.Equal(t, bytes.Repeat([]byte("a"), large), second.Bytes())
 	second.Free()
 	assert.Zero(t, p.Out())
-	second.Free() // twice is once
+	second.Free() // freeing it again does nothing
 }
 
 func TestSendingKeepsTheSendersFrame(t *testing.T) {
@@ -97,7 +97,7 @@ func TestConcatJoinsWithoutCopyingAndTakesOver(t *testing.T) {
 	all := codec.Concat([]*codec.Frame{a, {}, b})
 	assert.Equal(t, 2*large, all.Len())
 	assert.Zero(t, a.Len())
-	a.Free() // of no consequence: it has been taken over
+	a.Free() // does nothing: Concat has taken its bytes
 
 	data, err := codec.Raw.Marshal(all)
 	require.NoError(t, err)
@@ -133,9 +133,9 @@ func TestBytesJoinsThePiecesOnce(t *testing.T) {
 	got := f.Bytes()
 	assert.Equal(t, want, got)
 	assertSameMemory(t, got, f.Bytes())
-	assert.Equal(t, 2, p.Out(), "the other frame has the pieces still")
+	assert.Equal(t, 2, p.Out(), "the other frame still holds the pieces")
 	assert.Equal(t, want, other.Bytes())
-	assert.Zero(t, p.Out(), "the pieces go back when all who had them have joined them")
+	assert.Zero(t, p.Out(), "the pieces go back when both frames have joined them")
 	f.Free()
 	other.Free()
 }
@@ -158,7 +158,7 @@ func TestHeadIsTheFirstPieces(t *testing.T) {
 
 func TestDeliverTakesTheFrameOverWhateverComesOfIt(t *testing.T) {
 	p := newPool(t)
-	require.NoError(t, codec.Deliver(&emptypb.Empty{}, p.frame(0xff, large)), "it looks at nothing")
+	require.NoError(t, codec.Deliver(&emptypb.Empty{}, p.frame(0xff, large)), "it does not parse the message")
 	assert.Zero(t, p.Out())
 	require.Error(t, codec.Deliver(&testpb.SimpleRequest{}, p.frame(0xff, large)), "this is no message")
 	assert.Zero(t, p.Out())

@@ -42,7 +42,7 @@ func (p *pool) Put(b *[]byte) {
 	defer p.mu.Unlock()
 	assert.True(p.t, p.out[b], "a buffer came back that was not out")
 	delete(p.out, b)
-	clear(*b) // whoever still looks at it sees it
+	clear(*b) // a frame that still uses it would fail its test
 }
 
 func (p *pool) Out() int {

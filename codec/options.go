@@ -5,8 +5,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// MetadataOf returns where the options of a call want its header and trailer stored; nil for
-// what they do not want.
+// MetadataOf returns the addresses at which the options of a call want its header and trailer
+// stored. An address is nil if no option asks for it.
 func MetadataOf(opts []grpc.CallOption) (header, trailer *metadata.MD) {
 	for _, o := range opts {
 		switch o := o.(type) {

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// CompileProto returns a schema of all services in .proto files. It looks for their
-// imports in folders, the first one first, then beside the files; the files of
-// protobuf itself are built in. Its error names every mistake with file and line.
+// CompileProto returns a schema of all services in .proto files. It looks for their imports in
+// folders, in that order, and then in the folders of the files themselves; the files of protobuf
+// are built in. The error names every mistake with its file and line.
 func CompileProto(ctx context.Context, folders []string, files ...string) (*Schema, error) {
 	if len(files) == 0 {
 		return nil, errors.New("want at least one .proto file")
@@ -51,7 +51,7 @@ func CompileProto(ctx context.Context, folders []string, files ...string) (*Sche
 	return NewSchema(fds...), nil
 }
 
-// relative returns the name of a file as seen from the first folder it is in.
+// relative returns the path of a file relative to the first folder that contains it.
 func relative(folders []string, file string) (string, bool) {
 	for _, folder := range folders {
 		if rel, err := filepath.Rel(folder, file); err == nil && !strings.HasPrefix(rel, "..") {

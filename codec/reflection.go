@@ -23,10 +23,10 @@ var reflections = []string{
 // maxReflected bounds how many files a server may send.
 const maxReflected = 10_000
 
-// Reflect asks a server by gRPC's reflection service which services it has, and what their
-// messages are. The error has the code Unimplemented if the server has no such service. Reflect
-// leaves out files that the server names but does not have: fields of their types are then known
-// by number alone.
+// Reflect asks a server, through gRPC's reflection service, which services it has and what their
+// messages are. If the server does not offer reflection, the error has the code Unimplemented.
+// Reflect leaves out files that the server names but does not have: the fields of messages in
+// them have no names, only numbers.
 func Reflect(ctx context.Context, cc grpc.ClientConnInterface) (*Schema, error) {
 	var err error
 	for _, method := range reflections {
@@ -97,7 +97,7 @@ func reflectBy(ctx context.Context, cc grpc.ClientConnInterface, method string) 
 		if have[name] {
 			continue
 		}
-		have[name] = true // asked once, whatever comes
+		have[name] = true // ask once, whatever the answer
 		reply, err := ask(&rpb.ServerReflectionRequest{MessageRequest: &rpb.ServerReflectionRequest_FileByFilename{FileByFilename: name}})
 		if err != nil {
 			return nil, err

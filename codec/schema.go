@@ -20,21 +20,21 @@ type Method struct {
 	ClientStreams bool
 	ServerStreams bool
 
-	file protoreflect.FileDescriptor // in which its service is
+	file protoreflect.FileDescriptor // describes its service
 }
 
-// Unary reports whether one message goes in and one comes out.
+// Unary reports whether the method has one request and one reply.
 func (m *Method) Unary() bool { return !m.ClientStreams && !m.ServerStreams }
 
-// A Schema has the methods of some services, with the types of their messages. It is immutable,
-// and safe for concurrent use; the nil Schema has none.
+// A Schema holds the methods of some services, with the types of their messages. It is immutable
+// and safe for concurrent use. The nil Schema has no methods.
 type Schema struct {
 	methods []*Method
 	byName  map[string]*Method // :: "/package.Service/Method"
 }
 
-// NewSchema returns a schema of all services in files. If two files have the same method, that of
-// the earlier one counts.
+// NewSchema returns a schema of all services in files. If two files describe the same method, the
+// schema has it from the earlier one.
 func NewSchema(files ...protoreflect.FileDescriptor) *Schema {
 	s := &Schema{byName: map[string]*Method{}}
 	for _, file := range files {
@@ -57,7 +57,7 @@ func NewSchema(files ...protoreflect.FileDescriptor) *Schema {
 	return s
 }
 
-// add adds a method, unless there is one of its name.
+// add adds a method, unless the schema has one of that name.
 func (s *Schema) add(m *Method) {
 	if s.byName[m.Name] == nil {
 		s.byName[m.Name] = m
@@ -67,8 +67,8 @@ func (s *Schema) add(m *Method) {
 
 // ParseSchema returns a schema of all services in a serialized
 // FileDescriptorSet, as protoc writes it with --descriptor_set_out and
-// --include_imports. A set that lacks an import is taken as well: what depends on the
-// missing file is then printed by number, and no rule reaches into it.
+// --include_imports. A set may lack an import: the fields of messages in the missing file then
+// have no names, only numbers, and no rule reaches them.
 func ParseSchema(set []byte) (*Schema, error) {
 	fds := &descriptorpb.FileDescriptorSet{}
 	if err := proto.Unmarshal(set, fds); err != nil {
@@ -77,8 +77,8 @@ func ParseSchema(set []byte) (*Schema, error) {
 	return schemaOf(fds)
 }
 
-// ParseSchemaText is ParseSchema for a set in the text form of protobuf, in which some
-// projects publish theirs. Options that are not protobuf's own are left out.
+// ParseSchemaText is [ParseSchema] for a set in protobuf's text format, in which some projects
+// publish theirs. It leaves out options that protobuf itself does not define.
 func ParseSchemaText(set []byte) (*Schema, error) {
 	fds := &descriptorpb.FileDescriptorSet{}
 	if err := (prototext.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(set, fds); err != nil {
@@ -116,8 +116,8 @@ func LinkedIn() *Schema {
 	return NewSchema(files...)
 }
 
-// Alias returns a schema that also has each service of package pkg under the package as, for an
-// older version whose messages are the same.
+// Alias returns a schema with the methods of s, and with each service of package pkg once more in
+// the package as: for an older version of an API, whose messages are the same.
 func (s *Schema) Alias(pkg, as string) *Schema {
 	all := s.Join(nil)
 	for _, m := range s.Methods() {
@@ -130,7 +130,8 @@ func (s *Schema) Alias(pkg, as string) *Schema {
 	return all
 }
 
-// Join returns a schema with the methods of both. If both have one of a name, that of s counts.
+// Join returns a schema with the methods of s and more. Of a method that both have, it has the
+// one of s.
 func (s *Schema) Join(more *Schema) *Schema {
 	all := &Schema{byName: map[string]*Method{}}
 	for _, m := range append(slices.Clone(s.Methods()), more.Methods()...) {
@@ -139,7 +140,7 @@ func (s *Schema) Join(more *Schema) *Schema {
 	return all
 }
 
-// Method returns the method with this full name, nil if the schema does not have it.
+// Method returns the method with this full name, or nil if the schema does not have it.
 func (s *Schema) Method(name string) *Method {
 	if s == nil {
 		return nil
@@ -147,7 +148,7 @@ func (s *Schema) Method(name string) *Method {
 	return s.byName[name]
 }
 
-// Methods returns all methods in the order of their files. The caller does not change the slice.
+// Methods returns all methods in the order of their files. The caller must not change the slice.
 func (s *Schema) Methods() []*Method {
 	if s == nil {
 		return nil
@@ -155,7 +156,7 @@ func (s *Schema) Methods() []*Method {
 	return s.methods
 }
 
-// Descriptors returns the files that describe the methods, and what they import, as a
+// Descriptors returns the files that describe the methods, with all their imports, as a
 // serialized FileDescriptorSet that [ParseSchema] reads.
 func (s *Schema) Descriptors() []byte {
 	set := &descriptorpb.FileDescriptorSet{}
@@ -175,7 +176,7 @@ func (s *Schema) Descriptors() []byte {
 		add(m.file)
 	}
 	b, err := proto.Marshal(set)
-	if err != nil { // of descriptors, whose text is all UTF-8
+	if err != nil { // cannot happen: all text in descriptors is UTF-8
 		return nil
 	}
 	return b

@@ -48,5 +48,5 @@
 //
 // Programs may build on this package, with codec and rewrite. While criproxy is at version 0 a
 // minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows
-// semantic versioning. Packages that do not say so promise nothing.
+// semantic versioning. A package without this section makes no such promise.
 package director

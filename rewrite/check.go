@@ -8,15 +8,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// checker passes over a message as a decoder would, and keeps nothing of it but the verdict. Lists
-// of thousands of items go through it, so it has a loop of its own beside that of walker.
+// checker walks a message as a decoder would, and keeps only its verdict. Because lists of
+// thousands of items pass through it, it has a loop of its own instead of that of walker.
 type checker struct {
 	src     []byte
 	badText bool // some text is not UTF-8
 }
 
-// message passes over the message of type n in src[i:end]. If group is not zero, the message ends
-// with that end-group tag instead. It returns the offset behind all of it.
+// message checks the message of type n in src[i:end]. If group is not zero, the message ends with
+// that end-group tag instead. It returns the offset behind the message, the tag included.
 func (c *checker) message(n *node, i, end int, group protowire.Number, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, malformed(i, "nested too deep")
@@ -24,7 +24,7 @@ func (c *checker) message(n *node, i, end int, group protowire.Number, depth int
 	src := c.src[:end]
 	for i < end {
 		if end-i >= 2 && src[i]&0x87 == byte(protowire.BytesType) && src[i+1] < 0x80 {
-			// As nearly all of a message: length-delimited, its tag and length of one byte each.
+			// Nearly every field: length-delimited, with a tag and a length of one byte each.
 			body := i + 2
 			after := body + int(src[i+1])
 			if s := n.step(protowire.Number(src[i] >> 3)); s != nil && after <= end {
@@ -91,7 +91,7 @@ func (c *checker) message(n *node, i, end int, group protowire.Number, depth int
 	return end, nil
 }
 
-// text looks at the text in src[i:], which is ASCII nearly always.
+// text checks the text in src[i:], which is nearly always ASCII.
 func (c *checker) text(src []byte, i int) {
 	if !isASCII(src, i) && !utf8.Valid(src[i:]) {
 		c.badText = true

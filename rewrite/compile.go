@@ -14,53 +14,54 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// A Rule gives the class of a field, wherever messages reach it.
+// A Rule gives a field its class, on every path that leads to the field.
 type Rule struct {
-	// Field names it: "Container.id" or, where two packages have a Container,
-	// "runtime.v1.Container.id". A star stands for anything: "*.container_id" is the
-	// field of that name in every message, "*.*_volume_id" all that end so. Patterns
-	// match strings only: fields, lists and the values of maps. The content of a map
-	// is its values.
+	// Field names the field: "Container.id" or, if two packages have a Container,
+	// "runtime.v1.Container.id". A star stands for any text: "*.container_id" matches the
+	// field of that name in every message, and "*.*_volume_id" every field whose name ends
+	// in _volume_id. A rule with a star matches only strings, lists of strings, and maps
+	// with string values. A class of a map is that of its values.
 	//
-	// A rule without a star goes before one that names the field, and that before one
-	// with a pattern for the field.
+	// If several rules match a field, one without a star wins over one whose message is a
+	// pattern, and that one over a rule whose field is a pattern.
 	//
-	// The field may be a string, bytes, or a message; what lies inside of a
-	// message that has a class is the business of the [Edit].
+	// The field must hold strings, bytes or messages. No rule reaches into a message that
+	// has a class itself: the [Edit] gets the whole message.
 	Field string
 
-	// Class is what the field holds. Zero exempts the field from patterns.
+	// Class is what the field holds. Zero exempts the field from rules with a star.
 	Class Class
 
-	// Absent also calls the [Edit] for a message that does not have the field, with no value;
-	// what the Edit appends becomes the field. It is for a string or bytes field that is no
-	// list, of which an empty one is not on the wire.
+	// Absent has the [Edit] called, with no value, also for a message without the field.
+	// What the Edit appends then becomes the field. Only a single string or bytes field
+	// outside of a oneof can have Absent.
 	Absent bool
 }
 
-// Classes are rules resolved against the messages of an API. They are
-// immutable.
+// Classes are rules resolved against the messages of an API. They are immutable and safe for
+// concurrent use.
 type Classes struct {
-	fields map[protoreflect.FullName]Class // :: field → class, of all that rules name
-	absent map[protoreflect.FullName]bool  // :: field → it is edited where it is not there, too
-	nodes  func() nodes                    // for plans; they are made when the first plan is asked for
+	fields map[protoreflect.FullName]Class // :: field → class, of all fields that rules name
+	absent map[protoreflect.FullName]bool  // :: field → the edit also gets messages without it
+	nodes  func() nodes                    // for plans; the first call makes them
 }
 
-// nodes say what to do in messages, by name; messages with nothing to do have none.
+// nodes are the nodes of a plan, by message. A message that leads to no class has none.
 type nodes map[protoreflect.FullName]*node
 
-// Classify is [Messages.Classify] on all messages that can be reached from roots.
+// Classify is [Messages.Classify] on all messages that roots lead to.
 func Classify(roots []protoreflect.MessageDescriptor, rules []Rule) (*Classes, error) {
 	return Reachable(roots).Classify(rules)
 }
 
-// Classify resolves rules against the messages. Its error joins a [RuleError] for every rule that
-// is wrong or matches nothing, with what was probably meant: a rule that silently matches nothing
-// is an id that leaks. The classes are those of the other rules, to find further mistakes with.
+// Classify resolves rules against the messages. Its error joins a [RuleError], with the likely
+// correction, for every rule that is wrong or matches nothing: an id would leak through a rule
+// that silently matched nothing. Even with an error Classify returns the classes of the other
+// rules, so that the caller can go on to look for further mistakes.
 func (m *Messages) Classify(rules []Rule) (*Classes, error) {
 	c := &Classes{fields: map[protoreflect.FullName]Class{}, absent: map[protoreflect.FullName]bool{}}
 	var errs []error
-	for rank := patternRank; rank >= exactRank; rank-- { // the strongest last, so that they win
+	for rank := patternRank; rank >= exactRank; rank-- { // exact rules last, so that they win
 		by := map[protoreflect.FullName]Rule{} // :: field → the rule of this rank
 		for _, r := range rules {
 			message, name, ok := cutLast(r.Field, ".")
@@ -82,9 +83,9 @@ func (m *Messages) Classify(rules []Rule) (*Classes, error) {
 	return c, errors.Join(errs...)
 }
 
-// A RuleError is a rule that is wrong, or matches nothing.
+// A RuleError says why a rule is wrong, or that it matches nothing.
 type RuleError struct {
-	Field string // as the rule has it
+	Field string // the Field of the Rule
 	Err   error
 }
 
@@ -160,7 +161,7 @@ func (c *Classes) classify(all *Messages, message, name string, rule Rule, by ma
 	return fmt.Errorf("no message has a string field of that name%s", suggest.Nearest(name, names))
 }
 
-// isString reports whether a field holds strings: one, a list, or a map to them.
+// isString reports whether a field is a string, a list of strings, or a map with string values.
 func isString(fd protoreflect.FieldDescriptor) bool {
 	if fd.IsMap() {
 		fd = fd.MapValue()
@@ -180,8 +181,7 @@ func classifiable(fd protoreflect.FieldDescriptor) error {
 	}
 }
 
-// compile builds the nodes: first one a message, then without those that lead
-// to no class.
+// compile makes the nodes of all messages that lead to a class.
 func (c *Classes) compile(all []protoreflect.MessageDescriptor) nodes {
 	every, needed := nodes{}, nodes{}
 	for _, md := range all {
@@ -250,17 +250,17 @@ func (n *node) set(num protowire.Number, s step) {
 	n.low[num] = s
 }
 
-// Of returns the class of fd, zero if it has none.
+// Of returns the class of fd, or zero if it has none.
 func (c *Classes) Of(fd protoreflect.FieldDescriptor) Class { return c.fields[fd.FullName()] }
 
-// Named reports whether a rule names fd, also one that gives it no class.
+// Named reports whether a rule matches fd, even one whose class is zero.
 func (c *Classes) Named(fd protoreflect.FieldDescriptor) bool {
 	_, named := c.fields[fd.FullName()]
 	return named
 }
 
-// Plan returns the plan for messages of type md; nil, which is a plan too, if nothing in them
-// has a class.
+// Plan returns the plan for messages of type md. It is nil, which is a valid plan, if no field in
+// them has a class.
 func (c *Classes) Plan(md protoreflect.MessageDescriptor) *Plan {
 	n := c.nodes()[md.FullName()]
 	if n == nil {
@@ -277,8 +277,8 @@ type ClassifiedPath struct {
 	Field protoreflect.FieldDescriptor
 }
 
-// Paths lists every classified field the plan reaches, in the order of the
-// descriptors. Where a message contains itself, it is followed once.
+// Paths lists every classified field that the plan reaches, in the order of the descriptors. It
+// follows a message that contains itself once. The caller must not change the slice.
 func (p *Plan) Paths() []ClassifiedPath {
 	if p == nil {
 		return nil

@@ -1,9 +1,9 @@
 // Package rewrite finds and edits named fields of a serialized protobuf
 // message, and leaves every other byte as it was.
 //
-// A [Rule] says which fields matter ("Container.id is a container id"). Rules are resolved
-// against descriptors once. What runs for each message is a [Plan], a loop over its bytes that
-// decodes nothing but the fields that rules name:
+// A [Rule] gives a field a class: "Container.id is a container id". [Classify] resolves rules
+// against descriptors, once. The [Plan] that it makes for a message type is a loop over the bytes
+// of a message, and decodes nothing but the fields that the rules name:
 //
 //	classes, err := rewrite.Classify(roots, []rewrite.Rule{
 //		{Field: "Container.id", Class: container},
@@ -13,10 +13,9 @@
 //		return append(append(dst, "beta.io__"...), v...), nil
 //	})
 //
-// The law of the package: an edit that returns the value it gets yields the same bytes, for any
-// valid input. Field order, unknown fields, invalid UTF-8,
-// explicit zeros and oversized varints survive. Malformed input is an error,
-// never a panic and never a shortened copy.
+// An edit that returns the value it gets leaves every byte of a valid message as it was: field
+// order, unknown fields, invalid UTF-8, explicit zeros and oversized varints survive. Malformed
+// input is an error, never a panic and never a shortened copy.
 //
 // Everything here is pure: no goroutine, no gRPC, no I/O. Plans are immutable
 // and may be used by any number of goroutines at once.
@@ -25,5 +24,5 @@
 //
 // Programs may build on this package, with director and codec. While criproxy is at version 0 a
 // minor release may change it, and CHANGELOG.md says how; from 1.0 on it follows
-// semantic versioning. Packages that do not say so promise nothing.
+// semantic versioning. A package without this section makes no such promise.
 package rewrite

@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A prefix before every name in a message, wherever it stands.
+// Example puts a prefix before every name in a message, however deep.
 func Example() {
 	in, err := proto.Marshal(&typepb.Type{
 		Name:          "Pod",

@@ -13,8 +13,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// fuzzSchema has every shape a field can have. It does not check UTF-8, so that
-// its idea of a valid message is that of the wire.
+// fuzzSchema has every shape a field can have. It does not require UTF-8, so that
+// every message that is valid on the wire is valid to it.
 const fuzzSchema = `
 edition = "2023";
 package fuzz;
@@ -49,7 +49,7 @@ var fuzzRules = []rewrite.Rule{
 	{Field: "Top.left", Class: 1},
 }
 
-// FuzzApply holds the wire loop against a plain implementation that decodes the
+// FuzzApply compares the wire loop with a plain implementation that decodes the
 // message, edits it through protoreflect and encodes it.
 func FuzzApply(f *testing.F) {
 	md := compile(f, fuzzSchema).Messages().ByName("Top")
@@ -95,7 +95,7 @@ func FuzzApply(f *testing.F) {
 		found, err := plan.Find(nil, in)
 		require.NoError(t, err)
 		if decodeErr != nil {
-			return // broken where no rule looks: copied as it is
+			return // malformed where no rule looks: the plan copies it as it is
 		}
 		edited := dynamicpb.NewMessage(md)
 		if err := wire.Decode(got, edited); err != nil {
@@ -112,8 +112,7 @@ func FuzzApply(f *testing.F) {
 }
 
 // editReference puts prefix before every classified value that m has, and
-// returns how many there are. A field that is on the wire more than once is
-// one value here.
+// returns how many there are. It counts a field that is on the wire more than once as one value.
 func editReference(m protoreflect.Message, classes *rewrite.Classes, prefix []byte) (n int) {
 	edited := func(fd protoreflect.FieldDescriptor, v protoreflect.Value) protoreflect.Value {
 		if fd.Kind() == protoreflect.BytesKind && len(v.Bytes()) == 0 || fd.Kind() == protoreflect.StringKind && v.String() == "" {

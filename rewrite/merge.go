@@ -5,9 +5,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Singular returns the fields of md that do not survive a merge by
-// concatenation: of several values only the last would be left. Lists and maps
-// survive. A program that merges messages of type md has to say what wins in each.
+// Singular returns the fields of md of which a merge by concatenation would leave only the last
+// value: all but lists and maps. A program that merges messages of type md must decide which
+// value of each wins.
 //
 // Concatenated messages are the merged message: "The encoding of a message [...]
 // is such that concatenating two messages merges them",
@@ -22,8 +22,9 @@ func Singular(md protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor 
 	return lost
 }
 
-// Without appends src to dst without those of its fields for which drop returns true, and returns
-// dst. It calls drop for each field, in their order. Fields of messages inside stay.
+// Without appends the message src to dst, without the fields for which drop returns true, and
+// returns dst. It calls drop for each field of src, in their order on the wire, but not for those
+// of messages inside src. It fails with a [MalformedError].
 func Without(dst, src []byte, drop func(protowire.Number) bool) ([]byte, error) {
 	for i := 0; i < len(src); {
 		f, after, err := whole(src, i)

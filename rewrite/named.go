@@ -8,16 +8,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Messages are the messages of an API, which rules name. They are immutable.
-//
-// Profiles have some hundred rules, which are looked up several times when a process
-// starts: most name a message or a field, and need no comparison with each.
+// Messages are the messages of an API, to which rules apply. They are immutable and safe for
+// concurrent use.
 type Messages struct {
 	all  []protoreflect.MessageDescriptor
-	with map[string][]protoreflect.MessageDescriptor // :: name, with any part of its package → messages
+	with map[string][]protoreflect.MessageDescriptor // :: name, with all, some or none of its package → messages
 }
 
-// Reachable returns roots and every message that a field of theirs leads to.
+// Reachable returns roots and all messages that their fields lead to.
 func Reachable(roots []protoreflect.MessageDescriptor) *Messages {
 	m := &Messages{with: map[string][]protoreflect.MessageDescriptor{}}
 	seen := map[protoreflect.FullName]bool{}
@@ -39,7 +37,7 @@ func Reachable(roots []protoreflect.MessageDescriptor) *Messages {
 	}
 	for _, md := range m.all {
 		if md.IsMapEntry() {
-			continue // the map is the field
+			continue // rules name the map instead
 		}
 		for name, more := string(md.FullName()), true; more; _, name, more = strings.Cut(name, ".") {
 			m.with[name] = append(m.with[name], md)
@@ -48,12 +46,11 @@ func Reachable(roots []protoreflect.MessageDescriptor) *Messages {
 	return m
 }
 
-// All returns the messages, map entries included, each once, in the order in which they
-// are met. It is not to be changed.
+// All returns the messages, map entries included, each once: the roots in their order, and behind
+// each the messages that it leads to. The caller must not change the slice.
 func (m *Messages) All() []protoreflect.MessageDescriptor { return m.all }
 
-// named returns the messages called name, which may be a pattern, with or without
-// their packages.
+// named returns the messages with the name or pattern name, which may include the package.
 func (m *Messages) named(name string) []protoreflect.MessageDescriptor {
 	if !isPattern(name) {
 		return m.with[name]
@@ -73,7 +70,7 @@ func (m *Messages) named(name string) []protoreflect.MessageDescriptor {
 	return named
 }
 
-// fieldsNamed yields the fields of md called name, which may be a pattern.
+// fieldsNamed yields the fields of md with the name or pattern name.
 func fieldsNamed(md protoreflect.MessageDescriptor, name string) iter.Seq[protoreflect.FieldDescriptor] {
 	return func(yield func(protoreflect.FieldDescriptor) bool) {
 		fields := md.Fields()
@@ -93,7 +90,7 @@ func fieldsNamed(md protoreflect.MessageDescriptor, name string) iter.Seq[protor
 
 func isPattern(name string) bool { return strings.ContainsAny(name, `*?[\`) }
 
-// matches reports whether name has a form. What is no pattern matches nothing.
+// matches reports whether name matches pattern. A malformed pattern matches nothing.
 func matches(pattern, name string) bool {
 	if pattern == "*" {
 		return true

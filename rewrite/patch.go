@@ -7,18 +7,19 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Patch is a set of changes to named fields of one message, made for one call:
+// A Patch is a set of changes to named fields of one message:
 //
 //	var p rewrite.Patch
 //	p.SetVarint(shares, 1024)              // config.linux.resources.cpu_shares
 //	p.SetEntry(annotations, "tier", "low") // config.annotations
 //	out, err := p.Apply(nil, in)
 //
-// Bytes that no change names are copied as they are. A field that changes keeps its place; a new
-// one follows the last field of its number, or stands at the end of its message. Apply adds the
-// messages that are missing on the way. The zero Patch changes nothing.
+// [Patch.Apply] copies all other bytes as they are. A changed field keeps its place. A new field
+// follows the last one of its number, or goes to the end of its message; Apply adds messages that
+// are missing on the way to it. The zero Patch changes nothing.
 //
-// A path that passes a map key is an error of Apply. One goroutine at a time may use a Patch.
+// No change may have a path through a map key, and no field may change in two ways, such as whole
+// and inside: Apply then fails. One goroutine at a time may use a Patch.
 type Patch struct {
 	root patchNode
 	err  error
@@ -27,8 +28,8 @@ type Patch struct {
 // patchNode holds the changes inside one message.
 type patchNode struct{ fields []*patchField }
 
-// patchField is what is to be done with one field. Exactly one of into, value,
-// entries and items is meant, by its kind.
+// patchField is the change to one field. Its kind says which of into, value, items and named
+// holds the change.
 type patchField struct {
 	num  protowire.Number
 	kind patchKind
@@ -57,11 +58,11 @@ type patchEntry struct {
 	key    string
 	value  []byte
 	remove bool
-	seen   bool // in the message at hand
+	seen   bool // the message at hand has the key
 }
 
-// SetVarint sets a number, bool or enum. Zero removes it, which is the same to a
-// decoder of a field without presence.
+// SetVarint sets a field that is a varint on the wire: a bool, an enum, or an int32, int64, uint32
+// or uint64. Zero removes the field; the decoder of a field without presence then reads zero.
 func (p *Patch) SetVarint(at *Path, v uint64) {
 	var field []byte
 	if v != 0 {
@@ -88,14 +89,14 @@ func (p *Patch) set(at *Path, typ protowire.Type, field []byte) {
 func (p *Patch) SetItems(at *Path, items [][]byte) { p.at(at, patchItems).items = items }
 
 // SetEntry sets the value of key in a map of strings, or in a list of messages
-// that have a key in field 1 and a value in field 2. Of a list it sets every item
+// that have a key in field 1 and a value in field 2. In a list it sets every item
 // with that key.
 func (p *Patch) SetEntry(at *Path, key, value string) {
 	e := p.entry(at, key)
 	e.value, e.remove = []byte(value), false
 }
 
-// RemoveEntry removes key from a map or list as [Patch.SetEntry] knows them.
+// RemoveEntry removes key from a map or list of the kinds that [Patch.SetEntry] takes.
 func (p *Patch) RemoveEntry(at *Path, key string) {
 	p.entry(at, key).remove = true
 }
@@ -117,7 +118,7 @@ func (p *Patch) at(path *Path, kind patchKind) *patchField {
 	n := &p.root
 	for i, s := range path.steps {
 		if s.isKey {
-			p.err = fmt.Errorf("path %s: passes a map, and cannot be changed", path)
+			p.err = fmt.Errorf("path %s: leads through a map key; a patch cannot change that", path)
 			return &patchField{}
 		}
 		k := patchInto
@@ -129,7 +130,7 @@ func (p *Patch) at(path *Path, kind patchKind) *patchField {
 			f = &patchField{num: s.num, kind: k}
 			n.fields = append(n.fields, f)
 		} else if f.kind != k {
-			p.err = fmt.Errorf("path %s: is changed in two ways", path)
+			p.err = fmt.Errorf("path %s: the patch changes this field in two ways", path)
 			return &patchField{}
 		}
 		n = &f.into
@@ -151,5 +152,5 @@ func (n *patchNode) field(num protowire.Number) *patchField {
 // last returns the number of the field at which the path ends.
 func (p *Path) last() protowire.Number { return p.steps[len(p.steps)-1].num }
 
-// Empty reports whether there is nothing to change.
+// Empty reports whether the patch has no changes.
 func (p *Patch) Empty() bool { return len(p.root.fields) == 0 && p.err == nil }

@@ -115,8 +115,7 @@ func text(md protoreflect.MessageDescriptor, b []byte) string {
 	return string(dump.Text{}.Append(nil, md, b))
 }
 
-// A decoder puts the pieces of a message together, so what is in any of them is
-// there, and what is in none is not.
+// A decoder merges the pieces of a message: it has the fields of all of them.
 func TestPatchOfAMessageInPieces(t *testing.T) {
 	md, at := newPatchPaths(t)
 	in := inOrder(t, md, `top {right {id: "r" size: 1}} | top {size: 2}`)
@@ -136,13 +135,13 @@ func TestPatchRefusesWhatItCannotDo(t *testing.T) {
 	var p rewrite.Patch
 	p.SetString(key, "v")
 	_, err = p.Apply(nil, nil)
-	assert.EqualError(t, err, `path names["k"]: passes a map, and cannot be changed`)
+	assert.EqualError(t, err, `path names["k"]: leads through a map key; a patch cannot change that`)
 
 	p = rewrite.Patch{}
 	p.SetEntry(at.alias, "k", "v")
 	p.SetItems(at.alias, nil)
 	_, err = p.Apply(nil, nil)
-	assert.EqualError(t, err, `path alias: is changed in two ways`)
+	assert.EqualError(t, err, `path alias: the patch changes this field in two ways`)
 
 	p = rewrite.Patch{}
 	p.SetVarint(at.deepSize, 5)
@@ -150,7 +149,7 @@ func TestPatchRefusesWhatItCannotDo(t *testing.T) {
 	assert.EqualError(t, err, "malformed protobuf at byte 5: length 5, but 1 bytes are left")
 }
 
-// FuzzPatch holds a patch against protobuf's own idea of the same changes.
+// FuzzPatch compares a patch with the same changes made through protoreflect.
 func FuzzPatch(f *testing.F) {
 	md, at := newPatchPaths(f)
 	for _, text := range []string{
@@ -213,7 +212,7 @@ func FuzzPatch(f *testing.F) {
 		right := md.Fields().ByName("right")
 		top := sub(want, "top")
 		if n == 0 && !top.Has(right) {
-			// Nothing is made to hold a zero.
+			// A zero makes no message to hold it.
 		} else if top.Has(md.Fields().ByName("left")) {
 			return // which of two members of a oneof came last is not the patch's business
 		} else {

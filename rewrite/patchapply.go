@@ -4,9 +4,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Apply appends src to dst with the changes made, and returns dst. Malformed input
-// is an error where a change passes by it. Apply does not keep src, which must not
-// overlap dst.
+// Apply appends src to dst with the changes made, and returns dst. It fails with a
+// [MalformedError] if src is malformed on the way to a change; it does not look into messages that
+// no change leads into. Apply does not keep src, which must not overlap dst.
 func (p *Patch) Apply(dst, src []byte) ([]byte, error) {
 	if p.err != nil {
 		return dst, p.err
@@ -28,14 +28,14 @@ func (n *patchNode) forget() {
 	}
 }
 
-// survey notes where in src, which begins at base, the fields to be changed stand
-// last, and checks all that edit will walk over. A message may be there in several
-// pieces, which a decoder puts together; what is new goes into the last one.
+// survey notes where in src, which begins at base, each field to be changed last occurs, and
+// checks everything that edit will walk over. A message may occur in several pieces, which a
+// decoder merges; new fields go into the last piece.
 func (n *patchNode) survey(src []byte, base int) error {
 	for i := 0; i < len(src); {
 		f, after, err := whole(src, i)
 		if err != nil {
-			if m, ok := err.(*MalformedError); ok { // as it left next
+			if m, ok := err.(*MalformedError); ok { // never wrapped
 				return malformed(base+m.Offset, m.Reason)
 			}
 			return err
@@ -63,7 +63,7 @@ func (n *patchNode) survey(src []byte, base int) error {
 	return nil
 }
 
-// matches reports whether a decoder would take f for the field.
+// matches reports whether f has the wire type that a decoder expects of the field.
 func (p *patchField) matches(f field) bool {
 	if p.kind == patchValue {
 		return f.typ == p.typ
@@ -80,12 +80,12 @@ func (p *patchField) find(key []byte) *patchEntry {
 	return nil
 }
 
-// edit appends src, which survey has passed over, with the changes. final is
-// whether src is the last piece of its message.
+// edit appends src, which survey has checked, with the changes. final says whether src is the
+// last piece of its message.
 func (n *patchNode) edit(dst, src []byte, base int, final bool) []byte {
 	run := 0 // src[run:i] is still to be copied
 	for i := 0; i < len(src); {
-		f, after, _ := whole(src, i) // survey has seen it whole
+		f, after, _ := whole(src, i) // survey has checked it
 		p := n.field(f.num)
 		if p == nil || !p.matches(f) {
 			i = after
@@ -123,7 +123,7 @@ func (n *patchNode) edit(dst, src []byte, base int, final bool) []byte {
 	return dst
 }
 
-// appendMissing appends a field that is nowhere in the message.
+// appendMissing appends a field that the message does not have.
 func (p *patchField) appendMissing(dst []byte) []byte {
 	switch p.kind {
 	case patchInto:
@@ -147,7 +147,7 @@ func (p *patchField) appendItems(dst []byte) []byte {
 	return dst
 }
 
-// appendEntry appends the entry was, whose content is body, as it is to be.
+// appendEntry appends the entry was, whose content is body, with its change made.
 func (p *patchField) appendEntry(dst, was, body []byte) []byte {
 	key, _, _ := parseEntry(body) // survey has read it
 	e := p.find(key)
@@ -162,7 +162,7 @@ func (p *patchField) appendEntry(dst, was, body []byte) []byte {
 	return appendChanged(dst, was, body, inside.edit(nil, body, 0, true))
 }
 
-// appendNew appends the entries that were not there.
+// appendNew appends the entries whose keys the message does not have.
 func (p *patchField) appendNew(dst []byte) []byte {
 	for _, e := range p.named {
 		if e.seen || e.remove {
@@ -179,8 +179,8 @@ func entryValue(v []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), v)
 }
 
-// appendChanged appends the length-delimited field was, whose content was body and
-// is now changed. The length keeps its form if it keeps its value.
+// appendChanged appends the length-delimited field was, whose content was body, with the content
+// changed. A length that stays the same keeps its encoding.
 func appendChanged(dst, was, body, changed []byte) []byte {
 	head := was[:len(was)-len(body)]
 	if len(changed) == len(body) {

@@ -11,12 +11,11 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// A Path leads to one value in a message, through singular fields and map keys,
-// as in
+// A Path leads through singular fields and map keys to a value in a message, as in
 //
 //	config.annotations["kubernetes.io/target-runtime"]
 //
-// or to a whole list or map. It is immutable.
+// or to a whole list or map. It is immutable and safe for concurrent use.
 type Path struct {
 	text  string
 	steps []pathStep
@@ -25,11 +24,11 @@ type Path struct {
 
 type pathStep struct {
 	num   protowire.Number
-	isKey bool // num is a map, key the entry wanted
+	isKey bool // num is a map, and key the key of the wanted entry
 	key   string
 }
 
-// ParseTextPath is [ParsePath] for a path that has to lead to a string.
+// ParseTextPath is [ParsePath] for a path that must lead to one string or bytes value.
 func ParseTextPath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
 	p, err := ParsePath(md, text)
 	if err == nil && !p.IsText() {
@@ -38,8 +37,8 @@ func ParseTextPath(md protoreflect.MessageDescriptor, text string) (*Path, error
 	return p, err
 }
 
-// ParsePath resolves text against md. Its error says which part of the path is
-// wrong, and what was probably meant.
+// ParsePath resolves the path text against the message type md. Its error says which part of the
+// path is wrong, with the likely correction.
 func ParsePath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
 	p := &Path{text: text}
 	for rest := text; ; {
@@ -93,7 +92,8 @@ func ParsePath(md protoreflect.MessageDescriptor, text string) (*Path, error) {
 // String returns the path as it was written.
 func (p *Path) String() string { return p.text }
 
-// Leaf is the descriptor of the field the path ends at; of a map entry, its value.
+// Leaf returns the descriptor of the field at which the path ends: for a path to a map entry, that
+// of the entry's value.
 func (p *Path) Leaf() protoreflect.FieldDescriptor { return p.leaf }
 
 // IsText reports whether the path leads to one string or bytes value.
@@ -102,10 +102,10 @@ func (p *Path) IsText() bool {
 	return !p.leaf.IsList() && !p.leaf.IsMap() && (k == protoreflect.StringKind || k == protoreflect.BytesKind)
 }
 
-// Lookup returns the value that a path to a string, bytes or message leads to in
-// src, as a part of src, and whether there is one. Of several, the last one
-// counts, as it does for a protobuf decoder. It does not look into messages that
-// the path does not pass.
+// Lookup returns the value to which a path to a string, bytes or message leads in src, and whether
+// src has one. The value is a part of src, not a copy. Of several values the last one counts, as
+// it does to a protobuf decoder. Lookup does not look into messages that the path does not pass,
+// and fails with a [MalformedError].
 func (p *Path) Lookup(src []byte) (value []byte, found bool, err error) {
 	err = each(src, p.steps, func(f field, src []byte) error {
 		if f.typ == protowire.BytesType {
@@ -116,8 +116,9 @@ func (p *Path) Lookup(src []byte) (value []byte, found bool, err error) {
 	return value, found, err
 }
 
-// LookupVarint is [Path.Lookup] for a path to a number, bool or enum. A zero that is not on the
-// wire counts as found if the message that would hold it is there.
+// LookupVarint is [Path.Lookup] for a path to a field that is a varint on the wire: a bool, an
+// enum, or an int32, int64, uint32 or uint64. A zero that is not on the wire counts as found if
+// src has the message that would hold it.
 func (p *Path) LookupVarint(src []byte) (value uint64, found bool, err error) {
 	if last := len(p.steps) - 1; last > 0 {
 		err = each(src, p.steps[:last], func(field, []byte) error {
@@ -138,8 +139,8 @@ func (p *Path) LookupVarint(src []byte) (value uint64, found bool, err error) {
 	return value, found, err
 }
 
-// All calls yield with each value that a path to a list of strings, bytes or
-// messages leads to, as a part of src.
+// All calls yield with each item of the list of strings, bytes or messages to which a path leads
+// in src, until yield fails. The items are parts of src, not copies.
 func (p *Path) All(src []byte, yield func(value []byte) error) error {
 	return each(src, p.steps, func(f field, src []byte) error {
 		if f.typ != protowire.BytesType {
@@ -149,8 +150,9 @@ func (p *Path) All(src []byte, yield func(value []byte) error) error {
 	})
 }
 
-// Entries calls yield with each entry of the map of strings that a path leads to.
-// A key that is there twice is yielded twice; the last one counts.
+// Entries calls yield with each entry of the map of strings to which a path leads in src, until
+// yield fails. Keys and values are parts of src, not copies. A key may come twice: its last value
+// counts.
 func (p *Path) Entries(src []byte, yield func(key, value []byte) error) error {
 	return p.All(src, func(entry []byte) error {
 		key, value, err := parseEntry(entry)
@@ -161,13 +163,13 @@ func (p *Path) Entries(src []byte, yield func(key, value []byte) error) error {
 	})
 }
 
-// Append appends a message to dst that holds value at the end of the path and nothing else, and
+// Append appends to dst a message that holds value at the end of the path and nothing else, and
 // returns dst.
 func (p *Path) Append(dst, value []byte) []byte {
 	return append(dst, wrap(p.steps, value)...)
 }
 
-// AppendVarint is Append for a path to a number, bool or enum.
+// AppendVarint is [Path.Append] for the fields of [Path.LookupVarint].
 func (p *Path) AppendVarint(dst []byte, value uint64) []byte {
 	last := len(p.steps) - 1
 	leaf := protowire.AppendVarint(protowire.AppendTag(nil, p.steps[last].num, protowire.VarintType), value)
@@ -187,8 +189,8 @@ func wrap(steps []pathStep, value []byte) []byte {
 	return value
 }
 
-// each calls yield with every field that steps lead to, in the order of the wire,
-// and the bytes it is in.
+// each calls yield with every field to which steps lead, in the order of the wire, and with the
+// bytes that the field's offsets refer to.
 func each(src []byte, steps []pathStep, yield func(f field, src []byte) error) error {
 	s := steps[0]
 	for i := 0; i < len(src); {
@@ -230,8 +232,7 @@ func each(src []byte, steps []pathStep, yield func(f field, src []byte) error) e
 	return nil
 }
 
-// parseEntry returns key and value of a map entry, each empty where it is not on
-// the wire.
+// parseEntry returns the key and the value of a map entry. One that is not on the wire is empty.
 func parseEntry(src []byte) (key, value []byte, err error) {
 	for i := 0; i < len(src); {
 		f, after, err := whole(src, i)

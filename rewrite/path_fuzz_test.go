@@ -8,8 +8,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// FuzzPath holds that a path either is refused or finds again what it has put into a
-// message, and that it finds or refuses, but never fails otherwise, in any bytes.
+// FuzzPath checks that ParsePath either refuses a text or makes a path that finds again what it
+// put into a message, and that a path never panics, whatever the bytes.
 func FuzzPath(f *testing.F) {
 	md := compile(f, fuzzSchema).Messages().ByName("Top")
 	for _, path := range []string{`id`, `names["a.b/c"]`, `names[""]`, `top.top.id`, `item.id`, `numbered[3].id`, `names["\""]`, `top.`, `[`, `names["`} {

@@ -8,29 +8,29 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// A Class is what a field holds, in the caller's own numbering. Zero is no
-// class: such a field is never looked at.
+// A Class is the kind of content that a field holds, in the caller's own numbering. Zero is no
+// class: a plan never looks at such a field.
 type Class uint16
 
-// An Edit appends the new content of a field of class c, whose content was
-// value, to dst, and returns dst. Returning dst untouched empties the field.
-// It must not keep or change value, nor the bytes already in dst.
+// An Edit appends to dst the new content of a field of class c, whose content was value, and
+// returns dst. If it returns dst as it got it, the field becomes empty. It must not keep or change
+// value, nor the bytes that dst already has.
 //
 // The error [ErrDrop] removes the field, tag included. Any other error ends
 // [Plan.Apply], which returns it as it is.
 type Edit func(dst []byte, c Class, value []byte) ([]byte, error)
 
-// ErrDrop is what an [Edit] returns to remove the field.
+// ErrDrop is the error that an [Edit] returns to remove the field.
 var ErrDrop = errors.New("drop this field")
 
-// A Found is one classified field that stands in a message.
+// A Found is a classified field of a message.
 type Found struct {
 	Class Class
-	Value []byte // part of the message it was found in, not a copy
+	Value []byte // part of the message, not a copy
 }
 
-// A Plan knows where the classified fields of one message type are. The nil Plan is that of a
-// message without any. A Plan is immutable.
+// A Plan knows where the classified fields of one message type are. The nil Plan is the plan for a
+// type without classified fields. A Plan is immutable and safe for concurrent use.
 type Plan struct {
 	root  *node
 	paths []ClassifiedPath
@@ -44,15 +44,15 @@ type node struct {
 	absent []absentField
 }
 
-// absentField is a field that is edited also in messages that do not have it.
+// absentField is a field for which messages without it call the edit, too.
 type absentField struct {
 	num   protowire.Number
 	class Class
 }
 
-// step is what happens to one field: a class is edited, a message descended
-// into; a step with neither is copied. A field that comes as another wire type
-// than the schema says is unknown to a decoder, and copied as well.
+// step says what to do with one field: edit it if it has a class, descend into it if it is a
+// message that leads to a class, otherwise copy it. A field that comes with another wire type than
+// the schema says is an unknown field to a decoder, and copied as well.
 type step struct {
 	class  Class
 	packed packing // of a list of numbers; only a [Shape] looks at it
@@ -73,12 +73,11 @@ func (n *node) step(num protowire.Number) *step {
 	return n.high[num]
 }
 
-// Apply appends src to dst with every classified field passed through edit,
-// and returns dst. All other bytes are copied as they are, known to the schema
-// or not. On an error the content of dst beyond its old length is undefined.
+// Apply appends src to dst, with the content of every classified field replaced by what edit makes
+// of it, and returns dst. It copies all other bytes as they are, whether or not the schema knows
+// them. After an error the content of dst beyond its old length is undefined.
 //
-// Apply does not keep src, which must not overlap dst. It is safe for
-// concurrent use, and allocates only when dst is too small.
+// Apply does not keep src, which must not overlap dst. It allocates only if dst is too small.
 func (p *Plan) Apply(dst, src []byte, edit Edit) ([]byte, error) {
 	if p == nil {
 		return append(dst, src...), nil
@@ -92,17 +91,16 @@ func (p *Plan) Apply(dst, src []byte, edit Edit) ([]byte, error) {
 	return w.dst, nil
 }
 
-// walker passes over src, and edits it into dst, or, without an edit,
-// collects what it finds. Bytes src[run:] up to the place looked at are still to be
-// copied: a run grows until something has to change, so that a message in which
-// nothing changes is copied in one piece.
+// walker walks src and edits it into dst or, without an edit, collects the classified fields. The
+// bytes from src[run:] up to the current place are not copied yet: a run grows until something
+// must change, so that a message in which nothing changes is copied in one piece.
 type walker struct {
 	src   []byte
 	dst   []byte
 	run   int
 	edit  Edit
 	found []Found
-	room  []byte // for what may be added
+	room  []byte // scratch memory for absent fields
 }
 
 func (w *walker) flush(to int) {
@@ -110,9 +108,8 @@ func (w *walker) flush(to int) {
 	w.run = to
 }
 
-// message passes over the message of type n in src[i:end]. If group is not
-// zero, the message ends with that end-group tag instead. It returns where the
-// message ended, the end-group tag not included.
+// message walks the message of type n in src[i:end]. If group is not zero, the message ends with
+// that end-group tag instead. It returns the offset behind the message, the tag not included.
 func (w *walker) message(n *node, i, end int, group protowire.Number, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, malformed(i, "nested too deep")
@@ -138,7 +135,7 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 			i = f.end
 		case protowire.StartGroupType:
 			if s != nil && s.group != nil {
-				// A group has no length: what changes inside needs no repair around it.
+				// A group has no length that a change inside it would make wrong.
 				at, err := w.message(s.group, f.end, end, f.num, depth+1)
 				if err != nil {
 					return 0, err
@@ -169,8 +166,8 @@ func (w *walker) message(n *node, i, end int, group protowire.Number, depth int)
 	return end, w.add(n, begin, end)
 }
 
-// add adds to the message in src[begin:end], which is well formed, those of its absent
-// fields for which the edit has something.
+// add adds to the well-formed message in src[begin:end] the absent fields for which the edit
+// returns content.
 func (w *walker) add(n *node, begin, end int) error {
 	for _, a := range n.absent {
 		if w.edit == nil || has(w.src[:end], begin, a.num) {
@@ -190,7 +187,7 @@ func (w *walker) add(n *node, begin, end int) error {
 	return nil
 }
 
-// has reports whether the message src[i:], which is well formed, has a field.
+// has reports whether the well-formed message src[i:] has the field num.
 func has(src []byte, i int, num protowire.Number) bool {
 	for i < len(src) {
 		f, after, err := whole(src, i)
@@ -206,7 +203,7 @@ func has(src []byte, i int, num protowire.Number) bool {
 // src[start:].
 func (w *walker) field(s *step, start int, f field, depth int) error {
 	run := w.run
-	body := len(w.dst) + f.body - run // where in dst the content will begin, once it is flushed
+	body := len(w.dst) + f.body - run // where in dst the content will begin, after a flush
 	switch {
 	case s.into != nil:
 		if _, err := w.message(s.into, f.body, f.end, 0, depth+1); err != nil {
@@ -221,7 +218,7 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 	default:
 		w.flush(f.body)
 		dst, err := w.edit(w.dst, s.class, w.src[f.body:f.end])
-		if err == ErrDrop { // a sentinel that never travels
+		if err == ErrDrop { // an Edit returns it unwrapped
 			w.dst = w.dst[:body-(f.body-start)]
 			w.run = f.end
 			return nil
@@ -231,8 +228,7 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 		}
 		w.dst, w.run = dst, f.end
 	}
-	// The length as it was stands before body. The tail src[run:end] of a
-	// message is not in dst yet.
+	// Before body stands the old length. The tail of the message, src[run:end], is not in dst yet.
 	was := f.end - f.body
 	is := len(w.dst) - body + f.end - w.run
 	if is != was {
@@ -241,8 +237,8 @@ func (w *walker) field(s *step, start int, f field, depth int) error {
 	return nil
 }
 
-// lengthSize returns how many bytes the length of the field at src[start:body]
-// takes, which lies between its tag and its body.
+// lengthSize returns how many bytes the length takes that stands, behind the tag, at the end of
+// src[start:body].
 func lengthSize(src []byte, start, body int) int {
 	for src[start] >= 0x80 {
 		start++
@@ -253,8 +249,8 @@ func lengthSize(src []byte, start, body int) int {
 // zeros is room for a length that grows.
 var zeros [10]byte
 
-// setLength writes n as the length that stands before dst[body:], where it took
-// size bytes, and moves what follows if it takes more or less now.
+// setLength replaces the length before dst[body:], which takes size bytes, by n. It moves the
+// bytes behind the length if n takes more or fewer.
 func (w *walker) setLength(body, size, n int) {
 	if size == 1 && n < 0x80 { // as nearly always
 		w.dst[body-1] = byte(n)
@@ -272,9 +268,10 @@ func (w *walker) setLength(body, size, n int) {
 	protowire.AppendVarint(w.dst[body-size:body-size], uint64(n))
 }
 
-// Find appends the classified fields of src to found, in their order, and returns found. The
-// values are parts of src. Find checks all of src: a malformed message is an error wherever it is
-// broken. It is safe for concurrent use.
+// Find appends the classified fields of src to found, in the order of the wire, and returns found.
+// The values are parts of src, not copies. Find fails with a [MalformedError] even if src is
+// malformed only behind the last classified field, but it does not look into messages that lead to
+// no class. The nil Plan checks nothing.
 func (p *Plan) Find(found []Found, src []byte) ([]Found, error) {
 	if p == nil {
 		return found, nil

@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// A Shape says what a message of one type must look like for a decoder to accept it. It is
-// immutable, and safe for concurrent use.
+// A Shape checks whether a decoder would accept a message of one type. It is immutable and safe
+// for concurrent use.
 //
-// It is for messages that become parts of another one: a message that is cut off swallows the
-// beginning of the part behind it, and a decoder that rejects one part rejects the whole.
+// It is for messages that are going to be joined: a message that is cut off would swallow the
+// beginning of the next one, and a decoder that rejects one part rejects the whole.
 type Shape struct {
 	root *node
 	text []protoreflect.FieldDescriptor // :: class → the string field
@@ -47,7 +47,7 @@ func (s *Shape) node(md protoreflect.MessageDescriptor, made nodes) *node {
 			n.set(fd.Number(), step{class: Class(len(s.text))})
 			s.text = append(s.text, fd)
 		case kind == protoreflect.StringKind:
-			n.set(fd.Number(), step{class: math.MaxUint16}) // the name in the log is not worth more
+			n.set(fd.Number(), step{class: math.MaxUint16}) // Mend reports it under another field's name
 		case kind != protoreflect.BytesKind && fd.IsList():
 			n.set(fd.Number(), step{packed: packedAs(kind)})
 		}
@@ -75,33 +75,33 @@ func packedAs(kind protoreflect.Kind) packing {
 	}
 }
 
-// Check returns a [MalformedError] if a decoder would reject src, however deep inside it is
-// broken. It also reports whether all text in src is UTF-8: Go's decoder rejects other text, see
-// [Shape.Mend]. It does not allocate.
+// Check returns a [MalformedError] if a decoder would reject src, however deep inside src the
+// mistake is. It also reports whether all text in src is UTF-8: Go's decoder rejects other text,
+// which [Shape.Mend] replaces. Check does not allocate unless it fails.
 //
-// Fields that the schema does not have, or has with another wire type, pass: a decoder
-// does not look into them.
+// Check does not look into fields that the schema does not have, or has with another wire type:
+// nor does a decoder.
 func (s *Shape) Check(src []byte) (utf8 bool, err error) {
 	c := checker{src: src}
 	_, err = c.message(s.root, 0, len(src), 0, 0)
 	return !c.badText, err
 }
 
-// A Checker does the work of [Shape.Check] for a message that comes in pieces. It joins no more of
-// them than one field of the message is in, and allocates only then. One goroutine at a time may
-// use it.
+// A Checker does the work of [Shape.Check] for a message that comes in pieces. It joins pieces
+// only as far as one field of the message spans them, and allocates only for that. One goroutine
+// at a time may use it.
 type Checker struct {
 	shape *Shape
-	rest  []byte // of the pieces so far: the beginning of a field
+	rest  []byte // the end of the pieces so far: the beginning of a field
 	at    int    // the offset of rest in the message
 	bad   bool   // some text is not UTF-8
 }
 
-// Checker returns a Checker that has not seen a piece yet.
+// Checker returns a Checker for a new message.
 func (s *Shape) Checker() Checker { return Checker{shape: s} }
 
-// Add checks the next piece of the message, of which it keeps nothing. After an error there is
-// nothing more to check.
+// Add checks the next piece of the message. It does not keep the piece. After an error the caller
+// must not use the Checker again.
 func (c *Checker) Add(piece []byte) error {
 	if len(c.rest) > 0 {
 		c.rest = append(c.rest, piece...)
@@ -126,9 +126,9 @@ func (c *Checker) Add(piece []byte) error {
 	return nil
 }
 
-// End returns what [Shape.Check] returns for the pieces together.
+// End returns what [Shape.Check] returns for the whole message.
 func (c *Checker) End() (utf8 bool, err error) {
-	err = c.check(c.rest) // which is cut off, if there is any
+	err = c.check(c.rest) // fails if there is a rest: it is a field that was cut off
 	return !c.bad, err
 }
 
@@ -144,9 +144,9 @@ func (c *Checker) check(fields []byte) error {
 	return err
 }
 
-// Mend appends src, which [Shape.Check] has found well-formed, to dst and returns dst. In string
+// Mend appends src, which [Shape.Check] has found well formed, to dst and returns dst. In string
 // fields, keys of maps among them, it replaces each run of bytes that is not UTF-8 by U+FFFD, and
-// calls mended with the field. All other bytes stay as they are.
+// calls mended with the descriptor of the field. All other bytes stay as they are.
 func (s *Shape) Mend(dst, src []byte, mended func(protoreflect.FieldDescriptor)) ([]byte, error) {
 	plan := Plan{root: s.root}
 	return plan.Apply(dst, src, func(dst []byte, c Class, value []byte) ([]byte, error) {
@@ -158,7 +158,7 @@ func (s *Shape) Mend(dst, src []byte, mended func(protoreflect.FieldDescriptor))
 	})
 }
 
-// check looks at the numbers that stand in src[i:].
+// check checks the packed numbers in src[i:].
 func (p packing) check(src []byte, i int) error {
 	if p == packedVarint {
 		for i < len(src) {

@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// shapeSchema has every kind of content that a decoder looks into.
+// shapeSchema has every kind of field whose content a decoder checks.
 const shapeSchema = `
 edition = "2023";
 package shape;
@@ -43,7 +43,7 @@ message Item {
 }
 `
 
-// shapeTop has descriptors of protobuf's own, which say that text is to be UTF-8.
+// shapeTop has descriptors made by protobuf itself, which require text to be UTF-8.
 func shapeTop(t testing.TB) protoreflect.MessageDescriptor {
 	t.Helper()
 	fd, err := protodesc.NewFile(protodesc.ToFileDescriptorProto(compile(t, shapeSchema)), nil)
@@ -103,7 +103,7 @@ func TestTextThatIsNoUTF8IsMendedWhereverItIs(t *testing.T) {
 	require.NoError(t, proto.Unmarshal(out[len("before"):], dynamicpb.NewMessage(md)))
 }
 
-// FuzzShape holds the check against the decoder of Go's protobuf, which is kubelet's.
+// FuzzShape compares the check with Go's protobuf decoder, which kubelet uses.
 func FuzzShape(f *testing.F) {
 	md := shapeTop(f)
 	shape := rewrite.NewShape(md)

@@ -7,14 +7,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// maxDepth bounds how deep messages may nest, as protobuf-go bounds it. It
+// maxDepth is the limit to how deep messages may nest, the same as protobuf-go's. It
 // keeps a hostile message from growing our stack without end.
 const maxDepth = 10000
 
-// A MalformedError says where a message stops being protobuf.
+// A MalformedError says where a message stops being valid protobuf.
 type MalformedError struct {
 	Offset int    // bytes from the start of the message
-	Reason string // what was wrong there
+	Reason string // what is wrong there
 }
 
 func (e *MalformedError) Error() string {
@@ -28,7 +28,7 @@ func malformed(offset int, reason string) error {
 // varint reads the varint at src[i:] and returns it with the offset behind it.
 // A negative offset means that src ends too early or the varint is too long.
 //
-// Nearly all tags and lengths in practice are one or two bytes long.
+// Nearly all tags and lengths are one or two bytes long.
 func varint(src []byte, i int) (uint64, int) {
 	if i < len(src) {
 		b := src[i]
@@ -68,8 +68,8 @@ type field struct {
 	end  int // where the next field begins; for groups, the same as body
 }
 
-// short is [next] for what nearly every field in practice is: length-delimited,
-// with a tag of one byte and a length of one or two.
+// short is [next] for nearly all fields: those that are length-delimited, with a tag of one byte
+// and a length of one or two. It reports false for any other field.
 func short(src []byte, i int) (f field, ok bool) {
 	if i+2 >= len(src) || src[i]&0x87 != byte(protowire.BytesType) || src[i] < 8 {
 		return f, false
@@ -84,16 +84,15 @@ func short(src []byte, i int) (f field, ok bool) {
 	return field{protowire.Number(src[i] >> 3), protowire.BytesType, body, body + n}, body+n <= len(src)
 }
 
-// next reads the field at src[i:]. The body of a group is not looked at, so
-// that the caller can walk or skip it. It returns an error for anything that is
-// no valid field, a length that leaves src included.
+// next reads the field at src[i:]. It does not look at the body of a group, which the caller walks
+// or skips. It fails for anything that is no valid field, a length beyond the end of src included.
 func next(src []byte, i int) (f field, err error) {
 	tag, j := varint(src, i)
 	if j < 0 {
 		return f, malformed(i, "bad tag")
 	}
 	num := tag >> 3
-	if num == 0 || num > math.MaxInt32 { // what protowire takes: more than a schema may have
+	if num == 0 || num > math.MaxInt32 { // protowire's limit, which is above that of schemas
 		return f, malformed(i, fmt.Sprintf("field number %d", num))
 	}
 	f.num, f.typ, f.body = protowire.Number(num), protowire.Type(tag&7), j
@@ -126,8 +125,8 @@ func next(src []byte, i int) (f field, err error) {
 	return f, nil
 }
 
-// whole reads the field at src[i:], groups to their end, and returns it with the
-// offset behind it.
+// whole reads the field at src[i:], if it is a group to its end, and returns it with the offset
+// behind it.
 func whole(src []byte, i int) (f field, after int, err error) {
 	if f, err = next(src, i); err != nil {
 		return f, 0, err

@@ -9,8 +9,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// FuzzWithout holds that a message without some of its fields has all others, as they
-// were, and that it is refused where protobuf refuses it.
+// FuzzWithout checks that a message without some of its fields keeps all others as they were, and
+// that Without refuses what protobuf refuses.
 func FuzzWithout(f *testing.F) {
 	f.Add([]byte("\x0a\x01a\x12\x00\x18\x05"), uint32(2))
 	f.Add([]byte("\x0b\x12\x01x\x0c\x0d\x01\x02\x03\x04"), uint32(1))
