@@ -44,7 +44,7 @@ func dial(t testing.TB, path string, opts ...grpc.DialOption) *grpc.ClientConn {
 	opts = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)
 	cc, err := grpc.NewClient("unix:"+path, opts...)
 	require.NoError(t, err)
-	t.Cleanup(func() { cc.Close() }) //nolint:errcheck // nothing is left to be done
+	t.Cleanup(func() { cc.Close() }) //nolint:errcheck // the error would change nothing
 	return cc
 }
 

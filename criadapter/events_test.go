@@ -51,7 +51,7 @@ func newWitness(t *testing.T) *witness {
 	w.conn = cc
 	messages, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
-	t.Cleanup(func() { messages.Close() }) // nothing is left to be done
+	t.Cleanup(func() { messages.Close() }) // the error would change nothing
 	w.RuntimeServiceClient, w.images = runtimeapi.NewRuntimeServiceClient(messages), runtimeapi.NewImageServiceClient(messages)
 	cfg, err := criadapter.Config(criadapter.Options{})
 	require.NoError(t, err)

@@ -16,19 +16,19 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// asker finds out whether a backend has a name, by listing what begins so. The nil asker is
-// for kinds without such a list, of which it finds no name.
+// asker finds out whether a backend has a name, by a list with the name as its filter. The nil
+// asker is for kinds without such a list, and finds no name.
 type asker struct {
 	method    string
 	filter    *rewrite.Path // in the request
-	items, id *rewrite.Path // the list in the reply, and in an item its id
+	items, id *rewrite.Path // the list in the reply, and the id in an item
 }
 
-// byBeginning is the Match of a [lastknown.Filter] that takes names that are cut short.
+// byBeginning is the Match of a [lastknown.Filter] that takes the beginning of a name.
 const byBeginning = "prefix"
 
-// compileAsker finds the list of a kind that has a filter by id. It leaves mistakes in the
-// profile's lists to [lastknown.New].
+// compileAsker finds the list of a kind that has a filter by id. It skips mistakes in the
+// profile's lists, which [lastknown.New] reports.
 func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 	for _, l := range p.Known.Lists {
 		i := slices.IndexFunc(l.Filters, func(f lastknown.Filter) bool { return f.Item == l.ID && f.Match == byBeginning })
@@ -43,7 +43,7 @@ func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 		if err != nil {
 			continue
 		}
-		items, _ := rewrite.ParsePath(m.Output, string(list.Name())) // it has that field
+		items, _ := rewrite.ParsePath(m.Output, string(list.Name())) // list is a field of m.Output
 		if id, err := rewrite.ParsePath(list.Message(), l.ID); err == nil {
 			return &asker{m.Name, filter, items, id}
 		}
@@ -51,8 +51,8 @@ func compileAsker(kind string, p *Profile, s *codec.Schema) *asker {
 	return nil
 }
 
-// findList returns a method by its short name, and the list in its reply; nil if there is no
-// such method.
+// findList returns the method with a short name, and the list in its reply. Both are nil if there
+// is no such method.
 func findList(name string, p *Profile, s *codec.Schema) (*codec.Method, protoreflect.FieldDescriptor) {
 	for _, m := range p.Describes(s) {
 		if profile.ShortName(m.Name) != name || m.Output.Fields().Len() == 0 {
@@ -65,7 +65,7 @@ func findList(name string, p *Profile, s *codec.Schema) (*codec.Method, protoref
 	return nil, nil
 }
 
-// has asks a backend whether it has a name, or one that begins so.
+// has asks a backend whether it has a name that is, or begins with, name.
 func (a *asker) has(ctx context.Context, conn grpc.ClientConnInterface, name []byte) (found bool, err error) {
 	if a == nil {
 		return false, nil
@@ -73,7 +73,7 @@ func (a *asker) has(ctx context.Context, conn grpc.ClientConnInterface, name []b
 	reply := &codec.Frame{}
 	err = conn.Invoke(ctx, a.method, codec.NewFrame(a.filter.Append(nil, name)), reply)
 	if status.Code(err) == codes.Unimplemented {
-		return false, nil // it has nothing of this kind
+		return false, nil // the backend has nothing of this kind
 	}
 	if err != nil {
 		return false, err
@@ -86,7 +86,7 @@ func (a *asker) has(ctx context.Context, conn grpc.ClientConnInterface, name []b
 	return found, err
 }
 
-// filtersByBeginning reports whether names in the request of a list may be cut short.
+// filtersByBeginning reports whether a request of a list may have only the beginning of a name.
 func filtersByBeginning(p *Profile, desc *codec.Method) bool {
 	return slices.ContainsFunc(p.Known.Lists, func(l lastknown.List) bool {
 		name := profile.ShortName(desc.Name)

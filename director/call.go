@@ -17,7 +17,7 @@ import (
 
 // failed turns the error of a call into the status that the client gets. The status of a
 // backend passes as it is: kubelet looks at its code and at the beginning of its message.
-// Errors of our own get their status here and nowhere else.
+// The director's own errors get their status here and nowhere else.
 func failed(m *method, err error) error {
 	var route *routeError
 	var bad *rewrite.MalformedError
@@ -47,7 +47,7 @@ func (t *table) unicast(ctx context.Context, m *method, backend int, request *co
 	return t.toFront(m, backend, reply)
 }
 
-// invoke returns what one backend answers, with its own names.
+// invoke returns the reply of one backend, with back names.
 func (t *table) invoke(ctx context.Context, m *method, backend int, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
 	request, err := t.toBack(m, backend, request)
 	if err != nil {
@@ -60,8 +60,8 @@ func (t *table) invoke(ctx context.Context, m *method, backend int, request *cod
 	return reply, nil
 }
 
-// toBack returns the request with back names. The request that it gets stays the caller's:
-// other backends may get it as well.
+// toBack returns the request with back names. The request that it gets stays with the caller,
+// which may send it to other backends as well.
 func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Frame, error) {
 	for _, w := range m.withhold {
 		var err error
@@ -81,7 +81,7 @@ func (t *table) toBack(m *method, backend int, request *codec.Frame) (*codec.Fra
 	return apply(m.request, request, t.backEdits[backend])
 }
 
-// toFront returns the reply with front names, and takes over the one it gets.
+// toFront returns the reply with front names. It takes ownership of the reply that it gets.
 func (t *table) toFront(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) {
 	reply, err := t.readNotes(m, backend, reply)
 	if err != nil {
@@ -107,7 +107,7 @@ func apply(plan *rewrite.Plan, in *codec.Frame, edit rewrite.Edit) (*codec.Frame
 		buffers.Pool.Put(buf)
 		return nil, err
 	}
-	if cap(out) != cap(*buf) { // it was too small: keep the larger one
+	if cap(out) != cap(*buf) { // Apply has outgrown buf: keep the larger one
 		buffers.Pool.Put(buf)
 		buf = new([]byte)
 	}

@@ -21,9 +21,10 @@ type chooser struct {
 	path  *rewrite.Path
 	key   string // of the metadata; used if path is nil
 	owner func(ctx context.Context, value []byte) (backend int, v verdict)
-	// recall looks into memory. It returns a negative backend if it finds none. It is nil for
-	// choosers that go by the request alone.
-	recall func(ctx context.Context, body []byte, said int) (backend int, err error)
+	// recall looks into memory for the backend that has the object. It gets the backend that the
+	// request wants, and returns a negative backend if it finds none. It is nil for choosers that
+	// read the request alone.
+	recall func(ctx context.Context, body []byte, wanted int) (backend int, err error)
 }
 
 func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.Method, byName map[string]rewrite.Class) (chooser, error) {
@@ -59,7 +60,7 @@ func (t *table) compileChooser(cfg Config, form profile.ChooseForm, desc *codec.
 	return c, nil
 }
 
-// ownerByName is the owner of a value that is the name of a backend itself.
+// ownerByName is the owner func for values that are names of backends.
 func (t *table) ownerByName(_ context.Context, value []byte) (int, verdict) {
 	if len(value) == 0 {
 		return 0, silent
@@ -70,23 +71,23 @@ func (t *table) ownerByName(_ context.Context, value []byte) (int, verdict) {
 	return 0, ownerless
 }
 
-// choose asks the choosers of a method; a negative backend means that none decided. Where a
-// thing is goes before where the request wants it to be.
+// choose asks the choosers of a method for the backend; a negative one means that none decided.
+// The backend that has an object goes before the one that the request wants for it.
 func (t *table) choose(ctx context.Context, m *method, body []byte) (int, error) {
-	said, saidErr := t.said(ctx, m, body)
+	wanted, wantedErr := t.wanted(ctx, m, body)
 	for _, c := range m.choosers {
 		if c.recall == nil {
 			continue
 		}
-		if b, err := c.recall(ctx, body, said); err != nil || b >= 0 {
+		if b, err := c.recall(ctx, body, wanted); err != nil || b >= 0 {
 			return b, err
 		}
 	}
-	return said, saidErr
+	return wanted, wantedErr
 }
 
-// said is the backend that the request wants: the first chooser that understands it decides.
-func (t *table) said(ctx context.Context, m *method, body []byte) (int, error) {
+// wanted returns the backend that the request wants: the first chooser that finds one decides.
+func (t *table) wanted(ctx context.Context, m *method, body []byte) (int, error) {
 	for _, c := range m.choosers {
 		if c.recall != nil {
 			continue
@@ -103,13 +104,13 @@ func (t *table) said(ctx context.Context, m *method, body []byte) (int, error) {
 			return b, nil
 		case ownerless:
 			return -1, &routeError{codes.InvalidArgument, fmt.Sprintf(
-				"%s is %q, which is no backend; there is %s", c.where, value, t.names())}
+				"%s is %q, which is no backend; %s", c.where, value, t.names())}
 		}
 	}
 	return -1, nil
 }
 
-// value returns what a chooser chooses by.
+// value returns the value by which the chooser chooses.
 func (c *chooser) value(ctx context.Context, body []byte) ([]byte, bool, error) {
 	if c.path != nil {
 		return c.path.Lookup(body)

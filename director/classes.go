@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// class is what the content of a field means: a kind of name, or work for an edit.
+// class says what a field holds: a kind of name, or content for an edit.
 type class struct {
 	name   string
 	naming *naming // nil for an edit

@@ -13,79 +13,83 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// DefaultMaxMessage is the largest message in bytes that kubelet accepts and that containerd
-// sends.
+// DefaultMaxMessage is 16 MiB, in bytes: the largest message that kubelet accepts and that
+// containerd sends.
 const DefaultMaxMessage = 16 << 20
 
-// Config is what a [Director] is made of. It needs at least one backend. The director keeps
-// the Config; the caller does not change what it points to.
+// A Config says which backends a [Director] has, and what their API is. It needs at least one
+// backend. The director keeps the Config, and the caller must not change what it points to.
+//
+// Several goroutines call the functions and interfaces in it at once.
 type Config struct {
-	// Profile describes the API. Nil describes nothing: every call goes to the first backend
-	// as it is.
+	// Profile describes the API. If it is nil, every call goes to the first backend as it is.
 	Profile *Profile
 
 	// Schema has the methods of the API's newest version. A Profile needs it.
 	Schema *codec.Schema
 
-	// Backends are the servers, the primary first. Only the primary may have no name.
+	// Backends are the servers, the primary first. Only the primary may have an empty name.
 	Backends []Backend
 
-	// NewTo names the backend that gets the calls of methods which the profile marks as new,
-	// if neither a name nor a chooser decides. Things that exist stay where they are. Empty
-	// means the primary.
+	// NewTo names the backend for the calls of methods that the profile marks as new, if neither
+	// a name in the request nor a chooser decides. Calls about existing objects go where the
+	// objects are. Empty means the primary.
 	NewTo string
 
-	// Edits is the code that the profile names under edits. [New] and [Director.Reload] call
-	// it once for each backend. A nil [Edit] leaves the fields of that backend alone.
+	// Edits are the functions that the profile names under edits. [New] and [Director.Reload]
+	// call each once for every backend. If it returns nil, the fields of that backend stay as
+	// they are.
 	Edits map[string]func(EditContext) Edit
 
-	// Merges is the code that the profile names where a method goes to all backends, besides
-	// the built-in "concat", "mirror", "pages" and "endless".
+	// Merges are the functions that the profile may name under all, in addition to the built-in
+	// "concat", "mirror", "pages" and "endless".
 	Merges map[string]Merge
 
-	// Recaps is the code that the profile names under recap, for streams that do not end by
-	// themselves. The director calls it once for each client and backend.
+	// Recaps are the functions that the profile names under recap, for endless streams. The
+	// director calls one for each backend in each stream of a client.
 	Recaps map[string]func() Recap
 
 	// LookInterval is how often the director calls the Look of a Recap whose backend has no
 	// open stream. Zero means one second.
 	LookInterval time.Duration
 
-	// NativeNames leaves the names of kinds whose bare form is the primary's unchanged on
-	// both sides. The director then looks up their owner in the memory of the backends, all
-	// of which must have Known.
+	// NativeNames leaves names as the backends made them, without prefixes. It applies to the
+	// kinds of names of which the profile says "bare: primary". The director then looks up the
+	// owner of a name in the memory of the backends, so every Backend must have Known.
 	NativeNames bool
 
-	// Conversions is the code that the profile names under versions.convert.
+	// Conversions are the conversions that the profile names under versions.convert.
 	Conversions map[string]Conversion
 
-	// Withheld is called when the director has removed a field from a request, as the
-	// profile says under withhold: with the method, and the name that the field was meant
-	// for. It must return at once. Optional.
+	// Withheld is called when the director has removed a field from a request for b, as the
+	// profile says under withhold. It gets the method, and the name for which the client sent
+	// the field. It must return at once. Optional.
 	Withheld func(b Backend, method, name string)
 
-	// Mended is called when the director has replaced text that is not UTF-8 in a backend's
-	// part of a merged reply: with the method, and the field as "package.Message.field". It
-	// must return at once. Optional.
+	// Mended is called when the director has replaced text that is not UTF-8 in b's part of a
+	// merged reply. It gets the method, and the field as "package.Message.field". It must return
+	// at once. Optional.
 	Mended func(b Backend, method, field string)
 
-	// Mirrored is called when a backend has got a mirrored request, when the director gives
-	// that up, and when the first attempt has failed. It must return at once. Optional.
+	// Mirrored is called when the first attempt to mirror a request has failed, and at the end:
+	// when the backend has answered the request, or the director has given up. It must return at
+	// once. Optional.
 	Mirrored func(Mirroring)
 
-	// Panicked is called once for each panic in code that works on a call, in the goroutine
-	// in which it happened: with what was being done, such as the method, what panic was
-	// called with, and the stack. The call fails with Internal whether or not there is a
-	// Panicked; the value may quote a message, and clients do not get it. Optional.
+	// Panicked is called once for each panic in code that works on a call, in the goroutine that
+	// panicked. It gets what the code was doing, such as the method of the call, the value of the
+	// panic, and the stack. The call fails with Internal whether or not there is a Panicked. Its
+	// client does not get the value, which may quote a message. Optional.
 	Panicked func(doing string, value any, stack []byte)
 
-	// Around returns a connection that stands between clients and the director and passes
-	// calls on to it. The connection gets the methods of the newest version, as *codec.Frame,
-	// with front names; it may answer, change or refuse calls. Optional.
+	// Around returns a connection that gets the calls of clients in place of the director, and
+	// passes them on to it. The connection gets the methods of the newest version, with messages
+	// of type *codec.Frame and front names. It may answer, change or refuse a call. Only [New]
+	// calls Around. Optional.
 	Around func(director grpc.ClientConnInterface) grpc.ClientConnInterface
 
-	// Tracer sees the client's leg of each call; for those of a backend see [ConnConfig].
-	// Optional.
+	// Tracer sees the client's leg of each call. The Tracer of a [ConnConfig] sees the legs of
+	// a backend. Optional.
 	Tracer Tracer
 
 	// MaxMessage bounds a merged reply, in bytes. A larger one fails with ResourceExhausted.
@@ -95,27 +99,29 @@ type Config struct {
 
 // A Backend is one of the servers behind a [Director].
 type Backend struct {
-	// Name is how clients name the backend, and what stands before its names in front. It
-	// holds no white space, "/", ":", ",", "@", quotes or "__", and does not end in "_". Only
-	// the primary's may be empty.
+	// Name is the prefix of the backend's names in front, and the name by which requests choose
+	// the backend. It must not contain white space, "/", ":", ",", "@", quotes or "__", or end
+	// in "_". Only the primary's may be empty.
 	Name string
 
-	// Conn is the way to the backend. It gets the methods of the newest version, with
-	// *codec.Frame messages; a [Conn] translates for servers that speak an older one. A
-	// reload compares Conns with ==, so that a Conn is a pointer or another comparable type.
+	// Conn is the connection to the backend. It gets the methods of the newest version, with
+	// messages of type *codec.Frame; a [Conn] converts them for a server that speaks an older
+	// version. [Director.Reload] compares Conns with ==, so the type must be comparable, such as
+	// a pointer.
 	Conn grpc.ClientConnInterface
 
-	// Trusted backends get the fields that the profile withholds from others.
+	// Trusted has the director send the backend also the fields that the profile withholds.
 	Trusted bool
 
-	// Known is the memory of the backend; nil means that there is none. [Remember] sets it.
+	// Known is the memory of the backend, which [Remember] makes. Nil means that the backend has
+	// no memory.
 	Known *lastknown.Conn
 
-	// Maps are the tables for kinds of names that the profile says are mapped.
+	// Maps are the tables that translate names, for kinds that the profile says are mapped.
 	Maps map[string]map[string]string // :: kind → front name → back name
 }
 
-// String returns the name that people see: "primary" for a primary without a name.
+// String returns the name of the backend for people: "primary" for a primary without a name.
 func (b Backend) String() string {
 	if b.Name == "" {
 		return "primary"
@@ -123,47 +129,47 @@ func (b Backend) String() string {
 	return b.Name
 }
 
-// An Edit appends the new content of a field, whose content was value, to dst and returns
-// dst. The error [rewrite.ErrDrop] removes the field, any other fails the call. An Edit keeps
-// neither slice, and is safe for concurrent use.
+// An Edit appends to dst the new content of a field of a reply, whose content was value, and
+// returns dst. The error [rewrite.ErrDrop] removes the field; any other error fails the call. An
+// Edit must not keep dst or value, and must be safe for concurrent use.
 type Edit func(dst, value []byte) ([]byte, error)
 
-// An EditContext is what an edit learns when it is made.
+// An EditContext says for which backend an [Edit] is made.
 type EditContext struct {
 	Backend  Backend
-	Backends []Backend // all there are, the primary first
-	Primary  bool      // the backend is the first
-	// Front appends what a name of the backend looks like in front.
+	Backends []Backend // all backends, the primary first
+	Primary  bool      // Backend is the primary
+	// Front appends the front name of a back name of the backend, and returns dst.
 	Front func(dst []byte, kind string, name []byte) []byte
 }
 
-// A Merge makes one reply of those of all backends, the primary's first. It takes the replies
-// over. Its error becomes that of the call. It is safe for concurrent use.
+// A Merge makes one reply of the replies of all backends, the primary's first. It takes ownership
+// of their frames. If it fails, the call fails with its error. It must be safe for concurrent use.
 type Merge func(parts []Part) (*codec.Frame, error)
 
-// A Part is what one backend answered to a call that went to all.
+// A Part is the answer of one backend to a call that went to several.
 type Part struct {
 	Backend    Backend
-	Reply      *codec.Frame // with front names; nil if there was an error
-	Remembered bool         // the backend did not answer: this is what it said last
+	Reply      *codec.Frame // with front names; nil if Err is not
+	Remembered bool         // the backend did not answer: Reply comes from its memory
 	Err        error
 }
 
-// A Mirroring says how far the director is with a request that one backend has answered and
-// another is to get as well.
+// A Mirroring reports on a request that the director mirrors: the primary answers the client, and
+// Backend gets the request as well.
 type Mirroring struct {
-	Backend  Backend // that is to get it
+	Backend  Backend
 	Method   string
 	Attempts int           // so far
 	After    time.Duration // since the call of the client
-	Err      error         // of the latest attempt; nil: the backend has taken the request
+	Err      error         // of the latest attempt; nil if it succeeded
 	Again    bool          // there will be another attempt
 }
 
-// A Conversion turns messages of an old version into those of the newest (Up) and back
-// (Down). A nil one changes nothing.
+// A Conversion converts messages of an older version of the API to the newest one with Up, and
+// back with Down. Either may be nil, and then changes nothing.
 type Conversion struct {
-	Fields   []string // what it edits, as "Message.field"
+	Fields   []string // the fields that Up and Down edit, as "Message.field"; the first has class 1, and so on
 	Up, Down rewrite.Edit
 }
 
@@ -178,14 +184,14 @@ func (c *Config) check() error {
 			errs = append(errs, fmt.Errorf("backends[%d]: %w", i, err))
 		}
 		if b.Name == "" && i > 0 {
-			errs = append(errs, fmt.Errorf("backends[%d]: has no name; only the first one, the primary, may go without", i))
+			errs = append(errs, fmt.Errorf("backends[%d]: has no name; only the first backend, the primary, may have none", i))
 		}
 		if j, twice := seen[b.Name]; twice && b.Name != "" {
 			errs = append(errs, fmt.Errorf("backends[%d]: the name %q is already used by backends[%d]", i, b.Name, j))
 		}
 		seen[b.Name] = i
 		if c.NativeNames && b.Known == nil {
-			errs = append(errs, fmt.Errorf("backends[%d]: has no Known, which NativeNames need to find the owner of a name", i))
+			errs = append(errs, fmt.Errorf("backends[%d]: has no Known, which NativeNames needs to find the owner of a name", i))
 		}
 	}
 	if _, ok := seen[c.NewTo]; c.NewTo != "" && !ok {

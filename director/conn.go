@@ -22,12 +22,12 @@ import (
 type ConnConfig struct {
 	Name string // for errors
 
-	// Address is where it is: the absolute path of a unix socket, HOST:PORT, dns:///HOST:PORT
-	// for all servers that DNS has of that name, or vsock:CID:PORT.
+	// Address is the address of the backend: the absolute path of a unix socket, HOST:PORT,
+	// dns:///HOST:PORT for all servers that DNS knows by that name, or vsock:CID:PORT.
 	Address string
 
-	// More are the addresses of further servers that are equal to the one at Address.
-	// Optional.
+	// More are the addresses of further servers, each of which can answer any call in place of
+	// the one at Address. Optional.
 	More []string
 
 	// Balance is gRPC's policy for choosing among several servers: round_robin, pick_first or
@@ -38,7 +38,7 @@ type ConnConfig struct {
 	Credentials credentials.TransportCredentials
 
 	// Profile, Schema and Conversions are those of the [Config] that the Conn is for. A Conn
-	// without them speaks the newest version of the API alone.
+	// without a Profile speaks only the newest version of the API.
 	Profile     *Profile
 	Schema      *codec.Schema
 	Conversions map[string]Conversion
@@ -47,38 +47,40 @@ type ConnConfig struct {
 	// Zero means [DefaultMaxMessage].
 	MaxMessage int
 
-	// Budget is the memory for messages that do not come in one piece. Optional: there is
-	// enough.
+	// Budget limits the memory for messages that do not come in one piece. Nil means no limit.
 	Budget Budget
 
-	// Primary says that the backend is the primary.
+	// Primary says that the backend is the primary, for Tracer and [Remember].
 	Primary bool
 
 	// Tracer sees this backend's legs. Optional.
 	Tracer Tracer
 
-	// Watch is called by Run when the backend can be reached (nil), or no longer (why not):
-	// once for each change, the first state included. Optional.
+	// Watch is called by Run whenever it becomes possible or impossible to reach the backend, and
+	// for the first state. It gets nil if the backend can be reached, otherwise the reason why
+	// not. Optional.
 	Watch func(error)
 }
 
-// A Budget is memory for messages, in bytes. A [Conn] asks for it when it has the beginning of a
-// message, which says how long the message is: the sender cannot send more than a window of it
-// before the Conn has the memory. The context is that of the call. Several goroutines call the
-// methods at once; TryReserve and Release must not wait.
+// A Budget is memory for messages, in bytes. A [Conn] reserves memory when it has the beginning of
+// a message, which says how long the message is; HTTP/2 flow control keeps the sender from sending
+// much more before the Conn has the memory. The context is that of the call. Several goroutines
+// call the methods at once; TryReserve and Release must not wait.
 type Budget interface {
-	// TryReserve takes n bytes if they are free now.
+	// TryReserve takes n bytes if they are free now, and reports whether it did.
 	TryReserve(ctx context.Context, n int) bool
-	// Reserve takes n bytes, and waits for them. The call fails with its error, which is a status.
+	// Reserve waits for n bytes and takes them. Its error must be a gRPC status, with which the
+	// call fails.
 	Reserve(ctx context.Context, n int) error
-	// Release gives n bytes back.
+	// Release returns n bytes.
 	Release(ctx context.Context, n int)
 }
 
-// A Conn is a connection to one backend. It takes the methods of the API's newest version and
-// speaks to the backend in the newest one that the backend has, for which it asks once on each
-// connection. It connects by itself, after pauses of 100 ms to 3 s, and fails calls with
-// Unavailable at once while it cannot. It is safe for concurrent use.
+// A Conn is a connection to one backend. It takes the methods of the API's newest version, and
+// calls the backend in the newest version that the backend has; it asks the backend for its
+// versions once after each connect. If the connection ends the Conn connects again, with pauses of
+// 100 ms to 3 s. While it cannot, calls fail with Unavailable at once. It is safe for concurrent
+// use.
 type Conn struct {
 	name, address string
 	addresses     []string // address, and those of further servers
@@ -86,8 +88,8 @@ type Conn struct {
 	versions      *versions
 	probing       chan struct{}          // holds a token: one probe at a time
 	dials         atomic.Uint64          // connections made so far: see spoken
-	spoken        atomic.Pointer[spoken] // nil: nobody has asked the backend yet
-	endless       map[string]bool        // :: full method, in any version → it does not end by itself
+	spoken        atomic.Pointer[spoken] // nil: the backend has not been asked yet
+	endless       map[string]bool        // :: full method, in any version → it is an endless stream
 	maxMessage    int
 	watch         func(error)
 	tracer        Tracer
@@ -95,8 +97,8 @@ type Conn struct {
 	dialError     atomic.Pointer[error] // of the latest attempt to connect
 }
 
-// NewConn returns a connection, which connects with its first call or Run. The caller ends it
-// with Close, or by ending Run.
+// NewConn returns a connection, which connects at its first call or in [Conn.Run]. The caller must
+// end it: with [Conn.Close], or by ending Run.
 func NewConn(cfg ConnConfig) (*Conn, error) {
 	c := &Conn{name: cfg.Name, address: cfg.Address, addresses: append([]string{cfg.Address}, cfg.More...), probing: make(chan struct{}, 1), maxMessage: cfg.MaxMessage, watch: cfg.Watch, tracer: cfg.Tracer, primary: cfg.Primary}
 	if c.maxMessage == 0 {
@@ -127,7 +129,7 @@ func NewConn(cfg ConnConfig) (*Conn, error) {
 	return c, nil
 }
 
-// String is the backend's name and address.
+// String returns the name and address of the backend.
 func (c *Conn) String() string {
 	name := c.name
 	if name == "" {
@@ -140,14 +142,14 @@ func (c *Conn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	nc, err := address.Dial(ctx, addr)
 	c.dialError.Store(&err)
 	if err == nil {
-		c.dials.Add(1) // before anything is sent on it
+		c.dials.Add(1) // before the connection is used
 	}
 	return nc, err
 }
 
-// Absent reports whether nobody listens at any address of the backend: there is no file, or
-// the connection is refused. It tries to connect, for a second at most. Any other failure is
-// no evidence.
+// Absent reports whether no process listens at any address of the backend: the socket file does
+// not exist, or the connection is refused. It tries to connect, for at most a second. Any other
+// failure proves nothing, and Absent reports false.
 func (c *Conn) Absent(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, absentTime)
 	defer cancel()
@@ -172,7 +174,7 @@ const absentTime = time.Second
 
 // Run keeps the connection up until ctx ends, and then closes it. Its error is nil.
 func (c *Conn) Run(ctx context.Context) error {
-	defer c.cc.Close() // nothing is left to be done
+	defer c.cc.Close() // its error would change nothing
 	told := connectivity.Idle
 	tell := func(state connectivity.State, err error) {
 		if c.watch != nil && state != told {
@@ -197,7 +199,7 @@ func (c *Conn) Run(ctx context.Context) error {
 	}
 }
 
-// failure is why the backend cannot be reached.
+// failure returns the reason why the backend cannot be reached.
 func (c *Conn) failure() error {
 	if e := c.dialError.Load(); e != nil && *e != nil {
 		return *e
@@ -210,7 +212,7 @@ func (c *Conn) failure() error {
 	return errors.New("the connection was lost")
 }
 
-// Close closes a connection without [Conn.Run].
+// Close closes a connection on which [Conn.Run] does not run. Calls under way fail.
 func (c *Conn) Close() error { return c.cc.Close() }
 
 // Invoke makes a unary call, with frames or protobuf messages.
@@ -240,8 +242,8 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	return codec.Deliver(reply, answer)
 }
 
-// trace begins a leg of this backend. It returns nil if there is no Tracer, or if that does
-// not want the leg.
+// trace begins a leg of this backend. It returns nil if there is no Tracer, or if the Tracer
+// declines the leg.
 func (c *Conn) trace(ctx context.Context, name string) (context.Context, Leg) {
 	if c.tracer == nil {
 		return ctx, nil
@@ -249,8 +251,8 @@ func (c *Conn) trace(ctx context.Context, name string) (context.Context, Leg) {
 	return c.tracer.Begin(ctx, LegInfo{Method: name, Backend: c.name, Primary: c.primary, Endless: c.endless[name]})
 }
 
-// invoke is a unary call on the connection, shown to the tracer. The options are
-// those of traced.
+// invoke makes a unary call on the connection, and shows it to the tracer. The options are those
+// that traced has returned.
 func (c *Conn) invoke(ctx context.Context, name string, args, reply any, opts []grpc.CallOption) error {
 	ctx, leg := c.trace(ctx, name)
 	if leg == nil {

@@ -8,23 +8,22 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Fate says, for people, what becomes of the calls of one method.
+// A Fate says, for people, what the director does with the calls of one method.
 type Fate struct {
 	Method  string       // "/runtime.v1.RuntimeService/StopContainer"
-	Stream  bool         // more than one message goes in a direction
+	Stream  bool         // the client or the server sends a stream
 	Goes    string       // where a call goes: "to the owner of container_id"
-	Request []Translated // the fields that are translated on the way to a backend
-	Reply   []Translated // and on the way back
+	Request []Translated // fields of the request that the director translates
+	Reply   []Translated // fields of the reply that the director translates
 }
 
-// Translated is a field whose content differs between front and back.
+// A Translated is a field that the director translates between front and back.
 type Translated struct {
 	Path string // "containers[].image.image"
 	Kind string // "image"
 }
 
-// Fates lists what becomes of each method that the profile describes, in the
-// order of the schema.
+// Fates returns the fate of each method that the profile describes, in the order of the schema.
 func (d *Director) Fates() []Fate {
 	var fates []Fate
 	t := d.table.Load()
@@ -40,8 +39,8 @@ func (d *Director) Fates() []Fate {
 	return fates
 }
 
-// Assumptions lists what a profile that was written for another version of the API leaves
-// open, and what the director assumes, each with the rule that says otherwise.
+// Assumptions lists what the director assumes where a profile that was written for another version
+// of the API leaves something open. Each entry quotes the rule that would change it.
 func (d *Director) Assumptions() []string { return slices.Clone(d.table.Load().assumptions) }
 
 func (t *table) goes(m *method) string {

@@ -9,11 +9,11 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Director is a connection to several backends as if they were one. It chooses the backend
-// by the first message of each call. It is safe for concurrent use.
+// A Director is a connection to several backends that looks like a connection to one. It chooses a
+// backend by the first message of each call. It is safe for concurrent use.
 type Director struct {
 	table  atomic.Pointer[table]
-	front  grpc.ClientConnInterface // what clients reach: the versions in front of the director
+	front  grpc.ClientConnInterface // gets the calls of clients, in any version of the API
 	tracer Tracer
 	told   told
 
@@ -21,8 +21,8 @@ type Director struct {
 }
 
 // New returns a director for cfg. Its error names every mistake in the profile and the
-// backends. The caller calls Close at the end if the profile mirrors a method to all backends;
-// otherwise the director starts no goroutine, and there is nothing to close.
+// backends. If the profile mirrors a method, the caller must call Close at the end. Otherwise the
+// director starts goroutines only for calls under way, and there is nothing to close.
 func New(cfg Config) (*Director, error) {
 	t, err := compile(cfg)
 	if err != nil {
@@ -41,9 +41,9 @@ func New(cfg Config) (*Director, error) {
 }
 
 // Reload makes the director work as if [New] had made it with cfg, from the next call on. Calls
-// under way finish on the backends they began with. Streams that do not end by themselves go on
-// with the new backends, and so do mirrored requests. If cfg has mistakes nothing changes, and the
-// error names them. Around and Tracer stay those that New got.
+// under way finish on the backends with which they began. Endless streams and mirrored requests go
+// on with the new backends. If cfg has mistakes nothing changes, and the error names them. Around
+// and Tracer stay those that New got.
 func (d *Director) Reload(cfg Config) error {
 	t, err := compile(cfg)
 	if err != nil {
@@ -53,11 +53,11 @@ func (d *Director) Reload(cfg Config) error {
 	return nil
 }
 
-// Close forgets the requests that are still to be mirrored, and returns when nothing goes on
-// behind the scenes. Calls go on, and are not mirrored any more.
+// Close ends the mirroring of requests, those that wait included, and returns when its goroutines
+// have ended. The director still takes calls, but mirrors none.
 func (d *Director) Close() { d.mirrors.close() }
 
-// use makes t the table of calls from now on. Streams without an end and mirrors follow.
+// use makes t the table of calls from now on. Endless streams and mirrors move to it.
 func (d *Director) use(t *table) {
 	t.told, t.mirrors = &d.told, &d.mirrors
 	if old := d.table.Swap(t); old != nil {
@@ -67,15 +67,15 @@ func (d *Director) use(t *table) {
 	d.mirrors.follow()
 }
 
-// Endless reports whether the calls of a method, in any version, do not end by themselves
-// and follow reloads.
+// Endless reports whether the calls of a method, in any version of the API, are endless streams:
+// those that last until the client ends them, and go on with the new backends after a [Director.Reload].
 func (d *Director) Endless(name string) bool {
 	m := d.method(name)
 	return m != nil && m.endless
 }
 
-// Invoke makes a unary call with front names: on one backend, or on several, whose replies
-// it merges. args and reply are *codec.Frame or protobuf messages.
+// Invoke makes a unary call with front names, in the newest version of the API: on one backend, or
+// on several, whose replies it merges. args and reply are *codec.Frame or protobuf messages.
 func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	t := d.table.Load()
 	m := t.methods[name]
@@ -113,7 +113,8 @@ func (d *Director) Invoke(ctx context.Context, name string, args, reply any, opt
 	return codec.Deliver(reply, answer)
 }
 
-// NewStream opens a call whose backend the first message sent on it decides.
+// NewStream opens a stream with front names, in the newest version of the API. Its first message
+// decides which backend gets it.
 func (d *Director) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	t := d.table.Load()
 	m := t.methods[name]

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // echo answers Get and Put with a book that says what arrived, and counts.
 func echo(calls *atomic.Int32) muxtest.Handler {
 	return muxtest.Unary(func(_ context.Context, method string, request *codec.Frame) (*codec.Frame, error) {
-		if method != muxtest.Method("List") { // the director asks for it, to find the owner of a name
+		if method != muxtest.Method("List") { // the director lists to find the owner of a name
 			calls.Add(1)
 		}
 		switch method {
@@ -73,7 +73,7 @@ func TestACallGoesToTheOwnerOfTheNameInIt(t *testing.T) {
 		{name: "an empty name says nothing", method: "Get", request: `book_id: "gamma.io__12" lender_id: ""`,
 			want: `id: "gamma.io__7f" title: "book_id: \"12\""`, backend: 2},
 		{name: "an unknown prefix is nobody's", method: "Get", request: `book_id: "omega.io__12"`,
-			backend: -1, code: codes.NotFound, message: `criproxy: Get: book "omega.io__12": no backend has that prefix; there is beta.io, gamma.io`},
+			backend: -1, code: codes.NotFound, message: `criproxy: Get: book "omega.io__12": no backend has that prefix; the backends are beta.io, gamma.io`},
 		{name: "names of two owners", method: "Get", request: `book_id: "beta.io__12" lender_id: "gamma.io__a"`,
 			backend: -1, code: codes.InvalidArgument, message: `criproxy: Get: book "beta.io__12" and book "gamma.io__a" belong to different backends, and one call can only go to one`},
 		{name: "a name of an owner and one of the primary", method: "Get", request: `book_id: "beta.io__12" lender_id: "a"`,
@@ -92,7 +92,7 @@ func TestACallGoesToTheOwnerOfTheNameInIt(t *testing.T) {
 		{name: "a name goes before choosers", method: "Put", request: `book {id: "gamma.io__1"} shelf: "maps"`,
 			want: `id: "gamma.io__7f" title: "book {id: \"1\"} shelf: \"maps\""`, backend: 2},
 		{name: "a backend that is none", method: "Put", request: `labels {key: "backend" value: "bets.io"}`,
-			backend: -1, code: codes.InvalidArgument, message: `criproxy: Put: labels["backend"] is "bets.io", which is no backend; there is beta.io, gamma.io`},
+			backend: -1, code: codes.InvalidArgument, message: `criproxy: Put: labels["backend"] is "bets.io", which is no backend; the backends are beta.io, gamma.io`},
 		{name: "an empty choice is none", method: "Put", request: `labels {key: "backend" value: ""}`,
 			want: `id: "7f" title: "labels[\"backend\"]: \"\""`},
 		{name: "a choice that contradicts a bare name", method: "Put", request: `book {id: "1"} labels {key: "backend" value: "gamma.io"}`,
@@ -138,7 +138,7 @@ func fails(code codes.Code, message string) muxtest.Handler {
 func TestAListMergesInBackendOrder(t *testing.T) {
 	second := make(chan struct{})
 	first := muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) {
-		<-second // the primary answers last, and comes first all the same
+		<-second // the primary answers last, but its part comes first
 		return muxtest.Bytes("ListResponse", `books {id: "1"} books {id: "2" quotes {id: "3"}}`), nil
 	})
 	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, first,
@@ -155,7 +155,7 @@ func TestAListMergesInBackendOrder(t *testing.T) {
 		books {id: "gamma.io__9" quotes {id: "gamma.io__8"}}`, got)
 }
 
-// asked asserts that a list is asked for as want says; an empty field is none.
+// asked asserts that the request of a list is want, in which an empty field stands for a missing one.
 func asked(t *testing.T, want string, h muxtest.Handler) muxtest.Handler {
 	return func(method string, stream grpc.ServerStream) error {
 		return h(method, &asking{stream, func(request *codec.Frame) {
@@ -191,7 +191,7 @@ func TestAFilterNarrowsAListToItsOwner(t *testing.T) {
 	}{
 		{`book_id: "1"`, `books {id: "1"}`, one, never},
 		{`book_id: "beta.io__1"`, `books {id: "beta.io__1"}`, never, one},
-		{`book_id: "omega.io__1"`, `books {id: "omega.io__1"}`, shelf(`books {id: "omega.io__1"}`), never}, // it may be a multiplexer itself
+		{`book_id: "omega.io__1"`, `books {id: "omega.io__1"}`, shelf(`books {id: "omega.io__1"}`), never}, // the primary may be a multiplexer itself
 		{`book_id: "beta.io__1" lender_id: "1"`, ``, never, never},
 		{`book_id: ""`, `books {id: "1"} books {id: "beta.io__1"}`, one, one},
 		{`book_id: "beta.io__"`, `books {id: "beta.io__1"}`, never, one},
@@ -208,7 +208,7 @@ func TestAFilterNarrowsAListToItsOwner(t *testing.T) {
 
 func TestAListFailsWithTheStatusOfTheBackendThatFails(t *testing.T) {
 	hung := muxtest.Unary(func(ctx context.Context, _ string, _ *codec.Frame) (*codec.Frame, error) {
-		<-ctx.Done() // it must be cancelled, or the test never ends
+		<-ctx.Done() // the director must cancel the call, or the test never ends
 		return nil, ctx.Err()
 	})
 	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)},
@@ -305,7 +305,7 @@ func TestBadConfigurationIsRefusedWithAllItsMistakes(t *testing.T) {
 	}{
 		{"nothing", director.Config{}, "backends: want at least one"},
 		{"names", director.Config{Backends: []director.Backend{{Conn: conn}, {}, {Name: "a"}, {Name: "a"}, {Name: "b/c"}, {Name: "unix://d"}, {Name: "e__f"}, {Name: "g h"}, {Name: "i_"}}},
-			`backends[1]: has no name; only the first one, the primary, may go without
+			`backends[1]: has no name; only the first backend, the primary, may have none
 backends[3]: the name "a" is already used by backends[2]
 backends[4]: backend name "b/c": contains "/", which separates a name from what follows it; leave it out
 backends[5]: backend name "unix://d": contains "://", which separates a name from what follows it; leave it out
@@ -319,7 +319,7 @@ backends[8]: backend name "i_": ends in an underscore, which runs into the separ
 		{"fields", director.Config{Profile: muxtest.LibraryProfile(t, "Book.id", "Book.idd", `"*.lender_id"`, `"*.lener_id"`), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
 			"9:3: fields.*.lener_id: no message has a string field of that name (did you mean \"lender_id\"?)\n7:3: fields.Book.idd: no such field (did you mean \"id\"?)"},
 		{"methods", director.Config{Profile: muxtest.LibraryProfile(t, "List|Stream", "List|Steam", "- shelf: shelf", "- shelf: shef", "Tidy:", "Get:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},
-			`26:3: methods.Get.winners: joined replies have one id, title, colour; say whose, as in {id: primary}, first or last, or sum for counts
+			`26:3: methods.Get.winners: a joined reply has one id, title, colour; say from which backend, as in {id: primary}, first or last, or sum for counts
 21:5: methods.Put.choose: path shef: library.v1.PutRequest has no field "shef" (did you mean "shelf"?)
 24:3: methods.List|Steam: no method is called "Steam" (did you mean "Stream"?)`},
 		{"a stream to all", director.Config{Profile: muxtest.LibraryProfile(t, "Tidy:", "Upload:"), Schema: muxtest.Library, Backends: make([]director.Backend, 1)},

@@ -1,8 +1,7 @@
 // Package director makes several gRPC servers answer as one.
 //
-// A [Director] is a connection ([grpc.ClientConnInterface]) that chooses its
-// backend on the first message of each call, and the handler that puts it
-// behind a server socket:
+// A [Director] is a connection ([grpc.ClientConnInterface]) that chooses a backend by the first
+// message of each call. [Director.Handler] puts it behind a server socket:
 //
 //	d, err := director.New(director.Config{
 //		Profile:  profile,        // what the API means: which fields hold names, what is a list
@@ -12,37 +11,38 @@
 //	srv := grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
 //	err = srv.Serve(listener)
 //
-// The folder example has a whole program, in less than 60 lines, for an API of its own.
-// [Remember] gives a backend a memory that answers for a server that is slow or gone.
+// The folder example has a whole program of less than 60 lines, with an API of its own.
+// [Remember] gives a backend a memory that answers while its server is slow or gone.
 //
 // # How a backend is chosen
 //
 // The first backend is the primary. For a method that the profile describes:
 //
-//  1. A name in the request with the prefix of a backend decides: "beta.io__7f". If two such
-//     names disagree the call is refused; a list is empty. A list goes to all backends that
-//     may have what the names in it ask for.
-//  2. Else the method's choosers decide, in order: first those that find where a thing is,
-//     then those that read where the request wants it to be: a runtime handler, an annotation.
-//  3. Else a name without a prefix belongs to the primary: "7f".
+//  1. A name in the request that carries the prefix of a backend decides: "beta.io__7f" belongs
+//     to the backend beta.io. If two such names belong to different backends, the director
+//     refuses the call. It sends the request of a list to every backend that may have items with
+//     these names; if there is none, the reply is empty.
+//  2. Else the method's choosers decide, in order: first those that find out where an object is,
+//     then those that read where the client wants it, such as from a runtime handler or an
+//     annotation.
+//  3. Else a name without a prefix decides: "7f" belongs to the primary.
 //  4. Else a list goes to all backends, a call that makes something new goes to
 //     [Config.NewTo], and any other call goes to the primary.
 //
-// A method that the profile does not describe passes to the primary untouched, streams
-// included.
+// The director passes a method that the profile does not describe to the primary, with the
+// messages untouched, streams included. The profile may name exceptions.
 //
 // # What happens to a message
 //
-// Names are front names on the client's side of the director, and back names on
-// the side of a backend; they are translated here and nowhere else. All other
-// bytes pass as they are. Metadata, deadlines, cancellation, headers, trailers
-// and status travel both ways unchanged.
+// Names are front names between clients and the director, and back names between the director
+// and a backend. The director translates them. All other bytes pass as they are. It passes on
+// metadata, deadlines and cancellation, and returns headers, trailers and status, unchanged.
 //
 // # What a program sees
 //
 // The package logs nothing. [Config.Tracer] and [ConnConfig.Tracer] see every call,
-// [Config.Panicked] the panics, [Config.Mirrored] the requests that backends get behind the
-// scenes, and [ConnConfig.Watch] whether a backend can be reached.
+// [Config.Panicked] sees every panic, [Config.Mirrored] the requests that the director mirrors
+// to further backends, and [ConnConfig.Watch] whether a backend can be reached.
 //
 // # Stability
 //

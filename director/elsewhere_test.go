@@ -17,7 +17,8 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// catalog answers every method of a service that no schema describes with the book that a backend has. It notes who asked.
+// catalog is a server of a service that no schema describes. It answers every method with the book that it has, and counts
+// its calls.
 func catalog(calls *atomic.Int32, has, refuses string) muxtest.Handler {
 	return muxtest.Unary(func(ctx context.Context, _ string, request *codec.Frame) (*codec.Frame, error) {
 		calls.Add(1)

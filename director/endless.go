@@ -14,13 +14,13 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// endless is the stream of a method that does not end by itself, of all backends as one.
-// It lasts as long as the client stays. When the stream of one backend ends, the others go on:
-// a member opens it again, and a [Recap] makes up what the client missed. A reload adds
-// backends and takes others away while the stream is open.
+// endless is the stream of an endless method, which joins the streams of all backends. It lasts
+// until the client ends it. When the stream of one backend ends, the others go on: a member opens
+// it again, and a [Recap] makes the messages that the client missed. A reload adds backends and
+// takes others away while the stream is open.
 //
-// The stream of a single backend without a memory is passed on as it is, with header, end and
-// trailer, until a reload changes that backend or adds others.
+// If there is only one backend and it has no memory, its stream passes as it is, with header, end
+// and trailer, until a reload changes that backend or adds others.
 type endless struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -28,14 +28,14 @@ type endless struct {
 	desc    *grpc.StreamDesc
 	request *codec.Frame
 	opts    []grpc.CallOption
-	frames  chan *codec.Frame   // holds as many as ahead
-	room    *semaphore.Weighted // for their bytes
+	frames  chan *codec.Frame   // holds up to ahead frames
+	room    *semaphore.Weighted // for the bytes of frames
 	ended   chan struct{}       // closed when all goroutines have ended
 
-	members map[memberKey]*member // follow's
+	members map[memberKey]*member // only follow uses it
 	left    map[memberKey]*member // likewise; members that were taken away and may still send their end
 	group   sync.WaitGroup        // of the members
-	single  atomic.Bool           // this is the stream of one backend, and nothing else
+	single  atomic.Bool           // the stream of the only backend passes as it is
 
 	first    sync.Once
 	headered chan struct{} // closed when header is set
@@ -46,11 +46,11 @@ type endless struct {
 	trailer metadata.MD
 }
 
-// The members may be so many messages ahead of the client, and bytes, so that one change of
-// goroutines passes several.
+// The members may be ahead of the client by this many messages and bytes, so that one switch of
+// goroutines passes on several messages.
 const (
 	ahead      = 32
-	aheadBytes = 64 << 10 // as long as the window of a stream
+	aheadBytes = 64 << 10 // the flow-control window of a stream
 )
 
 // memberKey identifies a backend over reloads: by its name, and by the form of its names in
@@ -66,7 +66,7 @@ func keyOf(t *table, backend int) memberKey {
 
 // endless opens the call on all backends.
 func (t *table) endless(ctx context.Context, cancel context.CancelFunc, m *method, desc *grpc.StreamDesc, request *codec.Frame, opts []grpc.CallOption) source {
-	request.Bytes() // in one piece, for all
+	request.Bytes() // in one piece, before several goroutines read it
 	s := &endless{
 		ctx: ctx, cancel: cancel, name: m.Name, desc: desc, request: request.Ref(), opts: withoutMetadata(opts),
 		frames: make(chan *codec.Frame, ahead), room: semaphore.NewWeighted(aheadBytes), ended: make(chan struct{}), headered: make(chan struct{}),
@@ -99,7 +99,8 @@ func (s *endless) follow(t *table, m *method) error {
 	}
 }
 
-// gather has one member for each backend of t. Late ones join a stream that is open.
+// gather adds and removes members until there is one for each backend of t. late says that the
+// client's stream is already open.
 func (s *endless) gather(t *table, m *method, late bool) {
 	first := s.members[keyOf(t, 0)]
 	if len(t.backends) > 1 || t.backends[0].Known != nil || late && (first == nil || first.at.Load().conn() != t.backends[0].Conn) {
@@ -132,7 +133,8 @@ func (s *endless) gather(t *table, m *method, late bool) {
 	}
 }
 
-// endsAs ends the call as the stream of a member has ended, if that member is the only one.
+// endsAs ends the call in the way in which the stream of a member has ended, if the stream of a
+// single backend passes as it is. It reports whether it did.
 func (s *endless) endsAs(err error, trailer metadata.MD) bool {
 	single := s.single.Load()
 	if single {
@@ -158,7 +160,7 @@ func (s *endless) head(md metadata.MD) {
 	})
 }
 
-// send is for messages after the first; such a call has none.
+// send is for messages after the first, of which an endless call has none.
 func (s *endless) send(*codec.Frame) error { return nil }
 
 // pass hands a message to the client.
@@ -175,7 +177,7 @@ func (s *endless) pass(ctx context.Context, f *codec.Frame) error {
 	}
 }
 
-// takes is the room that a message takes.
+// takes returns how much room a message takes, in bytes.
 func takes(f *codec.Frame) int64 { return int64(min(f.Len(), aheadBytes)) }
 
 func (s *endless) recv() (*codec.Frame, error) {
@@ -185,7 +187,7 @@ func (s *endless) recv() (*codec.Frame, error) {
 		return f, nil
 	case <-s.ended:
 		select {
-		case f := <-s.frames: // which came before the end
+		case f := <-s.frames: // it came before the end
 			return f, nil
 		default:
 		}

@@ -40,7 +40,7 @@ func ticking(_ string, stream grpc.ServerStream) error {
 	}
 }
 
-// A listener has opened the endless stream.
+// A listener is a client that has opened the endless stream.
 type listener struct {
 	testing.TB
 	cs grpc.ClientStream
@@ -73,7 +73,7 @@ func TestAnEndlessStreamOutlivesThoseOfItsBackends(t *testing.T) {
 	t.Parallel()
 	type end struct {
 		name  string
-		early bool // before anything has been said
+		early bool // before the first message
 		err   error
 		last  *codec.Frame
 	}
@@ -106,7 +106,7 @@ func TestAnEndlessStreamOutlivesThoseOfItsBackends(t *testing.T) {
 				handlers := []muxtest.Handler{ticking, ticking}
 				handlers[i] = ending
 				if i == 0 && c.last != nil {
-					continue // what the primary says is not looked at here
+					continue // this test does not look at the primary's messages
 				}
 				l := listen(t, muxtest.Mux(t, director.Config{Profile: endlessProfile(t)}, handlers...))
 				l.hears(fmt.Sprintf(`books {id: "%safter 1"}`, name))
@@ -133,7 +133,7 @@ func TestReloadsReachAnEndlessStream(t *testing.T) {
 		})
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
 		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		return director.Backend{Name: name, Conn: conn}
 	}
 	primary, beta := backend("", "one"), backend("beta.io", "two")
@@ -175,7 +175,7 @@ func TestAPanicEndsNoEndlessStream(t *testing.T) {
 		s := muxtest.Serve(t, filepath.Join(dir, fmt.Sprint(i)), ticking)
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
 		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		b := director.Backend{Name: name, Conn: conn}
 		if i > 0 {
 			b.Conn = panicky{conn, &at}
@@ -217,13 +217,13 @@ func TestAnEndlessStreamEndsWithItsClient(t *testing.T) {
 	require.NoError(t, cs.RecvMsg(&codec.Frame{}))
 	<-opened
 	<-opened
-	cancel() // while it reads nothing
+	cancel() // while the client reads nothing
 	for range 2 {
 		assert.ErrorIs(t, <-gone, context.Canceled)
 	}
 }
 
-// recap counts what it is asked, and says the same again and again.
+// recap counts its calls, and returns the same message each time.
 type recap struct{ begun, looked, ended *atomic.Int32 }
 
 func (r recap) Begin(context.Context, grpc.ClientConnInterface) error { r.begun.Add(1); return nil }
@@ -261,7 +261,7 @@ func TestARecapTellsWhatAStreamMissed(t *testing.T) {
 		})
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
 		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
 	}
 	d, err := director.New(cfg)
@@ -279,7 +279,7 @@ func TestARecapTellsWhatAStreamMissed(t *testing.T) {
 	assert.EqualValues(t, 1, r.ended.Load())
 }
 
-// numbered is the recap of the n-th member that a stream has had.
+// numbered is the recap of the n-th member of a stream.
 type numbered int32
 
 func (numbered) Begin(context.Context, grpc.ClientConnInterface) error { return nil }
@@ -296,9 +296,9 @@ func (n numbered) End() []*codec.Frame {
 	return all
 }
 
-const longEnd = 40 // messages, which is more than a member may be ahead of its client
+const longEnd = 40 // messages: more than a member may be ahead of its client
 
-// A client that reads late would take what is there again for gone.
+// Without the right order, a client that reads late would take new objects for gone.
 func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 	var members atomic.Int32
 	cfg := director.Config{
@@ -315,7 +315,7 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 		})
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
 		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		cfg.Backends = append(cfg.Backends, director.Backend{Name: name, Conn: conn})
 	}
 	both := cfg.Backends
@@ -330,7 +330,7 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 	for n := int32(2); n < 10; n++ {
 		cfg.Backends = both[:1]
 		require.NoError(t, d.Reload(cfg))
-		if n%2 == 0 { // the member has ended its stream, or need not have
+		if n%2 == 0 { // in every second round, wait until the member has ended its stream
 			muxtest.Parked(t, 1, "director.(*member).takenAway")
 		}
 		cfg.Backends = both
@@ -346,7 +346,7 @@ func TestABackendThatComesBackIsNewAfterItsEnd(t *testing.T) {
 	}
 }
 
-// A client that is slower than its only backend gets what that said before its end.
+// A client that is slower than its only backend gets all messages that came before the end.
 func TestAnEndCutsOffNoMessages(t *testing.T) {
 	const messages = 20
 	s := muxtest.Serve(t, filepath.Join(muxtest.Dir(t), "s"), func(_ string, stream grpc.ServerStream) error {
@@ -374,7 +374,7 @@ func TestAnEndCutsOffNoMessages(t *testing.T) {
 	assert.Equal(t, codes.Aborted, status.Code(cs.RecvMsg(&codec.Frame{})))
 }
 
-// A client that reads nothing has no more waiting here than a window, however long messages are.
+// For a client that reads nothing, no more than a window of messages waits here, however long they are.
 func TestLongMessagesWaitAtTheirBackend(t *testing.T) {
 	const size = 40_000
 	var sent atomic.Int32
@@ -397,7 +397,7 @@ func TestLongMessagesWaitAtTheirBackend(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cs.SendMsg(&codec.Frame{}))
 	muxtest.Parked(t, 1, "director.(*endless).pass")
-	for range 100 { // and it goes on as soon as the client reads
+	for range 100 { // the stream goes on as soon as the client reads
 		require.NoError(t, cs.RecvMsg(&codec.Frame{}))
 	}
 	muxtest.Parked(t, 1, "director.(*endless).pass")

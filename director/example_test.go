@@ -16,8 +16,8 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// Two servers of grpc.health.v1 behind one socket: a service of the second is
-// called beta.io/NAME in front, and List shows those of both.
+// Example puts two servers of grpc.health.v1 behind one socket. In front, the services of the
+// second server are called beta.io/NAME.
 func Example() {
 	profile, err := director.ParseProfile([]byte(`
 versions: [{package: grpc.health.v1}]

@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// traced returns options that keep header and trailer of a call: explain uses them to tell
+// traced returns options that keep the header and trailer of a call. explain tells by them
 // whether an error came from the backend.
 func traced(opts []grpc.CallOption) []grpc.CallOption {
 	header, trailer := codec.MetadataOf(opts)
@@ -28,10 +28,9 @@ func traced(opts []grpc.CallOption) []grpc.CallOption {
 	return opts
 }
 
-// explain names the backend in the errors that gRPC made on this side because it could not
-// reach the backend. It also turns an Unimplemented into Unavailable if the backend was
-// restarted meanwhile, perhaps as another version. All that the backend itself said passes as
-// it is.
+// explain names the backend in errors that gRPC made on this side because it could not reach the
+// backend. It also turns an Unimplemented into Unavailable if the backend was restarted during
+// the call, perhaps as another version. Any other error of the backend passes as it is.
 func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 	switch status.Code(err) {
 	case codes.Unavailable:
@@ -41,7 +40,7 @@ func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 		}
 		why := status.Convert(err).Message()
 		if e := c.dialError.Load(); e != nil && *e != nil {
-			why = (*e).Error() // what gRPC wraps twice
+			why = (*e).Error() // the cause, which gRPC wraps twice
 			var op *net.OpError
 			if errors.As(*e, &op) && op.Addr != nil && op.Addr.String() == c.address {
 				why = op.Err.Error() // without the address, which c names already
@@ -49,9 +48,9 @@ func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 		}
 		return &unreachableError{status.Newf(codes.Unavailable, "criproxy: backend %s cannot be reached: %s", c, why)}
 	case codes.Unimplemented:
-		// Clients take it as final: kubelet never streams a list again.
+		// Clients take Unimplemented as final: kubelet never streams a list again.
 		if w.spoken != nil && w.spoken.dials != c.dials.Load() {
-			return status.Errorf(codes.Unavailable, "criproxy: backend %s came back during the call, maybe as another version; try again", c)
+			return status.Errorf(codes.Unavailable, "criproxy: backend %s was restarted during the call, maybe as another version; try again", c)
 		}
 	case codes.ResourceExhausted:
 		if msg := status.Convert(err).Message(); strings.HasPrefix(msg, "grpc: received message larger than max") {
@@ -62,7 +61,7 @@ func (c *Conn) explain(w wording, err error, opts []grpc.CallOption) error {
 }
 
 // unreachableError is the status of a call whose backend could not be reached. Its method
-// Unreachable tells it from an Unavailable of the backend itself.
+// Unreachable distinguishes it from an Unavailable that the backend sent.
 type unreachableError struct{ *status.Status }
 
 func (e *unreachableError) Error() string              { return e.Err().Error() }

@@ -15,12 +15,12 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// part is what one backend answered to a call that went to all.
+// part is the answer of one backend to a call that went to several.
 type part struct {
 	backend         int
 	reply           *codec.Frame
 	header, trailer metadata.MD
-	verdict         lastknown.Verdict // the backend's own on its reply
+	verdict         lastknown.Verdict // of the backend's memory, which has checked the reply
 	err             error
 }
 
@@ -55,7 +55,7 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 			return err
 		})
 		if p.err != nil && m.merge == nil && !m.left(p.backend, p.err) {
-			cancel() // the call has failed: stop the others
+			cancel() // the call has failed: end it on the other backends
 		}
 	}
 	var wg sync.WaitGroup
@@ -71,7 +71,7 @@ func (t *table) fanout(ctx context.Context, m *method, among []int, request *cod
 	return t.join(m, parts, opts)
 }
 
-// combine makes one reply of all parts by the method's own code. Header and
+// combine makes one reply of all parts with the Merge of the method. Header and
 // trailer are the primary's.
 func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec.Frame, error) {
 	all := make([]Part, len(parts))
@@ -83,17 +83,17 @@ func (t *table) combine(m *method, parts []part, opts []grpc.CallOption) (*codec
 	store(trailer, parts[0].trailer)
 	for _, p := range parts[1:] {
 		if names := p.header[lastknown.HeaderKey]; len(names) > 0 {
-			store(header, metadata.MD{lastknown.HeaderKey: names}) // part of the answer is from memory
+			store(header, metadata.MD{lastknown.HeaderKey: names}) // a part came from memory
 		}
 	}
 	return m.merge(all)
 }
 
-// firstOf asks one backend after another until a reply has what the method looks for. If none
-// has it, every backend must have answered, or the call fails; a client that can do with less
-// says so in its request. The client gets header and trailer of the backend whose answer it gets.
+// firstOf asks one backend after another until a reply has the field m.first. If no reply has it
+// and a backend has failed, the call fails with the first failure, unless the request has the
+// field m.unsure. The client gets the header and trailer of the backend whose answer it gets.
 func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, opts []grpc.CallOption) (*codec.Frame, error) {
-	var none, failed *part // none is the primary's reply
+	var none, failed *part // none is the primary's reply, without the field
 	for b := range t.backends {
 		p := &part{backend: b}
 		p.reply, p.err = t.unicast(ctx, m, b, request, withMetadata(opts, &p.header, &p.trailer))
@@ -123,9 +123,9 @@ func (t *table) firstOf(ctx context.Context, m *method, request *codec.Frame, op
 	return answer.reply, answer.err
 }
 
-// left reports whether the i-th backend, which answered err, is left out of the merge: a
-// backend without the method has nothing to add. If the primary lacks it the call fails,
-// unless the profile says otherwise.
+// left reports whether the merge leaves out the i-th backend, which answered err: a backend
+// without the method has nothing to add. If the primary lacks the method the call fails, unless
+// the profile says otherwise.
 func (m *method) left(i int, err error) bool {
 	return (i > 0 || m.skipMissing) && status.Code(err) == codes.Unimplemented
 }
@@ -149,7 +149,7 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 		case m.left(p.backend, p.err):
 			missing = cmp.Or(missing, p)
 		case failure == nil, status.Code(failure.err) == codes.Canceled && status.Code(p.err) != codes.Canceled:
-			failure = p // its own failure tells more than a cancellation because of it
+			failure = p // a failure says more than the cancellations that follow from it
 		}
 	}
 	if len(replies) == 0 {
@@ -168,7 +168,7 @@ func (t *table) join(m *method, parts []part, opts []grpc.CallOption) (*codec.Fr
 	return t.bounded(codec.Concat(replies), len(parts))
 }
 
-// give fills in the options of a call: the client gets this header and trailer.
+// give stores the header and trailer that the client gets where the options want them.
 func give(opts []grpc.CallOption, header, trailer metadata.MD) {
 	h, t := codec.MetadataOf(opts)
 	if h != nil {
@@ -179,7 +179,7 @@ func give(opts []grpc.CallOption, header, trailer metadata.MD) {
 	}
 }
 
-// bounded refuses a merged reply that is larger than clients take.
+// bounded refuses a merged reply that is larger than the limit.
 func (t *table) bounded(merged *codec.Frame, parts int) (*codec.Frame, error) {
 	if n := merged.Len(); n > t.maxMessage {
 		merged.Free()
@@ -189,7 +189,7 @@ func (t *table) bounded(merged *codec.Frame, parts int) (*codec.Frame, error) {
 	return merged, nil
 }
 
-// store adds md to what is at addr, if the caller wants it.
+// store adds md to the metadata at addr, which is nil if the caller does not want any.
 func store(addr *metadata.MD, md metadata.MD) {
 	if addr != nil && len(md) > 0 {
 		*addr = metadata.Join(*addr, md)

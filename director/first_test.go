@@ -15,11 +15,11 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// The client of a call that goes from backend to backend gets header and trailer of the one whose answer it gets.
+// The client of a call that goes from backend to backend gets the header and trailer that belong to its answer.
 func TestTheFirstThatHasItGivesItsHeader(t *testing.T) {
 	profile := muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Version: {first: version}")
 	for name, test := range map[string]struct {
-		answers  []string // versions; empty for a reply without one, and "fails" for none
+		answers  []string // versions; empty for a reply without one, "fails" for a failure
 		from     string   // whose header and trailer the client gets
 		version  string
 		failures codes.Code

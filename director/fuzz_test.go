@@ -11,7 +11,8 @@ import (
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
-// FuzzProfile holds that a profile is taken or refused with a reason, and that a wrong one can be looked at for more.
+// FuzzProfile checks that a profile is either accepted or refused with a reason, and that the search for further mistakes
+// in a wrong one does not panic.
 func FuzzProfile(f *testing.F) {
 	library, err := codec.CompileProto(f.Context(), nil, "../internal/muxtest/library.proto")
 	require.NoError(f, err)
@@ -38,8 +39,8 @@ func FuzzProfile(f *testing.F) {
 	})
 }
 
-// FuzzNames holds that a name of a backend is found to be that backend's in front, and
-// comes back as it was, whatever is in it.
+// FuzzNames checks that the front name of any back name leads to its backend, and
+// translates back to the same name.
 func FuzzNames(f *testing.F) {
 	f.Add("beta.io", []byte("7f"))
 	f.Add("beta.io", []byte("beta.io__7f"))

@@ -30,7 +30,7 @@ func TestWinnersDecideSingularFieldsOfJoinedReplies(t *testing.T) {
 	require.NoError(t, conn.Invoke(t.Context(), muxtest.Method("Get"), muxtest.Frame(t, "GetRequest", ""), reply))
 	assert.Equal(t, `title: "a" labels["k"]: "a" id: "beta.io__1" labels["l"]: "b" colour: BLUE`, muxtest.Text("Book", reply))
 
-	// RED is zero, and not on the wire: "last" is the last that has one.
+	// RED is zero, which is not on the wire: "last" is the last backend with a value.
 	conn = muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t,
 		"Tidy: {all: concat, missing: skip}", "Get: {all: concat, winners: {id: primary, title: primary, colour: primary}}")},
 		says(`id: "1"`), says(`id: "2" title: "b" colour: BLUE quotes {id: "3"}`))
@@ -42,13 +42,13 @@ func TestAFittedProfileAssumesThePrimaryWins(t *testing.T) {
 	base := muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Get: {all: concat, missing: skip, winners: {id: first}}")
 	cfg := director.Config{Profile: base, Schema: muxtest.Library, Backends: []director.Backend{{}, {Name: "b"}}}
 	_, err := director.New(cfg)
-	assert.ErrorContains(t, err, "joined replies have one title, colour", "of its own schema a profile has to say all")
+	assert.ErrorContains(t, err, "a joined reply has one title, colour", "a profile must say all of its own schema")
 
 	cfg.Profile, _ = base.Fit(muxtest.Library)
 	d, err := director.New(cfg)
 	require.NoError(t, err)
 	require.Len(t, d.Assumptions(), 1)
-	assert.Equal(t, "Get: joined replies have one title, colour, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: "+
+	assert.Equal(t, "Get: a joined reply has one title, colour, and the profile does not say from which backend: criproxy takes the primary's; to choose another add rules: "+
 		"{methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}}", d.Assumptions()[0])
 
 	rules, err := profile.ParseRules([]byte("methods: {Get: {all: concat, missing: skip, winners: {id: first, title: first, colour: first}}}"))
@@ -149,13 +149,13 @@ func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
 		`choose: [told: labels]`:                            `methods.Put.choose: path labels does not lead to a string`,
 		`choose: [told: titel]`:                             `methods.Put.choose: path titel: library.v1.PutRequest has no field "titel"`,
 		`choose: [known: book.id]`:                          `methods.Put.choose: known: is "book.id", want "List.path = path"`,
-		`choose: [known: List = book]`:                      `methods.Put.choose: known: path book does not lead to a string; without is for maps`,
-		`choose: [known: 'List.id = book.id without "a"']`:  `methods.Put.choose: known: path book.id does not lead to a string; without is for maps`,
+		`choose: [known: List = book]`:                      `methods.Put.choose: known: path book does not lead to a string; "without" is for maps`,
+		`choose: [known: 'List.id = book.id without "a"']`:  `methods.Put.choose: known: path book.id does not lead to a string; "without" is for maps`,
 		`choose: [known: 'List.labels = labels without a']`: `methods.Put.choose: known: without: a is no key in quotes`,
 		`choose: [known: List.id = labels]`:                 `methods.Put.choose: known: path id leads to no map`,
-		`choose: [known: Lost.labels = labels]`:             `methods.Put.choose: known: no method is a list and called "Lost"`,
+		`choose: [known: Lost.labels = labels]`:             `methods.Put.choose: known: there is no list method "Lost"`,
 		`tells: {labels: book.id}`:                          `methods.Put.tells: path labels does not lead to a string`,
-		`tells: {shelf: book.title}`:                        `methods.Put.tells: book.title is no name`,
+		`tells: {shelf: book.title}`:                        `methods.Put.tells: book.title holds no name`,
 		`unsure: shelf`:                                     `methods.Put.unsure: is for first`,
 		`{first: title, unsure: labels}`:                    `methods.Put.unsure: path labels does not lead to a string`,
 	} {
@@ -172,9 +172,9 @@ func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
 
 func TestMistakesInWhatIsWrittenAreNamed(t *testing.T) {
 	for written, want := range map[string]string{
-		`requests: {Putt: {names: [book.id], note: labels}}`:   `written.requests.Putt: no method is called so`,
+		`requests: {Putt: {names: [book.id], note: labels}}`:   `written.requests.Putt: there is no method with that name`,
 		`requests: {Put: {names: [book.id], note: shelf}}`:     `written.requests.Put: path shelf leads to no map of strings`,
-		`requests: {Put: {names: [book.title], note: labels}}`: `written.requests.Put: book.title is no name`,
+		`requests: {Put: {names: [book.title], note: labels}}`: `written.requests.Put: book.title holds no name`,
 		`replies: {Bok: {names: [id], note: labels}}`:          `written.replies.Bok: no reply has such a message`,
 		`replies: {Book: {names: [id], note: label}}`:          `written.replies.Book: path label: library.v1.Book has no field "label" (did you mean "labels"?)`,
 	} {

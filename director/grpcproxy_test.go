@@ -16,8 +16,8 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// grpc-proxy is what the streams of earlier versions went through, and what others build such
-// proxies of: what it passes on, we pass on as well. (Not before the first message: there it sends no header.)
+// Earlier versions passed streams through grpc-proxy, and other proxies use it: the director passes on all that it passes
+// on. (The director also sends the header before the first message; grpc-proxy does not.)
 func TestMessagesPassAsThroughGRPCProxy(t *testing.T) {
 	dir := muxtest.Dir(t)
 	backend := muxtest.Serve(t, filepath.Join(dir, "backend.sock"), anything)

@@ -27,14 +27,14 @@ type link interface {
 	Close() error
 }
 
-// reconnect is how a link connects: as kubelet does, in k8s.io/cri-client.
+// reconnect are the pauses with which a link connects. They are kubelet's, from k8s.io/cri-client.
 var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
 	MinConnectTimeout: 5 * time.Second,
 }
 
-// link makes the link of c: gRPC's own client where that is to choose among several servers,
-// otherwise ours.
+// link makes the link of c: with gRPC's own client if there are several servers to choose among,
+// otherwise with ours.
 func (c *Conn) link(cfg ConnConfig) (link, error) {
 	if len(cfg.More) > 0 || strings.HasPrefix(cfg.Address, address.DNSScheme) {
 		return c.balanced(cfg)
@@ -60,11 +60,11 @@ func (c *Conn) link(cfg ConnConfig) (link, error) {
 	return transport.NewClient(client), nil
 }
 
-// localhost is what a backend is called where its name says nothing. Servers that are not
-// grpc-go refuse a socket path here: https://github.com/kubernetes/kubernetes/pull/123463
+// localhost is the :authority for backends without a host name. Servers that are not grpc-go
+// refuse a socket path as :authority: https://github.com/kubernetes/kubernetes/pull/123463
 const localhost = "localhost"
 
-// balanced makes a link by gRPC's client, with its resolvers and policies.
+// balanced makes a link with gRPC's client, and its resolvers and policies.
 func (c *Conn) balanced(cfg ConnConfig) (link, error) {
 	target, opts, err := targetOf(cfg)
 	if err != nil {
@@ -88,8 +88,9 @@ func (c *Conn) balanced(cfg ConnConfig) (link, error) {
 	return &balanced{cc, cfg.Budget}, nil
 }
 
-// balanced is a link to several servers that are equal. gRPC's client does not say how long a
-// message is before it has read it, so balanced asks the budget when the message is here.
+// balanced is a link to several servers, any of which can answer a call. gRPC's client does not
+// say how long a message is before it has read the whole message, so balanced reserves the memory
+// only then.
 type balanced struct {
 	*grpc.ClientConn
 	budget Budget
@@ -122,7 +123,7 @@ func (s *balancedStream) RecvMsg(m any) error {
 	return s.link.count(s.Context(), m)
 }
 
-// count takes the memory for a message that is here, until the message is freed.
+// count reserves the memory of a message that has been received, until the message is freed.
 func (b *balanced) count(ctx context.Context, m any) error {
 	f, ok := m.(*codec.Frame)
 	if !ok || b.budget == nil {

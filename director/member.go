@@ -16,16 +16,16 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// The pauses between two attempts to open the stream of a backend: as long as those
-// between two attempts to connect, and longer if the backend has no such stream.
+// The pauses between two attempts to open the stream of a backend. They are as long as those
+// between two attempts to connect, or longer if the backend has no such stream.
 const (
 	minPause     = 100 * time.Millisecond
 	maxPause     = 3 * time.Second
 	maxLackPause = time.Minute
 )
 
-// defaultLookInterval is how often a [Recap] looks at a backend without a stream, which
-// is as often as kubelet lists where it has no events.
+// defaultLookInterval is how often a [Recap] looks at a backend without a stream. kubelet lists as
+// often while it has no events.
 const defaultLookInterval = time.Second
 
 // member is one backend's part in an endless stream.
@@ -35,15 +35,15 @@ type member struct {
 	leave context.CancelFunc
 	at    atomic.Pointer[place]
 	moved chan struct{} // holds a token when the backend has got another connection
-	after *member       // the member before, which was taken away and sends its end first; or nil
-	ended chan struct{} // closed when it sends nothing more
+	after *member       // the previous member of this backend, which was taken away and sends its end first; or nil
+	ended chan struct{} // closed when this member sends nothing more
 
-	telling chan struct{} // holds a token while a message goes to the client, or the backend is looked at; guards what follows
-	recap   Recap         // nil: what the stream missed is lost
+	telling chan struct{} // a lock that holds a token while the member passes a message or looks; guards the fields below
+	recap   Recap         // nil: messages that the stream missed are lost
 	begun   bool          // the Recap's Begin has been called, or is not needed
 }
 
-// place is where a backend is in a table.
+// place is the place of a backend in a table.
 type place struct {
 	table   *table
 	method  *method
@@ -52,8 +52,8 @@ type place struct {
 
 func (p *place) conn() grpc.ClientConnInterface { return p.table.backends[p.backend].Conn }
 
-// newMember returns a member. Everything that the backend has is news to a client whose stream
-// is open already, and to one whose only backend was not looked at.
+// newMember returns a member. It has the Recap report everything that the backend has as new to a
+// client whose stream is already open, or whose stream comes from a single backend.
 func newMember(s *endless, at *place, late bool, after *member) *member {
 	m := &member{s: s, moved: make(chan struct{}, 1), telling: make(chan struct{}, 1), ended: make(chan struct{}), after: after, begun: late || s.single.Load()}
 	if at.method.recap != nil {
@@ -64,7 +64,7 @@ func newMember(s *endless, at *place, late bool, after *member) *member {
 	return m
 }
 
-// move says where the backend is after a reload.
+// move tells the member the place of its backend after a reload.
 func (m *member) move(at *place) {
 	if before := m.at.Swap(at); before.conn() == at.conn() {
 		return
@@ -75,7 +75,7 @@ func (m *member) move(at *place) {
 	}
 }
 
-// run opens the stream of the backend again and again, and looks at what it missed.
+// run opens the stream of the backend whenever it is not open, and looks for what it missed.
 func (m *member) run() error {
 	defer close(m.ended)
 	defer m.leave()
@@ -83,14 +83,14 @@ func (m *member) run() error {
 		select {
 		case <-m.after.ended:
 			m.after = nil
-		case <-m.ctx.Done(): // it has sent nothing
+		case <-m.ctx.Done(): // this member has sent nothing
 			<-m.after.ended
 			return nil
 		}
 	}
 	var stream opening
 	var since time.Time // when stream was opened; zero: it is not open
-	looked := false     // the first look must not wait for the second
+	looked := false     // the member has looked at least once
 	pause := minPause
 	retry, look := time.NewTimer(0), time.NewTimer(0)
 	defer retry.Stop()
@@ -110,7 +110,7 @@ func (m *member) run() error {
 		case <-stream.opened:
 			since = time.Now()
 			if looked {
-				lookAgain() // once more when the subscription must have taken effect
+				lookAgain() // once more, when the subscription must have taken effect
 			}
 		case e := <-stream.ended:
 			stream.stop()
@@ -149,21 +149,21 @@ func (m *member) run() error {
 
 // opening is a stream of the backend, from the attempt to open it until it has ended.
 type opening struct {
-	stop   context.CancelFunc // nil: there is none
+	stop   context.CancelFunc // nil: there is no stream
 	opened chan struct{}      // gets one token
-	ended  chan ending        // gets one, the last thing that happens
+	ended  chan ending        // gets one ending, last of all
 }
 
-// ending is how a stream has ended.
+// ending says how a stream has ended.
 type ending struct {
 	err     error
 	trailer metadata.MD
-	said    bool // it had a message
+	spoke   bool // the stream had a message
 }
 
-// lacks reports whether the backend has no such stream. CRI-O says so by ending it at once.
+// lacks reports whether the backend has no such stream. CRI-O then ends the stream at once.
 func (e ending) lacks() bool {
-	return status.Code(e.err) == codes.Unimplemented || errors.Is(e.err, io.EOF) && !e.said
+	return status.Code(e.err) == codes.Unimplemented || errors.Is(e.err, io.EOF) && !e.spoke
 }
 
 // end ends the stream if there is one.
@@ -174,7 +174,7 @@ func (o opening) end() {
 	}
 }
 
-// open begins to open the stream of the backend.
+// open begins to open the stream of the backend, and returns at once.
 func (m *member) open() opening {
 	ctx, cancel := context.WithCancel(m.ctx)
 	o := opening{cancel, make(chan struct{}, 1), make(chan ending, 1)}
@@ -186,7 +186,7 @@ func (m *member) open() opening {
 	return o
 }
 
-// receive passes on what the stream of the backend says, until it ends.
+// receive passes on the messages of the backend's stream until the stream ends.
 func (m *member) receive(ctx context.Context, o opening, e *ending) error {
 	at, single := m.at.Load(), m.s.single.Load()
 	cs, err := at.conn().NewStream(ctx, m.s.desc, m.s.name, m.s.opts...)
@@ -216,14 +216,14 @@ func (m *member) receive(ctx context.Context, o opening, e *ending) error {
 			return err
 		}
 		m.s.head(nil) // messages may come without a header
-		e.said = true
+		e.spoke = true
 		if err := m.tell(f); err != nil {
 			return err
 		}
 	}
 }
 
-// tell passes a message of the stream on.
+// tell passes on a message of the stream, after the recap has seen it.
 func (m *member) tell(f *codec.Frame) error {
 	if m.recap == nil || m.s.single.Load() {
 		return m.pass(m.ctx, f)
@@ -242,7 +242,7 @@ func (m *member) look() error {
 	defer func() { <-m.telling }()
 	conn := m.at.Load().conn()
 	if !m.begun {
-		m.begun = true // after a failure all is news: better twice than never
+		m.begun = true // even if Begin fails: then everything is new to the client, and nothing is missed
 		return m.recap.Begin(m.ctx, conn)
 	}
 	messages, err := m.recap.Look(m.ctx, conn)
@@ -254,8 +254,8 @@ func (m *member) look() error {
 	return err
 }
 
-// takenAway sends the client the end of everything that the backend had, if a reload has taken the
-// backend away.
+// takenAway sends the client messages that end everything that the backend had, if a reload has
+// taken the backend away.
 func (m *member) takenAway() error {
 	if m.recap == nil || m.s.ctx.Err() != nil {
 		return nil

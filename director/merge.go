@@ -14,10 +14,10 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// merged joins the streams of all backends: it yields messages in the order in which they
-// come, ends when all have ended, and fails with the first that fails.
+// merged joins the streams of several backends. It yields messages in the order in which they
+// come, ends when all streams have ended, and fails when the first one fails.
 //
-// One goroutine for each backend receives and hands over, without a buffer between, so that a
+// One goroutine for each backend receives messages and hands them over without a buffer, so that a
 // slow client slows the backends as it would without us. They end with the call's context.
 type merged struct {
 	ctx     context.Context
@@ -32,7 +32,7 @@ type merged struct {
 	mu     sync.Mutex
 	err    error // of the first backend to fail
 	failed *single
-	left   int // backends that lack the method, if that is no failure
+	left   int // how many backends lack the method, if that is no failure
 }
 
 // merge opens the call on some backends.
@@ -47,11 +47,11 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 	for _, i := range among {
 		cs, err := t.backends[i].Conn.NewStream(ctx, desc, m.Name, opts...)
 		if err != nil {
-			return nil, err // the caller's cancel ends those that are open
+			return nil, err // the caller's cancel ends the streams that are open
 		}
 		s.streams = append(s.streams, &single{ClientStream: cs, table: t, method: m, backend: i, translate: t.toPart})
 	}
-	request.Bytes() // in one piece, for all
+	request.Bytes() // in one piece, before several goroutines read it
 	var wg sync.WaitGroup
 	for _, one := range s.streams {
 		if err := one.send(request); err != nil && !errors.Is(err, io.EOF) {
@@ -71,7 +71,8 @@ func (t *table) merge(ctx context.Context, cancel context.CancelFunc, m *method,
 	return s, nil
 }
 
-// withoutMetadata returns the options without those into which several backends would write.
+// withoutMetadata returns the options without those for header and trailer, which calls on several
+// backends would overwrite.
 func withoutMetadata(opts []grpc.CallOption) []grpc.CallOption {
 	return slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool {
 		switch o.(type) {
@@ -82,13 +83,14 @@ func withoutMetadata(opts []grpc.CallOption) []grpc.CallOption {
 	})
 }
 
-// withMetadata returns the options with other places for the header and the trailer, those of one of several attempts.
+// withMetadata returns the options with header and trailer in place of the client's variables: for
+// one of several attempts.
 func withMetadata(opts []grpc.CallOption, header, trailer *metadata.MD) []grpc.CallOption {
 	return append(withoutMetadata(opts), grpc.Header(header), grpc.Trailer(trailer))
 }
 
-// pump hands over what one backend sends until it ends. A nil error is its good
-// end.
+// pump hands over the messages of one backend until its stream ends. Its error is nil if the
+// stream ended without one.
 func (s *merged) pump(one *single) error {
 	headed := func(md metadata.MD) {
 		s.first.Do(func() {
@@ -116,7 +118,7 @@ func (s *merged) pump(one *single) error {
 	}
 }
 
-// fail reports whether the failure of one backend is that of the call.
+// fail notes the failure of one backend, and reports whether the call fails with it.
 func (s *merged) fail(one *single, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +133,8 @@ func (s *merged) fail(one *single, err error) bool {
 	return true
 }
 
-// send is for the messages after the first, of which a call to all backends has
-// none; the first was sent when it was opened.
+// send is for messages after the first, of which a call to all backends has none. merge has sent
+// the first one.
 func (s *merged) send(*codec.Frame) error { return nil }
 
 func (s *merged) recv() (*codec.Frame, error) {

@@ -15,28 +15,28 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// mirrorTime bounds one attempt to mirror a request: as long as kubelet waits for an answer.
+// mirrorTime bounds one attempt to mirror a request. kubelet waits as long for an answer.
 // mirrorPause is the longest pause between two attempts.
 const (
 	mirrorTime  = 2 * time.Minute
 	mirrorPause = time.Minute
 )
 
-// mirrors sends requests of one backend to others as well, for methods with all: mirror. The
-// client neither waits for the others nor learns what they answer. Each backend gets the
-// requests of a method one after another. One that fails is repeated until the backend has
-// answered, and a newer request takes its place.
+// mirrors sends requests that one backend answers to others as well, for methods with all: mirror.
+// The client neither waits for the others nor learns what they answer. Each backend gets the
+// requests of a method one after another. mirrors repeats a request that fails until the backend
+// answers it, or until a newer request takes its place.
 type mirrors struct {
 	newest func() *table
 	life   context.Context
 	end    context.CancelFunc
 	group  sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	underWay map[mirrorKey]*mirror
 }
 
-// mirrorKey is what a mirror is for: a method of a backend, by its name.
+// mirrorKey identifies a mirror by the name of its backend and the method.
 type mirrorKey struct{ backend, method string }
 
 // mirror sends requests of one method to one backend.
@@ -44,13 +44,13 @@ type mirror struct {
 	mirrorKey
 	wake chan struct{} // holds a token when there is no reason to pause
 
-	// mirrors.mu guards what follows.
+	// mirrors.mu guards the fields below.
 	latest *mirrored
 	conn   grpc.ClientConnInterface // of the latest attempt
-	stop   context.CancelFunc       // ends it
+	stop   context.CancelFunc       // ends the latest attempt
 }
 
-// mirrored is a request with what the client sent along.
+// mirrored is a request with the metadata that the client sent, and its time.
 type mirrored struct {
 	body []byte
 	sent metadata.MD
@@ -67,7 +67,7 @@ func (t *table) mirror(ctx context.Context, m *method, among []int, request *cod
 	return t.unicast(ctx, m, among[0], request, opts)
 }
 
-// put has a request sent, in place of one that waits.
+// put has the mirror of key send a request, in place of one that waits.
 func (s *mirrors) put(key mirrorKey, r *mirrored, t *table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *mirrors) put(key mirrorKey, r *mirrored, t *table) {
 	s.underWay[key] = m
 	s.group.Go(func() {
 		defer s.leave(m, nil)
-		_ = t.panics.Run(key.method, func() { s.keep(m) }) // reported there
+		_ = t.panics.Run(key.method, func() { s.keep(m) }) // the hook reports a panic
 	})
 }
 
@@ -140,7 +140,8 @@ func (s *mirrors) keep(m *mirror) {
 	}
 }
 
-// leave ends a mirror, unless it has got another request than done. With nil it ends in any case.
+// leave ends a mirror, unless it has got a newer request than done, and reports whether it did. A
+// nil done ends it in any case.
 func (s *mirrors) leave(m *mirror, done *mirrored) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +154,8 @@ func (s *mirrors) leave(m *mirror, done *mirrored) bool {
 	return true
 }
 
-// follow ends the mirrors of backends that the newest table does not have, and attempts on
-// connections that it does not have.
+// follow ends the mirrors of backends, and the attempts on connections, that the newest table does
+// not have.
 func (s *mirrors) follow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +193,8 @@ type attempt struct {
 	request *mirrored
 }
 
-// begin begins an attempt in the newest table. It returns nil if the backend or the rule for the
-// method is there no longer, and for a mirror that has ended.
+// begin begins an attempt with the newest table. It returns nil if that has the backend or the
+// rule for the method no longer, or if the mirror has ended.
 func (s *mirrors) begin(m *mirror) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +209,7 @@ func (s *mirrors) begin(m *mirror) *attempt {
 	return a
 }
 
-// make makes the call. Its error is final if another attempt would have the same one.
+// make makes the call. final says that another attempt would have the same result.
 func (a *attempt) make() (final bool, err error) {
 	request, err := a.table.toBack(a.method, a.backend, codec.NewFrame(a.request.body))
 	if err != nil {
@@ -225,7 +226,7 @@ func (a *attempt) make() (final bool, err error) {
 	return false, err
 }
 
-// back returns a channel that is closed when a backend that is gone is back. It is nil for a
+// back returns a channel that is closed when a backend that was gone comes back. It is nil for a
 // backend without a memory.
 func (a *attempt) back() <-chan struct{} {
 	if known := a.table.backends[a.backend].Known; known != nil {
@@ -243,7 +244,7 @@ func (a *attempt) report(err error, attempts int, again bool) {
 	}
 }
 
-// place is where the backend of a name is, -1 if there is none.
+// place returns the place of the backend with a name, or -1 if there is none.
 func (t *table) place(name string) int {
 	return slices.IndexFunc(t.backends, func(b Backend) bool { return b.Name == name })
 }

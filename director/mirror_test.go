@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// A hearer is a backend that notes the requests that it gets, and answers them as a test says.
+// A hearer is a backend that notes its requests, and answers them as a test says.
 type hearer struct {
 	heard  chan string
 	mu     sync.Mutex
@@ -54,7 +54,7 @@ func badly(code codes.Code) func(context.Context) error {
 	return func(context.Context) error { return status.Error(code, "no") }
 }
 
-// until hangs until release is closed, whatever becomes of the call.
+// until hangs until release is closed, even if the call ends before.
 func until(release <-chan struct{}) func(context.Context) error {
 	return func(context.Context) error { <-release; return nil }
 }
@@ -104,7 +104,7 @@ func TestAMirroredCallIsThePrimarysAlone(t *testing.T) {
 			if err := stream.SetHeader(metadata.Pairs("header", "primary")); err != nil || code != codes.OK {
 				return status.Error(code, "mine")
 			}
-			return stream.SendMsg(codec.NewFrame([]byte("\n\xff"))) // which is no message
+			return stream.SendMsg(codec.NewFrame([]byte("\n\xff"))) // malformed
 		}, func(method string, stream grpc.ServerStream) error {
 			md, _ := metadata.FromIncomingContext(stream.Context())
 			sent <- md
@@ -174,7 +174,7 @@ func mirrorTo(t *testing.T, dir, name string, h *hearer) director.Backend {
 	s := muxtest.Serve(t, filepath.Join(dir, "s"+name), h.handle)
 	conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
 	require.NoError(t, err)
-	t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+	t.Cleanup(func() { conn.Close() }) // the error would change nothing
 	return director.Backend{Name: name, Conn: conn}
 }
 
@@ -195,7 +195,7 @@ func TestAReloadTakesMirrorsAlong(t *testing.T) {
 	moved := mirrorTo(t, muxtest.Dir(t), "beta.io", next)
 	cfg.Backends = []director.Backend{cfg.Backends[0], moved, cfg.Backends[2]}
 	require.NoError(t, d.Reload(cfg))
-	<-release // the call on the connection of before ends
+	<-release // the call on the old connection ends
 	assert.Equal(t, tidy("a"), <-next.heard, "by the connection that its backend has now")
 	report := <-reports
 	assert.Equal(t, "beta.io", report.Backend.Name)

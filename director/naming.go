@@ -11,16 +11,16 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// verdict is what a front name says about its owner.
+// verdict says what a front name tells about its owner.
 type verdict int
 
 const (
-	silent       verdict = iota // it says nothing
-	decided                     // one backend owns it
-	primarys                    // the primary owns it, because it is bare
-	ownerless                   // no backend owns it
-	unknownOwner                // a backend that does not answer may own it
-	ambiguous                   // several backends have names that begin so
+	silent       verdict = iota // the name does not tell
+	decided                     // one backend owns the name
+	primarys                    // the primary owns the name, because it has no prefix
+	ownerless                   // no backend owns the name
+	unknownOwner                // a backend that does not answer may own the name
+	ambiguous                   // several names begin with it
 )
 
 // naming translates the names of one kind. It is immutable.
@@ -28,8 +28,8 @@ type naming struct {
 	kind    string
 	decides bool // a name of this kind in a request decides where the request goes
 	owner   func(ctx context.Context, front []byte) (backend int, v verdict)
-	// among is owner for a list: the backends that have what the name asks for; with begins
-	// also those that have a name which begins so. Nil: the name does not say.
+	// among is owner for a list: it returns the backends that may have items with the name or, if
+	// begins, with a name that begins with it. Nil means that the name does not tell.
 	among func(front []byte, begins bool) []int
 	// toBack and toFront append the translation of a name of the backend. They
 	// leave the empty name empty, unless a table has it.
@@ -38,9 +38,9 @@ type naming struct {
 	changes []bool // by backend: whether any of its names differs in front
 }
 
-// prefixed is the naming by prefix: the names of every backend but the first carry the
-// backend's own in front. A name with the prefix of no backend may be the primary's, which is
-// asked.
+// prefixed is the naming by prefix: in front, the names of every backend but the primary carry the
+// name of the backend. A name with a prefix that is no backend's may still be the primary's, so
+// owner asks the primary for it.
 func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *asker) *naming {
 	prefixes := make([]string, len(backends))
 	changes := make([]bool, len(backends))
@@ -52,7 +52,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 		}
 	}
 	separator := []byte(sep)
-	// read is owner without a question to the primary.
+	// read is owner without asking the primary.
 	read := func(front []byte) (int, verdict) {
 		at := bytes.Index(front, separator)
 		if at >= 0 {
@@ -78,7 +78,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 			if v != ownerless {
 				return i, v
 			}
-			// A primary that is a multiplexer itself has names with prefixes, which are bare here.
+			// A primary that is a multiplexer itself has names with prefixes of its own.
 			switch found, err := ask.has(ctx, backends[0].Conn, front); {
 			case err != nil:
 				return 0, unknownOwner
@@ -96,7 +96,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 			case decided:
 				return []int{i}
 			}
-			some := []int{0} // the primary says that it has none
+			some := []int{0} // the primary answers, perhaps that it has no such item
 			for i, prefix := range prefixes {
 				if i > 0 && begins && strings.HasPrefix(prefix, string(front)) {
 					some = append(some, i)
@@ -107,7 +107,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 		toBack: func(dst, front []byte, backend int) []byte {
 			prefix := prefixes[backend]
 			if bareIsPrimarys && len(front) < len(prefix) && strings.HasPrefix(prefix, string(front)) {
-				return dst // all names of the backend begin so
+				return dst // front is the beginning of the prefix: it matches all names of the backend
 			}
 			return append(dst, bytes.TrimPrefix(front, []byte(prefix))...)
 		},
@@ -120,7 +120,7 @@ func prefixed(kind, sep string, bareIsPrimarys bool, backends []Backend, ask *as
 	}
 }
 
-// mapped is the naming by table: what is in no table is the same on both sides.
+// mapped is the naming by table: a name that is in no table is the same on both sides.
 func mapped(kind string, backends []Backend) (*naming, error) {
 	owners := map[string]int{} // :: front name → backend
 	toBack := make([]map[string]string, len(backends))
@@ -132,17 +132,17 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 		for front := range toBack[i] {
 			fronts = append(fronts, front)
 		}
-		slices.Sort(fronts) // of two names for one, the first is shown
+		slices.Sort(fronts) // clients see the first of several front names for one back name
 		for _, front := range fronts {
 			if front == "" {
-				return nil, fmt.Errorf("backend %s: %s: the empty name cannot be mapped, it is the default everywhere", b, kind)
+				return nil, fmt.Errorf("backend %s: %s: the empty name cannot be mapped; it means the default on every backend", b, kind)
 			}
 			if other, twice := owners[front]; twice {
 				return nil, fmt.Errorf("backend %s: %s %q is already mapped to backend %s", b, kind, front, backends[other])
 			}
 			owners[front] = i
 			back := toBack[i][front]
-			if _, ok := toFront[i][back]; !ok && (i > 0 || back != "") { // what has no name on the primary has none in front
+			if _, ok := toFront[i][back]; !ok && (i > 0 || back != "") { // the primary's empty name stays empty in front
 				toFront[i][back] = front
 			}
 			changes[i] = changes[i] || front != back
@@ -173,9 +173,9 @@ func mapped(kind string, backends []Backend) (*naming, error) {
 	}, nil
 }
 
-// native is the naming that changes nothing, and looks up who owns a name. A name that no
-// backend has is silent: the primary answers for it as it would alone, so that a client which
-// stops what is gone succeeds.
+// native is the naming that changes nothing, and looks up the owner of a name. The verdict on a
+// name that no backend has is silent: the primary then answers as it would alone, so that a client
+// succeeds that stops an object which is already gone.
 func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 	same := func(dst, name []byte, _ int) []byte { return append(dst, name...) }
 	return &naming{
@@ -194,7 +194,7 @@ func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 			}
 			var wg sync.WaitGroup
 			for _, one := range backends {
-				wg.Go(func() { _ = panics.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // reported there; it is not found
+				wg.Go(func() { _ = panics.Run("finding a name", func() { one.Known.Refresh(ctx, kind) }) }) // the hook reports a panic; holder then does not find the name
 			}
 			wg.Wait()
 			b, v = holder(kind, name, backends)
@@ -207,12 +207,12 @@ func native(kind string, backends []Backend, panics recovery.Hook) *naming {
 			if b, v := holder(kind, name, backends); v == decided {
 				return []int{b}
 			}
-			return nil // each backend answers with what it has
+			return nil // each backend answers with the items that it has
 		},
 	}
 }
 
-// holder finds the one backend that has name, or the only name that begins so.
+// holder finds the backend that has name, or the only name that begins with it.
 func holder(kind string, name []byte, backends []Backend) (int, verdict) {
 	at, n := 0, 0
 	for i, b := range backends {

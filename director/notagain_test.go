@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// A backend that says "not now" may have done it all the same.
+// A backend that answers Unavailable may have done the work all the same.
 func TestACallThatFailsIsNotSentAgain(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		for _, kind := range kinds {
@@ -34,7 +34,7 @@ func TestACallThatFailsIsNotSentAgain(t *testing.T) {
 				cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, fail(&calls[0]), fail(&calls[1]))
 				cs, err := cc.NewStream(t.Context(), &kind.desc, kind.method)
 				require.NoError(t, err)
-				_ = cs.SendMsg(&codec.Frame{}) // RecvMsg tells
+				_ = cs.SendMsg(&codec.Frame{}) // RecvMsg returns its error
 				_ = cs.CloseSend()             // likewise
 				assert.Equal(t, code, status.Code(cs.RecvMsg(&codec.Frame{})))
 				for i := range calls {
@@ -46,7 +46,7 @@ func TestACallThatFailsIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// So may one that has ended in the middle of it.
+// A backend that ends in the middle of a call may have done the work as well.
 func TestACallWhoseBackendEndsIsNotSentAgain(t *testing.T) {
 	dir := muxtest.Dir(t)
 	var calls atomic.Int32
@@ -70,7 +70,7 @@ func TestACallWhoseBackendEndsIsNotSentAgain(t *testing.T) {
 	go func() { failed <- cc.Invoke(t.Context(), muxtest.Method("Put"), &codec.Frame{}, &codec.Frame{}) }()
 	<-come
 	first.Stop()
-	muxtest.Serve(t, dir+"/0", func(_ string, stream grpc.ServerStream) error { // it is back at once
+	muxtest.Serve(t, dir+"/0", func(_ string, stream grpc.ServerStream) error { // the backend is back at once
 		calls.Add(1)
 		if err := stream.RecvMsg(&codec.Frame{}); err != nil && !errors.Is(err, io.EOF) {
 			return err

@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// The race detector judges it.
+// The race detector finds a failure of this test.
 func TestSeveralBackendsWriteNothingIntoOneOption(t *testing.T) {
 	profile := muxtest.LibraryProfile(t)
 	cfg := director.Config{Profile: profile, Schema: muxtest.Library}
@@ -36,7 +36,7 @@ func TestSeveralBackendsWriteNothingIntoOneOption(t *testing.T) {
 	d, err := director.New(cfg)
 	require.NoError(t, err)
 	var trailer metadata.MD
-	opts := append(make([]grpc.CallOption, 0, 4), grpc.Trailer(&trailer)) // with room behind it
+	opts := append(make([]grpc.CallOption, 0, 4), grpc.Trailer(&trailer)) // with spare capacity, into which append would write
 	for range 20 {
 		cs, err := d.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, muxtest.Method("Stream"), opts...)
 		require.NoError(t, err)

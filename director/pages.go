@@ -14,10 +14,10 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// pages is a method that lists page by page. It goes through several backends one after
-// another, so that a page has the size that the client asked for and an item stands on one
-// page only. A front token is the name of the backend where the next page begins, a slash, and
-// that backend's own token.
+// pages is a method that lists page by page. The director goes through the backends one after
+// another, so that a page has the size that the client asked for and each item is on one page
+// only. A front token is the name of the backend where the next page begins, a slash, and that
+// backend's own token.
 type pages struct {
 	token, size *rewrite.Path
 	next, items *rewrite.Path
@@ -45,7 +45,7 @@ func compilePages(form profile.PageForm, desc *codec.Method) (*pages, error) {
 		*f.to = path
 	}
 	if !p.token.IsText() || !p.next.IsText() || !p.items.Leaf().IsList() || strings.Contains(form.Next, ".") || !desc.Unary() {
-		return nil, errors.New("want a method with one reply, whose token and next are strings, next of the reply itself, and whose items are a list")
+		return nil, errors.New("want a method with one reply, whose token and next are strings and whose items are a list; next must be a field of the reply itself")
 	}
 	rule := rewrite.Rule{Field: string(desc.Output.Name()) + "." + form.Next, Class: 1}
 	classes, err := rewrite.Classify([]protoreflect.MessageDescriptor{desc.Output}, []rewrite.Rule{rule})
@@ -72,7 +72,7 @@ func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts 
 	b, token := t.begin(string(front))
 	var parts []*codec.Frame
 	for left := size; ; {
-		// The last value of a field counts: what is appended replaces what is there.
+		// The last value of a field counts: an appended one replaces the client's.
 		ask := p.token.Append(append([]byte{}, body...), []byte(token))
 		if size > 0 {
 			ask = p.size.AppendVarint(ask, left)
@@ -104,7 +104,7 @@ func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts 
 		full := size > 0 && n >= left
 		left -= min(n, left)
 		if b == len(t.backends) || full || size > 0 && token != "" {
-			break // a backend may make its pages shorter than it was asked to
+			break // a backend may return a page that is shorter than the size it was asked for
 		}
 	}
 	merged := codec.Concat(parts)
@@ -114,8 +114,8 @@ func (t *table) page(ctx context.Context, m *method, request *codec.Frame, opts 
 	return t.bounded(merged, len(parts))
 }
 
-// begin returns the backend and the token at which a front token goes on. A token that is none
-// of ours goes to the primary, which judges it.
+// begin returns the backend and its token with which a front token goes on. A token that the
+// director did not make goes to the primary, which accepts or refuses it.
 func (t *table) begin(front string) (int, string) {
 	name, token, ok := strings.Cut(front, tokenSeparator)
 	if ok {

@@ -25,7 +25,7 @@ func browsing(n, most int) muxtest.Handler {
 		var token string
 		size := 0
 		for _, field := range strings.Fields(muxtest.Text("BrowseRequest", request)) {
-			// Of a field that is there twice the last counts.
+			// If a field occurs twice, the last one counts.
 			if v, ok := strings.CutPrefix(field, `"`); ok {
 				token = strings.TrimSuffix(v, `"`)
 			} else if i, err := strconv.Atoi(field); err == nil {

@@ -58,8 +58,8 @@ func (s panickyStream) Header() (metadata.MD, error) {
 	return s.ClientStream.Header()
 }
 
-// In whichever goroutine it happens: that of the call, those that ask the other
-// backends, those of grpc-proxy.
+// The panic may happen in any goroutine: that of the call, or one that calls another
+// backend or passes on a stream.
 func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
 	var told atomic.Int32
 	dir := muxtest.Dir(t)
@@ -79,7 +79,7 @@ func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
 		})
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
 		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		b := director.Backend{Name: name, Conn: conn}
 		if name != "" {
 			b.Conn = panicky{conn, &at}
@@ -95,7 +95,7 @@ func TestAPanicFailsItsCallAndNoOther(t *testing.T) {
 		defer cancel()
 		cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method(method))
 		require.NoError(t, err)
-		_ = cs.SendMsg(request) // RecvMsg tells
+		_ = cs.SendMsg(request) // RecvMsg returns its error
 		_ = cs.CloseSend()
 		for {
 			if err := cs.RecvMsg(&codec.Frame{}); err != nil {

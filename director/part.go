@@ -9,18 +9,18 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// The reply of one backend becomes a part of a merged reply only if a decoder accepts it: a
-// part that is cut off would swallow the beginning of the next one, and Go's decoder rejects a
-// whole reply for one string that is not UTF-8. So each part is checked, the primary's too:
+// The reply of a backend becomes a part of a merged reply only if a decoder accepts it: a part
+// that is cut off would swallow the beginning of the next one, and Go's decoder rejects a whole
+// reply for one string that is not UTF-8. So the director checks each part, the primary's too:
 //
-//   - A part that is malformed is a [BrokenReplyError] of its backend.
-//   - Text that is not UTF-8 becomes U+FFFD, in that part alone. The backend does not find
-//     anything by an id that was changed so.
+//   - A malformed part is a [BrokenReplyError] of its backend.
+//   - Text that is not UTF-8 becomes U+FFFD, in that part alone. An id that was changed so is
+//     unknown to the backend.
 //
-// A reply that goes to the client alone passes as it is.
+// A reply that is not merged passes as it is.
 
-// A BrokenReplyError says that the reply of a backend is no message of the method. It is the
-// Err of a [Part], for a [Merge] that tells it from the error of a call.
+// A BrokenReplyError says that the reply of a backend is malformed. It is the Err of a [Part] whose
+// call succeeded, so that a [Merge] can tell it from the error of a call.
 type BrokenReplyError struct {
 	Backend string
 	Err     error
@@ -36,8 +36,8 @@ func (t *table) broken(backend int, err error) error {
 	return &BrokenReplyError{t.backends[backend].String(), err}
 }
 
-// toPart returns the reply of a backend with front names, checked for merging, and takes over
-// the one it gets.
+// toPart returns the reply of a backend with front names, checked for merging. It takes ownership
+// of the reply that it gets.
 func (t *table) toPart(m *method, backend int, reply *codec.Frame) (*codec.Frame, error) {
 	if m.shape == nil {
 		return t.toFront(m, backend, reply)

@@ -21,8 +21,8 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// sends is a server that answers every call with these messages, as they are, and ends a
-// stream well.
+// sends is a server that answers every call with these messages as they are, and ends a
+// stream without an error.
 func sends(messages ...string) muxtest.Handler {
 	return func(_ string, stream grpc.ServerStream) error {
 		if err := stream.RecvMsg(&codec.Frame{}); err != nil {
@@ -39,8 +39,8 @@ func sends(messages ...string) muxtest.Handler {
 
 const (
 	goodBooks = "\x0a\x03\x0a\x011"              // books {id: "1"}
-	cutOff    = "\x0a\x03\x0a\x011\x0a\x07\x0a"  // and a second one, which is cut off
-	cutInside = "\x0a\x03\x0a\x051"              // books {id: of which there is but a part}
+	cutOff    = "\x0a\x03\x0a\x011\x0a\x07\x0a"  // the same, and a second book that is cut off
+	cutInside = "\x0a\x03\x0a\x051"              // a book whose id is cut off
 	badTitle  = "\x0a\x07\x0a\x011\x12\x02a\xff" // books {id: "1" title: "a\xff"}
 	badLabel  = "\x0a\x08\x22\x06\x0a\x01\xff\x12\x01b"
 	badID     = "\x0a\x05\x0a\x032\xffx"
@@ -136,7 +136,7 @@ func TestCodeThatMergesGetsNoBrokenPart(t *testing.T) {
 	assert.Equal(t, `title: "�"`, muxtest.Text("Book", got))
 }
 
-// A client, and whoever looks at the call, learn which parts of a merged answer are from memory.
+// A client and a Tracer learn which parts of a merged answer come from memory.
 func TestAMergedReplySaysWhatIsFromMemory(t *testing.T) {
 	answers := func(header metadata.MD) muxtest.Handler {
 		return func(_ string, stream grpc.ServerStream) error {

@@ -14,14 +14,14 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// knownChooser finds a backend by the items that memory has of its lists: by one that holds a
-// value of the request, or the same map.
+// knownChooser finds a backend by the items of its lists in its memory: it looks for an item that
+// holds the same value, or the same map, as the request.
 type knownChooser struct {
 	path    *rewrite.Path       // in the request
-	item    *rewrite.Path       // in an item, of a map; nil if the path leads to a value
+	item    *rewrite.Path       // in an item, to a map; nil if path leads to a value
 	without map[string]bool     // keys of the map that do not count
-	finders []*lastknown.Finder // by backend; nil where nothing is remembered
-	newTo   int                 // the backend of what is new
+	finders []*lastknown.Finder // by backend; nil for a backend without a memory
+	newTo   int                 // the backend for new objects
 	panics  recovery.Hook
 }
 
@@ -44,7 +44,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 		}
 		at = ""
 	} else if but || !c.path.IsText() {
-		return nil, fmt.Errorf("path %s does not lead to a string; without is for maps", c.path)
+		return nil, fmt.Errorf("path %s does not lead to a string; \"without\" is for maps", c.path)
 	}
 	for but {
 		var quoted string
@@ -71,7 +71,7 @@ func (t *table) compileKnown(cfg Config, text string, desc *codec.Method) (*know
 func itemMap(listed, at string, cfg Config) (*rewrite.Path, error) {
 	_, list := findList(listed, cfg.Profile, cfg.Schema)
 	if list == nil {
-		return nil, fmt.Errorf("no method is a list and called %q", listed)
+		return nil, fmt.Errorf("there is no list method %q", listed)
 	}
 	p, err := rewrite.ParsePath(list.Message(), at)
 	if err == nil && !p.Leaf().IsMap() {
@@ -80,24 +80,25 @@ func itemMap(listed, at string, cfg Config) (*rewrite.Path, error) {
 	return p, err
 }
 
-// recall finds a backend for a request. If said is not negative, the request wants that
-// backend. Before recall gives up it asks the backends where something has changed: a client
-// that has made a thing names it in its next call.
-func (c *knownChooser) recall(ctx context.Context, body []byte, said int) (int, error) {
+// recall finds a backend for a request. If wanted is not negative, the request wants that
+// backend. Before recall gives up it renews the memory of the backends where something has
+// changed: a client that has made an object may name it in its next call.
+func (c *knownChooser) recall(ctx context.Context, body []byte, wanted int) (int, error) {
 	has, err := c.matcher(body)
 	if err != nil || has == nil {
 		return -1, err
 	}
-	// A thing that was made anew where it is to be has left its remains where it was before.
-	if said < 0 && c.newTo > 0 {
-		said = c.newTo
+	// An object that was made anew on another backend may have left remains on the old one: the
+	// backend for which the object is meant goes first.
+	if wanted < 0 && c.newTo > 0 {
+		wanted = c.newTo
 	}
-	if said >= 0 && c.item == nil {
-		if !has(said) {
-			c.renew(ctx, said)
+	if wanted >= 0 && c.item == nil {
+		if !has(wanted) {
+			c.renew(ctx, wanted)
 		}
-		if has(said) {
-			return said, nil
+		if has(wanted) {
+			return wanted, nil
 		}
 	}
 	if b := c.find(has); b >= 0 {
@@ -111,8 +112,8 @@ func (c *knownChooser) recall(ctx context.Context, body []byte, said int) (int, 
 	return c.find(has), nil
 }
 
-// find returns the first backend that has an item with a value, or the only one that has
-// items with a map: those of several things may be the same.
+// find returns the first backend that has an item with the value. For a map it returns the only
+// backend that has one: different objects may have the same map.
 func (c *knownChooser) find(has func(int) bool) int {
 	found := -1
 	for i := range c.finders {
@@ -131,12 +132,12 @@ func (c *knownChooser) find(has func(int) bool) int {
 
 func (c *knownChooser) renew(ctx context.Context, backend int) {
 	if f := c.finders[backend]; f != nil {
-		_ = c.panics.Run("finding a name", func() { f.Renew(ctx) }) // reported there; it is not found
+		_ = c.panics.Run("finding a name", func() { f.Renew(ctx) }) // the hook reports a panic; find then does not find the name
 	}
 }
 
-// matcher returns a function that reports whether a backend has what the request asks for. It is
-// nil if the request asks for nothing.
+// matcher returns a function that reports whether a backend has an item with the value or map of
+// the request. The function is nil if the request has neither.
 func (c *knownChooser) matcher(body []byte) (func(backend int) bool, error) {
 	if c.item == nil {
 		value, _, err := c.path.Lookup(body)

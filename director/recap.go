@@ -8,23 +8,23 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Recap makes up the messages that one client missed of the endless stream of one backend,
-// while that stream could not be opened or had ended. It gets and makes messages of the
-// newest version, with back names. One goroutine at a time calls it.
+// A Recap makes the messages that one client has missed in the endless stream of one backend,
+// because the stream was not open. It gets and returns messages of the newest version of the API,
+// with back names. One goroutine at a time calls its methods.
 type Recap interface {
-	// Begin notes what the backend has now, which the client is taken to know.
+	// Begin notes what the backend has now. The Recap assumes that the client knows this.
 	Begin(ctx context.Context, conn grpc.ClientConnInterface) error
 
-	// Saw gets each message of the stream before the client does. After an error the client
+	// Saw gets each message of the stream before the client does. If it fails, the client
 	// does not get the message, and the director opens the stream again.
 	Saw(message *codec.Frame) error
 
-	// Look returns messages for all that has happened at the backend since Begin and that the
-	// client was not told. With an error it returns those that it can make; a later Look
-	// returns the rest.
+	// Look returns messages for everything that has happened at the backend and that the client
+	// does not know from Begin, Saw or an earlier Look. The director passes the messages on even
+	// if Look fails; a later Look then returns the rest.
 	Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*codec.Frame, error)
 
-	// End returns messages that end all that the client was told of, because a reload has
-	// taken the backend away.
+	// End returns messages that say that everything the client knows of is gone, because a
+	// reload has taken the backend away.
 	End() []*codec.Frame
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
-// refuse returns the error of a method that the schema does not have; nil if the method goes
-// to the primary. The primary has only a part of a list, and a client that takes the part for
-// the whole forgets the rest. After Unimplemented a client asks in the way that older servers
-// understand.
+// refuse returns the error for a method that the schema does not have, or nil if the method goes
+// to the primary. The director cannot merge a list that it does not know, and a client that takes
+// the primary's part for the whole list forgets the rest. After Unimplemented a client can call a
+// method that older servers have.
 func (t *table) refuse(name string) error {
 	if len(t.backends) == 1 || !t.ours(name) ||
 		!slices.ContainsFunc(t.unimplemented, func(pattern string) bool { return profile.Match(pattern, profile.ShortName(name)) }) {

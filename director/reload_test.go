@@ -114,7 +114,7 @@ func TestReloadUnderLoadFailsNoCall(t *testing.T) {
 	wg.Wait()
 }
 
-// Of every kind, on a backend that is there no longer.
+// Calls of every kind finish, on a backend that the new table does not have.
 func TestCallsUnderWayFinishOnTheirTable(t *testing.T) {
 	dir := muxtest.Dir(t)
 	began, release := make(chan string, 10), make(chan struct{})
@@ -140,7 +140,7 @@ func TestCallsUnderWayFinishOnTheirTable(t *testing.T) {
 		})
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: s.Path})
 		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		t.Cleanup(func() { conn.Close() }) // the error would change nothing
 		return director.Backend{Name: name, Conn: conn}
 	}
 	cfg := director.Config{Profile: muxtest.LibraryProfile(t), Schema: muxtest.Library, Backends: []director.Backend{backend(""), backend("beta.io")}}

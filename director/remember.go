@@ -7,31 +7,32 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// A MemoryConfig says when memory answers for a backend. The zero value is useful.
+// A MemoryConfig configures the memory of a backend. The zero value is useful.
 type MemoryConfig struct {
-	// File keeps the memory over a crash of this process: an absolute path. What was
-	// remembered before the machine was booted is forgotten. Empty means that the memory
-	// ends with the process.
+	// File is the absolute path of a file that keeps the memory over a crash of this process.
+	// A file from before the last boot of the machine does not count. Empty means that the
+	// memory ends with the process.
 	File string
 
-	// Budget is how long a list or a status may take before memory answers in its place.
-	// The question goes on, and its answer is remembered. Zero means two seconds.
+	// Budget is how long the backend may take to answer a list or a status. After that, memory
+	// answers the client, and the call to the backend goes on to bring the memory up to date.
+	// Zero means two seconds.
 	Budget time.Duration
 
-	// GoneAfter is how long a backend may answer nothing at all before it counts as gone.
-	// Calls to it fail with Unavailable then, but for what memory answers. Zero means ten
+	// GoneAfter is how long a backend may send no answer at all before it counts as gone. Then
+	// calls to it fail with Unavailable, except those that memory answers. Zero means ten
 	// seconds.
 	GoneAfter time.Duration
 }
 
-// Remember returns a [Backend] for conn that remembers what its server says of the lists and
-// replies that the profile has under known, and answers them for a server that is slow or
-// gone. The conn needs a Profile and a Schema in its [ConnConfig]. cfg gives the backend its
-// Panicked; the caller adds Trusted and Maps.
+// Remember returns a [Backend] for conn with a memory. The memory holds the lists and replies of
+// the server that the profile names under known, and answers them while the server is slow or
+// gone. Remember uses the Profile, Schema and Panicked of cfg, and the conn must have been made
+// with the same Profile and Schema. The caller adds Trusted and Maps to the Backend.
 //
-// The caller runs run, beside [Conn.Run], for as long as the backend is in use: it asks for
-// what no client asks for, notices that the server is gone or back, and writes the file. It
-// returns the error of the last write when ctx has ended.
+// The caller must run run, in addition to [Conn.Run], as long as the backend is in use: it keeps
+// the memory up to date when clients do not ask, notices that the server is gone or back, and
+// writes the file. It returns when ctx has ended, with the error of the last write.
 func Remember(conn *Conn, cfg Config, m MemoryConfig) (b Backend, run func(ctx context.Context) error, err error) {
 	p := cfg.Profile
 	pkg := p.Versions[0].Package

@@ -12,18 +12,18 @@ import (
 	"github.com/criproxy/criproxy/internal/address"
 )
 
-// lookEvery is how often a socket at which nobody listens is tried.
+// lookEvery is how often the Conn tries a socket at which no process listens.
 const lookEvery = 20 * time.Millisecond
 
-// absent reports whether err says that nobody listens: there is no file, or the connection is
-// refused. Any other failure is no evidence.
+// absent reports whether err says that no process listens: there is no file, or the connection is
+// refused. Any other failure proves nothing.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// waitForChange waits until the state is another one than from. While nobody listens at the
-// socket it sees to it that the connection is made as soon as somebody does, and not after
-// the pause that has begun: until then all calls would fail.
+// waitForChange waits until the state is no longer from, and reports false if ctx ends before. If no
+// process listens at the socket, it connects as soon as one does instead of waiting for the end of
+// the pause: until then all calls would fail.
 func (c *Conn) waitForChange(ctx context.Context, from connectivity.State) bool {
 	if e := c.dialError.Load(); from == connectivity.TransientFailure && e != nil && absent(*e) {
 		looking, stop := context.WithCancel(ctx)
@@ -39,8 +39,8 @@ func (c *Conn) waitForChange(ctx context.Context, from connectivity.State) bool 
 	return c.cc.WaitForStateChange(ctx, from)
 }
 
-// returns waits until somebody listens at the socket of the backend, and reports false if ctx
-// ends before. It leaves addresses that are no file to the pauses.
+// returns waits until a process listens at the socket of the backend, and reports false if ctx ends
+// before. It reports false at once for an address that is not a file.
 func (c *Conn) returns(ctx context.Context) bool {
 	network, err := address.Network(c.address)
 	if err != nil || network != address.Unix || len(c.addresses) > 1 {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// A primary that was restarted stayed Unavailable until the pause ended that had begun while it was away, for up to 1.5 s more.
+// A restarted primary used to stay Unavailable, for up to 1.5 s, until the end of a pause that had begun before the restart.
 // Here the pause is an hour.
 func TestABackendThatReturnsIsConnectedToAtOnce(t *testing.T) {
 	for name, before := range map[string]func(path string){
@@ -30,7 +30,7 @@ func TestABackendThatReturnsIsConnectedToAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, err := os.MkdirTemp("", "dir") // the path of a socket is short
 			require.NoError(t, err)
-			t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+			t.Cleanup(func() { os.RemoveAll(dir) }) // the error would change nothing
 			path := filepath.Join(dir, "b.sock")
 			before(path)
 			told := make(chan error, 1)

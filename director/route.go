@@ -22,14 +22,14 @@ const (
 	toNone                // no backend can have what the call asks for: the reply is empty
 )
 
-// destination is where a call goes.
+// destination says where a call goes.
 type destination struct {
 	spread  spread
 	backend int   // of toOne
 	among   []int // of toAll
 }
 
-// A routeError is the error of a request that no backend can get.
+// A routeError is the error of a request that the director cannot send to any backend.
 type routeError struct {
 	code   codes.Code
 	reason string
@@ -37,11 +37,11 @@ type routeError struct {
 
 func (e *routeError) Error() string { return e.reason }
 
-// route finds the destination of a call by the rules in the package's documentation, from the
-// table and the bytes of the request.
+// route finds the destination of a call from the table and the bytes of the request, by the rules
+// in the package documentation.
 func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (destination, error) {
 	if m.request == nil && len(m.choosers) == 0 && !m.isNew {
-		return t.unclaimed(m), nil // nothing in the message matters: leave its pieces apart
+		return t.unclaimed(m), nil // no field of the message matters: do not join its pieces
 	}
 	body := request.Bytes()
 	if err := t.listen(ctx, m, body); err != nil {
@@ -55,7 +55,7 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 	if m.all {
 		return t.routeList(ctx, m, body, names)
 	}
-	owner, by := -1, rewrite.Found{} // the backend, and the name that says so
+	owner, by := -1, rewrite.Found{} // the backend, and the name that it owns
 	var bare *rewrite.Found
 	for i, f := range names {
 		n := t.classes[f.Class].naming
@@ -65,11 +65,11 @@ func (t *table) route(ctx context.Context, m *method, request *codec.Frame) (des
 		b, v := n.owner(ctx, f.Value)
 		switch {
 		case v == ownerless:
-			return destination{}, &routeError{codes.NotFound, fmt.Sprintf("%s %q: no backend has that prefix; there is %s", n.kind, f.Value, t.names())}
+			return destination{}, &routeError{codes.NotFound, fmt.Sprintf("%s %q: no backend has that prefix; %s", n.kind, f.Value, t.names())}
 		case v == unknownOwner:
-			return destination{}, &routeError{codes.Unavailable, fmt.Sprintf("%s %q: a backend that may have it does not answer, and no memory says what it has; criproxy status shows which", n.kind, f.Value)}
+			return destination{}, &routeError{codes.Unavailable, fmt.Sprintf("%s %q: a backend that may have it does not answer, and no memory says what it has; criproxy status shows which backend", n.kind, f.Value)}
 		case v == ambiguous:
-			return destination{}, &routeError{codes.InvalidArgument, fmt.Sprintf("%s %q: several ids begin so; use more of the id", n.kind, f.Value)}
+			return destination{}, &routeError{codes.InvalidArgument, fmt.Sprintf("%s %q: several ids begin with it; use more of the id", n.kind, f.Value)}
 		case v == primarys && bare == nil:
 			bare = &names[i]
 		case v == decided && owner >= 0 && owner != b:
@@ -145,8 +145,8 @@ func (t *table) mismatch(m *method, err error) error {
 	return err
 }
 
-// routeList finds the destination of a list: each name in the request narrows down which
-// backends can have what matches. If none is left, the answer is empty, and no error.
+// routeList finds the destination of a list: each name in the request narrows down the backends
+// that can have matching items. If no backend is left, the reply is empty; that is no error.
 func (t *table) routeList(ctx context.Context, m *method, body []byte, names []rewrite.Found) (destination, error) {
 	var among []int // nil: all
 	for _, f := range names {

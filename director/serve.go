@@ -16,9 +16,9 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// Handler returns the handler that puts the director behind a server. The server needs
-// [codec.Raw]. It must have no registered service of the API, or methods that are newer than
-// that service would be refused:
+// Handler returns a handler with which a gRPC server passes calls to the director. The server must
+// use [codec.Raw]. No service of the API may be registered on it: it would refuse methods that are
+// newer than the registration.
 //
 //	grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(d.Handler()))
 func (d *Director) Handler() grpc.StreamHandler {
@@ -37,7 +37,7 @@ func (d *Director) Handler() grpc.StreamHandler {
 	return func(_ any, ss grpc.ServerStream) (err error) {
 		name, ok := grpc.MethodFromServerStream(ss)
 		if !ok {
-			return status.Error(codes.Internal, "criproxy: a call without a method; is this a grpc-go server?")
+			return status.Error(codes.Internal, "criproxy: the server does not say which method was called; use the handler with a grpc-go server")
 		}
 		panics := d.panics()
 		defer panics.To(&err, name)
@@ -52,17 +52,17 @@ func (d *Director) Handler() grpc.StreamHandler {
 	}
 }
 
-// panics returns the hook for panics, that of the latest configuration.
+// panics returns the hook for panics of the latest configuration.
 func (d *Director) panics() recovery.Hook { return d.table.Load().panics }
 
-// method returns what becomes of the method that a client calls name, in any version; nil if
-// the profile does not describe it.
+// method returns the method that a client calls name, in any version of the API. It is nil if
+// the profile does not describe the method.
 func (d *Director) method(name string) *method {
 	t := d.table.Load()
 	return t.methods[t.versions.newest(name)]
 }
 
-// serveUnary reads, invokes and answers in the goroutine it is called in.
+// serveUnary reads, invokes and answers in the goroutine of its caller.
 func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream) error {
 	var call struct { // one allocation
 		request, reply  codec.Frame
@@ -75,7 +75,7 @@ func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream
 	defer call.request.Free()
 	call.opts = [...]grpc.CallOption{grpc.Header(&call.header), grpc.Trailer(&call.trailer)}
 	err := conn.Invoke(outgoing(ss.Context(), sent(ss)), name, &call.request, &call.reply, call.opts[:]...)
-	// Whether or not it failed: a header may come with a failure as well.
+	// A failed call may have a header as well.
 	if saysMore(call.header) {
 		if err := ss.SetHeader(call.header); err != nil {
 			return err
@@ -90,7 +90,7 @@ func serveUnary(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream
 	return ss.SendMsg(&call.reply)
 }
 
-// serveStream passes one request to conn, and the messages of conn to the client.
+// serveStream passes one request to conn, and the messages from conn to the client.
 func serveStream(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream) error {
 	var request codec.Frame
 	if err := receive(ss, &request); err != nil {
@@ -111,8 +111,8 @@ func serveStream(conn grpc.ClientConnInterface, name string, ss grpc.ServerStrea
 	return passReplies(cs, ss)
 }
 
-// serveBothWays passes the messages of the client to conn, and at the same time those of conn to
-// the client.
+// serveBothWays passes messages from the client to conn, and at the same time from conn to the
+// client.
 func serveBothWays(conn grpc.ClientConnInterface, name string, ss grpc.ServerStream, panics recovery.Hook) error {
 	ctx, end := context.WithCancelCause(outgoing(ss.Context(), sent(ss)))
 	defer end(nil)
@@ -156,7 +156,7 @@ func passRequests(ss grpc.ServerStream, cs grpc.ClientStream) error {
 
 // passReplies passes what a backend sends to the client, until the backend ends the call.
 func passReplies(cs grpc.ClientStream, ss grpc.ServerStream) error {
-	// At once, not with the first message, which may be long in coming.
+	// At once, not with the first message, which may come much later.
 	if header, err := cs.Header(); err == nil && header != nil {
 		if err := ss.SendHeader(header); err != nil {
 			return err
@@ -179,8 +179,8 @@ func passReplies(cs grpc.ClientStream, ss grpc.ServerStream) error {
 	}
 }
 
-// saysMore reports whether a header holds more than the content type, which the server sets
-// by itself.
+// saysMore reports whether a header holds more than the content type, which the server sets in any
+// case.
 func saysMore(header metadata.MD) bool {
 	_, usual := header["content-type"]
 	return len(header) > 1 || len(header) == 1 && !usual
@@ -189,12 +189,13 @@ func saysMore(header metadata.MD) bool {
 func receive(ss grpc.ServerStream, request *codec.Frame) error {
 	err := ss.RecvMsg(request)
 	if errors.Is(err, io.EOF) {
-		return status.Error(codes.Internal, "criproxy: the call ended before its request came")
+		return status.Error(codes.Internal, "criproxy: the client ended the call without sending a request")
 	}
 	return err
 }
 
-// sent returns the metadata that the client sent. It stays the call's: nobody changes it.
+// sent returns the metadata that the client sent. It belongs to the call: the caller must not
+// change it.
 func sent(ss grpc.ServerStream) metadata.MD {
 	if t, ok := ss.(*tracedServer); ok {
 		return t.sent
@@ -206,14 +207,14 @@ func sent(ss grpc.ServerStream) metadata.MD {
 	return md
 }
 
-// outgoing returns a context that sends on in, the metadata that the client sent. Most clients send
-// none that is not of their connection.
+// outgoing returns a context that passes on in, the metadata that the client sent, without the keys
+// that describe the client's connection. Most clients send only those.
 func outgoing(ctx context.Context, in metadata.MD) context.Context {
 	var on metadata.MD
 	for key, values := range in {
 		switch key {
 		case ":authority", "content-type", "content-length", "user-agent", "grpc-accept-encoding":
-			continue // of the connection or of the request as it came, not of the call
+			continue // describes the connection, not the call
 		}
 		if on == nil {
 			on = make(metadata.MD, len(in))

@@ -11,16 +11,17 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// spoken says which versions a backend speaks. The answer holds for the connection on which the
-// backend gave it: on a newer one there may be another version, because a restart can be over
-// before anything has noticed that the connection was down.
+// spoken says which versions of the API a backend speaks. It holds only for the connection on which
+// the backend was asked: behind a newer connection the backend may have been restarted as another
+// version.
 type spoken struct {
 	dials    uint64 // Conn.dials before the backend was asked
 	versions []int  // newest first
 }
 
-// Versions returns the packages that the backend speaks, newest first, and asks
-// it if that is not known yet. It is empty for an API that has but one.
+// Versions returns the packages, one for each version of the API, that the backend speaks, newest
+// first. It asks the backend if the Conn does not know yet. The slice is empty for an API of which
+// the profile names only one version.
 func (c *Conn) Versions(ctx context.Context) ([]string, error) {
 	if c.versions == nil {
 		return nil, nil
@@ -68,7 +69,7 @@ func (c *Conn) speaks(ctx context.Context) (*spoken, error) {
 		case err == nil:
 			s.versions = append(s.versions, v)
 		case status.Code(err) == codes.Unimplemented:
-		case len(s.versions) == 0: // it may have this version, which is newer than any that answers
+		case len(s.versions) == 0: // the backend may speak this version, which would be its newest
 			return nil, c.explain(wording{}, err, opts)
 		}
 	}
@@ -92,15 +93,15 @@ func (c *Conn) settle(ctx context.Context) {
 	}
 }
 
-// A wording is how a method is called in the version that the backend speaks.
+// A wording is a method in the version that the backend speaks.
 type wording struct {
-	name    string
-	method  *versioned // what to convert messages by; nil: nothing is to be converted
+	name    string     // of the method in that version
+	method  *versioned // has the conversions of its messages; nil: there are none
 	version int
-	spoken  *spoken // nil: the version does not matter
+	spoken  *spoken // nil: the method is the same in all versions
 }
 
-// wording finds how to call a method.
+// wording returns the wording of a method for the backend.
 func (c *Conn) wording(ctx context.Context, name string) (wording, error) {
 	if c.versions == nil {
 		return wording{name: name}, nil
@@ -119,7 +120,7 @@ func (c *Conn) wording(ctx context.Context, name string) (wording, error) {
 	return wording{name: name, spoken: s}, nil
 }
 
-// down words a message for the backend. It leaves the frame it was given to its owner.
+// down converts a request for the backend. The frame that it gets stays with the caller.
 func (w wording) down(f *codec.Frame) (*codec.Frame, error) {
 	f, err := down(w.method.request[w.version], f)
 	if err != nil {
@@ -128,7 +129,7 @@ func (w wording) down(f *codec.Frame) (*codec.Frame, error) {
 	return f, nil
 }
 
-// up is for what the backend says. It frees what it replaces.
+// up converts a reply of the backend. It frees a frame that it replaces.
 func (w wording) up(f *codec.Frame) (*codec.Frame, error) {
 	f, err := up(w.method.reply[w.version], f)
 	if err != nil {

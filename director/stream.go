@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// stream is a call whose backend is chosen by its first message. As with any
+// stream is a call whose first message decides which backend gets it. As with any
 // [grpc.ClientStream], one goroutine may send while another receives.
 type stream struct {
 	ctx    context.Context
@@ -23,12 +23,12 @@ type stream struct {
 	opts   []grpc.CallOption
 
 	once   sync.Once
-	opened chan struct{} // closed when the two below are set
+	opened chan struct{} // closed when to and err are set
 	to     source
 	err    error
 }
 
-// source is the backend's end of a stream, or the backends'.
+// source is the stream of one backend, or the joined streams of several.
 type source interface {
 	send(*codec.Frame) error
 	recv() (*codec.Frame, error)
@@ -48,7 +48,7 @@ func (s *stream) open(first *codec.Frame) {
 		s.to, s.err = s.connect(first)
 		if s.err != nil {
 			s.err = failed(s.method, s.err)
-			defer s.cancel() // after the choice is made: before, RecvMsg would return Canceled
+			defer s.cancel() // after opened is closed: before, RecvMsg would return Canceled
 		}
 		close(s.opened)
 	})
@@ -76,8 +76,8 @@ func (s *stream) connect(first *codec.Frame) (source, error) {
 	}
 }
 
-// SendMsg sends a message, which for the first one also finds the backend.
-// A failure is io.EOF, not its status: callers learn the status from RecvMsg.
+// SendMsg sends a message. The first one also decides which backend gets the call.
+// After a failure it returns io.EOF; RecvMsg returns the status.
 func (s *stream) SendMsg(m any) error {
 	f, err := codec.FrameOf(m)
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *stream) SendMsg(m any) error {
 	return s.to.send(f)
 }
 
-// CloseSend says that no more will be sent. Where nothing was, the call goes
-// where an empty message would.
+// CloseSend ends the messages of the client. If there was none, the call goes to the backend that an
+// empty message would go to.
 func (s *stream) CloseSend() error {
 	s.open(&codec.Frame{})
 	if s.err != nil {
@@ -117,8 +117,8 @@ func (s *stream) RecvMsg(m any) error {
 	return codec.Deliver(m, f)
 }
 
-// ready waits for the backend to be chosen. The end of the call does not undo
-// the choice.
+// ready waits until the backend is chosen. If it was chosen before the call ended, ready reports no
+// error for that.
 func (s *stream) ready() error {
 	select {
 	case <-s.opened:
@@ -132,8 +132,7 @@ func (s *stream) ready() error {
 	return s.err
 }
 
-// Header waits for the header. It is nil, without an error, if the call ends
-// before there is one.
+// Header waits for the header. It returns nil, and no error, if the call ends before there is one.
 func (s *stream) Header() (metadata.MD, error) {
 	if s.ready() != nil {
 		return nil, nil
@@ -141,7 +140,7 @@ func (s *stream) Header() (metadata.MD, error) {
 	return s.to.Header()
 }
 
-// Trailer is the trailer, once RecvMsg has returned an error.
+// Trailer returns the trailer, once RecvMsg has returned an error.
 func (s *stream) Trailer() metadata.MD {
 	if s.ready() != nil {
 		return nil
@@ -149,10 +148,10 @@ func (s *stream) Trailer() metadata.MD {
 	return s.to.Trailer()
 }
 
-// Context is the context of the call.
+// Context returns the context of the call.
 func (s *stream) Context() context.Context { return s.ctx }
 
-// single is a stream of one backend.
+// single is the stream of one backend.
 type single struct {
 	grpc.ClientStream
 	table   *table

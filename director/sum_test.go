@@ -29,7 +29,7 @@ func countsProfile(t *testing.T, methods string) *director.Profile {
 	return p
 }
 
-// A list of several backends had the count of one of them.
+// A merged list used to have the count of one backend alone.
 func TestCountsAreAddedUp(t *testing.T) {
 	schema := counts(t)
 	reply := schema.Method("/counts.v1.Counts/Count").Output

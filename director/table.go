@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// table is what a profile and a list of backends are compiled to: the fate of each method. It
-// is immutable; calls under way finish on the table that they began with.
+// table says what to do with each method. It is compiled from a profile and a list of backends, and
+// is immutable; calls under way finish with the table with which they began.
 type table struct {
 	backends   []Backend
 	methods    map[string]*method // :: full method of the newest version
@@ -28,51 +28,52 @@ type table struct {
 	mirrors    *mirrors       // likewise
 	notes      *notes
 	maxMessage int
-	native     bool // names say nothing about their backend
-	newTo      int  // the backend that gets what is new
+	native     bool // names have no prefixes
+	newTo      int  // the backend for new objects
 	mended     func(b Backend, method, field string)
 	mirrored   func(Mirroring)
 	panics     recovery.Hook
 
 	packages      []string // of the API, in all versions
 	unimplemented []string // patterns of unknown methods that fail instead of going to the primary
-	lookups       []string // full methods that the schema does not have, and that look one thing up
+	lookups       []string // full methods that the schema does not have, and that look up an object
 	assumptions   []string // what the director assumes where the profile leaves something open
 
-	backEdits  []rewrite.Edit // by backend: what turns front names into its own
-	frontEdits []rewrite.Edit // and back
+	backEdits  []rewrite.Edit // by backend: turn front names into back names
+	frontEdits []rewrite.Edit // by backend: turn back names into front names
 
 	lookInterval time.Duration
 	replaced     chan struct{} // closed when there is a next table
 	next         *table
 }
 
-// method is what becomes of the calls of one method.
+// method says what to do with the calls of one method. Where no name and no chooser decides, a call
+// has no owner.
 type method struct {
 	*codec.Method
 	request, reply *rewrite.Plan
 	withhold       []withhold
 	choosers       []chooser
 	tells          []tell
-	noted          *noted         // what is noted in its requests; nil: nothing
+	noted          *noted         // what to note in its requests; nil: nothing
 	notes          *rewrite.Plan  // finds messages with notes in its replies
-	all            bool           // without an owner: every backend
-	mirror         bool           // of every backend the first one answers; the others get the request as well
-	endless        bool           // of every backend, a stream that does not end by itself
-	recap          func() Recap   // makes up what the client missed; nil: that is lost
-	begins         bool           // a name in its request asks for all names that begin so
-	merge          Merge          // what makes one of their replies; nil: they are joined
+	all            bool           // a call without an owner goes to every backend
+	mirror         bool           // of every backend, the first one answers, and the others get the request later
+	endless        bool           // of every backend, an endless stream
+	recap          func() Recap   // makes the messages that the client missed; nil: they are lost
+	begins         bool           // a request may have the beginning of a name
+	merge          Merge          // merges the replies; nil: they are joined
 	winners        []winner       // of fields that joining would lose
 	shape          *rewrite.Shape // of replies that are merged; nil: they are not
-	pages          *pages         // without an owner: page by page through all
-	first          *rewrite.Path  // without an owner: one after another, until a reply has this
+	pages          *pages         // a call without an owner goes through all backends page by page; or nil
+	first          *rewrite.Path  // a call without an owner goes to one backend after another until a reply has this; or nil
 	unsure         *rewrite.Path  // a call with a value here succeeds though not every backend has answered; or nil
-	isNew          bool           // without an owner: the backend for what is new
-	unlessNew      *rewrite.Path  // but for calls that have a value here; nil: for all
+	isNew          bool           // a call without an owner goes to the backend for new objects
+	unlessNew      *rewrite.Path  // unless it has a value here; nil: always
 	notFound       bool           // names of different backends are NotFound, not InvalidArgument
-	skipMissing    bool           // a backend that lacks the method is left out
-	toBack         []bool         // by backend: whether its requests need editing
-	toFront        []bool         // by backend: whether its replies do
+	skipMissing    bool           // a merge leaves out a primary that lacks the method
+	toBack         []bool         // by backend: its requests need editing
+	toFront        []bool         // by backend: its replies need editing
 }
 
 func compile(cfg Config) (*table, error) {
@@ -102,7 +103,7 @@ func compile(cfg Config) (*table, error) {
 			t.index[b.Name] = i
 		}
 	}
-	t.newTo = t.index[cfg.NewTo] // the primary without a name
+	t.newTo = t.index[cfg.NewTo] // an empty name is that of the primary
 	if cfg.Profile == nil {
 		return t, nil
 	}
@@ -113,7 +114,7 @@ func compile(cfg Config) (*table, error) {
 }
 
 func (t *table) compileProfile(cfg Config) error {
-	errs := []error{cfg.Profile.Check()} // what follows finds further ones, as far as that is possible
+	errs := []error{cfg.Profile.Check()} // the checks below find further mistakes, where they still can
 	if len(cfg.Profile.Versions) == 0 {
 		return errs[0]
 	}
@@ -134,7 +135,7 @@ func (t *table) compileProfile(cfg Config) error {
 	}
 	byName, err := t.compileClasses(cfg)
 	if errs[0] != nil && err != nil {
-		return errs[0] // which says where it is
+		return errs[0] // the same mistake, with its place
 	} else if err != nil {
 		return err
 	}
@@ -159,7 +160,7 @@ func (t *table) compileProfile(cfg Config) error {
 	}
 	for _, name := range sortedKeys(cfg.Profile.Written.Requests) {
 		if !slices.ContainsFunc(methods, func(m *codec.Method) bool { return profile.ShortName(m.Name) == name }) {
-			errs = append(errs, fmt.Errorf("written.requests.%s: no method is called so", name))
+			errs = append(errs, fmt.Errorf("written.requests.%s: there is no method with that name", name))
 		}
 	}
 	if err := cfg.Profile.Unmatched(methods); err != nil {
@@ -174,7 +175,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 		return nil, err
 	}
 	var errs []error
-	fail := func(what string, err error) { // also where the key is a pattern
+	fail := func(what string, err error) { // the key may be a pattern
 		if key != profile.ShortName(desc.Name) {
 			err = fmt.Errorf("%s: %w", profile.ShortName(desc.Name), err)
 		}
@@ -221,7 +222,7 @@ func (t *table) compileMethod(cfg Config, desc *codec.Method, classes *rewrite.C
 			}
 		}
 		if m.all || m.first != nil {
-			fail("new", errors.New("is for methods of one backend, without all and first"))
+			fail("new", errors.New("is for methods that go to one backend, without \"all\" and \"first\""))
 		}
 	}
 	if m.tells, err = t.compileTells(form.Tells, desc, classes); err != nil {
@@ -297,7 +298,7 @@ func (t *table) frontEdit(backend int) rewrite.Edit {
 	}
 }
 
-// names lists the backends for error messages.
+// names says, in an error message, which names clients can use for backends.
 func (t *table) names() string {
 	var names []string
 	for _, b := range t.backends {
@@ -306,7 +307,7 @@ func (t *table) names() string {
 		}
 	}
 	if len(names) == 0 {
-		return "no backend but the primary"
+		return "there is only the primary"
 	}
-	return strings.Join(names, ", ")
+	return "the backends are " + strings.Join(names, ", ")
 }

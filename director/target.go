@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/internal/address"
 )
 
-// targetOf returns how gRPC is to find the servers, of which there may be several, by
-// its own resolvers and policies.
+// targetOf returns a target and options with which gRPC's client finds one or several servers,
+// with its own resolvers and policies.
 func targetOf(cfg ConnConfig) (target string, opts []grpc.DialOption, err error) {
 	all := append([]string{cfg.Address}, cfg.More...)
 	local := cfg.Credentials == nil
@@ -25,7 +25,7 @@ func targetOf(cfg ConnConfig) (target string, opts []grpc.DialOption, err error)
 			return "", nil, err
 		}
 		if strings.HasPrefix(one, address.DNSScheme) && len(all) > 1 {
-			return "", nil, fmt.Errorf("%s: is all servers of that name; there can be no others", one)
+			return "", nil, fmt.Errorf("%s: stands for all servers with that name; leave out the other addresses", one)
 		}
 		local = local || network == address.Unix
 	}
@@ -47,7 +47,7 @@ func targetOf(cfg ConnConfig) (target string, opts []grpc.DialOption, err error)
 		for _, one := range all {
 			a := resolver.Address{Addr: one}
 			if !local {
-				a.ServerName = one // whose certificate it has to have
+				a.ServerName = one // the name that its certificate must have
 			}
 			state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{a}})
 		}

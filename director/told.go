@@ -8,14 +8,14 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// told remembers values of requests, and the backend that each belongs to. It is safe for
+// told remembers which backend a value belongs to, as earlier requests have told. It is safe for
 // concurrent use, and outlives the tables of a director.
 type told struct {
 	mu       sync.Mutex
-	now, old map[string]string // :: value → name of a backend; two epochs, of which the older one is dropped
+	now, old map[string]string // :: value → name of a backend; old is dropped when now is full
 }
 
-// maxTold is the least number of values that are remembered.
+// maxTold is how many of the latest values told remembers at least.
 const maxTold = 10_000
 
 func (k *told) put(value, backend string) {
@@ -36,7 +36,7 @@ func (k *told) get(value []byte) (backend string, ok bool) {
 	return backend, ok
 }
 
-// recallTold returns the recall of a chooser by the value at a path.
+// recallTold returns the recall func of a chooser by the value at a path.
 func (t *table) recallTold(path *rewrite.Path) func(context.Context, []byte, int) (int, error) {
 	return func(_ context.Context, body []byte, _ int) (int, error) {
 		value, _, err := path.Lookup(body)
@@ -54,11 +54,12 @@ func (t *table) recallTold(path *rewrite.Path) func(context.Context, []byte, int
 	}
 }
 
-// tell is a value that the requests of a method tell.
+// tell says where the requests of a method have a value to remember, and the name whose owner is the
+// backend of that value.
 type tell struct {
 	value  *rewrite.Path
-	name   *rewrite.Path // whose owner is the backend that the value goes with
-	naming *naming
+	name   *rewrite.Path
+	naming *naming // of the name
 }
 
 func (t *table) compileTells(form map[string]string, desc *codec.Method, classes *rewrite.Classes) ([]tell, error) {
@@ -77,7 +78,7 @@ func (t *table) compileTells(form map[string]string, desc *codec.Method, classes
 	return all, nil
 }
 
-// listen remembers the values that a request tells.
+// listen remembers the values of a request, by the tells of its method.
 func (t *table) listen(ctx context.Context, m *method, body []byte) error {
 	for _, l := range m.tells {
 		value, _, err := l.value.Lookup(body)

@@ -12,51 +12,51 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A Tracer sees the legs of calls: the one between client and director, with front names, and
-// those between director and backends, with back names and in the version that the backend
-// speaks.
+// A Tracer sees the legs of calls. The client's leg, between client and director, has front names;
+// a backend's leg, between director and backend, has back names and the version of the API that
+// the backend speaks.
 //
 // The call waits while a method of a Tracer or a [Leg] runs, so each must return at once.
-// Several goroutines call the Leg of a stream at the same time.
+// Several goroutines may call the Leg of a stream at the same time.
 type Tracer interface {
-	// Begin is called when a leg begins. The call goes on with the context that Begin
-	// returns, so that the legs of one call can find each other. A nil Leg declines to see
-	// the leg. The ctx of a backend's leg has the metadata for the backend, as outgoing
-	// metadata.
+	// Begin is called when a leg begins. It returns nil in place of a Leg that it does not want
+	// to see. The call goes on with the context that Begin returns, by which a Tracer can match
+	// the legs of one call. The ctx of a backend's leg has the metadata for the backend, as
+	// outgoing metadata.
 	Begin(ctx context.Context, info LegInfo) (context.Context, Leg)
 }
 
 // LegInfo describes a leg that begins.
 type LegInfo struct {
-	Method  string // as it is called on this leg
-	Backend string // of a backend's leg, its name; see Primary
+	Method  string // full name, in the version of the API that this leg speaks
+	Backend string // name of the backend of a backend's leg; an unnamed primary has none
 	Primary bool   // the backend is the primary
-	Client  bool   // it is the client's leg
-	Endless bool   // the call does not end by itself
-	// Metadata is what the client sent, on the client's leg. A Tracer that keeps it copies it
-	// before Begin returns.
+	Client  bool   // this is the client's leg
+	Endless bool   // the call is an endless stream
+	// Metadata is the metadata that the client sent, on the client's leg. A Tracer that keeps it
+	// must copy it before Begin returns.
 	Metadata metadata.MD
 }
 
-// A Leg is one leg of a call. Frames stay the call's: a Leg that keeps one takes a reference
-// of its own, or copies it, before the method returns.
+// A Leg sees the messages of one leg of a call. The frames belong to the call: a Leg that keeps
+// one must take a reference of its own, or copy it, before the method returns.
 type Leg interface {
 	Request(f *codec.Frame) // a message towards the backend
 	Header(md metadata.MD)  // the header of the answer
 	Reply(f *codec.Frame)   // a message towards the client
-	// End is the leg's last event: its status, nil for OK, and the trailer.
+	// End is the leg's last event. It gets the status, nil for OK, and the trailer.
 	End(err error, trailer metadata.MD)
 }
 
-// tracedStream shows what passes on a stream of a backend.
+// tracedStream shows the messages of a backend's stream to a leg.
 type tracedStream struct {
 	grpc.ClientStream
 	leg    Leg
 	headed bool
-	stop   func() bool // takes back what ends the leg of a stream that is not read to its end
+	stop   func() bool // keeps the end of the context from ending the leg; false: it has
 }
 
-// traceStream shows what passes on cs, the stream of a call with context ctx.
+// traceStream returns cs, the stream of a call with context ctx, with a leg that sees its messages.
 func traceStream(ctx context.Context, cs grpc.ClientStream, leg Leg) grpc.ClientStream {
 	stop := context.AfterFunc(ctx, func() { leg.End(status.FromContextError(ctx.Err()).Err(), nil) })
 	return &tracedStream{ClientStream: cs, leg: leg, stop: stop}
@@ -98,8 +98,8 @@ func (s *tracedStream) end(err error) {
 	}
 }
 
-// trace returns the stream of a client with a leg that sees its messages; nil if there is none.
-// m is nil for a method that the profile does not describe.
+// trace returns the stream of a client with a leg that sees its messages, or nil if there is no
+// Tracer or it declines the leg. m is nil for a method that the profile does not describe.
 func (d *Director) trace(m *method, name string, ss grpc.ServerStream) *tracedServer {
 	if d.tracer == nil {
 		return nil
@@ -112,12 +112,12 @@ func (d *Director) trace(m *method, name string, ss grpc.ServerStream) *tracedSe
 	return &tracedServer{ServerStream: ss, ctx: ctx, leg: leg, sent: in}
 }
 
-// tracedServer shows what passes on a stream of a client.
+// tracedServer shows the messages of a client's stream to a leg.
 type tracedServer struct {
 	grpc.ServerStream
 	ctx     context.Context
 	leg     Leg
-	sent    metadata.MD // by the client; see sent
+	sent    metadata.MD // metadata of the client
 	trailer metadata.MD
 }
 

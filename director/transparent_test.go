@@ -25,7 +25,7 @@ import (
 )
 
 var kinds = []struct {
-	method string // every kind of call, known to the schema and not
+	method string // of every kind, in the schema and not
 	desc   grpc.StreamDesc
 }{
 	{muxtest.Method("Get"), grpc.StreamDesc{}},
@@ -75,8 +75,8 @@ func do(t testing.TB, cc *grpc.ClientConn, method string, desc grpc.StreamDesc, 
 	}
 }
 
-// anything says what it got: metadata, deadline and messages, and then ends as
-// asked for in the first message.
+// anything is a server that answers with what it got: metadata, deadline and messages. It ends the call as
+// the first message says.
 func anything(_ string, stream grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	_, hasDeadline := stream.Context().Deadline()
@@ -127,8 +127,8 @@ func TestACallThroughTheDirectorIsAsOneToTheBackend(t *testing.T) {
 		direct := muxtest.Connect(t, backend.Path, grpc.WithAuthority("localhost"))
 
 		for _, kind := range kinds {
-			// Each is a valid message: field 2 with 0x12, and what the server is to do.
-			hows := []string{"reply", "fail"} // what a call with one reply can have
+			// Each is a valid message: field 2 with 0x12, and an instruction to the server.
+			hows := []string{"reply", "fail"} // the instructions for a call with one reply
 			if kind.desc.ServerStreams {
 				hows = append(hows, "reply,fail", "reply,many", "reply,many,fail", "nothing")
 			}
@@ -186,7 +186,7 @@ func TestAHeaderComesBeforeTheFirstMessage(t *testing.T) {
 				cs, err := cc.NewStream(ctx, &kind.desc, kind.method)
 				require.NoError(t, err)
 				require.NoError(t, cs.SendMsg(&codec.Frame{}))
-				header, err := cs.Header() // blocks until the header is here
+				header, err := cs.Header() // blocks until the header comes
 				require.NoError(t, err)
 				assert.Equal(t, []string{"early"}, header["x-header"])
 				close(release)
@@ -237,13 +237,13 @@ func TestTheDeadlineAndTheEndOfAClientReachTheBackends(t *testing.T) {
 func TestAStreamWithAChoiceGoesToItsOwner(t *testing.T) {
 	chat := func(name string) muxtest.Handler {
 		return func(method string, stream grpc.ServerStream) error {
-			if method == muxtest.Method("List") { // the director asks for it, to find the owner of a name
+			if method == muxtest.Method("List") { // the director lists to find the owner of a name
 				return shelf("")(method, stream)
 			}
 			for {
 				page := &codec.Frame{}
 				if err := stream.RecvMsg(page); err != nil {
-					return nil // the client has said all
+					return nil // the client has sent all its messages
 				}
 				text := fmt.Sprintf("%s got %s", name, muxtest.Text("Page", page))
 				if err := stream.SendMsg(muxtest.Bytes("Page", fmt.Sprintf("book_id: '7f' text: %q", text))); err != nil {
@@ -266,7 +266,7 @@ func TestAStreamWithAChoiceGoesToItsOwner(t *testing.T) {
 
 	o := do(t, cc, muxtest.Method("Chat"), grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
 		string(muxtest.Bytes("Page", `book_id: "omega.io__1"`).Bytes()), "")
-	assert.Equal(t, `rpc error: code = NotFound desc = criproxy: Chat: book "omega.io__1": no backend has that prefix; there is beta.io`, o.err,
+	assert.Equal(t, `rpc error: code = NotFound desc = criproxy: Chat: book "omega.io__1": no backend has that prefix; the backends are beta.io`, o.err,
 		"grpc-proxy would make it Internal, if a send failed with it")
 
 	o = do(t, cc, muxtest.Method("Chat"), grpc.StreamDesc{ClientStreams: true, ServerStreams: true})
@@ -317,7 +317,7 @@ func TestMergedStreamHasEveryItemOnceAndEnds(t *testing.T) {
 
 func TestMergedStreamFailsWithTheFirstFailure(t *testing.T) {
 	hang := func(_ string, stream grpc.ServerStream) error {
-		<-stream.Context().Done() // must be cancelled
+		<-stream.Context().Done() // the director must cancel the call
 		return stream.Context().Err()
 	}
 	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)},

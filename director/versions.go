@@ -15,9 +15,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// versions knows the packages that are one API: what a method is called in each,
-// and how messages turn from one into the other. It is immutable; nil is an API
-// with nothing to translate.
+// versions knows the versions of an API, each of which is a package: the name of a method in each,
+// and how to convert messages between them. It is immutable. Nil is for an API with one version.
 type versions struct {
 	packages []string
 	methods  map[string]*versioned // :: full method of the newest version
@@ -28,8 +27,8 @@ type versions struct {
 // versioned is one method in all versions.
 type versioned struct {
 	names   []string // by version
-	request [][]step // by version: how to turn it into the newest
-	reply   [][]step
+	request [][]step // by version: conversions of its request
+	reply   [][]step // by version: conversions of its reply
 }
 
 // step is one conversion of one message.
@@ -77,8 +76,8 @@ func compileVersions(p *Profile, methods []*codec.Method, code map[string]Conver
 	return v, errors.Join(errs...)
 }
 
-// conversions returns a function that finds the conversions of a message of
-// one version.
+// conversions returns a function that returns the conversions between one version
+// of a message and the newest.
 func conversions(version profile.Version, api *rewrite.Messages, code map[string]Conversion) (func(protoreflect.MessageDescriptor) []step, error) {
 	type compiled struct {
 		Conversion
@@ -111,8 +110,8 @@ func conversions(version profile.Version, api *rewrite.Messages, code map[string
 	}, nil
 }
 
-// newest returns what the newest version calls a method, and the name itself if
-// it is of no known version.
+// newest returns the name of a method in the newest version of the API, or name itself if no older
+// version has such a method.
 func (v *versions) newest(name string) string {
 	if v != nil {
 		if o, ok := v.older[name]; ok {
@@ -122,8 +121,7 @@ func (v *versions) newest(name string) string {
 	return name
 }
 
-// up turns a message of an older version into the newest; it frees what it
-// replaces.
+// up converts a message of an older version to the newest. It takes ownership of f.
 func up(steps []step, f *codec.Frame) (*codec.Frame, error) {
 	for _, s := range steps {
 		if s.up == nil {
@@ -139,7 +137,7 @@ func up(steps []step, f *codec.Frame) (*codec.Frame, error) {
 	return f, nil
 }
 
-// down is the opposite of up. It leaves the frame it was given to its owner.
+// down converts a message of the newest version to an older one. f stays with the caller.
 func down(steps []step, f *codec.Frame) (*codec.Frame, error) {
 	for i := len(steps) - 1; i >= 0; i-- {
 		if steps[i].down == nil {
@@ -154,14 +152,14 @@ func down(steps []step, f *codec.Frame) (*codec.Frame, error) {
 	return f, nil
 }
 
-// frontVersions is a connection that takes the methods of every version and passes
-// on those of the newest.
+// frontVersions is a connection that takes the methods of every version of the API and passes
+// them on in the newest.
 type frontVersions struct {
 	next     grpc.ClientConnInterface
 	director *Director
 }
 
-// older finds the method of an older version that is called name.
+// older returns the method of an older version with the full name name.
 func (c *frontVersions) older(name string) (older, bool) {
 	v := c.director.table.Load().versions
 	if v == nil {

@@ -41,7 +41,7 @@ func twoVersions(t *testing.T) *director.Profile {
 	return muxtest.LibraryProfile(t, "  - package: library.v1\n", "  - package: library.v1\n  - {package: library.v0, convert: [upper]}\nprobe: Library/Version\n")
 }
 
-// speaking is a server that has some versions only, counts what it is asked,
+// speaking is a server that has only some versions. It counts its calls,
 // and answers with the title that arrived.
 func speaking(versions string, asked *atomic.Int32) muxtest.Handler {
 	return func(method string, stream grpc.ServerStream) error {
@@ -153,8 +153,8 @@ func TestRestartedBackendIsAskedForItsVersionAgain(t *testing.T) {
 	assert.Empty(t, states, "one word for each change")
 }
 
-// A restart can be over before Run sees the connection down: here it sees nothing at all,
-// because whoever watches does not return.
+// A restart can be over before Run sees that the connection is down. Here Run sees nothing at all,
+// because its Watch does not return.
 func TestAReconnectThatNobodySawIsNoticed(t *testing.T) {
 	for _, back := range []string{"v1", "v0 v1"} {
 		t.Run("as "+back, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestACallInTheVersionBeforeIsNotUnimplemented(t *testing.T) {
 	}
 	for _, kind := range sortedKeys(calls) {
 		versions := []string{"v0", "v1", "v0", "v1"}
-		for _, v := range versions { // without Run the connection is made by the call that finds it lost
+		for _, v := range versions { // without Run, the call that finds the connection lost makes a new one
 			server := muxtest.Serve(t, dir+"/b.sock", speaking(v, &asked))
 			require.Eventually(t, func() bool {
 				err := calls[kind]()
@@ -292,7 +292,7 @@ func TestACallThatWaitsForAProbeKeepsItsDeadline(t *testing.T) {
 		return stream.Context().Err()
 	})
 	errs := make(chan error, 2)
-	for range 2 { // one probes, the other waits for it
+	for range 2 { // one call probes, and the other waits for it
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()

@@ -15,11 +15,11 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// winner is a field of a reply that is taken of one backend, or added up.
+// winner says from which backend's reply a field is taken, or that its values are added up.
 type winner struct {
 	field protoreflect.FieldNumber
-	who   string
-	most  uint64 // of a sum
+	who   string // primary, first or sum
+	most  uint64 // largest value of a sum
 }
 
 // sum is the winner of a count: the counts of all backends, added up.
@@ -31,9 +31,9 @@ var summable = map[protoreflect.Kind]uint64{
 	protoreflect.Int64Kind: math.MaxInt64, protoreflect.Uint64Kind: math.MaxUint64,
 }
 
-// compileWinners finds the fields that joining would lose. Each must have a winner; a stream
-// loses nothing. With a profile that was written for another version of the API, the primary
-// wins a field without a winner, which is an assumption.
+// compileWinners finds the fields that joining would lose. Each must have a winner, except in a
+// stream, which loses nothing. In a profile that was written for another version of the API a field
+// may lack a winner: then the primary wins, and that is an assumption.
 func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitted bool) ([]winner, error) {
 	var all []winner
 	var errs []error
@@ -67,12 +67,12 @@ func (t *table) compileWinners(form profile.MethodForm, desc *codec.Method, fitt
 	case len(lost) > 0 && fitted && len(t.backends) > 1:
 		t.assumptions = append(t.assumptions, assumed(form, desc, lost))
 	case len(lost) > 0 && !fitted:
-		errs = append(errs, fmt.Errorf("joined replies have one %s; say whose, as in {%s: primary}, first or last, or sum for counts", strings.Join(lost, ", "), lost[0]))
+		errs = append(errs, fmt.Errorf("a joined reply has one %s; say from which backend, as in {%s: primary}, first or last, or sum for counts", strings.Join(lost, ", "), lost[0]))
 	}
 	return all, errors.Join(errs...)
 }
 
-// assumed says that the primary wins fields, and which rule says otherwise.
+// assumed says that the primary wins fields, and which rule would change that.
 func assumed(form profile.MethodForm, desc *codec.Method, lost []string) string {
 	name := profile.ShortName(desc.Name)
 	rule := "all: concat"
@@ -86,18 +86,18 @@ func assumed(form profile.MethodForm, desc *codec.Method, lost []string) string 
 	for _, field := range lost {
 		winners = append(winners, field+": first")
 	}
-	return fmt.Sprintf("%s: joined replies have one %s, and the profile does not say whose: criproxy takes the primary's; to choose another add rules: {methods: {%s: {%s, winners: {%s}}}}",
+	return fmt.Sprintf("%s: a joined reply has one %s, and the profile does not say from which backend: criproxy takes the primary's; to choose another add rules: {methods: {%s: {%s, winners: {%s}}}}",
 		name, strings.Join(lost, ", "), name, rule, strings.Join(winners, ", "))
 }
 
-// settled is what the replies that were settled had of the fields that others win.
+// settled holds what the replies so far had of the fields with winners.
 type settled struct {
-	taken map[protoreflect.FieldNumber]bool
-	sums  map[protoreflect.FieldNumber]uint64
+	taken map[protoreflect.FieldNumber]bool   // fields that a reply had
+	sums  map[protoreflect.FieldNumber]uint64 // of the fields to add up
 }
 
-// settle removes the fields that others win, or that are added up, from the reply of a backend,
-// and notes in s what it had. It frees a frame that it replaces.
+// settle removes from the reply of a backend the fields that another backend wins or that are added
+// up, and notes in s which the reply had. It frees a frame that it replaces.
 func (m *method) settle(backend int, reply *codec.Frame, s *settled) (*codec.Frame, error) {
 	if len(m.winners) == 0 {
 		return reply, nil
@@ -130,11 +130,11 @@ func (m *method) settle(backend int, reply *codec.Frame, s *settled) (*codec.Fra
 	return codec.NewFrame(rest), nil
 }
 
-// add adds to a sum, which stays at the largest value that the field can have: a count that is
-// too small, or negative, would be worse.
+// add adds n to a sum. A sum that would overflow stays at the largest value of the field: a count
+// that is too small or negative would be worse.
 func (s *settled) add(w winner, n uint64) {
 	if n > w.most {
-		n = 0 // it is negative, and counts nothing
+		n = 0 // n is negative, and does not count
 	}
 	if total := s.sums[w.field] + n; total < n || total > w.most {
 		s.sums[w.field] = w.most
@@ -143,7 +143,7 @@ func (s *settled) add(w winner, n uint64) {
 	}
 }
 
-// frame is the reply with the sums, nil if there are none.
+// frame returns a reply with the sums, or nil if there are none.
 func (s *settled) frame(winners []winner) *codec.Frame {
 	var b []byte
 	for _, w := range winners {
@@ -158,7 +158,7 @@ func (s *settled) frame(winners []winner) *codec.Frame {
 	return codec.NewFrame(b)
 }
 
-// lastNumber is the last value of a field in a well-formed message, which is the one that counts.
+// lastNumber returns the last value of a field in a well-formed message: the one that counts.
 func lastNumber(message []byte, field protoreflect.FieldNumber) (last uint64) {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeField(message)

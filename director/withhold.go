@@ -10,13 +10,13 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// withhold removes a field from a request for a backend at which a name in the request, for
-// which the client wrote the field, is another one.
+// withhold removes a field from a request if the client wrote the field for a name that differs at
+// the backend.
 type withhold struct {
 	plan   *rewrite.Plan // finds the field
 	path   *rewrite.Path // leads to the name
 	naming *naming
-	told   func(b Backend, method, name string)
+	notify func(b Backend, method, name string) // or nil
 }
 
 func (t *table) compileWithhold(cfg Config, fields map[string]string, desc *codec.Method, classes *rewrite.Classes) ([]withhold, error) {
@@ -36,7 +36,7 @@ func (t *table) compileWithhold(cfg Config, fields map[string]string, desc *code
 	return all, nil
 }
 
-// namePath returns a path to a name in a message, and what kind of name it is.
+// namePath returns a path to a name in a message, and the naming of that name.
 func (t *table) namePath(md protoreflect.MessageDescriptor, text string, classes *rewrite.Classes) (*rewrite.Path, *naming, error) {
 	path, err := rewrite.ParsePath(md, text)
 	if err != nil {
@@ -44,13 +44,13 @@ func (t *table) namePath(md protoreflect.MessageDescriptor, text string, classes
 	}
 	c := t.classes[classes.Of(path.Leaf())]
 	if c == nil || c.naming == nil {
-		return nil, nil, fmt.Errorf("%s is no name", path)
+		return nil, nil, fmt.Errorf("%s holds no name; want a field with a kind of name under \"fields\"", path)
 	}
 	return path, c.naming, nil
 }
 
-// from returns the request without the field, if the name in it is another one at the backend.
-// The request that it gets stays the caller's.
+// from returns the request without the field, if the name differs at the backend. The request that
+// it gets stays with the caller.
 func (w withhold) from(b int, backend Backend, method string, request *codec.Frame) (*codec.Frame, error) {
 	if backend.Trusted || !w.naming.changes[b] {
 		return request, nil
@@ -62,8 +62,8 @@ func (w withhold) from(b int, backend Backend, method string, request *codec.Fra
 	if found, err := w.plan.Find(nil, request.Bytes()); err != nil || len(found) == 0 {
 		return request, err
 	}
-	if w.told != nil {
-		w.told(backend, method, string(name))
+	if w.notify != nil {
+		w.notify(backend, method, string(name))
 	}
 	return apply(w.plan, request, func(dst []byte, _ rewrite.Class, _ []byte) ([]byte, error) { return dst, rewrite.ErrDrop })
 }

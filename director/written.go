@@ -12,11 +12,11 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// noteKey begins the key of a note; the name of the backend follows. It begins with letters
-// that seldom stand in a row, because each message is searched for it.
+// noteKey begins the key of a note; the name of the backend follows. It begins with letters that
+// rarely follow each other, because the director searches each reply for the key.
 const noteKey = "x-criproxy/"
 
-// noted are paths in a message: to names, and to the map that a note of them is in.
+// noted has the paths in a message to some names, and to the map that holds a note of them.
 type noted struct {
 	names   []*rewrite.Path
 	namings []*naming // of the names
@@ -42,8 +42,8 @@ func (t *table) compileNoted(md protoreflect.MessageDescriptor, form profile.Not
 	return n, nil
 }
 
-// write returns the request with a note for the backend to keep, if the first name that the
-// request has carries the backend's prefix. The request that it gets stays the caller's.
+// write returns the request with a note for the backend to keep, if the first of the names that the
+// request has carries the backend's prefix. The request that it gets stays with the caller.
 func (n *noted) write(b int, key string, request *codec.Frame) (*codec.Frame, error) {
 	for i, path := range n.names {
 		name, _, err := path.Lookup(request.Bytes())
@@ -64,15 +64,15 @@ func (n *noted) write(b int, key string, request *codec.Frame) (*codec.Frame, er
 	return request, nil
 }
 
-// read appends a message that a backend has kept to dst, without its note, and with the names
-// as the client wrote them: with the backend's prefix.
+// read appends to dst a message of a backend, without its note. If the message has a note, its names
+// get the backend's prefix, with which the client wrote them.
 func (n *noted) read(dst, message []byte, b int, key string) ([]byte, error) {
-	is := false
+	has := false
 	err := n.note.Entries(message, func(k, _ []byte) error {
-		is = is || string(k) == key
+		has = has || string(k) == key
 		return nil
 	})
-	if err != nil || !is {
+	if err != nil || !has {
 		return append(dst, message...), err
 	}
 	var p rewrite.Patch
@@ -87,10 +87,10 @@ func (n *noted) read(dst, message []byte, b int, key string) ([]byte, error) {
 	return p.Apply(dst, message)
 }
 
-// notes are where the notes of an API are.
+// notes says where the messages of an API have notes.
 type notes struct {
 	keys     []string // :: backend → key of its notes; empty for the primary
-	messages []*noted // :: class - 1 → what is in a message of a reply
+	messages []*noted // :: class - 1 → where a message in a reply has its note
 	classes  *rewrite.Classes
 }
 
@@ -137,8 +137,8 @@ func (t *table) compileNotes(p *Profile, all *rewrite.Messages, classes *rewrite
 	return err
 }
 
-// readNotes returns the reply of a backend with its notes read, and takes over the one it
-// gets.
+// readNotes returns the reply of a backend with its notes read. It takes ownership of the reply
+// that it gets.
 func (t *table) readNotes(m *method, b int, reply *codec.Frame) (*codec.Frame, error) {
 	key := t.notes.keys[b]
 	if m.notes == nil || key == "" || !bytes.Contains(reply.Bytes(), []byte(key)) {

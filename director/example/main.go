@@ -1,4 +1,4 @@
-// Command example puts several servers of an API of its own, notes.proto, behind one socket.
+// Command example puts several servers of the API in notes.proto behind one socket:
 //
 //	example notes.proto notes.sock =first.sock work=second.sock
 package main
@@ -29,7 +29,7 @@ func run(ctx context.Context, proto, listen string, servers []string) error {
 	}
 	cfg := director.Config{Profile: p, Schema: schema}
 	for _, server := range servers {
-		name, path, _ := strings.Cut(server, "=") // the primary's name is empty
+		name, path, _ := strings.Cut(server, "=") // the name of the primary is empty
 		conn, err := director.NewConn(director.ConnConfig{Name: name, Address: path, Profile: p, Schema: schema})
 		if err != nil {
 			return err
@@ -49,7 +49,7 @@ func run(ctx context.Context, proto, listen string, servers []string) error {
 
 func main() {
 	if len(os.Args) < 4 {
-		log.Fatal("usage: example FILE.proto LISTEN NAME=SOCKET..., with no name for the primary")
+		log.Fatal("usage: example FILE.proto LISTEN NAME=SOCKET..., with an empty NAME for the primary")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

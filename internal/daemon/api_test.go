@@ -81,7 +81,7 @@ func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn
 	}
 	cc, err := grpc.NewClient(target, opts...)
 	require.NoError(t, err)
-	t.Cleanup(func() { cc.Close() }) // nothing is left to be done
+	t.Cleanup(func() { cc.Close() }) // the error would change nothing
 	return cc
 }
 

@@ -34,7 +34,7 @@ func BenchmarkHooks(b *testing.B) {
 	}})
 	cc, err := grpc.NewClient("unix:"+filepath.Join(filepath.Dir(one.cfg.Listen), "tier.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(b, err)
-	defer cc.Close() // nothing is left to be done
+	defer cc.Close() // the error would change nothing
 
 	i := 0
 	run := func(n *node) func() error {

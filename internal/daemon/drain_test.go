@@ -58,7 +58,7 @@ func greeting(p *Proxy, s *listen.Socket) int {
 func say(t *testing.T, s *listen.Socket, text string) net.Conn {
 	conn, err := net.Dial(s.Addr().Network(), s.Addr().String())
 	require.NoError(t, err)
-	t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+	t.Cleanup(func() { conn.Close() }) // the error would change nothing
 	_, err = io.WriteString(conn, text)
 	require.NoError(t, err)
 	return conn

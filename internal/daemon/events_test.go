@@ -97,7 +97,7 @@ const (
 func (n *node) direct(i int) runtimeapi.RuntimeServiceClient {
 	cc, err := grpc.NewClient("unix:"+n.runtimes[i].Path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(n, err)
-	n.Cleanup(func() { cc.Close() }) // nothing is left to be done
+	n.Cleanup(func() { cc.Close() }) // the error would change nothing
 	return runtimeapi.NewRuntimeServiceClient(cc)
 }
 

@@ -104,7 +104,7 @@ func FuzzProxy(f *testing.F) {
 	f.Cleanup(func() { cancel(); <-ended })
 	cc, err := grpc.NewClient("unix:"+cfg.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)))
 	require.NoError(f, err)
-	f.Cleanup(func() { cc.Close() }) // nothing is left to be done
+	f.Cleanup(func() { cc.Close() }) // the error would change nothing
 	methods := p.record.Schema.Methods()
 	call := func(ctx context.Context, method string, frame []byte) error {
 		ctx, cancel := context.WithTimeout(ctx, testkit.Patience)

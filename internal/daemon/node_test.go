@@ -87,7 +87,7 @@ func newNode(t testing.TB, change func(*config.Config), machines ...machineConfi
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20))) // as kubelet
 	require.NoError(t, err)
 	n.cc = cc
-	t.Cleanup(func() { n.cc.Close() }) // nothing is left to be done
+	t.Cleanup(func() { n.cc.Close() }) // the error would change nothing
 	n.RuntimeServiceClient, n.ImageServiceClient = runtimeapi.NewRuntimeServiceClient(n.cc), runtimeapi.NewImageServiceClient(n.cc)
 	return n
 }

@@ -59,7 +59,7 @@ func newProbe(t testing.TB, n *node) *probe {
 		p.wake.Broadcast()
 		p.mu.Unlock()
 		<-done
-		cc.Close() // nothing is left to be done
+		cc.Close() // the error would change nothing
 	})
 	return p
 }

@@ -100,7 +100,7 @@ func newWorld(t testing.TB) *world {
 	cc, err := grpc.NewClient("unix:"+filepath.Join(dir, "r.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw), grpc.MaxCallRecvMsgSize(16<<20), grpc.MaxCallSendMsgSize(16<<20)))
 	require.NoError(t, err)
-	t.Cleanup(func() { cc.Close() }) // nothing is left to be done
+	t.Cleanup(func() { cc.Close() }) // the error would change nothing
 	w.wire = &wire{ClientConn: cc, requests: map[string][][]byte{}}
 	w.cfg, err = criadapter.Hooks(criadapter.HookOptions{})
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ func (p *Plugins) follow(ctx context.Context) {
 		p.report(ctx, Trouble{What: "changes of the folder of plugins take effect up to a second late: it cannot be watched", Err: err})
 		w = &fsnotify.Watcher{} // whose channels say nothing
 	} else {
-		defer w.Close() // nothing is left to be done
+		defer w.Close() // the error would change nothing
 	}
 	f := follower{path: p.folder.path, watcher: w, broken: err != nil}
 	ticker := time.NewTicker(pollEvery)

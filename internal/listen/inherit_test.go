@@ -30,7 +30,7 @@ func TestAStoredSocketIsServedBeforeTheUnitsOwn(t *testing.T) {
 		require.NoError(t, in.add(f, ""))
 	}
 	l := in.Take(path)
-	defer l.Close() // nothing is left to be done
+	defer l.Close() // the error would change nothing
 	conn, err := net.Dial("unix", path)
 	require.NoError(t, err)
 	defer conn.Close() // nothing was sent

@@ -62,7 +62,7 @@ func (l *Log) Take() {
 
 // Close waits until the log has been read, for at most LastRead. Later lines are lost.
 func (l *Log) Close() {
-	_ = l.in.Close() // nothing is left to be done
+	_ = l.in.Close() // the error would change nothing
 	select {
 	case <-l.done:
 	case <-time.After(LastRead):

@@ -16,7 +16,7 @@ import (
 func TestAFolderThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 	top, err := os.MkdirTemp("", "trust") // in /tmp, which is sticky
 	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(top) }) // nothing is left to be done
+	t.Cleanup(func() { os.RemoveAll(top) }) // the error would change nothing
 	folder := func(name string, mode os.FileMode) string {
 		path := filepath.Join(top, name)
 		require.NoError(t, os.MkdirAll(path, 0o755))

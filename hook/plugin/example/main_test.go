@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 func TestTheExampleSetsCPUSharesByPriority(t *testing.T) {
 	dir, err := os.MkdirTemp("", "example") // the path of a socket is short
 	require.NoError(t, err)
-	defer os.RemoveAll(dir) // nothing is left to be done
+	defer os.RemoveAll(dir) // the error would change nothing
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 
@@ -54,7 +54,7 @@ func TestTheExampleSetsCPUSharesByPriority(t *testing.T) {
 	defer func() { stop(); assert.NoError(t, <-served) }()
 	cc, err := grpc.NewClient("unix:"+filepath.Join(dir, "r"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)))
 	require.NoError(t, err)
-	defer cc.Close() // nothing is left to be done
+	defer cc.Close() // the error would change nothing
 
 	cfg, err := criadapter.Hooks(criadapter.HookOptions{})
 	require.NoError(t, err)
