@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// containers is a list as kubelet gets it every second: about 900 bytes each.
+// containers is a list such as kubelet gets every second, with about 900 bytes for each container.
 func containers(n int) *runtimeapi.ListContainersResponse {
 	list := &runtimeapi.ListContainersResponse{}
 	for i := range n {
@@ -61,8 +61,8 @@ var names = []rewrite.Rule{
 	{Field: "Container.image_ref", Class: 2},
 }
 
-// BenchmarkRewriteList is the cost of putting a prefix before the six names of
-// each of 1000 containers: by the wire loop, and as typed code would do it.
+// BenchmarkRewriteList measures how long it takes to put a prefix before the six names of
+// each of 1000 containers: with the wire loop, and with typed code.
 func BenchmarkRewriteList(b *testing.B) {
 	list := containers(1000)
 	in, err := proto.Marshal(list)
@@ -109,8 +109,8 @@ func BenchmarkRewriteList(b *testing.B) {
 	})
 }
 
-// BenchmarkCheckList is the cost of looking whether a list of 1000 containers is one that
-// a decoder takes, which is done where it becomes a part of another one.
+// BenchmarkCheckList measures the check whether a decoder would accept a list of 1000 containers,
+// which comes before the list is merged with others.
 func BenchmarkCheckList(b *testing.B) {
 	list := containers(1000)
 	in, err := proto.Marshal(list)
@@ -125,7 +125,7 @@ func BenchmarkCheckList(b *testing.B) {
 	}
 }
 
-// always is a runtime that gives the same answer to all.
+// always is a runtime that gives every call the same answer.
 type always struct {
 	grpc.ClientConnInterface
 	answer []byte
@@ -135,7 +135,7 @@ func (a always) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.Call
 	return codec.Deliver(reply, codec.NewFrame(a.answer))
 }
 
-// BenchmarkMergeLists is the cost of making one list of two, without sockets.
+// BenchmarkMergeLists measures the merge of two lists, without sockets.
 func BenchmarkMergeLists(b *testing.B) {
 	for _, n := range []int{5, 500} {
 		b.Run(fmt.Sprintf("%d+%d containers", n, n), func(b *testing.B) {

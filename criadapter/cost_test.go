@@ -18,14 +18,13 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// What the director itself allocates for a call is counted, because counts are the
-// same on every machine, and clocks are not. The race detector allocates as well:
-// make unit runs this without it. A change that makes a number smaller writes the smaller one
-// here; a commit that makes it larger says what for.
+// The limits are numbers of allocations, because these are the same on every machine, unlike
+// times. The race detector allocates as well, so make unit runs this test without it. A commit
+// that makes a number smaller changes it here; a commit that makes it larger says why.
 const (
 	allocsOfStatus     = 18 // of a call by id, from a server stream to a connection
 	allocsOfList       = 29 // of a list merged from two runtimes, however long
-	allocsOfOneRuntime = 8  // of a call where there is but one runtime
+	allocsOfOneRuntime = 8  // of a call if there is only one runtime
 )
 
 // answering is a connection to a runtime that answers at once, with the same bytes.
@@ -46,7 +45,7 @@ type calling struct {
 	got     int // bytes of the reply
 }
 
-// named is where a handler finds the method.
+// named is the transport stream from which a handler gets the method.
 type named struct {
 	grpc.ServerTransportStream
 	method string
@@ -78,7 +77,7 @@ func (c *calling) SendMsg(m any) error {
 	return err
 }
 
-// allocations counts those of a call that a number of runtimes answer with reply.
+// allocations counts the allocations of a call that a number of runtimes answer with reply.
 func allocations(t *testing.T, runtimes int, call *calling, reply proto.Message) int {
 	t.Helper()
 	cfg, err := criadapter.Config(criadapter.Options{})

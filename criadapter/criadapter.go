@@ -1,17 +1,17 @@
-// Package criadapter says what CRI is, for director. Nearly all of it is data, in cri.yaml;
-// what no table can say is in the files beside it:
+// Package criadapter configures a director for CRI, the API between kubelet and container runtimes:
 //
 //	cfg, err := criadapter.Config(criadapter.Options{})
 //	cfg.Backends = backends
 //	d, err := director.New(cfg)
 //
-// The names, methods and fields of CRI are those of k8s.io/cri-api; what kubelet, containerd and CRI-O
-// make of them is noted in cri.yaml where a rule is surprising.
+// Nearly all of the configuration is in cri.yaml. The package adds the functions that a table cannot
+// express. Methods and fields have the names of k8s.io/cri-api. Comments in cri.yaml say how kubelet,
+// containerd and CRI-O use a field if that explains a rule.
 //
 // # Stability
 //
-// Programs may use [Config] with director and codec, as those packages promise. The rest is there for
-// criproxy itself and may change.
+// Programs may build on [Config], [Options], [Handlers] and [Schema], with director and codec, which say
+// how they may change. The other names are for criproxy itself and may change at any time.
 package criadapter
 
 import (
@@ -28,36 +28,36 @@ import (
 //go:embed cri.yaml
 var criYAML []byte
 
-// Handlers is the table in the Maps of a [director.Backend] that translates runtime
-// handlers: the handler in front → the backend's own.
+// Handlers is the key, in the Maps of a [director.Backend], of the table that translates runtime
+// handlers: front name → back name.
 const Handlers = "handlers"
 
-// Options change what CRI is taken for. The zero value is CRI as this program is built with it.
+// Options change the configuration for CRI. The zero value is for the CRI that this program was
+// built with.
 type Options struct {
 	// StreamURL completes the URLs of exec, attach and port-forward that a runtime returns
 	// without a host. Empty means "http://ADDRESS:11250", with [NodeAddress] and the port of
 	// dockershim's streaming server.
 	StreamURL string
 
-	// Schema describes a newer CRI, or another one, than this program is built with. Its
-	// methods go before those of this program. Optional.
+	// Schema describes a newer or different CRI than the one that this program was built with.
+	// Its methods go before the built-in ones. Optional.
 	Schema *codec.Schema
 
-	// BuiltIn replaces the CRI that this program is built with, by that of another release.
-	// Optional.
+	// BuiltIn replaces the built-in CRI by that of another release. Optional.
 	BuiltIn *codec.Schema
 
-	// Rules are added to cri.yaml and go before what it says: for fields and methods that
-	// Schema adds, or in place of the built-in ones. Optional.
+	// Rules are added to cri.yaml and go before its rules. They are for fields and methods that
+	// Schema adds, or replace built-in rules. Optional.
 	Rules *director.Profile
 
-	// Panicked is as in [director.Config], which gets it as well. Optional.
+	// Panicked is the Panicked of the [director.Config]. Optional.
 	Panicked func(doing string, value any, stack []byte)
 }
 
-// Config returns the configuration of a director for CRI. The caller adds the backends. Its error names
-// the mistakes in o.Rules, or in o.StreamURL. The functions in the configuration are safe for concurrent
-// use; what they remember belongs to that configuration.
+// Config returns the configuration of a director for CRI. The caller adds the backends. The error names
+// the mistakes in o.Rules or o.StreamURL. The functions in the configuration are safe for concurrent
+// use. They remember label keys of metrics, so two directors need two configurations.
 func Config(o Options) (director.Config, error) {
 	p, err := director.ParseProfile(criYAML)
 	if err != nil {
@@ -70,7 +70,7 @@ func Config(o Options) (director.Config, error) {
 	}
 	if o.Schema != nil {
 		schema = o.Schema.Join(schema)
-		p, _ = p.Fit(schema) // leave out what this CRI does not have
+		p, _ = p.Fit(schema) // leave out the rules for what this CRI does not have
 	}
 	if o.Rules != nil {
 		if p, err = p.Extend(o.Rules); err != nil {
@@ -108,16 +108,16 @@ func Config(o Options) (director.Config, error) {
 	}, nil
 }
 
-// builtIn is cri.yaml, for reading.
+// builtIn is the profile in cri.yaml. Callers must not change it.
 var builtIn = sync.OnceValue(func() *director.Profile {
 	p, err := director.ParseProfile(criYAML)
 	if err != nil {
-		panic(fmt.Sprintf("the built-in cri.yaml: %v", err)) // the tests read it
+		panic(fmt.Sprintf("the built-in cri.yaml: %v", err)) // cannot happen: the tests parse it
 	}
 	return p
 })
 
-// Schema returns the schema of the newest CRI that this program is built with.
+// Schema returns the schema of CRI, runtime.v1, that this program was built with.
 func Schema() *codec.Schema {
 	return codec.NewSchema(runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto)
 }

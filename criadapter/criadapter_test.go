@@ -31,7 +31,7 @@ func TestEveryStringOfCRIHasARule(t *testing.T) {
 		"Then it goes under fields, else under harmless.")
 }
 
-// fates.txt is what the profile comes to for each method: read its diff when
+// fates.txt lists what the director does with each method: read its diff when
 // cri-api changes. `go test ./criadapter -update` writes it.
 func TestFates(t *testing.T) {
 	cfg, err := criadapter.Config(criadapter.Options{})

@@ -15,13 +15,13 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// difference is that between two snapshots, as events.
+// difference is the difference between two snapshots, as events.
 type difference struct {
 	ctx      context.Context
 	conn     grpc.ClientConnInterface
 	old, now *snapshot
-	statuses map[string][]byte // :: sandbox → the statuses in all events about it
-	unsure   map[string]error  // :: sandbox → why it cannot be shown as it is now
+	statuses map[string][]byte // :: sandbox → the statuses that all events about it have
+	unsure   map[string]error  // :: sandbox → why its present status is not known
 	events   []*codec.Frame
 }
 
@@ -51,10 +51,10 @@ var (
 	statusState   = mustPath(&runtimeapi.PodSandboxStatus{}, "state")
 )
 
-// find makes the events in the order in which a runtime does things: pods come before their
-// containers, and go after them. It leaves the events of a pod whose present status it cannot
-// get to the next time, and the pod in the snapshot as it was: kubelet takes the containers that
-// an event shows for all that the pod has.
+// find makes the events in the order in which a runtime acts: pods come before their containers,
+// and go after them. If it cannot get the present status of a pod, it leaves the events of the pod
+// to the next difference, and the pod in the snapshot as it was: kubelet believes that a pod has
+// exactly the containers that an event shows.
 func (d *difference) find() error {
 	var ended []string
 	for _, id := range d.now.order.pods {
@@ -101,8 +101,8 @@ func (d *difference) find() error {
 	return d.leaveUnshown()
 }
 
-// event appends one event. It shows the pod as it is now, which is what kubelet takes from
-// an event.
+// event appends one event. The event shows the pod as it is now, because kubelet takes that from
+// it.
 func (d *difference) event(id string, what runtimeapi.ContainerEventType, pod string) {
 	if _, done := d.statuses[pod]; !done && d.unsure[pod] == nil {
 		var err error
@@ -119,7 +119,7 @@ func (d *difference) event(id string, what runtimeapi.ContainerEventType, pod st
 	d.events = append(d.events, codec.NewFrame(append(b, d.statuses[pod]...)))
 }
 
-// leaveUnshown puts the pods that could not be shown back to what they were.
+// leaveUnshown puts the pods whose present status is not known back to what they were.
 func (d *difference) leaveUnshown() error {
 	var errs []error
 	for pod, err := range d.unsure {
@@ -138,8 +138,8 @@ func (d *difference) leaveUnshown() error {
 	return errors.Join(errs...)
 }
 
-// show returns the fields of an event that show a pod. It shows a pod that is gone as it was
-// last, and ended; of a pod whose status was never seen it shows nothing.
+// show returns the fields of an event that show a pod. For a pod that is gone they show its last
+// status, as not ready. They are empty for a pod whose status was never known.
 func (d *difference) show(id string) ([]byte, error) {
 	var b []byte
 	if now, is := d.now.pods[id]; is {
@@ -163,11 +163,11 @@ func (d *difference) show(id string) ([]byte, error) {
 		}
 		b = eventStatuses.Append(b, status)
 	}
-	// Kubelet could not decode it, and would end the stream.
+	// kubelet ends the stream if it cannot decode an event.
 	return b, proto.Unmarshal(b, &runtimeapi.ContainerEventResponse{})
 }
 
-// status asks for a status.
+// status asks the runtime for the status of a pod or container.
 func (d *difference) status(method string, asked *rewrite.Path, id string, answered *rewrite.Path) ([]byte, error) {
 	reply, remembered, err := ask(d.ctx, d.conn, method, asked.Append(nil, []byte(id)))
 	if err == nil && remembered {

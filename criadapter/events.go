@@ -14,19 +14,19 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// events is the recap of GetContainerEvents. It holds the pods and containers
-// of one runtime as one client has seen them, in the runtime's events or in those that criproxy
-// makes of the difference between its lists.
+// events is the [director.Recap] of GetContainerEvents. It holds the pods and containers of one
+// runtime as one client knows them: from the runtime's events, or from events that criproxy made of
+// the difference between the runtime's lists.
 //
-// When the stream ends kubelet gives up evented PLEG, and after the fifth end in its life for
-// good. So a runtime that has no events, or goes away and comes back, must not end the stream of
-// all.
+// When the stream ends kubelet falls back from evented PLEG, after the fifth end for good. So a
+// runtime that has no events, or goes away and comes back, must not end the stream of all
+// runtimes.
 type events struct {
 	looks *looks
 	seen  *snapshot
 }
 
-// newEvents returns what makes the recaps of all clients.
+// newEvents returns a function that makes the recaps of all clients.
 func newEvents(panics recovery.Hook) func() director.Recap {
 	l := newLooks(panics)
 	return func() director.Recap { return &events{l, newSnapshot()} }
@@ -35,7 +35,7 @@ func newEvents(panics recovery.Hook) func() director.Recap {
 // errRemembered is the error of a list from memory, which is older than the latest event.
 var errRemembered = errors.New("the runtime did not answer, and memory has no news")
 
-// Begin is for the director.
+// Begin implements [director.Recap].
 func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error {
 	now, _, err := e.looks.list(ctx, conn)
 	if err == nil {
@@ -44,7 +44,7 @@ func (e *events) Begin(ctx context.Context, conn grpc.ClientConnInterface) error
 	return err
 }
 
-// Look is for the director.
+// Look implements [director.Recap].
 func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*codec.Frame, error) {
 	now, remembered, err := e.looks.list(ctx, conn)
 	if err == nil && remembered {
@@ -59,15 +59,16 @@ func (e *events) Look(ctx context.Context, conn grpc.ClientConnInterface) ([]*co
 	return d.events, err
 }
 
-// End is for the director.
+// End implements [director.Recap].
 func (e *events) End() []*codec.Frame {
 	d := newDifference(context.Background(), nil, e.seen, newSnapshot())
-	_ = d.find() // it asks nothing about what is gone
+	_ = d.find() // cannot fail: it asks for no status of what is gone
 	e.seen = d.now
 	return d.events
 }
 
-// Saw is for the director. An event that kubelet could not decode would end its stream.
+// Saw implements [director.Recap]. It refuses an event that kubelet could not decode, because that
+// would end kubelet's stream.
 func (e *events) Saw(message *codec.Frame) error {
 	var event runtimeapi.ContainerEventResponse
 	if err := proto.Unmarshal(message.Bytes(), &event); err != nil {
@@ -102,7 +103,7 @@ func (e *events) Saw(message *codec.Frame) error {
 		}
 		switch what {
 		case started:
-			c.state = max(c.state, running) // it may be late
+			c.state = max(c.state, running) // the event may be late
 		case stopped:
 			c.state = max(c.state, exited)
 		}

@@ -27,7 +27,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// A witness is the recap of one runtime, and a client of it.
+// A witness is a recap with the runtime that it looks at.
 type witness struct {
 	testing.TB
 	*fakecri.Runtime
@@ -59,7 +59,7 @@ func newWitness(t *testing.T) *witness {
 	return w
 }
 
-// Invoke answers the recap: as the runtime, or from memory.
+// Invoke answers calls of the recap, as the runtime or as its memory would.
 func (w *witness) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	err := w.conn.Invoke(ctx, method, args, reply, opts...)
 	for _, o := range opts {
@@ -110,7 +110,7 @@ func (w *witness) remove(pod string) {
 	require.NoError(w, err)
 }
 
-// look returns what the recap tells now.
+// look returns the events that the recap makes now.
 func (w *witness) look() string {
 	w.Helper()
 	events, err := w.Look(w.Context(), w)
@@ -118,7 +118,7 @@ func (w *witness) look() string {
 	return w.says(events)
 }
 
-// says returns events as text, with how many containers each shows.
+// says returns events as text, with the number of containers that each shows.
 func (w *witness) says(frames []*codec.Frame) string {
 	w.Helper()
 	var lines []string
@@ -220,7 +220,7 @@ type listening struct {
 
 func (c listening) Done() <-chan struct{} { c.waits(); return c.Context.Done() }
 
-// The list that is under way is too old for a client that comes meanwhile, the next one is for all.
+// The list under way is too old for a client that asks during it. All such clients get the next list.
 func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 	w := newWitness(t)
 	cfg, err := criadapter.Config(criadapter.Options{})
@@ -253,13 +253,13 @@ func TestManyClientsLookAtARuntimeTogether(t *testing.T) {
 	cancel()
 	_, err = newRecap().Look(hurried, w)
 	assert.ErrorIs(t, err, context.Canceled)
-	waiting.Wait() // those that come later need more lists
+	waiting.Wait() // clients that ask later need more lists
 	close(ice)
 	clients.Wait()
 	assert.Less(t, len(w.Calls("ListPodSandbox")), 20)
 }
 
-// Kubelet takes the containers that an event shows for all that the pod has.
+// kubelet believes that a pod has exactly the containers that an event shows.
 func TestAPodThatCannotBeShownMakesEventsLater(t *testing.T) {
 	w := newWitness(t)
 	w.pull()

@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// keeper is a runtime that has one container and one image, and keeps what it was asked.
+// keeper is a runtime that has one container and one image, and keeps its requests.
 type keeper struct {
 	container, image string
 	got              map[string][]byte // :: full method → the latest request
@@ -31,7 +31,7 @@ func (k *keeper) Invoke(_ context.Context, method string, args, reply any, _ ...
 		return err
 	}
 	k.got[method] = bytes.Clone(request.Bytes())
-	// Not by protobuf's own marshalling: names need be no text.
+	// Not with proto.Marshal, because the names need not be UTF-8.
 	text := func(num protowire.Number, b []byte, v string) []byte {
 		return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), v)
 	}
@@ -49,9 +49,9 @@ func (*keeper) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Call
 	panic("nothing here streams")
 }
 
-// FuzzIDsAndImages holds that a container and an image of a second runtime are found
-// there by the name by which they are listed, and nowhere else. One that is no UTF-8 is
-// listed as kubelet can read it, and asked for by that.
+// FuzzIDsAndImages checks that a call with the name of a container or an image from the list of a
+// second runtime goes to that runtime, and to no other. A name that is not UTF-8 is mended in the
+// list, and calls have the mended name.
 func FuzzIDsAndImages(f *testing.F) {
 	f.Add("7f", "docker.io/library/busybox:latest")
 	f.Add("beta.io__7f", "beta.io/busybox")
@@ -75,7 +75,7 @@ func FuzzIDsAndImages(f *testing.F) {
 			require.NoError(t, d.Invoke(t.Context(), method, codec.NewFrame(request), &reply), "%s %q", method, request)
 			return &reply
 		}
-		// The second item of a list, and in it the first field.
+		// The first field of the second item of a list.
 		second := func(method string) string {
 			t.Helper()
 			items := call(method, nil).Bytes()
@@ -109,8 +109,8 @@ func FuzzIDsAndImages(f *testing.F) {
 	})
 }
 
-// FuzzConversions holds that what another version of CRI says otherwise stays a message,
-// and a URL one that can be connected to, whatever it was.
+// FuzzConversions checks that a converted message of another version of CRI is still a message,
+// and that a completed URL is still a URL with a host.
 func FuzzConversions(f *testing.F) {
 	ns, err := proto.Marshal(&runtimeapi.NamespaceOption{Network: 2, Pid: 1, Ipc: 2, TargetId: "x"})
 	require.NoError(f, err)
@@ -132,7 +132,7 @@ func FuzzConversions(f *testing.F) {
 				} {
 					got, err := edit([]byte("before"), rewrite.Class(i+1))
 					if err != nil {
-						continue // it is dropped, or no message
+						continue // dropped or malformed
 					}
 					require.True(t, bytes.HasPrefix(got, []byte("before")))
 					if valid {
@@ -158,7 +158,7 @@ func FuzzConversions(f *testing.F) {
 	})
 }
 
-// fields counts the fields of a message, negative if it is none.
+// fields counts the fields of a message. It is negative for a malformed one.
 func fields(b []byte) (n int) {
 	for ; len(b) > 0; n++ {
 		_, _, size := protowire.ConsumeField(b)

@@ -21,12 +21,12 @@ var hookSpec []byte
 
 // HookOptions change what plugins see and do. The zero value is the default.
 type HookOptions struct {
-	PodResources bool // the resources that a plugin answers at RunPodSandbox count
+	PodResources bool // RunPodSandbox heeds the resources in a plugin's answer
 	NativeIDs    bool // clients see ids as the runtimes made them, without prefixes
 }
 
-// Hooks returns the configuration of plugins for CRI, as the built-in hooks.yaml has it. The caller
-// adds Folder, Skip and the rest. An error is a mistake of this package.
+// Hooks returns the configuration of plugins for CRI, from the built-in hooks.yaml. The caller
+// adds Folder, Skip and the rest. It fails only by a mistake in this package.
 func Hooks(opts HookOptions) (hook.Config, error) {
 	spec, err := hook.ParseSpec(hookSpec)
 	if err != nil {
@@ -78,7 +78,7 @@ func list(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]st
 	return ids, nil
 }
 
-// lookup makes the message that plugins get of a pod or container, from its status.
+// lookup makes, from the status of a pod or container, the message about it that plugins get.
 func lookup(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*hook.Found, error) {
 	client := runtimeapi.NewRuntimeServiceClient(conn)
 	if kind == "sandbox" {
@@ -140,13 +140,13 @@ func lookupContainer(ctx context.Context, client runtimeapi.RuntimeServiceClient
 		ContainerResources:   hookResources(config.GetLinux().GetResources()),
 		ContainerEnvs:        envs,
 	}
-	if now := s.GetResources().GetLinux(); now != nil { // with what was changed since
+	if now := s.GetResources().GetLinux(); now != nil { // these include later updates
 		m.ContainerResources = hookResources(now)
 	}
 	return &hook.Found{ID: s.GetId(), Parent: list.GetContainers()[0].GetPodSandboxId(), Message: m}, nil
 }
 
-// hookResources returns resources in the plugins' form, whose fields have CRI's numbers.
+// hookResources returns resources as plugins get them, in a message with CRI's field numbers.
 func hookResources(r *runtimeapi.LinuxContainerResources) *hookapi.LinuxContainerResources {
 	if r == nil {
 		return nil
@@ -154,7 +154,7 @@ func hookResources(r *runtimeapi.LinuxContainerResources) *hookapi.LinuxContaine
 	m := &hookapi.LinuxContainerResources{}
 	b, err := proto.Marshal(r)
 	if err != nil || (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, m) != nil {
-		return nil // a decoded message can be encoded
+		return nil // cannot happen: a decoded message can be encoded
 	}
 	return m
 }

@@ -54,7 +54,7 @@ func statuses(info string) answers {
 	}
 }
 
-// A runtime without a config in its verbose status, as CRI-O, still tells the cgroup.
+// A runtime without a config in its verbose status, such as CRI-O, still returns the cgroup.
 func TestWhatARuntimeTellsOfItsPodsInOtherWords(t *testing.T) {
 	for info, want := range map[string]string{
 		`{"runtimeSpec": {"linux": {"cgroupsPath": "/kubepods/pod1/abc"}}}`:                                 "/kubepods/pod1",
@@ -80,8 +80,8 @@ func TestAStatusOfNothingIsNotFound(t *testing.T) {
 	}
 }
 
-// FuzzVerboseStatus has a runtime say anything of its pods and containers. Plugins always get a message
-// that can be sent.
+// FuzzVerboseStatus checks that plugins get a valid message whatever the verbose status of a runtime
+// has.
 func FuzzVerboseStatus(f *testing.F) {
 	f.Add(`{"config": {"envs": [{"key": "A", "value": "YQ=="}], "linux": {"resources": {"cpu_shares": 5}}}, "runtimeSpec": {"process": {"env": ["A=b", "C"]}, "linux": {"cgroupsPath": "a:b:c"}}}`)
 	f.Add(`{"config": {"envs": {}, "linux": null}}`)
@@ -90,7 +90,7 @@ func FuzzVerboseStatus(f *testing.F) {
 		for _, kind := range []string{"sandbox", "container"} {
 			m, err := lookUp(t, kind, statuses(info))
 			if err != nil {
-				continue // the info is no text
+				continue // the info is not UTF-8
 			}
 			_, err = proto.Marshal(m)
 			assert.NoError(t, err)

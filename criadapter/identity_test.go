@@ -32,8 +32,8 @@ func mirror(got *[]byte, reply *[]byte) muxtest.Handler {
 	}
 }
 
-// With a single backend nothing is different: not for any method, whatever a
-// client or a runtime of another time may write.
+// With a single backend the director changes no byte, of any method, even if the
+// client or the runtime is of another version.
 func TestASingleBackendGetsAndGivesTheSameBytes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -53,7 +53,7 @@ func TestASingleBackendGetsAndGivesTheSameBytes(t *testing.T) {
 	names = append(names, "/runtime.v1.RuntimeService/FromTheFuture", "/containerd.services.images.v1.Images/List")
 	for i, name := range names {
 		for range 50 {
-			input, output := muxtest.Message("Book"), muxtest.Message("Book") // of a method that the profile lacks
+			input, output := muxtest.Message("Book"), muxtest.Message("Book") // for a method that the profile lacks
 			if i < len(methods) {
 				input, output = methods[i].Input, methods[i].Output
 			}

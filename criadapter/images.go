@@ -11,15 +11,15 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// mergeImageFsInfo shows the filesystems of all runtimes, and means to kubelet what the
-// primary's answer alone would mean: kubelet takes the first entry of each list, and takes
-// a node whose two first entries have different mount points for one whose containers are
-// on another filesystem than its images (pkg/kubelet/stats, KEP-4191). So both must be the
-// primary's. Of each list the others' entries come behind the primary's, and are left out
-// where it has none: containerd, which has no container_filesystems, beside CRI-O. Nothing
-// else is taken of the others.
+// mergeImageFsInfo returns the filesystems of all runtimes in such a way that kubelet concludes the
+// same as from the primary's answer alone. kubelet uses only the first entry of each list. If the
+// first entries have different mount points, kubelet believes that containers and images are on
+// different filesystems (pkg/kubelet/stats, KEP-4191). So both entries must be the primary's. The
+// entries of the others follow those of the primary. A list that the primary does not have stays
+// empty: containerd, unlike CRI-O, has no container_filesystems. No other field of the others
+// counts.
 //
-// The answer does not need the others: kubelet does not start if this call fails.
+// An error of another runtime does not fail the call, because kubelet does not start if it fails.
 func mergeImageFsInfo(parts []director.Part) (*codec.Frame, error) {
 	primary := parts[0]
 	if primary.Err != nil {
@@ -37,7 +37,7 @@ func mergeImageFsInfo(parts []director.Part) (*codec.Frame, error) {
 		lists, err := rewrite.Without(nil, other.Reply.Bytes(), func(n protowire.Number) bool {
 			return !has[n] || n != imageFilesystems && n != containerFilesystems
 		})
-		if err == nil { // or it is not known
+		if err == nil { // leave out a malformed reply
 			replies = append(replies, codec.NewFrame(lists))
 		}
 	}

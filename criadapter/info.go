@@ -12,10 +12,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// info is the JSON in a verbose status, which CRI does not define. containerd sends both parts,
-// CRI-O the second one. All of it may be missing.
+// info is the JSON in a verbose status. CRI does not define its form: containerd sends both
+// fields, CRI-O only the runtimeSpec, and either may be missing.
 type info struct {
-	Config map[string]json.RawMessage `json:"config"` // what it was made with, as encoding/json or protojson writes it
+	Config map[string]json.RawMessage `json:"config"` // of the create request, as encoding/json or protojson writes it
 	Spec   struct {
 		Process struct {
 			Env []string `json:"env"`
@@ -32,18 +32,18 @@ func parseInfo(text map[string]string) *info {
 	return i
 }
 
-// podConfig returns what the pod was made with, as far as it can be read.
+// podConfig returns the config that the pod was created with, as far as info has it.
 func (i *info) podConfig() *runtimeapi.PodSandboxConfig {
 	c := &runtimeapi.PodSandboxConfig{}
 	i.read(c)
 	return c
 }
 
-// containerConfig returns what the container was made with, as far as it can be read,
+// containerConfig returns the config that the container was created with, as far as info has it,
 // and its environment.
 func (i *info) containerConfig() (*runtimeapi.ContainerConfig, map[string]string) {
 	envs := i.environment()
-	delete(i.Config, "envs") // whose values were text in older versions, and are bytes in newer ones
+	delete(i.Config, "envs") // environment has read them; their values are text or bytes, depending on the version
 	c := &runtimeapi.ContainerConfig{}
 	i.read(c)
 	return c, envs
@@ -52,16 +52,16 @@ func (i *info) containerConfig() (*runtimeapi.ContainerConfig, map[string]string
 func (i *info) read(m proto.Message) {
 	data, err := json.Marshal(i.Config)
 	if err != nil {
-		return // it was read from JSON
+		return // cannot happen: it was read from JSON
 	}
 	if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m) != nil {
-		proto.Reset(m) // half of it would be a guess
+		proto.Reset(m) // no config is better than half of one
 	}
 }
 
-// environment returns the variables that the container was made with. Their values
-// are those of its specification, which also has variables of the image: in the
-// config they are text or base64, depending on the version, and may look like both.
+// environment returns the variables that the container was created with. It takes their names from
+// the config, and their values from the runtimeSpec, which also has the variables of the image. In
+// the config the values are text or base64, depending on the version, and a value may look like both.
 func (i *info) environment() map[string]string {
 	var listed []struct{ Key, Value string }
 	if json.Unmarshal(i.Config["envs"], &listed) != nil {
@@ -86,8 +86,8 @@ func (i *info) environment() map[string]string {
 	return envs
 }
 
-// cgroupParent returns in which cgroup the pod's own is, by the path of that:
-// "/parent/id", or in systemd's form "parent.slice:prefix:id".
+// cgroupParent returns the parent of the pod's cgroup. The path of the pod's cgroup is
+// "/parent/id" or, in systemd's form, "parent.slice:prefix:id".
 func (i *info) cgroupParent() string {
 	p := i.Spec.Linux.CgroupsPath
 	if slice, _, ok := strings.Cut(p, ":"); ok {

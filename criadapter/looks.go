@@ -11,8 +11,8 @@ import (
 )
 
 // looks shares the lists of runtimes among all clients that want events. Without it each
-// client would list a runtime without events every second. One list of a runtime is under
-// way at a time. A client that comes meanwhile gets the next list, because the one under
+// client would list a runtime that has no events every second. One list of a runtime is under
+// way at a time. A client that asks during that time gets the next list, because the one under
 // way may be older than the events that this client has.
 type looks struct {
 	panics recovery.Hook
@@ -29,7 +29,7 @@ type look struct {
 	cancel  context.CancelFunc
 	waiting int // looks.mu guards it
 
-	done       chan struct{} // closed when what follows is set
+	done       chan struct{} // closed when the fields below are set
 	listed     *snapshot
 	remembered bool
 	err        error
@@ -39,8 +39,8 @@ func newLooks(panics recovery.Hook) *looks {
 	return &looks{panics: panics, at: map[grpc.ClientConnInterface]*queue{}}
 }
 
-// list returns what a runtime has now, and whether some of the answer came from memory. The
-// snapshot is the caller's.
+// list returns what a runtime has now, and whether some of the answer came from memory. The caller
+// may change the snapshot.
 func (l *looks) list(ctx context.Context, conn grpc.ClientConnInterface) (*snapshot, bool, error) {
 	one, leave := l.join(conn)
 	defer leave()
@@ -66,7 +66,7 @@ func (l *looks) join(conn grpc.ClientConnInterface) (one *look, leave func()) {
 	}
 	if q.next == nil {
 		q.next = &look{done: make(chan struct{})}
-		q.next.ctx, q.next.cancel = context.WithCancel(context.Background()) // of no client's call
+		q.next.ctx, q.next.cancel = context.WithCancel(context.Background()) // outlives the call of any client
 	}
 	one = q.next
 	one.waiting++

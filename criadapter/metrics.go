@@ -18,31 +18,31 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// metrics makes the samples of all runtimes fit one set of descriptors. The values of a sample's
-// labels stand in the order of its descriptor's keys. For metrics of the same name, runtimes
-// differ in that order and in their labels. kubelet asks for the descriptors once, when it
-// starts: it would silently mix up values in another order, and it drops a sample with another
-// number of values.
+// metrics makes the samples of all runtimes fit one set of descriptors. A sample has the values of
+// its labels in the order of the keys in its descriptor. Runtimes differ in that order, and in the
+// labels, for metrics of the same name. kubelet asks for the descriptors once, when it starts. It
+// would silently mix up values in another order, and it drops a sample with another number of
+// values.
 //
-// So the descriptor of a metric is that of the first runtime which has it:
+// So the descriptor of a metric is that of the first runtime that has it:
 //
 //   - The primary's descriptors and samples pass as they are.
-//   - The samples of another runtime get the values of the descriptor's labels, in its order,
-//     empty for labels that the runtime does not have. A label that the descriptor does not
-//     have is dropped if it has no value, or the value "total", which says that the sample is
-//     the whole. Any other sample with such a label is one of several parts that nothing would
-//     tell apart any more, and is left out.
-//   - A sample whose own descriptor is not known is left out.
+//   - A sample of another runtime gets the labels of the descriptor, in their order. A label that
+//     the runtime does not have gets an empty value. A label that the descriptor does not have
+//     is dropped if its value is empty or "total", which says that the sample is the whole. With
+//     any other value, the sample is one of several parts that would look the same without the
+//     label, so metrics drops the sample.
+//   - metrics drops a sample whose own descriptor it does not know.
 //
-// The descriptors come from the memory of the backends, so that they survive reloads and
-// restarts without a memory of clients. The descriptor of a metric that the primary lacks may
-// change when a runtime appears that stands before the one that had it.
+// The descriptors come from the memory of the backends, and so survive reloads and restarts. The
+// descriptor of a metric that the primary lacks may change when another runtime appears before the
+// one that it came from.
 type metrics struct {
 	mu   sync.Mutex
 	last map[string]*descriptors // :: backend → its latest answer
 }
 
-// descriptors are what one backend says.
+// descriptors are the metric descriptors of one backend.
 type descriptors struct {
 	reply []byte              // as it came
 	keys  map[string][]string // :: metric → label keys
@@ -75,7 +75,7 @@ func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 		if err := proto.Unmarshal(p.Reply.Bytes(), &theirs); err != nil {
 			return nil, fmt.Errorf("metric descriptors of backend %s: %w", p.Backend, err)
 		}
-		if i == 0 { // what a newer CRI has besides is the primary's
+		if i == 0 { // fields of a newer CRI are the primary's
 			merged.ProtoReflect().SetUnknown(theirs.ProtoReflect().GetUnknown())
 		}
 		if p.Backend.Known == nil {
@@ -98,7 +98,7 @@ func (m *metrics) descriptors(parts []director.Part) (*codec.Frame, error) {
 	return codec.NewFrame(b), nil
 }
 
-// learn takes note of a backend's descriptors.
+// learn remembers a backend's descriptors.
 func (m *metrics) learn(backend string, reply []byte, list *runtimeapi.ListMetricDescriptorsResponse) *descriptors {
 	d := &descriptors{reply, map[string][]string{}}
 	for _, one := range list.GetDescriptors() {
@@ -110,8 +110,8 @@ func (m *metrics) learn(backend string, reply []byte, list *runtimeapi.ListMetri
 	return d
 }
 
-// keys returns the label keys of a metric as the backend has them, nil if it is not
-// known to have it.
+// keys returns the label keys of a metric in the backend's own descriptor, or nil if metrics does
+// not know it.
 func (m *metrics) keys(b director.Backend, metric string) []string {
 	m.mu.Lock()
 	d := m.last[b.Name]
@@ -130,7 +130,7 @@ func (m *metrics) keys(b director.Backend, metric string) []string {
 	return d.keys[metric]
 }
 
-// labelsOf returns the label keys of a metric that clients get.
+// labelsOf returns the label keys of a metric in the descriptor that clients get.
 func (m *metrics) labelsOf(all []director.Backend, metric string) []string {
 	for _, b := range all {
 		if keys := m.keys(b, metric); keys != nil {
@@ -152,7 +152,7 @@ func (m *metrics) edit(c director.EditContext) director.Edit {
 		}
 		own := m.keys(c.Backend, name)
 		if own == nil || len(own) != len(values) {
-			return dst, rewrite.ErrDrop // nothing says which label each value is of
+			return dst, rewrite.ErrDrop // it is not known which value belongs to which label
 		}
 		labels := m.labelsOf(c.Backends, name)
 		fitting := make([][]byte, len(labels))
@@ -164,7 +164,7 @@ func (m *metrics) edit(c director.EditContext) director.Edit {
 				return dst, rewrite.ErrDrop
 			case at < 0:
 				continue
-			case key == "id" && !bytes.HasPrefix(v, []byte("/")): // some have a cgroup there
+			case key == "id" && !bytes.HasPrefix(v, []byte("/")): // with a slash it is a cgroup
 				v = c.Front(nil, "container", v)
 			case key == "image":
 				v = c.Front(nil, "image", v)
@@ -198,7 +198,7 @@ func splitSample(sample []byte) (name string, values [][]byte, err error) {
 
 // joinSample appends a Metric with other label values, all else as it is.
 func joinSample(dst, sample []byte, values [][]byte) []byte {
-	for f := range wire.Fields(sample) { // splitSample has seen all of it
+	for f := range wire.Fields(sample) { // splitSample has checked it
 		if f.Number != sampleValues {
 			dst = append(dst, f.Raw...)
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// seccomp fills in the form of a seccomp profile that the other side reads. Kubelets before 1.19
-// set only the string seccomp_profile_path, newer ones only the message seccomp; CRI-O reads only
-// the message, and old runtimes only the string. Without this conversion a container would
+// seccomp fills in the field for a seccomp profile that the other side reads. kubelet before 1.19
+// sets only the string seccomp_profile_path, a newer kubelet only the message seccomp. CRI-O reads
+// only the message, old runtimes only the string. Without this conversion a container would
 // silently run without its profile.
 var seccomp = director.Conversion{
 	Fields: []string{
@@ -44,7 +44,7 @@ var seccomp = director.Conversion{
 // profileFields are the numbers of the two fields in a security context.
 type profileFields struct{ path, profile protowire.Number }
 
-// contexts are those of the two fields above, in their order.
+// contexts are the security contexts in the Fields of seccomp, in their order.
 var contexts = []profileFields{
 	fieldsOf((&runtimeapi.LinuxSandboxSecurityContext{}).ProtoReflect().Descriptor()),
 	fieldsOf((&runtimeapi.LinuxContainerSecurityContext{}).ProtoReflect().Descriptor()),
@@ -54,10 +54,11 @@ func fieldsOf(md protoreflect.MessageDescriptor) profileFields {
 	return profileFields{md.Fields().ByName("seccomp_profile_path").Number(), md.Fields().ByName("seccomp").Number()}
 }
 
-// fillProfile appends context to dst, and what missing returns for the two fields.
+// fillProfile appends context to dst, and then the field that missing returns, which gets the two
+// fields of the context.
 func fillProfile(dst, context []byte, f profileFields, missing func(path, profile []byte, has bool, f profileFields) []byte) ([]byte, error) {
 	var path, profile []byte
-	has := false // an empty profile is one, too
+	has := false // an empty profile counts
 	for field, err := range wire.Fields(context) {
 		switch {
 		case err != nil:
@@ -101,7 +102,7 @@ func profileBytes(t runtimeapi.SecurityProfile_ProfileType, ref string) []byte {
 func pathOf(profile []byte) string {
 	var t uint64
 	var ref string
-	for f := range wire.Fields(profile) { // of a malformed one what can be read
+	for f := range wire.Fields(profile) { // ends where a malformed profile does
 		switch {
 		case f.Number == 1 && f.Type == protowire.VarintType:
 			t = f.Uint()

@@ -17,14 +17,15 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// snapshot is which pods and containers a runtime has, and in which state.
+// snapshot holds the pods and containers of a runtime, with their states.
 type snapshot struct {
 	pods       map[string]pod
 	containers map[string]container
 	order      order
 }
 
-// order is that in which they were listed, if they were. It is immutable.
+// order is the order in which the runtime listed them. It is immutable, and empty for a snapshot
+// that is not from lists.
 type order struct{ pods, containers []string }
 
 type pod struct {
@@ -68,8 +69,8 @@ func mustPath(m proto.Message, text string) *rewrite.Path {
 	return p
 }
 
-// lookTime bounds how long a runtime may take for one answer to a question of ours: no
-// client's deadline does.
+// lookTime bounds how long a runtime may take to answer a call of ours, which has no client's
+// deadline.
 const lookTime = 10 * time.Second
 
 // ask makes a unary call, and reports whether the answer came from memory.
@@ -84,7 +85,8 @@ func ask(ctx context.Context, conn grpc.ClientConnInterface, method string, requ
 	return answer.Bytes(), len(header[lastknown.HeaderKey]) > 0, nil
 }
 
-// lookAt asks a runtime what it has, and reports whether some of the answer came from memory.
+// lookAt lists the pods and containers of a runtime, and reports whether some of the answer came
+// from memory.
 func lookAt(ctx context.Context, conn grpc.ClientConnInterface) (s *snapshot, remembered bool, err error) {
 	pods, oldPods, err := ask(ctx, conn, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, nil)
 	if err != nil {
@@ -127,13 +129,13 @@ func (s *snapshot) addContainer(item []byte) error {
 	return nil
 }
 
-// statusOf makes a PodSandboxStatus of the PodSandbox of a list: the fields that both have
-// under one number, which are id, metadata, state and created_at.
+// statusOf makes a PodSandboxStatus of the PodSandbox in a list: of the fields id, metadata, state
+// and created_at, which have the same numbers in both.
 func statusOf(item []byte) []byte {
 	var status []byte
 	for f, err := range wire.Fields(item) {
 		if err != nil {
-			return nil // without a status, as if nothing were known of the pod
+			return nil // a pod without a known status
 		}
 		if f.Number <= 4 {
 			status = append(status, f.Raw...)

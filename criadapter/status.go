@@ -21,11 +21,11 @@ var statusFields = (&runtimeapi.StatusResponse{}).ProtoReflect().Descriptor().Fi
 
 // mergeStatus makes the status of a node with several runtimes.
 //
-// The conditions are the primary's alone: the trouble of another runtime would make kubelet stop
-// the whole node within seconds. The handlers are the primary's and, of the others, those that
-// RuntimeClasses can name, under these names. The abilities of handler "" and of the runtime as a
-// whole are those that all have: annotations take a pod of handler "" to any runtime, and a
-// runtime silently ignores a feature that it does not know, such as user namespaces or read-only
+// The conditions are the primary's alone: with another runtime's problem among them, kubelet would
+// stop the whole node within seconds. The handlers are the primary's and those of the others that
+// RuntimeClasses can name, under their front names. Handler "" and the runtime as a whole have only
+// the features that all runtimes have: annotations can send a pod of handler "" to any runtime, and
+// a runtime silently ignores a feature that it does not know, such as user namespaces or read-only
 // mounts.
 func mergeStatus(parts []director.Part) (*codec.Frame, error) {
 	primary := parts[0]
@@ -41,7 +41,7 @@ func mergeStatus(parts []director.Part) (*codec.Frame, error) {
 	}
 	for _, other := range parts[1:] {
 		if other.Err != nil || other.Reply.Len() == 0 {
-			continue // it was never seen, so it has no pods
+			continue // the runtime has no pods, or its features are not known
 		}
 		_, theirs, err := splitStatus(other.Reply.Bytes())
 		if err != nil {
@@ -59,10 +59,10 @@ func mergeStatus(parts []director.Part) (*codec.Frame, error) {
 type abilities struct {
 	handlers []*runtimeapi.RuntimeHandler
 	features *runtimeapi.RuntimeFeatures
-	same     bool // as they came
+	same     bool // nothing was added or removed
 }
 
-// splitStatus returns a status without its abilities, byte for byte, and these.
+// splitStatus splits a status into its abilities and the bytes of all other fields.
 func splitStatus(reply []byte) (rest []byte, a *abilities, err error) {
 	a = &abilities{same: true}
 	for f, err := range wire.Fields(reply) {
@@ -89,11 +89,11 @@ func splitStatus(reply []byte) (rest []byte, a *abilities, err error) {
 	return rest, a, nil
 }
 
-// add merges what another runtime can do; handlers are those of its handlers that
-// can be named in front: front name → its own name.
+// add merges the abilities of another runtime. handlers are the front names for its handlers:
+// front name → back name.
 func (a *abilities) add(theirs *abilities, handlers map[string]string) {
 	for _, h := range theirs.handlers {
-		own, mapped := handlers[h.GetName()] // the name is a front name by now, unless it is empty
+		own, mapped := handlers[h.GetName()] // the director has translated the name, unless it is empty
 		if !mapped {
 			own = h.GetName()
 		}
@@ -101,7 +101,7 @@ func (a *abilities) add(theirs *abilities, handlers map[string]string) {
 			if handlers[front] != own {
 				continue
 			}
-			// The primary may have a handler of that name, too, which no pod reaches.
+			// The primary may have a handler with that name, too. No pod reaches it.
 			a.handlers = slices.DeleteFunc(a.handlers, func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == front })
 			named := proto.Clone(h).(*runtimeapi.RuntimeHandler)
 			named.Name = front
@@ -114,7 +114,7 @@ func (a *abilities) add(theirs *abilities, handlers map[string]string) {
 			a.same = false
 		}
 	} else if def == nil && len(a.handlers) > 0 {
-		// kubelet refuses pods of a handler that a list with others does not have.
+		// If a list has handlers, kubelet refuses pods of a handler that it lacks.
 		a.handlers = append(a.handlers, &runtimeapi.RuntimeHandler{})
 		a.same = false
 	}
@@ -130,8 +130,7 @@ func (a *abilities) handler(name string) *runtimeapi.RuntimeHandler {
 	return nil
 }
 
-// both leaves in m only what other can do as well, and reports whether that
-// changed anything.
+// both clears the features in m that other does not have, and reports whether that changed m.
 func both(m, other proto.Message) (changed bool) {
 	a, b := m.ProtoReflect(), other.ProtoReflect()
 	a.Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
@@ -148,7 +147,7 @@ func both(m, other proto.Message) (changed bool) {
 func (a *abilities) append(rest []byte) []byte {
 	b, err := proto.MarshalOptions{}.MarshalAppend(rest, &runtimeapi.StatusResponse{RuntimeHandlers: a.handlers, Features: a.features})
 	if err != nil {
-		return rest // its strings have been read as valid ones
+		return rest // cannot happen: all strings were decoded
 	}
 	return b
 }

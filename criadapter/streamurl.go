@@ -11,9 +11,9 @@ const defaultStreamPort = 11250
 
 // streamBase completes URLs of exec, attach and port-forward.
 //
-// kubelet connects to the URL a runtime returns. Most return one with a host,
-// which passes as it is. Old ones leave the host out ("/cri/exec/TOKEN"), or name
-// the wildcard address they listen on ("//[::]:35000/exec/TOKEN"), and kubelet
+// kubelet connects to the URL that a runtime returns. Most runtimes return one with a host,
+// which passes as it is. Old ones leave out the host ("/cri/exec/TOKEN"), or name the
+// wildcard address on which they listen ("//[::]:35000/exec/TOKEN"). kubelet
 // 1.36 refuses a URL without a scheme:
 // https://github.com/Mirantis/cri-dockerd/issues/569
 type streamBase struct{ *url.URL }
@@ -32,8 +32,8 @@ func parseStreamURL(s string) (streamBase, error) {
 // complete is a [director.Edit].
 func (base streamBase) complete(dst, value []byte) ([]byte, error) {
 	u, err := url.Parse(string(value))
-	if err != nil || len(value) == 0 || u.Opaque != "" { // as "localhost:35000/exec" is
-		return append(dst, value...), nil // not ours to judge
+	if err != nil || len(value) == 0 || u.Opaque != "" { // "localhost:35000/exec" is opaque
+		return append(dst, value...), nil // leave it to the client
 	}
 	wildcard := false
 	if ip := net.ParseIP(u.Hostname()); ip != nil {
@@ -51,14 +51,14 @@ func (base streamBase) complete(dst, value []byte) ([]byte, error) {
 		u.Scheme = base.Scheme
 	}
 	whole := u.String()
-	if _, err := url.Parse(whole); err != nil { // of "//:]:35" no scheme makes a URL
+	if _, err := url.Parse(whole); err != nil { // "//:]:35" is no URL with a scheme either
 		return append(dst, value...), nil
 	}
 	return append(dst, whole...), nil
 }
 
-// NodeAddress is the first address of this machine that others can reach, and
-// loopback if there is none.
+// NodeAddress returns the first IPv4 address of this machine that other machines can reach, or
+// 127.0.0.1 if there is none.
 func NodeAddress() string {
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {

@@ -17,11 +17,11 @@ import (
 //	NamespaceOption  1 host_network, 2 host_pid, 3 host_ipc: bool → 1 network, 2 pid, 3 ipc: NamespaceMode
 //	FilesystemUsage  2 storage_id → 2 fs_id: the same bytes with another meaning
 //
-// Passing the first on as it is would be a security hole: host_network=true
+// To pass NamespaceOption on as it is would be a security hole: host_network=true
 // reads as "network: CONTAINER".
 //
-// False becomes POD, but CONTAINER for the pid namespace: kubelet 1.10 sends that for a pod for
-// which 1.9 sends host_pid=false. POD would let the containers of a pod see each other's
+// false becomes POD, but for the pid namespace CONTAINER: where kubelet 1.9 sends host_pid=false,
+// kubelet 1.10 sends CONTAINER. With POD the containers of a pod would see each other's
 // processes.
 var v1alpha1 = director.Conversion{
 	Fields: []string{
@@ -32,7 +32,7 @@ var v1alpha1 = director.Conversion{
 	},
 	Up: func(dst []byte, c rewrite.Class, options []byte) ([]byte, error) {
 		if c == fsID {
-			return dst, rewrite.ErrDrop // a uuid is no mount point
+			return dst, rewrite.ErrDrop // it is a UUID, not a mount point
 		}
 		return convertNamespaces(dst, options, func(host [4]uint64) [4]uint64 {
 			modes := [4]uint64{2: uint64(runtimeapi.NamespaceMode_CONTAINER)}
@@ -59,11 +59,11 @@ var v1alpha1 = director.Conversion{
 	},
 }
 
-// fsID is the class of the fourth of the fields above.
+// fsID is the class of FilesystemUsage.fs_id, the fourth of the Fields of v1alpha1.
 const fsID rewrite.Class = 4
 
-// convertNamespaces appends options with its fields 1 to 3, which are network,
-// pid and ipc, converted, and all others as they are.
+// convertNamespaces appends options to dst. It converts the fields 1 to 3, which are network, pid
+// and ipc, and copies all others.
 func convertNamespaces(dst, options []byte, convert func([4]uint64) [4]uint64) ([]byte, error) {
 	var values [4]uint64 // :: field number → value
 	for f, err := range wire.Fields(options) {

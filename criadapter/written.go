@@ -12,11 +12,11 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// asWritten returns the edit for the image of a container. A runtime gives an id or a name. An id
-// is one of those in its list of images, and gets the runtime's prefix as they do. A name is for
-// people to compare with the one in their pod, and stays as it is: a client that wrote it
-// with a prefix has got that back from the note in the container's annotations. Other fields of
-// the image are translated as everywhere.
+// asWritten returns the edit for the image of a container, for which a runtime returns an id or a
+// name. An id gets the runtime's prefix, like the ids in the list of images. A name stays as it is,
+// so that people find the name that they wrote in their pod: if that had a prefix, the note in the
+// container's annotations has already put it back. The edit translates the other fields of the image
+// as usual.
 func asWritten(p *director.Profile, s *codec.Schema) (func(director.EditContext) director.Edit, error) {
 	fields, err := profile.FieldsOf(p, s)
 	if err != nil {
@@ -46,7 +46,7 @@ func asWritten(p *director.Profile, s *codec.Schema) (func(director.EditContext)
 	plan := classes.Plan(spec)
 	return func(c director.EditContext) director.Edit {
 		if c.Primary && len(c.Backend.Maps[Handlers]) == 0 {
-			return nil // its names are the same in front
+			return nil // the primary's names are the same in front
 		}
 		edit := func(dst []byte, class rewrite.Class, v []byte) ([]byte, error) {
 			switch {
@@ -62,10 +62,10 @@ func asWritten(p *director.Profile, s *codec.Schema) (func(director.EditContext)
 	}, nil
 }
 
-// written is the class of what a client has written.
+// written is the class of the fields that keep the name that the client wrote.
 const written rewrite.Class = 1
 
-// imageSpec returns what a schema says of the message that names an image.
+// imageSpec returns the descriptor of ImageSpec in a schema, or the built-in one.
 func imageSpec(s *codec.Schema) protoreflect.MessageDescriptor {
 	spec := (&runtimeapi.ImageSpec{}).ProtoReflect().Descriptor()
 	for _, md := range profile.MessagesOf(s.Methods()).All() {
@@ -78,11 +78,11 @@ func imageSpec(s *codec.Schema) protoreflect.MessageDescriptor {
 
 var sha256Prefix = []byte("sha256:")
 
-// isImageID reports whether an image is called by its id: "sha256:…", as containerd has
-// it, or 64 hexadecimal digits, as CRI-O has it.
+// isImageID reports whether v is the id of an image: "sha256:…" in containerd, 64 hexadecimal
+// digits in CRI-O.
 func isImageID(v []byte) bool {
 	if bytes.HasPrefix(v, sha256Prefix) {
-		return true // perhaps cut short
+		return true // it may be cut short
 	}
 	return len(v) == 64 && len(bytes.Trim(v, "0123456789abcdef")) == 0
 }

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated code anew")
 
-// The code is what protoc-gen-go, of the protobuf in go.mod, makes of the .proto files.
+// protoc-gen-go, of the protobuf in go.mod, generates this code from the .proto files.
 func TestTheCodeIsThatOfTheProtoFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds protoc-gen-go")

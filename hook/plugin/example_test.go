@@ -9,7 +9,8 @@ import (
 	"github.com/criproxy/criproxy/hook/plugin"
 )
 
-// A plugin that gives containers of batch pods hardly any cpu. It registers itself, and is gone when it ends.
+// Example is a plugin that gives the containers of batch pods hardly any CPU. It registers itself, and unregisters when it
+// ends.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

@@ -1,5 +1,5 @@
-// Package plugin turns a few functions into a plugin of criproxy, or of
-// KoordRuntimeProxy, whose protocol it is:
+// Package plugin makes a plugin for criproxy of a few functions. The plugin also works with
+// KoordRuntimeProxy, whose protocol criproxy uses:
 //
 //	p := plugin.Plugin{
 //		Name: "shares",
@@ -11,7 +11,7 @@
 //	}
 //	err := p.Run(ctx)
 //
-// [Plugin.Run] serves the functions and registers those that are set: it writes a file into the
+// [Plugin.Run] serves the functions that are set, and registers the plugin with a file in the
 // folder of plugins. When ctx ends it removes the file and the socket.
 package plugin
 
@@ -35,7 +35,7 @@ import (
 	"github.com/criproxy/criproxy/hook/hookapi"
 )
 
-// The messages that a plugin gets about a pod and a container, and those that it answers.
+// Short names for the messages that a plugin gets and answers.
 type (
 	Pod             = hookapi.PodSandboxHookRequest
 	PodAnswer       = hookapi.PodSandboxHookResponse
@@ -44,11 +44,12 @@ type (
 	Resources       = hookapi.LinuxContainerResources
 )
 
-// A PodHook is called at a point about pods. A nil answer changes nothing; an error refuses the
-// call, if the plugin has Fail. The answer of a hook after a call is ignored.
+// A PodHook is a function that criproxy calls before or after a call about a pod. It may keep and
+// change pod. A nil answer changes nothing. If the Plugin has Fail, an error makes criproxy refuse
+// the call. criproxy ignores the answer of a hook after the call (Post...).
 type PodHook func(ctx context.Context, pod *Pod) (*PodAnswer, error)
 
-// A ContainerHook is called at a point about containers, like a [PodHook].
+// A ContainerHook is a [PodHook] for calls about a container.
 type ContainerHook func(ctx context.Context, container *Container) (*ContainerAnswer, error)
 
 // Defaults of a [Plugin].
@@ -60,8 +61,8 @@ const (
 // maxMessage is the largest message, in bytes, that criproxy sends and accepts by default.
 const maxMessage = 16 << 20
 
-// A Plugin is a name, and functions for the points at which criproxy is to ask it. Many goroutines
-// call the functions at once. A panic in one fails that call alone.
+// A Plugin has a name, and a function for each point at which criproxy should call it. Several
+// goroutines call the functions at once. A panic in a function becomes the error of that call.
 type Plugin struct {
 	// Name is the name of the plugin's file, without ".json". criproxy asks plugins in the
 	// order of their names.
@@ -73,11 +74,12 @@ type Plugin struct {
 	// Folder is the folder in which plugins register. Empty means [DefaultFolder].
 	Folder string
 
-	// Fail makes criproxy refuse a call if the plugin does not answer, or answers with an
-	// error. Without Fail criproxy goes on without the plugin.
+	// Fail makes criproxy refuse a client's call if the plugin does not answer, or answers with
+	// an error. Without Fail criproxy then goes on as if there were no plugin.
 	Fail bool
 
-	// Timeout is how long criproxy waits for an answer. Zero means its default, two seconds.
+	// Timeout is how long criproxy waits for an answer. Zero means criproxy's default, two
+	// seconds.
 	Timeout time.Duration
 
 	PreRunPodSandbox              PodHook
@@ -87,14 +89,14 @@ type Plugin struct {
 	PostStartContainer            ContainerHook
 	PostStopContainer             ContainerHook
 	PreUpdateContainerResources   ContainerHook
-	PreUpdatePodSandboxResources  PodHook // not in KoordRuntimeProxy, as the ones below
+	PreUpdatePodSandboxResources  PodHook // this one and those below do not exist in KoordRuntimeProxy
 	PostUpdatePodSandboxResources PodHook
 	PostRemovePodSandbox          PodHook
 	PostRemoveContainer           ContainerHook
 }
 
-// Run serves the plugin until ctx ends, and returns when calls under way have ended
-// and nothing of it is left.
+// Run serves and registers the plugin until ctx ends. Then it removes the file and the socket, and
+// returns when the calls under way have ended, or after five seconds.
 func (p Plugin) Run(ctx context.Context) error {
 	if p.Name == "" || p.Name != filepath.Base(p.Name) || p.Name[0] == '.' {
 		return fmt.Errorf("plugin name %q: want the name of a file, without .json", p.Name)
@@ -108,7 +110,7 @@ func (p Plugin) Run(ctx context.Context) error {
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
 	points := p.register(server)
 	if len(points) == 0 {
-		return fmt.Errorf("plugin %s: there is no function to be called", p.Name)
+		return fmt.Errorf("plugin %s: has no function: set at least one, such as PreCreateContainer", p.Name)
 	}
 	l, err := p.listen()
 	if err != nil {
@@ -118,11 +120,11 @@ func (p Plugin) Run(ctx context.Context) error {
 	go func() {
 		err := server.Serve(l)
 		if errors.Is(err, grpc.ErrServerStopped) {
-			err = nil // it was stopped before it had begun
+			err = nil // Stop came before Serve
 		}
 		served <- err
 	}()
-	// The socket is served before the file exists, and until the file is gone.
+	// Serve the socket before the file exists, and until the file is gone.
 	if err := p.writeFile(points); err != nil {
 		server.Stop()
 		return errors.Join(fmt.Errorf("plugin %s: registering: %w", p.Name, err), <-served)
@@ -152,7 +154,7 @@ func (p Plugin) listen() (net.Listener, error) {
 	}
 	if conn, err := net.Dial("unix", p.Socket); err == nil {
 		_ = conn.Close() // nothing was sent
-		return nil, fmt.Errorf("a process serves %s already", p.Socket)
+		return nil, fmt.Errorf("another process already serves %s", p.Socket)
 	}
 	if info, err := os.Lstat(p.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
 		if err := os.Remove(p.Socket); err != nil {
@@ -162,8 +164,8 @@ func (p Plugin) listen() (net.Listener, error) {
 	return net.Listen("unix", p.Socket)
 }
 
-// writeFile registers the plugin. It renames a whole file into place: criproxy may read at any
-// time.
+// writeFile registers the plugin. It renames a complete file into place, because criproxy may read
+// it at any time.
 func (p Plugin) writeFile(points []string) error {
 	file := struct {
 		Endpoint string   `json:"remote-endpoint"`
@@ -250,9 +252,10 @@ func serve[Q, A any, F ~func(context.Context, *Q) (*A, error)](f F) func(context
 	}
 }
 
-// Echo returns an answer that changes nothing, to begin with. Begin with it: an answer with
-// resources but without a cpuset clears the cpuset, and one with environment variables removes
-// those that it leaves out. The resources of the answer are never nil.
+// Echo returns an answer that changes nothing, with copies of all that r has. A hook should begin
+// with it: an answer with resources but without a cpuset clears the cpuset, and an answer with
+// environment variables removes those that it leaves out. The resources and maps in the answer are
+// never nil.
 func Echo(r *Container) *ContainerAnswer {
 	c := proto.CloneOf(r)
 	a := &ContainerAnswer{
@@ -273,7 +276,7 @@ func Echo(r *Container) *ContainerAnswer {
 	return a
 }
 
-// EchoPod is [Echo] for pods.
+// EchoPod is [Echo] for pods, except that the resources are nil if those of r are.
 func EchoPod(r *Pod) *PodAnswer {
 	p := proto.CloneOf(r)
 	a := &PodAnswer{Labels: p.GetLabels(), Annotations: p.GetAnnotations(), CgroupParent: p.GetCgroupParent(), Resources: p.GetResources()}
@@ -286,17 +289,17 @@ func EchoPod(r *Pod) *PodAnswer {
 	return a
 }
 
-// A Call is what criproxy says of a call beside the message. It is empty under
+// A Call describes the client's call for which criproxy calls a hook. All fields are empty under
 // KoordRuntimeProxy.
 type Call struct {
-	Point   string // "PostStartContainer"
-	ID      string // of the pod or container; empty before it is made
-	PodID   string // of the pod that a container is in
-	Code    string // after the call, how it ended: "OK", "NotFound"
-	Message string // after a call that failed, why
+	Point   string // the name of the hook: "PostStartContainer"
+	ID      string // of the pod or container; empty before it exists
+	PodID   string // of the pod that the container is in
+	Code    string // after the call: its status code, such as "OK" or "NotFound"
+	Message string // after a call that failed: its error message
 }
 
-// CallOf returns the call for which a hook is called; ctx is the hook's.
+// CallOf returns the client's call, from the context of a hook.
 func CallOf(ctx context.Context) Call {
 	get := func(key string) string {
 		if v := metadata.ValueFromIncomingContext(ctx, key); len(v) > 0 {

@@ -26,7 +26,7 @@ func TestRunRegistersWhatThereIsAndLeavesNothing(t *testing.T) {
 	p := plugin.Plugin{Name: "one", Folder: filepath.Join(dir, "d"), Socket: filepath.Join(dir, "s"), Fail: true, Timeout: 1500 * time.Millisecond,
 		PreRunPodSandbox: nothing, PostRemovePodSandbox: nothing}
 
-	// What a dead process left is replaced.
+	// Run replaces the socket file of a dead process.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.Socket, Net: "unix"})
 	require.NoError(t, err)
 	l.SetUnlinkOnClose(false)
@@ -46,7 +46,7 @@ func TestRunRegistersWhatThereIsAndLeavesNothing(t *testing.T) {
 
 	second := p
 	second.Name = "two"
-	assert.ErrorContains(t, second.Run(t.Context()), "a process serves "+p.Socket+" already")
+	assert.ErrorContains(t, second.Run(t.Context()), "another process already serves "+p.Socket)
 	assert.NoFileExists(t, filepath.Join(p.Folder, "two.json"))
 
 	stop()
@@ -61,7 +61,7 @@ func TestMistakesAreSaid(t *testing.T) {
 	dir := t.TempDir()
 	assert.ErrorContains(t, plugin.Plugin{}.Run(t.Context()), `plugin name "": want the name of a file`)
 	assert.ErrorContains(t, plugin.Plugin{Name: "a/b"}.Run(t.Context()), "want the name of a file")
-	assert.ErrorContains(t, plugin.Plugin{Name: "a", Folder: dir}.Run(t.Context()), "there is no function to be called")
+	assert.ErrorContains(t, plugin.Plugin{Name: "a", Folder: dir}.Run(t.Context()), "has no function")
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	assert.ErrorContains(t, plugin.Plugin{Name: "a", Folder: file, Socket: filepath.Join(dir, "s"), PreRunPodSandbox: nothing}.Run(t.Context()), "registering")

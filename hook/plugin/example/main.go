@@ -1,4 +1,4 @@
-// Command example is a plugin: it gives containers cpu shares by the annotation
+// Command example is a plugin that sets the CPU shares of containers by the annotation
 // example.org/priority of their pod.
 package main
 
@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/hook/plugin"
 )
 
-// shares are the cpu shares by priority. A pod without one keeps what it has.
+// shares are the CPU shares by priority. Without the annotation a container keeps its shares.
 var shares = map[string]int64{"low": 2, "normal": 1024, "high": 8192}
 
 func setShares(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
@@ -27,7 +27,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	p := plugin.Plugin{Name: "priority", PreCreateContainer: setShares, PreUpdateContainerResources: setShares}
-	if len(os.Args) > 1 { // another folder to register in, for its socket as well
+	if len(os.Args) > 1 { // another folder, for the plugin's file and socket
 		p.Folder, p.Socket = os.Args[1], os.Args[1]+"/priority.sock"
 	}
 	if err := p.Run(ctx); err != nil {

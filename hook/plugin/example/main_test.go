@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// The example as a process, asked as criproxy asks it, in front of a runtime in memory.
+// The test runs the example as a process, and calls it as criproxy does, in front of a runtime in memory.
 func TestTheExampleSetsCPUSharesByPriority(t *testing.T) {
 	dir, err := os.MkdirTemp("", "example") // the path of a socket is short
 	require.NoError(t, err)
