@@ -19,7 +19,7 @@ func (v *visit) askOne(ctx context.Context, p *plugin) ([]change, error) {
 	began := time.Now()
 	answer, err := p.ask(ctx, question{at, v.now, v.metadata(ctx, at), budget(ctx, p.file.Timeout)})
 	e.Took = time.Since(began)
-	if ctx.Err() != nil { // the client has gone, which is not the plugin's fault
+	if ctx.Err() != nil { // the client has left: that is no failure of the plugin
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	var changes []change
@@ -46,7 +46,7 @@ func (v *visit) askOne(ctx context.Context, p *plugin) ([]change, error) {
 	return changes, nil
 }
 
-// callAfter calls the plugins with how the call ended. What they answer changes nothing.
+// callAfter notifies the plugins how the call ended. Their answers change nothing.
 func (v *visit) callAfter(ctx context.Context, result error) {
 	if v.now == nil {
 		return
@@ -60,7 +60,7 @@ func (v *visit) callAfter(ctx context.Context, result error) {
 			md.Set(metaMessage, printable(status.Convert(result).Message()))
 		}
 		began := time.Now()
-		// It has happened, whether or not the client still waits.
+		// The call has been made, even if the client no longer waits.
 		_, e.Err = p.ask(context.WithoutCancel(ctx), question{at, v.now, md, budget(ctx, p.file.Timeout)})
 		e.Took = time.Since(began)
 		v.count(ctx, p, e)
@@ -77,15 +77,15 @@ func (v *visit) count(ctx context.Context, p *plugin, e Asked) {
 	v.Plugins.report(ctx, e)
 }
 
-// metadata returns the metadata of the call to a plugin: the client's, and the values for which
-// the messages have no field.
+// metadata returns the metadata for a plugin: the client's, and values for which the messages have
+// no field.
 func (v *visit) metadata(ctx context.Context, at *point) metadata.MD {
 	md, ok := metadata.FromOutgoingContext(ctx)
 	if !ok {
 		md = metadata.MD{}
 	}
 	for _, key := range []string{metaCode, metaMessage} {
-		md.Delete(key) // it is ours alone
+		md.Delete(key) // clients must not set it
 	}
 	for key, value := range map[string]string{metaPoint: at.name, metaID: v.id, metaParent: v.parent} {
 		if md.Delete(key); value != "" {
@@ -95,9 +95,10 @@ func (v *visit) metadata(ctx context.Context, at *point) metadata.MD {
 	return md
 }
 
-// exempt reports whether what the call is about must not be refused, because it
-// serves a plugin, which would never come back: not by its own plugin whatever that
-// says, and not by others for not being there.
+// exempt reports whether a call goes on although plugin p has failed with err, because it is about
+// a pod that serves a plugin: without that pod the plugin would never come back. A plugin cannot
+// refuse calls about its own pod. Another plugin can refuse them by its answer, but not by a failure
+// to answer.
 func (v *visit) exempt(p *plugin, err error) bool {
 	id := v.call.object.identity(v.now)
 	if v.serves(p, id) {
@@ -107,7 +108,7 @@ func (v *visit) exempt(p *plugin, err error) bool {
 	return !errors.As(err, &no) && v.servesAny(id)
 }
 
-// refuse is the status with which a plugin ends a call.
+// refuse returns the status of a call that plugin p refuses.
 func (v *visit) refuse(p *plugin, err error) error {
 	code := codes.Unavailable
 	var no *refusal

@@ -10,11 +10,11 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Change is one field that a plugin wanted to be otherwise, for people. Values of
-// secret fields are hidden, long ones cut.
+// A Change describes, for people, a field that a plugin has changed. Values of secret fields are
+// hidden, long values are cut.
 type Change struct {
-	Field   string // `container_annotations["tier"]`, as the plugin knows it
-	Old     string // what the plugin got, empty if nothing
+	Field   string // in the plugin's message: `container_annotations["tier"]`
+	Old     string // the value that the plugin got; empty if the field was not set
 	New     string
 	Removed bool
 }
@@ -31,12 +31,11 @@ type leaf struct {
 	answer fieldPath     // in the answer
 	state  fieldPath     // in the object's message
 	rule   Rule          // never "fields"
-	to     *rewrite.Path // in the request; nil if there is no such thing in it
+	to     *rewrite.Path // in the request; nil if the request has no such field
 	secret bool
 }
 
-// merge makes in state the changes that answer wants, and returns them: the leaf of
-// each, and the key if it is one of a map.
+// merge makes the changes in state that answer wants, and returns them.
 func (l *leaf) merge(state, answer protoreflect.Message) []change {
 	if !l.answer.isSet(answer) {
 		return nil
@@ -102,7 +101,7 @@ func (l *leaf) mergeMap(state protoreflect.Message, answer protoreflect.Map) []c
 // change is one merged change.
 type change struct {
 	leaf       *leaf
-	key        string // of a map
+	key        string // of an entry, if the field is a map
 	old, value protoreflect.Value
 	removed    bool
 }
@@ -122,7 +121,7 @@ func (c *change) apply(m protoreflect.Message) {
 	}
 }
 
-// field names what changed, so that two changes of one thing have one name.
+// field returns a name of the changed field, or map entry, that is the same for two changes of it.
 func (c *change) field() string {
 	if c.leaf.state.leaf().IsMap() {
 		return fmt.Sprintf("%s[%q]", c.leaf.state, c.key)
@@ -130,7 +129,7 @@ func (c *change) field() string {
 	return c.leaf.state.String()
 }
 
-// shown is the change for people.
+// shown returns the change for people.
 func (c *change) shown() Change {
 	return Change{Field: c.field(), Old: c.print(c.old), New: c.print(c.value), Removed: c.removed}
 }
@@ -157,7 +156,7 @@ func (c *change) print(v protoreflect.Value) string {
 	}
 }
 
-// shortened is what people are shown of a long value.
+// shortened returns s, or the beginning of a long s, for people.
 func shortened(s string) string {
 	const limit = 200
 	if len(s) <= limit {
@@ -166,8 +165,8 @@ func shortened(s string) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:limit], ""), len(s))
 }
 
-// patch adds to p what has to be changed in the request, so that what was sent to
-// the plugins as before becomes after.
+// patch adds to p the change that turns the field from its value in before, which the plugins got,
+// to its value in after.
 func (l *leaf) patch(p *rewrite.Patch, before, after protoreflect.Message) error {
 	was, is := l.state.get(before), l.state.get(after)
 	fd := l.state.leaf()
@@ -205,7 +204,7 @@ func (l *leaf) patch(p *rewrite.Patch, before, after protoreflect.Message) error
 	return nil
 }
 
-// textMap is a map of strings as one of Go.
+// textMap returns a map of strings as a Go map.
 func textMap(m protoreflect.Map) map[string]string {
 	all := make(map[string]string, m.Len())
 	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
@@ -215,7 +214,7 @@ func textMap(m protoreflect.Map) map[string]string {
 	return all
 }
 
-// signed returns a number as the bits that are on the wire.
+// signed returns an integer. Its bits are those on the wire.
 func signed(v protoreflect.Value) (int64, bool) {
 	switch n := v.Interface().(type) {
 	case int32:

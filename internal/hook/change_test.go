@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
-// echo is a plugin that is asked everywhere and wants nothing.
+// echo is a plugin that is asked at every point and changes nothing.
 func echo(name string) plugin.Plugin {
 	pod := func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) { return plugin.EchoPod(p), nil }
 	container := func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
@@ -29,8 +29,7 @@ func echo(name string) plugin.Plugin {
 	}
 }
 
-// The law of the house: bytes that no plugin changes stay as they are, in whatever odd form
-// they came.
+// Bytes that no plugin changes stay as they are, in whatever odd form they came.
 func TestAPluginThatOnlyEchoesChangesNoByte(t *testing.T) {
 	w := newWorld(t)
 	w.plug(echo("echo"))
@@ -39,7 +38,7 @@ func TestAPluginThatOnlyEchoesChangesNoByte(t *testing.T) {
 	pod.ProtoReflect().SetUnknown(odd)
 	send := func(method string, m proto.Message) *codec.Frame {
 		t.Helper()
-		// Maps are in no order, and a field in two pieces is put together by a decoder.
+		// Maps have no order, and a decoder merges a field in two pieces.
 		in, err := proto.Marshal(m)
 		require.NoError(t, err)
 		in = append(append(in, odd...), in...)
@@ -82,7 +81,7 @@ func TestWhatAPluginChangesReachesTheRuntime(t *testing.T) {
 		PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
 			a := plugin.EchoPod(p)
 			a.Annotations["added"], a.Labels["app"], a.CgroupParent = "yes", "other", "/offline"
-			a.Resources.CpuShares = 99 // to no effect, as KoordRuntimeProxy has it
+			a.Resources.CpuShares = 99 // has no effect, as in KoordRuntimeProxy
 			return a, nil
 		},
 		PreCreateContainer: func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {

@@ -13,10 +13,10 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// program is a [Spec] held against descriptors. It is immutable.
+// program is a [Spec] resolved against descriptors. It is immutable.
 type program struct {
 	objects map[string]*object // :: kind
-	order   []string           // the kinds, each behind that of its parent
+	order   []string           // the kinds, each after its parent's
 	calls   map[string]*call   // :: full method
 	points  map[string]*point  // :: name
 	secret  map[string]bool    // :: name of a field of any object
@@ -25,11 +25,11 @@ type program struct {
 type object struct {
 	kind                     string
 	typ                      protoreflect.MessageType
-	id, uid, namespace, name fieldPath // nil: it has none
+	id, uid, namespace, name fieldPath // nil if the object has none
 	labels                   fieldPath
-	asked                    protoreflect.FieldDescriptor // nil: it has none
+	asked                    protoreflect.FieldDescriptor // nil if the object has none
 	parent                   *object
-	inheritFrom, inheritTo   []protoreflect.FieldDescriptor // the same index is one field
+	inheritFrom, inheritTo   []protoreflect.FieldDescriptor // pairs of fields, at the same index
 }
 
 type call struct {
@@ -43,7 +43,7 @@ type call struct {
 	leaves        []*leaf
 }
 
-// A point is where plugins are called.
+// A point is a moment before or after a call at which plugins are called.
 type point struct {
 	name   string
 	method string // of the plugin
@@ -66,7 +66,7 @@ func compile(spec *Spec, calls, hooks *codec.Schema) (*program, error) {
 		c.fail("objects."+kind, c.inherit(kind))
 	}
 	if len(c.errs) > 0 {
-		return nil, errors.Join(c.errs...) // all else would follow from that
+		return nil, errors.Join(c.errs...) // further errors would follow from these
 	}
 	c.order = sortedKeys(spec.Objects)
 	slices.SortStableFunc(c.order, func(a, b string) int { return strings.Compare(spec.Objects[a].Parent, spec.Objects[b].Parent) }) // "" first
@@ -93,7 +93,7 @@ func (c *compiler) object(kind string) error {
 	o := c.spec.Objects[kind]
 	md := c.message(o.Message)
 	if md == nil {
-		return fmt.Errorf("message: no plugin is sent a %q", o.Message)
+		return fmt.Errorf("message: no method of plugins takes a %q", o.Message)
 	}
 	made := &object{kind: kind, typ: typeOf(md)}
 	c.objects[kind] = made
@@ -110,7 +110,7 @@ func (c *compiler) object(kind string) error {
 			return err
 		}
 		if fd := path.leaf(); p.isMap != fd.IsMap() || p.isMap && !isTextMap(fd) || !p.isMap && (fd.IsList() || fd.Kind() != protoreflect.StringKind) {
-			return fmt.Errorf("%s: is not what is wanted there: a string, or for labels a map of them", p.text)
+			return fmt.Errorf("%s: want a field that is a string, or for labels a map of strings", p.text)
 		}
 		*p.to = path
 	}
@@ -158,7 +158,7 @@ func (c *compiler) inherit(kind string) error {
 	return nil
 }
 
-// message finds a message that a plugin is sent or answers with.
+// message returns a message that a plugin gets or answers.
 func (c *compiler) message(name string) protoreflect.MessageDescriptor {
 	for _, m := range c.hooks.Methods() {
 		for _, md := range []protoreflect.MessageDescriptor{m.Input, m.Output} {
@@ -174,12 +174,12 @@ func (c *compiler) call(name string, calls *codec.Schema) error {
 	spec := c.spec.Calls[name]
 	m := methodNamed(calls, name)
 	if m == nil || !m.Unary() {
-		return fmt.Errorf("there is no method of that name with one message each way")
+		return fmt.Errorf("there is no unary method of that name")
 	}
 	made := &call{method: m, name: name, ends: spec.Ends, makes: spec.Makes != ""}
 	kind := spec.Makes + spec.About
 	if made.object = c.objects[kind]; made.object == nil {
-		return fmt.Errorf("want one of makes and about, and a kind of object there; %q is none", kind)
+		return fmt.Errorf("want makes or about with a kind of object; %q is none", kind)
 	}
 	in := m.Input
 	if made.makes {

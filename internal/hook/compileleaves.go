@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// leaves lists what an answer at the point before a call can change.
+// leaves lists the fields that an answer at the point before a call can change.
 func (c *compiler) leaves(of *call, spec Call) ([]*leaf, error) {
 	answer, state := of.before.answer.Descriptor(), of.object.typ.Descriptor()
 	rules, err := c.rules(answer)
@@ -56,11 +56,11 @@ func (c *compiler) leaves(of *call, spec Call) ([]*leaf, error) {
 	return all, nil
 }
 
-// within lists the leaves inside of a message, which both sides share.
+// within lists the leaves inside a message field, whose type the answer and the object share.
 func (c *compiler) within(of *call, l *leaf) ([]*leaf, error) {
 	md := l.answer.leaf().Message()
 	if md == nil || md != l.state.leaf().Message() {
-		return nil, fmt.Errorf("%s: has the rule fields, and is no message of both the answer and what plugins get", l.answer)
+		return nil, fmt.Errorf("%s: has the rule \"fields\", but is not the same message in the answer as in what plugins get", l.answer)
 	}
 	rules, err := c.rules(md)
 	if err != nil {
@@ -84,8 +84,7 @@ func (c *compiler) within(of *call, l *leaf) ([]*leaf, error) {
 	return all, nil
 }
 
-// rules returns the rules for md. There is one for each field, and none for what is
-// no field.
+// rules returns the rules for md. Each field must have a rule, and each rule a field.
 func (c *compiler) rules(md protoreflect.MessageDescriptor) (map[string]Rule, error) {
 	rules := c.spec.Answers[string(md.Name())]
 	for i := range md.Fields().Len() {
@@ -101,12 +100,12 @@ func (c *compiler) rules(md protoreflect.MessageDescriptor) (map[string]Rule, er
 	return rules, nil
 }
 
-// check reports whether the rule makes sense for the field, and the field can be
-// put into the request.
+// check returns an error if the rule is not for a field of this type, or if the request cannot hold
+// the field.
 func (l *leaf) check() error {
 	a, s := l.answer.leaf(), l.state.leaf()
 	if a.Kind() != s.Kind() || a.Cardinality() != s.Cardinality() || a.IsMap() != s.IsMap() {
-		return fmt.Errorf("is of another type in the answer than in what plugins get")
+		return fmt.Errorf("has another type in the answer than in what plugins get")
 	}
 	fits := false
 	switch l.rule.Kind {
@@ -135,7 +134,7 @@ func (l *leaf) check() error {
 	return nil
 }
 
-// sameNumbers reports whether all of a can be read as b.
+// sameNumbers returns an error unless b has all fields of a, with the same numbers and kinds.
 func sameNumbers(a, b protoreflect.MessageDescriptor) error {
 	for i := range a.Fields().Len() {
 		fd := a.Fields().Get(i)

@@ -21,27 +21,28 @@ import (
 	"github.com/criproxy/criproxy/internal/peercred"
 )
 
-// connection is the way to one plugin. It is made when the plugin is registered, stays
-// up between calls, and is closed when it is retired and the last call on it has ended.
+// connection is the connection to one plugin. It is made when the plugin is registered, stays
+// up between calls, and closes when it has been retired and the last call on it has ended.
 type connection struct {
 	address   string
 	cc        *grpc.ClientConn
-	calls     grpc.ClientConnInterface // takes the questions: cc
+	calls     grpc.ClientConnInterface // cc, or a replacement in tests
 	dialError atomic.Pointer[error]    // of the latest attempt to connect
-	cgroup    atomic.Pointer[string]   // of the process that answered there last
+	cgroup    atomic.Pointer[string]   // of the process to which it connected last
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	users   int
 	retired bool
 }
 
-// maxPause is between attempts to connect: well below the time that a plugin has.
+// maxPause is the longest pause between attempts to connect. It is much shorter than the time that
+// a plugin has to answer.
 const maxPause = 200 * time.Millisecond
 
 // newConnection connects to a socket. It calls ready whenever a plugin answers there.
 func newConnection(address string, maxMessage int, ready func()) (*connection, error) {
 	c := &connection{address: address}
-	cc, err := grpc.NewClient("passthrough:///plugin", // not the path, which need not be a URL
+	cc, err := grpc.NewClient("passthrough:///plugin", // the path may not be a valid URL
 		grpc.WithContextDialer(c.dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -50,8 +51,8 @@ func newConnection(address string, maxMessage int, ready func()) (*connection, e
 			grpc.MaxCallRecvMsgSize(maxMessage),
 			grpc.MaxCallSendMsgSize(maxMessage),
 		),
-		// A plugin that is back is asked soon. ResetConnectBackoff would end the pause at once, but
-		// reads a map of gRPC's without its lock, as of 1.85.
+		// Short pauses, so that a plugin that comes back is asked soon. ResetConnectBackoff would end
+		// a pause at once, but as of gRPC 1.85 it reads a map without its lock.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.2, Jitter: 0.2, MaxDelay: maxPause},
 			MinConnectTimeout: 5 * time.Second,
@@ -68,7 +69,7 @@ func newConnection(address string, maxMessage int, ready func()) (*connection, e
 	return c, nil
 }
 
-// stayUp keeps the connection up without calls, until it is closed: criproxy finds out which
+// stayUp keeps the connection up between calls, until it is closed: the package must know which
 // process serves a plugin before the first call.
 func (c *connection) stayUp(ready func()) {
 	for {
@@ -81,7 +82,7 @@ func (c *connection) stayUp(ready func()) {
 		case connectivity.Shutdown:
 			return
 		}
-		c.cc.WaitForStateChange(context.Background(), s) // it is closed in the end
+		c.cc.WaitForStateChange(context.Background(), s) // returns at the latest when the connection closes
 	}
 }
 
@@ -96,8 +97,8 @@ func (c *connection) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return nc, err
 }
 
-// cgroupOf says in which cgroup the process at the other end of nc is, as it stands
-// in /proc. It is empty if that is unknown.
+// cgroupOf returns the content of /proc/PID/cgroup for the process at the other end of nc. It is
+// empty if that cannot be read.
 func cgroupOf(nc net.Conn) string {
 	p, err := peercred.Of(nc)
 	if err != nil {
@@ -110,8 +111,8 @@ func cgroupOf(nc net.Conn) string {
 	return string(text)
 }
 
-// ask calls a method of the plugin and returns its answer. It connects if there is
-// no connection, however recently that failed: a plugin that is back is asked.
+// ask calls a method of the plugin and returns its answer. If there is no connection it tries to
+// connect, even if that has just failed, so that it asks a plugin that has come back.
 func (c *connection) ask(ctx context.Context, method string, request []byte) ([]byte, error) {
 	var opts []grpc.CallOption
 	if c.cc.GetState() != connectivity.Ready {
@@ -128,8 +129,8 @@ func (c *connection) ask(ctx context.Context, method string, request []byte) ([]
 	return append([]byte{}, answer.Bytes()...), nil
 }
 
-// knock tries to connect to the socket, which succeeds or fails at once. Without it a call would
-// wait for the pause that gRPC makes between attempts to connect.
+// knock tries to connect to the socket, which succeeds or fails at once. Without it, a call would
+// wait for the end of the pause between gRPC's attempts to connect.
 func (c *connection) knock(ctx context.Context) error {
 	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", c.address)
 	if err != nil {
@@ -142,8 +143,8 @@ func (c *connection) knock(ctx context.Context) error {
 	return nil
 }
 
-// state says how the connection is doing: "ready", "connecting" or "down", and why
-// it is down.
+// state returns the state of the connection, "ready", "connecting" or "down", and the reason why it
+// is down.
 func (c *connection) state() (string, error) {
 	switch c.cc.GetState() {
 	case connectivity.Ready:
@@ -158,8 +159,8 @@ func (c *connection) state() (string, error) {
 	}
 }
 
-// use keeps the connection open until it is released. It reports false if it is
-// closed already.
+// use keeps the connection open until release is called. It reports false if the connection is
+// already closed.
 func (c *connection) use() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,16 +175,16 @@ func (c *connection) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.users--; c.users == 0 && c.retired {
-		_ = c.cc.Close() // no call is left that would see the error
+		_ = c.cc.Close() // its error concerns no call
 	}
 }
 
-// retire closes the connection, when the last call on it has ended.
+// retire closes the connection when the last call on it has ended.
 func (c *connection) retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.retired && c.users == 0 {
-		_ = c.cc.Close() // no call is left that would see the error
+		_ = c.cc.Close() // its error concerns no call
 	}
 	c.retired = true
 }

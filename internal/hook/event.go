@@ -2,68 +2,66 @@ package hook
 
 import "time"
 
-// An Event is something that people may want to know, log or count: one of the types
-// below. See [Config.Watch].
+// An Event is one of the types below, for logs and metrics. See [Config.Watch].
 type Event interface{ isEvent() }
 
-// Loaded is a plugin that is asked from now on, or in another way than before.
+// Loaded says that a plugin was registered, or that its file has changed.
 type Loaded struct {
 	Plugin   string // the name of its file
 	File     File
-	Replaced bool
-	Warnings []string // what in the file is probably meant otherwise
+	Replaced bool     // the file has changed
+	Warnings []string // likely mistakes in the file
 }
 
-// Removed is a plugin that is asked no longer.
+// Removed says that a plugin is no longer registered.
 type Removed struct{ Plugin string }
 
-// Broken is a file that cannot be used. Kept is whether what it said before still holds.
+// Broken says that a file is not valid. Kept says that its previous content stays in effect.
 type Broken struct {
 	Plugin string
 	Err    error
 	Kept   bool
 }
 
-// Trouble is something that keeps the package from its work, with what that means.
+// Trouble is a problem of the package itself.
 type Trouble struct {
-	What string
+	What string // the effect of the problem
 	Err  error
 }
 
-// Asked says that a plugin was called, before a call or after it.
+// Asked says that a plugin was called, before or after a call.
 type Asked struct {
 	Plugin string
 	Point  string
-	Method string // the call, as "/package.Service/Method"
-	ID     string // of the object that it is about, if it has one yet
+	Method string // of the call, as "/package.Service/Method"
+	ID     string // of the object that the call is about, if it has one yet
 	Took   time.Duration
-	Err    error // why there is no answer that could be used; a gRPC status if the plugin said so
+	Err    error // why there is no usable answer; a gRPC status if the plugin returned it
 
-	Refused bool     // the call was not made because of that
-	Exempt  bool     // it would have been refused, but is for what serves a plugin
-	Changes []Change // what the plugin changed
-	LeftOut []string // fields that the plugin did not get, because they are no valid text
+	Refused bool     // the call was refused because of Err
+	Exempt  bool     // the call was not refused, because it is about a pod that serves a plugin
+	Changes []Change // made by the plugin
+	LeftOut []string // fields that the plugin did not get, because they are not UTF-8
 }
 
-// Conflict is a plugin that changed what one before it had changed as well.
+// Conflict says that a plugin changed a field that an earlier one had changed.
 type Conflict struct {
 	Point, Field  string
-	First, Second string // the plugins; the second one's value holds
+	First, Second string // the plugins; the value of the second one counts
 }
 
-// Unknown is a call about something that the package could not find out about, so that it could
-// ask no plugin.
+// Unknown says that the package could not find the object of a call, and so asked no plugin.
 type Unknown struct {
 	Method, ID string
-	Err        error // why it could not be looked up
-	Refused    bool  // a plugin is not to be passed by
+	Err        error // why the object could not be looked up
+	Refused    bool  // the call was refused, because a plugin has Fail
 }
 
 // Learned says how many objects were looked up.
 type Learned struct {
 	Objects int
 	Took    time.Duration
-	Err     error // some could not be asked for; they are looked up when they are needed
+	Err     error // some objects could not be looked up; calls about them look them up again
 }
 
 func (Loaded) isEvent()   {}

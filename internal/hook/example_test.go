@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
-// A plugin labels each pod before the runtime hears of it.
+// Example has a plugin that labels each pod before the runtime gets it.
 func Example() {
 	folder, err := os.MkdirTemp("", "hook")
 	check(err)
@@ -45,7 +45,7 @@ func Example() {
 	// RunPodSandbox with labels map[app:web tier:batch]
 }
 
-// runtime prints what it is asked.
+// runtime prints the requests that it gets.
 type runtime struct{}
 
 func (runtime) Invoke(_ context.Context, method string, args, reply any, _ ...grpc.CallOption) error {

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// RunsIn makes the process that serves a plugin one of another cgroup.
+// RunsIn makes the process that serves a plugin appear to be in another cgroup.
 func (p *Plugins) RunsIn(plugin, cgroup string) {
 	for _, one := range p.table.Load().plugins {
 		if one.name == plugin {
@@ -15,10 +15,10 @@ func (p *Plugins) RunsIn(plugin, cgroup string) {
 	}
 }
 
-// CgroupOf is the cgroup of the process at the other end.
+// CgroupOf returns the cgroup of the process at the other end.
 func CgroupOf(nc net.Conn) string { return cgroupOf(nc) }
 
-// AnswerBy has the questions to a plugin, which is there, go to another connection.
+// AnswerBy sends the calls to a registered plugin to another connection.
 func (p *Plugins) AnswerBy(plugin string, calls grpc.ClientConnInterface) {
 	for _, one := range p.table.Load().plugins {
 		if one.name == plugin {

@@ -7,14 +7,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// memory holds a fact for each object, by its front id. Facts are serialized, so that a reader's
-// cannot change. The memory sleeps while there is no plugin, and keeps nothing then.
+// memory holds a fact for each object, by its front id. A fact is serialized, so that it cannot
+// change while it is read. While there is no plugin the memory sleeps, and holds nothing.
 type memory struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	awake   bool
 	facts   map[factKey]*fact
 	lookups int              // under way
-	gone    map[factKey]bool // removed while lookups are under way: what they find is of the past
+	gone    map[factKey]bool // removed while lookups are under way, which may still find them
 }
 
 type factKey struct{ kind, id string }
@@ -22,11 +22,11 @@ type factKey struct{ kind, id string }
 // fact describes one object. It is immutable.
 type fact struct {
 	object     *object
-	id, parent string // parent is the id of what it lies in
+	id, parent string // parent is the id of the object that it is in
 	data       []byte // its message
-	uid        string // the one in its message
+	uid        string // in its message
 
-	// asked has the field asked alone, as clients asked for it. It is nil if plugins have not changed it.
+	// asked has only the field Asked of the object, as clients asked for it. It is nil if no plugin has changed the field.
 	asked protoreflect.Message
 }
 
@@ -38,7 +38,7 @@ func newFact(o *object, id, parent string, m protoreflect.Message) (*fact, error
 	return &fact{object: o, id: id, parent: parent, data: data, uid: o.uid.text(m)}, nil
 }
 
-// setID tells plugins the id that the object has at its runtime.
+// setID sets the id in the object's message: the id at its runtime.
 func (p *Plugins) setID(o *object, m protoreflect.Message, id string) {
 	if o.id == nil {
 		return
@@ -51,10 +51,10 @@ func (p *Plugins) setID(o *object, m protoreflect.Message, id string) {
 
 func (f *fact) key() factKey { return factKey{f.object.kind, f.id} }
 
-// message returns the object's message, which becomes the caller's.
+// message returns a copy of the object's message.
 func (f *fact) message() (protoreflect.Message, error) { return decode(f.object.typ, f.data) }
 
-// askedMessage is message with the field asked as clients asked for it.
+// askedMessage is message with the field Asked as clients asked for it.
 func (f *fact) askedMessage() (protoreflect.Message, error) {
 	m, err := f.message()
 	if err == nil && f.asked != nil {
@@ -63,7 +63,7 @@ func (f *fact) askedMessage() (protoreflect.Message, error) {
 	return m, err
 }
 
-// keepAsked notes that clients asked for what m says.
+// keepAsked notes that clients asked for the field Asked as it is in m.
 func (f *fact) keepAsked(m protoreflect.Message) {
 	if fd := f.object.asked; fd != nil {
 		f.asked = f.object.typ.New()
@@ -71,7 +71,7 @@ func (f *fact) keepAsked(m protoreflect.Message) {
 	}
 }
 
-// overlay makes a field of to what it is in from.
+// overlay sets a field of to to its value in from.
 func overlay(to, from protoreflect.Message, fd protoreflect.FieldDescriptor) {
 	to.Clear(fd)
 	if from.Has(fd) {
@@ -96,15 +96,15 @@ func (m *memory) sleep() {
 	clear(m.facts)
 }
 
-// get returns the fact of an object, nil if there is none. As for the runtimes, the beginning of
-// an id is enough if one id alone begins so.
+// get returns the fact of an object, or nil if there is none. As in the runtimes, the beginning of
+// an id suffices if only one id begins with it.
 func (m *memory) get(kind, id string) *fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.facts[m.wholeLocked(kind, id)]
 }
 
-// wholeLocked is the key of an object, by its id or the beginning of that.
+// wholeLocked returns the key of an object, by its id or the beginning of its id.
 func (m *memory) wholeLocked(kind, id string) factKey {
 	key := factKey{kind, id}
 	if m.facts[key] != nil || id == "" {
@@ -114,7 +114,7 @@ func (m *memory) wholeLocked(kind, id string) factKey {
 	for k := range m.facts {
 		if k.kind == kind && strings.HasPrefix(k.id, id) {
 			if found != key {
-				return key // of two
+				return key // two ids begin with it
 			}
 			found = k
 		}
@@ -122,7 +122,7 @@ func (m *memory) wholeLocked(kind, id string) factKey {
 	return found
 }
 
-// put keeps what a call that succeeded said of an object.
+// put remembers the fact that a successful call has made.
 func (m *memory) put(f *fact) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,9 +132,9 @@ func (m *memory) put(f *fact) {
 	}
 }
 
-// lookingUp begins a look-up. The caller calls the function that it returns once, with the
-// fact that it found, or nil. The function remembers that fact and returns it, unless memory
-// has a newer one by now, which it returns then.
+// lookingUp begins a look-up. The caller must call found once, with the fact that it found or nil.
+// found remembers the fact and returns it. If memory has got a newer fact since, found returns that
+// one instead.
 func (m *memory) lookingUp() (found func(*fact) *fact) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,8 +156,9 @@ func (m *memory) lookingUp() (found func(*fact) *fact) {
 	}
 }
 
-// update changes the fact of an object, if there is one, and what the objects in it inherit:
-// first as a client asked, then as plugins made it.
+// update changes the fact of an object, if there is one, and the fields that the objects in it
+// inherit. asked makes the changes of the client's request, and made then makes those of the
+// plugins.
 func (m *memory) update(kind, id string, asked func(protoreflect.Message) error, made func(protoreflect.Message)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +212,7 @@ func (m *memory) replaceLocked(f *fact, body protoreflect.Message) (*fact, error
 	return changed, err
 }
 
-// remove forgets an object, and all that lie in it.
+// remove forgets an object, and all objects in it.
 func (m *memory) remove(o *object, id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,8 +232,8 @@ func (m *memory) forgetLocked(key factKey) {
 	}
 }
 
-// withUID returns the facts whose uid stands in text, as it is or as systemd writes it,
-// without dashes.
+// withUID returns the facts whose uid occurs in text, either as it is or, as systemd writes it,
+// with underscores in place of dashes.
 func (m *memory) withUID(text string) []*fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -245,7 +246,7 @@ func (m *memory) withUID(text string) []*fact {
 	return all
 }
 
-// minUID is how long a uid has to be to be found by chance nowhere else.
+// minUID is the length from which on a uid does not occur in other text by chance.
 const minUID = 8
 
 // ids returns the ids of a kind.
@@ -272,8 +273,8 @@ func (m *memory) count() map[string]int {
 	return n
 }
 
-// inherit fills in what an object has of the one it lies in: all, or what has changed
-// there since it was as in was.
+// inherit sets the fields of m that an object inherits from its parent. If was is not nil, it sets
+// only those in which parent differs from was.
 func (o *object) inherit(m, parent, was protoreflect.Message) {
 	for i, to := range o.inheritTo {
 		from := o.inheritFrom[i]

@@ -22,7 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
-// What a plugin may do that it should not, and what is said of it.
+// Each case is a way in which a plugin can fail, with the error that it gets.
 func TestWhateverAPluginDoesIgnoreGoesOnAndFailRefuses(t *testing.T) {
 	huge := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), make([]byte, 20<<20))
 	misdeeds := []struct {
@@ -96,7 +96,7 @@ func TestAPluginThatPanicsLives(t *testing.T) {
 	}
 }
 
-// A client that leaves while a plugin is asked is not the plugin's fault.
+// If a client leaves while a plugin is asked, that is no failure of the plugin.
 func TestAClientThatLeavesIsNoFailureOfThePlugin(t *testing.T) {
 	w := newWorld(t)
 	began := make(chan struct{})
@@ -133,8 +133,8 @@ func TestTheLabelSkipsAPodAndItsContainers(t *testing.T) {
 	assert.Len(t, happened[hook.Asked](w), 2)
 }
 
-// The folder changes, plugins come and go, while calls are under way: none fails, and
-// each is asked about by a plugin or not, never by half of one.
+// The folder changes and plugins come and go while calls are under way. No call fails, and a plugin
+// is either asked about a call or not, never halfway.
 func TestTheFolderChangesWhileCallsRun(t *testing.T) {
 	w := newWorld(t)
 	w.plug(annotate("stays", "tier", "x"))
@@ -150,7 +150,7 @@ func TestTheFolderChangesWhileCallsRun(t *testing.T) {
 	}
 	for i := range 60 {
 		w.file("comes", fmt.Sprintf(`{"remote-endpoint": %q, "runtime-hooks": ["PreRunPodSandbox"], "timeout": %d}`, filepath.Join(w.dir, "stays.sock"), 1+i%9))
-		time.Sleep(time.Duration(i%3) * time.Millisecond) // to meet calls in different places; nothing is waited for
+		time.Sleep(time.Duration(i%3) * time.Millisecond) // to meet calls in different places; not to wait for something
 		if i%2 == 0 {
 			w.until("it is loaded", func() bool { return w.state("comes").State == "ready" })
 		}

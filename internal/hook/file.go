@@ -24,35 +24,34 @@ const (
 	maxSockPath = 107     // bytes, unix(7)
 )
 
-// A File is what the file of a plugin says. It is KoordRuntimeProxy's, and a little
-// more.
+// A File is the content of a plugin's file. It has the keys of KoordRuntimeProxy, and some more.
 type File struct {
 	// Endpoint is the path of the plugin's socket.
 	Endpoint string
 
-	// Fail refuses a call when the plugin cannot be asked before it, or says no. Otherwise the
-	// call is made without it. At points behind calls it has no effect: it is too late to refuse.
+	// Fail refuses a call if the plugin does not answer before it, or answers with an error.
+	// Without Fail the call goes on without the plugin. At points after calls Fail has no
+	// effect: it is too late to refuse.
 	Fail bool
 
-	// Hooks are the points at which it wants to be asked, as the file has them.
+	// Hooks are the names of the points at which to ask the plugin.
 	Hooks []string
 
-	// Timeout is how long it may take for an answer.
+	// Timeout is how long the plugin may take to answer.
 	Timeout time.Duration
 
-	// Pod says which pods serve the plugin, if any do: those of this namespace with
-	// all of these labels. They are never refused because of it. Optional: criproxy
-	// finds out which pod serves the plugin once that runs.
+	// Pod says which pods serve the plugin. The plugin cannot refuse calls about them. Optional:
+	// the package finds out which pod serves the plugin when the plugin runs.
 	Pod *PodFilter
 }
 
-// A PodFilter is what a pod must have.
+// A PodFilter matches the pods of a namespace that have all of some labels.
 type PodFilter struct {
 	Namespace string            `json:"namespace"`
 	Labels    map[string]string `json:"labels"`
 }
 
-// fileKeys are the keys that a file can have. All others are ignored, and reported.
+// fileKeys are the keys that a file can have. Others are ignored with a warning.
 type fileKeys struct {
 	Endpoint string          `json:"remote-endpoint"`
 	Policy   string          `json:"failure-policy"`
@@ -61,8 +60,7 @@ type fileKeys struct {
 	Pod      *PodFilter      `json:"pod"`
 }
 
-// ParseFile reads the file of a plugin. What it takes all the same, though it was
-// probably meant otherwise, is in warnings.
+// ParseFile parses the file of a plugin. warnings name likely mistakes that are no errors.
 func ParseFile(data []byte) (f *File, warnings []string, err error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil, errEmpty
@@ -95,7 +93,7 @@ func ParseFile(data []byte) (f *File, warnings []string, err error) {
 	return f, append(warnings, unknownKeys(data)...), nil
 }
 
-// errEmpty is the error of a file that was made and has no content yet.
+// errEmpty is the error of a file without content, which may still be written.
 var errEmpty = errors.New("the file is empty")
 
 func parseEndpoint(s string) (string, error) {
@@ -130,7 +128,7 @@ func parseTimeout(raw json.RawMessage) (time.Duration, error) {
 		}
 	case json.Unmarshal(raw, &seconds) == nil:
 		if seconds > maxTimeout.Seconds() {
-			seconds = maxTimeout.Seconds() + 1 // whose product does not overflow
+			seconds = maxTimeout.Seconds() + 1 // too long, and does not overflow
 		}
 		d = time.Duration(seconds * float64(time.Second))
 	default:
@@ -142,7 +140,7 @@ func parseTimeout(raw json.RawMessage) (time.Duration, error) {
 	return d, nil
 }
 
-// unknownKeys names the keys of a JSON object that no file has.
+// unknownKeys returns a warning for each key of a JSON object that a file cannot have.
 func unknownKeys(data []byte) []string {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(data, &all) != nil {
@@ -151,7 +149,7 @@ func unknownKeys(data []byte) []string {
 	known := []string{"remote-endpoint", "failure-policy", "runtime-hooks", "timeout", "pod"}
 	var warnings []string
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		// As encoding/json does it, which takes keys in any case.
+		// encoding/json accepts keys in upper or lower case.
 		if !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) }) {
 			warnings = append(warnings, fmt.Sprintf("the key %q is ignored%s", key, suggest.Nearest(key, known)))
 		}

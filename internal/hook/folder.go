@@ -19,30 +19,29 @@ import (
 type folder struct {
 	path  string
 	files map[string]*found // :: name → file
-	err   string            // why it cannot be read, as it was reported
+	err   string            // why it cannot be read, as it was reported last
 }
 
 // found is one file.
 type found struct {
 	content  string
-	file     *File // its content, of the time when it was good last; nil if it never was
-	err      error // why it is not good now
+	file     *File // its latest valid content; nil if it has never been valid
+	err      error // why its content is not valid now
 	warnings []string
 
-	emptySince time.Time // it was made, and has no content yet
+	emptySince time.Time // since when it has no content; zero if it has
 }
 
-// patience is how long a file may stay empty before that is reported.
+// patience is how long a file may stay empty before the package reports it.
 const patience = time.Second
 
-// read looks at all files and returns whether anything is otherwise than it was. What
-// it finds goes to report.
+// read reads all files, and reports whether a plugin has changed. It passes events to report.
 func (f *folder) read(now time.Time, report func(Event)) (changed bool) {
 	entries, err := f.entries()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if f.err != err.Error() {
 			f.err = err.Error()
-			report(Trouble{What: "the folder of plugins is not read; they stay as they are", Err: err})
+			report(Trouble{What: "the folder of plugins cannot be read; the plugins stay as they are", Err: err})
 		}
 		return false
 	}
@@ -75,8 +74,8 @@ func (f *folder) read(now time.Time, report func(Event)) (changed bool) {
 	return changed
 }
 
-// entries lists the folder, unless others could register a plugin there: it sees and
-// changes all pods. A ConfigMap is mounted with the mode 0777, but read-only.
+// entries lists the folder, unless other users could register a plugin there: a plugin sees and
+// changes all pods. (A ConfigMap is mounted with the mode 0777, but read-only.)
 func (f *folder) entries() ([]fs.DirEntry, error) {
 	if _, err := os.Stat(f.path); err != nil {
 		return nil, err
@@ -87,13 +86,13 @@ func (f *folder) entries() ([]fs.DirEntry, error) {
 	return os.ReadDir(f.path)
 }
 
-// isPlugin reports whether a file of this name is one. Names that begin with a dot are
-// those of files that are being written, and of a ConfigMap's folders.
+// isPlugin reports whether a file of this name is a plugin's. Names that begin with a dot belong to
+// files that are still written, and to a ConfigMap's folders.
 func isPlugin(name string) bool {
 	return strings.HasSuffix(name, "json") && !strings.HasPrefix(name, ".")
 }
 
-// errNoFile is a folder, a socket or the like, or something that is gone again.
+// errNoFile is the error of a name that is no regular file, or is gone again.
 var errNoFile = errors.New("no file")
 
 func (f *folder) content(name string) (string, error) {
@@ -118,7 +117,7 @@ func (f *folder) content(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer r.Close() // it was only read
+	defer r.Close() // the file was only read: the error does not matter
 	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if len(data) > maxFile {
 		return "", fmt.Errorf("it has more than %d bytes", maxFile)
@@ -126,8 +125,8 @@ func (f *folder) content(name string) (string, error) {
 	return string(data), err
 }
 
-// take notes what a file says now, or why it cannot be read, and returns whether that
-// changes anything.
+// take notes the content of a file, or the error why it cannot be read, and reports whether the
+// plugin has changed.
 func (f *folder) take(name, content string, err error, now time.Time, report func(Event)) bool {
 	was := f.files[name]
 	if was == nil {
@@ -165,7 +164,7 @@ func (f *folder) take(name, content string, err error, now time.Time, report fun
 	return old == nil || !reflect.DeepEqual(old, file)
 }
 
-// waiting reports whether a file is empty that may be written yet.
+// waiting reports whether there is an empty file that may still be written.
 func (f *folder) waiting() bool {
 	for _, one := range f.files {
 		if !one.emptySince.IsZero() && one.err == nil {

@@ -36,8 +36,8 @@ func TestUnknownPointsAreTakenAndReportedOnce(t *testing.T) {
 	assert.Equal(t, []string{
 		`failure-policy: "fail" is taken as Ignore; want "Fail" or "Ignore"`,
 		`the key "extra" is ignored`,
-		`runtime-hooks: there is no point "PreRemovePodSandbox"; it will never be asked there (did you mean "PostRemovePodSandbox"?)`,
-		`runtime-hooks: there is no point "prerunpodsandbox"; it will never be asked there (did you mean "PreRunPodSandbox"?)`,
+		`runtime-hooks: there is no point "PreRemovePodSandbox"; criproxy will never ask the plugin there (did you mean "PostRemovePodSandbox"?)`,
+		`runtime-hooks: there is no point "prerunpodsandbox"; criproxy will never ask the plugin there (did you mean "PreRunPodSandbox"?)`,
 	}, warnings)
 	assert.Len(t, happened[hook.Removed](w), 3)
 }
@@ -50,7 +50,7 @@ func TestTheFileOfKoordlet(t *testing.T) {
 	assert.Equal(t, &hook.File{Endpoint: "/var/run/koordlet/koordlet.sock", Timeout: 2 * time.Second, Hooks: []string{"PreUpdateContainerResources", "PreRunPodSandbox"}}, f)
 }
 
-// A ConfigMap is a folder of links to a folder that is switched by another link.
+// A ConfigMap is a folder of links into another folder, which a further link switches.
 func TestAConfigMapThatIsSwitchedTakesEffect(t *testing.T) {
 	w := newWorld(t)
 	w.plug(annotate("served", "tier", "x"))
@@ -72,7 +72,7 @@ func TestAConfigMapThatIsSwitchedTakesEffect(t *testing.T) {
 	assert.Equal(t, "3s", w.state("map").Timeout)
 }
 
-// Files that keep their time, or their inode, are looked at as well.
+// A file may change without a new modification time, or a new inode.
 func TestAFileIsReadWhateverItsTimeSays(t *testing.T) {
 	w := newWorld(t)
 	w.plug(annotate("served", "tier", "x"))
@@ -91,7 +91,7 @@ func TestAFolderThatIsThereLaterOrAgain(t *testing.T) {
 	for range 2 {
 		require.NoError(t, os.RemoveAll(w.cfg.Folder))
 		w.until("there is nothing", func() bool { return len(w.plugins.State().Plugins) == 0 })
-		unplug := w.plug(p) // which makes the folder
+		unplug := w.plug(p) // it makes the folder
 		w.run(podConfig("web"))
 		unplug()
 		require.NoError(t, w.removePods())
@@ -126,8 +126,8 @@ func TestPluginsThatAnyUserCanWriteAreNotRead(t *testing.T) {
 	assert.ErrorContains(t, happened[hook.Broken](w)[0].Err, "two.json can be written to by every user")
 }
 
-// The pod that serves a plugin, recognized by its cgroup, by the file or by what was
-// kept over a restart, is never refused because of it.
+// The pod that serves a plugin is known by its cgroup, by the plugin's file, or from before a restart.
+// The plugin never refuses calls about it.
 func TestThePodThatServesThePluginIsNotRefused(t *testing.T) {
 	w := newWorld(t)
 	w.file("gone", fmt.Sprintf(`{"remote-endpoint": "%s/gone.sock", "runtime-hooks": ["PreRunPodSandbox", "PreCreateContainer"], "failure-policy": "Fail",
@@ -164,7 +164,7 @@ func TestWhatServesAPluginIsFoundOutAndKept(t *testing.T) {
 		server.Labels = map[string]string{"app": "found", "controller-revision-hash": "1", "io.kubernetes.pod.namespace": "kube-system"}
 		w.run(server)
 		w.plugins.RunsIn("plugin.json", cgroup)
-		w.run(podConfig("web")) // with which it is asked again
+		w.run(podConfig("web")) // this asks the plugin again
 		kept, err := os.ReadFile(w.cfg.Servers)
 		require.NoError(t, err)
 		assert.JSONEq(t, `{"plugin.json": {"namespace": "kube-system", "name": "plugin-x7f2", "labels": {"app": "found"}}}`, string(kept))
@@ -183,8 +183,8 @@ func TestWhatServesAPluginIsFoundOutAndKept(t *testing.T) {
 	}
 }
 
-// With Fail, the plugin may say no to its own pod, which is not heard; another one's no
-// is, but not that it is not there.
+// With Fail, a plugin cannot refuse calls about its own pod. Another plugin can, but only by its
+// answer: if it does not answer, the call goes on.
 func TestOnlyARefusalStopsAPluginsPod(t *testing.T) {
 	w := newWorld(t)
 	no := func(context.Context, string, []byte) ([]byte, error) { return nil, status.Error(codes.Aborted, "no") }

@@ -44,7 +44,7 @@ func (n *constant) Invoke(_ context.Context, method string, args, reply any, _ .
 	}
 	var b []byte
 	if m := answers[method]; m != nil {
-		b, _ = proto.Marshal(m) // of valid messages
+		b, _ = proto.Marshal(m) // the messages are valid
 	}
 	return codec.Deliver(reply, codec.NewFrame(b))
 }
@@ -53,7 +53,7 @@ func (*constant) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Ca
 	panic("no call here streams")
 }
 
-// saying is a plugin that says the same to everything.
+// saying is a plugin that gives every call the same answer.
 type saying struct{ answer []byte }
 
 func (s *saying) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
@@ -64,15 +64,15 @@ func (*saying) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Call
 	panic("no call here streams")
 }
 
-// FuzzAnswers has a plugin answer anything to any request. Nothing panics, what the
-// runtime gets is a message if the request was one, and the same bytes if the plugin's
-// answer could not be used.
+// FuzzAnswers checks that, for any request and any answer of a plugin, nothing panics, the runtime
+// gets a valid message if the request was one, and it gets the same bytes if the plugin's answer
+// was not usable.
 func FuzzAnswers(f *testing.F) {
 	w := newWorld(f)
 	w.raw("fuzz", "Ignore", []string{"PreRunPodSandbox", "PreCreateContainer", "PreUpdateContainerResources", "PreStartContainer", "PreUpdatePodSandboxResources"},
 		func(context.Context, string, []byte) ([]byte, error) { return nil, nil })
 	says := &saying{}
-	w.stop() // nothing else is to happen meanwhile
+	w.stop() // nothing else may happen during the test
 	plugins, err := hook.New(w.cfg)
 	require.NoError(f, err)
 	f.Cleanup(plugins.Close)
@@ -83,7 +83,7 @@ func FuzzAnswers(f *testing.F) {
 		w.mu.Lock()
 		w.events = nil
 		w.mu.Unlock()
-		_ = front.Invoke(ctx, "/runtime.v1.RuntimeService/"+method, codec.NewFrame(request), &codec.Frame{}) // whatever becomes of it
+		_ = front.Invoke(ctx, "/runtime.v1.RuntimeService/"+method, codec.NewFrame(request), &codec.Frame{}) // the call may fail
 		for _, e := range happened[hook.Asked](w) {
 			asked = e
 		}
@@ -106,7 +106,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(byte(1), append(container, container...), entry(4, "\xff", "b").Marshal())
 	f.Fuzz(func(t *testing.T, n byte, request, said []byte) {
 		says.answer = nil
-		call(t.Context(), "RunPodSandbox", pod) // so that there is something to ask about
+		call(t.Context(), "RunPodSandbox", pod) // plugins are only asked about pods that exist
 		call(t.Context(), "CreateContainer", container)
 		says.answer = said
 		method := methods[int(n)%len(methods)]
@@ -119,8 +119,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// checkModel holds what the runtime got against what a request and an answer make in typed code, as far as they are
-// messages.
+// checkModel compares the request that the runtime got with the one that typed code makes of a request and an answer, if
+// both are valid messages.
 func checkModel(t *testing.T, method string, request, said []byte, got string) {
 	t.Helper()
 	var pod hookapi.PodSandboxHookResponse
@@ -148,7 +148,7 @@ func checkModel(t *testing.T, method string, request, said []byte, got string) {
 	}
 }
 
-// FuzzParseFile reads anything as the file of a plugin.
+// FuzzParseFile parses any bytes as the file of a plugin.
 func FuzzParseFile(f *testing.F) {
 	f.Add([]byte(`{"remote-endpoint": "/x", "runtime-hooks": ["PreRunPodSandbox"], "timeout": "2s", "pod": {"namespace": "a", "labels": {"b": "c"}}}`))
 	f.Add([]byte(`{"remote-endpoint": "unix:///x//y", "timeout": 1e300}`))

@@ -13,10 +13,10 @@ import (
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
-// What koordlet does, tried on real pods. https://github.com/koordinator-sh/koordinator, pkg/koordlet/runtimehooks.
+// These tests repeat what koordlet did with real pods: https://github.com/koordinator-sh/koordinator, pkg/koordlet/runtimehooks.
 
-// koordlet lifts the CPU limit of LSR pods, and KoordRuntimeProxy ignores that before a pod is made: in the runtime it became
-// the annotation sandbox-cpu-quota -1, after which Kata sizes its virtual machine.
+// koordlet removes the CPU limit of LSR pods. KoordRuntimeProxy ignores that before a pod is created. criproxy passed it on,
+// and the runtime got the annotation sandbox-cpu-quota -1, by which Kata sizes its virtual machine.
 func TestResourcesForANewPodAreIgnored(t *testing.T) {
 	lift := plugin.Plugin{Name: "koordlet",
 		PreRunPodSandbox: func(_ context.Context, p *plugin.Pod) (*plugin.PodAnswer, error) {
@@ -42,10 +42,10 @@ func TestResourcesForANewPodAreIgnored(t *testing.T) {
 	}
 }
 
-// The CPU quota became 80000, 64000, 51200 and so on, because koordlet got at each update the quota that it had answered before.
+// The CPU quota became 80000, 64000, 51200 and so on, because at each update koordlet got its own previous answer.
 func TestNormalizedQuotasDoNotCompound(t *testing.T) {
 	w := newWorld(t)
-	var passed []int64 // the plugin is asked by one call after the other
+	var passed []int64 // needs no lock: calls come one after the other
 	normalize := func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
 		a := plugin.Echo(c)
 		passed = append(passed, a.ContainerResources.CpuQuota)
@@ -77,7 +77,7 @@ func TestNormalizedQuotasDoNotCompound(t *testing.T) {
 	assert.Equal(t, []int64{80000, 80000, 40000, 40000}, got)
 }
 
-// koordlet writes a point into its file that only NRI has, and people were warned of that.
+// koordlet names a point in its file that only NRI has, and criproxy used to warn of that.
 func TestAPointOfNRIIsNoCauseForAWarning(t *testing.T) {
 	w := newWorld(t)
 	w.file("koordlet", `{"remote-endpoint": "/run/koordlet.sock", "runtime-hooks": ["PreRunPodSandbox", "PreRemoveRunPodSandbox"]}`)

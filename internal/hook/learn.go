@@ -13,15 +13,15 @@ import (
 const (
 	lookupTimeout = 5 * time.Second
 	learnTimeout  = 2 * time.Minute
-	learnAgain    = 10 * time.Minute // what was removed behind our back is forgotten then
+	learnAgain    = 10 * time.Minute // to forget objects that were removed by another way
 	learnRetry    = 5 * time.Second
 )
 
-// lookup finds out about an object whose making the package did not see.
+// lookup asks the runtime about an object that was created before the package saw calls.
 func (p *Plugins) lookup(ctx context.Context, o *object, id string) (*fact, error) {
 	next := p.next.Load()
 	if p.cfg.Lookup == nil || next == nil {
-		return nil, status.Error(codes.NotFound, "it was made before criproxy saw its calls")
+		return nil, status.Error(codes.NotFound, "it was created before criproxy saw its calls")
 	}
 	keep := p.memory.lookingUp()
 	var made *fact
@@ -63,8 +63,8 @@ func (p *Plugins) lookup(ctx context.Context, o *object, id string) (*fact, erro
 	return keep(made), nil
 }
 
-// learn finds out what there is whenever there are plugins again, and from time to
-// time, until ctx ends.
+// learn looks up all objects when the first plugin is registered, and from time to time after that,
+// until ctx ends.
 func (p *Plugins) learn(ctx context.Context) {
 	var again <-chan time.Time
 	for {
@@ -110,7 +110,7 @@ func (p *Plugins) learnAll(ctx context.Context) error {
 				continue
 			}
 			_, err := p.lookup(ctx, p.program.objects[kind], id)
-			if err != nil && status.Code(err) != codes.NotFound { // gone meanwhile
+			if err != nil && status.Code(err) != codes.NotFound { // NotFound: it has just been removed
 				errs = append(errs, err)
 				continue
 			}
@@ -124,7 +124,7 @@ func (p *Plugins) learnAll(ctx context.Context) error {
 	}
 	p.identifyAll()
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return nil // we are to end
+		return nil // the process ends
 	}
 	learned.Err, learned.Took = errors.Join(errs...), time.Since(began)
 	if learned.Objects > 0 || learned.Err != nil {

@@ -26,10 +26,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what a test waits for. It is long: the machine may be busy.
+// patience bounds how long a test waits. It is long because the machine may be busy.
 const patience = 30 * time.Second
 
-// world is plugins in front of a runtime in memory, and a client of both.
+// world has plugins, a runtime in memory behind them, and a client in front.
 type world struct {
 	testing.TB
 	dir     string
@@ -46,7 +46,7 @@ type world struct {
 	events []hook.Event
 }
 
-// wire is the connection to the runtime. It keeps the requests that go over it, and
+// wire is the connection to the runtime. It keeps the requests, and
 // may fail.
 type wire struct {
 	*grpc.ClientConn

@@ -54,10 +54,10 @@ func (p fieldPath) String() string {
 	return strings.Join(names, ".")
 }
 
-// leaf is the field that the path ends at.
+// leaf returns the field at which the path ends.
 func (p fieldPath) leaf() protoreflect.FieldDescriptor { return p[len(p)-1] }
 
-// isSet reports whether all messages on the way are there.
+// isSet reports whether m has all messages on the way to the leaf.
 func (p fieldPath) isSet(m protoreflect.Message) bool {
 	for _, fd := range p[:len(p)-1] {
 		if !m.Has(fd) {
@@ -68,15 +68,15 @@ func (p fieldPath) isSet(m protoreflect.Message) bool {
 	return true
 }
 
-// get returns what stands in m, the field's default if nothing does.
+// get returns the value in m, or the default if m does not have the field.
 func (p fieldPath) get(m protoreflect.Message) protoreflect.Value {
 	for _, fd := range p[:len(p)-1] {
-		m = m.Get(fd).Message() // an empty one where there is none
+		m = m.Get(fd).Message() // empty if the field is not set
 	}
 	return m.Get(p.leaf())
 }
 
-// text is get for a path to a string; the nil path leads to none.
+// text is get for a path to a string. For the nil path it returns "".
 func (p fieldPath) text(m protoreflect.Message) string {
 	if p == nil {
 		return ""
@@ -84,8 +84,8 @@ func (p fieldPath) text(m protoreflect.Message) string {
 	return p.get(m).String()
 }
 
-// entry is one value of a map of strings, empty if it is not there; the nil path
-// leads to no map.
+// entry returns the value of key in a map of strings, or "" if the map does not have it. For the nil
+// path it returns "".
 func (p fieldPath) entry(m protoreflect.Message, key string) string {
 	if p == nil {
 		return ""
@@ -96,7 +96,7 @@ func (p fieldPath) entry(m protoreflect.Message, key string) string {
 	return ""
 }
 
-// strings is get for a path to a map of strings; the nil path leads to none.
+// strings is get for a path to a map of strings. For the nil path it returns an empty map.
 func (p fieldPath) strings(m protoreflect.Message) map[string]string {
 	if p == nil {
 		return map[string]string{}
@@ -104,7 +104,7 @@ func (p fieldPath) strings(m protoreflect.Message) map[string]string {
 	return textMap(p.get(m).Map())
 }
 
-// in returns the message in which the field stands, made where it is missing.
+// in returns the message that has the leaf. It creates messages that are missing on the way.
 func (p fieldPath) in(m protoreflect.Message) protoreflect.Message {
 	for _, fd := range p[:len(p)-1] {
 		m = m.Mutable(fd).Message()
@@ -112,7 +112,7 @@ func (p fieldPath) in(m protoreflect.Message) protoreflect.Message {
 	return m
 }
 
-// typeOf returns the Go type of a message: the generated one, if it is linked in.
+// typeOf returns the type of a message: the generated one if this program has it.
 func typeOf(md protoreflect.MessageDescriptor) protoreflect.MessageType {
 	if t, err := protoregistry.GlobalTypes.FindMessageByName(md.FullName()); err == nil && t.Descriptor() == md {
 		return t
@@ -120,7 +120,7 @@ func typeOf(md protoreflect.MessageDescriptor) protoreflect.MessageType {
 	return dynamicpb.NewMessageType(md)
 }
 
-// decode reads a message that came from a plugin or from our own memory.
+// decode decodes a message that comes from a plugin or from memory.
 func decode(t protoreflect.MessageType, data []byte) (protoreflect.Message, error) {
 	m := t.New()
 	if err := wire.Decode(data, m.Interface()); err != nil {

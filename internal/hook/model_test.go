@@ -11,10 +11,10 @@ import (
 	"github.com/criproxy/criproxy/hook/hookapi"
 )
 
-// What follows says once more, in typed code and one field after the other, what an answer makes of a request: the
-// checklist of KoordRuntimeProxy's semantics, as the fuzzer holds the package against it.
+// This file computes in typed code, one field after the other, what an answer makes of a request. It is the checklist of
+// KoordRuntimeProxy's semantics, with which the fuzzer compares the package.
 
-// modelPod is what a RunPodSandbox becomes.
+// modelPod changes a RunPodSandbox.
 func modelPod(in *runtimeapi.RunPodSandboxRequest, a *hookapi.PodSandboxHookResponse) *runtimeapi.RunPodSandboxRequest {
 	out := proto.CloneOf(in)
 	config := func() *runtimeapi.PodSandboxConfig {
@@ -37,7 +37,7 @@ func modelPod(in *runtimeapi.RunPodSandboxRequest, a *hookapi.PodSandboxHookResp
 	return out
 }
 
-// modelContainer is what a CreateContainer becomes.
+// modelContainer changes a CreateContainer.
 func modelContainer(in *runtimeapi.CreateContainerRequest, a *hookapi.ContainerResourceHookResponse) *runtimeapi.CreateContainerRequest {
 	out := proto.CloneOf(in)
 	config := func() *runtimeapi.ContainerConfig {
@@ -69,8 +69,8 @@ func modelContainer(in *runtimeapi.CreateContainerRequest, a *hookapi.ContainerR
 	return out
 }
 
-// modelUpdate is what an UpdateContainerResources becomes, about a container of which the plugin got what it was
-// made with and what the request says.
+// modelUpdate changes an UpdateContainerResources. The plugin got the resources with which the container was
+// created, and those in the request.
 func modelUpdate(in *runtimeapi.UpdateContainerResourcesRequest, made *runtimeapi.ContainerConfig, a *hookapi.ContainerResourceHookResponse) *runtimeapi.UpdateContainerResourcesRequest {
 	out := proto.CloneOf(in)
 	passed := proto.CloneOf(made.GetLinux().GetResources())
@@ -79,11 +79,11 @@ func modelUpdate(in *runtimeapi.UpdateContainerResourcesRequest, made *runtimeap
 		over = &runtimeapi.LinuxContainerResources{}
 	}
 	if len(over.HugepageLimits) > 0 {
-		passed.HugepageLimits = nil // a list is taken as a whole
+		passed.HugepageLimits = nil // the whole list is replaced
 	}
 	proto.Merge(passed, over)
 	modelResources(in.GetLinux(), passed, a.GetContainerResources(), func(r *runtimeapi.LinuxContainerResources) {
-		if in.Linux != nil || proto.Size(r) > 0 { // what is emptied that was not there is not there
+		if in.Linux != nil || proto.Size(r) > 0 { // an empty message that was not there stays away
 			out.Linux = r
 		}
 	})
@@ -112,7 +112,7 @@ func modelMap(answer, was map[string]string, set func(map[string]string)) {
 	}
 }
 
-// modelResources sets what an answer wants to be otherwise than in what was passed to it.
+// modelResources sets the fields of an answer that differ from those that the plugin got.
 func modelResources(in, passed *runtimeapi.LinuxContainerResources, a *hookapi.LinuxContainerResources, set func(*runtimeapi.LinuxContainerResources)) {
 	if a == nil {
 		return
@@ -150,7 +150,7 @@ func modelResources(in, passed *runtimeapi.LinuxContainerResources, a *hookapi.L
 	var limits []*runtimeapi.HugepageLimit
 	for _, l := range a.HugepageLimits {
 		limit := &runtimeapi.HugepageLimit{PageSize: l.PageSize, Limit: l.Limit}
-		limit.ProtoReflect().SetUnknown(l.ProtoReflect().GetUnknown()) // what a newer CRI may have
+		limit.ProtoReflect().SetUnknown(l.ProtoReflect().GetUnknown()) // fields of a newer CRI
 		limits = append(limits, limit)
 	}
 	if len(limits) > 0 && !slices.EqualFunc(limits, passed.GetHugepageLimits(), func(a, b *runtimeapi.HugepageLimit) bool { return proto.Equal(a, b) }) {
@@ -161,7 +161,7 @@ func modelResources(in, passed *runtimeapi.LinuxContainerResources, a *hookapi.L
 	}
 }
 
-// modelEnvs replaces an environment: what is there keeps its place, what is new comes after it.
+// modelEnvs replaces an environment: existing variables keep their place, and new ones follow.
 func modelEnvs(was []*runtimeapi.KeyValue, answer map[string]string) (is []*runtimeapi.KeyValue, changed bool) {
 	if len(answer) == 0 {
 		return nil, false
@@ -182,7 +182,7 @@ func modelEnvs(was []*runtimeapi.KeyValue, answer map[string]string) (is []*runt
 		case !wanted && known:
 			changed = true
 		case wanted && (!known || has != want):
-			kv = proto.CloneOf(kv) // with what it holds that no schema has
+			kv = proto.CloneOf(kv) // with its unknown fields
 			kv.Value = []byte(want)
 			is, changed = append(is, kv), true
 		default:

@@ -13,19 +13,19 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// plugin is one file of the folder, as calls see it. It is immutable but for its
-// connection and its statistics, which outlive a change of the file.
+// plugin is a plugin as its file describes it. It is immutable, except for its connection and its
+// statistics, which outlive a change of the file.
 type plugin struct {
 	name     string
 	file     File
 	points   map[*point]bool
-	unknown  []string // names of points that are none
+	unknown  []string // points in its file that do not exist
 	warnings []string
 	conn     *connection
 	stats    *stats
 }
 
-// table is all plugins at one time. It is immutable.
+// table holds all plugins at one time. It is immutable.
 type table struct {
 	plugins []*plugin            // in the order of their names
 	at      map[*point][]*plugin // the same, by point
@@ -41,17 +41,17 @@ func newTable(plugins []*plugin) *table {
 	return t
 }
 
-// The metadata that plugins get with a call, beside what the client sent. Values are
+// The metadata that plugins get with a call, in addition to the client's. Values are
 // printable ASCII.
 const (
 	metaPoint   = "criproxy-point"   // "PostStartContainer"
-	metaID      = "criproxy-id"      // of the object, as clients know it; missing before it is made
-	metaParent  = "criproxy-parent"  // the id of what it lies in
-	metaCode    = "criproxy-code"    // after a call, how it ended: "OK", "NotFound"
-	metaMessage = "criproxy-message" // after a call that failed, why
+	metaID      = "criproxy-id"      // front id of the object; missing before it exists
+	metaParent  = "criproxy-parent"  // front id of the object that it is in
+	metaCode    = "criproxy-code"    // after a call: its status code, such as "OK" or "NotFound"
+	metaMessage = "criproxy-message" // after a call that failed: its error message
 )
 
-// question is what one plugin is asked.
+// question is a call to a plugin at a point.
 type question struct {
 	point   *point
 	body    protoreflect.Message
@@ -59,8 +59,8 @@ type question struct {
 	timeout time.Duration
 }
 
-// ask asks the plugin and returns its answer. Its error says why there is none that
-// could be used: a [*refusal] if the plugin said no.
+// ask asks the plugin and returns its answer. The error says why there is no usable answer. It is a
+// [*refusal] if the plugin answered with an error.
 func (p *plugin) ask(ctx context.Context, q question) (protoreflect.Message, error) {
 	if !p.conn.use() {
 		return nil, errors.New("the plugin has been removed")
@@ -74,8 +74,8 @@ func (p *plugin) ask(ctx context.Context, q question) (protoreflect.Message, err
 	defer cancel()
 	data, err := p.conn.ask(ctx, q.point.method, body)
 	switch {
-	// Its clock may be ahead of ours. An answer that comes with the end of the time is
-	// late: a plugin that gives up then may not mean it.
+	// The plugin's clock may be ahead of ours. An answer at the very end of the time counts as
+	// late, because it may come from a plugin that has given up.
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
 		return nil, &timeoutError{q.timeout}
 	case err == nil:
@@ -83,7 +83,7 @@ func (p *plugin) ask(ctx context.Context, q question) (protoreflect.Message, err
 		return nil, fmt.Errorf("cannot be asked: %s", status.Convert(err).Message())
 	case status.Code(err) == codes.Unimplemented:
 		return nil, fmt.Errorf("has no method for this point: %s", status.Convert(err).Message())
-	case status.Code(err) == codes.ResourceExhausted && strings.HasPrefix(status.Convert(err).Message(), "grpc: "): // our own end
+	case status.Code(err) == codes.ResourceExhausted && strings.HasPrefix(status.Convert(err).Message(), "grpc: "): // from our end of the connection
 		return nil, fmt.Errorf("gave an answer that is too large: %s", status.Convert(err).Message())
 	default:
 		return nil, &refusal{status.Convert(err)}
@@ -95,20 +95,20 @@ func (p *plugin) ask(ctx context.Context, q question) (protoreflect.Message, err
 	return answer, nil
 }
 
-// refusal is a plugin that answered with an error.
+// refusal is the error with which a plugin answered.
 type refusal struct{ status *status.Status }
 
 func (r *refusal) Error() string {
 	return fmt.Sprintf("says no: %s (%s)", r.status.Message(), r.status.Code())
 }
 
-// timeoutError is a plugin that did not answer in time.
+// timeoutError says that a plugin did not answer in time.
 type timeoutError struct{ after time.Duration }
 
 func (e *timeoutError) Error() string { return fmt.Sprintf("did not answer within %s", e.after) }
 
-// budget is how long a plugin may take under the deadline of the call: at most half of
-// what is left, so that the plugins behind it, and above all the runtime, have time as well.
+// budget returns how long a plugin may take under the deadline of the call: at most half of the
+// time that is left, so that later plugins and the runtime have time as well.
 func budget(ctx context.Context, timeout time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -117,5 +117,5 @@ func budget(ctx context.Context, timeout time.Duration) time.Duration {
 	if left := time.Until(deadline); left > 0 {
 		return min(timeout, left/2)
 	}
-	return timeout // the client waits no longer
+	return timeout // the client does not wait any longer
 }

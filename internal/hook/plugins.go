@@ -21,37 +21,39 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// Config is what [Plugins] are made of.
+// Config configures [Plugins].
 type Config struct {
-	// Spec says what plugins are asked, Schema has the methods of the calls and Hooks
-	// those of the plugins.
+	// Spec says when to ask plugins, and what their answers change. Schema has the methods of
+	// the calls, Hooks those of the plugins.
 	Spec          *Spec
 	Schema, Hooks *codec.Schema
 
-	// Folder has a file for each plugin. It may be missing for now.
+	// Folder has a file for each plugin. It need not exist yet.
 	Folder string
 
-	// Skip is a label, key and value. Plugins are not asked about objects that have it. Empty
-	// means that there is no such label.
+	// Skip is the key and value of a label. Plugins are not asked about objects with this label.
+	// An empty key means that there is no such label.
 	Skip [2]string
 
 	// MaxMessage bounds, in bytes, messages to plugins, their answers, and the requests that
 	// plugins have changed. Zero means [director.DefaultMaxMessage].
 	MaxMessage int
 
-	// Lookup finds out about an object whose making the package did not see. conn takes the
-	// calls of Schema. For an id that does not exist it returns NotFound.
+	// Lookup returns an object that was created before the package saw calls. conn takes the
+	// calls of Schema. For an id that does not exist the error is NotFound.
 	Lookup func(ctx context.Context, conn grpc.ClientConnInterface, kind, id string) (*Found, error)
 
-	// OwnID returns the id that an object has at its runtime, for the one that clients know it by. It is what
-	// plugins find in the object's message, because cgroups are named after it. Optional: both are the same.
+	// OwnID returns the id that an object has at its runtime, given its front id. Plugins get that
+	// id in the object's message, because cgroups are named after it. Nil means that both are the
+	// same.
 	OwnID func(id string) string
 
-	// List lists the ids of all objects of a kind that there are.
+	// List returns the ids of all objects of a kind.
 	List func(ctx context.Context, conn grpc.ClientConnInterface, kind string) ([]string, error)
 
-	// Servers is a file that keeps which pods serve the plugins over a restart of this process,
-	// so that a plugin never refuses the pod that serves it. Empty means that this is not kept.
+	// Servers is the path of a file that remembers, over a restart of this process, which pods
+	// serve the plugins, so that a plugin never refuses calls about its own pod. Empty means
+	// that a restart forgets this.
 	Servers string
 
 	// Watch is called with each event; ctx is that of the call, if there is one. It must return
@@ -64,32 +66,32 @@ type Config struct {
 
 // Found is an object that was looked up.
 type Found struct {
-	ID      string        // whole, where only its beginning was asked for
-	Parent  string        // id of what it lies in
-	Message proto.Message // describes it to plugins, as its kind has it; the package fills in what it inherits
+	ID      string        // its full id
+	Parent  string        // id of the object that it is in
+	Message proto.Message // describes it to plugins; the package fills in the fields that it inherits
 }
 
 // Plugins asks the plugins of a folder. It is safe for concurrent use.
 type Plugins struct {
 	cfg     Config
 	program *program
-	next    atomic.Pointer[grpc.ClientConnInterface] // what Around was given
+	next    atomic.Pointer[grpc.ClientConnInterface] // the argument of Around
 	table   atomic.Pointer[table]
 	memory  *memory
 	servers *servers
-	awake   chan struct{} // asks Run to look up the objects that there are
+	awake   chan struct{} // asks Run to look up all objects
 
 	conflicts atomic.Int64
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	folder      folder
 	connections map[string]*connection // :: address
 	stats       map[string]*stats      // :: name of the plugin
-	reported    map[string]bool        // the troubles and warnings that were reported, each once
+	reported    map[string]bool        // troubles and warnings that have been reported
 }
 
-// New returns the plugins of a folder, as it is now. The error names every mistake in
-// the spec; a mistake in the folder is not one, but an [Event].
+// New returns the plugins of a folder. The error names every mistake in the spec. A mistake in the
+// folder is no error, but an [Event].
 func New(cfg Config) (*Plugins, error) {
 	prog, err := compile(cfg.Spec, cfg.Schema, cfg.Hooks)
 	if err != nil {
@@ -116,14 +118,15 @@ func New(cfg Config) (*Plugins, error) {
 	return p, nil
 }
 
-// Around returns the connection that stands around next. It is for [director.Config].
+// Around returns a connection that asks the plugins, and passes calls on to next. It is for the
+// Around of a [director.Config].
 func (p *Plugins) Around(next grpc.ClientConnInterface) grpc.ClientConnInterface {
 	p.next.Store(&next)
 	return &around{next, p}
 }
 
-// Run follows the folder, and looks up objects that were made before, until ctx
-// ends. It returns when all it started has ended.
+// Run follows changes of the folder, and looks up objects that were created before, until ctx
+// ends. It returns when all its goroutines have ended.
 func (p *Plugins) Run(ctx context.Context) error {
 	if p.next.Load() == nil {
 		return errors.New("nothing to run: Around has not been called")
@@ -165,7 +168,8 @@ func (p *Plugins) reportOnce(e Trouble) {
 	}
 }
 
-// reload reads the folder and lets new calls see what it says.
+// reload reads the folder; new calls ask the plugins that it has. again says that a file may still
+// be written.
 func (p *Plugins) reload(now time.Time) (again bool) {
 	defer p.identifyAll()
 	p.mu.Lock()
@@ -177,7 +181,7 @@ func (p *Plugins) reload(now time.Time) (again bool) {
 	return p.folder.waiting()
 }
 
-// apply makes the table of what the folder says.
+// apply makes a new table from the files of the folder.
 func (p *Plugins) apply(report func(Event)) {
 	was := map[string]*plugin{}
 	for _, old := range p.table.Load().plugins {
@@ -191,7 +195,7 @@ func (p *Plugins) apply(report func(Event)) {
 			continue
 		}
 		made, err := p.plugin(name, f)
-		if err != nil { // a socket path that gRPC does not like
+		if err != nil { // gRPC refuses the path of the socket
 			report(Broken{Plugin: name, Err: err})
 			continue
 		}
@@ -245,12 +249,12 @@ func (p *Plugins) plugin(name string, f *found) (*plugin, error) {
 	return made, nil
 }
 
-// once returns the warnings about a plugin that were not reported yet.
+// once returns the warnings about a plugin that have not been reported yet.
 func (p *Plugins) once(name string, made *plugin) []string {
 	var fresh []string
 	all := made.warnings
 	for _, hook := range made.unknown {
-		all = append(all, fmt.Sprintf("runtime-hooks: there is no point %q; it will never be asked there%s", hook, suggest.Nearest(hook, sortedKeys(p.program.points))))
+		all = append(all, fmt.Sprintf("runtime-hooks: there is no point %q; criproxy will never ask the plugin there%s", hook, suggest.Nearest(hook, sortedKeys(p.program.points))))
 	}
 	for _, warning := range all {
 		if key := name + ": " + warning; !p.reported[key] {

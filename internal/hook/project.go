@@ -9,8 +9,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// projection fills a message with what stands in a serialized one of another type.
-// What is empty there is left as it is.
+// projection copies fields of a serialized message into a message of another type. It leaves a
+// field as it is if the serialized one is empty.
 type projection []fill
 
 // fill is one field of a projection.
@@ -75,7 +75,7 @@ func compileFill(to, from protoreflect.FieldDescriptor) (fillKind, projection, e
 		}
 		return fillMessage, sub, err
 	case to.IsList():
-		return 0, nil, fmt.Errorf("a list has to be one of messages")
+		return 0, nil, fmt.Errorf("want a list of messages")
 	case to.Kind() == protoreflect.StringKind && isText(from):
 		return fillText, nil, nil
 	case isVarint(to) && to.Kind() == from.Kind():
@@ -110,8 +110,8 @@ func isPairs(fd protoreflect.FieldDescriptor) bool {
 	return key != nil && value != nil && key.Name() == "key" && value.Name() == "value" && isText(key) && isText(value)
 }
 
-// run fills m with what stands in src, and returns the names of what had to be left
-// out because it is no valid text, which a message cannot hold.
+// run copies fields of src into m. left names the fields that it left out because they are not
+// UTF-8, which a message cannot hold.
 func (p projection) run(m protoreflect.Message, src []byte) (left []string, err error) {
 	for _, f := range p {
 		more, err := f.run(m, src)
@@ -155,8 +155,7 @@ func (f *fill) run(m protoreflect.Message, src []byte) (left []string, err error
 	return nil, nil
 }
 
-// pieces returns the message that a path leads to, put together if it comes in
-// several pieces.
+// pieces returns the message to which the path leads, joined if it comes in several pieces.
 func (f *fill) pieces(src []byte) (whole []byte, found bool, err error) {
 	err = f.from.All(src, func(piece []byte) error {
 		if !found {
@@ -193,7 +192,7 @@ func (f *fill) fillList(m protoreflect.Message, src []byte) (left []string, err 
 	fd := f.to.leaf()
 	var items protoreflect.List
 	err = f.from.All(src, func(item []byte) error {
-		if items == nil { // a list is taken as a whole
+		if items == nil { // the first item: replace the whole list
 			in := f.to.in(m)
 			in.Clear(fd)
 			items = in.Mutable(fd).List()
@@ -205,7 +204,7 @@ func (f *fill) fillList(m protoreflect.Message, src []byte) (left []string, err 
 	return left, err
 }
 
-// within puts the name of the field before what was left out inside of it.
+// within puts the name of the field before the names of fields that were left out inside it.
 func (f *fill) within(left []string, err error) ([]string, error) {
 	for i := range left {
 		left[i] = f.to.String() + "." + left[i]

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// An identity says which object it is, over all the times that it is made anew.
+// An identity identifies an object, even when it is removed and created anew.
 type identity struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
@@ -28,8 +28,8 @@ func (o *object) identity(m protoreflect.Message) identity {
 	return identity{o.namespace.text(m), o.name.text(m), o.labels.strings(m)}
 }
 
-// is reports whether it is what was seen: by its name, or, as a controller gives each
-// one a new name, by its labels.
+// is reports whether id is the object that was seen: it has the same name or, because a controller
+// gives each pod a new name, the same labels.
 func (seen identity) is(id identity) bool {
 	if seen.Namespace != id.Namespace {
 		return false
@@ -46,28 +46,28 @@ func within(some, all map[string]string) bool {
 	return true
 }
 
-// servers knows what serves the plugins: what the process at the other end of a
-// plugin's connection runs in.
+// servers knows which pods serve the plugins: those in which the processes at the other end of the
+// plugins' connections run.
 type servers struct {
-	path string // where it is kept; empty for nowhere
+	path string // of the file that keeps seen; empty for none
 
-	mu   sync.Mutex // guards what follows
-	seen map[string]identity
-	from map[string]looked // :: plugin → how it was looked for last
+	mu   sync.Mutex          // guards the fields below
+	seen map[string]identity // :: plugin → its pod
+	from map[string]looked   // :: plugin → the latest search for its pod
 }
 
-// looked is how the server of a plugin was looked for.
+// looked is a search for the pod that serves a plugin.
 type looked struct {
 	cgroup string
 	found  bool
 	at     time.Time
 }
 
-// lookAgain is how long a server that is none of the objects is not looked for again:
-// that takes a look at all objects.
+// lookAgain is the shortest time between two searches for the pod of a plugin, because a search
+// goes through all objects.
 const lookAgain = time.Second
 
-// readServers reads what was kept. The servers work without it, whatever the error.
+// readServers reads the file at path. It returns working servers even with an error.
 func readServers(path string) (*servers, error) {
 	s := &servers{path: path, seen: map[string]identity{}, from: map[string]looked{}}
 	if path == "" {
@@ -87,7 +87,7 @@ func readServers(path string) (*servers, error) {
 	return s, nil
 }
 
-// learn notes what serves a plugin, and keeps it.
+// learn notes which pod serves a plugin, and writes the file.
 func (s *servers) learn(plugin string, id identity) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,15 +119,14 @@ func (s *servers) get(plugin string) (identity, bool) {
 	return id, ok
 }
 
-// identifyAll finds out what serves each of the plugins.
+// identifyAll finds out which pod serves each of the plugins.
 func (p *Plugins) identifyAll() {
 	for _, pl := range p.table.Load().plugins {
 		p.identify(pl)
 	}
 }
 
-// identify finds out what serves p, if that is one of the objects. It is quick where
-// nothing has changed.
+// identify finds out which pod serves pl, if any does. It returns at once if nothing has changed.
 func (p *Plugins) identify(pl *plugin) {
 	cgroup := pl.conn.cgroup.Load()
 	if cgroup == nil {
@@ -151,7 +150,7 @@ func (p *Plugins) identify(pl *plugin) {
 	}
 	m, err := facts[0].message()
 	if err != nil {
-		return // it was written by us
+		return // cannot happen: newFact encoded it
 	}
 	id := facts[0].object.identity(m)
 	id.Labels = maps.Clone(id.Labels)

@@ -2,35 +2,34 @@ package hook
 
 import "time"
 
-// A State is what there is to know of all plugins. Its JSON is stable.
+// A State describes all plugins. Its JSON is stable.
 type State struct {
 	Folder    string         `json:"folder"`
 	Plugins   []PluginState  `json:"plugins"`
 	Known     map[string]int `json:"known"`     // objects by kind
-	Conflicts int64          `json:"conflicts"` // plugins that changed what one before them had changed
+	Conflicts int64          `json:"conflicts"` // changes of a field that an earlier plugin had changed
 }
 
-// PluginState is what there is to know of one plugin. Its JSON is stable.
+// PluginState describes one plugin. Its JSON is stable.
 type PluginState struct {
 	Name     string       `json:"name"` // of its file
 	Socket   string       `json:"socket,omitempty"`
 	Policy   string       `json:"policy,omitempty"`
 	Timeout  string       `json:"timeout,omitempty"`
-	State    string       `json:"state"`           // "ready", "connecting", "down", or "broken": its file never was good
+	State    string       `json:"state"`           // "ready", "connecting", "down", or "broken" if its file has never been valid
 	Error    string       `json:"error,omitempty"` // why it is down, or what is wrong with its file now
 	Warnings []string     `json:"warnings,omitempty"`
 	Points   []PointState `json:"points,omitempty"`
 }
 
-// PointState is what became of the questions to a plugin at one point. Its JSON is
-// stable.
+// PointState counts the calls of a plugin at one point. Its JSON is stable.
 type PointState struct {
 	Name string `json:"name"`
 	PointCounters
 	Latency Latency `json:"latency"`
 }
 
-// State returns what there is to know of all plugins, those of broken files included.
+// State returns the state of all plugins, including those whose file is broken.
 func (p *Plugins) State() State {
 	s := State{Folder: p.folder.path, Plugins: []PluginState{}, Known: p.memory.count(), Conflicts: p.conflicts.Load()}
 	p.mu.Lock()

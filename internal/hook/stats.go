@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stats counts what became of the questions to one plugin, by point.
+// stats counts the calls of one plugin, by point.
 type stats struct {
 	mu     sync.Mutex
 	points map[string]*pointStats
@@ -17,30 +17,29 @@ type stats struct {
 
 type pointStats struct {
 	PointCounters
-	took  [latencies]time.Duration // the latest, a ring
-	asked int                      // how many of them there have been
+	took  [latencies]time.Duration // a ring of the latest latencies
+	asked int                      // how many calls there have been
 }
 
-// latencies is of how many questions the latencies are kept.
+// latencies is how many latencies a point keeps.
 const latencies = 256
 
-// PointCounters is what became of the questions to a plugin at one point. Its JSON is
-// stable.
+// PointCounters counts the calls of a plugin at one point. Its JSON is stable.
 type PointCounters struct {
 	Calls    int64 `json:"calls"`
-	Failed   int64 `json:"failed"`   // there was no answer that could be used
-	TimedOut int64 `json:"timedOut"` // of these, there was none in time
-	Refused  int64 `json:"refused"`  // of these, the call was not made
-	Changes  int64 `json:"changes"`  // fields that were changed
+	Failed   int64 `json:"failed"`   // there was no usable answer
+	TimedOut int64 `json:"timedOut"` // of the failed: there was no answer in time
+	Refused  int64 `json:"refused"`  // of the failed: the client's call was refused
+	Changes  int64 `json:"changes"`  // changed fields
 
-	// Changed counts the changes by field; of a map all keys count as one.
+	// Changed counts the changes by field. All keys of a map count as one field.
 	Changed map[string]int64 `json:"changed,omitempty"`
 
 	LastError   string     `json:"lastError,omitempty"`
 	LastErrorAt *time.Time `json:"lastErrorAt,omitempty"`
 }
 
-// Latency is how long a plugin took, of its latest 256 answers. Its JSON is in
+// Latency says how long a plugin took in its latest 256 calls. Its JSON is in
 // nanoseconds, and stable.
 type Latency struct {
 	Median time.Duration `json:"medianNs"`
@@ -48,7 +47,7 @@ type Latency struct {
 	Max    time.Duration `json:"maxNs"`
 }
 
-// count counts one question.
+// count counts one call of the plugin.
 func (s *stats) count(e *Asked) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// around is the connection that stands around a director.
+// around is a connection that asks the plugins, and passes calls on to a director.
 type around struct {
 	grpc.ClientConnInterface
 	plugins *Plugins
 }
 
-// Invoke asks the plugins about the call, makes it, and calls them with how it ended.
+// Invoke asks the plugins about the call, makes it, and notifies them how it ended.
 func (c *around) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	t := c.plugins.table.Load()
 	of := c.plugins.program.calls[name]
@@ -50,36 +50,36 @@ func (c *around) Invoke(ctx context.Context, name string, args, reply any, opts 
 	return codec.Deliver(reply, answer)
 }
 
-// visit is one call on its way past the plugins.
+// visit is one call with the plugins at its points.
 type visit struct {
 	*Plugins
 	call          *call
 	before, after []*plugin
 	src           []byte // the request, as the client sent it
 
-	id, parent string               // of the object; there is no id before it is made
-	now        protoreflect.Message // what plugins get now; nil if memory has nothing of the object
-	asked      protoreflect.Message // what they got at first; nil if none was asked
+	id, parent string               // of the object; id is empty before the object exists
+	now        protoreflect.Message // the message for the next plugin; nil if memory does not have the object
+	asked      protoreflect.Message // the message for the first plugin; nil if none was asked
 	leftOut    []string
 	changes    []change
-	changedBy  []Asked // whose they are
+	changedBy  []Asked // by the plugins that made changes
 }
 
 type changedKey struct{}
 
-// ChangedBy returns the plugins that changed the call of ctx, which is that of a
-// connection below [Plugins.Around], in the order in which they were asked.
+// ChangedBy returns the plugins that changed a call, in the order in which they were asked. ctx is
+// the context of the call in a connection below [Plugins.Around].
 func ChangedBy(ctx context.Context) []Asked {
 	all, _ := ctx.Value(changedKey{}).([]Asked)
 	return all
 }
 
-// ask finds out what the call is about, asks the plugins, and returns the request as
-// they want it. Its error refuses the call.
+// ask finds the object of the call, asks the plugins, and returns the request with their changes.
+// Its error refuses the call.
 func (v *visit) ask(ctx context.Context, request *codec.Frame) (*codec.Frame, error) {
 	if err := v.find(ctx); err != nil {
 		if len(v.before)+len(v.after) == 0 {
-			return request, nil // it was only for memory
+			return request, nil // only memory needed the object
 		}
 		return request, v.withoutObject(ctx, err)
 	}
@@ -110,11 +110,11 @@ func (v *visit) ask(ctx context.Context, request *codec.Frame) (*codec.Frame, er
 	return v.patched(request)
 }
 
-// find fills in now, where it is needed: for a plugin, or for memory.
+// find sets now if a plugin or memory needs it.
 func (v *visit) find(ctx context.Context) error {
 	needed := len(v.before)+len(v.after) > 0
 	c := v.call
-	var from *fact // what the object is made in, or is
+	var from *fact // of the object, or of the parent of a new object
 	var err error
 	if c.makes {
 		m := c.object.typ.New()
@@ -132,7 +132,7 @@ func (v *visit) find(ctx context.Context) error {
 			}
 			c.object.inherit(m, above, nil)
 		}
-		for _, f := range c.fill { // what the request says of it, if only that it is not there
+		for _, f := range c.fill { // the request decides about these fields, even if it lacks them
 			m.Clear(f.to[0])
 		}
 		if v.leftOut, err = c.fill.run(m, v.src); err != nil {
@@ -162,8 +162,8 @@ func (v *visit) find(ctx context.Context) error {
 	return nil
 }
 
-// fact returns what memory has of an object. If that is nothing, fact asks the runtime if needed
-// is set, and returns nil otherwise.
+// fact returns the fact of an object from memory. If memory has none, fact looks the object up if
+// needed is set, and otherwise returns nil.
 func (v *visit) fact(ctx context.Context, o *object, id string, needed bool) (*fact, error) {
 	if f := v.memory.get(o.kind, id); f != nil || !needed {
 		return f, nil
@@ -171,7 +171,7 @@ func (v *visit) fact(ctx context.Context, o *object, id string, needed bool) (*f
 	return v.lookup(ctx, o, id)
 }
 
-// withoutObject decides about a call whose object cannot be found out, because of err: the call goes on
+// withoutObject decides about a call whose object cannot be found, because of err: the call goes on
 // without the plugins, or is refused if one of them has Fail.
 func (v *visit) withoutObject(ctx context.Context, err error) error {
 	e := Unknown{Method: v.call.method.Name, ID: v.id + v.parent, Err: err}
@@ -189,19 +189,19 @@ func (v *visit) withoutObject(ctx context.Context, err error) error {
 	}
 	code := codes.Unavailable
 	if status.Code(err) == codes.NotFound {
-		code = codes.NotFound // what the runtime would say
+		code = codes.NotFound // the runtime would answer the same
 	}
-	return status.Errorf(code, "criproxy: %s: plugin %s has to be asked, and criproxy cannot find out which pod or container the call is about: %s",
+	return status.Errorf(code, "criproxy: %s: plugin %s must be asked, but criproxy cannot find the pod or container of the call: %s",
 		v.call.name, by.name, status.Convert(err).Message())
 }
 
-// skipped reports whether the object is none of the plugins' business.
+// skipped reports whether the object has the label of Config.Skip.
 func (v *visit) skipped() bool {
 	return v.cfg.Skip[0] != "" && v.call.object.labels.entry(v.now, v.cfg.Skip[0]) == v.cfg.Skip[1]
 }
 
-// patched returns the request with what the plugins changed. It leaves the one it
-// was given to its owner.
+// patched returns the request with the changes of the plugins. The request that it gets stays with
+// the caller.
 func (v *visit) patched(request *codec.Frame) (*codec.Frame, error) {
 	if len(v.changes) == 0 {
 		return request, nil
@@ -226,10 +226,10 @@ func (v *visit) patched(request *codec.Frame) (*codec.Frame, error) {
 }
 
 func (v *visit) impossible(err error) error {
-	return status.Errorf(codes.Internal, "criproxy: %s: changing the request as plugins want it: %v", v.call.name, err)
+	return status.Errorf(codes.Internal, "criproxy: %s: making the changes of the plugins in the request: %v", v.call.name, err)
 }
 
-// remember keeps what the call, which succeeded, says of its object.
+// remember updates memory after a call that succeeded.
 func (v *visit) remember(reply []byte) {
 	c := v.call
 	var err error
@@ -250,7 +250,7 @@ func (v *visit) remember(reply []byte) {
 		})
 	}
 	if err != nil {
-		v.Plugins.report(context.Background(), Trouble{What: fmt.Sprintf("%s: what it says cannot be remembered", c.name), Err: err})
+		v.Plugins.report(context.Background(), Trouble{What: fmt.Sprintf("%s: the object of the call cannot be remembered for plugins", c.name), Err: err})
 	}
 }
 
@@ -272,7 +272,7 @@ func (v *visit) rememberMade(reply []byte) error {
 	return nil
 }
 
-// textAt returns the string that a path leads to, which must be there.
+// textAt returns the string to which a path leads. It fails if the string is empty.
 func textAt(path *rewrite.Path, src []byte) (string, error) {
 	text, _, err := path.Lookup(src)
 	switch {

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// settle is how long a change in the folder may go on before the folder is read: most
+	// settle is how long the folder must be quiet before the package reads it: most
 	// programs write a file in several steps.
 	settle = 5 * time.Millisecond
-	// pollEvery is how often the folder is read where nothing reports changes: there is no folder,
-	// or the system has no more watches. Otherwise the folder is read
-	// every pollLinksEvery, for files that are links to somewhere else.
+	// pollEvery is how often the package reads the folder if it cannot watch it: the folder does
+	// not exist, or the system has no more watches. A folder that it watches it reads
+	// every pollLinksEvery, because files may be links to other places.
 	pollEvery      = time.Second
 	pollLinksEvery = 10 * time.Second
 )
@@ -25,7 +25,7 @@ func (p *Plugins) follow(ctx context.Context) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		p.report(ctx, Trouble{What: "changes of the folder of plugins take effect up to a second late: it cannot be watched", Err: err})
-		w = &fsnotify.Watcher{} // whose channels say nothing
+		w = &fsnotify.Watcher{} // its channels are nil, and never ready
 	} else {
 		defer w.Close() // the error would change nothing
 	}
@@ -53,7 +53,7 @@ func (p *Plugins) follow(ctx context.Context) {
 	}
 }
 
-// drain waits until nothing has happened for a moment, but not for ever.
+// drain waits until the folder has been quiet for a moment, but not for ever.
 func drain(ctx context.Context, w *fsnotify.Watcher) {
 	end := time.After(10 * settle)
 	for {
@@ -69,21 +69,21 @@ func drain(ctx context.Context, w *fsnotify.Watcher) {
 	}
 }
 
-// follower keeps a watch on a folder that may come and go.
+// follower keeps a watch on a folder that may be removed and created.
 type follower struct {
 	path    string
 	watcher *fsnotify.Watcher
 	broken  bool
-	watched os.FileInfo // the folder that is watched, nil if none is
+	watched os.FileInfo // the folder that is watched; nil if none is
 }
 
-// attend watches the folder that is there now.
+// attend watches the folder that exists now.
 func (f *follower) attend() {
 	if f.broken || f.attends() {
 		return
 	}
 	if f.watched != nil {
-		_ = f.watcher.Remove(f.path) // which has gone
+		_ = f.watcher.Remove(f.path) // the folder is gone: the error does not matter
 		f.watched = nil
 	}
 	info, err := os.Stat(f.path)
@@ -92,7 +92,7 @@ func (f *follower) attend() {
 	}
 }
 
-// attends reports whether the folder that is there is the one that is watched.
+// attends reports whether the folder that exists now is the one that is watched.
 func (f *follower) attends() bool {
 	if f.watched == nil {
 		return false

@@ -64,7 +64,7 @@ func TestNoTimeout(t *testing.T) {
 	w.run(podConfig("ignored"))
 	assert.Len(t, w.runtime.Calls("RunPodSandbox"), 1, "the runtime is called all the same")
 
-	// With no time-out to speak of, the call's own deadline leaves time for the runtime.
+	// With a very long time-out, half of the call's own deadline is left for the runtime.
 	w.file("hung", fmt.Sprintf(`{"remote-endpoint": %q, "runtime-hooks": ["PreRunPodSandbox"], "timeout": "1m"}`, filepath.Join(w.dir, "hung.sock")))
 	w.until("it has a minute", func() bool { return w.state("hung").Timeout == "1m0s" })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -97,7 +97,7 @@ func TestSlowRemoval(t *testing.T) {
 	w.run(podConfig("web"))
 }
 
-// Crash 1, and the ninth: requests about what is not known were passed by Fail.
+// Crashes 1 and 9: a request about an unknown object went on in spite of Fail.
 func TestCrashOnAnUnknownSandbox(t *testing.T) {
 	w := newWorld(t)
 	behind := runtimeapi.NewRuntimeServiceClient(w.wire)
@@ -132,7 +132,7 @@ func TestCrashOnAnUnknownSandbox(t *testing.T) {
 	})
 	_, before := w.wire.last("CreateContainer")
 	_, err = w.create(third.PodSandboxId, podConfig("third"), containerConfig())
-	assert.Equal(t, "criproxy: CreateContainer: plugin look.json has to be asked, and criproxy cannot find out which pod or container the call is about: out of order", status.Convert(err).Message())
+	assert.Equal(t, "criproxy: CreateContainer: plugin look.json must be asked, but criproxy cannot find the pod or container of the call: out of order", status.Convert(err).Message())
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	_, after := w.wire.last("CreateContainer")
 	assert.Equal(t, before, after, "the runtime has heard nothing of it")
@@ -143,7 +143,7 @@ func TestCrashOnAnUnknownSandbox(t *testing.T) {
 
 func mustFail(t testing.TB, w *world, err error) error {
 	require.Error(t, err)
-	if status.Code(err) != codes.NotFound { // while statuses are out of order
+	if status.Code(err) != codes.NotFound { // statuses still fail
 		w.wire.failing(nil)
 		_, err = w.create("no-such-pod", podConfig("none"), containerConfig())
 	}
@@ -161,7 +161,7 @@ func TestCrashOnAMalformedFile(t *testing.T) {
 	w.run(podConfig("web"))
 
 	w.plug(annotate("good", "tier", "x"))
-	// In place, not renamed: it is the same inode that is half written.
+	// Written in place, not renamed: the same inode is half written.
 	path := filepath.Join(w.cfg.Folder, "good.json")
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestCrashWithoutALinuxPart(t *testing.T) {
 	assert.Equal(t, "/moved", made.GetSandboxConfig().GetLinux().GetCgroupParent())
 	assert.EqualValues(t, 5, made.GetConfig().GetLinux().GetResources().GetCpuShares())
 
-	// Nothing at all in the request.
+	// An empty request.
 	_, err = w.client.RunPodSandbox(w.ctx(), &runtimeapi.RunPodSandboxRequest{})
 	assert.Error(t, err, "the runtime says no, and no process has crashed")
 	_, err = w.client.CreateContainer(w.ctx(), &runtimeapi.CreateContainerRequest{})
@@ -225,7 +225,7 @@ func TestCrashOfConcurrentUpdates(t *testing.T) {
 	wg.Wait()
 }
 
-// Crash 6, and the store leak.
+// Crash 6, and the leak of stored objects.
 func TestStoreLeakAndForgettingOnAFailedStop(t *testing.T) {
 	w := newWorld(t)
 	var stops atomic.Int32
@@ -266,7 +266,7 @@ func TestStoreLeakAndForgettingOnAFailedStop(t *testing.T) {
 	assert.Empty(t, known(), "with the pod goes what lies in it")
 }
 
-// Crash list, 7: a plugin did not learn that a start had failed.
+// Crash 7: a plugin did not learn that a start had failed.
 func TestPostHooksFiredThoughTheCallFailed(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
@@ -298,7 +298,7 @@ func TestPostHooksFiredThoughTheCallFailed(t *testing.T) {
 	assert.Equal(t, []string{"PostStartContainer FailedPrecondition no such command", "PostStartContainer OK ", "PostRemoveContainer OK "}, passed)
 }
 
-// Crash list, 8: kubelet stops a pod as often as it likes, and was heard once.
+// Crash 8: kubelet may stop a pod several times, and plugins were only called the first time.
 func TestTheSecondStopOfAPodHadNoHook(t *testing.T) {
 	w := newWorld(t)
 	stops := make(chan *plugin.Pod, 3)
@@ -314,7 +314,7 @@ func TestTheSecondStopOfAPodHadNoHook(t *testing.T) {
 	}
 }
 
-// What was asked for and refused, or failed, was remembered as if it had been done.
+// A call that was refused or failed was remembered as if it had succeeded.
 func TestWhatWasRefusedIsNotRemembered(t *testing.T) {
 	w := newWorld(t)
 	got := make(chan int64, 10)
@@ -340,8 +340,8 @@ func TestWhatWasRefusedIsNotRemembered(t *testing.T) {
 	assert.Equal(t, []int64{2 << 30, 3 << 20, 1 << 20}, []int64{<-got, <-got, <-got})
 }
 
-// After a restart, what a plugin wanted of a container was dropped, since nothing was
-// known of its resources.
+// After a restart, a plugin's changes of a container were dropped, because the resources of the
+// container were not known.
 func TestLossyFailover(t *testing.T) {
 	w := newWorld(t)
 	w.plug(echo("echo"))
@@ -394,7 +394,7 @@ func Test4MiB(t *testing.T) {
 	assert.Equal(t, strings.Repeat("x", 200)+"... (1048576 bytes)", happened[hook.Asked](w)[0].Changes[0].New, "the log has the beginning of a long value")
 }
 
-// The list by which it found out what there was failed as well.
+// The list of existing objects, at the start, failed as well.
 func Test4MiBOfLists(t *testing.T) {
 	w := newWorld(t)
 	behind := runtimeapi.NewRuntimeServiceClient(w.wire)
@@ -472,7 +472,7 @@ func TestOomScoreAdjOfAnAnswerThatDoesNotSetIt(t *testing.T) {
 	assert.EqualValues(t, 50000, r.GetCpuQuota())
 }
 
-// A plugin that is down for long was asked again only after minutes.
+// A plugin that had been down for long was asked again only after minutes.
 func TestReconnectAfterALongOutage(t *testing.T) {
 	w := newWorld(t)
 	p := annotate("back", "tier", "x")

@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// raw starts a plugin that is asked at points, and answers with bytes of its own.
+// raw starts a plugin that is asked at points, and answers with the given bytes.
 func (w *world) raw(name, policy string, points []string, answer func(ctx context.Context, method string, request []byte) ([]byte, error)) {
 	w.Helper()
 	path := filepath.Join(w.dir, name+".sock")
@@ -64,8 +64,8 @@ func join(parts ...protopack.Message) protopack.Message {
 	return all
 }
 
-// Written by hand from the numbers of KoordRuntimeProxy's api.proto, without our own
-// .proto: what a plugin gets and what it may answer.
+// The test has the messages of plugins by hand, with the field numbers of KoordRuntimeProxy's api.proto and without
+// our own .proto.
 func TestTheWireIsKoordRuntimeProxys(t *testing.T) {
 	w := newWorld(t)
 	got := map[string][]byte{}
@@ -122,7 +122,7 @@ func TestTheWireIsKoordRuntimeProxys(t *testing.T) {
 		return join(num(1, 7), num(2, -1), num(3, shares), num(4, 5), num(5, -998), str(6, "1-2"), str(7, "0"),
 			sub(8, str(1, "2MB"), num(2, 9)), entry(9, "memory.high", "1"), entry(9, "memory.low", "3"), num(10, 6))
 	}
-	podResources := sub(5, num(3, 20), str(6, "0-3")) // what was answered of them changes nothing
+	podResources := sub(5, num(3, 20), str(6, "0-3")) // the answer does not change them
 	running := func(resources protopack.Message) protopack.Message {
 		return join(meta, sub(2, str(1, "main"), num(2, 1), str(3, id)), entry(3, "annotation", "c"), entry(3, "note", "container's"),
 			sub(4, resources), podResources, about, str(8, "/moved"), entry(9, "E", "f"))

@@ -61,12 +61,12 @@ func (l *hookLog) Watch(_ context.Context, e hook.Event) {
 		}
 	case hook.Unknown:
 		if e.Refused {
-			klog.ErrorS(e.Err, "Call refused: a plugin has to be asked, and criproxy cannot find out which pod or container the call is about", "method", e.Method, "id", e.ID)
+			klog.ErrorS(e.Err, "Call refused: a plugin must be asked, but criproxy cannot find the pod or container of the call", "method", e.Method, "id", e.ID)
 		} else {
-			klog.V(2).InfoS("Plugins were not asked: criproxy cannot find out which pod or container the call is about", "method", e.Method, "id", e.ID, "error", e.Err)
+			klog.V(2).InfoS("Plugins were not asked: criproxy cannot find the pod or container of the call", "method", e.Method, "id", e.ID, "error", e.Err)
 		}
 	case hook.Learned:
-		klog.V(2).InfoS("Plugins can be asked about what existed before", "objects", e.Objects, "took", e.Took, "error", e.Err)
+		klog.V(2).InfoS("Plugins can be asked about pods and containers from before", "objects", e.Objects, "took", e.Took, "error", e.Err)
 	}
 }
 
