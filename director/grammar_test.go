@@ -133,7 +133,7 @@ methods:
 	assert.Empty(t, fields.Unclassified())
 
 	_, err = base.Extend(&director.Profile{Probe: "x"})
-	assert.EqualError(t, err, "versions: rules are added to a profile, and cannot change what it is about")
+	assert.EqualError(t, err, "versions: rules are added to a profile, and cannot have versions or probe; leave them out")
 	rules, err = profile.ParseRules([]byte("\nfields: {Book.title: boook}"))
 	require.NoError(t, err)
 	_, err = base.Extend(rules)

@@ -27,7 +27,7 @@ func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
 	}
 	list()
 	fill()
-	testkit.Eventually(t, "it is said", func() bool { return list() && p.logged("Calls are not captured until that is mended") == 1 })
+	testkit.Eventually(t, "it is said", func() bool { return list() && p.logged("Calls are not captured while the file cannot be written") == 1 })
 	for range 20 {
 		list()
 	}

@@ -118,7 +118,7 @@ func TestTheLastProcessOwnsTheSockets(t *testing.T) {
 	testkit.Eventually(t, "the sockets are its own", func() bool {
 		out, err := exec.Command("criproxy", "-connect", p.runtimes[0].Path, "-listen", p.front, "-state-dir", "none", "-hooks", "none", "-logtostderr").CombinedOutput()
 		require.Error(t, err)
-		require.Contains(t, string(out), "is serving it already")
+		require.Contains(t, string(out), "already serves it")
 		return strings.Contains(string(out), fmt.Sprintf("(process %d)", second))
 	})
 	p.end()

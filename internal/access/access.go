@@ -19,11 +19,11 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// readOnlyMethods returns patterns of the methods of CRI, as cri.yaml has them under reads, and
-// of our own services that change nothing.
+// readOnlyMethods returns patterns of the methods that change nothing: those of CRI, from reads in
+// cri.yaml, and those of criproxy's own services.
 var readOnlyMethods = sync.OnceValue(func() []string { return append(cri.Reads(), "/grpc.health.v1.Health/*") })
 
-// matchMethod reports whether the pattern means the method.
+// matchMethod reports whether the pattern matches the method.
 func matchMethod(pattern, method string) bool {
 	if pattern == config.ReadOnly {
 		return slices.ContainsFunc(readOnlyMethods(), func(one string) bool { return matchMethod(one, method) })
@@ -52,7 +52,7 @@ func allows(rules []config.AccessRule, method string, peer *listen.Peer) bool {
 	})
 }
 
-// isFor reports whether the rule is about the client.
+// isFor reports whether the rule applies to the client.
 func isFor(r *config.AccessRule, peer *listen.Peer) bool {
 	if len(r.UIDs)+len(r.GIDs) == 0 {
 		return true
@@ -65,7 +65,7 @@ func isFor(r *config.AccessRule, peer *listen.Peer) bool {
 func authorize(ctx context.Context, method string) error {
 	peer := listen.PeerOf(ctx)
 	if peer == nil {
-		return status.Error(codes.PermissionDenied, "criproxy: internal error: no listener for this connection; please report it")
+		return status.Error(codes.PermissionDenied, "criproxy: internal error: the listener of this connection is not known; please report it")
 	}
 	rules := peer.Socket.Access.Load()
 	if rules == nil {
@@ -87,7 +87,7 @@ func InterceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
 	return handler(srv, ss)
 }
 
-// InterceptUnary is authorize for the unary methods of services that criproxy has itself.
+// InterceptUnary is authorize as a unary interceptor, for criproxy's own services.
 func InterceptUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := authorize(ctx, info.FullMethod); err != nil {
 		return nil, err

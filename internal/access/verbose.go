@@ -20,11 +20,12 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// Clients that may only read do not see what the profile calls secret: a socket for reading is
-// often open to every process on the node. Clients that may do more see it: they have other ways.
+// Clients that may only read do not see fields that the profile calls secret, because a read-only
+// socket is often open to every process on the node. Clients that may do more see them: they could
+// get the secrets in other ways.
 
-// onlyReads reports whether the rules allow the client nothing but reading, and none of them
-// names the method by itself: by naming it an administrator says that it may show everything.
+// onlyReads reports whether the rules allow the client only to read, and none of them has the name
+// of the method: with the name, an administrator allows the client to see everything in its replies.
 func onlyReads(rules []config.AccessRule, method string, peer *listen.Peer) bool {
 	for _, r := range rules {
 		switch {
@@ -36,8 +37,8 @@ func onlyReads(rules []config.AccessRule, method string, peer *listen.Peer) bool
 	return len(rules) > 0
 }
 
-// reads reports whether read-only means all methods that the pattern means. A star stands for a
-// star.
+// reads reports whether read-only includes all methods that the pattern matches. A star in the
+// pattern matches only a star in the patterns of read-only.
 func reads(pattern string) bool {
 	if pattern == config.ReadOnly || slices.Contains(readOnlyMethods(), pattern) {
 		return true
@@ -53,13 +54,13 @@ func names(pattern, method string) bool {
 	return pattern != config.ReadOnly && !strings.ContainsAny(pattern, `*?[\`) && matchMethod(pattern, method)
 }
 
-// A VerboseFilter takes secrets out of replies to clients that may only read. The zero value
-// has to be configured before the first call.
+// A VerboseFilter removes secrets from replies to clients that may only read. The caller must call
+// Set before the first call.
 type VerboseFilter struct {
 	now atomic.Pointer[capture.Redactor]
 }
 
-// NewRedactor returns what hides the secrets of replies. It returns nil if no socket has rules.
+// NewRedactor returns a redactor that hides the secrets in replies, or nil if no socket has rules.
 func NewRedactor(cfg *config.Config, p *director.Profile, schema *codec.Schema) (*capture.Redactor, error) {
 	if !slices.ContainsFunc(cfg.Listeners, func(l config.Listener) bool { return len(l.Access) > 0 }) {
 		return nil, nil
@@ -72,15 +73,15 @@ func NewRedactor(cfg *config.Config, p *director.Profile, schema *codec.Schema) 
 	return capture.NewRedactor(schema, secrets), nil
 }
 
-// Set makes the filter use r from the next call on. Nil changes nothing: a socket that a reload
-// took away keeps its filter as long as clients are connected there.
+// Set makes the filter use r from the next call on. Nil changes nothing: clients may still be
+// connected to a socket that a reload has removed.
 func (v *VerboseFilter) Set(r *capture.Redactor) {
 	if r != nil {
 		v.now.Store(r)
 	}
 }
 
-// Intercept is an interceptor that takes secrets out of the replies of each call whose client may
+// Intercept is an interceptor that removes secrets from the replies of each call whose client may
 // only read.
 func (v *VerboseFilter) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if peer := listen.PeerOf(ss.Context()); peer != nil {
@@ -99,14 +100,14 @@ type filteredStream struct {
 	hider  *capture.Redactor
 }
 
-// SendMsg is for the handler.
+// SendMsg sends a reply without its secrets.
 func (d *filteredStream) SendMsg(m any) error {
 	f, err := codec.FrameOf(m)
 	if err != nil {
 		return err
 	}
 	b := f.Bytes()
-	buf := buffers.Pool.Get(len(b)) // the reply does not get longer
+	buf := buffers.Pool.Get(len(b)) // hiding secrets does not make the reply longer
 	if *buf, err = d.hider.HideReply((*buf)[:0], d.method, b); err != nil {
 		return status.Error(codes.Internal, fmt.Sprintf("criproxy: %s: secrets cannot be removed for a client that may only read: %v", path.Base(d.method), err))
 	}

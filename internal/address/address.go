@@ -1,5 +1,4 @@
-// Package address says where a gRPC server is, in the words of the configuration, and
-// connects to it.
+// Package address reads the addresses of gRPC servers in the configuration, and connects to them.
 package address
 
 import (
@@ -21,7 +20,7 @@ const (
 	Vsock = "vsock"
 )
 
-// DNSScheme begins an address that stands for all servers that DNS has of a name.
+// DNSScheme begins an address that stands for all servers that DNS knows by a name.
 const DNSScheme = "dns:///"
 
 const vsockScheme = "vsock:"
@@ -57,7 +56,7 @@ func vsockAddress(s string) (cid, port uint32, err error) {
 	return uint32(n), uint32(m), nil
 }
 
-// Dial connects to one server, at an address that is none of DNS.
+// Dial connects to a server, at an address that does not begin with [DNSScheme].
 func Dial(ctx context.Context, address string) (net.Conn, error) {
 	rest, isVsock := strings.CutPrefix(address, vsockScheme)
 	switch {
@@ -88,7 +87,7 @@ func Dial(ctx context.Context, address string) (net.Conn, error) {
 	case <-ctx.Done():
 		go func() {
 			if d := <-done; d.err == nil {
-				_ = d.conn.Close() // the caller has gone
+				_ = d.conn.Close() // no caller waits for it any more
 			}
 		}()
 		return nil, ctx.Err()

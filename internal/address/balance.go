@@ -8,8 +8,8 @@ import (
 	_ "google.golang.org/grpc/balancer/roundrobin"   // as the default policy
 )
 
-// CheckBalance returns why policy is not the name of a policy of gRPC for choosing among
-// several servers. The empty name is the default policy.
+// CheckBalance returns an error unless policy is the name of one of gRPC's policies for choosing
+// among several servers. The empty name is the default policy.
 func CheckBalance(policy string) error {
 	if policy == "" || balancer.Get(policy) != nil {
 		return nil

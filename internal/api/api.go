@@ -1,5 +1,5 @@
-// Package api reads what the configuration says of the API: CRI as it is built in, newer
-// descriptors of it, or another profile.
+// Package api makes the configuration of a director from the settings for the API: the built-in CRI,
+// CRI with newer descriptors, or the API of another profile.
 package api
 
 import (
@@ -30,12 +30,12 @@ const reflectTimeout = 15 * time.Second
 
 // An API is the configuration of a director for an API, without backends.
 type API struct {
-	director.Config               // its backends yet to be filled in
-	Own             *codec.Schema // the configured descriptors; nil for those that are built in
+	director.Config               // without backends
+	Own             *codec.Schema // the configured descriptors; nil for the built-in ones
 }
 
-// Read returns the API of a configuration: CRI as this program is built with it, CRI with newer
-// descriptors, or the API of a profile. With reflection it asks the backends.
+// Read returns the API of a configuration: the built-in CRI, CRI with newer descriptors, or the API
+// of a profile. With reflection it asks the backends.
 func Read(c *config.Config) (API, error) {
 	schema, err := readSchema(c)
 	if err != nil {
@@ -52,7 +52,7 @@ func configureDirector(c *config.Config, schema *codec.Schema) (director.Config,
 		o.Rules = c.Rules
 		return criadapter.Config(o)
 	}
-	d, err := criadapter.Config(o) // for its code, which a profile of CRI names
+	d, err := criadapter.Config(o) // for its functions, which a profile for CRI may name
 	if err != nil {
 		return director.Config{}, err
 	}
@@ -80,8 +80,8 @@ func configureDirector(c *config.Config, schema *codec.Schema) (director.Config,
 	return d, nil
 }
 
-// mistakes returns all that is wrong with a profile, so that it can be mended at once: the mistakes that were found in
-// reading it, those in what it says of the schema, and those of compiling it, for any two backends.
+// mistakes returns all mistakes in a profile, so that they can be mended at once: those that were found while reading it,
+// those in its rules for the schema, and those that compiling it for two backends finds.
 func mistakes(d director.Config, reading error) error {
 	d.Backends = []director.Backend{{}, {Name: "NAME"}}
 	_, compiling := director.New(d)
@@ -103,8 +103,8 @@ func mistakes(d director.Config, reading error) error {
 	return errors.New(strings.Join(once, "\n"))
 }
 
-// Mistakes returns what is wrong with the profile of a configuration that cannot be used anyway.
-// It asks no backend.
+// Mistakes returns the mistakes in the profile of a configuration that has other mistakes. It asks
+// no backend.
 func Mistakes(c *config.Config) error {
 	if c.Profile == "" || slices.Contains(c.Proto, fromReflection) {
 		return nil
@@ -113,19 +113,18 @@ func Mistakes(c *config.Config) error {
 	return err
 }
 
-// Sources returns the contents of the files from which the API is read. Comparing them shows a
-// change.
+// Sources returns the contents of the files from which Read reads the API, to find out whether they
+// have changed.
 func Sources(c *config.Config) []string {
 	var all []string
 	for _, file := range append([]string{c.Profile}, c.Proto...) {
-		data, _ := os.ReadFile(file) // what cannot be read is an error elsewhere
+		data, _ := os.ReadFile(file) // Read reports the error
 		all = append(all, string(data))
 	}
 	return all
 }
 
-// IsCRI reports whether a profile is about CRI, for which criproxy does more than the profile
-// says.
+// IsCRI reports whether a profile is for CRI, for which criproxy does more than the profile says.
 func IsCRI(p *director.Profile) bool { return cri.Is(p) }
 
 // readSchema reads the configured descriptors. It returns nil if there are none.
@@ -160,7 +159,7 @@ func readSchema(c *config.Config) (*codec.Schema, error) {
 	return schema, nil
 }
 
-// readSet reads a descriptor set, in the text form of protobuf if the file's name says so.
+// readSet reads a descriptor set, in protobuf's text format if the file's name ends so.
 func readSet(file string) (*codec.Schema, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -172,7 +171,7 @@ func readSet(file string) (*codec.Schema, error) {
 	}
 	s, err := parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; want a .proto file, what protoc writes with --descriptor_set_out and --include_imports, or that as text in a .txtpb", file, err)
+		return nil, fmt.Errorf("%s: %w; want a .proto file, a descriptor set from protoc --descriptor_set_out --include_imports, or such a set as text in a .txtpb", file, err)
 	}
 	return s, nil
 }
@@ -208,7 +207,7 @@ func reflectSchema(c *config.Config) (*codec.Schema, error) {
 	}
 }
 
-// criOptions are the settings that only CRI has.
+// criOptions returns the settings that only CRI has.
 func criOptions(c *config.Config) criadapter.Options {
 	o := criadapter.Options{StreamURL: c.StreamURL, BuiltIn: c.BuiltIn, Panicked: recovery.Report}
 	if o.StreamURL == "" && c.StreamPort != 0 {

@@ -1,5 +1,5 @@
-// Package certs secures connections with certificates from files, which it reads for each
-// connection: a file that has changed counts from the next connection on.
+// Package certs secures connections with certificates from files. It reads the files for each
+// connection, so that a change of a file takes effect with the next connection.
 package certs
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Check returns what is wrong with the files of certificates that cfg names.
+// Check returns the mistakes in the certificate files of cfg.
 func Check(cfg *config.Config) error {
 	var errs []error
 	try := func(t *config.TLS, format string, i int) {
@@ -38,16 +38,16 @@ func Check(cfg *config.Config) error {
 	return errors.Join(errs...)
 }
 
-// keyring are the files of a config.TLS, with what was read last.
+// keyring reads the files of a config.TLS, and keeps their latest valid content.
 type keyring struct {
 	files config.TLS
 
 	mu     sync.Mutex
-	good   *material // what was read last without a mistake
-	failed string    // the mistake that was logged, empty if there is none
+	good   *material // latest valid content
+	failed string    // the error that was logged last; empty after a success
 }
 
-// material is what the files hold.
+// material is the content of the files.
 type material struct {
 	own []tls.Certificate
 	ca  *x509.CertPool // nil if there is no such file
@@ -55,15 +55,15 @@ type material struct {
 
 func NewKeyring(t config.TLS) *keyring { return &keyring{files: t} }
 
-// load reads the files. If that fails it returns what they held before.
+// load reads the files. If that fails, it returns their latest valid content, if there is one.
 func (k *keyring) load() (*material, error) {
 	m, err := readKeys(k.files)
 	good, news := k.take(m, err)
 	if good == nil {
 		return nil, err
 	}
-	if news { // not under the lock: every connection needs it
-		klog.ErrorS(err, "Certificates cannot be read; those from before are still in use")
+	if news { // log without the lock, which every connection needs
+		klog.ErrorS(err, "Certificates cannot be read; the previous ones are still in use")
 	}
 	return good, nil
 }
@@ -100,7 +100,7 @@ func readKeys(t config.TLS) (*material, error) {
 		}
 		m.ca = x509.NewCertPool()
 		if !m.ca.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("reading ca %s: there is no certificate in it; want PEM", t.CA)
+			return nil, fmt.Errorf("reading ca %s: it has no certificate; want PEM", t.CA)
 		}
 	}
 	return m, nil
@@ -112,6 +112,7 @@ type Credentials struct {
 	name string // of the server, for clients
 }
 
+// New returns the credentials for t, or nil, for an unsecured connection, if t is nil.
 func New(t *config.TLS) credentials.TransportCredentials {
 	if t == nil {
 		return nil
@@ -119,7 +120,7 @@ func New(t *config.TLS) credentials.TransportCredentials {
 	return &Credentials{NewKeyring(*t), t.ServerName}
 }
 
-// ClientHandshake is for gRPC.
+// ClientHandshake implements [credentials.TransportCredentials].
 func (c *Credentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	m, err := c.Keys.load()
 	if err != nil {
@@ -133,7 +134,7 @@ func (c *Credentials) ClientHandshake(ctx context.Context, authority string, con
 	}).ClientHandshake(ctx, authority, conn)
 }
 
-// ServerHandshake is for gRPC.
+// ServerHandshake implements [credentials.TransportCredentials].
 func (c *Credentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	m, err := c.Keys.load()
 	if err != nil {
@@ -146,15 +147,15 @@ func (c *Credentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Auth
 	return credentials.NewTLS(cfg).ServerHandshake(conn)
 }
 
-// Info is for gRPC.
+// Info implements [credentials.TransportCredentials].
 func (c *Credentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
-// Clone is for gRPC.
+// Clone implements [credentials.TransportCredentials].
 func (c *Credentials) Clone() credentials.TransportCredentials {
 	return &Credentials{c.Keys, c.name}
 }
 
-// OverrideServerName is for gRPC, which no longer calls it.
+// OverrideServerName implements [credentials.TransportCredentials]. gRPC no longer calls it.
 func (c *Credentials) OverrideServerName(string) error { return errors.ErrUnsupported }

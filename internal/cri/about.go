@@ -21,17 +21,17 @@ import (
 type Names struct {
 	profile *director.Profile
 	kind    func(protoreflect.FieldDescriptor) string
-	other   map[string]string // :: full name of a field of another API → what it is of what a call is about
+	other   map[string]string // :: full name of a field of another API → its part, as in profile.Profile.Shown
 
 	mu       sync.Mutex
-	now, old map[string]inspect.About // :: id → its pod and container; two epochs, of which the older one is dropped
+	now, old map[string]inspect.About // :: id → its pod and container; old is dropped when now is full
 }
 
-// maxNames is the least number of ids that are remembered.
+// maxNames is how many of the latest ids Names remembers at least.
 const maxNames = 10_000
 
-// NewNames returns names for a profile and its schema, which know where ids stand. other says it
-// of the fields of another API, as [profile.Profile.Shown] does.
+// NewNames returns names for a profile and its schema, which say which fields hold ids. other says
+// it for the fields of another API; it is the result of [profile.Profile.Shown].
 func NewNames(p *director.Profile, s *codec.Schema, other map[string]string) (*Names, error) {
 	fields, err := profile.FieldsOf(p, s)
 	if err != nil {
@@ -48,14 +48,14 @@ const (
 	labelContainer = "io.kubernetes.container.name"
 )
 
-// Message is [inspect.Namer]'s.
+// Message implements [inspect.Namer].
 func (n *Names) Message(md protoreflect.MessageDescriptor, payload []byte) (about inspect.About, items []inspect.About) {
 	w := aboutWalk{names: n}
 	w.message(md, payload, &about, 0)
 	return about, w.items
 }
 
-// Given reports fields in which a runtime names what it made: pods, containers, images.
+// Given reports whether a field holds a name that a runtime gives: of a pod, a container or an image.
 func (n *Names) Given(fd protoreflect.FieldDescriptor) bool {
 	switch n.kind(fd) {
 	case "sandbox", "container", "image":
@@ -64,7 +64,7 @@ func (n *Names) Given(fd protoreflect.FieldDescriptor) bool {
 	return false
 }
 
-// Bare returns an id as its runtime has it, empty if it has no runtime's prefix.
+// Bare returns an id without the prefix of its runtime, or "" for an id without a prefix.
 func (n *Names) Bare(id string) string { return n.profile.Bare(id) }
 
 type aboutWalk struct {
@@ -124,10 +124,10 @@ func (w *aboutWalk) text(md protoreflect.MessageDescriptor, fd protoreflect.Fiel
 	switch kind := w.names.kind(fd); kind {
 	case "sandbox", "container":
 		switch {
-		case slices.Contains(a.IDs, v): // of an event both may be the sandbox's
+		case slices.Contains(a.IDs, v): // both fields of an event may hold the sandbox's id
 		case kind == "sandbox":
 			a.IDs = append(a.IDs, v)
-		default: // before that of its pod
+		default: // put it before the id of its pod
 			a.IDs = append([]string{v}, a.IDs...)
 		}
 	case "image":
@@ -175,7 +175,7 @@ func label(a *inspect.About, entry []byte) {
 	}
 }
 
-// Learn is [inspect.Namer]'s.
+// Learn implements [inspect.Namer].
 func (n *Names) Learn(a inspect.About) {
 	if len(a.IDs) == 0 || a.Pod == "" && a.Container == "" && a.Name == "" && len(a.IDs) < 2 {
 		return
@@ -192,7 +192,7 @@ func (n *Names) Learn(a inspect.About) {
 }
 
 func (n *Names) put(id string, a inspect.About) {
-	if was, ok := n.get(id); ok { // what is missing now may have been said before
+	if was, ok := n.get(id); ok { // an earlier message may have had what this one lacks
 		complete(&a, was, true)
 		if len(a.IDs) < len(was.IDs) {
 			a.IDs = was.IDs
@@ -205,7 +205,7 @@ func (n *Names) put(id string, a inspect.About) {
 	n.now[id] = a
 }
 
-// complete gives a the names that it lacks and known has. That of the container is for an id of a container.
+// complete gives a the names that it lacks and known has. It only gives the name of the container if container is set.
 func complete(a *inspect.About, known inspect.About, container bool) {
 	if a.Pod == "" {
 		a.Namespace, a.Pod, a.UID = known.Namespace, known.Pod, known.UID
@@ -226,7 +226,7 @@ func (n *Names) get(id string) (inspect.About, bool) {
 	return a, ok
 }
 
-// Complete is [inspect.Namer]'s.
+// Complete implements [inspect.Namer].
 func (n *Names) Complete(a inspect.About) inspect.About {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -249,7 +249,7 @@ func (n *Names) Complete(a inspect.About) inspect.About {
 	return a
 }
 
-// begins finds the one id that begins with what crictl sends.
+// begins finds the only id that begins with start: crictl sends short ids.
 func (n *Names) begins(start string) (found inspect.About, ok bool) {
 	if len(start) >= 64 {
 		return found, false

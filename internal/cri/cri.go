@@ -1,5 +1,6 @@
-// Package cri has what the command knows of CRI besides how to multiplex it: which methods there
-// are, which of them only read, and what messages are about. All of it is from the profile of criadapter.
+// Package cri has what the command must know about CRI in addition to criadapter: the names of its
+// methods, which of them only read, and which pods and containers messages are about. All of it
+// comes from the profile of criadapter.
 package cri
 
 import (
@@ -16,22 +17,22 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// builtIn is cri.yaml, for reading.
+// builtIn is the profile in cri.yaml. Callers must not change it.
 var builtIn = sync.OnceValue(func() *director.Profile {
 	cfg, err := criadapter.Config(criadapter.Options{})
 	if err != nil {
-		panic(fmt.Sprintf("the built-in profile: %v", err)) // the tests of criadapter read it
+		panic(fmt.Sprintf("the built-in profile: %v", err)) // cannot happen: the tests of criadapter parse it
 	}
 	return cfg.Profile
 })
 
-// Separator returns what stands between the name of a runtime and its ids.
+// Separator returns the text between the name of a runtime and its ids.
 func Separator() string { return builtIn().Separator() }
 
-// Reads returns patterns of the short names of those methods of CRI that change nothing.
+// Reads returns patterns of the short names of the methods of CRI that change nothing.
 func Reads() []string { return slices.Clone(builtIn().Reads) }
 
-// services are those of CRI in all versions: "/runtime.v1.RuntimeService".
+// services are the services of CRI in all versions: "/runtime.v1.RuntimeService".
 var services = sync.OnceValue(func() map[string]bool {
 	all := map[string]bool{}
 	for _, m := range Methods() {
@@ -43,22 +44,22 @@ var services = sync.OnceValue(func() map[string]bool {
 // Methods returns the methods of CRI, in all versions.
 func Methods() []*codec.Method { return builtIn().AllVersions(criadapter.Schema()).Methods() }
 
-// ShortName returns the name of a method without its service: "Version" of
-// "/runtime.v1.RuntimeService/Version". It reports false if the service is none of CRI, in any
-// version.
+// ShortName returns the name of a method without its service: "Version" for
+// "/runtime.v1.RuntimeService/Version". It reports false if the service does not belong to CRI, in
+// any version.
 func ShortName(method string) (name string, ok bool) {
 	return path.Base(method), services()[path.Dir(method)]
 }
 
-// Is reports whether a profile is about CRI.
+// Is reports whether a profile is for CRI.
 func Is(p *director.Profile) bool { return p.Versions[0].Package == builtIn().Versions[0].Package }
 
-// Volatile reports fields that are another in each run of the same calls.
+// Volatile reports whether a field differs each time the same calls run.
 func Volatile(fd protoreflect.FieldDescriptor) bool { return builtIn().IsVolatile(fd) }
 
-// ImageNames returns the names by which an image may be listed that a client calls
-// name: "busybox" is listed as "docker.io/library/busybox:latest". It is the Equivalents of
-// lastknown.
+// ImageNames returns the names under which a runtime may list the image that a client calls name:
+// "busybox" is listed as "docker.io/library/busybox:latest". It is the Equivalents of a
+// lastknown.Config.
 func ImageNames(name string) []string {
 	names := []string{name}
 	ref, err := reference.ParseDockerRef(name)

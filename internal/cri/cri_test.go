@@ -42,7 +42,7 @@ func fieldOf(t *testing.T, name string) protoreflect.FieldDescriptor {
 	return found
 }
 
-// FuzzImageNames holds that a name by which an image may be listed has itself among its names.
+// FuzzImageNames checks that each of the names of an image is among its own names.
 func FuzzImageNames(f *testing.F) {
 	f.Add("busybox")
 	f.Add("docker.io/library/nginx:1")

@@ -79,7 +79,7 @@ func TestARuntimeThatIsGoneGetsTheConfigAfterAReload(t *testing.T) {
 	n.runtimes[1].Start()
 	n.has(1, "10.0.0.0/24")
 	testkit.Eventually(t, "it is said", func() bool {
-		return len(testkit.LogLines("has taken a request late that the primary took before", `"backend"="late.test"`)) == 1
+		return len(testkit.LogLines("has taken a request later than the primary", `"backend"="late.test"`)) == 1
 	})
 }
 

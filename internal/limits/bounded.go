@@ -14,14 +14,14 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// Conn is the connection to a backend with a bound on the calls of clients, and on the memory
-// that the lists which the backend streams take.
+// Conn is a connection to a backend that bounds the calls of clients, and the memory of the lists
+// that the backend streams.
 type Conn struct {
 	grpc.ClientConnInterface
 	name  string
-	Whole map[string]bool // :: streaming method whose answer is put together before it is passed on
+	Whole map[string]bool // :: streaming method whose answer memory joins before the client gets it
 	Calls bound           // of all sockets
-	side  bound           // of them, those of all sockets but the main one
+	side  bound           // of all sockets but the main one
 }
 
 // NewConn bounds the calls of clients to a backend at maxCalls. Half of them are reserved for
@@ -32,16 +32,14 @@ func NewConn(conn grpc.ClientConnInterface, name string, maxCalls int) *Conn {
 	return c
 }
 
-// A bound limits how many of something there may be at once, and counts them. It may be a part
-// of another bound.
+// A bound counts the calls under way, and limits their number. It may be a part of another bound.
 type bound struct {
-	within *bound // nil if it is a part of nothing
+	within *bound // nil if it is not a part of another
 	max    int64
 	N      atomic.Int64
 }
 
-// take counts one more. If there is no room it counts nothing and returns the bound that is
-// full.
+// take counts one more call. If a bound is full it counts nothing, and returns that bound.
 func (b *bound) take() (full *bound) {
 	if b.N.Add(1) > b.max {
 		b.N.Add(-1)
@@ -56,15 +54,15 @@ func (b *bound) take() (full *bound) {
 	return full
 }
 
-// give counts one less.
+// give counts one call less.
 func (b *bound) give() {
 	for ; b != nil; b = b.within {
 		b.N.Add(-1)
 	}
 }
 
-// WholeLists returns the methods of pkg that stream a list, of which lastknown makes one message
-// before it passes it on.
+// WholeLists returns the methods of pkg that stream a list which lastknown joins into one message
+// before it passes the list on.
 func WholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range schema.Methods() {
@@ -75,9 +73,9 @@ func WholeLists(lists []lastknown.List, schema *codec.Schema, pkg string) map[st
 	return all
 }
 
-// begin counts a call of a client until the bound that it returns is given back. It returns nil
-// for a call that criproxy makes itself: those are not counted, because the state of the backend
-// depends on them.
+// begin counts a call of a client. The caller calls give on the bound that it returns when the call
+// ends. For a call that criproxy makes itself it counts nothing and returns nil: such calls must not
+// fail, because they determine the state of the backend.
 func (c *Conn) begin(ctx context.Context, method string) (*bound, error) {
 	call := callOf(ctx)
 	if call == nil {
@@ -91,7 +89,7 @@ func (c *Conn) begin(ctx context.Context, method string) (*bound, error) {
 	case nil:
 		return counted, nil
 	case &c.side:
-		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls of other sockets than the main one under way, which is their limit; make fewer at once, or raise maxCalls in backends, of which that is half",
+		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls under way from other sockets than the main one, which is their limit; make fewer at once, or raise maxCalls in backends, of which it is half",
 			method, c.name, c.side.max)
 	default:
 		return nil, status.Errorf(codes.ResourceExhausted, "criproxy: %s: backend %s has %d calls under way, which is its limit; make fewer at once, or raise maxCalls in backends",
@@ -120,24 +118,24 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 		counted.give()
 		return nil, err
 	}
-	context.AfterFunc(ctx, counted.give) // which ends with the call, whatever becomes of the stream
+	context.AfterFunc(ctx, counted.give) // ctx ends with the call, even if the client does not read the stream to its end
 	if counted != nil && c.Whole[method] {
 		return &wholeStream{ClientStream: cs, ctx: ctx, call: callOf(ctx)}, nil
 	}
 	return cs, nil
 }
 
-// wholeStream is a stream of a list. The small messages, which the transport does not count, are
-// here until the call ends.
+// wholeStream is a stream of a list. It counts the small messages, which the transport does not
+// count, because they stay in memory until the call ends.
 type wholeStream struct {
 	grpc.ClientStream
 	ctx  context.Context
 	call *call
-	came int // and was not counted
+	came int // bytes that came and are not counted yet
 }
 
-// RecvMsg receives a message, if there is memory for it. It does not wait: the time of a list is
-// the runtime's.
+// RecvMsg receives a message if there is memory for it. It does not wait for memory, because a wait
+// would make the runtime seem slow.
 func (s *wholeStream) RecvMsg(m any) error {
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		return err

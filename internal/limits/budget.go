@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The transport asks Memory for each message that is longer than a window, on both sides:
+// The transport reserves memory for each message that is longer than a window, on both sides:
 // before a request of a client comes, and before the reply of a backend to a call of a client.
-// What criproxy asks backends by itself is not counted: its state depends on that.
+// Calls that criproxy makes itself are not counted: they determine the state of the backends.
 
 // TryReserve takes n bytes for a message of the call of ctx, if they are free now.
 func (m *Memory) TryReserve(ctx context.Context, n int) bool {
@@ -26,7 +26,7 @@ func (m *Memory) TryReserve(ctx context.Context, n int) bool {
 	return client == nil || m.try(client, int64(n))
 }
 
-// Reserve takes n bytes for a message of the call of ctx, and waits for them.
+// Reserve waits for n bytes, and takes them for a message of the call of ctx.
 func (m *Memory) Reserve(ctx context.Context, n int) error {
 	if m.TryReserve(ctx, n) {
 		return nil
@@ -47,10 +47,10 @@ func (m *Memory) Reserve(ctx context.Context, n int) error {
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
 	}
-	return m.refuse(ctx, fmt.Sprintf("no memory for a message of %d bytes came free within %s", n, wait))
+	return m.refuse(ctx, fmt.Sprintf("the memory for a message of %d bytes did not become free within %s", n, wait))
 }
 
-// Release gives back what was taken for a message of the call of ctx.
+// Release returns n bytes that were taken for a message of the call of ctx.
 func (m *Memory) Release(ctx context.Context, n int) {
 	if n < smallMessage {
 		return
@@ -75,7 +75,7 @@ func (m *Memory) release(client *Client, n int64) {
 	client.shares(m).release(n)
 }
 
-// refuse is the error for a call for which there is no memory.
+// refuse returns the error of a call for which there is no memory, and counts it.
 func (m *Memory) refuse(ctx context.Context, why string) error {
 	m.refused.Add(1)
 	method, _ := grpc.Method(ctx)

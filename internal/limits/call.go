@@ -11,20 +11,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// call is what one call of a client takes of the memory for messages, beside its request. A
+// call is the memory for messages that one call of a client takes, without its request. A
 // reply takes memory before it comes. When the reply is freed, the call keeps that memory for
-// the reply that was made of it, until that is on its way to the client: a client that reads
-// nothing waits there. At the end of the call its replies are gone, or belong to a part of criproxy
-// that has its own bound, such as the flight recorder.
+// the reply that was made of it, until that one is on its way to the client, which may be long if
+// the client reads nothing. At the end of the call its replies are gone, or belong to a part of
+// criproxy that has its own bound, such as the flight recorder.
 type call struct {
 	memory *Memory
-	client *Client // against whose share it counts
-	whole  bool    // its replies are a list, of which parts may be here until the call ends
+	client *Client // whose share it uses
+	whole  bool    // its replies are a list, parts of which may stay until the call ends
 
 	mu    sync.Mutex
 	taken int64
-	spare int64 // of it, for messages that were freed
-	over  bool  // the call has ended: criproxy keeps later messages for itself, and does not count them
+	spare int64 // the part of taken whose messages were freed
+	over  bool  // the call has ended: later messages belong to criproxy itself, and do not count
 }
 
 type callKey struct{}
@@ -42,13 +42,13 @@ func (c *callContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// callOf returns the call of ctx, nil where it is one that criproxy makes itself.
+// callOf returns the call of ctx, or nil for a call that criproxy makes itself.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
 }
 
-// try takes n bytes if they are free now, or if the call has them.
+// try takes n bytes if they are free now, or if the call has them to spare.
 func (c *call) try(n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *call) took(n int64) {
 	c.taken += n
 }
 
-// free keeps n bytes of a message that was freed.
+// free notes that a message of n bytes was freed. The call keeps the bytes to spare.
 func (c *call) free(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,13 +90,13 @@ func (c *call) keep(ctx context.Context, n int64, what string) error {
 	case c.over:
 		return status.Error(codes.Canceled, "criproxy: the call has ended")
 	case !c.memory.try(c.client, n):
-		return c.memory.refuse(ctx, fmt.Sprintf("no memory for %d bytes more of %s", n, what))
+		return c.memory.refuse(ctx, fmt.Sprintf("no memory for %d more bytes of %s", n, what))
 	}
 	c.taken += n
 	return nil
 }
 
-// sent gives back the memory of messages that are on their way.
+// sent returns the memory of messages that are on their way.
 func (c *call) sent() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ type limitedStream struct {
 
 func (s *limitedStream) Context() context.Context { return &s.ctx }
 
-// RecvMsg says how to mend it when a request is too long.
+// RecvMsg receives a message. Its error for a request that is too long says what to do.
 func (s *limitedStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
 	if err == nil {
@@ -148,8 +148,8 @@ func (s *limitedStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// Keep takes memory for an answer of n bytes that lastknown gives to the call of ctx, until that
-// call ends.
+// Keep takes n bytes until the call of ctx ends, for an answer from lastknown. It fails if they are
+// not free now.
 func Keep(ctx context.Context, n int) error {
 	c := callOf(ctx)
 	if c == nil || n < smallMessage {

@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// holder is a memory for 4 messages of a MiB, of which one connection may have 2.
+// holder is a memory for 4 messages of 1 MiB. One connection may have 2 of them.
 type holder struct {
 	*Memory
 	client *Client
@@ -31,7 +31,7 @@ func newHolder() holder {
 	return holder{m, client}
 }
 
-// isFree asserts that all was given back, and nothing twice.
+// isFree asserts that all memory was returned, and none twice.
 func (m holder) isFree(t *testing.T) {
 	t.Helper()
 	assert.Zero(t, m.taken.Load())
@@ -41,7 +41,7 @@ func (m holder) isFree(t *testing.T) {
 	}
 }
 
-// known is what a handshake says of a client.
+// known is the AuthInfo of a client.
 type known struct{ client *Client }
 
 func (known) AuthType() string  { return "test" }
@@ -75,7 +75,7 @@ func TestAReplyKeepsItsMemoryUntilItIsSent(t *testing.T) {
 	}, func(ctx context.Context, ss grpc.ServerStream) {
 		for range 3 {
 			require.True(t, m.TryReserve(ctx, large))
-			m.Release(ctx, large) // its names were changed, in a copy
+			m.Release(ctx, large) // the director has made a copy with other names
 			require.NoError(t, ss.SendMsg(&codec.Frame{}))
 			assert.Zero(t, m.taken.Load())
 		}

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Socket is what the limits keep of a socket that clients connect to. The main one, which
-// kubelet connects to, may take more than the others. The zero value is not the main one.
+// Socket holds the limits and counters of a socket that clients connect to. The main one, to
+// which kubelet connects, may take more than the others. The zero value is not the main one.
 type Socket struct {
 	Name     string // in errors
 	Main     atomic.Bool
@@ -18,10 +18,10 @@ type Socket struct {
 	Calls    atomic.Int64 // under way
 
 	once  sync.Once
-	bytes *semaphore.Weighted // of the memory for messages, if it is not the main one; see shares
+	bytes *semaphore.Weighted // its share of the memory for messages; nil for the main one
 }
 
-// Client is what the limits keep of one connection of a client.
+// Client holds the limits of one connection of a client.
 type Client struct {
 	Socket *Socket
 
@@ -29,7 +29,7 @@ type Client struct {
 	parts shares // of the memory for messages
 }
 
-// clientOf returns the client of a call, nil for a call that criproxy makes itself.
+// clientOf returns the client of a call, or nil for a call that criproxy makes itself.
 func clientOf(ctx context.Context) *Client {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {

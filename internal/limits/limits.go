@@ -1,9 +1,9 @@
-// Package limits bounds what clients may take: calls of a socket and of a backend, and the
-// memory for messages, which a message takes before it comes.
+// Package limits bounds the resources that clients use: calls of a socket and of a backend, and the
+// memory for messages, which is reserved before a message comes.
 //
-// Memory is the memory of the process: a budget for the connections of clients and backends,
-// and with Intercept an interceptor of the server. Conn wraps the connection to a backend. Both
-// know the client of a call by Client, which the peer of its connection has.
+// [Memory] is the memory for messages of the process. It is the budget of the connections to clients
+// and backends, and [Memory.Intercept] is an interceptor of the server. [Conn] wraps the connection
+// to a backend. Both know the client of a call by its [Client], which the peer of the connection has.
 package limits
 
 import (
@@ -24,35 +24,35 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// Memory is the memory that the messages of all calls together may take. A message takes its
-// part before it comes, and gives it back when what was made of it is on its way. This keeps the
-// process below GOMEMLIMIT; docs/operations.md has the formula.
+// Memory is the memory that the messages of all calls together may take. A message reserves its
+// part before it comes, and releases it when the message that was made of it is on its way. This
+// keeps the process below GOMEMLIMIT; docs/operations.md has the formula.
 type Memory struct {
 	total      int64
 	maxMessage int
 	free       *semaphore.Weighted
-	side       *semaphore.Weighted // of it, for all sockets but the main one
-	replyWait  atomic.Int64        // how long a list waits; see Configure
+	side       *semaphore.Weighted // the part of free for all sockets but the main one
+	replyWait  atomic.Int64        // how long a list waits for memory; see Configure
 	taken      atomic.Int64
-	refused    atomic.Int64    // calls for which there was no room
+	refused    atomic.Int64    // calls that were refused for lack of memory, or of room at their socket
 	lists      map[string]bool // :: method whose replies are a list
 }
 
 const (
-	// defaultMemory is the memory for messages where GOMEMLIMIT is not set.
+	// defaultMemory is the memory for messages if GOMEMLIMIT is not set.
 	defaultMemory = 1 << 30
-	// baseMemory is what the process takes beside messages and recorder: itself, and
-	// what it knows of the runtimes.
+	// baseMemory is the memory of the process without messages and recorder, but with its
+	// memory of the runtimes.
 	baseMemory = 128 << 20
-	// copies is how often a message may be in memory: as it came, and edited; with what the
-	// garbage collector has not reclaimed yet.
+	// copies is how often a message may be in memory: as it came, edited, and as garbage that
+	// has not been collected yet.
 	copies = 3
-	// leastMessages is how many messages of the largest size there is room for at least.
+	// leastMessages is how many messages of the largest size fit into the memory at least.
 	leastMessages = 4
 	// smallMessage is the size below which messages are not counted: they fit into the window
-	// of their call, and how many calls there may be bounds them.
+	// of their call, so the limits on calls bound them.
 	smallMessage = 64 << 10
-	// MemoryWait is how long a message waits for others to give memory back.
+	// MemoryWait is how long a message waits until others release memory.
 	MemoryWait = 5 * time.Second
 )
 
@@ -65,8 +65,8 @@ func memoryFor(limit int64, recorder, maxMessage int) int64 {
 	return max((limit-baseMemory-int64(max(recorder, 0)))/copies, leastMessages*int64(maxMessage))
 }
 
-// New returns the memory for messages. The lists of schema are the methods whose replies repeat
-// messages.
+// New returns the memory for messages. Methods whose replies have a list of messages count as
+// lists.
 func New(cfg *config.Config, profile *director.Profile, schema *codec.Schema) *Memory {
 	n := memoryFor(debug.SetMemoryLimit(-1), cfg.FlightRecorder, cfg.MaxMessageBytes)
 	m := &Memory{total: n, maxMessage: cfg.MaxMessageBytes, free: semaphore.NewWeighted(n), side: semaphore.NewWeighted(n / 2), lists: map[string]bool{}}
@@ -82,8 +82,8 @@ func New(cfg *config.Config, profile *director.Profile, schema *codec.Schema) *M
 	return m
 }
 
-// Configure applies what a reload may change. A list waits for memory at most half the time
-// that it may take, so that no runtime counts as slow because of criproxy itself.
+// Configure applies the settings that a reload may change. A list waits for memory for at most half
+// of its budget, so that no runtime counts as slow because of criproxy itself.
 func (m *Memory) Configure(cfg *config.Config) {
 	m.replyWait.Store(int64(min(MemoryWait, cmp.Or(cfg.ListBudget, lastknown.DefaultBudget)/2)))
 }
@@ -94,15 +94,15 @@ func (m *Memory) Usage() (taken, total, refused int64) {
 	return m.taken.Load(), m.total, m.refused.Load()
 }
 
-// Take takes n bytes for something other than a message. It reports whether they were free. Give
-// gives them back.
+// Take takes n bytes for something other than a message, and reports whether they were free. Give
+// returns them.
 func (m *Memory) Take(n int64) bool { return m.free.TryAcquire(n) }
 
-// Give gives back what Take took.
+// Give returns n bytes that Take took.
 func (m *Memory) Give(n int64) { m.free.Release(n) }
 
-// Intercept is a stream interceptor. It limits the calls of a socket to their number, and counts
-// what their replies take.
+// Intercept is a stream interceptor. It limits the number of calls of a socket, and counts the
+// memory of their replies.
 func (m *Memory) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	client := clientOf(ss.Context())
 	if client == nil {

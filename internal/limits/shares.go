@@ -6,14 +6,13 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// shares are the parts that a message takes its memory from, each a part of the next: the part
-// of one connection, of its socket, of all sockets but the main one, and the whole. A connection
-// of the main socket has the first and the last.
+// shares are the shares of the memory from which a message takes its memory. Each is a part of the
+// next one, and the last one is all memory.
 type shares []*semaphore.Weighted
 
-// shares returns the shares of a connection. At the main socket it has half of the memory, so
-// that a client that reads nothing leaves room to the others. The connections of another socket
-// share a quarter, and those of all other sockets together half.
+// shares returns the shares of a connection. A connection of the main socket has up to half of the
+// memory, so that a client that reads nothing leaves room for the others. The connections of another
+// socket share a quarter, and those of all other sockets together half.
 func (c *Client) shares(m *Memory) shares {
 	c.once.Do(func() {
 		c.parts = shares{semaphore.NewWeighted(m.total / 2), m.free}

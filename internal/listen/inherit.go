@@ -12,29 +12,30 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The environment of a process that takes over from another one: the paths of the
-// sockets that it gets as file descriptors 3 and up, as JSON, and the descriptor on
-// which it says that it serves.
+// The environment of a process that takes over from another one.
 const (
+	// SocketsVariable has the paths of the sockets that the process gets as file descriptors 3
+	// and up, as JSON.
 	SocketsVariable = "CRIPROXY_SOCKETS"
-	ReadyVariable   = "CRIPROXY_READY_FD"
-	// MemoriesVariable is the descriptor of a socket from which the process reads, when it
-	// has written a byte to it, what the other one remembers of the backends.
+	// ReadyVariable is the descriptor on which the process says that it serves.
+	ReadyVariable = "CRIPROXY_READY_FD"
+	// MemoriesVariable is the descriptor of a socket. The process writes a byte to it, and then
+	// reads from it the memories of the other process.
 	MemoriesVariable = "CRIPROXY_MEMORIES_FD"
-	// foreignVariable is there if the files of the sockets are systemd's, which keeps them.
+	// foreignVariable is set if the files of the sockets belong to systemd, which keeps them.
 	foreignVariable = "CRIPROXY_FOREIGN_SOCKETS"
 )
 
-// Inheritance holds the sockets that were open before this process started: systemd passes them,
-// or the process that hands over. Nil is a process that has none.
+// Inheritance holds the sockets that were open before this process started. They come from systemd,
+// or from a process that hands over. A nil Inheritance has none.
 type Inheritance struct {
 	listeners map[string]net.Listener // :: path
-	ready     *os.File                // of the process that hands over; nil if none does
-	over      []*net.UnixListener     // those that were handed over
-	Memories  *os.File                // of a process that hands over what it remembers; nil if none does
+	ready     *os.File                // to the process that hands over; nil if there is none
+	over      []*net.UnixListener     // the sockets that were handed over
+	Memories  *os.File                // to a process that hands over its memories; nil if there is none
 }
 
-// Inherit takes over the sockets that this process was started with. It can be called once.
+// Inherit returns the sockets with which this process was started. It must be called only once.
 func Inherit() (*Inheritance, error) {
 	in := &Inheritance{listeners: map[string]net.Listener{}}
 	paths, handedOver := os.LookupEnv(SocketsVariable)
@@ -90,31 +91,31 @@ func (in *Inheritance) add(f *os.File, path string) error {
 		path = l.Addr().String()
 	}
 	if unit := in.listeners[path]; unit != nil {
-		_ = unit.Close() // from a .socket unit: the same as that from the store, or one whose file was made again since
+		_ = unit.Close() // from the .socket unit: the same as the one from the store, or its file was replaced since
 	}
 	in.listeners[path] = l
 	return nil
 }
 
-// own takes over the file of a socket that a process has handed over: the kernel names this process
-// as the one that serves it, and closing it removes the file. When the other process goes on
-// after all, it keeps the file.
+// own takes over the file of a socket that a process has handed over. From now on the kernel names
+// this process as the one that serves the socket, and closing the socket removes the file. If the
+// other process goes on after all, it keeps the file.
 func own(l *net.UnixListener) {
-	l.SetUnlinkOnClose(os.Getenv(foreignVariable) == "" && !Supervised()) // systemd keeps those that it stores, too
+	l.SetUnlinkOnClose(os.Getenv(foreignVariable) == "" && !Supervised()) // systemd keeps the files of sockets in its store, too
 	raw, err := l.SyscallConn()
 	if err != nil {
-		return // it is closed
+		return // the socket is closed
 	}
 	const asManyAsAllowed = 1 << 16
 	_ = raw.Control(func(fd uintptr) {
 		// The kernel notes the process that has called listen last: SO_PEERCRED, unix(7).
 		if err := unix.Listen(int(fd), asManyAsAllowed); err != nil {
-			klog.ErrorS(err, "The process before this one counts as the one that serves a socket", "socket", l.Addr())
+			klog.ErrorS(err, "Clients will see the previous process as the one that serves the socket", "socket", l.Addr())
 		}
 	})
 }
 
-// Take returns the listener at path, nil if there is none.
+// Take returns the listener at path, or nil if there is none.
 func (in *Inheritance) Take(path string) net.Listener {
 	if in == nil {
 		return nil
@@ -124,14 +125,14 @@ func (in *Inheritance) Take(path string) net.Listener {
 	return l
 }
 
-// CloseRest closes the sockets that were not taken, and has systemd forget them: while systemd
-// keeps one, a client that connects there waits for ever.
+// CloseRest closes the sockets that were not taken, and has systemd forget them: if systemd kept
+// one, a client that connects to it would wait for ever.
 func (in *Inheritance) CloseRest() {
 	if in == nil {
 		return
 	}
 	for path, l := range in.listeners {
-		klog.InfoS("A socket that was passed in is closed: no listener of the configuration has this path; ListenStream= of the .socket unit and listen should be the same", "socket", path)
+		klog.InfoS("Closed a socket that was passed in: no listener in the configuration has this path; give ListenStream= in the .socket unit and listen the same path", "socket", path)
 		_ = l.Close() // no client has connected
 		RemoveSocket(path)
 	}
@@ -148,7 +149,8 @@ func (in *Inheritance) Serving() {
 	if _, err := in.ready.WriteString(ReadyWord); err != nil {
 		klog.ErrorS(err, "Could not tell the process that hands over to stop")
 	}
-	_ = in.ready.Close() // what was written is written
+	_ = in.ready.Close() // the word has been written
 }
 
+// ReadyWord is the text with which a process says that it serves.
 const ReadyWord = "ready"

@@ -13,14 +13,14 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// systemd passes the sockets of a .socket unit first, and then those that were stored: if the
-// file was made anew meanwhile, the stored one is the one that it leads to.
+// systemd passes the sockets of a .socket unit first, and then those in its store. If the file was
+// replaced in the meantime, it leads to the stored socket.
 func TestAStoredSocketIsServedBeforeTheUnitsOwn(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "s.sock")
 	in := &Inheritance{listeners: map[string]net.Listener{}}
 	for range 2 {
-		_ = os.Remove(path) // the first time it is not there
+		_ = os.Remove(path) // there is no file the first time
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		require.NoError(t, err)
 		l.SetUnlinkOnClose(false)
@@ -39,8 +39,8 @@ func TestAStoredSocketIsServedBeforeTheUnitsOwn(t *testing.T) {
 	require.NoError(t, accepted.Close())
 }
 
-// After a restart with another path of listen, systemd gives us the socket of the old one. While
-// it kept that, clients of the old path would connect, and wait for an answer for good.
+// After a restart with another path of listen, systemd passes the socket of the old path. If it kept
+// that socket, clients would still connect to the old path, and wait for ever.
 func TestAnUnusedSocketLeavesTheStoreOfSystemd(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenNet listens at an address that is no file: HOST:PORT or vsock:CID:PORT.
+// listenNet listens at an address that is not a file: HOST:PORT or vsock:CID:PORT.
 func listenNet(address string) (net.Listener, error) {
 	if !strings.HasPrefix(address, "vsock:") {
 		return net.Listen("tcp", address)
@@ -36,13 +36,13 @@ func listenNet(address string) (net.Listener, error) {
 	return vsockListener(f)
 }
 
-// vsockListen is a listener that another process can be given.
+// vsockListen is a listener that can be passed to another process.
 type vsockListen struct {
 	*vsock.Listener
 	file *os.File
 }
 
-// vsockListener returns a listener on a vsock socket. The file stays the caller's.
+// vsockListener returns a listener on a vsock socket. The file stays with the caller.
 func vsockListener(f *os.File) (net.Listener, error) {
 	own, err := duplicate(f, f.Name())
 	if err != nil {
@@ -56,7 +56,7 @@ func vsockListener(f *os.File) (net.Listener, error) {
 	return &vsockListen{l, own}, nil
 }
 
-// SyscallConn is for [FileOf].
+// SyscallConn returns the socket, for [FileOf].
 func (l *vsockListen) SyscallConn() (syscall.RawConn, error) { return l.file.SyscallConn() }
 
 // Close closes the socket.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process with a listener on vsock could not hand over.
+// A process with a listener on vsock used to be unable to hand over.
 func TestAVsockListenerIsHandedOver(t *testing.T) {
 	const path = "vsock:4294967295:51423"
 	l, err := listenNet(path)

@@ -17,15 +17,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// CRIOSuffix is what a path ends in that kubelet takes for CRI-O's socket: there it asks over
-// HTTP for the figures of containers.
+// CRIOSuffix ends the paths that kubelet takes for CRI-O's socket. At such a path, kubelet asks over
+// HTTP for statistics of containers.
 const CRIOSuffix = "run/crio/crio.sock"
 
-// beginsHTTP2 waits for the first bytes from a client, without taking them, and reports whether they are
-// those of HTTP/2. It reports true for a client that sends nothing, and for a connection that it cannot
-// look into: the server finds out.
+// beginsHTTP2 waits for the first bytes from a client, without consuming them, and reports whether they
+// are those of HTTP/2. It also reports true for a client that sends nothing, and for a connection that it
+// cannot peek into: the server handles these.
 func beginsHTTP2(conn net.Conn) bool {
-	const preface = "PRI" // no method of HTTP/1 is called that
+	const preface = "PRI" // HTTP/1 has no such method
 	c, ok := conn.(syscall.Conn)
 	if !ok {
 		return true
@@ -35,7 +35,7 @@ func beginsHTTP2(conn net.Conn) bool {
 		return true
 	}
 	begins := true
-	_ = raw.Read(func(fd uintptr) bool { // an error comes again with the next read
+	_ = raw.Read(func(fd uintptr) bool { // the next read returns the error again
 		var first [len(preface)]byte
 		n, _, err := unix.Recvfrom(int(fd), first[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
@@ -47,17 +47,17 @@ func beginsHTTP2(conn net.Conn) bool {
 	return begins
 }
 
-// maxOther bounds how many connections of a socket pass on at once. It also ends a circle: a criproxy that
-// passes to itself.
+// maxOther bounds how many connections of a socket pass to Other at once. It also stops a loop, in which
+// criproxy passes connections to itself.
 const maxOther = 64
 
-// other serves a connection that does not begin with HTTP/2: it passes to where the socket's Other leads,
-// byte for byte, until either side ends it. To the server the handshake goes on so long.
+// other serves a connection that does not begin with HTTP/2: it copies bytes between the connection and
+// that of the socket's Other until either side ends it. For the server, the handshake lasts that long.
 func (s *Socket) other(conn net.Conn, peer *Peer) error {
 	defer conn.Close()
-	to, err := net.Conn(nil), errors.New("nothing but CRI is served here")
+	to, err := net.Conn(nil), errors.New("this socket serves only CRI")
 	if n := s.passing.Add(1); n > maxOther {
-		err = fmt.Errorf("%d others do not either", maxOther)
+		err = fmt.Errorf("%d other connections do not speak it either, which is the limit", maxOther)
 	} else if s.Other != nil {
 		to, err = s.Other(s)
 	}
@@ -69,7 +69,7 @@ func (s *Socket) other(conn net.Conn, peer *Peer) error {
 		return fmt.Errorf("the client does not speak HTTP/2: %w", err)
 	}
 	defer to.Close()
-	if err := conn.SetDeadline(time.Time{}); err != nil { // that of the handshake
+	if err := conn.SetDeadline(time.Time{}); err != nil { // removes the deadline of the handshake
 		return err
 	}
 	var both sync.WaitGroup
@@ -79,8 +79,8 @@ func (s *Socket) other(conn net.Conn, peer *Peer) error {
 	return credentials.ErrConnDispatched
 }
 
-// pass copies bytes from one connection to the other, and then closes the other one for writing. If it
-// cannot be closed by half, pass closes both, which ends the other direction.
+// pass copies bytes from one connection to the other, and then closes the other one for writing. If that
+// fails, pass closes both, which ends the other direction as well.
 func pass(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })
@@ -90,7 +90,7 @@ func pass(to, from net.Conn) {
 	}
 }
 
-// ServesHTTP reports whether HTTP/1 is spoken at a unix socket, as CRI-O does beside CRI.
+// ServesHTTP reports whether the server of a unix socket speaks HTTP/1, as CRI-O does in addition to CRI.
 func ServesHTTP(path string) bool {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {

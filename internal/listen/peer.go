@@ -15,7 +15,7 @@ import (
 // AuthInfo.
 type Peer struct {
 	Socket *Socket
-	Known  bool // what follows; not over TCP
+	Known  bool // the fields below are known; they are not over TCP
 	PID    int32
 	Name   string // of its program
 	UID    uint32
@@ -30,10 +30,10 @@ func newPeer(s *Socket) *Peer {
 	return &Peer{Socket: s, limits: limits.Client{Socket: &s.Limits}}
 }
 
-// Limits is for the room of that name.
+// Limits returns the limits of the connection, for package limits.
 func (p *Peer) Limits() *limits.Client { return &p.limits }
 
-// PeerOf returns the client that made the call of ctx, nil if that is unknown.
+// PeerOf returns the client that made the call of ctx, or nil if it is unknown.
 func PeerOf(ctx context.Context) *Peer {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
@@ -43,10 +43,10 @@ func PeerOf(ctx context.Context) *Peer {
 	return peer
 }
 
-// AuthType is for gRPC.
+// AuthType implements AuthInfo of package credentials.
 func (*Peer) AuthType() string { return "unix" }
 
-// Program is String with the name of the program.
+// Program returns String with the name of the program before it.
 func (p *Peer) Program() string {
 	if p.Name == "" {
 		return p.String()

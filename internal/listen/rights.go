@@ -14,18 +14,18 @@ import (
 
 // rights are the mode and the owner of a socket's file.
 type rights struct {
-	mode     os.FileMode // 0 leaves what it has
-	uid, gid int         // so does -1
+	mode     os.FileMode // 0 means unchanged
+	uid, gid int         // -1 means unchanged
 }
 
-// rightsOf returns the rights of a file that is made for l now. Where l says nothing they are
-// those of the file at model.
+// rightsOf returns the rights for a new file of l. If l has no mode or owner, they are those of the
+// file at model.
 func rightsOf(l config.Listener, model string) rights {
 	var r rights
-	r.mode, _ = l.Perm()      // both were
-	r.uid, r.gid, _ = l.IDs() // checked
+	r.mode, _ = l.Perm()      // the configuration has checked both
+	r.uid, r.gid, _ = l.IDs() // likewise
 	if info, err := os.Stat(model); err == nil {
-		if r.mode == 0 { // connecting takes the right to write
+		if r.mode == 0 { // a client needs the right to write, to connect
 			r.mode = info.Mode().Perm()
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && l.Owner == "" && os.Getuid() == 0 {
@@ -38,8 +38,8 @@ func rightsOf(l config.Listener, model string) rights {
 	return r
 }
 
-// newRights returns the rights that an existing file gets when l replaces was: only what l says
-// anew. For a file that existed before this process, was says nothing.
+// newRights returns the changes of an existing file's rights when l replaces was. For a file that
+// existed before this process, was is empty.
 func newRights(was, l config.Listener, model string) rights {
 	r := rightsOf(l, model)
 	if l.Mode == was.Mode {
@@ -49,7 +49,7 @@ func newRights(was, l config.Listener, model string) rights {
 		r.uid, r.gid = -1, -1
 		return r
 	}
-	if r.uid < 0 { // as if it were made now
+	if r.uid < 0 { // the owner of a new file
 		r.uid = os.Geteuid()
 	}
 	if r.gid < 0 {
@@ -58,8 +58,8 @@ func newRights(was, l config.Listener, model string) rights {
 	return r
 }
 
-// openFile returns the socket of l, which has a file. It uses the inherited listener, or opens
-// one if that is nil.
+// openFile returns the socket of l, which has a file. It uses the inherited listener, or opens a
+// new one if that is nil.
 func openFile(l config.Listener, model string, inherited net.Listener) (*Socket, error) {
 	listen := func() (net.Listener, error) { return listenAt(l, model) }
 	if inherited == nil {
@@ -71,8 +71,8 @@ func openFile(l config.Listener, model string, inherited net.Listener) (*Socket,
 	}
 	f := KeepFile(l.Path, inherited, listen)
 	if err := f.permit(newRights(config.Listener{}, l, model)); err != nil {
-		f.Close() // it was not served
-		return nil, fmt.Errorf("the socket %s was open before: %w; run as root, or have its .socket unit say so: SocketMode=, SocketUser=, SocketGroup=", l.Path, err)
+		f.Close() // no client was served
+		return nil, fmt.Errorf("the socket %s was open before: %w; run as root, or set SocketMode=, SocketUser= and SocketGroup= in its .socket unit", l.Path, err)
 	}
 	return New(f, l), nil
 }
@@ -105,19 +105,18 @@ func listenAt(l config.Listener, model string) (net.Listener, error) {
 	return listener, nil
 }
 
-// renew replaces the function that makes the file again.
+// renew replaces the function that Restore calls to make the file.
 func (s *File) renew(make func() (net.Listener, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.make = make
 }
 
-// permit gives the file other rights, if it still is the file that was made. If it is not,
-// Restore replaces it.
+// permit changes the rights of the file, unless the file was replaced: then Restore makes it again.
 func (s *File) permit(r rights) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// O_PATH: the file that is examined is the one that is changed, also if the path changes.
+	// O_PATH: the file that is examined is the one that is changed, even if the path changes.
 	fd, err := unix.Open(s.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -126,7 +125,7 @@ func (s *File) permit(r rights) error {
 		return fmt.Errorf("looking at its file: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), s.Path)
-	defer f.Close() // it was only looked at
+	defer f.Close() // the file was only examined
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("looking at its file: %w", err)
@@ -139,7 +138,7 @@ func (s *File) permit(r rights) error {
 }
 
 // give changes the rights of the file at path from now to r. In between, no process can connect
-// that may connect neither before nor after.
+// that cannot connect before and after.
 func (r rights) give(path string, now rights) error {
 	if r.mode == 0 {
 		r.mode = now.mode
@@ -155,7 +154,7 @@ func (r rights) give(path string, now rights) error {
 			return nil
 		}
 		if err := os.Chmod(path, mode); err != nil {
-			return fmt.Errorf("making its mode %04o, from %04o: %w", mode, now.mode, errors.Unwrap(err))
+			return fmt.Errorf("changing its mode from %04o to %04o: %w", now.mode, mode, errors.Unwrap(err))
 		}
 		now.mode = mode
 		return nil
@@ -165,7 +164,7 @@ func (r rights) give(path string, now rights) error {
 			return err
 		}
 		if err := os.Chown(path, r.uid, r.gid); err != nil {
-			return fmt.Errorf("making its owner %d:%d, from %d:%d: %w", r.uid, r.gid, now.uid, now.gid, errors.Unwrap(err))
+			return fmt.Errorf("changing its owner from %d:%d to %d:%d: %w", now.uid, now.gid, r.uid, r.gid, errors.Unwrap(err))
 		}
 	}
 	return chmod(r.mode)

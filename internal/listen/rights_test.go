@@ -24,7 +24,7 @@ func runtimeSocket(t *testing.T) *config.Config {
 	return cfg
 }
 
-// inheritedAt is a socket at the path as systemd passes it, with a mode.
+// inheritedAt returns a socket at the path, with a mode, as systemd passes it.
 func inheritedAt(t *testing.T, path string, mode os.FileMode) *Inheritance {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)

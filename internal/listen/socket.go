@@ -1,6 +1,6 @@
-// Package listen opens the sockets that clients connect to, and asks the kernel which process is at
-// the other end: unix sockets whose files are restored when they were deleted, TCP with TLS, vsock,
-// and sockets that systemd or an earlier process passes on.
+// Package listen opens the sockets to which clients connect, and asks the kernel which process is at
+// the other end. There are unix sockets, whose files it restores after they were deleted, TCP with
+// TLS, vsock, and sockets that systemd or an earlier process passes on.
 package listen
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// Socket is a socket that clients connect to. It is safe for concurrent use, except for Cfg,
-// which only a reload touches.
+// Socket is a socket to which clients connect. It is safe for concurrent use, except for Cfg,
+// which only a reload uses.
 type Socket struct {
 	net.Listener
 	Path   string
@@ -25,11 +25,11 @@ type Socket struct {
 	Access atomic.Pointer[[]config.AccessRule] // nil when the socket is no longer in the configuration
 	tls    atomic.Pointer[certs.Credentials]   // nil if connections are not secured
 
-	// Other connects to where connections pass that do not begin with HTTP/2. It may be nil; its error refuses
-	// the connection.
+	// Other returns a connection to the server that gets connections which do not begin with HTTP/2. If it fails or is
+	// nil, such a connection is refused.
 	Other        func(*Socket) (net.Conn, error)
-	passing      atomic.Int64 // such connections
-	refusedOther atomic.Bool  // one has been, which is logged once
+	passing      atomic.Int64 // connections that pass to Other now
+	refusedOther atomic.Bool  // such a connection was refused, and that was logged
 
 	Refused atomic.Int64 // calls, by the access list
 	Limits  limits.Socket
@@ -43,7 +43,7 @@ func New(l net.Listener, cfg config.Listener) *Socket {
 	return s
 }
 
-// Configure applies what cfg says about connections and calls.
+// Configure applies the settings in cfg for connections and calls.
 func (s *Socket) Configure(cfg config.Listener) {
 	s.Cfg = cfg
 	rules := cfg.Access
@@ -57,8 +57,8 @@ func (s *Socket) Configure(cfg config.Listener) {
 	s.Limits.MaxCalls.Store(int64(cfg.MaxCalls))
 }
 
-// Handshake finds out which client made a connection, and secures it if it is to be secured. It
-// is for the server, which keeps the [Peer] for the calls of that client.
+// Handshake finds out which client made a connection, and secures the connection if the socket has
+// certificates. The server calls it, and keeps the [Peer] for the calls of that client.
 func (s *Socket) Handshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	peer := newPeer(s)
 	if err := recovery.Run("finding out which process connects", func() { peer = whoIs(conn, s) }); err != nil {
@@ -78,8 +78,8 @@ func (s *Socket) Handshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error
 	return secret, peer, err
 }
 
-// Open returns the socket of l: the inherited one, or a new one. Where l says nothing of the
-// mode and owner of its file, they are those of the file at model.
+// Open returns the socket of l: the inherited one, or a new one. If l has no mode or owner for its
+// file, it gets those of the file at model.
 func Open(l config.Listener, model string, inherited *Inheritance) (*Socket, error) {
 	listener := inherited.Take(l.Path)
 	if l.IsFile() {

@@ -18,8 +18,8 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// meetingListener is a listener whose Close returns when that of as many is called as
-// missing says, to all of them in the same moment.
+// meetingListener is a listener whose Close waits until as many calls of it wait as missing says,
+// and then returns to all of them in the same moment.
 type meetingListener struct {
 	net.Listener
 	missing *atomic.Int64
@@ -27,13 +27,13 @@ type meetingListener struct {
 
 func (l meetingListener) Close() error {
 	for l.missing.Add(-1); l.missing.Load() > 0; {
-		runtime.Gosched() // not a lock: a goroutine that is woken is late
+		runtime.Gosched() // a goroutine that waits for a lock would be woken too late
 	}
 	return nil
 }
 
-// A reload that takes a listener out closes its socket while gRPC, which notices, does the
-// same. Two that met panicked, and with them the process.
+// A reload that removes a listener closes its socket, and gRPC, which notices, closes it at the same
+// time. The two calls used to panic, which ended the process.
 func TestASocketMayBeClosedByTwoAtOnce(t *testing.T) {
 	for range 50000 {
 		var missing atomic.Int64
@@ -50,7 +50,7 @@ func TestASocketMayBeClosedByTwoAtOnce(t *testing.T) {
 	}
 }
 
-// A command that gets a file of net's makes the socket a blocking one for every process that has it.
+// A command that gets the File of a net.Listener makes the socket a blocking one for every process that has it.
 func TestASocketThatACommandGetsDoesNotBlock(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	require.NoError(t, err)

@@ -14,20 +14,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// File listens on a socket whose file may be deleted: by a clean-up of /run, or a mount over the
+// File listens on a socket whose file may be deleted, by a clean-up of /run or by a mount over the
 // folder. Connected clients would not notice, but no others could connect. Restore makes the
-// file again; as a net.Listener, File outlives its file.
+// file again. As a net.Listener, File outlives its file.
 type File struct {
 	Path string
 	now  atomic.Pointer[net.Listener] // a *net.UnixListener
 
-	lost    atomic.Int64          // how often the file was not there
-	trouble atomic.Pointer[error] // why it is not there; nil while it is
+	lost    atomic.Int64          // how often the file was found to be gone
+	trouble atomic.Pointer[error] // why the file could not be restored; nil while it exists
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	make  func() (net.Listener, error)
-	file  os.FileInfo // that of now; nil if it was never there
-	ended bool        // no file is to be made any more
+	file  os.FileInfo // of the current file; nil if there has never been one
+	ended bool        // Restore makes no more files
 }
 
 // KeepFile returns a File for l, which listens at path. Restore calls make to open another
@@ -35,11 +35,11 @@ type File struct {
 func KeepFile(path string, l net.Listener, make func() (net.Listener, error)) *File {
 	s := &File{Path: path, make: make}
 	s.now.Store(&l)
-	s.file, _ = os.Lstat(path) // a missing file is restored
+	s.file, _ = os.Lstat(path) // Restore makes a missing file
 	return s
 }
 
-// Accept waits for a connection, at whichever file there is.
+// Accept waits for a connection, at the current file.
 func (s *File) Accept() (net.Conn, error) {
 	for {
 		now := s.now.Load()
@@ -61,10 +61,11 @@ func (s *File) Close() error {
 	return (*s.now.Load()).Close()
 }
 
-// Addr is the path.
+// Addr returns the path.
 func (s *File) Addr() net.Addr { return (*s.now.Load()).Addr() }
 
-// SetDeadline ends accepting connections, and restoring the file.
+// SetDeadline sets the deadline of Accept, and ends restoring the file. It is for the end of a
+// listener.
 func (s *File) SetDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,14 +76,14 @@ func (s *File) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// there reports whether the file is the one that was made. s.mu is held.
+// there reports whether the file exists and was not replaced. s.mu is held.
 func (s *File) there() bool {
 	info, err := os.Lstat(s.Path)
 	return err == nil && s.file != nil && os.SameFile(info, s.file)
 }
 
-// Restore makes the file again if it is gone, and reports whether it did. If it fails it logs
-// that once, and the next call tries again.
+// Restore makes the file again if it is gone, and reports whether it did. If that fails, Restore
+// logs the error once, and the next call tries again.
 func (s *File) Restore() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +96,7 @@ func (s *File) Restore() bool {
 	}
 	l, err := s.make()
 	if err != nil {
-		err = fmt.Errorf("the socket file %s is gone or was replaced, and cannot be restored, so that no client can connect there: %w", s.Path, err)
+		err = fmt.Errorf("the socket file %s is gone or was replaced, and cannot be restored, so no client can connect there: %w", s.Path, err)
 		if was := s.trouble.Swap(&err); was == nil || (*was).Error() != err.Error() {
 			klog.ErrorS(err, "No new client can connect to a socket; connected clients stay connected", "socket", s.Path)
 		}
@@ -105,7 +106,7 @@ func (s *File) Restore() bool {
 	s.file, _ = os.Lstat(s.Path)
 	s.trouble.Store(nil)
 	if l, ok := (*old).(*net.UnixListener); ok {
-		l.SetUnlinkOnClose(false) // it is the new one's
+		l.SetUnlinkOnClose(false) // the file belongs to the new listener
 	}
 	_ = (*old).Close() // no client can connect there any more
 	klog.InfoS("Restored a socket file that was gone; find out what deletes it", "socket", s.Path, "times", s.lost.Load())
@@ -120,8 +121,8 @@ func (s *File) state() (lost int64, trouble error) {
 	return s.lost.Load(), trouble
 }
 
-// FileState returns how often the socket's file was gone, and why it is missing now. For a
-// socket without a file both are zero.
+// FileState returns how often the socket's file was found to be gone, and why it is missing now.
+// Both are zero for a socket without a file.
 func (s *Socket) FileState() (lost int64, trouble error) {
 	if f, ok := s.Listener.(*File); ok {
 		return f.state()
@@ -129,15 +130,15 @@ func (s *Socket) FileState() (lost int64, trouble error) {
 	return 0, nil
 }
 
-// FileOf returns a descriptor of the socket that l listens on, for another process. It is not
-// net's File, whose descriptor makes the socket a blocking one as soon as a command gets it: a
-// connection that another process takes then has our Accept wait in the kernel, and closing the
-// listener does not end that.
+// FileOf returns a descriptor of the socket on which l listens, for another process. It does not use
+// net's File: as soon as a command gets its descriptor, the socket becomes a blocking one. If the other
+// process then takes a connection, our Accept waits in the kernel, and closing the listener does not
+// end that.
 func FileOf(l net.Listener) (*os.File, error) {
 	l = Raw(l)
 	c, ok := l.(syscall.Conn)
 	if !ok {
-		return nil, fmt.Errorf("%T is no socket", l)
+		return nil, fmt.Errorf("%T is not a socket", l)
 	}
 	return duplicate(c, l.Addr().String())
 }

@@ -21,7 +21,7 @@ func Notify(lines ...string) {
 	}
 }
 
-// NotifyReady tells systemd that criproxy serves, with a text for systemctl status.
+// NotifyReady tells systemd that criproxy serves. systemctl status shows the text.
 func NotifyReady(status string) { Notify(daemon.SdNotifyReady, "STATUS="+status) }
 
 // NotifyReloading tells systemd that a reload has begun; NotifyReady ends it.
@@ -30,7 +30,7 @@ func NotifyReloading() {
 }
 
 // StoreSocket has systemd keep a listening socket while criproxy restarts: clients that connect
-// meanwhile wait, and the file stays the same. The unit needs FileDescriptorStoreMax=.
+// during that time wait, and the file stays the same. The unit needs FileDescriptorStoreMax=.
 func StoreSocket(l net.Listener, path string) {
 	if !Supervised() {
 		return
@@ -50,14 +50,14 @@ func sendSocket(l net.Listener, path string) error {
 	if err != nil {
 		return err
 	}
-	// Not by net, which sends no descriptors on a connected socket of this kind.
+	// Package net cannot send descriptors on a connected socket of this kind.
 	to, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(to) // what was sent is sent
+	defer unix.Close(to) // the message has been sent
 	message := []byte("FDSTORE=1\nFDNAME=" + storeName(path))
-	address := &unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")} // with @ it is abstract, there as here
+	address := &unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")} // both spell an abstract socket with @
 	var sendErr error
 	err = raw.Control(func(fd uintptr) {
 		sendErr = unix.Sendmsg(to, message, unix.UnixRights(int(fd)), address, 0)

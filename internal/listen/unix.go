@@ -14,9 +14,9 @@ import (
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
-// Unix opens the socket at path, which flag names, with a mode. It replaces a socket file that
-// no process serves, and leaves one alone that is served. Two processes that start at the same
-// time cannot take the socket from each other.
+// Unix opens the socket at path, with a mode. It replaces a socket file that no process serves, and
+// fails if a process serves the file. Two processes that start at the same time cannot take the
+// socket from each other. Errors name flag as the setting of the path.
 func Unix(path string, mode os.FileMode, flag string) (net.Listener, error) {
 	l, err := openSocket(path, mode, flag)
 	if err != nil {
@@ -32,7 +32,7 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 	} else if err != nil {
 		return nil, err
 	}
-	defer dir.Close() // which releases the lock as well
+	defer dir.Close() // also releases the lock
 	if err := trust.Folder(filepath.Dir(path), trust.Sticky); err != nil {
 		return nil, fmt.Errorf("another user could put a socket in its place, and be taken for criproxy: %w; or choose another path with %s", err, flag)
 	}
@@ -43,8 +43,8 @@ func openSocket(path string, mode os.FileMode, flag string) (net.Listener, error
 	if err := makeWay(path, flag); err != nil {
 		return nil, err
 	}
-	// With the mode from the start: a socket that others may connect to for a
-	// moment is one that they have connected to.
+	// Create it with its mode: if others could connect for a moment, they might
+	// have connected.
 	old := unix.Umask(int(0o777 &^ mode))
 	l, err := net.Listen("unix", path)
 	unix.Umask(old)
@@ -64,18 +64,18 @@ func makeWay(path, flag string) error {
 		return err
 	}
 	if info.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("there is a file that is no socket (%s); remove it, or choose another path with %s", info.Mode(), flag)
+		return fmt.Errorf("there is a file that is not a socket (%s); remove it, or choose another path with %s", info.Mode(), flag)
 	}
 	conn, err := net.DialTimeout("unix", path, 5*time.Second)
 	if err == nil {
 		defer conn.Close() // nothing was sent
-		return fmt.Errorf("%s is serving it already; stop it, or choose another path with %s", peerName(conn), flag)
+		return fmt.Errorf("%s already serves it; stop that process, or choose another path with %s", peerName(conn), flag)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("whether it is in use cannot be seen: %w", err)
+		return fmt.Errorf("finding out whether a process serves it: %w", err)
 	}
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("removing what an earlier process left there: %w", err)
+		return fmt.Errorf("removing the file that an earlier process left there: %w", err)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func TestOfManyThatStartAtOnceOneGetsTheSocket(t *testing.T) {
 					got = append(got, l)
 					return
 				}
-				assert.ErrorContains(t, err, "is serving it already")
+				assert.ErrorContains(t, err, "already serves it")
 			})
 		}
 		wg.Wait()
@@ -77,8 +77,8 @@ func TestOfManyThatStartAtOnceOneGetsTheSocket(t *testing.T) {
 	}
 }
 
-// A symbolic link where the socket is to be: whoever made it wants root to make, or to
-// give away, something elsewhere.
+// With a symbolic link at the path of the socket, another user could make root create a file
+// elsewhere, or give one away.
 func TestASymbolicLinkInPlaceOfTheSocketIsNotFollowed(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	shadow := filepath.Join(dir, "shadow")
@@ -87,7 +87,7 @@ func TestASymbolicLinkInPlaceOfTheSocketIsNotFollowed(t *testing.T) {
 		path := filepath.Join(dir, "s.sock")
 		require.NoError(t, os.Symlink(target, path))
 		_, err := Unix(path, 0o666, "-listen")
-		require.ErrorContains(t, err, "there is a file that is no socket")
+		require.ErrorContains(t, err, "there is a file that is not a socket")
 		require.NoError(t, os.Remove(path))
 	}
 	info, err := os.Stat(shadow)
@@ -96,7 +96,7 @@ func TestASymbolicLinkInPlaceOfTheSocketIsNotFollowed(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "absent"))
 }
 
-// The mode is there before a client can connect: not a moment of it is another one.
+// The socket has its mode before a client can connect.
 func TestASocketIsNeverOpenToMoreThanItShouldBe(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "s.sock")
@@ -116,7 +116,7 @@ func TestASocketIsNeverOpenToMoreThanItShouldBe(t *testing.T) {
 			}
 		}
 	}()
-	old := syscall.Umask(0) // the worst that can be
+	old := syscall.Umask(0) // the worst case
 	defer syscall.Umask(old)
 	for range 300 {
 		l, err := Unix(path, 0o600, "-listen")

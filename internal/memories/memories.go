@@ -1,5 +1,5 @@
-// Package memories keeps the remembered answers of each backend, and finds the backend that they
-// belong to after a reload, a handover, a rename or a restart.
+// Package memories keeps the [lastknown.Memory] of each backend, and finds out, after a reload, a
+// handover, a rename or a restart, which backend a memory belongs to.
 package memories
 
 import (
@@ -20,16 +20,17 @@ import (
 // A Place is a backend of a configuration.
 type Place struct {
 	Name    string
-	Address string // which no other runtime has: one address, or several with commas between
+	Address string // one address, or several separated by commas; no other backend has the same
 }
 
 // A Folder keeps memories for the process that starts after a crash. The zero value keeps none.
 type Folder struct {
 	Path string
-	Boot string // a word that changes with each boot of the machine: files with another word are ignored
+	Boot string // a word that changes with each boot of the machine; files with another word are ignored
 }
 
-// file is where the memory of a backend is kept under a name, and where earlier versions kept it.
+// file returns the file for the memory of a backend, with the path at which earlier versions kept
+// it.
 func (f Folder) file(name, address string) lastknown.File {
 	if f.Path == "" {
 		return lastknown.File{Address: address}
@@ -43,29 +44,29 @@ func (f Folder) file(name, address string) lastknown.File {
 	}
 }
 
-// File is where the memory of a backend is kept.
+// File returns the file for the memory of a backend.
 func (f Folder) File(p Place) lastknown.File { return f.file(p.Name, p.Address) }
 
-// Memories are the [lastknown.Memory] of each backend, by its name, whatever connections there
-// are to it. A reload passes them to the next connections, a handover to the next process. They
-// are safe for concurrent use.
+// Memories are the [lastknown.Memory] of each backend, by its name. They outlive connections: a
+// reload passes them to the next connections, a handover to the next process. They are safe for
+// concurrent use.
 type Memories struct {
 	mu     sync.Mutex
-	handed map[string][]byte            // :: name → what the process before this one remembered
-	at     map[string]string            // :: name → address, of the configuration in force or of the process before; nil: not read yet
-	byName map[string]*lastknown.Memory // of the configuration in force
+	handed map[string][]byte            // :: name → encoded memory of the previous process
+	at     map[string]string            // :: name → address, in the current configuration or that of the previous process; nil: not read yet
+	byName map[string]*lastknown.Memory // of the current configuration
 }
 
-// New returns the memories of a process. handed is what [Memories.Encode] returned in the process
-// that hands over to this one; empty if there is none.
+// New returns the memories of a process. handed is the result of [Memories.Encode] in the process
+// that hands over to this one, and empty if there is none.
 func New(handed map[string][]byte) *Memories { return &Memories{handed: handed} }
 
-// Next returns the Memory of each backend of a configuration, by name. The configuration may
-// still come to nothing: nothing changes before [Memories.Keep].
+// Next returns the Memory of each backend of a configuration, by name. The configuration may still
+// fail: nothing changes before [Memories.Keep].
 //
 // A Memory belongs to the backend's name, unless the name has got the address of another backend:
-// then the Memory of the runtime at that address counts. Otherwise a runtime that takes over a
-// name would seem to have no pods.
+// then the name gets the Memory of the runtime at that address. Otherwise a runtime that takes over
+// a name would seem to have no pods.
 func (m *Memories) Next(all []Place, in Folder) map[string]*lastknown.Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +81,7 @@ func (m *Memories) Next(all []Place, in Folder) map[string]*lastknown.Memory {
 	return next
 }
 
-// find returns the Memory that a backend goes on with, whose name was source so far.
+// find returns the Memory for a backend, whose name was source until now.
 func (m *Memories) find(p Place, source string, in Folder) *lastknown.Memory {
 	if source == "" {
 		return lastknown.Open(p.Name, lastknown.File{Address: p.Address})
@@ -94,14 +95,14 @@ func (m *Memories) find(p Place, source string, in Folder) *lastknown.Memory {
 		if err == nil {
 			return mem
 		}
-		klog.ErrorS(err, "The memory that the previous process passed on cannot be read; its file is used", "backend", p.Name)
+		klog.ErrorS(err, "The memory from the previous process cannot be read; criproxy uses its file instead", "backend", p.Name)
 	}
 	return lastknown.Open(source, from)
 }
 
-// sources returns the names that the backends of a configuration had so far, by their names now:
-// the same, unless a backend has the address of another one now. The name is empty for a backend
-// whose place another one has taken.
+// sources returns, by the new names of the backends of a configuration, the names that they had
+// until now. A backend that now has the address of another one gets that one's name; the other
+// names stay the same. The name is empty for a backend whose old name another one gets.
 func (m *Memories) sources(all []Place) map[string]string {
 	sources, taken := map[string]string{}, map[string]bool{}
 	take := func(p Place, source string) { sources[p.Name], taken[source] = source, true }
@@ -125,7 +126,7 @@ func (m *Memories) sources(all []Place) map[string]string {
 	return sources
 }
 
-// before returns the addresses of the backends of the process before this one.
+// before returns the addresses of the backends of the previous process.
 func (m *Memories) before(in Folder) map[string]string {
 	at := map[string]string{}
 	take := func(name, address string, ok bool) {
@@ -139,15 +140,16 @@ func (m *Memories) before(in Folder) map[string]string {
 	if len(m.handed) > 0 || in.Path == "" {
 		return at
 	}
-	files, _ := filepath.Glob(filepath.Join(in.Path, "*.known")) // its error is of the pattern
+	files, _ := filepath.Glob(filepath.Join(in.Path, "*.known")) // the pattern is valid
 	for _, file := range files {
 		take(lastknown.NameAndAddress(file, in.Boot))
 	}
 	return at
 }
 
-// Keep makes a configuration the one in force, with what Next has returned for it, and forgets
-// the backends that it does not have. One that is added again later starts from nothing.
+// Keep makes a configuration the current one, with the memories that Next has returned for it, and
+// forgets the backends that it does not have. A backend that is added again later starts with an
+// empty memory.
 func (m *Memories) Keep(all []Place, in Folder, next map[string]*lastknown.Memory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,10 +164,10 @@ func (m *Memories) Keep(all []Place, in Folder, next map[string]*lastknown.Memor
 		}
 		m.at[p.Name] = p.Address
 		if mem == nil {
-			continue // a backend that is alone has no memory
+			continue // a single backend has no memory
 		}
 		if before := mem.Name(); before != p.Name {
-			klog.InfoS("A backend has another name; its memory goes with it", "backend", p.Name, "before", before)
+			klog.InfoS("A backend has a new name; it keeps its memory", "backend", p.Name, "before", before)
 			if !slices.ContainsFunc(all, func(p Place) bool { return p.Name == before }) && at.Path != "" {
 				at.Older = append(at.Older, in.file(before, p.Address).Path)
 			}
@@ -197,7 +199,8 @@ func (m *Memories) Encode() (map[string][]byte, error) {
 	return all, nil
 }
 
-// HandOn calls send with each call that changes something, until HandOn is called with nil.
+// HandOn calls send with each call that changes something at a backend, until HandOn is called with
+// nil.
 func (m *Memories) HandOn(send func(backend string, n lastknown.Note)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,7 +213,7 @@ func (m *Memories) HandOn(send func(backend string, n lastknown.Note)) {
 	}
 }
 
-// Learn notes a call that another process has made.
+// Learn adds a call that another process has made to the memory of a backend.
 func (m *Memories) Learn(backend string, n lastknown.Note) error {
 	m.mu.Lock()
 	mem := m.byName[backend]
@@ -221,7 +224,7 @@ func (m *Memories) Learn(backend string, n lastknown.Note) error {
 	return mem.Learn(n)
 }
 
-// Release leaves all files to another process.
+// Release leaves all files to another process: this one does not write them any more.
 func (m *Memories) Release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

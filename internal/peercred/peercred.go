@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Process is one as it was when it connected, or when it began to listen: unix(7), SO_PEERCRED.
+// A Process describes a process at the time when it connected or began to listen: unix(7),
+// SO_PEERCRED.
 type Process struct {
 	PID      int32
 	UID, GID uint32
 	Name     string // of the program, in at most 15 bytes; empty if the process has ended
 }
 
-// String is the name and the number of the process.
+// String returns the name and the number of the process.
 func (p Process) String() string {
 	if p.Name == "" {
 		return fmt.Sprintf("process %d", p.PID)
@@ -29,7 +30,8 @@ func (p Process) String() string {
 	return fmt.Sprintf("%s (process %d)", p.Name, p.PID)
 }
 
-// Of returns the process at the other end. It fails for connections that are not unix sockets.
+// Of returns the process at the other end of conn. It fails for a connection that is not a unix
+// socket.
 func Of(conn net.Conn) (Process, error) {
 	var p Process
 	err := control(conn, func(fd uintptr) error {
@@ -49,7 +51,7 @@ func Of(conn net.Conn) (Process, error) {
 }
 
 // Groups returns the supplementary groups of the process at the other end, which SO_PEERCRED
-// lacks; nil if the kernel does not say, as before Linux 4.13.
+// lacks. It returns nil if the kernel cannot tell them, as before Linux 4.13.
 func Groups(conn net.Conn) []uint32 {
 	gids := make([]uint32, 64)
 	err := control(conn, func(fd uintptr) error {
@@ -74,7 +76,7 @@ func Groups(conn net.Conn) []uint32 {
 	return gids
 }
 
-// Serving connects to a socket, says nothing, and returns the process that serves it. If no
+// Serving connects to a socket, sends nothing, and returns the process that serves it. If no
 // process does, the error is that of the connection.
 func Serving(path string) (Process, error) {
 	conn, err := net.DialTimeout("unix", path, 5*time.Second)
@@ -89,7 +91,7 @@ func Serving(path string) (Process, error) {
 func control(conn net.Conn, f func(fd uintptr) error) error {
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
-		return errors.New("it is no unix socket")
+		return errors.New("it is not a unix socket")
 	}
 	raw, err := unixConn.SyscallConn()
 	if err != nil {

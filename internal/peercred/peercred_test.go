@@ -43,7 +43,7 @@ func TestOnlyUnixSocketsHaveAProcess(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close() // nothing was sent
 	_, err = Of(conn)
-	require.ErrorContains(t, err, "no unix socket")
+	require.ErrorContains(t, err, "not a unix socket")
 	assert.Nil(t, Groups(conn))
 }
 

@@ -8,18 +8,18 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// The parts of what a call is shown to be about.
+// The parts that say what a call is about.
 const (
 	AboutID        = "id"
 	AboutName      = "name"
 	AboutNamespace = "namespace"
 )
 
-// abouts are all of them; a class of fields is a place here.
+// abouts are all parts. The class of a field is an index here.
 var abouts = []string{"", AboutID, AboutName, AboutNamespace}
 
-// Shown returns the fields of s from which one sees what a call is about, by their full names,
-// with the part that each is. What holds a name of a backend's is an id, unless About says otherwise.
+// Shown returns the fields of s that say what a call is about: full name of the field → its part. A
+// field that holds the name of one backend is an id, unless About says otherwise.
 func (p *Profile) Shown(s *codec.Schema) (map[string]string, error) {
 	all := MessagesOf(p.Describes(s))
 	fields, err := FieldsOf(p, s)
@@ -46,7 +46,7 @@ func (p *Profile) Shown(s *codec.Schema) (map[string]string, error) {
 	return shown, nil
 }
 
-// eachMistake returns err with f of each mistake in place of that.
+// eachMistake returns err with each mistake replaced by what f makes of it.
 func eachMistake(err error, f func(error) error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

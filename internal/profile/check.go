@@ -10,8 +10,7 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// winners are what a profile may say of a field that is no list, of which joined
-// replies would have the last.
+// winners are the possible winners of a field that is no list.
 var winners = []string{"primary", "first", "last", "sum"}
 
 // Check returns every mistake that can be found without a schema.
@@ -75,7 +74,7 @@ func (p *Profile) Check() error {
 	patterns("volatile", p.Volatile)
 	for pattern, level := range p.Quiet {
 		if level < 4 || level > 9 {
-			fail("quiet.%s: is %d, want a level from 4 to 9; 3 is that of all other methods", pattern, level)
+			fail("quiet.%s: is %d, want a level from 4 to 9; 3 is the level of all other methods", pattern, level)
 		}
 	}
 	for pattern, form := range p.Methods {
@@ -120,7 +119,7 @@ func (p *Profile) Check() error {
 	return errors.Join(errs...)
 }
 
-// Separator returns what stands between backend and name in Front.
+// Separator returns the text between backend and name in Front.
 func (form NameForm) Separator() (string, error) {
 	sep, ok := strings.CutPrefix(form.Front, "{backend}")
 	if ok {
@@ -132,8 +131,8 @@ func (form NameForm) Separator() (string, error) {
 	return sep, nil
 }
 
-// CheckBackendName returns why name cannot be the name of a backend. It stands before
-// ids and images, and has to be recognized there.
+// CheckBackendName returns an error if name cannot be the name of a backend. The name is a prefix
+// of ids and images, where the director must recognize it.
 func CheckBackendName(name string) error {
 	for _, bad := range []string{"://", "/", "__"} {
 		if strings.Contains(name, bad) {

@@ -14,7 +14,7 @@ import (
 // probe. Extend changes neither profile.
 func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 	if len(rules.Versions) > 0 || rules.Probe != "" {
-		return nil, rules.Located(errors.New("versions: rules are added to a profile, and cannot change what it is about"))
+		return nil, rules.Located(errors.New("versions: rules are added to a profile, and cannot have versions or probe; leave them out"))
 	}
 	all := &Profile{
 		Versions: p.Versions,
@@ -66,7 +66,7 @@ func (p *Profile) Extend(rules *Profile) (*Profile, error) {
 	return all, nil
 }
 
-// joined returns both maps as one; entries of more go before those of m.
+// joined returns both maps as one; entries of more replace those of m.
 func joined[V any](m, more map[string]V) map[string]V {
 	all := map[string]V{}
 	maps.Copy(all, m)

@@ -12,14 +12,14 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// Fields answers what a profile says of the fields of an API. It is immutable.
+// Fields has the kinds that a profile gives to the fields of an API. It is immutable.
 type Fields struct {
 	kinds   []string // :: class → kind
 	all     *rewrite.Messages
 	classes *rewrite.Classes
 }
 
-// FieldsOf returns what p says of the fields of s. Its error is a mistake of the profile.
+// FieldsOf returns the kinds that p gives to the fields of s. The error is a mistake in the profile.
 func FieldsOf(p *Profile, s *codec.Schema) (*Fields, error) {
 	f := &Fields{kinds: []string{""}, all: MessagesOf(p.Describes(s))}
 	byName := map[string]rewrite.Class{}
@@ -47,7 +47,7 @@ func (f *Fields) Unclassified() []string {
 	var found []string
 	for _, md := range f.all.All() {
 		if md.IsMapEntry() {
-			continue // a map is the field that holds it
+			continue // the field that holds the map counts instead
 		}
 		for i := range md.Fields().Len() {
 			if fd := md.Fields().Get(i); holdsText(fd) && !f.classes.Named(fd) {
@@ -65,7 +65,7 @@ func holdsText(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.StringKind || fd.Kind() == protoreflect.BytesKind
 }
 
-// Describes returns the methods that the profile is about: those of the newest
+// Describes returns the methods of the schema that the profile describes: those of the newest
 // version.
 func (p *Profile) Describes(s *codec.Schema) []*codec.Method {
 	var methods []*codec.Method
@@ -89,8 +89,8 @@ func MessagesOf(methods []*codec.Method) *rewrite.Messages {
 	return rewrite.Reachable(roots)
 }
 
-// Misfits returns every mistake in what the profile says of the fields and methods of a schema, as
-// far as that is found without compiling it.
+// Misfits returns every mistake in the profile's rules for the fields and methods of a schema that
+// can be found without compiling the profile.
 func (p *Profile) Misfits(s *codec.Schema) error {
 	methods := p.Describes(s)
 	if len(methods) == 0 {
@@ -108,7 +108,8 @@ func (p *Profile) Misfits(s *codec.Schema) error {
 }
 
 // Classify returns the classes that the profile gives to fields. byName has the class of each of
-// its kinds and edits. With an error, which names every mistake, they are those of the rules that are right.
+// its kinds and edits. The error names every mistake; with it, Classify returns the classes of the
+// valid rules.
 func (p *Profile) Classify(all *rewrite.Messages, byName map[string]rewrite.Class) (*rewrite.Classes, error) {
 	var rules []rewrite.Rule
 	for _, field := range sortedKeys(p.Fields) {
@@ -142,7 +143,7 @@ func (p *Profile) ruleErrors(err error) error {
 	})
 }
 
-// section returns where the rule for a field stands.
+// section returns the section that has the rule for a field.
 func (p *Profile) section(field string) string {
 	if _, named := p.Fields[field]; named {
 		return "fields."
@@ -167,9 +168,8 @@ func (p *Profile) IsVolatile(fd protoreflect.FieldDescriptor) bool {
 	})
 }
 
-// Separator returns what stands between the name of a backend and its ids in front, such as "__":
-// that of the kinds of names whose bare form is the primary's, which differ in nothing else. It is
-// empty if no names are like that.
+// Separator returns the text between the name of a backend and its ids in front, such as "__". It is
+// that of the kinds of names whose bare form is the primary's, and empty if there is no such kind.
 func (p *Profile) Separator() string {
 	for _, kind := range sortedKeys(p.Names) {
 		form := p.Names[kind]
@@ -180,8 +180,7 @@ func (p *Profile) Separator() string {
 	return ""
 }
 
-// Bare returns an id in front without the prefix of its backend. It is empty for an id without a
-// prefix.
+// Bare returns a front id without the prefix of its backend, or "" for an id without a prefix.
 func (p *Profile) Bare(front string) string {
 	sep := p.Separator()
 	if sep == "" {
@@ -200,7 +199,7 @@ func (p *Profile) AllVersions(s *codec.Schema) *codec.Schema {
 	return s
 }
 
-// PackagesOf says which packages a schema has services in.
+// PackagesOf says, for an error message, in which packages a schema has services.
 func PackagesOf(s *codec.Schema) string {
 	var names []string
 	for _, m := range s.Methods() {

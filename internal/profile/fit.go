@@ -12,11 +12,11 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// Fit returns the profile without what it says of fields and methods that the schema does not
-// have, and lists what that was. So a profile that was written for one version of an API serves
-// an older one, and a newer one that has dropped something. It says nothing of what a newer
-// version has added: the director then assumes that the primary wins the fields that joined
-// replies would lose.
+// Fit returns the profile without its rules for fields and methods that the schema does not have,
+// and lists these rules. So a profile that was written for one version of an API also serves an
+// older one, and a newer one that has dropped something. A newer version may also have fields in
+// joined replies for which the profile has no winner: the director then assumes that the primary
+// wins.
 func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	methods := p.Describes(s)
 	f := &fitting{p: p, schema: s, methods: methods, messages: MessagesOf(methods)}
@@ -62,7 +62,7 @@ func (p *Profile) Fit(s *codec.Schema) (*Profile, []string) {
 	return &fit, f.left
 }
 
-// kept returns the entries of m that keep reports, which it asks in the order of the keys.
+// kept returns the entries of m for which keep returns true. It calls keep in the order of the keys.
 func kept[V any](m map[string]V, keep func(key string, value V) bool) map[string]V {
 	fit := map[string]V{}
 	for _, key := range sortedKeys(m) {
@@ -73,11 +73,11 @@ func kept[V any](m map[string]V, keep func(key string, value V) bool) map[string
 	return fit
 }
 
-// Fitted reports whether the profile is what [Profile.Fit] has returned, or was extended
-// from that.
+// Fitted reports whether [Profile.Fit] has returned the profile, or the one from which it was
+// extended.
 func (p *Profile) Fitted() bool { return p.fitted }
 
-// fitting collects what of a profile the schema does not have.
+// fitting collects the rules of a profile for what the schema does not have.
 type fitting struct {
 	p        *Profile
 	schema   *codec.Schema
@@ -94,7 +94,7 @@ func (f *fitting) has(section, field string) bool {
 	return true
 }
 
-// matching returns the methods that a name or a pattern means.
+// matching returns the methods that match a name or pattern.
 func (f *fitting) matching(one string) []*codec.Method {
 	return slices.DeleteFunc(slices.Clone(f.methods), func(m *codec.Method) bool { _, ok := rank(one, m.Name); return !ok })
 }
@@ -154,7 +154,7 @@ func (f *fitting) method(key string, form MethodForm) MethodForm {
 		form.Unsure = ""
 	}
 	if form.New != nil && form.New.Unless != "" && !leads(form.New.Unless, input) {
-		form.New = nil // rather none than one that should not be
+		form.New = nil // without Unless it would apply to calls to which it must not
 	}
 	both := func(one, other string) bool { return leads(one, input) && leads(other, input) }
 	form.Withhold, form.Tells = kept(form.Withhold, both), kept(form.Tells, both)

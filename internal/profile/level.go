@@ -1,10 +1,10 @@
 package profile
 
-// StateChanging is the level of the log that shows the calls of methods which are not quiet.
+// StateChanging is the log level of calls whose methods are not quiet.
 const StateChanging = 3
 
-// LogLevel returns the level of the log that shows the calls of a method. Of several patterns
-// that match, the quietest counts.
+// LogLevel returns the log level of the calls of a method. If several patterns match, the quietest
+// counts.
 func (p *Profile) LogLevel(method string) int {
 	level := StateChanging
 	for key, quiet := range p.Quiet {

@@ -23,7 +23,7 @@ func PackageOf(full string) string {
 	return service[:max(strings.LastIndexByte(service, '.'), 0)]
 }
 
-// How exactly a profile names a method, the strongest first.
+// How exactly a profile names a method, the most exact first.
 const (
 	byService        = iota // "Books/Get"
 	byName                  // "Get"
@@ -32,7 +32,7 @@ const (
 	ranks
 )
 
-// rank reports whether one, a name or a pattern, means the method full, and how exactly.
+// rank reports whether one, a name or a pattern, matches the method full, and how exactly.
 func rank(one, full string) (int, bool) {
 	service, name, _ := strings.Cut(strings.TrimPrefix(full, "/"), "/")
 	r := byName
@@ -48,16 +48,17 @@ func rank(one, full string) (int, bool) {
 	return r, matches
 }
 
+// Match reports whether pattern matches name. A malformed pattern matches nothing.
 func Match(pattern, name string) bool {
-	ok, _ := path.Match(pattern, name) // Profile.check has seen the pattern
+	ok, _ := path.Match(pattern, name)
 	return ok
 }
 
-// alternatives are the names and patterns in a key.
+// alternatives returns the names and patterns in a key.
 func alternatives(key string) []string { return strings.Split(key, "|") }
 
-// Method returns what the profile says of a method, and under which key. Of several keys that
-// mean the method the most exact one counts; two that are equally exact are an error.
+// Method returns the rules of the profile for a method, and the key that has them. If several keys
+// match the method, the most exact one counts; two that are equally exact are an error.
 func (p *Profile) Method(full string) (MethodForm, string, error) {
 	var keys, ones [ranks][]string
 	for _, key := range sortedKeys(p.Methods) {
@@ -79,8 +80,8 @@ func (p *Profile) Method(full string) (MethodForm, string, error) {
 	return MethodForm{}, ShortName(full), nil
 }
 
-// unmatched reports whether a key names a method that does not exist, or matches none at all.
-// A pattern beside a name that matches may be for a newer version.
+// unmatched reports whether a key has a name of no method, or matches no method at all. In a key
+// that matches a method, another pattern may match nothing: it may be for a newer version.
 func unmatched(key string, methods []*codec.Method) (missing string, bad bool) {
 	any := false
 	for _, one := range alternatives(key) {
@@ -98,7 +99,7 @@ func unmatched(key string, methods []*codec.Method) (missing string, bad bool) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Unmatched returns an error for each key under methods and quiet, and each name under reads, that means no method.
+// Unmatched returns an error for each key under methods and quiet, and each name under reads, that matches no method.
 func (p *Profile) Unmatched(methods []*codec.Method) error {
 	var errs []error
 	var names []string

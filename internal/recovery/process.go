@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// The panics of this process. Only the program uses what follows: a library has a Hook in its
-// Config.
+// The panics of this process. Only the program uses them, and the functions below: a library has a
+// Hook in its Config.
 var (
 	count  atomic.Uint64
 	notify atomic.Pointer[Hook]

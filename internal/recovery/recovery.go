@@ -1,7 +1,7 @@
-// Package recovery keeps a panic to the call that it happened in.
+// Package recovery limits the effect of a panic to the call in which it happened.
 //
-// A panic in any goroutine ends the process, and with it every pod's way to its runtime.
-// So each goroutine of ours that works on what others sent recovers its panics with this
+// A panic in any goroutine ends the process, and then no pod can be managed any more. So each
+// goroutine that works on data from clients, runtimes or plugins recovers its panics with this
 // package: a [Hook] gets the panic and its stack, and the caller gets an error.
 //
 // The package writes nothing. A library takes a Hook in its Config and calls Hook.Do; the
@@ -18,27 +18,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Hook is called once for each panic, in the goroutine in which it happened: with what
-// was being done, such as a method, what panic was called with, and the stack. The nil Hook
-// recovers panics and reports none.
+// A Hook is called once for each panic, in the goroutine that panicked. It gets what the code was
+// doing, such as the method of a call, the value of the panic, and the stack. The nil Hook recovers
+// panics without reporting them.
 type Hook func(doing string, value any, stack []byte)
 
-// A Panic is the error that a panic has become. As a status it is Internal. Its text leaves
-// out the value of the panic, which may be a part of a message: that is for the log.
+// A Panic is the error that replaces a panic. As a status it is Internal. Its text leaves out the
+// value of the panic, which may be a part of a message and belongs in the log.
 type Panic struct {
-	Doing string // what was being done, such as a method
-	Value any    // what panic was called with
+	Doing string // what the code was doing, such as the method of a call
+	Value any    // the value of the panic
 	Stack []byte
 }
 
 func (p *Panic) Error() string {
-	return fmt.Sprintf("criproxy: %s: a mistake in criproxy ended this; its log has a panic with its stack, please report it", p.Doing)
+	return fmt.Sprintf("criproxy: %s: criproxy panicked, which is a bug; please report it, with the panic and the stack in criproxy's log", p.Doing)
 }
 
 // GRPCStatus makes the error Internal for gRPC.
 func (p *Panic) GRPCStatus() *status.Status { return status.New(codes.Internal, p.Error()) }
 
-// To is to be deferred. It stores a panic as an error at err, and otherwise leaves err alone.
+// To must be deferred. If the function panics, it recovers and stores a [*Panic] in err; otherwise
+// it leaves err alone.
 //
 //	defer hook.To(&err, method)
 func (h Hook) To(err *error, doing string) {
@@ -55,19 +56,19 @@ func (h Hook) caught(v any, doing string) *Panic {
 	return p
 }
 
-// Do calls f and returns its error, or that of its panic.
+// Do calls f and returns its error, or a [*Panic] if f panics.
 func (h Hook) Do(doing string, f func() error) (err error) {
 	defer h.To(&err, doing)
 	return f()
 }
 
-// Run calls f and returns its panic, nil if there was none.
+// Run calls f, and returns a [*Panic] if f panics.
 func (h Hook) Run(doing string, f func()) error {
 	return h.Do(doing, func() error { f(); return nil })
 }
 
-// Keep runs f, and runs it again a second later, for as long as it panics and ctx goes on.
-// It is for what must run as long as the process does.
+// Keep runs f. Each time f panics, Keep runs it again a second later, until ctx ends. It is for code
+// that must run as long as the process does.
 func (h Hook) Keep(ctx context.Context, doing string, f func()) {
 	for h.Run(doing, f) != nil {
 		select {

@@ -14,12 +14,12 @@ type Pod struct {
 	Namespace  string      `json:"namespace"`
 	UID        string      `json:"uid,omitempty"`
 	Backend    string      `json:"backend"` // "primary" if it has no name
-	State      string      `json:"state"`   // "ready", "notready"; "unknown" if only containers of it are listed
+	State      string      `json:"state"`   // "ready" or "notready"; "unknown" if only its containers are listed
 	Created    time.Time   `json:"created,omitzero"`
 	Handler    string      `json:"handler,omitempty"` // of the RuntimeClass, as the runtime calls it
-	ID         string      `json:"id"`                // as clients see it
-	NativeID   string      `json:"nativeId"`          // as the runtime made it
-	FromMemory bool        `json:"fromMemory"`        // the backend did not answer: this is as it was last known
+	ID         string      `json:"id"`                // that clients see
+	NativeID   string      `json:"nativeId"`          // that the runtime made
+	FromMemory bool        `json:"fromMemory"`        // the backend did not answer: this is its last known state
 	Containers []Container `json:"containers"`
 }
 
@@ -34,7 +34,7 @@ type Container struct {
 	NativeID string    `json:"nativeId"`
 }
 
-// Silent is a backend that does not say what it has. Its JSON is stable.
+// Silent is a backend whose pods or containers could not be listed. Its JSON is stable.
 type Silent struct {
 	Backend string `json:"backend"`
 	Error   string `json:"error"`

@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// Report is how a running criproxy is doing. Its JSON is stable.
+// Report describes the state of a running criproxy. Its JSON is stable.
 type Report struct {
 	Version   string      `json:"version"`
 	PID       int         `json:"pid"`
@@ -21,18 +21,18 @@ type Report struct {
 	Hooks     *hook.State `json:"hooks,omitempty"`
 	Errors    []CallError `json:"errors"` // that clients got, the latest first
 	Recorder  *Recorder   `json:"recorder,omitempty"`
-	Panics    uint64      `json:"panics"` // that were contained; each is in the log
+	Panics    uint64      `json:"panics"` // that did not end the process; each is in the log
 	Config    Config      `json:"config"`
 }
 
 // Listener is a socket that clients connect to. Its JSON is stable.
 type Listener struct {
 	Path    string              `json:"path"`
-	Mode    string              `json:"mode,omitempty"`  // octal; none if the file is gone
+	Mode    string              `json:"mode,omitempty"`  // octal; missing if the file is gone
 	Owner   string              `json:"owner,omitempty"` // USER:GROUP
 	Access  []config.AccessRule `json:"access,omitempty"`
 	Refused int64               `json:"refused"`         // calls, by the access list
-	Lost    int64               `json:"lost"`            // how often the file was gone, and was restored
+	Lost    int64               `json:"lost"`            // how often the file was found to be gone
 	Error   string              `json:"error,omitempty"` // why no client can connect
 }
 
@@ -45,19 +45,19 @@ type Backend struct {
 	Error      string        `json:"error,omitempty"`
 	Policy     string        `json:"policy,omitempty"`
 	Outages    []Outage      `json:"outages,omitempty"`    // the latest first
-	Runtime    string        `json:"runtime,omitempty"`    // "containerd v2.4.2", as far as known
-	API        []string      `json:"api,omitempty"`        // packages of CRI, the one that is used first
+	Runtime    string        `json:"runtime,omitempty"`    // "containerd v2.4.2", if known
+	API        []string      `json:"api,omitempty"`        // packages of CRI, the one in use first
 	Remembered uint64        `json:"remembered"`           // answers from memory, since this process began
-	LastKnown  bool          `json:"lastKnown"`            // what follows is as it was last known
-	Pods       *int          `json:"pods,omitempty"`       // missing
-	Containers *int          `json:"containers,omitempty"` // if it
-	Images     *int          `json:"images,omitempty"`     // does not say
-	Took       time.Duration `json:"tookNs"`               // of the list of containers
+	LastKnown  bool          `json:"lastKnown"`            // the numbers below come from memory
+	Pods       *int          `json:"pods,omitempty"`       // missing if not known
+	Containers *int          `json:"containers,omitempty"` // likewise
+	Images     *int          `json:"images,omitempty"`     // likewise
+	Took       time.Duration `json:"tookNs"`               // to list the containers
 }
 
 // Outage is a time in which a backend was slow or gone. Its JSON is stable.
 type Outage struct {
-	State string    `json:"state"` // "slow" or "gone": the worst that it was
+	State string    `json:"state"` // "slow" or "gone", the worst state during the outage
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to,omitzero"` // missing if it is not over
 	Error string    `json:"error,omitempty"`
@@ -66,28 +66,28 @@ type Outage struct {
 // Recorder is the flight recorder. Its JSON is stable.
 type Recorder struct {
 	Events uint64    `json:"events"`          // since it began
-	Oldest time.Time `json:"oldest,omitzero"` // of the events that are still there
+	Oldest time.Time `json:"oldest,omitzero"` // time of the oldest event in memory
 }
 
 // CallError is an error that clients got from a method, once or more often. Its JSON is stable.
 type CallError struct {
 	Time    time.Time `json:"time"` // of the latest
 	Method  string    `json:"method"`
-	Backend string    `json:"backend,omitempty"` // that the error is from, or about
+	Backend string    `json:"backend,omitempty"` // that returned the error, or that the error is about
 	Code    string    `json:"code"`
 	Message string    `json:"message"` // of the latest
 	Count   int       `json:"count"`
 }
 
-// Config is how the configuration is doing. Its JSON is stable.
+// Config describes the configuration and its reloads. Its JSON is stable.
 type Config struct {
 	File         string    `json:"file,omitempty"`
-	Loaded       time.Time `json:"loaded"`                 // when the one in use was
-	Reloads      int       `json:"reloads"`                // that worked
-	Failures     int       `json:"failures"`               // that did not
-	Failed       time.Time `json:"failed,omitzero"`        // when the latest did not, if it did not
-	Error        string    `json:"error,omitempty"`        // why
-	NeedsRestart []string  `json:"needsRestart,omitempty"` // changes that wait for one
+	Loaded       time.Time `json:"loaded"`                 // when the configuration in use was loaded
+	Reloads      int       `json:"reloads"`                // successful reloads
+	Failures     int       `json:"failures"`               // failed reloads
+	Failed       time.Time `json:"failed,omitzero"`        // when the latest reload failed; missing if it succeeded
+	Error        string    `json:"error,omitempty"`        // why the latest reload failed
+	NeedsRestart []string  `json:"needsRestart,omitempty"` // changes that wait for a restart
 }
 
 // Version is the answer to GET /version. Its JSON is stable.
@@ -96,8 +96,8 @@ type Version struct {
 	PID     int    `json:"pid"`
 }
 
-// Trouble says why calls are not answered as they should be: because the proxy is not ready, or
-// because a backend is slow or gone. It is empty if nothing is wrong.
+// Trouble says what keeps calls from being answered as usual: the proxy is not ready, or a backend
+// is slow or gone. It is empty if nothing is wrong.
 func (r *Report) Trouble() string {
 	if !r.Ready && len(r.Listeners) > 0 && r.Listeners[0].Error != "" {
 		return "no client can connect"

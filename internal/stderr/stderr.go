@@ -1,4 +1,4 @@
-// Package stderr keeps a log that is not read from holding up the process that writes it.
+// Package stderr keeps the process from waiting for the reader of its log.
 package stderr
 
 import (
@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// maxUnread is how many bytes of the log wait to be read, before lines are lost.
+	// maxUnread is how many unread bytes of the log may wait before lines are lost.
 	maxUnread = 1 << 20
 
-	// LastRead is how long the end of a process waits for what is left to be read.
+	// LastRead is how long the process waits at its end until the reader has read the rest.
 	LastRead = time.Second
 )
 
-// Log holds what was logged and has not been read from stderr. klog holds a lock while it
-// writes, and code that logs often holds other locks: without Log a journal that hangs, or a
-// pipe that is not read, would hold up calls.
+// Log holds lines of the log that have not been read from stderr yet. klog holds a lock while it
+// writes, and code that logs often holds other locks: without Log, a journal that hangs or a
+// pipe that is not read would hold up calls.
 type Log struct {
-	in   *os.File      // where to write; a file, because klog knows nothing else
-	done chan struct{} // closed when all has been read
+	in   *os.File      // where to write; klog only accepts a file
+	done chan struct{} // closed when everything has been written to the reader
 	more chan struct{} // holds a token while there may be lines; closed at the end
 
 	mu    sync.Mutex
-	lines []byte // whole ones
-	lost  int    // how many came behind them
+	lines []byte // complete lines
+	lost  int    // number of lost lines after them
 }
 
-// NewLog returns a log that copies each line to w, in order, with a note where lines are
-// missing.
+// NewLog returns a log that copies each line to the writer to, in order, with a note where lines
+// are missing.
 func NewLog(to io.Writer) (*Log, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -49,14 +49,15 @@ func NewLog(to io.Writer) (*Log, error) {
 	return l, nil
 }
 
-// Take makes l the log of this process, before anything else logs. A reader that goes away no
-// longer ends the process, as it does by default in Go (os/signal, SIGPIPE).
+// Take makes l the log of this process. The caller must call it before anything logs. From then on
+// a reader that closes the pipe does not end the process, as it does by default in Go (os/signal,
+// SIGPIPE).
 func (l *Log) Take() {
 	signal.Ignore(syscall.SIGPIPE)
 	os.Stderr = l.in    // klog
 	log.SetOutput(l.in) // net/http
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
-		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, l.in)) // errors only, as without
+		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, l.in)) // only errors, which is gRPC's default
 	}
 }
 
@@ -69,7 +70,7 @@ func (l *Log) Close() {
 	}
 }
 
-// read keeps the lines that it reads, as long as there is room for their beginning.
+// read keeps each line that it reads, if there is room for its beginning.
 func (l *Log) read(from io.ReadCloser) {
 	defer close(l.more)
 	defer from.Close()
@@ -97,7 +98,7 @@ func (l *Log) read(from io.ReadCloser) {
 	}
 }
 
-// write writes the lines, which may take any time.
+// write writes the lines, however long the reader takes.
 func (l *Log) write(to io.Writer) {
 	defer close(l.done)
 	for open := true; open; {
@@ -106,7 +107,7 @@ func (l *Log) write(to io.Writer) {
 		lines, lost := l.lines, l.lost
 		l.lines, l.lost = nil, 0
 		l.mu.Unlock()
-		_, _ = to.Write(lines) // there is nowhere to report a failure
+		_, _ = to.Write(lines) // a failure cannot be reported anywhere
 		if lost > 0 {
 			fmt.Fprintf(to, "criproxy: %d lines of the log are missing here: it was not read\n", lost)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What has been lost is said where it would have been.
+// A note stands in the place of lost lines.
 func TestWhatIsMissingInTheLogIsSaidInItsPlace(t *testing.T) {
 	t.Parallel()
 	r, w := io.Pipe()

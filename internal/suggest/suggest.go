@@ -1,4 +1,4 @@
-// Package suggest finds the name that was probably meant.
+// Package suggest finds the name that the writer of a misspelt one probably meant.
 package suggest
 
 import (
@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Nearest returns ` (did you mean "id"?)` with the name nearest to the one that
-// was not found, or nothing if none is near.
+// Nearest returns ` (did you mean "id"?)` with the one of names that is nearest to name, or "" if
+// none is near.
 func Nearest(name string, names []string) string {
-	letters := len(strings.TrimPrefix(name, "-")) // of a flag without its dash
-	best, at := "", min(1+letters/3, letters/2)   // how many may be wrong
+	letters := len(strings.TrimPrefix(name, "-")) // a flag counts without its dash
+	best, at := "", min(1+letters/3, letters/2)   // how many letters may be wrong
 	for _, n := range names {
 		if d := distance(name, n); d <= at && (best == "" || d < at) {
 			best, at = n, d
@@ -22,8 +22,7 @@ func Nearest(name string, names []string) string {
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
-// distance is the number of letters to insert, delete or exchange to get from a
-// to b.
+// distance returns how many letters must be inserted, deleted or exchanged to get from a to b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -15,9 +15,9 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-// callLog logs calls: at level 2 those that fail, at level 3 those that change something, with
-// their messages, at level 4 those that ask for the status of something, and at level 5 lists.
-// It follows the recorder, so that no call waits for the log.
+// callLog logs calls. Level 2 logs calls that fail, level 3 also calls that change something, with
+// their messages, level 4 also calls for a status, and level 5 also lists. It reads from the
+// recorder, so that no call waits for the log.
 type callLog struct {
 	schema  *codec.Schema
 	profile *director.Profile
@@ -27,7 +27,7 @@ type callLog struct {
 // maxLogged is how many bytes of a message are logged.
 const maxLogged = 64 << 10
 
-// run logs what f reads until the recorder is closed.
+// run logs the events that f reads, until the recorder is closed.
 func (l *callLog) run(f *capture.Follower) {
 	a := inspect.NewAssembler(l.schema, nil)
 	a.Copy, a.KeepBytes = true, maxLogged

@@ -8,7 +8,7 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// gauges are the metrics whose values are read when a scraper asks for them.
+// gauges are the metrics whose values are computed when a scraper asks for them.
 type gauges struct {
 	source interface{ State() state.State }
 	descs  map[string]*prometheus.Desc // :: name
@@ -21,33 +21,33 @@ var described = []struct {
 }{
 	{"criproxy_ready", "1 if the primary is up, so that calls are answered.", nil},
 	{"criproxy_backend_up", "1 if a backend is up or slow, 0 if it is gone.", []string{"backend"}},
-	{"criproxy_backend_slow", "1 if a backend is slow: memory answers what it does not answer in time.", []string{"backend"}},
-	{"criproxy_backend_last_known_age_seconds", "How old what lists show of a backend is: 0 while it is up.", []string{"backend"}},
+	{"criproxy_backend_slow", "1 if a backend is slow: memory answers calls that it does not answer in time.", []string{"backend"}},
+	{"criproxy_backend_last_known_age_seconds", "Age of a backend's items in lists: 0 while it is up.", []string{"backend"}},
 	{"criproxy_backend_remembered_answers_total", "Answers from memory in place of a backend that is slow or gone.", []string{"backend", "method"}},
-	{"criproxy_backend_items", "What a backend has, as far as known, by kind: sandbox (pods), container, image.", []string{"backend", "kind"}},
-	{"criproxy_message_memory_bytes", "Memory that messages of calls under way take, or have been promised.", nil},
+	{"criproxy_backend_items", "Known items of a backend, by kind: sandbox (pods), container, image.", []string{"backend", "kind"}},
+	{"criproxy_message_memory_bytes", "Memory that messages of calls under way take or have reserved.", nil},
 	{"criproxy_message_memory_limit_bytes", "Memory that messages of calls under way may take.", nil},
 	{"criproxy_overload_calls_total", "Calls that a socket refused because it had too many, or no memory for their messages.", nil},
-	{"criproxy_panics_total", "Panics that were contained; each is in the log.", nil},
+	{"criproxy_panics_total", "Panics that did not end the process; each is in the log.", nil},
 	{"criproxy_listener_up", "1 if clients can connect to a socket; 0 if its file is gone and cannot be restored.", []string{"listener"}},
-	{"criproxy_listener_lost_total", "How often a socket's file was gone, and had to be restored.", []string{"listener"}},
+	{"criproxy_listener_lost_total", "How often a socket's file was found to be gone.", []string{"listener"}},
 	{"criproxy_refused_calls_total", "Calls that the access list of a listener refused.", []string{"listener"}},
-	{"criproxy_config_last_reload_successful", "1 if the configuration in use is that of the file; 0 if the file has mistakes.", nil},
+	{"criproxy_config_last_reload_successful", "1 if the configuration of the file is in use; 0 if the file has mistakes.", nil},
 	{"criproxy_config_last_reload_success_timestamp_seconds", "When the configuration in use was loaded.", nil},
 	{"criproxy_config_reloads_total", "Reloads of the configuration, by result: success or failure.", []string{"result"}},
 	{"criproxy_config_waiting_changes", "Changes of the configuration that wait for a restart.", nil},
 	{"criproxy_capture_events_total", "Events that were recorded.", nil},
-	{"criproxy_capture_missed_events_total", "Events that a reader of the recorder (file, log or tail) was too slow for.", nil},
+	{"criproxy_capture_missed_events_total", "Events that a reader of the recorder (file, log or tail) was too slow to read.", nil},
 	{"criproxy_capture_up", "1 if the file of -capture is written; 0 while that fails.", nil},
-	{"criproxy_capture_failures_total", "How often the file of -capture could not be written any more.", nil},
-	{"criproxy_drift_total", "Messages, of those looked at, with something that the profile does not know, by kind: id, method or field.", []string{"kind", "where"}},
+	{"criproxy_capture_failures_total", "How often writing to the file of -capture began to fail.", nil},
+	{"criproxy_drift_total", "Examined messages with something that the profile does not know, by kind: id, method or field.", []string{"kind", "where"}},
 	{"criproxy_hook_plugin_up", "1 if a plugin is ready.", []string{"plugin"}},
-	{"criproxy_hook_calls_total", "Questions to a plugin.", []string{"plugin", "point"}},
-	{"criproxy_hook_failures_total", "Questions to a plugin without an answer that could be used.", []string{"plugin", "point"}},
-	{"criproxy_hook_timeouts_total", "Questions to a plugin without an answer in time.", []string{"plugin", "point"}},
-	{"criproxy_hook_refusals_total", "Calls that were not made because of a plugin.", []string{"plugin", "point"}},
+	{"criproxy_hook_calls_total", "Calls of a plugin.", []string{"plugin", "point"}},
+	{"criproxy_hook_failures_total", "Calls of a plugin without a usable answer.", []string{"plugin", "point"}},
+	{"criproxy_hook_timeouts_total", "Calls of a plugin without an answer in time.", []string{"plugin", "point"}},
+	{"criproxy_hook_refusals_total", "Calls of clients that were refused because of a plugin.", []string{"plugin", "point"}},
 	{"criproxy_hook_changes_total", "Fields that a plugin changed.", []string{"plugin", "point"}},
-	{"criproxy_hook_latency_seconds", "How long a plugin took, of its latest 256 answers.", []string{"plugin", "point", "quantile"}},
+	{"criproxy_hook_latency_seconds", "How long a plugin took in its latest 256 calls.", []string{"plugin", "point", "quantile"}},
 	{"criproxy_hook_conflicts_total", "Fields that two plugins changed in one call.", nil},
 }
 
@@ -59,14 +59,14 @@ func NewGauges(source interface{ State() state.State }) *gauges {
 	return g
 }
 
-// Describe is for the registry.
+// Describe implements [prometheus.Collector].
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range g.descs {
 		to <- d
 	}
 }
 
-// Collect is for the registry.
+// Collect implements [prometheus.Collector].
 func (g *gauges) Collect(to chan<- prometheus.Metric) {
 	gauge := func(name string, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(g.descs[name], prometheus.GaugeValue, v, labels...)

@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// healthSource is the proxy that health is about.
+// healthSource is a proxy that knows its health.
 type healthSource interface{ Health() state.Health }
 
 // ServeMonitoring adds the paths for monitoring: /metrics, /healthz and /readyz.
@@ -43,14 +43,14 @@ func (m *Metrics) ServeMonitoring(mux *http.ServeMux, p healthSource) {
 	})
 }
 
-// HealthService is grpc.health.v1 on the sockets of clients. Its services are "", which is as
-// ready as /readyz, and the names of the backends; the one without a name is "primary".
+// HealthService is grpc.health.v1 on the sockets of clients. Its services are "", which is ready
+// when /readyz is, and the names of the backends; "primary" is the primary without a name.
 type HealthService struct {
 	healthgrpc.UnimplementedHealthServer
 	Of healthSource
 }
 
-// watchInterval is how often a watched state is compared.
+// watchInterval is how often Watch looks for a change.
 const watchInterval = 500 * time.Millisecond
 
 // states returns the status of each service.
@@ -69,7 +69,7 @@ func (h *HealthService) states() map[string]*healthgrpc.HealthCheckResponse {
 	return all
 }
 
-// Check is for clients.
+// Check returns the status of a service.
 func (h *HealthService) Check(_ context.Context, request *healthgrpc.HealthCheckRequest) (*healthgrpc.HealthCheckResponse, error) {
 	if r := h.states()[request.GetService()]; r != nil {
 		return r, nil
@@ -77,12 +77,13 @@ func (h *HealthService) Check(_ context.Context, request *healthgrpc.HealthCheck
 	return nil, status.Errorf(codes.NotFound, "criproxy: there is no backend %q", request.GetService())
 }
 
-// List is for clients.
+// List returns the status of all services.
 func (h *HealthService) List(context.Context, *healthgrpc.HealthListRequest) (*healthgrpc.HealthListResponse, error) {
 	return &healthgrpc.HealthListResponse{Statuses: h.states()}, nil
 }
 
-// Watch is for clients. It ends when the client or the process does.
+// Watch sends the status of a service now, and whenever it changes. It ends when the client or the
+// process does.
 func (h *HealthService) Watch(request *healthgrpc.HealthCheckRequest, ss healthgrpc.Health_WatchServer) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()

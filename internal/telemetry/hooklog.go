@@ -11,11 +11,11 @@ import (
 	"github.com/criproxy/criproxy/internal/hook"
 )
 
-// changedBy is the key of metadata that captures add to a runtime's leg, and the runtime does
-// not get: the plugins that changed the request, and what they changed.
+// changedBy is the key of metadata that recordings add to a runtime's leg: the plugins that changed
+// the request, and their changes. The runtime does not get this metadata.
 const changedBy = "criproxy-changed-by"
 
-// withPlugins adds to the metadata of a leg which plugins changed the call of ctx.
+// withPlugins returns the metadata of a leg with the plugins that changed the call of ctx.
 func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
 	asked := hook.ChangedBy(ctx)
 	if len(asked) == 0 {
@@ -33,7 +33,7 @@ func withPlugins(ctx context.Context, md metadata.MD) metadata.MD {
 // hookLog logs what happens between criproxy and the plugins.
 type hookLog struct {
 	mu      sync.Mutex
-	failing map[string]bool // :: plugin → its latest answer could not be used
+	failing map[string]bool // :: plugin → its latest call failed
 	logged  map[string]bool // messages that are logged only once
 }
 
@@ -48,7 +48,7 @@ func (l *hookLog) Watch(_ context.Context, e hook.Event) {
 			klog.InfoS("Plugin's file may mean something else", "plugin", e.Plugin, "warning", w)
 		}
 	case hook.Removed:
-		klog.InfoS("Plugin is asked no longer: its file is gone", "plugin", e.Plugin)
+		klog.InfoS("Plugin will not be asked any more: its file is gone", "plugin", e.Plugin)
 	case hook.Broken:
 		klog.ErrorS(e.Err, "Plugin's file cannot be used", "plugin", e.Plugin, "stays as it was", e.Kept)
 	case hook.Trouble:

@@ -19,16 +19,18 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// The recording outlives the process: it is passed on to one that takes over, and kept in files
-// for one that comes after a crash. Secrets are out of both, or neither is done.
+// The recording outlives the process: it passes to a process that takes over, and files keep it
+// for the process that starts after a crash. Neither has secrets. A recording with secrets
+// (UnsafeRaw) stays in this process.
 
-// keepInterval is how often the recording is written: a crash loses so much.
+// keepInterval is how often Keep writes the recording. A crash loses the events since then.
 const keepInterval = 5 * time.Second
 
 // keeps reports whether the recording may leave the memory of this process.
 func (r *Recording) keeps() bool { return r.rec != nil && !r.cfg.UnsafeRaw }
 
-// Snapshot returns the recorded events, for [Recording.Restore] in another process; nil if there are none.
+// Snapshot returns the recorded events, for [Recording.Restore] in another process. It is nil if the recording may not
+// leave this process.
 func (r *Recording) Snapshot() []byte {
 	if !r.keeps() {
 		return nil
@@ -44,7 +46,7 @@ func (r *Recording) Snapshot() []byte {
 	return b
 }
 
-// Restore puts in what another process has recorded. It is called before anything is recorded.
+// Restore adds the events that other processes have recorded. The caller must call it before anything is recorded.
 func (r *Recording) Restore(snapshots ...io.Reader) error {
 	if !r.keeps() {
 		return nil
@@ -65,7 +67,7 @@ func (r *Recording) Restore(snapshots ...io.Reader) error {
 			if err == nil {
 				return nil
 			}
-			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) { // of a process that has crashed
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) { // a process that crashed may cut its file off
 				errs = append(errs, err)
 			}
 			readers = readers[1:]
@@ -75,12 +77,12 @@ func (r *Recording) Restore(snapshots ...io.Reader) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// keptFile is where this process keeps what it records.
+// keptFile returns the path of the file in which process pid keeps its recording.
 func keptFile(dir string, pid int) string {
 	return filepath.Join(dir, fmt.Sprintf("recorder-%d.binlog", pid))
 }
 
-// RestoreFiles is Restore of what a process has kept in a folder before it crashed.
+// RestoreFiles is [Recording.Restore] for the files that crashed processes have left in a folder.
 func (r *Recording) RestoreFiles(dir string) error {
 	if !r.keeps() {
 		return nil
@@ -97,7 +99,7 @@ func (r *Recording) RestoreFiles(dir string) error {
 	return r.Restore(snapshots...)
 }
 
-// keptBy are the files of processes that have ended, the oldest first.
+// keptBy returns the files of processes that have ended, the oldest first.
 func keptBy(dir string) []string {
 	files, _ := filepath.Glob(filepath.Join(dir, "recorder-*.binlog"))
 	files = slices.DeleteFunc(files, func(path string) bool {
@@ -116,8 +118,8 @@ func keptBy(dir string) []string {
 	return files
 }
 
-// isCriproxy reports whether a process runs that is called as this one is. One that was killed is there until its parent
-// asks how it ended, which can be later than the start of the next.
+// isCriproxy reports whether process pid runs, and has the name of this one. A process that was killed stays as a zombie until
+// its parent waits for it, which can be later than the start of the next process: it does not run.
 func isCriproxy(pid int) bool {
 	ours, _, err := processOf(os.Getpid())
 	if err != nil {
@@ -140,8 +142,8 @@ func processOf(pid int) (name, state string, err error) {
 	return string(stat[open+1 : end]), string(stat[end+2]), nil
 }
 
-// Keep writes the recording to files in a folder until stop is closed. It removes them then if
-// another process has got it, as passedOn says.
+// Keep writes the recording to files in a folder until stop is closed. It then removes the files if
+// passedOn reports that another process has got the recording.
 func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool) {
 	if !r.keeps() {
 		return
@@ -166,7 +168,7 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 		}
 		return w.Flush()
 	}
-	before := r.restored // what is in them is in memory, and written anew
+	before := r.restored // their events are in memory, and will be written again
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
 	for open := true; open; {
@@ -186,11 +188,11 @@ func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool)
 			before = nil
 		case err.Error() != logged:
 			logged = err.Error()
-			klog.ErrorS(err, "The recording would be lost in a crash", "file", path)
+			klog.ErrorS(err, "The recording cannot be written; a crash would lose it", "file", path)
 		}
 	}
 	if w != nil {
-		_ = w.Close() // the log has what is missing
+		_ = w.Close() // write has logged an earlier failure
 	}
 	if passedOn() {
 		files, _ := filepath.Glob(strings.TrimSuffix(path, ".binlog") + ".*binlog")

@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// What a process has kept is read by the next one as soon as it has ended, and not only when its parent has asked how.
+// The next process reads the file of a process that has ended, even if the parent has not waited for that one yet.
 func TestAProcessThatHasEndedDoesNotRun(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run=^$")
 	require.NoError(t, child.Start())
@@ -28,7 +28,7 @@ func TestAProcessThatHasEndedDoesNotRun(t *testing.T) {
 	require.NoError(t, child.Wait())
 }
 
-// A process that ends while the next one starts has its file read by the one after that.
+// If a process ends while the next one starts, the one after that reads its file.
 func TestWhatWasNotReadIsNotRemoved(t *testing.T) {
 	dir := t.TempDir()
 	r := &Recording{cfg: &config.Config{}, rec: capture.NewRecorder(capture.Config{}), Schema: codec.NewSchema()}

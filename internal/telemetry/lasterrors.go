@@ -17,7 +17,7 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// maxErrors is how many kinds of errors are remembered.
+// maxErrors is how many kinds of errors LastErrors remembers.
 const maxErrors = 10
 
 // LastErrors remembers the latest errors of clients' calls, one for each method, backend and
@@ -28,7 +28,7 @@ type LastErrors struct {
 	all []state.CallError // the latest first
 }
 
-// add remembers the end of a call to a backend; empty if no backend had an error.
+// add remembers the error of a call. backend is empty if no backend had an error.
 func (l *LastErrors) add(method, backend string, err error) {
 	code := codeOf(err)
 	if code == codes.OK || code == codes.Canceled {
@@ -52,7 +52,7 @@ func (l *LastErrors) add(method, backend string, err error) {
 	l.all = l.all[:min(len(l.all), maxErrors)]
 }
 
-// aboutBackend finds the backend that an error of our own is about: it was not called.
+// aboutBackend finds the backend in an error that criproxy made without calling the backend.
 var aboutBackend = regexp.MustCompile(`^criproxy: backend (\S+) `)
 
 // List returns the errors, the latest first.
@@ -62,7 +62,7 @@ func (l *LastErrors) List() []state.CallError {
 	return slices.Clone(l.all)
 }
 
-// Restore puts in the errors of another process, behind those that there are.
+// Restore adds the errors of another process behind those that the list has.
 func (l *LastErrors) Restore(all []state.CallError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *LastErrors) Restore(all []state.CallError) {
 
 type errorKey struct{}
 
-// Begin is for the director.
+// Begin implements [director.Tracer].
 func (l *LastErrors) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
 	if info.Client {
 		e := &errorLeg{Context: ctx, all: l, method: info.Method}
@@ -81,22 +81,22 @@ func (l *LastErrors) Begin(ctx context.Context, info director.LegInfo) (context.
 	if e, ok := ctx.Value(errorKey{}).(*errorLeg); ok {
 		return ctx, e.of(director.Backend{Name: info.Backend}.String())
 	}
-	return ctx, nil // our own call
+	return ctx, nil // a call that criproxy makes itself
 }
 
-// errorLeg remembers how a client's leg ends. It is the context of the call as well, so that the
+// errorLeg remembers how a client's leg ends. It is also the context of the call, so that the
 // legs of backends find it.
 type errorLeg struct {
 	quietLeg
 	context.Context
 	all    *LastErrors
 	method string
-	one    failingLeg             // of the first backend
-	taken  atomic.Bool            // it is
+	one    failingLeg             // of the first backend; saves an allocation
+	taken  atomic.Bool            // one is in use
 	failed atomic.Pointer[string] // the first backend with an error; nil if none had one
 }
 
-// Value finds the leg, and what the context of the call has.
+// Value returns the leg itself for errorKey, and otherwise the value in the context of the call.
 func (e *errorLeg) Value(key any) any {
 	if key == (errorKey{}) {
 		return e
@@ -123,7 +123,7 @@ func (e *errorLeg) End(err error, _ metadata.MD) {
 	e.all.add(e.method, backend, err)
 }
 
-// failingLeg notes at the leg of the client which backend had an error.
+// failingLeg is the leg of a backend. It tells the client's leg if the backend had an error.
 type failingLeg struct {
 	quietLeg
 	call    *errorLeg

@@ -19,20 +19,20 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// other is the label of all methods that are not described and all codes that gRPC does not have:
-// clients and runtimes choose them, so there is no limit to them.
+// other is the label of methods that the schema does not have, and of codes that gRPC does not have.
+// Clients and runtimes choose these, so their number is not bounded.
 const other = "other"
 
 // callBuckets range from a list of a small node to the pull of a large image, in seconds.
 var callBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// Metrics count calls on both legs. docs/metrics.md describes each; their names are promises.
+// Metrics count calls on both legs. docs/metrics.md describes each metric. Their names are stable.
 type Metrics struct {
 	Registry *prometheus.Registry
 	client   legMetrics // label method, and code
 	backend  legMetrics // label backend before these
 
-	known atomic.Pointer[codec.Schema] // the methods that are called by their names
+	known atomic.Pointer[codec.Schema] // its methods have labels of their own
 
 	mu     sync.Mutex // held to replace series
 	series atomic.Pointer[map[seriesKey]*series]
@@ -71,7 +71,7 @@ func newLegMetrics(prefix, of string, labels ...string) legMetrics {
 			Name: prefix + "calls_total", Help: "Calls " + of + " that have ended, by gRPC code.",
 		}, append(labels[:len(labels):len(labels)], "code")),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "call_duration_seconds", Help: "How long calls " + of + " took; of streams without end there is none.", Buckets: callBuckets,
+			Name: prefix + "call_duration_seconds", Help: "How long calls " + of + " took. Endless streams do not count.", Buckets: callBuckets,
 		}, labels),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: prefix + "calls_in_flight", Help: "Calls " + of + " under way.",
@@ -97,9 +97,9 @@ type seriesKey struct {
 
 // series are the metrics of one method on one leg, looked up once.
 type series struct {
-	calls    *prometheus.CounterVec    // but for the code
-	ok       func() prometheus.Counter // that of OK, made when the first call has that code
-	took     prometheus.Observer       // nil for streams without end
+	calls    *prometheus.CounterVec    // with all labels but the code
+	ok       func() prometheus.Counter // the counter for OK, made at the first call with that code
+	took     prometheus.Observer       // nil for endless streams
 	inFlight prometheus.Gauge
 	requests prometheus.Counter
 	replies  prometheus.Counter
@@ -136,7 +136,7 @@ func (m *Metrics) find(key seriesKey, endless bool) *series {
 	return s
 }
 
-// Know has the metrics name the methods of an API; they count others as "other".
+// Know gives the methods of an API labels of their own. All others count as "other".
 func (m *Metrics) Know(d director.Config) {
 	schema := d.Schema
 	if d.Profile != nil {
@@ -145,7 +145,7 @@ func (m *Metrics) Know(d director.Config) {
 	m.known.Store(schema)
 }
 
-// methodLabel is the name of a method in metrics.
+// methodLabel returns the label of a method.
 func (m *Metrics) methodLabel(method string) string {
 	if m.known.Load().Method(method) == nil {
 		return other
@@ -153,7 +153,7 @@ func (m *Metrics) methodLabel(method string) string {
 	return path.Base(method)
 }
 
-// codeLabel is the name of an error's code in metrics.
+// codeLabel returns the label of an error's code.
 func codeLabel(err error) string {
 	if code := codeOf(err); code <= codes.Unauthenticated {
 		return code.String()
@@ -161,7 +161,7 @@ func codeLabel(err error) string {
 	return other
 }
 
-// Begin is for the director.
+// Begin implements [director.Tracer].
 func (m *Metrics) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
 	key := seriesKey{client: info.Client, method: m.methodLabel(info.Method)}
 	if !info.Client {

@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// A runtime can end its calls with any number: each had a series of its own, which stayed.
+// A runtime can end its calls with any number as the code. Each used to get a series of its own, which stayed.
 func TestCodesThatGRPCLacksAreOne(t *testing.T) {
 	m := NewMetrics()
 	for code := codes.Code(0); code < 100; code++ {

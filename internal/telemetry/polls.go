@@ -11,19 +11,19 @@ import (
 	"github.com/criproxy/criproxy/internal/capture"
 )
 
-// pollInterval is how often a call that criproxy makes itself is recorded, of each method of each
-// backend. It asks every second, for as long as it runs: what clients do would not be in memory for
-// long beside all of that.
+// pollInterval is how often the recorder records a call that criproxy makes itself, for each method
+// and backend. criproxy makes such calls every second; all of them together would soon push the
+// calls of clients out of memory.
 const pollInterval = time.Minute
 
-// polls decides which of our own calls are recorded. The zero value is ready. It is safe for
-// concurrent use.
+// polls decides which calls of criproxy itself are recorded. The zero value is ready to use. It is
+// safe for concurrent use.
 type polls struct {
 	mu   sync.Mutex
-	last map[[2]string]time.Time // :: backend, method → when one was recorded
+	last map[[2]string]time.Time // :: backend, method → when a call was last recorded
 }
 
-// due reports whether a call is recorded from its beginning.
+// due reports whether to record a call from its beginning.
 func (p *polls) due(backend, method string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,7 +38,7 @@ func (p *polls) due(backend, method string, now time.Time) bool {
 	return true
 }
 
-// pollLeg is a call of our own that is recorded only if it fails.
+// pollLeg is a call of criproxy itself that is recorded only if it fails.
 type pollLeg struct {
 	quietLeg
 	ctx context.Context
@@ -46,7 +46,7 @@ type pollLeg struct {
 	of  capture.LegInfo
 }
 
-// End records the call if it has failed, and not because it was given up.
+// End records the call if it has failed. A canceled call does not count as failed.
 func (l *pollLeg) End(err error, trailer metadata.MD) {
 	if code := codeOf(err); code == codes.OK || code == codes.Canceled {
 		return

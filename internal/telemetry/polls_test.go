@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/capture"
 )
 
-// After an hour there was nothing in the recorder but our own questions.
+// After an hour the recorder used to have only calls that criproxy makes itself.
 func TestOurOwnCallsDoNotPushClientsOut(t *testing.T) {
 	r := &Recording{rec: capture.NewRecorder(capture.Config{Bytes: 64 << 10})}
 	call := func(client bool, method string, err error) {

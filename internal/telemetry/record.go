@@ -34,20 +34,21 @@ type Recording struct {
 	rec     *capture.Recorder // nil if nothing is recorded
 	profile *director.Profile
 	Schema  *codec.Schema // of all versions
-	// descriptors of an API that this program is not built with, for the readers of
+	// descriptors describe an API that this program was not built with, for the readers of
 	// recordings; nil for CRI.
 	descriptors []byte
-	about       map[string]string // as in the header
+	about       map[string]string // the About of a capture.FileHeader
 	log         callLog
 	polls       polls
 	restored    []string // files of an earlier process that were read
 
-	captureFailures atomic.Int64 // how often the capture could not be written any more
-	captureFails    atomic.Bool  // it cannot be now
+	captureFailures atomic.Int64 // how often writing the capture began to fail
+	captureFails    atomic.Bool  // it fails now
 }
 
-// NewRecording builds the flight recorder that cfg asks for. It does not record what the profile
-// calls secret. own are the descriptors that this program is not built with, nil for CRI.
+// NewRecording builds the flight recorder that cfg asks for. It does not record fields that the
+// profile calls secret. own is the schema of an API that this program was not built with, nil for
+// CRI.
 func NewRecording(cfg *config.Config, d director.Config, own *codec.Schema) (*Recording, error) {
 	r := &Recording{cfg: cfg, profile: d.Profile, Schema: d.Profile.AllVersions(d.Schema)}
 	if len(own.Methods()) > 0 {
@@ -78,7 +79,7 @@ func (r *Recording) open() error {
 	return nil
 }
 
-// tracer passes what the director sees to the recorder.
+// tracer passes the legs of calls to the recorder.
 type tracer struct {
 	rec   *capture.Recorder
 	polls *polls
@@ -101,7 +102,7 @@ func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	return ctx, leg
 }
 
-// Tracer returns the tracer for the director, nil if nothing is recorded.
+// Tracer returns the tracer for the director, or nil if nothing is recorded.
 func (r *Recording) Tracer() director.Tracer {
 	if r.rec == nil {
 		return nil
@@ -121,11 +122,11 @@ func (r *Recording) Header() capture.FileHeader {
 	return h
 }
 
-// Follow returns what reads the events, the recorded ones first. It is not for a Recording that
-// records nothing.
+// Follow returns a follower that reads the events, from the oldest one on. The caller must not call
+// it if nothing is recorded.
 func (r *Recording) Follow() *capture.Follower { return r.rec.Follow(true) }
 
-// State returns how the recorder and the file of -capture are doing, nil if nothing is recorded.
+// State returns the state of the recorder and of the file of -capture, or nil if nothing is recorded.
 func (r *Recording) State() *state.Capture {
 	if r.rec == nil {
 		return nil
@@ -136,7 +137,7 @@ func (r *Recording) State() *state.Capture {
 	}
 }
 
-// Reach returns how far back the recorder reaches, nil if nothing is recorded.
+// Reach returns how far back the recorder reaches, or nil if nothing is recorded.
 func (r *Recording) Reach() *state.Recorder {
 	if r.rec == nil {
 		return nil
@@ -149,8 +150,8 @@ func (r *Recording) Reach() *state.Recorder {
 	return reach
 }
 
-// Start begins to read the recorder: for the log, for the file of -capture, and for the dumps
-// that SIGUSR1 asks for. stop ends the recording, and returns when all of it is written.
+// Start begins to write the recorded events: to the log, to the file of -capture, and to a file
+// whenever the process gets SIGUSR1. stop ends the recording, and returns when all of it is written.
 func (r *Recording) Start() (stop func(), err error) {
 	if r.rec == nil {
 		return func() {}, nil
@@ -169,7 +170,7 @@ func (r *Recording) Start() (stop func(), err error) {
 		wg.Go(func() {
 			r.writeAll(w, f, stopping)
 			if err := w.Close(); err != nil {
-				klog.ErrorS(err, "The end of a capture is lost", "file", path)
+				klog.ErrorS(err, "The end of the capture could not be written", "file", path)
 			}
 		})
 	}
@@ -199,11 +200,11 @@ func (r *Recording) Start() (stop func(), err error) {
 	}, nil
 }
 
-// captureRetry is how long the capture waits before it tries to write again.
+// captureRetry is how long the capture waits before it tries again to write.
 const captureRetry = time.Second
 
-// writeAll writes what f reads until the recorder is closed. While writing fails, for example
-// because the disk is full, calls go on uncaptured.
+// writeAll writes the events that f reads, until the recorder is closed. While writing fails, for
+// example because the disk is full, calls go on without being captured.
 func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-chan struct{}) {
 	for {
 		err := recovery.Do("writing a capture", func() error { return w.Run(context.Background(), f) })
@@ -212,12 +213,12 @@ func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-
 		}
 		r.captureFailures.Add(1)
 		r.captureFails.Store(true)
-		klog.ErrorS(err, "Calls are not captured until that is mended", "file", r.cfg.Capture.Path)
+		klog.ErrorS(err, "Calls are not captured while the file cannot be written", "file", r.cfg.Capture.Path)
 		for err != nil {
 			select {
 			case <-time.After(captureRetry):
 			case <-stopping:
-				return // there was no room a moment ago
+				return // the latest attempt has just failed
 			}
 			err = recovery.Do("writing a capture", func() error { return resume(w, f) })
 		}
@@ -230,7 +231,7 @@ func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-
 func resume(w *capture.Writer, f *capture.Follower) error {
 	var ev capture.Event
 	if err := f.Next(context.Background(), &ev); err != nil {
-		return nil // the recorder is closed, which Run finds out as well
+		return nil // the recorder is closed; Run notices that
 	}
 	if err := w.Write(&ev); err != nil {
 		return err
@@ -238,10 +239,10 @@ func resume(w *capture.Writer, f *capture.Follower) error {
 	return w.Flush()
 }
 
-// dumps is how many dumps are kept.
+// dumps is how many dumps remain on disk.
 const dumps = 5
 
-// dumpFile is the file that SIGUSR1 dumps to, in the state folder if there is one.
+// dumpFile returns the path of the file for SIGUSR1, in the state folder if there is one.
 func (r *Recording) dumpFile() string {
 	dir := r.cfg.StateDir
 	if dir != "" {
@@ -274,8 +275,8 @@ func (r *Recording) dump() (path string, n int, err error) {
 	return path, n, errors.Join(err, w.Close())
 }
 
-// The answer to GET /events: a capture, as a binary log, whose first events are those
-// that were there already. RecordedHeader says how many events there had been in all.
+// RecordedHeader is a header in the answer to GET /events. Its value is the number of events that
+// had been recorded when the request came.
 const RecordedHeader = "Criproxy-Recorded"
 
 // ServeEvents answers GET /events with a capture, as a binary log that begins with the recorded
@@ -296,7 +297,7 @@ func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
 	buf := enc.Begin(nil, &h)
 	flush := func() bool {
 		if _, err := w.Write(buf); err != nil {
-			return false // the client has gone
+			return false // the client has left
 		}
 		buf = buf[:0]
 		return http.NewResponseController(w).Flush() == nil

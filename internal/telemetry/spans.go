@@ -26,14 +26,14 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// Spans make OpenTelemetry spans of both legs of a call. The backend learns that its part
-// belongs to them. Without a collector there are none, and the client's own trace context passes
+// Spans make an OpenTelemetry span of each leg of a call, and pass the trace context on to the
+// backend. Without a collector there are no spans, and the client's own trace context passes
 // unchanged.
 type Spans struct {
-	tracer atomic.Pointer[trace.Tracer] // nil until they are started
+	tracer atomic.Pointer[trace.Tracer] // nil before Start
 }
 
-// TracingURL is the URL of the collector, empty if there is none.
+// TracingURL returns the URL of the collector, or "" if there is none.
 func TracingURL(c *config.Config) string {
 	if os.Getenv("OTEL_SDK_DISABLED") == "true" {
 		return ""
@@ -46,14 +46,14 @@ func TracingURL(c *config.Config) string {
 	return ""
 }
 
-// Start begins to send spans to the collector at url. stop sends the rest, for up to two
+// Start begins to send spans to the collector at url. stop sends the remaining spans, for up to two
 // seconds.
 func (s *Spans) Start(ctx context.Context, url string) (stop func(), err error) {
 	if url == "" {
 		return func() {}, nil
 	}
 	otel.SetErrorHandler(&spanErrors{})
-	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(url)) // and what else OTEL_EXPORTER_OTLP_ says
+	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(url)) // other options come from OTEL_EXPORTER_OTLP_*
 	if err != nil {
 		return nil, err
 	}
@@ -69,11 +69,11 @@ func (s *Spans) Start(ctx context.Context, url string) (stop func(), err error) 
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = provider.Shutdown(ctx) // the error handler logs what is lost
+		_ = provider.Shutdown(ctx) // the error handler logs lost spans
 	}, nil
 }
 
-// carrier is metadata as OpenTelemetry reads and writes it.
+// carrier is metadata in the form in which OpenTelemetry reads and writes it.
 type carrier metadata.MD
 
 func (c carrier) Get(key string) string {
@@ -83,9 +83,9 @@ func (c carrier) Get(key string) string {
 	return ""
 }
 func (c carrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
-func (c carrier) Keys() []string        { return nil } // is for baggage, which passes as it is
+func (c carrier) Keys() []string        { return nil } // only for baggage, which passes as it is
 
-// Begin is for the director.
+// Begin implements [director.Tracer].
 func (s *Spans) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
 	tracer := s.tracer.Load()
 	if tracer == nil || info.Endless {
@@ -100,7 +100,7 @@ func (s *Spans) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 		ctx = propagation.TraceContext{}.Extract(ctx, carrier(info.Metadata))
 	} else {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
-			return ctx, nil // a call of our own: no client waits for it
+			return ctx, nil // a call that criproxy makes itself
 		}
 		options = append(options, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("criproxy.backend", director.Backend{Name: info.Backend}.String())))
 	}
@@ -139,7 +139,7 @@ type spanErrors struct {
 	last time.Time
 }
 
-// Handle is for OpenTelemetry.
+// Handle implements [otel.ErrorHandler].
 func (e *spanErrors) Handle(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,11 +1,11 @@
-// Package telemetry shows what passes: metrics, OpenTelemetry spans, the flight recorder with
-// its file, the log of calls, the latest errors, and health. It traces calls for the director
-// and reads the state of the proxy; nothing here changes a call.
+// Package telemetry shows the calls and the state of a proxy: metrics, OpenTelemetry spans, the
+// flight recorder with its file, the log of calls, the latest errors, and health. It traces calls
+// for the director and reads the state of the proxy. Nothing in it changes a call.
 //
-// What gets each call are the [Tracers]: Metrics (metrics.go), Spans (spans.go), LastErrors
-// (lasterrors.go) and that of [Recording] (record.go), which the files of an earlier process
-// (keep.go) and the log of calls (calllog.go) belong to. What is read only when a client asks is in
-// gauges.go and health.go; the other files write the log.
+// The [Tracers] see each call: Metrics (metrics.go), Spans (spans.go), LastErrors (lasterrors.go)
+// and the tracer of [Recording] (record.go). The recording also has the files of an earlier process
+// (keep.go) and the log of calls (calllog.go). gauges.go and health.go answer clients that ask; the
+// other files write to the log.
 package telemetry
 
 import (
@@ -17,11 +17,10 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// Tracers are several tracers as one. Each gets the context that the one before it returned,
-// with the metadata that is sent on.
+// Tracers are several tracers as one. Each gets the context that the one before it returned.
 type Tracers []director.Tracer
 
-// Begin is for the director.
+// Begin implements [director.Tracer].
 func (all Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
 	legs := &observedLeg{}
 	legs.all = legs.room[:0]
@@ -37,7 +36,7 @@ func (all Tracers) Begin(ctx context.Context, info director.LegInfo) (context.Co
 	return ctx, legs
 }
 
-// quietLeg is for a leg of which only the end matters.
+// quietLeg is a part of a leg that ignores all events but the end.
 type quietLeg struct{}
 
 func (quietLeg) Request(*codec.Frame) {}
@@ -47,7 +46,7 @@ func (quietLeg) Reply(*codec.Frame)   {}
 // observedLeg is a leg that several tracers see.
 type observedLeg struct {
 	all  []director.Leg
-	room [5]director.Leg // for all, so that both are one allocation
+	room [5]director.Leg // memory for all, so that one allocation suffices
 }
 
 func (l *observedLeg) Request(f *codec.Frame) {

@@ -1,6 +1,6 @@
-// Package trust finds out whether another user can change a file. Root does as the files say that
-// criproxy reads, and the files that it writes hold the calls of all pods: neither may lie where
-// another user can put something else in their place.
+// Package trust finds out whether another user can change a file. criproxy, which runs as root,
+// obeys the files that it reads, and writes the calls of all pods to others. No other user may be
+// able to put another file in the place of one of them.
 package trust
 
 import (
@@ -18,16 +18,15 @@ import (
 type Sharing int
 
 const (
-	// Alone is no other than root and the user that we run as.
+	// Alone means that only root and the user of this process may write.
 	Alone Sharing = iota
-	// Sticky is all users, if none can take away a file of another, as in /tmp. It is enough
-	// for a file that is created anew, and by its name alone.
+	// Sticky means that all users may write, if none can remove the file of another, as in
+	// /tmp. It suffices for a file that must not exist before this process creates it.
 	Sticky
 )
 
-// Folder returns why others could put their files into a folder, or another folder in its
-// place, nil if they cannot. Of a folder that does not exist, Folder looks at the one in which
-// others might make it.
+// Folder returns an error if other users could put files into a folder, or another folder in its
+// place. If the folder does not exist, Folder checks the one in which other users might create it.
 func Folder(path string, s Sharing) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -51,11 +50,11 @@ func Folder(path string, s Sharing) error {
 		}
 		var fs unix.Statfs_t
 		if dir == real && unix.Statfs(dir, &fs) == nil && fs.Flags&unix.ST_RDONLY != 0 {
-			return nil // read-only, whatever the modes say: so is a ConfigMap mounted
+			return nil // read-only whatever its mode, as the mount of a ConfigMap is
 		}
 		sharing := s
 		if dir != real {
-			sharing = Sticky // others cannot take away the folder in it, which is ours
+			sharing = Sticky // others cannot remove the folder in it, which is not theirs
 		}
 		if err := check(dir, info, sharing); err != nil {
 			return err
@@ -66,15 +65,15 @@ func Folder(path string, s Sharing) error {
 	}
 }
 
-// links returns why another user could make one of the symbolic links in a path lead elsewhere.
+// links returns an error if another user could make a symbolic link in the path lead elsewhere.
 func links(path string) error {
 	for ; path != "/"; path = filepath.Dir(path) {
 		info, err := os.Lstat(path)
 		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
-			continue // what is not there is judged by the folder in which it would be
+			continue // Folder checks the folder of a file that does not exist
 		}
 		if uid, theirs := ofAnotherUser(info); theirs {
-			return fmt.Errorf("the symbolic link %s belongs to uid %d, which could let it lead elsewhere; write out where it leads to", path, uid)
+			return fmt.Errorf("the symbolic link %s belongs to uid %d, which could make it lead elsewhere; use the path that it leads to", path, uid)
 		}
 		if err := Folder(filepath.Dir(path), Sticky); err != nil {
 			return err
@@ -83,7 +82,8 @@ func links(path string) error {
 	return nil
 }
 
-// ofAnotherUser returns whose a file is, and whether that is neither root nor us.
+// ofAnotherUser returns the owner of a file, and whether that is neither root nor the user of this
+// process.
 func ofAnotherUser(info fs.FileInfo) (uid uint32, theirs bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -92,8 +92,7 @@ func ofAnotherUser(info fs.FileInfo) (uid uint32, theirs bool) {
 	return st.Uid, st.Uid != 0 && int(st.Uid) != os.Geteuid()
 }
 
-// File returns why others could change a file that is there, nil if they cannot. It does
-// not look at the folder.
+// File returns an error if other users could change an existing file. It does not check the folder.
 func File(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -108,7 +107,7 @@ func check(path string, info fs.FileInfo, s Sharing) error {
 		return fmt.Errorf("%s belongs to uid %d, which could change it; make it root's, as with chown root %s", path, uid, path)
 	}
 	if mode.Perm()&0o002 != 0 && (s != Sticky || mode&fs.ModeSticky == 0) {
-		return fmt.Errorf("%s can be written to by every user (mode %04o); take that away, as with chmod o-w %s", path, mode.Perm(), path)
+		return fmt.Errorf("%s can be written to by every user (mode %04o); forbid that, as with chmod o-w %s", path, mode.Perm(), path)
 	}
 	return nil
 }

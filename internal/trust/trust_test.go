@@ -50,7 +50,7 @@ func TestAFolderThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 	require.NoError(t, os.Chown(theirs, 65534, 65534))
 	assert.ErrorContains(t, trust.Folder(theirs, trust.Sticky), "belongs to uid 65534")
 
-	// In /tmp, a link of another user to what is ours: tomorrow it leads elsewhere.
+	// In /tmp, a link of another user leads to a folder of ours, but its owner can change that.
 	swayed := filepath.Join(sticky, "link")
 	require.NoError(t, os.Symlink(ours, swayed))
 	require.NoError(t, os.MkdirAll(filepath.Join(ours, "inside"), 0o755))
@@ -78,7 +78,7 @@ func TestAFileThatOthersCanWriteToIsNotTrusted(t *testing.T) {
 	assert.ErrorContains(t, trust.File(path), "belongs to uid 65534")
 }
 
-// So does the kubelet mount a ConfigMap: every user may write, says the mode, and none can.
+// kubelet mounts a ConfigMap with a mode that lets every user write, but read-only.
 func TestAReadOnlyMountIsTrustedWhateverItsMode(t *testing.T) {
 	dir := mounttest.Tmpfs(t, "read-only mounts", "mode=0777")
 	assert.ErrorContains(t, trust.Folder(dir, trust.Alone), "can be written to by every user")
