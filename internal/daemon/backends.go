@@ -31,29 +31,29 @@ import (
 	"github.com/criproxy/criproxy/internal/trust"
 )
 
-// backend is one runtime, as a stack of connections: the socket, the limits, what makes up for
-// list methods that the runtime lacks, and the memory of its last answers. A single runtime has
-// no memory: without it there is no node to keep alive.
+// backend is one runtime, as a stack of connections: the socket, the limits, the bridge for list
+// methods that the runtime lacks, and the memory of its last answers. A single runtime has no
+// memory: if it is gone, so is the node.
 type backend struct {
 	cfg config.Backend
-	key string // of what it was built from; see stackKey
+	key string // see stackKey
 	cri bool   // it is a container runtime
-	// separator stands between its name and its ids.
+	// separator is the text between its name and its ids.
 	separator string
 	conn      *director.Conn
 	bounded   *limits.Conn
 	lastKnown *lastknown.Conn // nil for a single runtime
 	top       grpc.ClientConnInterface
-	stop      context.CancelFunc // nil until it runs; the proxy's own
+	stop      context.CancelFunc // nil until it runs; only the proxy uses it
 
-	counted    map[string]*lastknown.Finder // :: kind of name → the list of those
+	counted    map[string]*lastknown.Finder // :: kind of name → finder of its list
 	remembered *answers                     // from memory
 	notes      *notes
-	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has answered
+	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has told it
 
 	mu    sync.Mutex
-	lost  error     // why the socket cannot be reached, nil if it can
-	since time.Time // of that; zero before the first attempt
+	lost  error     // why the socket cannot be reached; nil if it can
+	since time.Time // since when; zero before the first attempt
 }
 
 func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
@@ -133,7 +133,7 @@ func newBackend(cfg *config.Config, i int, d director.Config, remembered map[str
 	return b, nil
 }
 
-// newPlainBackend builds a connection to the one backend of cfg that passes everything on as it is.
+// newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
 func newPlainBackend(cfg *config.Config, d director.Config, budget director.Budget) (*backend, error) {
 	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}}
 	var err error
@@ -152,16 +152,16 @@ func newPlainBackend(cfg *config.Config, d director.Config, budget director.Budg
 // connections.
 func stackKey(c *config.Config, i int) string {
 	b := c.Backends[i]
-	b.Handlers, b.Maps, b.Credentials = nil, nil, false // what the director does, not the stack
+	b.Handlers, b.Maps, b.Credentials = nil, nil, false // only the director uses these
 	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.GoneAfter, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.Sources, c.Rules})
 	if err != nil {
-		panic(err) // strings, numbers and booleans
+		panic(err) // cannot happen: strings, numbers and booleans
 	}
 	return string(key)
 }
 
-// director returns the backend for the multiplexer. cfg may differ from the configuration of the
-// stack in what stackKey leaves out.
+// director returns the backend for the director. cfg may differ from the configuration of the stack
+// in the settings that stackKey leaves out.
 func (b *backend) director(cfg config.Backend) director.Backend {
 	maps := map[string]map[string]string{criadapter.Handlers: cfg.Handlers}
 	for kind, table := range cfg.Maps {
@@ -213,9 +213,9 @@ func (b *backend) connected(err error) {
 	case err == nil:
 		klog.InfoS("Backend is reachable", "backend", b, "socket", b.cfg.Address)
 	case errors.Is(err, fs.ErrNotExist):
-		klog.ErrorS(nil, "Backend is not there yet: its socket does not exist; connecting as soon as it does", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(nil, "Backend cannot be reached: its socket does not exist yet; connecting as soon as it does", "backend", b, "socket", b.cfg.Address)
 	default:
-		klog.ErrorS(err, "Backend cannot be reached; trying on", "backend", b, "socket", b.cfg.Address)
+		klog.ErrorS(err, "Backend cannot be reached; criproxy tries again", "backend", b, "socket", b.cfg.Address)
 	}
 }
 
@@ -268,7 +268,7 @@ func (a *answers) each(do func(method string, n uint64)) {
 	}
 }
 
-// AskTimeout bounds how long a backend may take to answer criproxy's own questions.
+// AskTimeout bounds how long a backend may take to answer calls that criproxy makes itself.
 const AskTimeout = 5 * time.Second
 
 // watchDrivers logs when the cgroup driver of a runtime differs from the primary's: kubelet
@@ -302,12 +302,12 @@ func (b *backend) askDriver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	reply, err := runtimeapi.NewRuntimeServiceClient(b.top).RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if err == nil && reply.GetLinux() != nil { // old runtimes do not answer that
+	if err == nil && reply.GetLinux() != nil { // old runtimes do not have this call
 		b.driver.Store(reply.GetLinux().GetCgroupDriver().Enum())
 	}
 }
 
-// askWhatItIs notes what the backend is, once, for the time when it cannot be asked.
+// askWhatItIs notes the name and version of the runtime, once, for the time when it cannot be asked.
 func (b *backend) askWhatItIs(ctx context.Context) {
 	if !b.cri || b.notes.list().Runtime != "" {
 		return
@@ -316,12 +316,12 @@ func (b *backend) askWhatItIs(ctx context.Context) {
 	defer cancel()
 	var v runtimeapi.VersionResponse
 	if b.top.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) == nil {
-		api, _ := b.conn.Versions(ctx) // it has just answered
+		api, _ := b.conn.Versions(ctx) // cannot fail: the Conn knows them after a call
 		b.notes.is(runtimeName(&v), api)
 	}
 }
 
-// runtimeName is what a runtime calls itself.
+// runtimeName returns the name and version of a runtime.
 func runtimeName(v *runtimeapi.VersionResponse) string {
 	return strings.TrimSpace(v.GetRuntimeName() + " " + v.GetRuntimeVersion())
 }
@@ -337,6 +337,7 @@ func driverMismatch(primary, other *backend) string {
 		other, DriverName(*theirs), DriverName(*ours), other)
 }
 
+// DriverName returns the name of a cgroup driver as kubelet's configuration spells it.
 func DriverName(d runtimeapi.CgroupDriver) string {
 	if d == runtimeapi.CgroupDriver_SYSTEMD {
 		return "systemd"
@@ -344,13 +345,13 @@ func DriverName(d runtimeapi.CgroupDriver) string {
 	return "cgroupfs"
 }
 
-// makeStateDir makes the state folder. If it cannot be used, it logs what that means, and cfg
-// has none.
+// makeStateDir creates the state folder. If the folder cannot be used, makeStateDir logs the
+// consequence and clears it in cfg.
 func makeStateDir(c *config.Config) {
 	if c.StateDir == "" || len(c.Backends) < 2 {
 		return
 	}
-	err := trust.Folder(c.StateDir, trust.Alone) // the contents decide what lists say
+	err := trust.Folder(c.StateDir, trust.Alone) // lists show what the files there say
 	if err == nil {
 		err = os.MkdirAll(c.StateDir, 0o700)
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// BenchmarkHooks is what RunPodSandbox costs through the whole proxy, from a client to a runtime in memory that
-// answers at once: with hooks turned off, with none registered, and with one plugin that changes an annotation; and
-// what a call of that plugin costs without a proxy. They take turns, so that a busy machine is busy for all of them,
-// and what is reported are medians.
+// BenchmarkHooks measures RunPodSandbox through the whole proxy, from a client to a runtime in memory that
+// answers at once: with hooks turned off, with no plugin, and with one plugin that changes an annotation. It also
+// measures a call of that plugin without a proxy. They take turns, so that a busy machine is busy for all of them.
+// The results are medians.
 func BenchmarkHooks(b *testing.B) {
 	off := newNode(b, func(c *config.Config) { c.Hooks = "none" }, machineConfig{})
 	none := newNode(b, nil, machineConfig{})
@@ -54,7 +54,7 @@ func BenchmarkHooks(b *testing.B) {
 	took := make([][]time.Duration, len(calls))
 	for b.Loop() {
 		i++
-		for j := range calls { // each in each place: what comes first finds caches cold
+		for j := range calls { // in every order, because the first one finds caches cold
 			j = (i + j) % len(calls)
 			began := time.Now()
 			require.NoError(b, calls[j]())
@@ -66,7 +66,7 @@ func BenchmarkHooks(b *testing.B) {
 		slices.Sort(took[j])
 		median[j] = float64(took[j][len(took[j])/2])
 	}
-	b.ReportMetric(0, "ns/op") // of all four, which says nothing
+	b.ReportMetric(0, "ns/op") // the mean of all four says nothing
 	b.ReportMetric(median[0]/1000, "µs/off")
 	b.ReportMetric(median[1]/1000, "µs/no-plugin")
 	b.ReportMetric(100*(median[1]-median[0])/median[0], "%more/no-plugin")

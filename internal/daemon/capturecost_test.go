@@ -37,7 +37,7 @@ func cost(t testing.TB, n *node, calls int) float64 {
 		})
 	}
 	wg.Wait()
-	time.Sleep(3 * capture.Linger) // the end is written, too
+	time.Sleep(3 * capture.Linger) // until the last events are written
 	return (processorTime(t) - began).Seconds() / float64(calls)
 }
 
@@ -49,8 +49,8 @@ func processorTime(t testing.TB) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// compare returns at what part of the rate of without calls are made with: the median of
-// rounds in turns.
+// compare returns the rate of calls with, as a part of the rate of calls without: the median of
+// rounds that take turns.
 func compare(t testing.TB, without, with *node, rounds, calls int) float64 {
 	t.Helper()
 	cost(t, without, calls)
@@ -69,8 +69,8 @@ func compare(t testing.TB, without, with *node, rounds, calls int) float64 {
 	return ratios[len(ratios)/2]
 }
 
-// What recording costs, and beyond that what writing to a file costs: at what part of the
-// rate calls are made.
+// The test measures how much recording, and in addition writing to a file, reduces the rate of
+// calls.
 func BenchmarkCapture(b *testing.B) {
 	for _, one := range []struct{ name, file string }{{"recorder", ""}, {"jsonl", "a.jsonl"}, {"pcapng", "a.pcapng"}, {"binlog", "a.binlog"}} {
 		b.Run(one.name, func(b *testing.B) {
@@ -93,7 +93,7 @@ func BenchmarkCapture(b *testing.B) {
 	}
 }
 
-// What that costs, BenchmarkCapture tells.
+// BenchmarkCapture measures the cost.
 func TestACaptureAtFullRateHasEveryCall(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.jsonl")

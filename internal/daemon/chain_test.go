@@ -42,7 +42,7 @@ func (n *node) add(p *pod, image string) (id string) {
 	return created.GetContainerId()
 }
 
-// A criproxy behind another one is a runtime, whose ids happen to have prefixes.
+// A criproxy behind another one is a runtime whose ids have prefixes.
 func TestWhatACriproxyBehindAnotherListsCanBeReached(t *testing.T) {
 	for _, ids := range [][2]string{{config.PrefixIDs, config.PrefixIDs}, {config.PrefixIDs, config.NativeIDs}, {config.NativeIDs, config.PrefixIDs}} {
 		for _, at := range []string{"its primary", "a.io", "its only one"} {
@@ -69,7 +69,7 @@ func TestWhatACriproxyBehindAnotherListsCanBeReached(t *testing.T) {
 				pods := []*pod{outer.runWith("runc", "near", "near:1"), outer.runWith("deep", "deep", "deep:1")}
 				assert.Len(t, inner.runtimes[0].Pods(), 1)
 				assert.Len(t, inner.runtimes[1].Pods(), 1)
-				outer.stop() // and it knows nothing any more
+				outer.stop() // it loses its memory
 				outer.cfg.StateDir += ".other"
 				outer.start()
 

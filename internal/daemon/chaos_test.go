@@ -32,26 +32,26 @@ var (
 	chaosReport = flag.String("chaos.report", "", "write what happened to `FILE`")
 )
 
-// chaos is a history with more faults, and with what must hold after each.
+// chaos is a history with more faults, and with invariants that must hold after each.
 type chaos struct {
 	*history
 	probe    *probe
 	before   invariant.Level
 	fillDisk func()          // of the capture
 	injected map[string]int  // :: fault → how often
-	overrun  time.Duration   // the most that a call took longer than its deadline
-	excuse   time.Duration   // how much of that pauses of this process were late
+	overrun  time.Duration   // the longest time that a call took beyond its deadline
+	excuse   time.Duration   // how much of it is due to pauses of this process
 	most     invariant.Level // after any step
-	sent     int             // mutating calls, each with its number on it
+	sent     int             // mutating calls, each of which carries its number
 
 	mu      sync.Mutex
 	arrived map[string]int // :: number of a mutating call → how often the runtimes got it
 }
 
 // TestChaos injects faults and checks after each that no list is short, no mutating call is sent
-// twice, no call goes on after its deadline, and nothing is left over; with -chaos.times also how
-// long calls take. The second mode of ids begins where the first one ended, so that a short
-// run injects every fault once.
+// twice, no call goes on after its deadline, and no goroutine or memory is left over; with
+// -chaos.times also how long calls take. The second form of ids begins with the fault after those of
+// the first, so that a short run injects every fault once.
 func TestChaos(t *testing.T) {
 	var report strings.Builder
 	fmt.Fprintf(&report, "| ids | fault | injected, and survived | p99 of calls to other runtimes meanwhile |\n|---|---|---|---|\n")
@@ -80,13 +80,13 @@ func newChaos(t *testing.T, mode func(*config.Config)) *chaos {
 	disk, fill := testkit.SmallDisk(t)
 	var machines []machineConfig
 	for _, name := range []string{"", "beta.io", "gamma.io"} {
-		// What the runtimes remember of calls would be memory that is not given back.
+		// The runtimes' record of calls would look like memory that is not freed.
 		machines = append(machines, machineConfig{backend: config.Backend{Name: name}, wire: &testkit.Wire{}, Config: fakecri.Config{CallLog: -1}})
 	}
 	n := newNode(t, func(cfg *config.Config) {
 		mode(cfg)
 		impatient(cfg)
-		cfg.FlightRecorder = 1 << 20 // it is full soon
+		cfg.FlightRecorder = 1 << 20 // soon full
 		cfg.Capture = config.Capture{Path: filepath.Join(disk, "c.jsonl"), MaxBytes: 64 << 10, MaxFiles: 2}
 	}, machines...)
 	for i := range n.runtimes {
@@ -95,7 +95,7 @@ func newChaos(t *testing.T, mode func(*config.Config)) *chaos {
 	c := &chaos{history: newHistory(n, *chaosSeed), fillDisk: fill, injected: map[string]int{}}
 	c.count()
 	c.probe = newProbe(t, n)
-	c.calm() // also what is made with the first calls is there then
+	c.calm() // the first calls create things that stay: they count as before
 	c.before = levelNow()
 	return c
 }
@@ -105,7 +105,7 @@ func (c *chaos) count() {
 	c.arrived = map[string]int{}
 	var seen fakecri.Fault = func(ctx context.Context, method string, _ any) error {
 		if !strings.HasSuffix(method, "/UpdateContainerResources") {
-			return nil // which version the runtime speaks may be asked on behalf of a call
+			return nil // a call may first ask the runtime for its version
 		}
 		md, _ := metadata.FromIncomingContext(ctx)
 		c.mu.Lock()
@@ -120,14 +120,14 @@ func (c *chaos) count() {
 	}
 }
 
-// peaceEvery is after how many steps all runtimes are there again, so that it can be seen
-// how long calls take while nothing is wrong.
+// peaceEvery is after how many steps all runtimes are up, to measure how long calls take without
+// a fault.
 const peaceEvery = 5
 
-// playChaos injects so many faults, the first of which is number first.
+// playChaos injects faults, beginning with number first.
 func (c *chaos) playChaos(first, steps int) {
 	c.Helper()
-	deck := c.faults() // each comes once before any comes again
+	deck := c.faults() // each comes once before one comes twice
 	order := rand.New(rand.NewPCG(*chaosSeed, 11))
 	for step := range first + steps {
 		if step%len(deck) == 0 {
@@ -162,7 +162,7 @@ func (c *chaos) playChaos(first, steps int) {
 	settled(c, c.before, c.String)
 }
 
-// calm brings all runtimes back, and has the probe note how long calls take then.
+// calm brings all runtimes back, and makes the probe measure calls without a fault.
 func (c *chaos) calm() {
 	c.Helper()
 	for i := range c.runtimes {
@@ -173,7 +173,7 @@ func (c *chaos) calm() {
 	require.NoError(c, c.probe.during(c.there(-1), func() string { return quiet }), "after:\n%s", c)
 }
 
-// there are the runtimes that are there, but for i.
+// there returns the runtimes that are up, except i.
 func (c *chaos) there(i int) []int {
 	var all []int
 	for j := range c.runtimes {
@@ -184,7 +184,7 @@ func (c *chaos) there(i int) []int {
 	return all
 }
 
-// inject does f to runtime i, or to none if that is negative, while the probe calls the others.
+// inject makes fault f at runtime i, or at none if i is negative, while the probe calls the others.
 func (c *chaos) inject(i int, f fault) {
 	c.Helper()
 	if f.name != "" {
@@ -197,16 +197,16 @@ func (c *chaos) inject(i int, f fault) {
 		}
 		c.injected[name]++
 		if name == restarted {
-			return "" // and meanwhile no call is answered
+			return "" // no call is answered during a restart
 		}
 		return name
 	})
 	require.NoError(c, err, "after:\n%s", c)
 }
 
-const restarted = "restart the proxy" // as the history tells it
+const restarted = "restart the proxy" // the name of this step in the history
 
-// randomStep is one of the history.
+// randomStep is a fault that makes a step of the history.
 func (c *chaos) randomStep(i int) {
 	c.Helper()
 	if c.gone[i] != nil {
@@ -218,14 +218,14 @@ func (c *chaos) randomStep(i int) {
 
 var whom = regexp.MustCompile(`( of| on)? (p?\d+|\S*__\S+|[0-9a-f]{64})\b`)
 
-// steps are what the history tells, in more words.
+// steps are longer names for the steps of the history.
 var steps = map[string]string{
 	"run": "a pod is made", "stop": "a pod is stopped", "remove": "a pod is removed",
 	"stop in vain": "a pod is stopped, in vain, whose runtime is gone", "is back": "a runtime is back",
 	"kill": "a runtime is killed", "freeze": "a runtime hangs",
 }
 
-// faultOf is a line of the history without the runtime that it was about.
+// faultOf returns a line of the history without its runtime.
 func faultOf(step string) string {
 	of := strings.TrimSpace(whom.ReplaceAllString(" "+step+" ", ""))
 	if name, ok := steps[of]; ok {
@@ -234,7 +234,7 @@ func faultOf(step string) string {
 	return of
 }
 
-// mutate makes a mutating call with a number on it, whatever becomes of it.
+// mutate makes a mutating call that carries a number. The call may fail.
 func (c *chaos) mutate(i int) {
 	c.sent++
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(c.Context(), "chaos", fmt.Sprint(c.sent)), testkit.Patience)
@@ -249,8 +249,8 @@ func (c *chaos) sentTwice() error {
 	return invariant.OnceEach(c.arrived)
 }
 
-// deadline makes a call that hangs, if the runtime is there, with little time, and notes how
-// much longer it took.
+// deadline makes a call with a short deadline that hangs, if the runtime is up, and notes how long
+// it took beyond its deadline.
 func (c *chaos) deadline(i int) {
 	const little, pause = 50 * time.Millisecond, time.Millisecond
 	ctx, cancel := context.WithTimeout(c.Context(), little)
@@ -260,7 +260,7 @@ func (c *chaos) deadline(i int) {
 	began := time.Now()
 	_, err := c.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: c.probe.containers[i]})
 	require.Error(c, err)
-	// The client gives up by itself. It is the proxy's own call that has to have ended.
+	// The client gives up in any case. The proxy's own call must have ended.
 	excuse := max(0, time.Since(began)-little)
 	for c.proxy.sockets[0].Limits.Calls.Load() > 0 {
 		require.Less(c, time.Since(began), testkit.Patience, "a call outlives its deadline, after:\n%s", c)
@@ -273,7 +273,7 @@ func (c *chaos) deadline(i int) {
 	}
 }
 
-// comeBack makes runtime i be there again.
+// comeBack brings runtime i back.
 func (c *chaos) comeBack(i int) {
 	if c.runtimes[i].Ice.Load() != nil {
 		c.runtimes[i].Thaw()
@@ -284,7 +284,7 @@ func (c *chaos) comeBack(i int) {
 	c.gone[i] = nil
 }
 
-// report has what came of it, as rows of a table.
+// report returns the results as rows of a table.
 func (c *chaos) report(to *strings.Builder) {
 	row := func(what string, is any, others string) {
 		fmt.Fprintf(to, "| %s | %s | %v | %s |\n", c.cfg.IDs, what, is, others)

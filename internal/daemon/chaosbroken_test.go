@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// What asserts the invariants is shown to fail when they are broken, one by one.
+// The assertions of the invariants fail when an invariant is broken.
 func TestTheInvariantsOfChaosNoticeWhatBreaksThem(t *testing.T) {
 	t.Run("a merged list lacks what a dead runtime held", func(t *testing.T) {
 		n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Policy: "skip"}})

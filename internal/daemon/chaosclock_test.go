@@ -95,8 +95,8 @@ func TestNothingDependsOnTheClockOfTheWall(t *testing.T) {
 	}
 }
 
-// jumped sets the machine's clock while do runs, and sets it right again by the clock that
-// cannot be set.
+// jumped changes the machine's clock while do runs, and then sets it right by the monotonic
+// clock.
 func jumped(t *testing.T, by time.Duration, do func()) {
 	t.Helper()
 	read := func(clock int32) time.Duration {

@@ -21,7 +21,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// A fault is something that goes wrong. All is well again when do returns, except after the steps of
+// A fault is something that goes wrong. It is over when do returns, except after the steps of
 // the history.
 type fault struct {
 	name string // empty for a step of the history, which names itself
@@ -29,13 +29,13 @@ type fault struct {
 	do   func(i int) // the runtime
 }
 
-// whose says what a fault is done to.
+// whose says which runtime has a fault.
 type whose int
 
 const (
-	anyRuntime     whose = iota // a runtime, there or not
-	runningRuntime              // one that is there
-	noRuntime                   // none, so that calls to all go on as ever
+	anyRuntime     whose = iota // any runtime, up or gone
+	runningRuntime              // one that is up
+	noRuntime                   // none, so calls to all runtimes go on as usual
 )
 
 // faults are all, some more often.
@@ -59,15 +59,15 @@ func (c *chaos) faults() []fault {
 	return all
 }
 
-// preface is what a client begins with.
+// preface is the beginning of a client's connection.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// talk says something, and hears nothing any more.
+// talk connects, sends text and closes the connection.
 func (c *chaos) talk(text string) {
 	conn, err := net.Dial("unix", c.cfg.Listen)
 	require.NoError(c, err)
-	defer conn.Close()              // that is the fault
-	_, _ = conn.Write([]byte(text)) // it may be closed already
+	defer conn.Close()              // closing it is the fault
+	_, _ = conn.Write([]byte(text)) // the proxy may have closed it
 	_ = conn.(*net.UnixConn).CloseWrite()
 }
 
@@ -77,7 +77,7 @@ func (c *chaos) resetStreams() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _ = c.ListContainers(ctx, &runtimeapi.ListContainersRequest{}) // which is cut off
+			_, _ = c.ListContainers(ctx, &runtimeapi.ListContainersRequest{}) // it is cut off
 		}()
 		if c.rand.IntN(2) == 0 {
 			runtime.Gosched()
@@ -87,7 +87,7 @@ func (c *chaos) resetStreams() {
 	}
 }
 
-// client is one more, over a connection that may have faults.
+// client returns a further client, whose connection may have faults.
 func (c *chaos) client(w *testkit.Wire) (runtimeapi.RuntimeServiceClient, func()) {
 	var conns []net.Conn
 	var mu sync.Mutex
@@ -147,7 +147,7 @@ func (c *chaos) vanish() {
 	testkit.Eventually(c, "its calls have ended", func() bool { return c.proxy.sockets[0].Limits.Calls.Load() <= 1 }) // but the probe's
 }
 
-// readSlowly has a client that gets its replies a few bytes at a time.
+// readSlowly is a client that reads its replies a few bytes at a time.
 func (c *chaos) readSlowly() {
 	w := &testkit.Wire{}
 	w.Slow.Store(true)
@@ -160,13 +160,13 @@ func (c *chaos) readSlowly() {
 	if there := c.there(-1); len(there) > 0 {
 		const long = "head -c 65536 /dev/zero"
 		_, err := client.ExecSync(c.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: c.probe.containers[there[0]], Cmd: strings.Fields(long)})
-		if status.Code(err) != codes.Unknown { // it has exited
+		if status.Code(err) != codes.Unknown { // Unknown: the container has exited
 			require.NoError(c, err)
 		}
 	}
 }
 
-// storm has runtime i tell the proxy to go away, again and again, while calls run. None fails.
+// storm makes runtime i send GOAWAY to the proxy again and again while calls run. No call fails.
 func (c *chaos) storm(i int) {
 	w := c.runtimes[i].Wire
 	before := w.Goaways.Load()
@@ -194,7 +194,7 @@ func (c *chaos) storm(i int) {
 	c.isUp(i)
 }
 
-// readsSlowly has runtime i read a large request a few bytes at a time.
+// readsSlowly makes runtime i read a large request a few bytes at a time.
 func (c *chaos) readsSlowly(i int) {
 	w := c.runtimes[i].Wire
 	w.Slow.Store(true)
@@ -205,8 +205,8 @@ func (c *chaos) readsSlowly(i int) {
 	require.NoError(c, err)
 }
 
-// loseFile takes the socket file of runtime i away, which changes nothing until the runtime
-// is restarted, and that is as any restart.
+// loseFile removes the socket file of runtime i. That changes nothing until the runtime restarts,
+// and the restart is like any other.
 func (c *chaos) loseFile(i int) {
 	require.NoError(c, os.Remove(c.runtimes[i].Path))
 	c.look()
@@ -234,7 +234,7 @@ func (c *chaos) loseOwnFile() {
 	require.Len(c, all.GetContainers(), len(known.GetContainers()))
 }
 
-// fullDisk leaves no room for what is captured, for a while.
+// fullDisk fills the disk of the capture for a while.
 func (c *chaos) fullDisk() {
 	c.fillDisk()
 	r := c.proxy.record

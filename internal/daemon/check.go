@@ -18,11 +18,10 @@ func Check(cfg *config.Config) error {
 	return nil
 }
 
-// checkAccess returns what is wrong with the access lists of cfg, where its API is not the one
-// that this program is built with.
+// checkAccess returns the mistakes in the access lists of cfg if its API is not the built-in one.
 func checkAccess(cfg *config.Config, a api.API) error {
 	if cfg.Profile == "" && len(cfg.Proto) == 0 {
-		return nil // Check has looked
+		return nil // config.Check has checked them
 	}
 	var known []string
 	for _, m := range a.Profile.AllVersions(a.Schema).Methods() {

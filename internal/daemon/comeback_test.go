@@ -11,9 +11,9 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// A takeover restarts containerd, and then criproxy, which is handed on that containerd was gone. containerd 1.6 fails
-// ListPodSandboxStats as long as it has a sandbox that has ended, as after a boot: it stayed slow for ever, in a list
-// that no client had asked for.
+// A takeover restarts containerd and then criproxy, which inherits that containerd was gone. containerd 1.6 fails
+// ListPodSandboxStats while it has a sandbox that has ended, as after a boot. It used to stay slow for ever, because of a
+// list that no client had asked for.
 func TestARuntimeThatIsBackBeforeARestartIsUp(t *testing.T) {
 	t.Parallel()
 	for name, pods := range map[string]int{"without pods": 0, "with pods": 1} {

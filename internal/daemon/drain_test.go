@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// clientGreeting is what a client of HTTP/2 begins with: its preface, and settings.
+// clientGreeting is the beginning of an HTTP/2 client's connection: its preface and settings.
 const clientGreeting = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 // drained is a proxy at a socket and at an address with TLS, which the test ends.
@@ -54,7 +54,7 @@ func greeting(p *Proxy, s *listen.Socket) int {
 	return n
 }
 
-// say connects to the socket and says text.
+// say connects to the socket and sends text.
 func say(t *testing.T, s *listen.Socket, text string) net.Conn {
 	conn, err := net.Dial(s.Addr().Network(), s.Addr().String())
 	require.NoError(t, err)
@@ -64,8 +64,8 @@ func say(t *testing.T, s *listen.Socket, text string) net.Conn {
 	return conn
 }
 
-// A client that can connect could make a stop take 10s, which is longer than kubelet waits and
-// longer than we let ourselves: the server waits for what a connection begins with.
+// The server waits for the beginning of each connection, so any client could make a stop take 10s:
+// longer than kubelet waits, and longer than criproxy may take.
 func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 	for name, stop := range map[string]func(*Proxy, context.CancelFunc){
 		"a stop":     func(_ *Proxy, end context.CancelFunc) { end() },
@@ -79,7 +79,7 @@ func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, end, ended := drained(t)
-			t.Parallel() // not before: making a socket file sets the umask, which all tests share
+			t.Parallel() // not earlier: creating a socket file changes the umask, which all tests share
 			for _, s := range p.sockets {
 				say(t, s, "")
 				say(t, s, clientGreeting[:1])
@@ -95,7 +95,7 @@ func TestASilentClientDoesNotHoldUpTheEnd(t *testing.T) {
 	}
 }
 
-// A client that connects just before a stop or a handover has its greeting under way, and is served.
+// A client that connects just before a stop or a handover is still in its greeting, and is served.
 func TestANewClientIsServedWhenTheProcessStops(t *testing.T) {
 	p, end, ended := drained(t)
 	s := p.sockets[0]

@@ -16,24 +16,24 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// ExitBound is how long this process may take to end. Calls under way have drainTime of it. A
-// goroutine that is left may be blocked for good, for example one that prints to a pipe that is
-// not read. The bound is below TimeoutStopSec of the unit.
+// ExitBound is how long this process may take to end. Calls under way may take drainTime of it. A
+// goroutine that does not end by then may be blocked for good, for example because it prints to a
+// pipe that is not read. The bound is below TimeoutStopSec in the systemd unit.
 const ExitBound = 2 * drainTime
 
-// The first word on what the end waits for comes after firstWord, the next ones after twice
-// the time each, lastWord at most.
+// The first log line about what the end waits for comes after firstWord. The pauses between further
+// lines double each time, up to lastWord.
 const (
 	firstWord = time.Second
 	lastWord  = time.Minute
 )
 
-// ErrCutOff is the end of a process that cut off what had not ended in time. AwaitEnd has logged
-// what that was.
+// ErrCutOff is the error of a process that ended before all calls and tasks had. AwaitEnd has logged
+// them.
 var ErrCutOff = errors.New("the process ended before all calls had")
 
-// AwaitEnd returns what run returns. While a proxy that is to end has not, it logs again and
-// again what it waits for. After ExitBound it gives up, and logs that.
+// AwaitEnd calls run and returns its error. While a proxy that should end has not, it logs
+// repeatedly what it waits for. After ExitBound it gives up, logs that, and returns [ErrCutOff].
 func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
@@ -68,8 +68,8 @@ func (p *Proxy) AwaitEnd(ctx context.Context, run func() error) error {
 }
 
 // underWay adds to the keys of a log line what a stopping proxy waits for: calls of clients,
-// backends that have not answered them, connections, and, when these have had their time, parts
-// of the process.
+// backends that have not answered them, connections, and, after these have ended, tasks of the
+// process.
 func (p *Proxy) underWay(line ...any) []any {
 	add := func(key string, all []string) {
 		const most = 10
@@ -120,10 +120,10 @@ func (p *Proxy) connected() []string {
 // parts are the tasks of a process that its end waits for.
 type parts struct {
 	mu    sync.Mutex
-	count map[string]int // :: what it does
+	count map[string]int // :: name of the task
 }
 
-// do does f under the name what.
+// do calls f as a task named what.
 func (p *parts) do(what string, f func()) {
 	p.add(what, 1)
 	defer p.add(what, -1)
@@ -152,10 +152,11 @@ type callUnderWay struct {
 	method string
 	peer   *listen.Peer // nil if it is unknown
 	since  time.Time
-	epoch  *epoch // nil for a stream without an end
+	epoch  *epoch // nil for an endless stream
 }
 
-// underWay describes the calls under way, equal ones together, the longest first.
+// underWay describes the calls under way, the longest first. Calls of the same method and client
+// are counted together.
 func (es *epochs) underWay() []string {
 	es.mu.Lock()
 	defer es.mu.Unlock()

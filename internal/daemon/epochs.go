@@ -13,26 +13,26 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// epochs count calls, so that what they use can be closed when the last call that may use it has
-// ended. A call belongs to the epoch in which it began, and uses the table of that epoch or a
-// newer one. Streams without an end belong to no epoch: they follow the table, and end when the
-// process stops.
+// epochs count calls, so that a backend that a reload has removed can be closed when the last call
+// that may use it has ended. A call belongs to the epoch in which it began, and uses the director's
+// table of that epoch or a newer one. Endless streams belong to no epoch: they move to the newest
+// table, and end when the process stops.
 type epochs struct {
 	endless func(method string) bool
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	now   *epoch
 	calls map[*callUnderWay]struct{}
 
-	stopping context.Context // ends, with a cause, when endless streams are to end
+	stopping context.Context // ends, with a cause, to end endless streams
 	stop     context.CancelCauseFunc
 }
 
 type epoch struct {
-	calls   int           // under way, and one as long as it is the current epoch
-	waiting bool          // for the epoch before it to end
-	after   *epoch        // nil for the current one
-	ended   chan struct{} // closed when all calls of this epoch and those before have ended
+	calls   int           // calls under way, plus one while this is the current epoch
+	waiting bool          // the epoch before it has not ended
+	after   *epoch        // the next one; nil for the current epoch
+	ended   chan struct{} // closed when all calls of this epoch and of those before have ended
 }
 
 func newEpochs() *epochs {
@@ -56,8 +56,8 @@ func (es *epochs) next() <-chan struct{} {
 	return old.ended
 }
 
-// endStreams ends the streams without an end, with Unavailable and why. No such stream can begin
-// any more.
+// endStreams ends all endless streams with Unavailable and the message why. From then on, new ones
+// end at once.
 func (es *epochs) endStreams(why string) { es.stop(status.Error(codes.Unavailable, why)) }
 
 // leave removes a call. The lock is held.
@@ -69,7 +69,7 @@ func (e *epoch) leave() {
 	}
 }
 
-// enter counts a call until the caller passes it to leave.
+// enter counts a call. The caller passes it to leave when it ends.
 func (es *epochs) enter(call *callUnderWay, endless bool) {
 	es.mu.Lock()
 	defer es.mu.Unlock()

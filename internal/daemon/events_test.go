@@ -77,7 +77,7 @@ func (f *follower) last(id string, what runtimeapi.ContainerEventType) {
 	})
 }
 
-// goesOn says that the stream has not ended.
+// goesOn asserts that the stream has not ended.
 func (f *follower) goesOn() {
 	f.Helper()
 	select {
@@ -106,7 +106,7 @@ func (n *node) subscribed(i, clients int) {
 	require.NoError(n, n.runtimes[i].WaitSubscribers(n.ctx(), clients))
 }
 
-// own returns what runtime i calls the thing that clients call id.
+// own returns the native id, at runtime i, of the object with the front id.
 func (n *node) own(i int, id string) string {
 	if i == 0 || n.cfg.IDs == config.NativeIDs {
 		return id
@@ -152,7 +152,7 @@ func TestNoEndOfOneRuntimesEventsEndsTheOthers(t *testing.T) {
 	}
 }
 
-// Kubelet gives up events for good with the fifth end of a stream.
+// kubelet stops using events for good at the fifth end of a stream.
 func TestEventsGoOnOverReloads(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
@@ -230,7 +230,7 @@ func TestEventsGoOnWhenARuntimeJoinsTheOnlyOne(t *testing.T) {
 	events.goesOn()
 }
 
-// A stream of events would keep its connection until retireTime otherwise.
+// Otherwise a stream of events would keep its connection until retireTime.
 func TestARuntimeThatIsTakenAwayIsAskedNothingMore(t *testing.T) {
 	t.Parallel()
 	wire := &testkit.Wire{}
@@ -267,8 +267,8 @@ func TestEventsOfTheOnlyRuntimeEndAsItEndsThem(t *testing.T) {
 }
 
 // kubelet opens the stream again at once. On the connection of a process that stops, the stream
-// would fail five times in a row before gRPC tells the client to connect anew: gRPC first waits for clients
-// that have connected and said nothing.
+// would fail five times in a row before gRPC tells the client to connect again: gRPC first waits for
+// clients that have connected and sent nothing.
 func TestEventsEndOnceWhenTheProcessStops(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)

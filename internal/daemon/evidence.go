@@ -13,15 +13,16 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// evidence is what people look for after something went wrong. The process that takes over gets
-// it. Without the recorded calls it also goes into a file, for a process that starts after a crash.
+// evidence helps people find out what went wrong. It passes to the process that takes over. A file
+// has it too, without the recorded calls, for the process that starts after a crash.
 type evidence struct {
 	Errors   []state.CallError `json:"errors,omitempty"`
 	Backends map[string]noted  `json:"backends,omitempty"` // :: name
 	Recorded []byte            `json:"recorded,omitempty"`
 }
 
-// evidenceKey is that of the evidence among the memories of backends, whose names have no colon.
+// evidenceKey is the key of the evidence among the memories of backends. Names of backends have no
+// colon.
 const evidenceKey = ":evidence"
 
 // evidence returns the evidence of this process, without the recorded calls.
@@ -29,7 +30,7 @@ func (p *Proxy) evidence() evidence {
 	return evidence{Errors: p.errors.List(), Backends: p.records.allNotes()}
 }
 
-// encodeEvidence is the evidence for another process, nil if that fails.
+// encodeEvidence returns the evidence for another process, or nil if that fails.
 func (p *Proxy) encodeEvidence() []byte {
 	e := p.evidence()
 	e.Recorded = p.record.Snapshot()
@@ -40,13 +41,13 @@ func (p *Proxy) encodeEvidence() []byte {
 	return data
 }
 
-// restoreEvidence takes over the evidence of the process before this one: from itself, or from its
+// restoreEvidence takes over the evidence of the previous process, from that process or from its
 // files.
 func (p *Proxy) restoreEvidence() {
 	handed, ok := p.legacy.memories()[evidenceKey]
 	dir := p.evidenceDir()
 	if !ok && dir != "" {
-		handed, _ = os.ReadFile(evidenceFile(dir)) // there may be none
+		handed, _ = os.ReadFile(evidenceFile(dir)) // the file need not exist
 	}
 	var e evidence
 	var err error
@@ -64,11 +65,12 @@ func (p *Proxy) restoreEvidence() {
 		}
 	}
 	if err != nil {
-		klog.ErrorS(err, "Some of the latest errors and calls of the process before this one cannot be read")
+		klog.ErrorS(err, "Some of the latest errors and calls of the previous process cannot be read")
 	}
 }
 
-// evidenceDir is where evidence is kept, beside the memories of the backends; empty if nowhere.
+// evidenceDir returns the folder for the evidence: that of the memories of the backends. It is empty
+// if there is none.
 func (p *Proxy) evidenceDir() string {
 	cfg := p.Config()
 	if p.shows || len(cfg.Backends) < 2 {
@@ -79,19 +81,20 @@ func (p *Proxy) evidenceDir() string {
 
 func evidenceFile(dir string) string { return filepath.Join(dir, "evidence.json") }
 
-// keepEvidence writes the evidence now and then, until stop is closed or another process has it.
+// keepEvidence writes the evidence to a file periodically until stop is closed, and then once more,
+// unless another process has it.
 func (p *Proxy) keepEvidence(dir string, stop <-chan struct{}, passedOn func() bool) {
 	var before []byte
 	write := func() {
 		data, err := json.Marshal(p.evidence())
 		if err != nil || bytes.Equal(data, before) {
-			return // it is plain data
+			return // unchanged; an error cannot happen
 		}
 		path := evidenceFile(dir)
 		if err := os.WriteFile(path+".new", data, 0o600); err == nil {
 			_ = os.Rename(path+".new", path)
 		}
-		before = data // a full disk is in the log already, and this is not worth more of it
+		before = data // even after a failure: the log already has one about a full disk
 	}
 	tick := time.NewTicker(evidenceInterval)
 	defer tick.Stop()
@@ -139,5 +142,5 @@ func (p *Proxy) startKeeping() (stop func()) {
 	}
 }
 
-// evidenceInterval is how often evidence is written: a crash loses so much of it.
+// evidenceInterval is how often the evidence is written. A crash loses the evidence since then.
 const evidenceInterval = 5 * time.Second

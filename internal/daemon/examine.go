@@ -16,14 +16,13 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Examination is what becomes of a configuration, as far as that can be seen without serving
-// it. Its JSON is stable.
+// Examination describes what criproxy would do with a configuration. Its JSON is stable.
 type Examination struct {
 	Listen   string          `json:"listen"`
 	Backends []backendReport `json:"backends"`
 	Methods  []methodReport  `json:"methods"`
 	Warnings []string        `json:"warnings,omitempty"`
-	Notes    []string        `json:"notes,omitempty"` // good to know, and nothing is wrong
+	Notes    []string        `json:"notes,omitempty"` // useful to know, but no mistakes
 	Errors   []string        `json:"errors,omitempty"`
 }
 
@@ -40,13 +39,13 @@ type backendReport struct {
 type methodReport struct {
 	Method  string            `json:"method"`
 	Goes    string            `json:"goes"`
-	Request map[string]string `json:"request,omitempty"` // :: path → kind of what is translated there
+	Request map[string]string `json:"request,omitempty"` // :: path of a translated field → its kind
 	Reply   map[string]string `json:"reply,omitempty"`
 }
 
 // Examine compiles the configuration and asks each backend what it is.
 func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
-	c.StateDir = "" // what a running criproxy knows is its own business
+	c.StateDir = "" // do not touch the memories of a running criproxy
 	if len(c.Backends) == 0 {
 		return examineProfile(c)
 	}
@@ -81,7 +80,7 @@ func Examine(ctx context.Context, c *config.Config) (*Examination, error) {
 		r.Warnings = append(r.Warnings, text)
 	}
 	r.Warnings = append(r.Warnings, p.director.Assumptions()...)
-	if c.Profile == "" { // kubelet has nothing to do with another API
+	if c.Profile == "" { // only CRI is for kubelet
 		var lack []string
 		for _, b := range r.Backends {
 			if b.lacksMetrics {
@@ -123,8 +122,8 @@ func kinds(fields []director.Translated) map[string]string {
 	return m
 }
 
-// examine asks the backend what it is, or, for another API than CRI, for its services. Most servers
-// refuse the latter, but their refusal shows that they are there.
+// examine asks a container runtime for its name and version, and another server for its services.
+// Most servers do not offer reflection, but their refusal shows that they answer.
 func (b *backend) examine(ctx context.Context, cfg config.Backend) backendReport {
 	r := backendReport{Name: nameOf(cfg), Address: cfg.Address}
 	versions, err := b.conn.Versions(ctx)

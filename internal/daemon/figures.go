@@ -14,11 +14,11 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// containerdSuffix is what the path of containerd's own socket ends in, where kubelet's cAdvisor asks by default.
+// containerdSuffix ends the path of containerd's own socket, which kubelet's cAdvisor uses by default.
 const containerdSuffix = "run/containerd/containerd.sock"
 
-// figureNotes says which figures kubelet lacks of the pods of the runtimes beside the primary, and what to set:
-// docs/operations.md, "The figures that kubelet gives". Runtimes that lack are those that cannot list metrics.
+// figureNotes says which statistics kubelet lacks about pods of other runtimes than the primary, and what to set; see
+// docs/operations.md, "The figures that kubelet gives". lack are the runtimes that cannot list metrics.
 func figureNotes(c *config.Config, lack []string) []string {
 	var others []string
 	for _, b := range c.Backends[1:] {
@@ -51,7 +51,7 @@ func figureNotes(c *config.Config, lack []string) []string {
 	return all
 }
 
-// listsMetrics says whether a runtime has the call with which a kubelet with PodAndContainerStatsFromCRI asks for metrics.
+// listsMetrics reports whether a runtime has ListPodSandboxMetrics, which kubelet calls with PodAndContainerStatsFromCRI.
 func listsMetrics(ctx context.Context, conn *director.Conn) bool {
 	err := conn.Invoke(ctx, runtimeapi.RuntimeService_ListPodSandboxMetrics_FullMethodName, &runtimeapi.ListPodSandboxMetricsRequest{}, &runtimeapi.ListPodSandboxMetricsResponse{})
 	return status.Code(err) != codes.Unimplemented

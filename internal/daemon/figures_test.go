@@ -13,7 +13,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// What docs/conformance.md has measured.
+// The cases are the measurements in docs/conformance.md.
 func TestCheckSaysWhichFiguresKubeletLacks(t *testing.T) {
 	const (
 		gate       = "PodAndContainerStatsFromCRI"

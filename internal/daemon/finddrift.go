@@ -15,15 +15,15 @@ import (
 	"github.com/criproxy/criproxy/internal/drift"
 )
 
-// DriftReport is what the profile does not know. Its JSON is stable.
+// DriftReport lists fields and methods that the profile does not know. Its JSON is stable.
 type DriftReport struct {
-	Uncovered []drift.Finding `json:"uncovered"`      // by the descriptors
-	Seen      []drift.Finding `json:"seen,omitempty"` // by a running criproxy
-	Running   bool            `json:"running"`        // there is one to ask
+	Uncovered []drift.Finding `json:"uncovered"`      // in the descriptors
+	Seen      []drift.Finding `json:"seen,omitempty"` // in calls of a running criproxy
+	Running   bool            `json:"running"`        // a criproxy serves the configuration
 }
 
-// FindDrift looks for what the profile does not know: in the descriptors, and in what the
-// criproxy that serves this configuration has seen, if ask is set and there is one.
+// FindDrift looks for fields and methods that the profile does not know. It looks in the descriptors
+// and, if ask is set, in the calls of the criproxy that serves this configuration.
 func FindDrift(ctx context.Context, c *config.Config, ask bool) (*DriftReport, error) {
 	a, err := api.Read(c)
 	if err != nil {
@@ -42,7 +42,7 @@ func FindDrift(ctx context.Context, c *config.Config, ask bool) (*DriftReport, e
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return r, nil
 	} else if err == nil {
-		conn.Close() // it only shows that a criproxy serves
+		conn.Close() // the connection has shown that a criproxy serves
 	}
 	if _, err := admin.NewClient(c.Admin).Read(ctx, "drift", &r.Seen); err != nil {
 		return nil, err

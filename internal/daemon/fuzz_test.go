@@ -22,7 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// FuzzConfig holds that a configuration, from a file or a flag, is taken or refused with
+// FuzzConfig checks that a configuration, from a file or a flag, is either accepted or refused with
 // a reason.
 func FuzzConfig(f *testing.F) {
 	f.Add("listen: /run/x.sock\nbackends:\n- address: /run/a.sock\n- {name: beta.io, address: /run/b.sock, handlers: {kata: qemu}}\n", "/run/a.sock,b:/run/b.sock")
@@ -49,7 +49,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// misbehave is a runtime that answers with the bytes that a caller asks for.
+// misbehave is a runtime that answers with the bytes that the caller wants.
 func misbehave(_ any, ss grpc.ServerStream) error {
 	md, _ := metadata.FromIncomingContext(ss.Context())
 	var request codec.Frame
@@ -62,7 +62,7 @@ func misbehave(_ any, ss grpc.ServerStream) error {
 	}
 	how, reply := md["fuzz-how-bin"][0][0], []byte(md["fuzz-reply-bin"][0])
 	if how&1 != 0 {
-		_ = ss.SendHeader(metadata.Pairs("from-bin", string(reply))) // the client may have gone
+		_ = ss.SendHeader(metadata.Pairs("from-bin", string(reply))) // the client may have left
 	}
 	for range how >> 1 & 3 {
 		if err := ss.SendMsg(codec.NewFrame(reply)); err != nil {
@@ -78,8 +78,8 @@ func misbehave(_ any, ss grpc.ServerStream) error {
 	return nil
 }
 
-// FuzzProxy sends any frame to any method of a whole proxy, whose runtimes answer with
-// anything. The call ends in time, nothing panics, and the proxy serves on.
+// FuzzProxy sends any frame to any method of a whole proxy, whose runtimes answer with any bytes. It
+// checks that the call ends in time, nothing panics, and the proxy goes on.
 func FuzzProxy(f *testing.F) {
 	dir := testkit.SocketDir(f)
 	cfg := &config.Config{Listen: filepath.Join(dir, "front.sock"), StateDir: "none", Hooks: "none"}
@@ -113,7 +113,7 @@ func FuzzProxy(f *testing.F) {
 		if err != nil {
 			return err
 		}
-		_ = cs.SendMsg(codec.NewFrame(frame)) // RecvMsg tells
+		_ = cs.SendMsg(codec.NewFrame(frame)) // RecvMsg returns its error
 		_ = cs.CloseSend()
 		for {
 			if err := cs.RecvMsg(&codec.Frame{}); err != nil {
@@ -142,7 +142,7 @@ func FuzzProxy(f *testing.F) {
 		panics := recovery.Count()
 		md := metadata.Pairs("fuzz-how-bin", string([]byte{how}), "fuzz-reply-bin", string(reply))
 		quick, cancel := context.WithTimeout(context.Background(), testkit.Patience)
-		if testkit.Endless(method) { // made up where a runtime's ends: it does not end by itself
+		if testkit.Endless(method) { // an endless stream goes on when a runtime's ends
 			quick, cancel = context.WithTimeout(context.Background(), 5*time.Millisecond)
 		}
 		defer cancel()
@@ -154,7 +154,7 @@ func FuzzProxy(f *testing.F) {
 			t.Fatalf("%s panicked: %v", method, err)
 		}
 		err = call(context.Background(), "/runtime.v1.RuntimeService/Version", nil)
-		if code := status.Code(err); err.Error() != "EOF" && code != codes.Unavailable { // it may have gone down by what it said
+		if code := status.Code(err); err.Error() != "EOF" && code != codes.Unavailable { // Unavailable: its answer may have made the runtime count as gone
 			t.Fatalf("after %s: %v", method, err)
 		}
 	})

@@ -15,7 +15,7 @@ import (
 func TestAPodShowsTheHandlerThatItWasRunWith(t *testing.T) {
 	t.Parallel()
 	for _, ids := range []string{config.PrefixIDs, config.NativeIDs} {
-		for _, behind := range []string{"", "runc"} { // what the handler two is called on beta.io
+		for _, behind := range []string{"", "runc"} { // the name of handler two on beta.io
 			n := newNode(t, func(c *config.Config) { c.IDs = ids }, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Handlers: map[string]string{"two": behind}}})
 			handlers := map[string]string{} // :: id → handler
 			for _, handler := range []string{"", "runc", "two"} {

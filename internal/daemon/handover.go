@@ -24,19 +24,20 @@ const (
 	takeoverTime = time.Minute
 
 	// handoverDrain bounds how long calls under way may take to finish after a new
-	// process has taken over. Nothing waits for this one, so it is long enough for pulls.
+	// process has taken over. It is long enough for pulls, because nothing waits for the old
+	// process.
 	handoverDrain = 10 * time.Minute
 )
 
-// program is the file that this process runs. A package may have replaced it.
+// program returns the path of the file that this process runs. An upgrade may have replaced the file.
 func program() (string, error) {
 	path, err := os.Executable()
 	return strings.TrimSuffix(path, " (deleted)"), err
 }
 
-// HandOver starts the program again, as it is installed now, with the same arguments, and passes
-// all sockets to it. When that process serves, this one drains and ends. If it does not, this
-// process goes on as before.
+// HandOver starts the program that is installed now, with the same arguments, and passes all sockets
+// to it. When the new process serves, this one drains and ends. If the new process does not serve,
+// HandOver fails and this process goes on as before.
 func (p *Proxy) HandOver(ctx context.Context) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -56,7 +57,7 @@ func (p *Proxy) HandOver(ctx context.Context) error {
 		return fmt.Errorf("handing over to %s: %w; this process goes on as before", path, err)
 	}
 	p.memories.Release()
-	for _, s := range p.listening() { // the files are the new process's now
+	for _, s := range p.listening() { // the new process owns the files now
 		if l, ok := listen.Raw(s.listener).(*net.UnixListener); ok {
 			l.SetUnlinkOnClose(false)
 		}
@@ -79,9 +80,9 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, os.Stdout, p.stderr
-	if listen.Supervised() && os.Getpid() != 1 { // which has no parent
-		// A child of our supervisor, as we are. Of another one's child systemd does not notice the end, and when it
-		// stops the service it does not wait for it, but kills it at once.
+	if listen.Supervised() && os.Getpid() != 1 { // process 1 has no parent
+		// Make it a child of our supervisor. systemd does not notice the end of a process that is not its child, and
+		// when it stops the service it does not wait for such a process, but kills it at once.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}
 	}
 	var paths []string
@@ -111,7 +112,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	klog.InfoS("Handing over to a new process", "program", path, "pid", cmd.Process.Pid)
 	_ = theirs.Close()
 	p.leaveHeir = giveMemories()
-	_ = writer.Close() // ours; the end of the new process is the end of the pipe
+	_ = writer.Close() // our end: the pipe ends when the new process does
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()
 	word, err := io.ReadAll(io.LimitReader(reader, int64(len(listen.ReadyWord))))
@@ -122,7 +123,7 @@ func (p *Proxy) startSuccessor(ctx context.Context, path string) error {
 	}
 	ended := cmd.Wait()
 	if errors.Is(ended, syscall.ECHILD) {
-		ended = nil // the supervisor gets it
+		ended = nil // the supervisor gets the exit status
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("it does not serve after %s", takeoverTime)

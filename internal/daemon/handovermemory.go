@@ -16,15 +16,15 @@ import (
 	"github.com/criproxy/criproxy/internal/memories"
 )
 
-// memoriesTime bounds how long a process may take to pass on its memories once it is asked for
-// them.
+// memoriesTime bounds how long a process may take to pass on its memories after the successor has
+// asked for them.
 const memoriesTime = 30 * time.Second
 
 // memoriesFor returns one end of a socket, from which the successor reads the memories of this
-// process, and a function that serves the other end until stop is called. The memories are sent
-// when the successor asks for them, as late as possible; the evidence is that of now. A note of
-// each call that has begun in this process and ends later follows: its client may ask the
-// successor about it.
+// process, and a function that serves the other end until stop is called. It sends the memories
+// when the successor asks for them, as late as possible, and the evidence of now. After that it
+// sends a note of each call that began in this process and ends later, because its client may then
+// ask the successor about the result.
 func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -38,16 +38,16 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 		return nil, nil, fmt.Errorf("making a socket for the memories: %w", err)
 	}
 	h := &heir{conn: conn, gob: gob.NewEncoder(conn)}
-	evidence := p.encodeEvidence() // now: with all recorded calls that takes longer than the memories may
+	evidence := p.encodeEvidence() // now, because with all recorded calls it would delay the memories too long
 	return theirs, func() func() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			if _, err := conn.Read(make([]byte, 1)); err != nil {
-				return // a program of an earlier version, or one that has ended
+				return // the successor is of an earlier version, or has ended
 			}
 			h.mu.Lock()
-			defer h.mu.Unlock() // notes come after all that is remembered
+			defer h.mu.Unlock() // notes come after the memories
 			p.memories.HandOn(h.send)
 			all, err := p.memories.Encode()
 			if err == nil {
@@ -62,7 +62,7 @@ func (p *Proxy) memoriesFor() (theirs *os.File, serve func() (stop func()), err 
 		}()
 		return func() {
 			p.memories.HandOn(nil)
-			_ = conn.Close() // which ends the goroutine
+			_ = conn.Close() // ends the goroutine
 			<-done
 		}
 	}, nil
@@ -85,8 +85,8 @@ type heirNote struct {
 // heirTime bounds how long the end of a call waits until the heir has its note.
 const heirTime = 5 * time.Second
 
-// send returns when the heir has the note of a call. A heir that does not answer in time gets no
-// more notes.
+// send returns when the heir has got the note of a call. A heir that does not answer in time gets
+// no more notes.
 func (h *heir) send(backend string, n lastknown.Note) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +98,7 @@ func (h *heir) send(backend string, n lastknown.Note) {
 	if err == nil {
 		_, err = h.conn.Read(make([]byte, 1))
 	}
-	if err != nil { // it ended, or is of an earlier version
+	if err != nil { // the heir has ended, or is of an earlier version
 		h.end()
 	}
 }
@@ -108,8 +108,7 @@ func (h *heir) end() {
 	_ = h.conn.Close() // no more notes follow
 }
 
-// Legacy is what the process that hands over remembers. Nil is nothing: there is no such
-// process.
+// Legacy has the memories of the process that hands over. It is nil if there is no such process.
 type Legacy struct {
 	all   map[string][]byte // :: name of a backend → its encoded memory
 	conn  net.Conn          // notes come from it
@@ -117,10 +116,10 @@ type Legacy struct {
 	ended chan struct{} // closed when no more notes come
 }
 
-// ReceiveLegacy reads from a socket what the process that hands over remembers. It returns nil
-// if from is nil. After an error this process must not serve: without those memories a runtime
-// that is away would have no pods, and kubelet would start them a second time. The process
-// before it goes on.
+// ReceiveLegacy reads the memories of the process that hands over from a socket. It returns nil
+// if from is nil. After an error this process must not serve: without the memories, a runtime that
+// is gone would have no pods, and kubelet would start them a second time. The other process then
+// goes on.
 func ReceiveLegacy(from *os.File) (*Legacy, error) {
 	if from == nil {
 		return nil, nil
@@ -136,7 +135,7 @@ func ReceiveLegacy(from *os.File) (*Legacy, error) {
 		err = l.gob.Decode(&l.all)
 	}
 	if err != nil {
-		_ = conn.Close() // which the other process notices
+		_ = conn.Close() // the other process notices that
 		return nil, legacyError(err)
 	}
 	_ = conn.SetDeadline(time.Time{})
@@ -144,11 +143,11 @@ func ReceiveLegacy(from *os.File) (*Legacy, error) {
 }
 
 func legacyError(err error) error {
-	return fmt.Errorf("taking over the memories of the process before this one, which goes on: %w", err)
+	return fmt.Errorf("taking over the memories of the previous process, which goes on: %w", err)
 }
 
-// follow notes the calls that the process before this one still has under way, until that
-// process ends or l is closed.
+// follow learns of the calls that the previous process still has under way, until that process ends
+// or l is closed.
 func (l *Legacy) follow(m *memories.Memories) {
 	if l == nil {
 		return
@@ -157,7 +156,7 @@ func (l *Legacy) follow(m *memories.Memories) {
 	for {
 		var n heirNote
 		if err := l.gob.Decode(&n); err != nil {
-			return // it has ended
+			return // the previous process has ended
 		}
 		if err := m.Learn(n.Backend, n.Note); err != nil {
 			klog.ErrorS(err, "A call of the previous process was not noted; the next lists show it", "backend", n.Backend, "method", n.Note.Method)
@@ -168,7 +167,7 @@ func (l *Legacy) follow(m *memories.Memories) {
 	}
 }
 
-// await returns when the process before this one has ended, after bound, or when ctx ends.
+// await returns when the previous process has ended, after bound, or when ctx ends.
 func (l *Legacy) await(ctx context.Context, bound time.Duration) {
 	if l == nil {
 		return
@@ -183,7 +182,7 @@ func (l *Legacy) await(ctx context.Context, bound time.Duration) {
 
 func (l *Legacy) close() {
 	if l != nil {
-		_ = l.conn.Close() // which ends follow
+		_ = l.conn.Close() // ends follow
 	}
 }
 

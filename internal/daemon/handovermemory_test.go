@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A process that did not get the memories of the one before it served without them: a runtime that was away then had no
-// pods, where there were no files.
+// A process that did not get the memories of the previous one used to serve without them: if there were no files, a
+// runtime that was gone then had no pods.
 func TestAProcessWithoutItsLegacyDoesNotServe(t *testing.T) {
 	for name, answer := range map[string]string{"the other process ends": "", "it sends something else": "not a memory"} {
 		t.Run(name, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestAProcessWithoutItsLegacyDoesNotServe(t *testing.T) {
 			require.NoError(t, syscall.Shutdown(fds[0], syscall.SHUT_WR))
 			defer theirs.Close()
 			legacy, err := ReceiveLegacy(ours)
-			assert.ErrorContains(t, err, "taking over the memories of the process before this one, which goes on")
+			assert.ErrorContains(t, err, "taking over the memories of the previous process, which goes on")
 			assert.Nil(t, legacy)
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
-// newHooks returns the plugins, nil if cfg turns them off.
+// newHooks returns the plugins, or nil if cfg turns them off.
 func newHooks(cfg *config.Config) (*hook.Plugins, error) {
 	if cfg.Hooks == "" {
 		return nil, nil

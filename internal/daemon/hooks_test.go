@@ -93,7 +93,7 @@ func TestPluginsAreAskedAboutEachRuntimeByFrontNames(t *testing.T) {
 	})
 }
 
-// KoordRuntimeProxy lived on without ever listening if its runtime came later.
+// KoordRuntimeProxy kept running, but never listened, if its runtime started later.
 func TestAbsentBackend(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil, machineConfig{absent: true})
@@ -126,8 +126,8 @@ func TestAClientOfAnOlderVersionGetsTheSameHooks(t *testing.T) {
 	assert.Equal(t, "low", n.runtimes[0].Pods()[0].GetAnnotations()["tier"])
 }
 
-// What was there before the proxy is looked up, also on a runtime that is not the
-// primary, and in both modes.
+// Pods from before the start of the proxy are looked up, on every runtime and with both forms of
+// ids.
 func TestAfterARestartPluginsGetWhatWasThereBefore(t *testing.T) {
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {
 		n := newNode(t, mode)

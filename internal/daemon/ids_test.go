@@ -15,7 +15,7 @@ import (
 // /var/log/containers.
 var collectors = regexp.MustCompile(`^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*)_([^_]+)_(.+)-([a-z0-9]{64})\.log$`)
 
-// The table of docs/ids.md, as far as it does not follow from how ids look.
+// The test checks the table in docs/ids.md, except for rows that follow from the form of the ids.
 func TestWhatWorksWithWhichIDs(t *testing.T) {
 	for _, c := range []struct {
 		name, ids                string

@@ -24,7 +24,7 @@ func TestAPodsStatusIsNotOlderThanItsContainers(t *testing.T) {
 		"a container exits": func(t *testing.T, n *node, p *pod) error {
 			id := n.runtimes[1].Containers()[0].GetId()
 			require.NoError(t, n.runtimes[1].Exit(id, 1))
-			testkit.Eventually(t, "a list shows it", func() bool { // one that is late comes from memory
+			testkit.Eventually(t, "a list shows it", func() bool { // a late list comes from memory
 				all, err := listContainers(nil).unary(n)
 				return err == nil && slices.ContainsFunc(all, func(c proto.Message) bool {
 					return c.(*runtimeapi.Container).GetState() == runtimeapi.ContainerState_CONTAINER_EXITED

@@ -15,19 +15,19 @@ import (
 // levelNow collects the garbage first.
 func levelNow() invariant.Level {
 	runtime.GC()
-	runtime.GC() // what pools held is free after the second one
+	runtime.GC() // the second collection frees what pools held
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	files, _ := os.ReadDir("/proc/self/fd")
 	return invariant.Level{Goroutines: runtime.NumGoroutine(), Files: len(files), Live: int64(m.HeapAlloc)}
 }
 
-// more is what there may be more of than before, without it being forgotten somewhere: connections
-// that were idle are made of more goroutines for a moment, and the runtimes in memory,
-// which are in this process, have more pods and containers than they had.
+// more is how much the level may rise without a leak: idle connections get more goroutines for a
+// moment, and the runtimes in memory, which run in this process, get more pods and
+// containers.
 var more = invariant.Level{Goroutines: 10, Files: 5, Live: 8 << 20}
 
-// settled returns the level once nothing is left over, and fails t if that does not come.
+// settled returns the level when it has fallen far enough, and fails t if it never does.
 func settled(t testing.TB, before invariant.Level, why func() string) invariant.Level {
 	t.Helper()
 	now := levelNow()

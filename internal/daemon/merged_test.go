@@ -21,8 +21,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// replies is a runtime that answers each method with the same bytes, which need not be
-// what a runtime should send. All other methods it does not have.
+// replies is a runtime that answers each of its methods with the same bytes, which may be
+// malformed. It has no other methods.
 type replies map[string][]byte
 
 // merged is a proxy in front of such runtimes: the primary, beta.io and gamma.io.
@@ -89,9 +89,9 @@ func TestKubeletDecodesAListWithTextThatIsNoUTF8(t *testing.T) {
 	assert.Len(t, testkit.LogLines("not valid UTF-8", `"backend"="utf8.test"`, `"field"="runtime.v1.PodSandbox.LabelsEntry.value"`), 1, "once")
 }
 
-// seenByKubelet is what kubelet reads out of ImageFsInfo: of each list the first entry, and
-// whether it takes them for two filesystems (pkg/kubelet/stats/cadvisor_stats_provider.go,
-// and IsContainerFsSeparateFromImageFs of its eviction manager before).
+// seenByKubelet is what kubelet concludes from ImageFsInfo: the first entry of each list, and
+// whether they are two filesystems (pkg/kubelet/stats/cadvisor_stats_provider.go,
+// and earlier IsContainerFsSeparateFromImageFs of its eviction manager).
 func seenByKubelet(info *runtimeapi.ImageFsInfoResponse) (image, container string, split bool) {
 	first := func(list []*runtimeapi.FilesystemUsage) string {
 		if len(list) == 0 {

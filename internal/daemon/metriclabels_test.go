@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// kept are the label keys of each metric as a client gets them, which kubelet asks for
-// when it starts, and never again.
+// kept are the label keys of each metric that a client gets. kubelet asks for them
+// only when it starts.
 func (n *node) kept() map[string][]string {
 	n.Helper()
 	reply, err := n.ListMetricDescriptors(n.ctx(), &runtimeapi.ListMetricDescriptorsRequest{})
@@ -26,8 +26,8 @@ func (n *node) kept() map[string][]string {
 	return kept
 }
 
-// sampled are the values of the labels of all samples of containers: id of the container →
-// metric → label → value. All have to fit these, as kubelet has it.
+// sampled returns the label values of all samples of containers: id of the container →
+// metric → label → value. All samples must fit the kept keys, as kubelet requires.
 func (n *node) sampled(kept map[string][]string) map[string]map[string]map[string]string {
 	n.Helper()
 	reply, err := n.ListPodSandboxMetrics(n.ctx(), &runtimeapi.ListPodSandboxMetricsRequest{})
@@ -38,7 +38,7 @@ func (n *node) sampled(kept map[string][]string) map[string]map[string]map[strin
 			all[c.GetContainerId()] = map[string]map[string]string{}
 			for _, m := range c.GetMetrics() {
 				if kept[m.GetName()] == nil {
-					continue // kubelet passes over it
+					continue // kubelet ignores it
 				}
 				require.Len(n, m.GetLabelValues(), len(kept[m.GetName()]), "%s of %s", m.GetName(), c.GetContainerId())
 				values := map[string]string{}
@@ -52,7 +52,7 @@ func (n *node) sampled(kept map[string][]string) map[string]map[string]map[strin
 	return all
 }
 
-const cpuSeconds = "container_cpu_usage_seconds_total" // CRI-O has the label cpu there, containerd has not
+const cpuSeconds = "container_cpu_usage_seconds_total" // only CRI-O has the label cpu
 
 func TestALaterRuntimeChangesNoOldDescriptor(t *testing.T) {
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {

@@ -72,7 +72,7 @@ func TestARuntimeThatIsGoneGetsTheConfigAfterAReload(t *testing.T) {
 	n.runtimes[1].Kill()
 	n.isDown(1)
 	require.NoError(t, n.updateConfig("10.0.0.0/24"))
-	n.change(func(c *config.Config) { c.ListBudget += time.Millisecond }) // which makes new connections
+	n.change(func(c *config.Config) { c.ListBudget += time.Millisecond }) // makes new connections
 	testkit.Eventually(t, "an attempt has failed", func() bool {
 		return len(testkit.LogLines("repeats it until the runtime answers", `"backend"="late.test"`)) == 1
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// troubles are what a runtime can have when a name is given to it.
+// troubles are states that a runtime can be in when it gets a name.
 func (n *node) trouble(which int, name string) {
 	n.Helper()
 	switch name {
@@ -49,7 +49,7 @@ func TestANamePassesToARuntimeWithItsPods(t *testing.T) {
 				}
 				for range 10 {
 					pods, err := listPods(nil).unary(n)
-					if err != nil { // of a runtime that has not answered since a restart
+					if err != nil { // the runtime has not answered since a restart
 						assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
 						continue
 					}

@@ -231,7 +231,7 @@ func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var addresses []string
 			var servers []*keepListener
-			for i, service := range []string{"one", "two", "three"} { // what a server knows says which it is
+			for i, service := range []string{"one", "two", "three"} { // each server knows only its own service
 				l, opts := make(i)
 				servers = append(servers, &keepListener{Listener: l})
 				serveHealth(t, servers[i], service, opts...)
@@ -278,7 +278,7 @@ func TestEqualServersBehindOneNameAreBalancedByGRPC(t *testing.T) {
 	}
 }
 
-// checkHealthUntil waits until any server answers: that it has nothing of the kind.
+// checkHealthUntil waits until a server answers, with NotFound for an unknown service.
 func checkHealthUntil(t testing.TB, cc *grpc.ClientConn) error {
 	return checkHealth(t, cc, "none of them")
 }

@@ -67,7 +67,7 @@ func olderCRI(t testing.TB) *codec.Schema {
 	return schema
 }
 
-// newerNode is a criproxy that is built with an older CRI, before runtimes of today.
+// newerNode is a criproxy that was built with an older CRI, in front of today's runtimes.
 func newerNode(t *testing.T, change func(*config.Config)) *node {
 	old := olderCRI(t)
 	n := newNode(t, func(c *config.Config) {
@@ -83,7 +83,7 @@ func newerNode(t *testing.T, change func(*config.Config)) *node {
 	return n
 }
 
-// streamed are the pods that StreamPodSandboxes shows.
+// streamed returns the pods in StreamPodSandboxes.
 func (n *node) streamed() []string {
 	n.Helper()
 	pods, err := listPods(nil).streamed(n)
@@ -168,7 +168,7 @@ func TestTheNewerFileAloneMakesANewerCRIKnown(t *testing.T) {
 	assert.True(t, seen)
 }
 
-// future is what a CRI after that which we are built with might bring.
+// future has what a later CRI than the built-in one might add.
 const future = `
 message FreezePodRequest { string pod_sandbox_id = 1; repeated string peers = 2; string reason = 3; string token = 4 [debug_redact = true]; }
 message FreezePodResponse { repeated string container_ids = 1; Container first = 2; }

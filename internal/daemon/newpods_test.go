@@ -22,7 +22,7 @@ func (n *node) newPodsTo(name string) {
 	require.NoError(n, reload(n.proxy, &cfg))
 }
 
-// sandbox makes a sandbox of a pod and returns it as its own runtime names it, and which that is.
+// sandbox makes a sandbox of a pod, and returns its native id and its runtime.
 func (n *node) sandbox(config *runtimeapi.PodSandboxConfig, handler string) (id string, runtime int) {
 	n.Helper()
 	ran, err := n.RunPodSandbox(n.ctx(), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
@@ -45,7 +45,7 @@ func (n *node) whose(id string) (string, int) {
 	return "", 0
 }
 
-// pulls has kubelet's two calls about the image of a pod made, and returns on which runtime it is now.
+// pulls makes kubelet's two calls about the image of a pod, and returns the runtime that has the image now.
 func (n *node) pulls(config *runtimeapi.PodSandboxConfig, image string) int {
 	n.Helper()
 	spec := &runtimeapi.ImageSpec{Image: image, Annotations: config.Annotations}
@@ -97,7 +97,7 @@ func TestNewPodsGoToOneRuntimeWhileTheOtherIsDrained(t *testing.T) {
 			create(oldSandbox, old, "docker.io/library/old:1")
 			assert.Equal(t, 0, n.pulls(old, "docker.io/library/more:1"), "what is there stays where it is")
 
-			// kubelet makes a new sandbox of the same pod, as it does after a boot, and the old one is still there.
+			// kubelet makes a new sandbox of the same pod, as after a boot, while the old one still exists.
 			again := proto.CloneOf(old)
 			again.Metadata.Attempt = 1
 			_, at = n.sandbox(again, "")

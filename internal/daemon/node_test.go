@@ -45,7 +45,7 @@ type node struct {
 	runtimeapi.ImageServiceClient
 }
 
-// A machineConfig is a machine that a test wants.
+// A machineConfig describes a machine for a test.
 type machineConfig struct {
 	fakecri.Config
 	backend config.Backend // without the address
@@ -56,9 +56,9 @@ type machineConfig struct {
 // impatient has a runtime that hangs count as slow and gone soon, for tests that wait for that.
 func impatient(c *config.Config) { c.ListBudget, c.GoneAfter = 2*time.Second, 3*time.Second }
 
-// newNode starts machines and a proxy in front of them. Without a configuration
-// there are a primary and beta.io. They end with the test. The proxy is as patient as the test:
-// on a busy machine a runtime may be silent for a while. See impatient.
+// newNode starts machines and a proxy in front of them, until the test ends. Without a configuration
+// they are a primary and beta.io. The proxy waits as long as the test does, because on a busy machine
+// a runtime may be silent for a while. See impatient.
 func newNode(t testing.TB, change func(*config.Config), machines ...machineConfig) *node {
 	t.Helper()
 	dir := testkit.SocketDir(t)
@@ -98,7 +98,7 @@ func (n *node) start() {
 	makeStateDir(n.cfg)
 	p, err := New(n.cfg, Options{})
 	require.NoError(n, err)
-	// Not by listen.Unix: the umask that it sets is that of the process, in which many tests run at once.
+	// Not with listen.Unix: it changes the umask of the process, in which many tests run at once.
 	open := func() (net.Listener, error) { return net.Listen("unix", n.cfg.Listen) }
 	l, err := open()
 	require.NoError(n, err)
@@ -125,7 +125,7 @@ func inBothModes(t *testing.T, test func(t *testing.T, mode func(*config.Config)
 	}
 }
 
-// front returns what a client calls the thing that runtime i calls id.
+// front returns the front id of the object that runtime i calls id.
 func (n *node) front(i int, id string) string {
 	if i == 0 || n.cfg.IDs == config.NativeIDs {
 		return id
@@ -133,7 +133,7 @@ func (n *node) front(i int, id string) string {
 	return n.cfg.Backends[i].Name + "__" + id
 }
 
-// image returns what a client calls the image that runtime i calls name.
+// image returns the front name of the image that runtime i calls name.
 func (n *node) image(i int, name string) string {
 	if i == 0 {
 		return name
@@ -141,18 +141,18 @@ func (n *node) image(i int, name string) string {
 	return n.cfg.Backends[i].Name + "/" + name
 }
 
-// stateFile is where the memory of a backend is kept.
+// stateFile returns the path of the file with the memory of a backend.
 func stateFile(cfg *config.Config, b config.Backend) lastknown.File {
 	return folder(cfg).File(memories.Place{Name: nameOf(b), Address: addressOf(b)})
 }
 
-// known waits until memory has all that the runtimes hold, and its statuses: until the
-// proxy has gone round often enough.
+// known waits until memory has all items of the runtimes, with their statuses: until the
+// proxy has made enough rounds.
 func (n *node) known() *node {
 	n.Helper()
 	for i, m := range n.runtimes {
 		b := n.proxy.backends()[i]
-		for range 3 { // the first may have been under way, the last is not over yet
+		for range 3 { // the first round may have begun before, and the last one may not have ended
 			rounds := len(m.Calls("ListContainers"))
 			err := b.top.Invoke(n.ctx(), runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"}, &runtimeapi.StopPodSandboxResponse{})
 			require.NoError(n, err, "this changes nothing, which the proxy cannot know")
@@ -167,7 +167,7 @@ func (n *node) known() *node {
 	return n
 }
 
-// isDown waits until the proxy takes runtime i for down, isUp for up.
+// isDown waits until the proxy considers runtime i down, and isUp until it considers it up.
 func (n *node) isDown(i int) {
 	n.Helper()
 	testkit.Eventually(n, fmt.Sprintf("runtime %d is gone", i), func() bool { return n.proxy.backends()[i].lastKnown.State().Condition == lastknown.Gone })
@@ -186,7 +186,7 @@ func (n *node) isUp(i int) {
 	})
 }
 
-// A pod is what a test knows of a pod it has run.
+// A pod is a pod that a test has run.
 type pod struct {
 	config     *runtimeapi.PodSandboxConfig
 	sandbox    string   // in front
@@ -226,8 +226,8 @@ func (n *node) run(i int, name string, containers int) *pod {
 	return p
 }
 
-// ctx is for one call: none may hang for ever. Calls of the same second share one, since
-// each keeps memory until its time is over.
+// ctx returns a context with a deadline for one call. Calls of the same second share one, because
+// each keeps memory until its deadline.
 func (n *node) ctx() context.Context {
 	n.calls.Lock()
 	defer n.calls.Unlock()
@@ -246,7 +246,7 @@ type listing struct {
 	streamed func(n *node, opts ...grpc.CallOption) ([]proto.Message, error)
 }
 
-// newListing makes a listing of two methods with their requests, and of what returns the items of a reply.
+// newListing makes a listing of two methods with their requests, and of a function that returns the items of a reply.
 func newListing[Q, R, SQ, SR any, M proto.Message](name string,
 	unary func(*node, context.Context, *Q, ...grpc.CallOption) (*R, error), request *Q, items func(*R) []M,
 	stream func(*node, context.Context, *SQ, ...grpc.CallOption) (grpc.ServerStreamingClient[SR], error), streamRequest *SQ, batch func(*SR) []M,
@@ -305,8 +305,8 @@ func messages[M proto.Message](items []M) []proto.Message {
 	return all
 }
 
-// collect receives a stream to its end. A message without an item is an error:
-// each has at least one, api.proto says.
+// collect receives a stream to its end. It refuses a message without an item, because
+// api.proto requires at least one.
 func collect[R any, M proto.Message](s grpc.ServerStreamingClient[R], err error, items func(*R) []M) ([]proto.Message, error) {
 	if err != nil {
 		return nil, err
@@ -344,7 +344,7 @@ func idOf(m proto.Message) string {
 	return m.(interface{ GetId() string }).GetId()
 }
 
-// lists claims that the list of pods has these, and no others.
+// lists asserts that the list of pods has these, and no others.
 func (n *node) lists(sandboxes ...string) {
 	n.Helper()
 	pods, err := listPods(nil).unary(n)

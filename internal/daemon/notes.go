@@ -9,25 +9,24 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// maxOutages is how many outages of a backend are remembered.
+// maxOutages is how many outages of a backend the notes hold.
 const maxOutages = 10
 
-// notes are what people want to know of a backend while it is away, and afterwards: what it is,
-// and when it was away. They belong to its name, as its memory does. They are safe for concurrent
-// use.
+// notes hold the version of a backend and its outages, which people want to know while it is gone
+// and afterwards. They belong to its name, as its memory does. They are safe for concurrent use.
 type notes struct {
 	mu   sync.Mutex
 	kept noted
 }
 
-// noted is what notes consist of, for the next process as well.
+// noted is the content of notes, in the form that passes to the next process.
 type noted struct {
 	Runtime string         `json:"runtime,omitempty"`
 	API     []string       `json:"api,omitempty"`
 	Outages []state.Outage `json:"outages,omitempty"` // the latest first
 }
 
-// is notes what the backend says of itself.
+// is notes the runtime and the API that the backend has told.
 func (n *notes) is(runtime string, api []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -39,8 +38,8 @@ func (n *notes) is(runtime string, api []string) {
 	}
 }
 
-// became notes that the backend is in a condition since a moment. One outage may be slow first
-// and gone then.
+// became notes that the backend has been in a condition since a time. A slow backend that becomes
+// gone, or the reverse, is still in the same outage.
 func (n *notes) became(c lastknown.Condition, since time.Time, why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// Open opens all sockets of the configuration, and takes those that were inherited. If it fails,
-// the proxy is closed.
+// Open opens all sockets of the configuration, or takes those that were inherited. If it fails, it
+// closes the proxy.
 func (p *Proxy) Open(inherited *listen.Inheritance) error {
-	go func() { // until that process ends, or close ends it
+	go func() { // ends when the previous process does, or in close
 		_ = recovery.Run("taking over the memories", func() { p.legacy.follow(p.memories) })
 	}()
 	cfg := p.Config()

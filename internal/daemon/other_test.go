@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// sorted has connections that begin with HTTP/2 accepted, and gives the others to http, as CRI-O does.
+// sorted accepts connections that begin with HTTP/2, and passes the others to http, as CRI-O does.
 type sorted struct {
 	net.Listener
 	http *queue
@@ -40,7 +40,7 @@ func (s sorted) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := begun{conn, bufio.NewReader(conn)}
-		first, _ := c.r.Peek(3) // less of it is another protocol, too
+		first, _ := c.r.Peek(3) // fewer bytes are another protocol, too
 		if string(first) == "PRI" {
 			return c, nil
 		}
@@ -48,7 +48,7 @@ func (s sorted) Accept() (net.Conn, error) {
 	}
 }
 
-// queue is a listener whose connections another accepts.
+// queue is a listener for connections that another listener has accepted.
 type queue struct {
 	net.Listener
 	conns chan net.Conn
@@ -85,7 +85,7 @@ func serveLikeCRIO(t *testing.T, path string, handler http.Handler) {
 	})
 }
 
-// overHTTP is a client of what is served at a socket.
+// overHTTP returns an HTTP client for a socket.
 func overHTTP(t *testing.T, path string) *http.Client {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -94,7 +94,7 @@ func overHTTP(t *testing.T, path string) *http.Client {
 	return &http.Client{Transport: transport, Timeout: testkit.Patience}
 }
 
-// CRI-O serves HTTP on its CRI socket, and kubelet and cAdvisor ask there for figures: behind criproxy they had none.
+// CRI-O serves HTTP on its CRI socket, and kubelet and cAdvisor ask it for statistics. Through criproxy they used to get none.
 func TestHTTPPassesToThePrimary(t *testing.T) {
 	n := newNode(t, nil, machineConfig{absent: true}, machineConfig{backend: config.Backend{Name: "beta.io"}})
 	serveLikeCRIO(t, n.cfg.Backends[0].Address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +116,7 @@ func TestHTTPPassesToThePrimary(t *testing.T) {
 	assert.NoError(t, err, "CRI is served as ever")
 }
 
-// HTTP passes unread, so it is not for clients that may not make every call.
+// criproxy does not read HTTP, so only clients that may make every call can use it.
 func TestHTTPDoesNotPassAnAccessList(t *testing.T) {
 	n := newNode(t, func(c *config.Config) {
 		c.Listeners = []config.Listener{{Path: c.Listen, Access: []config.AccessRule{{Methods: []string{"read-only"}}}}}
@@ -149,7 +149,7 @@ func TestStoppingEndsWhatPassesToThePrimary(t *testing.T) {
 	assert.ErrorIs(t, err, io.EOF)
 }
 
-// kubelet takes a socket whose path ends like CRI-O's for CRI-O's own.
+// kubelet considers a socket whose path ends like that of CRI-O to be CRI-O's.
 func TestAPathLikeCRIOsIsAWarningBeforeAnother(t *testing.T) {
 	dir := t.TempDir()
 	require.Less(t, len(dir), 80, "a socket's path is short")

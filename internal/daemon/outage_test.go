@@ -26,7 +26,7 @@ var ways = []struct {
 	name string
 	go_  func(m *testkit.Machine)
 	back func(m *testkit.Machine)
-	slow bool   // all but its lists works
+	slow bool   // everything except its lists works
 	ids  string // the form of ids that is tested with it
 }{
 	{"killed", (*testkit.Machine).Kill, (*testkit.Machine).Start, false, config.PrefixIDs},
@@ -170,7 +170,7 @@ func (n *node) isPrimarys(item proto.Message) bool {
 }
 
 // callsAbout makes calls about a running pod of runtime i that its memory cannot
-// answer, and that change nothing but what can be done again.
+// answer, and that can be repeated.
 func (n *node) callsAbout(i int, p *pod) map[string]error {
 	errs := map[string]error{}
 	id := p.containers[0]
@@ -211,7 +211,7 @@ func TestThePrimaryCanBeDownLikeAnyOther(t *testing.T) {
 		assert.NoError(t, err, what)
 	}
 	_, err := n.Status(n.ctx(), &runtimeapi.StatusRequest{})
-	testkit.AssertCode(t, codes.Unavailable, err) // whether it is ready, only it can say
+	testkit.AssertCode(t, codes.Unavailable, err) // only the primary can say whether it is ready
 }
 
 // kubelet asks for ImageFsInfo when it starts, and does not start without.
@@ -235,7 +235,7 @@ func TestImageFsInfoNeedsThePrimaryOnly(t *testing.T) {
 			}
 			m := n.runtimes[1]
 			n.known()
-			m.Kill() // before a call has come to it
+			m.Kill() // before its first call
 			n.isDown(1)
 			assert.Equal(t, []string{"/first"}, mounts())
 			m.Start()
@@ -254,7 +254,7 @@ func TestImageFsInfoNeedsThePrimaryOnly(t *testing.T) {
 			} else {
 				assert.Equal(t, []string{"/first"}, mounts())
 			}
-			n.isUp(0) // for a primary that is slow memory answers
+			n.isUp(0) // memory would answer for a slow primary
 			n.runtimes[0].When(testkit.Failing(status.Error(codes.Internal, "no disk"), "ImageFsInfo"))
 			_, err := n.ImageFsInfo(n.ctx(), &runtimeapi.ImageFsInfoRequest{})
 			assert.Equal(t, status.New(codes.Internal, "no disk").String(), status.Convert(err).String())

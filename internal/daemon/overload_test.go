@@ -25,15 +25,15 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// largeItems has few items make a long list: criproxy asks for the status of each.
+// largeItems makes few items that fill a long list, because criproxy asks for the status of each.
 var largeItems = fakecri.Config{ItemBytes: 9000}
 
-// taken returns what messages take of the memory of n, and total what they may take.
+// taken returns how much memory of n messages take, and total how much they may take.
 func taken(n *node) int64 { taken, _, _ := n.proxy.memory.Usage(); return taken }
 func total(n *node) int64 { _, total, _ := n.proxy.memory.Usage(); return total }
 
-// under holds calls under way at runtime i: the function begins one, and returns when it
-// has come there.
+// under holds calls under way at runtime i. The function that it returns begins a call, and returns
+// when the runtime has got it.
 func (n *node) under(i int) (begin func(ctx context.Context, p *pod) <-chan error, thaw func()) {
 	var come atomic.Int64
 	ice := make(chan struct{})
@@ -101,7 +101,7 @@ func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 	n.isUp(1)
 	n.runtimes[1].Fill(200) // about 2 MB a list
 	large := strings.Repeat("x", 3<<20)
-	// What is not freed, such as a list in memory, the garbage collector gives back.
+	// The garbage collector returns memory that is not freed, such as a list in memory.
 	allGivenBack := func() {
 		t.Helper()
 		testkit.Eventually(t, "all is given back", func() bool { runtime.GC(); return taken(n) == 0 })
@@ -134,7 +134,7 @@ func TestMemoryIsGivenBackWhateverBecomesOfACall(t *testing.T) {
 func TestARequestTakesMemoryBeforeItComes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
-	n.proxy.memory.Take(total(n)) // all is taken
+	n.proxy.memory.Take(total(n)) // no memory is free
 	ctx, cancel := context.WithTimeout(t.Context(), 4*limits.MemoryWait)
 	defer cancel()
 	cc := n.cc
@@ -149,8 +149,8 @@ func TestARequestTakesMemoryBeforeItComes(t *testing.T) {
 	n.proxy.memory.Give(total(n))
 }
 
-// What a runtime streams is kept until its end has come: it may be more than there is
-// memory for.
+// criproxy holds a streamed list until its end has come, so it may need more memory than there
+// is.
 func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}, Config: largeItems})
@@ -171,8 +171,8 @@ func TestAListThatARuntimeStreamsTakesMemoryAsItComes(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A client that does not read its replies holds what its windows hold and one share of the
-// memory. Others go on.
+// A client that does not read its replies uses its windows and one share of the memory. Other
+// clients are not affected.
 func TestAConnectionWithUnreadRepliesHasItsShare(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil, machineConfig{Config: largeItems}, machineConfig{backend: config.Backend{Name: "beta.io"}})
@@ -200,7 +200,7 @@ func TestAConnectionWithUnreadRepliesHasItsShare(t *testing.T) {
 	n.proxy.memory.Give(left)
 }
 
-// Waiting for memory must not count as silence of the runtime: criproxy would take it for gone.
+// A wait for memory must not count as silence of the runtime, or criproxy would consider it gone.
 func TestAReplyWaitsForRoomBeforeItIsRead(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)

@@ -9,6 +9,6 @@ import (
 // logPanic logs a panic that was recovered. Its stack has addresses, but no contents of
 // messages.
 func logPanic(doing string, value any, stack []byte) {
-	klog.ErrorS(nil, "A mistake in criproxy, please report it: a panic ended one call or one task, the process goes on",
+	klog.ErrorS(nil, "A mistake in criproxy, please report it: a panic ended one call or one task; the process goes on",
 		"doing", doing, "panic", value, "panics", recovery.Count(), "stack", string(stack))
 }

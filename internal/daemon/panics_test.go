@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// In calls of the multiplexer it is tested in package director.
+// Package director tests panics in its own calls.
 func TestAPanicIsInternalCountedAndLoggedWithItsStack(t *testing.T) {
 	recovery.Notify(logPanic)
 	before := recovery.Count()

@@ -16,8 +16,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// apiPod is a pod from the API server, as a kubelet has it that has seen it at some time.
-// Most pods differ in nothing else.
+// apiPod is a pod from the API server, with the time at which kubelet first saw it. Most pods differ
+// in nothing else.
 func apiPod(name, seen string) *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{
 		Metadata:    &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: "uid-" + name},
@@ -25,7 +25,7 @@ func apiPod(name, seen string) *runtimeapi.PodSandboxConfig {
 	}
 }
 
-// errAbsent is what kubelet makes of an image that is absent and not to be pulled.
+// errAbsent is kubelet's error for an absent image that it must not pull.
 var errAbsent = errors.New("ErrImageNeverPull")
 
 // startOnce does what kubelet does to start a container in a pod that has a sandbox, once.
@@ -55,8 +55,8 @@ func (n *node) startOnce(sandbox string, config *runtimeapi.PodSandboxConfig, im
 	return err
 }
 
-// twoPods is a node with a pod on each of its runtimes, which differ in nothing that
-// kubelet says when it asks for the status of an image. The image is on the second.
+// twoPods is a node with a pod on each of its runtimes. kubelet's requests for the status of an image
+// are the same for both pods. The second runtime has the image.
 func twoPods(t *testing.T, policy string, change func(i int, config *runtimeapi.PodSandboxConfig)) (n *node, sandboxes []string, configs []*runtimeapi.PodSandboxConfig) {
 	n = newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Policy: policy, Handlers: map[string]string{"two": "runc"}}})
 	for i, handler := range []string{"", "two"} {

@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// errNoPods is why a proxy of another API than CRI lists no pods.
+// errNoPods is the error of Pods for another API than CRI.
 var errNoPods = errors.New("only CRI has pods, and this criproxy serves another API")
 
 // Pods asks every backend for its pods and containers. A backend that does not answer is named
@@ -82,7 +82,7 @@ func (b *backend) pods(ctx context.Context, prefix string) ([]state.Pod, error) 
 	}
 	for _, c := range containers.GetContainers() {
 		i, ok := place[c.GetPodSandboxId()]
-		if !ok { // it was made between the two lists, or its sandbox was removed
+		if !ok { // the container was created between the two lists, or its sandbox was removed
 			i = len(pods)
 			place[c.GetPodSandboxId()] = i
 			pods = append(pods, state.Pod{
@@ -102,10 +102,10 @@ func (b *backend) pods(ctx context.Context, prefix string) ([]state.Pod, error) 
 	return pods, errs[1]
 }
 
-// stateName is a state of CRI in the words of people.
+// stateName returns the name of a state in CRI in lower case, without its prefix.
 func stateName(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
 
-// moment is a time of CRI, in nanoseconds since 1970.
+// moment returns a time in CRI's form, nanoseconds since 1970, as a time.Time.
 func moment(nanoseconds int64) time.Time {
 	if nanoseconds == 0 {
 		return time.Time{}

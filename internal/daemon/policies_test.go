@@ -98,7 +98,7 @@ func TestARuntimeThatWasNeverSeenIsLeftOutAndSaidSo(t *testing.T) {
 	assert.Len(t, testkit.LogLines(name, "was not seen since"), 1)
 }
 
-// What a list waits for is in internal/lastknown.
+// Package lastknown tests what a list waits for.
 func TestOnlyListsNeedARequiredRuntime(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, impatient, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io", Required: true}, absent: true})

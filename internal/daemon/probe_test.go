@@ -17,24 +17,24 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// A probe is a client that calls those runtimes that nothing is done to, all the time, and
-// notes how long that takes while nothing is wrong, and during each fault.
+// A probe is a client that constantly calls the runtimes that have no fault. It notes how long the
+// calls take during each fault, and while there is none.
 type probe struct {
 	node       *node
 	client     runtimeapi.RuntimeServiceClient
-	containers []string // :: runtime, one that is always there
+	containers []string // :: runtime → a container that always exists
 
 	mu      sync.Mutex
 	wake    sync.Cond
-	targets []int // the runtimes that are called
+	targets []int // the runtimes that it calls
 	calling bool
-	now     []time.Duration            // what calls of this phase took
-	idle    []time.Duration            // how much longer its pauses took than they should
-	failed  error                      // the first of them that did
+	now     []time.Duration            // durations of the calls in this phase
+	idle    []time.Duration            // how much too long its pauses were
+	failed  error                      // of the first call that failed
 	took    map[string][]time.Duration // :: phase
 }
 
-// quiet is the phase in which nothing is wrong.
+// quiet is the phase without a fault.
 const quiet = "quiet"
 
 // newProbe runs a pod on each runtime, which must be up, and starts the probe.
@@ -99,8 +99,8 @@ func (p *probe) run(ctx context.Context) {
 	}
 }
 
-// perPhase is how many calls there are at least in a phase: enough for the slowest of a hundred, where
-// that is looked at.
+// perPhase returns the least number of calls in a phase. With -chaos.times it is enough to find the
+// slowest of a hundred.
 func perPhase() int {
 	if *chaosTimes {
 		return 100
@@ -108,10 +108,10 @@ func perPhase() int {
 	return 10
 }
 
-// during calls targets while do runs, and for as long after as it takes to have enough of
-// those calls. They are noted under the phase that do returns; if that is empty they are not.
+// during calls targets while do runs, and after that until there are enough calls. It notes them
+// under the phase that do returns, unless that is empty.
 func (p *probe) during(targets []int, do func() string) error {
-	if len(targets) > 0 { // it may have to connect again
+	if len(targets) > 0 { // the client may have to connect again
 		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		if _, err := p.client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: p.containers[targets[0]]}, grpc.WaitForReady(true)); err != nil {
@@ -148,11 +148,11 @@ func (p *probe) during(targets []int, do func() string) error {
 	return hurt(phase, p.now, p.took[quiet], p99(p.idle))
 }
 
-// noise is how much later a call may end on a machine that is busy with other things.
+// noise is how much longer a call may take because the machine is busy with other work.
 const noise = 20 * time.Millisecond
 
-// hurt returns an error if calls took clearly longer than usual. Where pauses were late as
-// well the machine was: a call is handed on between goroutines some four times.
+// hurt returns an error if calls took clearly longer than usual. If pauses were too long as well,
+// the machine was busy: a call passes between goroutines some four times.
 func hurt(phase string, calls, usual []time.Duration, late time.Duration) error {
 	if now, usually := p99(calls), p99(usual); now > 2*usually+noise+4*late {
 		return fmt.Errorf("99 of 100 calls to runtimes that nothing was wrong with took %s during %q, and %s while it was quiet; pauses were %s late", now, phase, usually, late)

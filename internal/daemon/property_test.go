@@ -18,9 +18,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The law of the merged view: whatever calls and faults there were, a list holds
-// what the runtimes hold that are there, and what those held that are gone when
-// they went; no item twice, none lost.
+// Whatever calls and faults there were, a merged list has the items of the runtimes
+// that are up, and the items that the gone ones had when they went. No item occurs
+// twice, and none is lost.
 func TestTheMergedViewIsTheUnionOfAllRuntimes(t *testing.T) {
 	t.Parallel()
 	for seed, ids := range []string{config.PrefixIDs, config.NativeIDs, config.PrefixIDs} {
@@ -37,13 +37,13 @@ func TestTheMergedViewIsTheUnionOfAllRuntimes(t *testing.T) {
 	}
 }
 
-// A history is a random sequence of calls and faults, with what has to be seen.
+// A history is a random sequence of calls and faults, with the results that clients must see.
 type history struct {
 	*node
 	rand  *rand.Rand
 	pods  [][]*pod          // :: runtime, those not removed
-	gone  []map[string]bool // :: runtime, what it held when it went, as words; nil while it is there
-	lines []string          // what was done, to read when it fails
+	gone  []map[string]bool // :: runtime → its items when it went, as words; nil while it is up
+	lines []string          // the steps, for a failure
 	made  int               // pods so far
 }
 
@@ -67,7 +67,7 @@ func (h *history) play(steps int) {
 	}
 }
 
-// stepThere does something with a runtime that is there.
+// stepThere does something with a runtime that is up.
 func (h *history) stepThere(i int) {
 	h.Helper()
 	m := h.runtimes[i]
@@ -112,7 +112,7 @@ func (h *history) stepThere(i int) {
 	}
 }
 
-// stepGone does something with a runtime that is not there.
+// stepGone does something with a runtime that is gone.
 func (h *history) stepGone(i int) {
 	h.Helper()
 	switch h.rand.IntN(3) {
@@ -141,7 +141,7 @@ func (h *history) stepGone(i int) {
 
 func (h *history) any(i int) *pod { return h.pods[i][h.rand.IntN(len(h.pods[i]))] }
 
-// exitOne ends a running container of runtime i, if it has one, past the proxy.
+// exitOne ends a running container of runtime i, if it has one, without the proxy.
 func (h *history) exitOne(i int) {
 	for _, c := range h.runtimes[i].Containers() {
 		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -151,8 +151,8 @@ func (h *history) exitOne(i int) {
 	}
 }
 
-// look compares all that a client can see with what it has to see. Lists are
-// asked for alone and as streams, which may not differ.
+// look compares everything that a client can see with what it must see. It gets each
+// list in one message and as a stream, which must not differ.
 func (h *history) look() {
 	h.Helper()
 	var want []string
@@ -193,7 +193,7 @@ func (h *history) holds(i int) map[string]bool {
 	return words
 }
 
-// word is an item's front id, and the state it is in.
+// word returns an item's front id with its state.
 func word(id string, item proto.Message) string {
 	switch item := item.(type) {
 	case *runtimeapi.PodSandbox:

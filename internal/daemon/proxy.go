@@ -1,10 +1,10 @@
-// Package daemon assembles a proxy: New builds one of a configuration, Open opens its sockets,
-// Run serves them until the end, Reload applies another configuration, HandOver starts the
-// process that takes over, and State says how it is doing.
+// Package daemon assembles a proxy. [New] builds a [Proxy] from a configuration, Open opens its
+// sockets, Run serves them until the end, Reload applies another configuration, HandOver starts a
+// process that takes over, and State returns its state.
 //
-// The files open.go, run.go, reload.go and handover.go have the parts of that life, ending.go its
-// end; backends.go makes the connections to the runtimes, and report.go says how all of it is doing.
-// interceptors.go lists what stands around each call.
+// open.go, run.go, reload.go, handover.go and ending.go follow the life of a proxy. backends.go makes
+// the connections to the runtimes, report.go describes the state of all of them, and interceptors.go
+// lists the interceptors of each call.
 package daemon
 
 import (
@@ -43,7 +43,7 @@ type Proxy struct {
 	director     *director.Director
 	server       *transport.Server
 	admin        *admin.Server
-	hooks        *hook.Plugins // nil if there are to be none
+	hooks        *hook.Plugins // nil if plugins are turned off
 	epochs       *epochs
 	record       *telemetry.Recording
 	drift        *drift.Watch
@@ -51,56 +51,56 @@ type Proxy struct {
 	memories     *memories.Memories
 	records      records
 	legacy       *Legacy
-	shows        bool // it changes nothing: see Options.Shown
+	shows        bool // the proxy passes calls on unchanged: see Options.Shown
 	errors       telemetry.LastErrors
 	metrics      *telemetry.Metrics
 	spans        telemetry.Spans
-	began        *config.Config // with what it was built
-	draining     atomic.Bool    // no new calls are taken
-	disconnected atomic.Bool    // no calls are left: only its own goroutines are
+	began        *config.Config // the first configuration
+	draining     atomic.Bool    // the proxy takes no new calls
+	disconnected atomic.Bool    // all calls have ended; only goroutines of the proxy are left
 	now          atomic.Pointer[assembly]
-	config       atomic.Pointer[state.Config] // how that is doing
+	config       atomic.Pointer[state.Config] // state of the configuration
 	filter       access.VerboseFilter
 
 	shown atomic.Pointer[[]*listen.Socket] // the sockets, for readers
 
 	handedOver chan struct{} // closed when another process serves
-	failed     chan error    // a socket could not be served; has room for one
-	failing    chan struct{} // closed when that ends the process
-	parts      parts         // what the end waits for
+	failed     chan error    // gets the error of a socket that could not be served; has room for one
+	failing    chan struct{} // closed when such an error ends the process
+	parts      parts         // tasks that the end waits for
 	serving    chan struct{} // closed when clients can connect
-	stderr     io.Writer     // of the process that takes over; nil discards what it writes
+	stderr     io.Writer     // of the process that takes over; nil discards its output
 
-	reloading sync.Mutex       // one reload or handover at a time; guards what follows
-	running   context.Context  // of the backends; nil until run
-	group     sync.WaitGroup   // what run waits for
+	reloading sync.Mutex       // one reload or handover at a time; guards the fields below
+	running   context.Context  // of the backends; nil until Run
+	group     sync.WaitGroup   // goroutines that Run waits for
 	sockets   []*listen.Socket // the main one first; see show
-	stopped   bool             // nothing is to be reloaded or handed over any more
-	successor *exec.Cmd        // serves when handedOver is closed
+	stopped   bool             // there are no more reloads and handovers
+	successor *exec.Cmd        // the process that serves when handedOver is closed
 	leaveHeir func()           // ends the notes to the successor; nil if there is none
 }
 
-// An assembly is a configuration and what was made of it. It is immutable.
+// An assembly is a configuration with the backends and memories made from it. It is immutable.
 type assembly struct {
 	cfg      *config.Config
 	backends []*backend                   // the primary first
-	memories map[string]*lastknown.Memory // :: name; empty: nothing is remembered of them
+	memories map[string]*lastknown.Memory // :: name; empty if the backends have no memory
 }
 
-// Options are what a proxy needs besides its configuration. The zero value is right for a
-// process that takes over from none.
+// Options has settings of a proxy that are not in its configuration. The zero value is for a process
+// that does not take over from another.
 type Options struct {
-	File   string    // where the configuration was read; empty if it was not in a file
-	Legacy *Legacy   // of the process that hands over; nil if none does
-	Stderr io.Writer // of a process that takes over; nil discards what it writes
+	File   string    // path of the configuration; empty if it was not in a file
+	Legacy *Legacy   // of the process that hands over; nil if there is none
+	Stderr io.Writer // of a process that takes over from this one; nil discards its output
 
-	// Shown makes the proxy pass everything on to its one backend as it is, and says what the
-	// messages that it records mean. Nil is a proxy of the API of its configuration.
+	// Shown makes the proxy pass everything to its one backend as it is. It describes the
+	// messages that the proxy records. Nil means a proxy for the API of its configuration.
 	Shown *api.API
 }
 
-// New builds the proxy of a configuration that Check has completed. It opens no sockets and
-// starts nothing. The caller calls Run, or Close if it does not come to that.
+// New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
+// no tasks. The caller must call Run, or Close if it does not get that far.
 func New(cfg *config.Config, o Options) (*Proxy, error) {
 	p := &Proxy{
 		began: cfg, stderr: o.Stderr, memories: memories.New(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
@@ -160,12 +160,12 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 		UnaryInterceptor: access.InterceptUnary,
 		MaxMessage:       cfg.MaxMessageBytes,
 		Budget:           p.memory,
-		// Whatever keepalive a client likes: the socket is local.
+		// Clients may ping often: the socket is local.
 		Pings: keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true},
-		// A client of another machine may be gone without a word.
+		// A client on another machine may disappear without closing its connection.
 		PingAfter: 2 * time.Hour,
 	})
-	if !p.shows && !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // or it is what the backends are asked for
+	if !p.shows && !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // otherwise calls for health go to the backends
 		healthgrpc.RegisterHealthServer(p.server, &telemetry.HealthService{Of: p})
 	}
 	p.metrics.Registry.MustRegister(telemetry.NewGauges(p))
@@ -175,7 +175,7 @@ func New(cfg *config.Config, o Options) (*Proxy, error) {
 
 // tracer returns the tracer for the director.
 func (p *Proxy) tracer() director.Tracer {
-	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // the first says what is sent on
+	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // spans first: the others see the trace context that it sends on
 	if p.drift != nil {
 		all = append(all, p.drift)
 	}
@@ -185,7 +185,7 @@ func (p *Proxy) tracer() director.Tracer {
 	return all
 }
 
-// build makes the backends of cfg, and the director's configuration. It keeps the backends of
+// build makes the backends of cfg, and the configuration of the director. It reuses the backends of
 // old that need no change.
 func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, director.Config, error) {
 	s := &assembly{cfg: cfg}
@@ -225,7 +225,7 @@ func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, 
 	return s, d, nil
 }
 
-// reuse returns the backend of s that is equal to the i-th of cfg, nil if there is none.
+// reuse returns the backend of s that equals the i-th of cfg, or nil if there is none.
 func (s *assembly) reuse(cfg *config.Config, i int) *backend {
 	if s == nil {
 		return nil
@@ -239,7 +239,7 @@ func (s *assembly) reuse(cfg *config.Config, i int) *backend {
 	return nil
 }
 
-// discard closes the backends of s that were never run, except for those that old has as well.
+// discard closes the backends of s, which were never run, except those that old has as well.
 func (s *assembly) discard(old *assembly) {
 	for _, b := range s.backends {
 		if old == nil || !slices.Contains(old.backends, b) {
@@ -256,7 +256,7 @@ func (p *Proxy) Close() {
 		p.admin.Close()
 	}
 	if p.server != nil {
-		p.server.Stop() // it has goroutines from the beginning
+		p.server.Stop() // a server has goroutines from the beginning
 	}
 	if p.hooks != nil {
 		p.hooks.Close()
@@ -264,7 +264,7 @@ func (p *Proxy) Close() {
 	p.now.Load().discard(nil)
 }
 
-// backends are the runtimes, the primary first.
+// backends returns the runtimes, the primary first.
 func (p *Proxy) backends() []*backend { return p.now.Load().backends }
 
 // start runs a backend, if it is not running.
@@ -277,7 +277,7 @@ func (p *Proxy) start(b *backend) {
 	p.group.Go(func() { b.run(ctx, &p.parts) })
 }
 
-// Assumptions are what the multiplexer assumes about the API, for people to know.
+// Assumptions returns the Assumptions of the director.
 func (p *Proxy) Assumptions() []string { return p.director.Assumptions() }
 
 // Recording returns the flight recorder.

@@ -13,14 +13,14 @@ import (
 	"github.com/criproxy/criproxy/internal/memories"
 )
 
-// records has a record of each backend, by its name. A reload must not lose them. They are safe for
-// concurrent use; the zero value is empty.
+// records has a record of each backend, by its name, which outlives reloads. It is safe for
+// concurrent use. The zero value is empty.
 type records struct {
 	mu  sync.Mutex
 	all map[string]*record
 }
 
-// record is what the daemon counts and notes of a backend.
+// record has the counts and notes of a backend.
 type record struct {
 	answers answers // from memory in place of the backend
 	notes   notes
@@ -63,12 +63,12 @@ func (r *records) restoreNotes(all map[string]noted) {
 
 func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.String() }
 
-// addressOf returns all addresses of b, which no other runtime has.
+// addressOf returns all addresses of b as one text. No other runtime has the same.
 func addressOf(b config.Backend) string {
 	return strings.Join(append([]string{b.Address}, b.Addresses...), ",")
 }
 
-// places are the backends of a configuration, for their memories.
+// places returns the backends of a configuration, for their memories.
 func places(cfg *config.Config) []memories.Place {
 	var all []memories.Place
 	for _, b := range cfg.Backends {
@@ -77,7 +77,7 @@ func places(cfg *config.Config) []memories.Place {
 	return all
 }
 
-// folder is where a configuration keeps the memories.
+// folder returns the folder for the memories.
 func folder(cfg *config.Config) memories.Folder {
 	if cfg.StateDir == "" {
 		return memories.Folder{}
@@ -85,8 +85,8 @@ func folder(cfg *config.Config) memories.Folder {
 	return memories.Folder{Path: cfg.StateDir, Boot: startOfNode(runFolder)}
 }
 
-// remembers reports whether anything is remembered of the backends of a configuration. A single
-// runtime has no memory: without it there is no node to keep alive.
+// remembers reports whether the backends of a configuration have memories. A single runtime has
+// none: if it is gone, so is the node.
 func remembers(cfg *config.Config, p *director.Profile) bool {
 	return !single(cfg) && len(p.Known.Lists)+len(p.Known.Replies) > 0
 }
@@ -95,19 +95,19 @@ func single(cfg *config.Config) bool {
 	return len(cfg.Backends) == 1 && cfg.Backends[0].Policy == "" && cfg.IDs != config.NativeIDs
 }
 
-// runFolder is empty after each start of the node, also where the node is a container and the
-// boot id is that of its machine: Filesystem Hierarchy Standard 3.0, section 3.15.
+// runFolder is empty after each start of the node, even if the node is a container and the boot id
+// is that of its machine: Filesystem Hierarchy Standard 3.0, section 3.15.
 const runFolder = "/run"
 
 // startOfNode returns a word that changes with each start of the node. The first process that
-// asks for it leaves it in folder. It is empty if that fails.
+// asks for the word writes it to a file in folder. If that fails, the word is empty.
 func startOfNode(folder string) string {
 	path := filepath.Join(folder, "criproxy.boot")
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err == nil {
 		_, err = f.WriteString(rand.Text())
 		if err = errors.Join(err, f.Close()); err != nil {
-			_ = os.Remove(path) // half a word
+			_ = os.Remove(path) // it may have half a word
 		}
 	}
 	word, _ := os.ReadFile(path)

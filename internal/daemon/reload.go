@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// Reload applies cfg from the next call on. Calls under way finish as they began. If cfg cannot
-// be used nothing changes. Otherwise Reload returns the changes that wait for a restart.
+// Reload applies cfg from the next call on. Calls under way finish with the old configuration. If
+// cfg cannot be used, nothing changes. Otherwise Reload returns the changes that wait for a restart.
 func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -43,13 +43,13 @@ func (p *Proxy) refuse(err error) {
 	p.config.Store(&state)
 }
 
-// reload does what Reload does. p.reloading is held.
+// reload applies cfg. p.reloading is held.
 func (p *Proxy) reload(cfg *config.Config) error {
 	if err := p.changeable(); err != nil {
 		return err
 	}
 	held := *cfg
-	held.IDs = p.began.IDs // kubelet would take its pods for others, and kill them
+	held.IDs = p.began.IDs // with other ids, kubelet would not recognize its pods, and kill them
 	cfg = &held
 	makeStateDir(cfg)
 	old := p.now.Load()
@@ -81,12 +81,12 @@ func (p *Proxy) reload(cfg *config.Config) error {
 		return err
 	}
 	// From here on nothing can fail.
-	p.filter.Set(redactor) // before a socket has rules that need it
+	p.filter.Set(redactor) // before a socket gets rules that need it
 	p.now.Store(s)
 	p.memory.Configure(cfg)
 	p.metrics.Know(d)
 	if err := p.drift.Update(driftConfig(cfg, d)); err != nil { // the director has taken the same profile
-		klog.ErrorS(err, "Messages are still compared with the old profile")
+		klog.ErrorS(err, "The search for unknown fields in messages still uses the old profile")
 	}
 	p.replaceSockets(cfg, opened)
 	p.replaceBackends(old, s)
@@ -125,14 +125,14 @@ func (p *Proxy) replaceBackends(old, s *assembly) {
 	})
 }
 
-// Why a proxy refuses to reload or to hand over.
+// The errors of a proxy that refuses to reload or to hand over.
 var (
 	errStopped    = errors.New("this process is stopping")
 	errNotServing = errors.New("this process does not serve yet; try again when it does")
 )
 
-// changeable returns why the proxy can neither reload nor hand over, nil if it can. p.reloading
-// is held.
+// changeable returns an error if the proxy can neither reload nor hand over now. p.reloading is
+// held.
 func (p *Proxy) changeable() error {
 	switch {
 	case p.stopped:
@@ -143,6 +143,5 @@ func (p *Proxy) changeable() error {
 	return nil
 }
 
-// retireTime bounds how long a runtime that is no longer in the configuration is kept for calls
-// that began before.
+// retireTime bounds how long the connection to a removed runtime stays for calls that began before.
 const retireTime = 10 * time.Minute

@@ -81,7 +81,7 @@ func TestAListUnderWayKeepsTheRuntimeThatIsTakenAway(t *testing.T) {
 	}
 }
 
-// A reload that came while the process started, because the file had just been changed, ended it.
+// A reload that came while the process started, because the file had just changed, used to end the process.
 func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	with := func(name string) *config.Config {
@@ -102,7 +102,7 @@ func TestAProxyThatDoesNotServeYetRefusesToChange(t *testing.T) {
 	assert.Equal(t, "gamma.io", p.backends()[1].String())
 }
 
-// reload has the proxy work by another configuration.
+// reload applies another configuration.
 func reload(p *Proxy, cfg *config.Config) error {
 	_, err := p.Reload(cfg)
 	return err

@@ -99,8 +99,8 @@ func TestABackendIsRememberedByItsName(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o700)|os.ModeDir, info.Mode(), "environments are in there")
 }
 
-// What a client got is what is shown after the runtime is gone, even if that
-// was a moment ago: the proxy's own look is a second apart.
+// After a runtime has gone, a client sees what it got last, even if that was a moment
+// ago: the proxy itself asks only once a second.
 func TestMemoryIsNeverOlderThanAClientsAnswer(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
@@ -111,7 +111,7 @@ func TestMemoryIsNeverOlderThanAClientsAnswer(t *testing.T) {
 		_, id, _ := cutName(n, p.containers[0])
 		running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
 		exited := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}
-		require.NoError(t, m.Exit(id, 7)) // behind our back
+		require.NoError(t, m.Exit(id, 7)) // without the proxy
 		var err error
 		switch form {
 		case "a list":
@@ -143,7 +143,7 @@ func TestMemoryIsNeverOlderThanAClientsAnswer(t *testing.T) {
 	}
 }
 
-// cutName returns the runtime of an id in front, and its own name for it.
+// cutName returns the runtime of a front id, and the native id.
 func cutName(n *node, id string) (i int, back string, ok bool) {
 	for i := len(n.cfg.Backends) - 1; i >= 0; i-- {
 		for _, p := range n.runtimes[i].Pods() {
@@ -166,7 +166,7 @@ func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	n.run(1, "db1", 1)
 	n.known()
 	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
-	require.NoError(t, os.WriteFile(n.cfg.StateDir, nil, 0o600)) // a folder that is only missing is made anew
+	require.NoError(t, os.WriteFile(n.cfg.StateDir, nil, 0o600)) // criproxy would create a missing folder
 	n.run(1, "db2", 1)
 	testkit.Eventually(t, "it is said", func() bool { return len(testkit.LogLines("diskfull.io", "writing the memory of the runtime")) > 0 })
 	n.known() // more rounds, after each of which it tries again
@@ -174,5 +174,5 @@ func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	require.NoError(t, os.Remove(n.cfg.StateDir))
 	n.run(1, "db3", 1)
 	testkit.Eventually(t, "it is kept again", func() bool { _, err := os.Stat(stateFile(n.cfg, n.cfg.Backends[1]).Path); return err == nil })
-	n.stop() // which writes as well, and says when it cannot
+	n.stop() // writes as well, and logs a failure
 }

@@ -25,10 +25,10 @@ import (
 // StatusTime bounds how long a backend may take to answer for a report.
 const StatusTime = 3 * time.Second
 
-// started is when this process began.
+// started is the time when this process began.
 var started = time.Now()
 
-// Report asks every backend, and returns how all are doing.
+// Report asks every backend, and returns the state of the proxy and of all backends.
 func (p *Proxy) Report(ctx context.Context) state.Report {
 	s := p.now.Load()
 	r := state.Report{
@@ -53,7 +53,7 @@ func (p *Proxy) Report(ctx context.Context) state.Report {
 	return r
 }
 
-// reportListener returns how a socket is doing.
+// reportListener returns the state of a socket.
 func reportListener(s *listen.Socket) state.Listener {
 	r := state.Listener{Path: s.Path, Refused: s.Refused.Load()}
 	var err error
@@ -86,7 +86,7 @@ func groupName(gid uint32) string {
 	return strconv.Itoa(int(gid))
 }
 
-// state returns how the backend is doing, as far as that can be seen without a call.
+// state returns the state of the backend that is known without a call.
 func (b *backend) state() (state string, since time.Time, err error) {
 	if b.lastKnown != nil {
 		s := b.lastKnown.State()
@@ -103,15 +103,15 @@ func (b *backend) state() (state string, since time.Time, err error) {
 	return lastknown.Up.String(), b.since, nil
 }
 
-// report asks the backend how it is doing.
+// report asks the backend for its version and its items, and returns its state.
 func (b *backend) report(ctx context.Context) state.Backend {
 	r := state.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
 	var mu sync.Mutex // guards r
 	var wg sync.WaitGroup
-	// One of them that fails says why; the others would say the same.
+	// If several calls fail, the first error counts: the others would say the same.
 	ask := func(method string, request, reply any, took func(time.Duration)) {
 		if !b.cri {
-			return // what to count is unknown for other APIs
+			return // other APIs do not have these calls
 		}
 		wg.Go(func() {
 			began := time.Now()
@@ -149,7 +149,7 @@ func (b *backend) report(ctx context.Context) state.Backend {
 	r.LastKnown = r.State != lastknown.Up.String() && r.Pods != nil
 	b.remembered.each(func(_ string, n uint64) { r.Remembered += n })
 	if r.State != lastknown.Gone.String() {
-		r.API, _ = b.conn.Versions(ctx) // what it failed for stands in Error
+		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
 	}
 	b.notes.is(r.Runtime, r.API)
 	noted := b.notes.list()
@@ -161,7 +161,7 @@ func (b *backend) report(ctx context.Context) state.Backend {
 func (p *Proxy) Config() *config.Config { return p.now.Load().cfg }
 
 // Health returns whether the proxy answers calls. It is ready when it serves, clients can connect,
-// and the primary is up. The other backends do not matter: without them the node does what it can.
+// and the primary takes calls. The other backends do not matter: the node works without them.
 func (p *Proxy) Health() state.Health {
 	h := state.Health{Stopping: p.draining.Load(), Unreachable: p.unreachable()}
 	for _, b := range p.backends() {
@@ -171,7 +171,7 @@ func (p *Proxy) Health() state.Health {
 	return h
 }
 
-// State returns how the proxy is doing, as far as it knows without asking its backends.
+// State returns the state of the proxy that is known without asking its backends.
 func (p *Proxy) State() state.State {
 	s := state.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State()}
 	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()

@@ -7,8 +7,7 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// restoreInterval is how often missing socket files are restored: no client waits longer than
-// this.
+// restoreInterval is how often missing socket files are restored. No client waits longer for one.
 const restoreInterval = time.Second
 
 // keepSocketFiles restores missing socket files until ctx ends, or another process has the
@@ -38,14 +37,14 @@ func (p *Proxy) restoreSocketFiles() bool {
 	}
 	for _, one := range p.listening() {
 		if f, ok := one.listener.(*listen.File); ok && f.Restore() && listen.Supervised() {
-			listen.RemoveSocket(f.Path) // that without a file
+			listen.RemoveSocket(f.Path) // the old socket, which has no file any more
 			listen.StoreSocket(f, f.Path)
 		}
 	}
 	return true
 }
 
-// unreachable returns why no client can connect to the main socket, nil if clients can.
+// unreachable returns why no client can connect to the main socket, or nil if clients can.
 func (p *Proxy) unreachable() error {
 	all := *p.shown.Load()
 	if len(all) == 0 {

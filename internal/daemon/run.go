@@ -19,20 +19,20 @@ import (
 )
 
 // drainTime is how long calls under way may take to finish when criproxy stops. Clients that
-// connect meanwhile wait for the next process, and kubelet waits for 5s.
+// connect during that time wait for the next process, and kubelet waits for 5s.
 const drainTime = 4 * time.Second
 
-// greetTime is how long a new connection may take, when criproxy stops, to send what a
-// connection begins with: a TLS handshake, if there is to be one, and the preface of HTTP/2.
-// Clients send both as they connect.
+// greetTime is how long a new connection may take, when criproxy stops, to begin: with the TLS
+// handshake, if the socket has certificates, and the preface of HTTP/2. Clients send both as soon as
+// they connect.
 const greetTime = 250 * time.Millisecond
 
-// handoverGreet is greetTime after a handover, when nothing waits for this process, and no call
-// may fail however busy the machine is.
+// handoverGreet is greetTime after a handover. It is longer, because nothing waits for the old
+// process, and no call may fail even if the machine is busy.
 const handoverGreet = 2 * time.Second
 
-// tracingURL is where spans are sent. A proxy that only shows what passes makes none: they would
-// change the metadata of calls.
+// tracingURL returns the URL of the collector for spans. A proxy that only shows calls makes no
+// spans, because they would change the metadata of calls.
 func (p *Proxy) tracingURL() string {
 	if p.shows {
 		return ""
@@ -41,7 +41,7 @@ func (p *Proxy) tracingURL() string {
 }
 
 // UseListener makes l the main socket of a proxy that does not open the sockets of its
-// configuration. The caller calls it before Run.
+// configuration. The caller must call it before Run.
 func (p *Proxy) UseListener(l net.Listener) {
 	p.sockets = append(p.sockets, listen.New(l, p.Config().Sockets()[0]))
 }
@@ -49,9 +49,8 @@ func (p *Proxy) UseListener(l net.Listener) {
 // Serving returns a channel that is closed when clients can connect.
 func (p *Proxy) Serving() <-chan struct{} { return p.serving }
 
-// Run serves the sockets that were opened until ctx ends or another process has taken over. Then
-// it lets the calls under way finish for a while. It returns when everything that it started has
-// ended.
+// Run serves the sockets until ctx ends or another process has taken over. Then it lets the calls
+// under way finish, for a limited time. It returns when everything that it started has ended.
 func (p *Proxy) Run(ctx context.Context) error {
 	defer p.legacy.close()
 	stopSpans, err := p.spans.Start(ctx, p.tracingURL())
@@ -69,7 +68,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer p.group.Wait()
 	defer func() {
-		p.parts.do("forgetting what runtimes were to get", p.director.Close)
+		p.parts.do("ending mirrored requests", p.director.Close)
 		p.disconnected.Store(true)
 		disconnect()
 	}()
@@ -79,7 +78,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.start(b)
 	}
 	if p.hooks != nil {
-		p.goDo("asking plugins", func() { _ = p.hooks.Run(connected) }) // fails only if it was never put around the director
+		p.goDo("asking plugins", func() { _ = p.hooks.Run(connected) }) // fails only without Around
 	}
 	p.group.Go(func() {
 		p.Keep(connected, "comparing cgroup drivers", func() { watchDrivers(connected, p.backends) })
@@ -101,27 +100,27 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.server.Stop()
 		return err
 	case <-p.handedOver:
-		stopAdmin() // it is the other process that is asked from now on
+		stopAdmin() // the other process answers from now on
 		p.drain(ctx, handoverDrain, handoverGreet)
-		p.legacy.await(ctx, handoverDrain) // it sends notes of its calls by way of this process
+		p.legacy.await(ctx, handoverDrain) // this process passes its notes of calls on
 	case <-ctx.Done():
 		p.drain(ctx, drainTime, greetTime)
 	}
 	return nil
 }
 
-// Keep calls f, again after a panic as long as ctx goes on, and returns when f has. Until then a
-// proxy that stops logs that it waits for what.
+// Keep calls f, and calls it again after a panic, until f returns or ctx ends. A stopping proxy that
+// waits for f logs it under the name what.
 func (p *Proxy) Keep(ctx context.Context, what string, f func()) {
 	p.parts.do(what, func() { recovery.Keep(ctx, what, f) })
 }
 
-// goDo does f in a goroutine that Run waits for, under the name what.
+// goDo calls f, as a task named what, in a goroutine that Run waits for.
 func (p *Proxy) goDo(what string, f func()) {
 	p.group.Go(func() { p.parts.do(what, f) })
 }
 
-// serve lets clients in at s.
+// serve serves the clients of s.
 func (p *Proxy) serve(s *listen.Socket) {
 	s.Other = p.other
 	p.goDo("serving "+s.Path, func() {
@@ -136,8 +135,8 @@ func (p *Proxy) serve(s *listen.Socket) {
 	})
 }
 
-// drain asks clients to connect anew, lets calls under way finish within bound, and new
-// connections begin within greet. Both become shorter when ctx ends.
+// drain asks clients to connect again, to the next process. It gives calls under way the time bound
+// to finish, and new connections the time greet to begin. Both times become shorter when ctx ends.
 func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 	klog.InfoS("Stopping", "drain", bound)
 	p.draining.Store(true)
@@ -156,13 +155,13 @@ func (p *Proxy) drain(ctx context.Context, bound, greet time.Duration) {
 		})()
 	}
 	p.server.Drain(context.Background(), func() {
-		// Not before clients were asked to connect anew: they open the stream again at once, and
-		// kubelet does so five times in its life.
+		// Not before clients were asked to connect again: a client opens the stream again at once, and
+		// kubelet does so only five times in its life.
 		p.epochs.endStreams("criproxy: this process stops; open the stream again")
 	})
 }
 
-// pause ends reloads and handovers: from then on the sockets of the proxy do not change.
+// pause makes the proxy refuse reloads and handovers: from then on its sockets do not change.
 func (p *Proxy) pause() {
 	p.reloading.Lock()
 	p.stopped = true
@@ -171,11 +170,11 @@ func (p *Proxy) pause() {
 
 func (p *Proxy) closeSockets() {
 	for _, s := range p.sockets {
-		_ = s.Close() // it was not served
+		_ = s.Close() // no client was served
 	}
 }
 
-// openNew opens the sockets of cfg that are not open yet, and takes those that were inherited.
+// openNew opens the sockets of cfg that are not open yet, or takes those that were inherited.
 func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*listen.Socket, error) {
 	var opened []*listen.Socket
 	for _, l := range cfg.Sockets() {
@@ -194,14 +193,14 @@ func (p *Proxy) openNew(cfg *config.Config, inherited *listen.Inheritance) ([]*l
 	return opened, nil
 }
 
-// replaceSockets serves the opened sockets, applies cfg to the rest, and closes those that cfg
-// no longer has. Clients that are connected there learn that with their next call.
+// replaceSockets serves the opened sockets, applies cfg to the others, and closes those that cfg
+// no longer has. Clients that are connected to a closed socket get an error at their next call.
 func (p *Proxy) replaceSockets(cfg *config.Config, opened []*listen.Socket) {
 	there := append(p.sockets, opened...)
 	p.sockets = nil
-	for _, l := range cfg.Sockets() { // in this order: the main one first
+	for _, l := range cfg.Sockets() { // the main one first
 		i := slices.IndexFunc(there, func(s *listen.Socket) bool { return s.Path == l.Path })
-		s := there[i] // openNew has seen to that
+		s := there[i] // exists: openNew opened the missing ones
 		if err := listen.ChangeFile(s, l, cfg.Backends[0].Address); err != nil {
 			klog.ErrorS(err, "A socket's file keeps the mode and owner that it has; change them by hand, or restart criproxy as root", "socket", s.Path)
 			l.Mode, l.Owner = s.Cfg.Mode, s.Cfg.Owner // the next reload tries again
@@ -230,7 +229,7 @@ func (p *Proxy) show() {
 	p.shown.Store(&all)
 }
 
-// listening are the sockets that a process that takes over needs.
+// listening returns the sockets for a process that takes over.
 func (p *Proxy) listening() []passedOn {
 	var all []passedOn
 	for _, s := range p.sockets {

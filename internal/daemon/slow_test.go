@@ -17,11 +17,11 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// lists and statuses are what a runtime is slow with, and Status what kubelet judges a
-// node by.
+// A runtime is slow with lists and statuses. Status is the call by which kubelet judges a
+// node.
 var slowMethods = []string{"ListPodSandbox", "ListContainers", "StreamPodSandboxes", "StreamContainers", "PodSandboxStatus", "ContainerStatus", "Status"}
 
-// hasty has lists wait for a runtime a tenth as long as by default.
+// hasty makes lists wait for a runtime a tenth as long as by default.
 func hasty(c *config.Config) { c.ListBudget, c.GoneAfter = 200*time.Millisecond, 3*time.Second }
 
 // change reloads the configuration with a change.
@@ -73,8 +73,8 @@ func TestASlowPrimaryIsAskedForItsStatus(t *testing.T) {
 	}
 }
 
-// A reload added a runtime while the lists of the primary took longer than the budget, and
-// the list of pods was OK and empty.
+// After a reload that added a runtime while the lists of the primary took longer than the budget,
+// the list of pods used to be empty, without an error.
 func TestARuntimeAddedBesideASlowPrimaryEmptiesNoList(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "beta.io"}})
@@ -100,7 +100,7 @@ func TestAHungPrimaryThatWasNeverSeenFailsLists(t *testing.T) {
 	assert.ErrorContains(t, err, "primary")
 }
 
-// What accepts connections may have pods, even if it has never answered.
+// A runtime that accepts connections may have pods, even if it has never answered.
 func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, hasty, machineConfig{}, machineConfig{backend: config.Backend{Name: "mute.io"}, absent: true})
@@ -117,8 +117,8 @@ func TestARuntimeThatNeverAnswersFailsLists(t *testing.T) {
 	n.lists(web.sandbox)
 }
 
-// A folder that cannot be written, and a new budget or address during an outage, left the
-// pods out of the lists.
+// With a folder that cannot be written, a new budget or address during an outage used to remove the
+// pods from the lists.
 func TestAReloadDuringAnOutageForgetsNothing(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T, mode func(*config.Config)) {

@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// criproxy is installed on a node with pods, and still asks for their statuses when their runtime goes.
+// criproxy has just been installed on a node with pods, and still asks for their statuses when their runtime goes.
 func TestListedPodsStayListedFromTheFirstSecondOn(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)
@@ -62,7 +62,7 @@ func TestARuntimeWithoutItsCRIPluginStopsNoOther(t *testing.T) {
 	}
 }
 
-// kubelet takes what is not found for gone, and tears down the volumes of what runs.
+// kubelet takes NotFound for gone, and tears down the volumes of running pods.
 func TestAnIdOfASilentRuntimeIsNotNotFound(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })
@@ -119,7 +119,7 @@ func TestAnUnavailableStatusIsNotAskedForRepeatedly(t *testing.T) {
 	assert.LessOrEqual(t, asked()-before, 3*(rounds()-first), "about once a round")
 }
 
-// kubelet cleaned up after a reboot before the second runtime was there, and could remove nothing of it for good.
+// kubelet cleaned up after a reboot before the second runtime was up, and then could never remove its pods.
 func TestWhatAnotherNeverHadHasOneOwner(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, func(c *config.Config) { c.IDs = config.NativeIDs })

@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// again does all calls that CRI wants to succeed for what is gone already.
+// again makes all calls that, by CRI, must succeed for objects that are already gone.
 func (n *node) again(id string) map[string]error {
 	n.Helper()
 	errs := map[string]error{}

@@ -11,10 +11,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// shown is what is shown of the image of a container.
+// shown is the image of a container as a client sees it.
 type shown struct{ status, list, user string }
 
-// images returns what is shown of the image of each container, and asserts that its ids are
+// images returns the image of each container as a client sees it, and asserts that its ids are
 // in the list of images.
 func (n *node) images(p *pod) map[string]shown {
 	n.Helper()
@@ -64,14 +64,14 @@ func TestAnImageIsShownAsItWasWritten(t *testing.T) {
 			assert.Equal(t, "app:1", c.GetImage().GetUserSpecifiedImage(), "the runtime knows no prefix")
 		}
 
-		// An id does not say what the first name was; an older kubelet says no other.
+		// An id does not tell the written name, and an older kubelet sends nothing else.
 		byID, err := n.CreateContainer(n.ctx(), &runtimeapi.CreateContainerRequest{PodSandboxId: second.sandbox, SandboxConfig: second.config, Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "byid"}, Image: &runtimeapi.ImageSpec{Image: "beta.io/" + id}, Annotations: map[string]string{"io.kubernetes.container.hash": "5e1f"}}})
 		require.NoError(t, err)
 		want[byID.GetContainerId()] = shown{status: "beta.io/" + tag, list: "beta.io/" + id}
 		assert.Equal(t, want, n.images(second))
 
-		n.stop() // and knows nothing any more
+		n.stop() // loses its memory
 		n.cfg.StateDir += ".other"
 		n.start()
 		n.known()

@@ -15,9 +15,9 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// An attacker who had read nothing but the package's documentation found the cases in this file.
+// The cases in this file were found by an attack with nothing but the package's documentation.
 
-// Alive is Get here.
+// In this test, Alive is Get.
 func TestAnErrorOfAliveAloneEndsNothing(t *testing.T) {
 	for _, code := range []codes.Code{codes.Internal, codes.Canceled, codes.DeadlineExceeded, codes.Unimplemented} {
 		t.Run(code.String(), func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestABackendComesBackWithoutAlive(t *testing.T) {
 	}, "a")
 }
 
-// Requests that hung are never answered, though the library is well again.
+// Requests that hung are never answered, although the library works again.
 func TestLostRequestsKeepNoBackendSlow(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)

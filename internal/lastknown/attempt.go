@@ -20,7 +20,7 @@ type attempt struct {
 	// the item, and not about how the backend is doing.
 	anyAnswer bool
 
-	// Conn.mu guards what follows.
+	// Conn.mu guards the fields below.
 	cancel  context.CancelCauseFunc
 	overdue bool        // it has used up its budget
 	late    bool        // and its budget was Config.Budget, not the deadline of a client in a hurry
@@ -66,7 +66,7 @@ func (c *Conn) try(ctx context.Context, a *attempt, f func(context.Context) erro
 }
 
 // await waits until memory has the answer, and then returns errRemembered. It does not ask the
-// backend: another goroutine does that behind the scenes.
+// backend: another goroutine does that in the background.
 func (c *Conn) await(ctx context.Context, a *attempt) error {
 	epoch, err := c.alive()
 	if err != nil {

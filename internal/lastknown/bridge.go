@@ -13,12 +13,11 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// Bridge returns a connection that makes up for a backend that has only one of
-// the two methods by which a thing can be listed: List, which answers in one
-// message, and Stream. kubelet gives up streaming for good when it meets one
-// Unimplemented, for all backends.
+// Bridge returns a connection on which each list has both its methods, even if the backend has
+// only one of them: List, which answers in one message, or Stream. kubelet stops streaming for good,
+// for all backends, at the first Unimplemented.
 //
-// A backend that has both gets exactly the calls that were made.
+// A backend that has both methods gets exactly the calls that clients make.
 func Bridge(conn grpc.ClientConnInterface, lists []List, schema *codec.Schema, pkg string) (grpc.ClientConnInterface, error) {
 	compiled, err := compileLists(lists, schema, pkg)
 	if err != nil {
@@ -35,10 +34,10 @@ func Bridge(conn grpc.ClientConnInterface, lists []List, schema *codec.Schema, p
 
 type bridge struct {
 	grpc.ClientConnInterface
-	pairs map[string]*list // :: full method → the list it is one method of
+	pairs map[string]*list // :: full method → its list
 }
 
-// Invoke makes up a List from a Stream.
+// Invoke makes a unary call. It makes the reply of a List from a Stream if the backend has no List.
 func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts ...grpc.CallOption) error {
 	l := b.pairs[name]
 	if l == nil {
@@ -62,7 +61,8 @@ func (b *bridge) Invoke(ctx context.Context, name string, args, reply any, opts 
 	return codec.Deliver(reply, answer)
 }
 
-// NewStream makes up a Stream from a List.
+// NewStream opens a stream. It makes the messages of a Stream from a List if the backend has no
+// Stream.
 func (b *bridge) NewStream(ctx context.Context, desc *grpc.StreamDesc, name string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	cs, err := b.ClientConnInterface.NewStream(ctx, desc, name, opts...)
 	l := b.pairs[name]
@@ -81,7 +81,7 @@ type bridgedStream struct {
 	list    *list
 	request *codec.Frame
 	began   bool
-	listed  bool // it has turned to the unary list
+	listed  bool // the unary list has been called instead
 	rest    []*codec.Frame
 	header  metadata.MD
 	trailer metadata.MD
@@ -182,7 +182,7 @@ func (l *list) collect(ctx context.Context, conn grpc.ClientConnInterface, reque
 			utf8 = utf8 && text
 			parts = append(parts, f)
 			if size += f.Len(); size > maxCollected || len(parts) > maxParts {
-				return nil, false, status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams more than %d bytes in %d messages; is it well?", name, maxCollected, len(parts))
+				return nil, false, status.Errorf(codes.ResourceExhausted, "criproxy: %s: the backend streams a list of more than %d bytes or %d messages, which is the limit", name, maxCollected, maxParts)
 			}
 			continue
 		}

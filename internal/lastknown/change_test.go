@@ -13,8 +13,8 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// kubelet tries to stop a container of a runtime that is gone every 2 s. Each try made clients wait
-// for the list of one that came back slow.
+// Every 2 s kubelet tries to stop a container of a gone runtime. After the runtime came back slow, each
+// try used to make clients wait for its list.
 func TestARefusedCallOutdatesNothing(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
@@ -35,7 +35,7 @@ func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		held, release := n.holding("Get")
-		go w.get(t, "a") // says old
+		go w.get(t, "a") // its answer is the old status
 		<-held
 		n.library.with(func() { n.library.books["a"] = `title: "new"` })
 		_, err := w.list(t, "")
@@ -50,7 +50,7 @@ func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
 	}, "a")
 }
 
-// No list need show what a change does to a status.
+// A change may affect a status without affecting a list.
 func TestAStatusOfBeforeAChangeDoesNotCount(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)

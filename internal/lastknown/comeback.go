@@ -30,7 +30,7 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 			c.stillGone(dead)
 			return false
 		}
-		bound = c.cfg.Budget // what takes longer goes on behind the scenes
+		bound = c.cfg.Budget // what takes longer goes on in the background
 	}
 	gates := c.askGates(ctx, bound)
 	if dead != nil && !slices.ContainsFunc(gates, func(g *gateAnswer) bool { return g.err == nil }) {

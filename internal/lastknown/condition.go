@@ -11,12 +11,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Condition says how a backend is doing.
+// A Condition says whether a backend answers.
 type Condition int
 
 // The conditions.
 const (
-	// Up: it answers, and in time.
+	// Up: it answers in time.
 	Up Condition = iota
 	// Slow: a list, status or reply that memory keeps did not come within its budget, or was
 	// an error. Memory answers those calls. All other calls pass as usual.
@@ -28,7 +28,7 @@ const (
 
 func (c Condition) String() string { return [...]string{"up", "slow", "gone"}[c] }
 
-// State is how a backend is doing, and since when.
+// State is the condition of a backend, with its time and reason.
 type State struct {
 	Condition Condition
 	Since     time.Time
@@ -47,7 +47,7 @@ type lag struct {
 	failing bool          // its latest answer was an error
 	inTime  int           // how many answers came in time since one was late
 	since   time.Time     // when an answer was last late
-	asked   time.Time     // when the latest request behind the scenes was made
+	asked   time.Time     // when the latest request in the background was made
 	took    time.Duration // how long the latest such request that has ended took
 	flying  int           // how many such requests are under way
 }
@@ -273,8 +273,8 @@ func ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// Retire says that another connection has this one's Memory now. This one asks for nothing by
-// itself any more and calls Watch no more. Calls under way go on.
+// Retire tells the Conn that another connection uses its Memory now. From then on this one makes no
+// requests of its own, and does not call Watch. Calls under way go on.
 func (c *Conn) Retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

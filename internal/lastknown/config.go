@@ -36,24 +36,24 @@ const (
 // is the backend's name.
 const HeaderKey = "criproxy-last-known"
 
-// Config is what a [Conn] is made of.
+// Config configures a [Conn].
 type Config struct {
-	Name string                   // for errors; what people call the backend
-	Conn grpc.ClientConnInterface // the way to the backend; takes *codec.Frame
+	Name string                   // of the backend, for errors
+	Conn grpc.ClientConnInterface // to the backend; takes messages of type *codec.Frame
 
 	Schema  *codec.Schema
 	Package string // of the methods that Spec names
 	Spec    Spec
 
-	// Equivalents returns all names by which the thing with this name may be
-	// listed, itself included. Optional.
+	// Equivalents returns all names under which an item with this name may be
+	// listed, the name itself included. Optional.
 	Equivalents func(name string) []string
 
 	// Memory holds the answers of the backend, for this connection and for those before and
-	// after it. Nil: a new one, which is empty.
+	// after it. Nil means a new, empty one.
 	Memory *Memory
 
-	// Policy is what being gone means. Empty means LastKnown.
+	// Policy says what lists do while the backend is down. Empty means LastKnown.
 	Policy Policy
 
 	// Primary marks the backend without which there is no node. It is never left out of a list,
@@ -62,7 +62,7 @@ type Config struct {
 
 	// Absent reports whether no process listens at the backend's address now. If in addition the
 	// backend has not been seen since the machine was booted, that is evidence that it has no
-	// items, and lists leave it out. Nil: there is no such evidence.
+	// items, and lists leave it out. Nil means that there is no such evidence.
 	Absent func(context.Context) bool
 
 	// Required makes lists wait for a backend even if it is absent, for at most RequiredWait,
@@ -78,8 +78,8 @@ type Config struct {
 	Silence  time.Duration
 	Interval time.Duration
 
-	// Alive is the full name of a unary method that a backend answers quickly whatever else it
-	// does. Its answer distinguishes a slow backend from one that is gone. Optional: without it
+	// Alive is the full name of a unary method that a backend answers quickly even when it is
+	// busy. Its answer distinguishes a slow backend from one that is gone. Optional: without it
 	// the lists decide.
 	Alive string
 
@@ -87,17 +87,17 @@ type Config struct {
 	MaxBytes int
 
 	// Watch is called by Run for each change of state, one after another. A Watch that
-	// blocks holds up nothing but the next call of Watch. Optional.
+	// blocks delays only the next call of Watch. Optional.
 	Watch func(State)
 
 	// Remembered is called for each answer from memory, with the method's full name. It
 	// must return at once. Optional.
 	Remembered func(method string)
 
-	// Room reserves n bytes for a list that memory answers the call with context ctx with. It
-	// must not wait; its error ends the call. Optional: there is enough room.
+	// Room reserves n bytes for a list that memory gives to the call of ctx. It must not wait.
+	// If it fails, so does the call. Nil means that there is always room.
 	Room func(ctx context.Context, n int) error
 
-	// Panicked is called for each panic behind the scenes. Optional.
+	// Panicked is called for each panic in the background. Optional.
 	Panicked recovery.Hook
 }

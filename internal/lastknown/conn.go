@@ -16,8 +16,8 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// Conn is a connection to a backend that answers for it while it is gone. It is
-// safe for concurrent use.
+// Conn is a connection to a backend that answers from memory while the backend is slow or gone. It
+// is safe for concurrent use.
 type Conn struct {
 	cfg   Config
 	next  grpc.ClientConnInterface
@@ -29,11 +29,11 @@ type Conn struct {
 	check chan struct{}   // holds a token if Run is to begin its next round now
 	pulse pulse
 
-	life   context.Context // of the requests behind the scenes
+	life   context.Context // of the requests in the background
 	end    context.CancelFunc
 	behind sync.WaitGroup
 
-	mu        *sync.Mutex // the Memory's; guards what follows
+	mu        *sync.Mutex // the Memory's; guards the fields below
 	state     State
 	epoch     context.Context // the time since the backend came back; ends when the backend goes
 	endEpoch  context.CancelCauseFunc
@@ -49,18 +49,18 @@ type Conn struct {
 	telling   chan struct{}         // holds a token if there are some
 }
 
-// role is what a method means here.
+// role says what a method does to the memory.
 type role struct {
-	list     *list // it lists these
+	list     *list // the list that it returns
 	kept     *kept // its reply is kept
-	status   *list // its reply is the status of one of these
+	status   *list // its reply is the status of an item of this list
 	changes  []*list
-	subjects []*subject      // for each of changes: what a call changes in that list; nil: unknown
+	subjects []*subject      // for each of changes: the items of that list that a call changes; nil: unknown
 	names    []*rewrite.Path // for each of changes: where the request names an item that is its own status
-	removes  []bool          // for each of changes: whether a call removes its subject there
-	creates  *list
-	created  *rewrite.Path // where the reply of creates has the new id
-	draft    *draft        // of creates
+	removes  []bool          // for each of changes: whether a call removes these items
+	creates  *list           // the list that gets a new item
+	created  *rewrite.Path   // where the reply has the id of the new item
+	draft    *draft          // of the new item
 }
 
 // New returns a connection that remembers in cfg.Memory. A memory that could not be read is no
@@ -187,7 +187,7 @@ func (c *Conn) compileRoles() error {
 	return errors.Join(errs...)
 }
 
-// State returns how the backend is doing.
+// State returns the state of the backend.
 func (c *Conn) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,5 +32,5 @@
 //
 // A memory belongs to the backend's name. It outlives the connections to the backend, a handover
 // passes it to the next process, and a file keeps it over a crash. All names in it are back
-// names: this package stands behind the border.
+// names: the director translates them after this package.
 package lastknown

@@ -46,7 +46,7 @@ func TestAListThatFailsShowsWhatWasCreated(t *testing.T) {
 func TestWhatWasRemovedIsNotListedAgain(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, removing)
-		held, release := n.holding("List") // the request is from before the removal, its answer comes after it
+		held, release := n.holding("List") // a request from before the removal is answered after it
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
@@ -121,7 +121,7 @@ func TestAStatusOfBeforeAChangeIsNotRead(t *testing.T) {
 	}, "a")
 }
 
-// It answers the status of a book, while its lists hang.
+// The backend answers the status of a book while its lists hang.
 func TestABackendThatAnsweredAnythingMayHaveItems(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		n.when(only("List", func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }))

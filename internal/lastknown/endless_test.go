@@ -47,7 +47,7 @@ func (s *endlessStream) Context() context.Context     { return s.ctx }
 
 func (s *endlessStream) RecvMsg(m any) error {
 	s.sent++
-	return codec.Deliver(m, codec.NewFrame(s.message)) // always the same bytes: they take no memory here
+	return codec.Deliver(m, codec.NewFrame(s.message)) // always the same bytes, so that the test takes little memory
 }
 
 func TestAListThatIsStreamedWithoutAnEndFails(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAListThatIsStreamedWithoutAnEndFails(t *testing.T) {
 			require.NoError(t, err)
 			err = bridged.Invoke(t.Context(), muxtest.Method("List"), &codec.Frame{}, &codec.Frame{})
 			assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-			assert.ErrorContains(t, err, "the backend streams more than 268435456 bytes")
+			assert.ErrorContains(t, err, "the backend streams a list of more than 268435456 bytes")
 			assert.Equal(t, c.messages, e.sent)
 			assert.Error(t, e.ended.Err(), "the call to the backend is cancelled")
 		})

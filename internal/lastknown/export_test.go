@@ -2,7 +2,7 @@ package lastknown
 
 import "errors"
 
-// Statuses returns how many statuses memory would answer with.
+// Statuses returns how many statuses memory has.
 func (c *Conn) Statuses() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,8 +27,8 @@ type File struct {
 	// written.
 	Older []string
 
-	// Address is where the backend is. The file records it for a later process, in which the
-	// backend may have another name. Optional.
+	// Address is the address of the backend. The file records it for a later process, in which
+	// the backend may have another name. Optional.
 	Address string
 
 	// Boot is a text that is different after each start of the node. Optional: the kernel's boot
@@ -38,7 +38,7 @@ type File struct {
 
 // file is where a Memory is kept.
 type file struct {
-	sync.Mutex // guards what follows
+	sync.Mutex // guards the fields below
 	File
 	write    func(string, *fileContent) error // writeFile
 	written  bool                             // this process has written it, at Path
@@ -212,7 +212,7 @@ func (m *Memory) KeepAs(name string, at File) {
 	m.name, m.address, m.news = name, at.Address, true
 }
 
-// Name is what people call the backend.
+// Name returns the name of the backend.
 func (m *Memory) Name() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// On a busy node it takes a while until memory has all statuses, too.
+// On a busy node it also takes a while until memory has all statuses.
 func TestTheFirstListOfAClientIsRemembered(t *testing.T) {
 	l := newLibrary(t, "a1", "a2")
 	following := make(chan struct{}, 10)
@@ -93,7 +93,7 @@ func TestAListNarrowedByAnUnknownFieldIsNotWhole(t *testing.T) {
 	assert.Equal(t, `books {id: "a1"} books {id: "a2"}`, got)
 }
 
-// containerd answers so when its CRI plugin did not load.
+// containerd answers Unimplemented if its CRI plugin did not load.
 func TestABackendWithoutTheServiceIsDown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
 	withFile := func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", lastknown.File{Path: file}) }
@@ -133,7 +133,7 @@ func TestAStreamThatWasCancelledIsNotKept(t *testing.T) {
 			cs, err := w.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, muxtest.Method("Chat"))
 			require.NoError(t, err)
 			require.NoError(t, cs.SendMsg(&codec.Frame{}))
-			cancel() // grpc.ClientConnInterface says that this is enough
+			cancel() // suffices by the documentation of grpc.ClientConnInterface
 		}()
 	}
 	assert.Eventually(t, func() bool {

@@ -42,7 +42,7 @@ func (c *Conn) follow() {
 		workers.Go(func() {
 			for q := range queue {
 				began := time.Now()
-				_ = c.cfg.Panicked.Run(q.list.status.method.Name, func() { c.askStatus(q.list, q.id) }) // reported there; it is asked again
+				_ = c.cfg.Panicked.Run(q.list.status.method.Name, func() { c.askStatus(q.list, q.id) }) // the hook reports a panic; the request is repeated
 				// A pause of the same length, at most breath, leaves the backend to clients: a new
 				// process asks for the status of every container, while kubelet waits.
 				sleep(c.life, min(time.Since(began), breath), nil)

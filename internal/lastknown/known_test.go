@@ -50,14 +50,14 @@ func newLibrary(t *testing.T, ids ...string) *library {
 func (l *library) start(t *testing.T) { l.server = muxtest.Serve(t, l.path, l.serve) }
 func (l *library) stop()              { l.server.Stop() }
 
-// with runs f, which may read and change the library, under its lock.
+// with calls f, which may read and change the library, with its lock held.
 func (l *library) with(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f()
 }
 
-// called returns how often a method was called, and forgets it.
+// called returns how often a method was called since the previous call of called.
 func (l *library) called(method string) (n int) {
 	l.with(func() {
 		l.calls = slices.DeleteFunc(l.calls, func(m string) bool {
@@ -232,7 +232,7 @@ func TestADiskThatHangsKeepsNoBackendGone(t *testing.T) {
 	assert.NoFileExists(t, file)
 	goOn()
 	require.Eventually(t, func() bool {
-		data, _ := os.ReadFile(file) // it is not there at once
+		data, _ := os.ReadFile(file) // the file does not exist at once
 		return strings.Contains(string(data), "\x01b")
 	}, 10*time.Second, 10*time.Millisecond, "what was found meanwhile is written")
 }

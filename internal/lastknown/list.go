@@ -45,7 +45,7 @@ func (c *Conn) list(ctx context.Context, l *list, name string, request *codec.Fr
 
 // answersFor decides what to do about a list with which the backend is late. now says that memory
 // answers at once. soon says that a client has changed something, and that memory answers when the
-// backend has answered the request that answersFor makes behind the scenes. If neither is set, the
+// backend has answered the request that answersFor makes in the background. If neither is set, the
 // caller asks the backend. usable is [Conn.usableList] for a call that begins now.
 func (c *Conn) answersFor(l *list) (now, soon bool, usable func(long bool) bool) {
 	c.mu.Lock()
@@ -124,7 +124,7 @@ func (c *Conn) ask(ctx context.Context, l *list, name string, request *codec.Fra
 		switch {
 		case err == nil:
 			whole.Free()
-		case errors.Is(err, errRemembered): // it comes, behind the scenes
+		case errors.Is(err, errRemembered): // it comes, in the background
 		case !aboutTheRequest(err):
 			return nil, err
 		}
@@ -169,7 +169,7 @@ func (l *list) lacking(err error) bool {
 	return status.Code(err) == codes.Unimplemented && !l.spec.Gate && !l.complete
 }
 
-// askBehind asks for the whole list behind the scenes, unless such a request is under way
+// askBehind asks for the whole list in the background, unless such a request is under way
 // already. If something has changed since that was made, askBehind makes one more. c.mu is held.
 func (c *Conn) askBehind(l *list) {
 	latest := l.asked + 1
@@ -178,7 +178,7 @@ func (c *Conn) askBehind(l *list) {
 	}
 }
 
-// mostFlying bounds how many requests for one answer may be under way behind the scenes.
+// mostFlying bounds how many requests for one answer may be under way in the background.
 const (
 	mostFlying = 3
 
@@ -200,7 +200,7 @@ func (c *Conn) askInBackground(g *lag, method string, more bool, f func(context.
 	c.behind.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life, flightTimes*c.cfg.Silence)
 		defer cancel()
-		_ = c.cfg.Panicked.Run(method, func() { f(ctx) }) // reported there; it is asked again
+		_ = c.cfg.Panicked.Run(method, func() { f(ctx) }) // the hook reports a panic; the request is repeated
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		g.flying--

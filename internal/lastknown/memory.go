@@ -13,7 +13,7 @@ import (
 type Memory struct {
 	file file
 
-	mu      sync.Mutex // guards what follows, and the state of all connections
+	mu      sync.Mutex // guards the fields below, and the state of all connections
 	name    string
 	address string
 	lists   map[string]*memory

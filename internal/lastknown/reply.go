@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// kept is a Reply, compiled, and what was last replied.
+// kept is a compiled Reply with the latest reply.
 type kept struct {
 	spec   Reply
 	method *codec.Method
@@ -109,7 +109,7 @@ func (c *Conn) askReply(ctx context.Context, k *kept, name string, request *code
 	return answer, nil
 }
 
-// askReplyBehind asks for a reply behind the scenes, unless such a request is under way. c.mu is
+// askReplyBehind asks for a reply in the background, unless such a request is under way. c.mu is
 // held.
 func (c *Conn) askReplyBehind(k *kept) {
 	c.askInBackground(&k.lag, k.method.Name, false, func(ctx context.Context) {

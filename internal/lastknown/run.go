@@ -27,19 +27,19 @@ const (
 // finds out when the backend is gone or back, and writes the file. It returns when everything that
 // it started has ended. The caller must not use the Conn after Run.
 func (c *Conn) Run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, c.end)() // requests behind the scenes end at once, not with the next round
+	defer context.AfterFunc(ctx, c.end)() // requests in the background end at once, not with the next round
 	rounds := make(chan struct{}, 1)
 	// In goroutines of their own: a disk or a log that hangs must not delay the rounds.
 	c.behind.Go(func() {
 		for range rounds {
-			_ = c.cfg.Panicked.Run("writing the memory of backend "+c.cfg.Name, c.save) // reported there; the next round tries again
+			_ = c.cfg.Panicked.Run("writing the memory of backend "+c.cfg.Name, c.save) // the hook reports a panic; the next round tries again
 		}
 	})
 	c.behind.Go(func() {
 		for {
 			select {
 			case <-c.telling:
-				_ = c.cfg.Panicked.Run("telling of backend "+c.cfg.Name, c.tellAll) // reported there
+				_ = c.cfg.Panicked.Run("telling of backend "+c.cfg.Name, c.tellAll) // the hook reports a panic
 			case <-ctx.Done():
 				return
 			}
@@ -48,7 +48,7 @@ func (c *Conn) Run(ctx context.Context) error {
 	wait := firstWait
 	for {
 		next := c.cfg.Interval
-		_ = c.cfg.Panicked.Run("looking after backend "+c.cfg.Name, func() { // reported there; the next round comes
+		_ = c.cfg.Panicked.Run("looking after backend "+c.cfg.Name, func() { // the hook reports a panic; the next round follows
 			if c.State().Condition != Gone {
 				c.refresh()
 				wait = firstWait
@@ -62,7 +62,7 @@ func (c *Conn) Run(ctx context.Context) error {
 		}
 		if !sleep(ctx, breath, nil) || !sleep(ctx, next-breath, c.check) {
 			c.mu.Lock()
-			c.end() // from here on nothing new goes on behind the scenes
+			c.end() // from here on nothing new goes on in the background
 			c.mu.Unlock()
 			close(rounds)
 			c.behind.Wait()

@@ -34,28 +34,28 @@ type Reply struct {
 	Live bool `yaml:"live"`
 }
 
-// A List says how one kind of thing is listed, and what else is said about it.
+// A List describes the list of one kind of items, and the other methods about these items.
 type List struct {
-	// List is the method that returns all of them in one message, Stream the one
-	// that returns them in several. One of the two is optional. A backend that has
-	// only one of them is asked for that when a client asks for the other.
+	// List is the method that returns the whole list in one message, Stream the one
+	// that returns it in several. One of the two is optional. If a backend has only
+	// one of the two methods, a call of the other one uses that.
 	List   string `yaml:"list"`
 	Stream string `yaml:"stream"`
 
 	// ID is the path of an item's id.
 	ID string `yaml:"id"`
 
-	// Kind is the kind of name the ids are of. Optional: only some lists say
-	// where a name belongs.
+	// Kind is the kind of name of the ids. Optional: it is for lists that show which
+	// backend owns a name.
 	Kind string `yaml:"kind"`
 
-	// Names are paths to other names of the item: strings, or lists of them.
+	// Names are paths to other names of the item: strings, or lists of strings.
 	Names []string `yaml:"names"`
 
-	// Filters are what a request can ask for.
+	// Filters are the filters that a request can have.
 	Filters []Filter `yaml:"filters"`
 
-	// Status is the call that says more about one item.
+	// Status is the call for the status of one item.
 	Status Status `yaml:"status"`
 
 	// Gate marks the lists that a backend must have answered before it counts as up
@@ -85,7 +85,7 @@ type List struct {
 	PartOf PartOf `yaml:"partOf"`
 
 	// Draft describes an item that a method of Created has just created, until the backend
-	// lists it: path in the item → path in the request. What it does not name is empty.
+	// lists it: path in the item → path in the request. The other fields of the item are empty.
 	// Optional: without it only the backend's next answer shows the item.
 	Draft map[string]string `yaml:"draft"`
 
@@ -137,7 +137,7 @@ type list struct {
 	*memory     // guarded by Memory.mu
 	lag     lag // guarded by Memory.mu
 	shape   *rewrite.Shape
-	latest  uint64 // the number of the latest request behind the scenes
+	latest  uint64 // the number of the latest request in the background
 }
 
 type filter struct {
@@ -201,14 +201,14 @@ func compileList(spec List, schema *codec.Schema, pkg string) (*list, error) {
 			return nil, fmt.Errorf("no method is called %q", m.name)
 		}
 		if desc.ServerStreams != (m.to == &l.stream) || desc.ClientStreams {
-			return nil, fmt.Errorf("%s: list wants a method with one reply, stream one that streams them", m.name)
+			return nil, fmt.Errorf("%s: want a method with one reply for list, and one that streams replies for stream", m.name)
 		}
 		field := repeatedField(desc.Output)
 		if field == nil {
 			return nil, fmt.Errorf("%s: want a reply with a list of messages", m.name)
 		}
 		if l.item != nil && (field.Number() != l.number || field.Message() != l.item) {
-			return nil, fmt.Errorf("%s and %s do not list the same in the same way", spec.List, spec.Stream)
+			return nil, fmt.Errorf("%s and %s do not list the same messages in the same field", spec.List, spec.Stream)
 		}
 		l.number, l.item = field.Number(), field.Message()
 		*m.to = desc
@@ -347,7 +347,7 @@ func repeatedField(md protoreflect.MessageDescriptor) (list protoreflect.FieldDe
 	return list
 }
 
-// Check returns every mistake in what is to be remembered of a package, which all backends of it have.
+// Check returns every mistake in s for the methods of a package.
 func (s Spec) Check(schema *codec.Schema, pkg string) error {
 	_, lists := compileLists(s.Lists, schema, pkg)
 	_, replies := compileReplies(s.Replies, schema, pkg)

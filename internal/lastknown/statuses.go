@@ -34,7 +34,7 @@ func (c *Conn) statusOf(ctx context.Context, l *list, name string, args, reply a
 	item, _ := l.items.get(id)
 	asked := l.outdatings
 	late := c.state.Condition != Gone && l.status.lag.late() && c.usableStatus(l, id)
-	if late { // ask for it behind the scenes
+	if late { // ask for it in the background
 		l.status.wanted[id] = true
 		c.Check()
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/criproxy/criproxy/rewrite"
 )
 
-// A Verdict is an option of a call by which a [Conn] says what it has found out about the reply.
-// It checks each list, because a broken one must not be remembered; a caller that would do the same
-// need not do it again. The Conn fills it in before the call returns.
+// A Verdict is a call option in which a [Conn] stores the result of checking the reply. The Conn
+// checks each list, because memory must not keep a malformed one, so the caller need not check it
+// again. The Conn fills the Verdict in before the call returns.
 type Verdict struct {
 	grpc.EmptyCallOption
-	WellFormed bool // as [CheckFrame] says; false: it was not checked
-	UTF8       bool // and all text in it is UTF-8
+	WellFormed bool // the reply is well formed; false if it was not checked
+	UTF8       bool // all text in it is UTF-8
 }
 
-// wellFormed refuses an answer that is cut off or malformed, wherever: joined to those of other
-// backends it would spoil theirs. It reports whether all text in it is UTF-8.
+// wellFormed refuses an answer that is cut off or malformed anywhere: joined with the answers of
+// other backends it would spoil theirs. It reports whether all text in the answer is UTF-8.
 func wellFormed(shape *rewrite.Shape, name string, answer *codec.Frame) (utf8 bool, err error) {
 	utf8, err = CheckFrame(shape, answer)
 	if err != nil {
@@ -39,7 +39,7 @@ func CheckFrame(shape *rewrite.Shape, f *codec.Frame) (utf8 bool, err error) {
 	return c.End()
 }
 
-// say fills in the verdict that a caller wants of a well-formed answer.
+// say fills in the Verdict among opts, if there is one, for a well-formed answer.
 func say(opts []grpc.CallOption, utf8 bool) {
 	for _, o := range opts {
 		if v, ok := o.(*Verdict); ok {

@@ -47,7 +47,7 @@ func (m *Memory) Reserve(ctx context.Context, n int) error {
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
 	}
-	return m.refuse(ctx, fmt.Sprintf("the memory for a message of %d bytes did not become free within %s", n, wait))
+	return m.refuse(ctx, fmt.Sprintf("no memory for a message of %d bytes became free within %s", n, wait))
 }
 
 // Release returns n bytes that were taken for a message of the call of ctx.
