@@ -140,7 +140,7 @@ func TestBytesJoinsThePiecesOnce(t *testing.T) {
 	other.Free()
 }
 
-func TestHeadIsTheFirstPieces(t *testing.T) {
+func TestHeadReturnsTheFirstPieces(t *testing.T) {
 	p := newPool(t)
 	f := codec.Concat([]*codec.Frame{p.frame('a', large), p.frame('b', large), p.frame('c', large)})
 	for n, want := range map[int]int{-1: 0, 0: 0, 1: large, large: large, large + 1: 2 * large, 9 * large: 3 * large} {
@@ -156,7 +156,7 @@ func TestHeadIsTheFirstPieces(t *testing.T) {
 	assert.Zero(t, p.Out())
 }
 
-func TestDeliverTakesTheFrameOverWhateverComesOfIt(t *testing.T) {
+func TestDeliverTakesTheFrameEvenIfItFails(t *testing.T) {
 	p := newPool(t)
 	require.NoError(t, codec.Deliver(&emptypb.Empty{}, p.frame(0xff, large)), "it does not parse the message")
 	assert.Zero(t, p.Out())

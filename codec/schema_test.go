@@ -116,7 +116,7 @@ func TestSetWithoutAnImportIsPrintedByNumber(t *testing.T) {
 	assert.Equal(t, `1: "wheel"`, string(dump.Text{}.Append(nil, partial.Method("/p.B2/Later").Output, part)))
 }
 
-func TestWhatIsNoDescriptorSetIsRefused(t *testing.T) {
+func TestInvalidDescriptorSetsAreRefused(t *testing.T) {
 	_, err := codec.ParseSchema([]byte("\xff"))
 	assert.ErrorContains(t, err, "reading a FileDescriptorSet: ")
 	_, err = codec.ParseSchema(slices.Concat(set(t, "a.proto"), set(t, "a.proto")))

@@ -200,7 +200,7 @@ func TestAnEventOfTheRuntimeIsNotRepeated(t *testing.T) {
 	assert.Empty(t, w.look())
 }
 
-func TestWhatIsRememberedIsNoNews(t *testing.T) {
+func TestAnAnswerFromMemoryMakesNoEvents(t *testing.T) {
 	w := newWitness(t)
 	pod := w.run("before")
 	w.old = true

@@ -55,7 +55,7 @@ func statuses(info string) answers {
 }
 
 // A runtime without a config in its verbose status, such as CRI-O, still returns the cgroup.
-func TestWhatARuntimeTellsOfItsPodsInOtherWords(t *testing.T) {
+func TestAVerboseStatusWithoutAConfigHasTheCgroup(t *testing.T) {
 	for info, want := range map[string]string{
 		`{"runtimeSpec": {"linux": {"cgroupsPath": "/kubepods/pod1/abc"}}}`:                                 "/kubepods/pod1",
 		`{"runtimeSpec": {"linux": {"cgroupsPath": "kubepods-pod1.slice:crio:abc"}}}`:                       "kubepods-pod1.slice",

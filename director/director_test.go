@@ -218,7 +218,7 @@ func TestAListFailsWithTheStatusOfTheBackendThatFails(t *testing.T) {
 	assert.Equal(t, "the shelf has burnt", status.Convert(err).Message(), "verbatim")
 }
 
-func TestBackendWithoutTheMethodIsSkippedIfToldSo(t *testing.T) {
+func TestABackendWithoutTheMethodMayBeSkipped(t *testing.T) {
 	lacks := fails(codes.Unimplemented, "unknown method Tidy")
 	tidy := muxtest.Unary(func(context.Context, string, *codec.Frame) (*codec.Frame, error) { return &codec.Frame{}, nil })
 	profile := muxtest.LibraryProfile(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // The client of a call that goes from backend to backend gets the header and trailer that belong to its answer.
-func TestTheFirstThatHasItGivesItsHeader(t *testing.T) {
+func TestTheClientGetsTheHeaderOfItsAnswer(t *testing.T) {
 	profile := muxtest.LibraryProfile(t, "Tidy: {all: concat, missing: skip}", "Version: {first: version}")
 	for name, test := range map[string]struct {
 		answers  []string // versions; empty for a reply without one, "fails" for a failure

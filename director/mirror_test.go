@@ -130,7 +130,7 @@ func TestAMirroredCallIsThePrimarysAlone(t *testing.T) {
 	}
 }
 
-func TestAMirrorIsToldAgainUntilItAnswers(t *testing.T) {
+func TestAMirroredRequestIsRepeatedUntilAnswered(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Unknown, codes.Internal} {
 		t.Run(code.String(), func(t *testing.T) {
 			t.Parallel()
@@ -207,7 +207,7 @@ func TestAReloadTakesMirrorsAlong(t *testing.T) {
 	assert.NoError(t, report.Err)
 }
 
-func TestABackendTakenOutIsToldNoMore(t *testing.T) {
+func TestARemovedBackendGetsNoMoreRequests(t *testing.T) {
 	dir := muxtest.Dir(t)
 	ended := make(chan struct{})
 	hangs := newHearer(func(ctx context.Context) error { <-ctx.Done(); close(ended); return ctx.Err() })
@@ -230,7 +230,7 @@ func TestABackendTakenOutIsToldNoMore(t *testing.T) {
 	assert.NoError(t, (<-reports).Err)
 }
 
-func TestCloseForgetsWhatIsToBeMirrored(t *testing.T) {
+func TestCloseEndsMirroring(t *testing.T) {
 	dir := muxtest.Dir(t)
 	hangs := newHearer(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 	fails := newHearer(badly(codes.Unavailable))

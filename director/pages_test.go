@@ -101,7 +101,7 @@ func TestPagesGoThroughAllBackendsInTurn(t *testing.T) {
 	}
 }
 
-func TestAPageTokenOfNobodyIsThePrimarysToJudge(t *testing.T) {
+func TestAnUnknownPageTokenGoesToThePrimary(t *testing.T) {
 	cc := muxtest.Mux(t, director.Config{Profile: muxtest.LibraryProfile(t)}, browsing(3, 2), browsing(3, 2))
 	for _, token := range []string{"nonsense", "omega.io/1"} {
 		_, err := call(t, cc, "Browse", "BrowseRequest", fmt.Sprintf("token: %q", token))

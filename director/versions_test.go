@@ -155,7 +155,7 @@ func TestRestartedBackendIsAskedForItsVersionAgain(t *testing.T) {
 
 // A restart can be over before Run sees that the connection is down. Here Run sees nothing at all,
 // because its Watch does not return.
-func TestAReconnectThatNobodySawIsNoticed(t *testing.T) {
+func TestAReconnectThatRunMissedIsNoticed(t *testing.T) {
 	for _, back := range []string{"v1", "v0 v1"} {
 		t.Run("as "+back, func(t *testing.T) {
 			var asked atomic.Int32

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func nothing(context.Context, *plugin.Pod) (*plugin.PodAnswer, error) { return nil, nil }
 
-func TestRunRegistersWhatThereIsAndLeavesNothing(t *testing.T) {
+func TestRunRegistersFunctionsAndLeavesNoFiles(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	p := plugin.Plugin{Name: "one", Folder: filepath.Join(dir, "d"), Socket: filepath.Join(dir, "s"), Fail: true, Timeout: 1500 * time.Millisecond,
 		PreRunPodSandbox: nothing, PostRemovePodSandbox: nothing}

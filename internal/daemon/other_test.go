@@ -130,7 +130,7 @@ func TestHTTPDoesNotPassAnAccessList(t *testing.T) {
 }
 
 // A connection that passes to the primary ends with this process.
-func TestStoppingEndsWhatPassesToThePrimary(t *testing.T) {
+func TestStoppingEndsConnectionsToThePrimary(t *testing.T) {
 	n := newNode(t, nil, machineConfig{absent: true}, machineConfig{backend: config.Backend{Name: "beta.io"}})
 	asked := make(chan struct{})
 	serveLikeCRIO(t, n.cfg.Backends[0].Address, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

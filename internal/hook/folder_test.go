@@ -85,7 +85,7 @@ func TestAFileIsReadWhateverItsTimeSays(t *testing.T) {
 	}
 }
 
-func TestAFolderThatIsThereLaterOrAgain(t *testing.T) {
+func TestAFolderThatAppearsLaterIsRead(t *testing.T) {
 	w := newWorld(t)
 	p := annotate("served", "tier", "x")
 	for range 2 {
@@ -151,7 +151,7 @@ func TestThePodThatServesThePluginIsNotRefused(t *testing.T) {
 	assert.Equal(t, 2, spared)
 }
 
-func TestWhatServesAPluginIsFoundOutAndKept(t *testing.T) {
+func TestThePodThatServesAPluginIsRemembered(t *testing.T) {
 	for _, cgroup := range []string{
 		"11:memory:/kubepods/besteffort/pod3f1c2a5e-0000-4000-8000-abcdefabcdef/0123456789ab\n",
 		"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod3f1c2a5e_0000_4000_8000_abcdefabcdef.slice/cri-containerd-0123456789ab.scope\n",

@@ -51,7 +51,7 @@ func TestALateStatusDoesNotReplaceANewerOne(t *testing.T) {
 }
 
 // A change may affect a status without affecting a list.
-func TestAStatusOfBeforeAChangeDoesNotCount(t *testing.T) {
+func TestAStatusFromBeforeAChangeDoesNotCount(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		w := n.watch(t, nil)
 		held, release := n.holding("Get")
@@ -89,7 +89,7 @@ func TestNotFoundForAllWipesNoStatus(t *testing.T) {
 }
 
 // Calls under way at a reload finish on the connection that they began on.
-func TestWhatACallThatOutlivesAReloadTellsStays(t *testing.T) {
+func TestACallThatOutlivesAReloadIsRemembered(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		old := n.watch(t, func(c *lastknown.Config) { c.Budget = time.Minute })
 		n.library.with(func() { n.library.books["b"] = "" })

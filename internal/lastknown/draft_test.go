@@ -101,7 +101,7 @@ func TestAChangeHoldsUpListsOnlyOnce(t *testing.T) {
 }
 
 // The process ends right after the call, and the runtime goes with it.
-func TestAStatusOfBeforeAChangeIsNotRead(t *testing.T) {
+func TestAStatusFromBeforeAChangeIsNotRead(t *testing.T) {
 	inNoTime(t, func(t *testing.T, n *near) {
 		file := lastknown.File{Path: filepath.Join(t.TempDir(), "beta.io.known")}
 		w := n.watch(t, func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", file) })

@@ -455,7 +455,7 @@ func TestAChangeIsAskedForAtOnce(t *testing.T) {
 	}, "a1")
 }
 
-func TestWhatIsKnownSurvivesARestart(t *testing.T) {
+func TestMemorySurvivesARestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "beta.io.known")
 	withFile := func(c *lastknown.Config) { c.Memory = lastknown.Open("beta.io", lastknown.File{Path: file}) }
 	l := newLibrary(t, "a1", "a2")

@@ -11,7 +11,7 @@ import (
 )
 
 // A list with a filter comes often, and is long: it must not stay in memory for one item.
-func TestOfAFilteredListOnlyWhatIsNewIsKept(t *testing.T) {
+func TestMemoryKeepsOnlyNewItemsOfAFilteredList(t *testing.T) {
 	l := shopList(t)
 	remember(l)
 	l.observe(l.begin(), time.Now(), shuffled(100))
@@ -65,7 +65,7 @@ func TestABrokenListIsNotAnEmptyOne(t *testing.T) {
 	assert.Len(t, l.items.ids, 1)
 }
 
-func TestATimeToComeIsLongAgo(t *testing.T) {
+func TestATimeInTheFutureCountsAsLongAgo(t *testing.T) {
 	assert.True(t, older(time.Now().Add(time.Hour), time.Minute), "the clock was set back")
 	assert.True(t, older(time.Now().Add(-time.Hour), time.Minute))
 	assert.False(t, older(time.Now(), time.Minute))

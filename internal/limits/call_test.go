@@ -103,7 +103,7 @@ func TestPartsOfAListKeepTheirMemoryUntilItsEnd(t *testing.T) {
 }
 
 // A request to a runtime may go on after the client has left or has its answer.
-func TestWhatIsFreedBehindTheEndIsGivenBackOnce(t *testing.T) {
+func TestMemoryFreedAfterTheEndIsReturnedOnce(t *testing.T) {
 	m := newHolder()
 	var later context.Context
 	m.call(t, "/a.B/C", func() {}, func(ctx context.Context, _ grpc.ServerStream) {

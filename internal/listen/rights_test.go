@@ -34,7 +34,7 @@ func inheritedAt(t *testing.T, path string, mode os.FileMode) *Inheritance {
 	return &Inheritance{listeners: map[string]net.Listener{path: l}}
 }
 
-func TestASocketThatWasOpenBeforeHasTheModeThatIsSaid(t *testing.T) {
+func TestAnInheritedSocketGetsTheConfiguredMode(t *testing.T) {
 	for said, want := range map[string]string{"": "0666", "0600": "0600", "0660": "0660"} {
 		cfg := runtimeSocket(t)
 		s, err := Open(config.Listener{Path: cfg.Listen, Mode: said}, cfg.Backends[0].Address, inheritedAt(t, cfg.Listen, 0o666))

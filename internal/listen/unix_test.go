@@ -45,7 +45,7 @@ func TestASocketHasOwnerAndModeOfThePrimarysOwn(t *testing.T) {
 	}
 }
 
-func TestOfManyThatStartAtOnceOneGetsTheSocket(t *testing.T) {
+func TestOneOfManyProcessesGetsTheSocket(t *testing.T) {
 	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "s.sock")
 	for range 20 {

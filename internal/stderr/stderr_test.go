@@ -12,7 +12,7 @@ import (
 )
 
 // A note stands in the place of lost lines.
-func TestWhatIsMissingInTheLogIsSaidInItsPlace(t *testing.T) {
+func TestLostLinesOfTheLogLeaveANote(t *testing.T) {
 	t.Parallel()
 	r, w := io.Pipe()
 	l, err := NewLog(w)

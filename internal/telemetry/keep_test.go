@@ -29,7 +29,7 @@ func TestAProcessThatHasEndedDoesNotRun(t *testing.T) {
 }
 
 // If a process ends while the next one starts, the one after that reads its file.
-func TestWhatWasNotReadIsNotRemoved(t *testing.T) {
+func TestAFileThatWasNotReadIsKept(t *testing.T) {
 	dir := t.TempDir()
 	r := &Recording{cfg: &config.Config{}, rec: capture.NewRecorder(capture.Config{}), Schema: codec.NewSchema()}
 	read, late := filepath.Join(dir, "recorder-1.binlog"), filepath.Join(dir, "recorder-2.binlog")

@@ -12,7 +12,7 @@ import (
 )
 
 // A runtime can end its calls with any number as the code. Each used to get a series of its own, which stayed.
-func TestCodesThatGRPCLacksAreOne(t *testing.T) {
+func TestUnknownCodesShareOneLabel(t *testing.T) {
 	m := NewMetrics()
 	for code := codes.Code(0); code < 100; code++ {
 		_, leg := m.Begin(t.Context(), director.LegInfo{Method: "/a.B/C"})
