@@ -20,7 +20,8 @@ import (
 
 // A ConnConfig says how to reach one backend. It needs an Address.
 type ConnConfig struct {
-	Name string // for errors
+	// Name is the name of the backend, as in [Backend]. Errors and the Tracer have it.
+	Name string
 
 	// Address is the address of the backend: the absolute path of a unix socket, HOST:PORT,
 	// dns:///HOST:PORT for all servers that DNS knows by that name, or vsock:CID:PORT.

@@ -67,8 +67,9 @@ func (d *Director) use(t *table) {
 	d.mirrors.follow()
 }
 
-// Endless reports whether the calls of a method, in any version of the API, are endless streams:
-// those that last until the client ends them, and go on with the new backends after a [Director.Reload].
+// Endless reports whether the calls of a method, in any version of the API, are endless streams. An
+// endless stream lasts until the client ends it. After a [Director.Reload] it goes on with the new
+// backends.
 func (d *Director) Endless(name string) bool {
 	m := d.method(name)
 	return m != nil && m.endless

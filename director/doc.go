@@ -4,7 +4,7 @@
 // message of each call. [Director.Handler] puts it behind a server socket:
 //
 //	d, err := director.New(director.Config{
-//		Profile:  profile,        // what the API means: which fields hold names, what is a list
+//		Profile:  profile,        // describes the API: which fields hold names, which methods list
 //		Schema:   codec.LinkedIn(),
 //		Backends: []director.Backend{{Conn: a}, {Name: "beta.io", Conn: b}},
 //	})

@@ -30,9 +30,9 @@ type MemoryConfig struct {
 // gone. Remember uses the Profile, Schema and Panicked of cfg, and the conn must have been made
 // with the same Profile and Schema. The caller adds Trusted and Maps to the Backend.
 //
-// The caller must run run, in addition to [Conn.Run], as long as the backend is in use: it keeps
-// the memory up to date when clients do not ask, notices that the server is gone or back, and
-// writes the file. It returns when ctx has ended, with the error of the last write.
+// The caller must call run in a goroutine, and [Conn.Run] in another one, as long as the backend is
+// in use. run keeps the memory up to date when clients do not ask, notices that the server is gone
+// or back, and writes the file. It returns when ctx has ended, with the error of the last write.
 func Remember(conn *Conn, cfg Config, m MemoryConfig) (b Backend, run func(ctx context.Context) error, err error) {
 	p := cfg.Profile
 	pkg := p.Versions[0].Package

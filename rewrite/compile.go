@@ -20,7 +20,7 @@ type Rule struct {
 	// "runtime.v1.Container.id". A star stands for any text: "*.container_id" matches the
 	// field of that name in every message, and "*.*_volume_id" every field whose name ends
 	// in _volume_id. A rule with a star matches only strings, lists of strings, and maps
-	// with string values. A class of a map is that of its values.
+	// with string values. The class of a map applies to its values.
 	//
 	// If several rules match a field, one without a star wins over one whose message is a
 	// pattern, and that one over a rule whose field is a pattern.

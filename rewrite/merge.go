@@ -6,7 +6,7 @@ import (
 )
 
 // Singular returns the fields of md of which a merge by concatenation would leave only the last
-// value: all but lists and maps. A program that merges messages of type md must decide which
+// value: all except lists and maps. A program that merges messages of type md must decide which
 // value of each wins.
 //
 // Concatenated messages are the merged message: "The encoding of a message [...]

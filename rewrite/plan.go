@@ -20,7 +20,7 @@ type Class uint16
 // [Plan.Apply], which returns it as it is.
 type Edit func(dst []byte, c Class, value []byte) ([]byte, error)
 
-// ErrDrop is the error that an [Edit] returns to remove the field.
+// ErrDrop is the error that an [Edit] returns, not wrapped, to remove the field.
 var ErrDrop = errors.New("drop this field")
 
 // A Found is a classified field of a message.

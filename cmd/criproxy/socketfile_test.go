@@ -76,7 +76,7 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	text, r := p.status()
 	assert.False(t, r.Ready)
 	assert.Contains(t, text, "NOT READY: no client can connect")
-	assert.Contains(t, r.Listeners[0].Error, "serving it already", "the error names the process")
+	assert.Contains(t, r.Listeners[0].Error, "already serves it", "the error names the process")
 	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "a connected client stays connected")
 	for range 3 { // criproxy connects to find out whether a process serves the file

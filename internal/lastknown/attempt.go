@@ -93,7 +93,7 @@ func (c *Conn) await(ctx context.Context, a *attempt) error {
 func (c *Conn) wait(a *attempt, long time.Duration) {
 	a.overdue = true
 	c.waiting[a] = struct{}{}
-	if a.list != nil { // the time counts from the change that the answer has to show
+	if a.list != nil { // the time counts from the change that the answer must show
 		long = max(0, min(long, time.Until(a.list.behind.Add(c.cfg.Silence))))
 	}
 	a.timer = time.AfterFunc(long, func() {

@@ -40,8 +40,8 @@ type draft struct {
 type copied struct{ item, request *rewrite.Path }
 
 // compileDraft returns the draft of the items that m creates. It leaves out fields that the
-// request of m or the item does not have: methods that create the same may say different things
-// of it, and earlier versions of an API have fewer fields.
+// request of m or the item does not have: several methods may create such items, with
+// different fields in their requests, and earlier versions of an API have fewer fields.
 func (l *list) compileDraft(m *codec.Method) (*draft, error) {
 	if len(l.spec.Draft) == 0 {
 		return nil, nil

@@ -155,9 +155,9 @@ func (c *Conn) observe(epoch context.Context, l *list, seq uint64, at time.Time,
 	return lacks
 }
 
-// spares reports whether an error in place of the list does no harm: Run does not ask for the list by itself, and memory
-// has no whole one to answer with. A runtime may fail such a list for ever, as containerd 1.6 does with ListPodSandboxStats
-// while it has a sandbox that has ended.
+// spares reports whether an error in place of the list does no harm: Run never asks for the list, and memory does not have
+// all of it. A runtime may fail such a list for ever, as containerd 1.6 does with ListPodSandboxStats while it has a sandbox
+// that has ended.
 func (c *Conn) spares(l *list) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

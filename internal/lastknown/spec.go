@@ -152,7 +152,7 @@ type statusCall struct {
 	lag    lag             // guarded by Memory.mu
 	wanted map[string]bool // ids whose status Run should ask for, although memory may have it
 	// wrap is the field of the reply that holds the item itself; 0 if the reply says more than
-	// the item, so that it has to be asked for.
+	// the item, and must be asked for.
 	wrap protoreflect.FieldNumber
 }
 

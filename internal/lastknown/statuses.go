@@ -200,7 +200,7 @@ func (l *list) nameIn(m *codec.Method) *rewrite.Path {
 }
 
 // change notes that a call has changed or removed the items that its request names, or may have
-// done so if it failed. The remembered statuses of these items are out of date, or have to be asked
+// done so if it failed. The remembered statuses of these items are out of date, or must be asked
 // for again. Only an exact name removes an item. It may be one that is not listed, because a late
 // answer may list it.
 func (l *list) change(s *subject, request []byte, changed, removes bool) {
