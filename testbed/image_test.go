@@ -94,7 +94,7 @@ func TestImagesAreCopiedWhereOverlayfsCannotBe(t *testing.T) {
 			out, _, err := b.runtime.ExecSync(t.Context(), id, []string{"app", "file", "/etc/image"}, 0)
 			require.NoError(t, err)
 			assert.Equal(t, "testbed/app:1\n", string(out))
-			require.NoError(t, b.Kill()) // so that Destroy has to find the container by itself
+			require.NoError(t, b.Kill()) // so that Destroy must find the container without the daemon
 		})
 	}
 }

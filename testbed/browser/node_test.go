@@ -33,16 +33,16 @@ type node struct {
 	calls  int
 	random *rand.Rand
 	pods   []*pod
-	listed time.Duration // how often kubelet asks for lists
+	listed time.Duration // interval between kubelet's lists
 }
 
 type pod struct {
 	name, namespace, image string
 	backend                string
-	uid, id                string // of the sandbox, as the runtime has it
+	uid, id                string // uid of the pod, and back id of the sandbox
 	containers             []string
 	from, to               time.Duration
-	probed                 time.Duration // how often, zero if never
+	probed                 time.Duration // interval between probes; zero: none
 }
 
 const primary, kata = "primary", "kata.io"
@@ -59,11 +59,11 @@ type exchange struct {
 	by       capture.Peer
 	request  func(prefix string) proto.Message
 	reply    func(prefix string) proto.Message
-	backends []string // one, or all that a list is made of
+	backends []string // one backend, or all those of a merged list
 	took     time.Duration
 	code     codes.Code
 	message  string
-	memory   []string // answered in their place
+	memory   []string // backends for which memory answered
 	list     func(backend, prefix string) proto.Message
 	endless  bool
 }

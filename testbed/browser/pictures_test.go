@@ -50,7 +50,7 @@ func small(t *testing.T, data []byte) []byte {
 	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.RGBA) int {
 		return cmp.Or(counts[b]-counts[a], cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)))
 	})
-	// Those that are much like one that is there already are left out, so that rare hues have room.
+	// Skip colours that are similar to one in the palette, so that rare hues have room.
 	var palette color.Palette
 	for _, near := range []int{24, 8, 0} {
 		for _, c := range colours {

@@ -216,7 +216,7 @@ func TestAHundredThousandCallsAreFew(t *testing.T) {
 		t.Helper()
 		n := value[int](p, elements)
 		t.Logf("%s: %d elements", what, n)
-		assert.Less(t, n, 6000, what) // of all views that were shown so far
+		assert.Less(t, n, 6000, what) // of all views so far
 	}
 	p.see(`document.querySelectorAll(".row").length > 20`)
 	assert.Equal(t, n.calls, value[int](p, `Number(`+count+`.replaceAll(",", ""))`), "none is left out")

@@ -75,7 +75,7 @@ func TestChaosOnRealParts(t *testing.T) {
 	w.eventually("it can be asked", func() (err error) { before, err = w.levelNow(); return err })
 	injected, most := map[string]int{}, before
 	var overrun, excuse time.Duration
-	var deck []fault // each comes once before any comes again
+	var deck []fault // each fault is drawn once before any is drawn again
 	began := time.Now()
 	for range *chaosSteps {
 		if len(deck) == 0 {
@@ -236,7 +236,7 @@ func vanish(w *world, i int) {
 				return conn, err
 			}))
 		w.require(err)
-		defer cc.Close() // nothing is left to be done
+		defer cc.Close() // an error changes nothing
 		client := runtimeapi.NewRuntimeServiceClient(cc)
 		ctx, cancel := context.WithTimeout(w.Context(), patience)
 		defer cancel()

@@ -23,11 +23,11 @@ import (
 // A watcher asks criproxy for lists all the time. They may fail, but none may be short.
 type watcher struct {
 	stop        func()
-	mu          sync.Mutex // guards what follows, until it has stopped
-	lists       int        // that were answered
+	mu          sync.Mutex // guards the fields below, until the watcher has stopped
+	lists       int        // answered lists
 	failures    int
-	short       error         // the first that was
-	longest     time.Duration // that one took
+	short       error         // about the first short list
+	longest     time.Duration // of all lists
 	unreachable time.Duration // the longest time without an answer
 }
 
@@ -65,7 +65,7 @@ func (w *world) watch() *watcher {
 	watching.stop = sync.OnceFunc(func() {
 		cancel()
 		<-done
-		conn.Close() // nothing is left to be done
+		conn.Close() // an error changes nothing
 	})
 	w.Cleanup(watching.stop)
 	return watching
@@ -183,7 +183,7 @@ func (w *world) measureOverrun(i int) (took, excuse time.Duration, measured bool
 	const little, pause = 300 * time.Millisecond, time.Millisecond
 	conn, err := runtimes.Dial(w.proxy.Socket())
 	w.require(err)
-	defer conn.Close() // nothing is left to be done
+	defer conn.Close() // an error changes nothing
 	client := runtimeapi.NewRuntimeServiceClient(conn)
 	connecting, cancel := context.WithTimeout(w.Context(), patience)
 	_, _ = client.Version(connecting, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)) // the primary may be away
@@ -196,7 +196,7 @@ func (w *world) measureOverrun(i int) (took, excuse time.Duration, measured bool
 	ctx, cancel := context.WithTimeout(w.Context(), little)
 	defer cancel()
 	late := make(chan time.Duration, 1)
-	go func() { // what a timer is worth on this machine now
+	go func() { // measures how late timers are on this machine
 		var worst time.Duration
 		for ctx.Err() == nil {
 			slept := time.Now()

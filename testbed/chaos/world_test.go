@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client tells of each failed call, and here most faults make one
+	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client logs each failed call, and most faults cause some
 	testbed.Main(m)
 }
 
@@ -40,14 +40,14 @@ type world struct {
 	rand     *rand.Rand
 	reg      *runtimes.Registry
 	runtimes [2]*runtimes.Containerd
-	direct   [2]internalapi.RuntimeService // past criproxy
+	direct   [2]internalapi.RuntimeService // connected without criproxy
 	proxy    *proxy.Proxy
 	kubelet  internalapi.RuntimeService
 	images   internalapi.ImageManagerService
 	told     []string
 
 	mu     sync.Mutex
-	stable map[string]bool // ids in front of what must be in every list
+	stable map[string]bool // front ids of items that every list must have
 	pods   [2][]*pod
 	made   int
 }
@@ -64,7 +64,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	for i, version := range []string{"1.7", "2.4"} {
 		w.runtimes[i] = testbed.NewContainerd(t, w.reg, runtimes.Config{Version: version})
 	}
-	// With a flight recorder that is full before anything is compared with before.
+	// The flight recorder must be full before the test measures the initial level.
 	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 1048576\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
 	var err error
 	for i, rt := range w.runtimes {

@@ -50,7 +50,7 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 			c := newCluster(t, way.variant)
 			began := time.Now()
 			is := c.suite(t, *specs)
-			for range 2 { // some specs want two things to happen within half a second of each other
+			for range 2 { // some specs require two events within half a second
 				again := direct.PassedAndNot(is)
 				if len(again) == 0 {
 					break

@@ -89,15 +89,15 @@ func TestCritestPassesAsItDoesDirectly(t *testing.T) {
 					return testbed.NewCRIO(t, reg, runtimes.CRIOConfig{Name: name, Mirrors: runtimes.CritestMirrors(reg.Addr)})
 				}
 			}
-			// Both of one kind, since it is the primary that says what a runtime can do.
+			// Both of one kind, because the primary's features count for both.
 			primary, other := start("one"), start("two")
 			direct := critest(t, primary.Endpoint(), focus)
 			require.Positive(t, direct.Count(junit.Passed), "on %s itself", title)
 			compared.Add(direct, nil, title, "directly")
 			for _, w := range ways {
 				t.Run(w.name, func(t *testing.T) {
-					// critest asks for images without saying for which pod, so that one that the primary had would not be
-					// pulled to the second.
+					// critest requests images without naming a pod, so an image that the primary has would not be pulled
+					// to the second.
 					forgetImages(t, primary, other)
 					through := w.critest(t, primary, other, focus)
 					compared.Add(through, direct, title, w.name)

@@ -32,7 +32,7 @@ const two = "two.test"
 // A setting is a way to configure where a kubelet gets its figures.
 type setting struct {
 	title    string
-	cadvisor func(*proxy.Proxy, *runtimes.Containerd) string // what is at the path where its cAdvisor asks
+	cadvisor func(*proxy.Proxy, *runtimes.Containerd) string // socket at the path that its cAdvisor uses
 	yaml     string
 }
 
@@ -124,7 +124,7 @@ func lacks(t *testing.T, k *kubelet.Kubelet, name string) []figures.Figure {
 		return string(body), err
 	}, name+"-"+k.NodeName)
 	if err != nil {
-		return figures.All // it has no view of its pods yet
+		return figures.All // the kubelet has no view of its pods yet
 	}
 	return missing
 }

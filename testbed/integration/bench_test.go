@@ -49,8 +49,8 @@ type bench struct {
 // A side is one of the runtimes.
 type side struct {
 	*runtimes.Containerd
-	prefix string // of its names in front: empty for the primary
-	client        // past the proxy
+	prefix string // of its front names; empty for the primary
+	client        // connected directly, without the proxy
 	reg    *runtimes.Registry
 }
 
@@ -97,7 +97,7 @@ type sharedBench struct {
 	once sync.Once
 	*bench
 	err  error
-	dirs []string       // of the containerds, to look for what is left of them
+	dirs []string       // of the containerds, to check for leftovers
 	undo []func() error // last first
 }
 

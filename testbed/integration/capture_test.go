@@ -73,7 +73,7 @@ func crictlSession(t testing.TB, socket, pod, container, image string) (printed 
 	crictl("inspect", "-o", "json", short(id))
 	crictl("inspectp", "-o", "json", podID)
 	crictl("exec", "-s", id, "app", "file", "/etc/image")
-	crictl("inspect", "0123456789abcdef") // there is none
+	crictl("inspect", "0123456789abcdef") // does not exist
 	crictl("stop", id)
 	crictl("ps", "-aq", "--no-trunc")
 	crictl("rm", id)
@@ -147,7 +147,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 	assert.Contains(t, shown, "testbed/captured/app")
 	assert.NotContains(t, strings.ToLower(shown), "missing")
 
-	// Every message is what was on the wire, but for secrets.
+	// Every message equals the one on the wire, except for secrets.
 	var passed []message
 	for _, call := range wire.calls {
 		if strings.HasPrefix(call.method, "/grpc.reflection.") {
@@ -188,9 +188,9 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 		got := crictlSession(t, at("fixture.sock"), pod, container, s.app())
 		for i := range want {
 			switch {
-			case strings.HasPrefix(want[i], "exec: "): // what it printed was secret
+			case strings.HasPrefix(want[i], "exec: "): // its output is secret
 				assert.Equal(t, "exec: 0\n**************", strings.TrimSpace(got[i]))
-			case strings.HasPrefix(want[i], "inspect"): // and so is what a runtime tells besides
+			case strings.HasPrefix(want[i], "inspect"): // so is the verbose information
 				assert.Equal(t, statusPart(t, want[i]), statusPart(t, got[i]))
 			default:
 				assert.Equal(t, want[i], got[i])
@@ -212,7 +212,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(line), &call))
 			lines++
 			assert.Empty(t, call.NotSent)
-			for _, c := range call.Changes { // the one thing that we chose otherwise: its folder
+			for _, c := range call.Changes { // the only difference that we chose: its folder
 				assert.Regexp(t, `^image_filesystems\[\d\]\.fs_id\.mountpoint$`, c.Path, line)
 			}
 		}

@@ -33,7 +33,7 @@ func TestCrictlWorksOnTheDemo(t *testing.T) {
 		cmd := newCommand(t.Context(), tool, append([]string{"-c", config, "-r", demo.endpoint}, args...)...)
 		var stdout, stderr strings.Builder
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-		_ = cmd.Run() // its code says so
+		_ = cmd.Run() // the test checks the exit code
 		return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 	}
 
@@ -47,7 +47,7 @@ func TestCrictlWorksOnTheDemo(t *testing.T) {
 	assert.Contains(t, shell.stderr, "exit code 3")
 
 	for !strings.Contains(crictl("", "logs", demo.container).stdout, "tick\n") {
-		time.Sleep(50 * time.Millisecond) // until the container has printed its first line
+		time.Sleep(50 * time.Millisecond) // so that the container has printed its first line
 	}
 
 	attached := demo.start(t, tool, config, "attach", demo.container)
@@ -102,7 +102,7 @@ func launchTool(t *testing.T, program string, args ...string) *launchedTool {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	cmd.WaitDelay = 10 * time.Second // then it is killed
+	cmd.WaitDelay = 10 * time.Second // after that it is killed
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

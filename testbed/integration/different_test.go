@@ -24,7 +24,7 @@ import (
 type pair struct {
 	proxy    *proxy
 	runtimes []*fakecri.Runtime
-	pods     []string // in front, one on each
+	pods     []string // front ids, one on each runtime
 	runtime  internalapi.RuntimeService
 	images   internalapi.ImageManagerService
 }
@@ -164,7 +164,7 @@ func TestAKubeletReadsMetricsByThePrimarysDescriptors(t *testing.T) {
 				at := slices.Index(labels[m.Name], "id")
 				require.GreaterOrEqual(t, at, 0, "%s has the label id", m.Name)
 				require.Len(t, m.LabelValues, len(labels[m.Name]), m.Name)
-				// Its last part: cgroup paths and bare ids both are in use.
+				// Only the last part: cgroup paths and bare ids are both in use.
 				assert.Contains(t, path.Base(m.LabelValues[at]), container.ContainerId, "%s: %v", m.Name, m.LabelValues)
 			}
 		}
@@ -189,7 +189,7 @@ func TestAKubeletDoesNotWaitForARuntimeThatIsSlow(t *testing.T) {
 	p := newPair(t, fakecri.Config{}, fakecri.Config{})
 	p.listsAreWhole(t)
 	asked := func(method string) int { return len(p.runtimes[1].Calls(method)) }
-	more := func(method string, before int) { // waits until criproxy has called it more often
+	more := func(method string, before int) { // waits until criproxy has called the method more often
 		eventually(t, func() error {
 			if asked(method) <= before {
 				return fmt.Errorf("%s was called %d times", method, before)
@@ -198,7 +198,7 @@ func TestAKubeletDoesNotWaitForARuntimeThatIsSlow(t *testing.T) {
 		})
 	}
 	more("PodSandboxStatus", 0)
-	more("ListPodSandbox", asked("ListPodSandbox")+1) // a round later memory has the status
+	more("ListPodSandbox", asked("ListPodSandbox")+1) // one round later, memory has the status
 	released := make(chan struct{})
 	t.Cleanup(func() { close(released) })
 	p.runtimes[1].Fault(func(ctx context.Context, _ string, _ any) error {
@@ -208,7 +208,7 @@ func TestAKubeletDoesNotWaitForARuntimeThatIsSlow(t *testing.T) {
 		}
 		return nil
 	})
-	p.listsAreWhole(t) // while it answers nothing
+	p.listsAreWhole(t) // while the runtime answers nothing
 	status, err := p.runtime.PodSandboxStatus(t.Context(), p.pods[1], false)
 	require.NoError(t, err)
 	assert.True(t, proto.Equal(&runtimeapi.PodSandboxMetadata{Name: "pod1", Namespace: "default", Uid: "pod1"}, status.Status.Metadata))

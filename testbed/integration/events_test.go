@@ -93,8 +93,8 @@ func TestEventsOfBothRuntimesComeAsOneStream(t *testing.T) {
 					for _, e := range events.of(id) {
 						happened = append(happened, e.ContainerEventType)
 					}
-					// A second after a stream is open criproxy looks at what it may have missed. What has just
-					// happened comes twice then, if the look is faster than the event.
+					// A second after a stream opens, criproxy checks for missed events. A change that has just
+					// happened is then reported twice, if the check is faster than the event.
 					happened = slices.Compact(happened)
 					if len(happened) < 4 {
 						return fmt.Errorf("%s: so far %v", id, happened)
@@ -108,7 +108,7 @@ func TestEventsOfBothRuntimesComeAsOneStream(t *testing.T) {
 					runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT,
 				}, happened, id)
 				for _, e := range events.of(id) {
-					if e.PodSandboxStatus != nil { // the last events of a pod have none
+					if e.PodSandboxStatus != nil { // the last events of a pod have no status
 						assert.Equal(t, pod, e.PodSandboxStatus.Id)
 					}
 					for _, status := range e.ContainersStatuses {

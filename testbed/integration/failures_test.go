@@ -26,9 +26,9 @@ type failing struct {
 // names turn names of a runtime into those that the other end of the call knows.
 type names struct {
 	id, image func(back string) string
-	pod       *runtimeapi.PodSandboxConfig // that runs
-	podID     string                       // its back id
-	running   string                       // the back id of a container
+	pod       *runtimeapi.PodSandboxConfig // of a running pod
+	podID     string                       // the pod's back id
+	running   string                       // back id of a running container
 	exited    string
 }
 
@@ -140,7 +140,7 @@ func TestFailuresAreAsTheRuntimeTellsThem(t *testing.T) {
 			at := names{id: same, image: same, pod: p.config, podID: p.back(t), running: s.bare(t, running), exited: s.bare(t, exited)}
 			through := at
 			through.id, through.image = s.id, s.image
-			// Ids that a runtime makes for a call differ from call to call.
+			// A runtime makes new ids for each call.
 			stable := func(o outcome) []any {
 				message := regexp.MustCompile(`[0-9a-f]{64}`).ReplaceAllStringFunc(o.status.Message(), func(id string) string {
 					if slices.Contains([]string{at.podID, at.running, at.exited, strings.Repeat("0", 64)}, id) {

@@ -70,7 +70,7 @@ func misdeeds(t *testing.T) map[string]string {
 			<-stream.Context().Done()
 			return stream.Context().Err()
 		}),
-		"slow":    answering(func() []byte { time.Sleep(time.Second); return moved }), // twice its time-out
+		"slow":    answering(func() []byte { time.Sleep(time.Second); return moved }), // twice its timeout
 		"crashed": crashing.Addr().String(),
 		"gone":    filepath.Join(folder(t), "gone.sock"),
 		"garbage": answering(func() []byte { return append(moved, "garbage"...) }),

@@ -241,7 +241,7 @@ func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
 		assert.Equal(t, "0", spec.Linux.Resources.CPU.Cpus)
 		assert.Equal(t, parent+"/"+back, spec.Linux.CgroupsPath)
 		wanted := regexp.MustCompile("Z=last=1\x00CHANGED=by the plugin\x00A=[^\x00]+x\x00QOS=batch\x00")
-		eventually(t, func() error { // until runc's init has become the program
+		eventually(t, func() error { // runc's init must have become the program
 			environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", m.Pid))
 			if err == nil && !wanted.Match(environ) {
 				err = fmt.Errorf("want %s, in order; what is no text passes, as far as runc can take it: %q", wanted, environ)

@@ -57,7 +57,7 @@ func (w *wire) stream(t testing.TB, method string, request []byte, enough func([
 	got := call(t, ctx, w.cc, method, request, enough)
 	w.used[method] = true
 
-	// A list that the runtime does not know is asked for as a stream too, and the reverse.
+	// criproxy also requests a list that the runtime lacks as a stream, and the reverse.
 	calls := slices.DeleteFunc(w.relay.find(key), func(p *passed) bool { return p.method != method })
 	require.Len(t, calls, 1, "%s reaches the runtime once", method)
 	requests, answer := calls[0].said()
@@ -66,11 +66,11 @@ func (w *wire) stream(t testing.TB, method string, request []byte, enough func([
 	assert.Equal(t, []string{"localhost"}, calls[0].metadata[":authority"])
 	switch {
 	case answer.status.Code() == codes.Unimplemented && got.status.Code() == codes.OK:
-		// The one thing that is made up: a runtime's list as the stream that it does not have.
+		// The only converted answer: a runtime's list, as the stream that the runtime lacks.
 		assert.True(t, strings.HasPrefix(path.Base(method), "Stream"), method)
 	case enough == nil:
 		assert.Equal(t, answer, got, "%s: what the client got", method)
-	default: // what came after we had enough, the runtime may have sent still
+	default: // the runtime may have sent more after we stopped reading
 		require.GreaterOrEqual(t, len(answer.replies), len(got.replies), method)
 		assert.Equal(t, answer.replies[:len(got.replies)], got.replies, method)
 		assert.Equal(t, answer.header, got.header, method)
@@ -126,7 +126,7 @@ func TestASingleRuntimeGetsAndGivesTheSameBytes(t *testing.T) {
 			w := newWire(t, s)
 			s.wholeLife(t, w)
 
-			// Each method that there is, with ids that do not exist, so that each fails where it can.
+			// Each method, with ids that do not exist, so that each call fails if it can.
 			services := runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto.Services()
 			count := 0
 			for i := range services.Len() {
@@ -206,7 +206,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	ok(t, w, img("ImageFsInfo"), &runtimeapi.ImageFsInfoRequest{}, &runtimeapi.ImageFsInfoResponse{})
 
 	pod := ok(t, w, rt("RunPodSandbox"), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: "alt"}, &runtimeapi.RunPodSandboxResponse{}).PodSandboxId
-	t.Cleanup(func() { // should we not come to the end
+	t.Cleanup(func() { // if the test fails early
 		ctx := context.Background()
 		s.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod})
 		s.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
@@ -234,7 +234,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	require.NoError(t, os.Rename(log, log+".1"))
 	ok(t, w, rt("ReopenContainerLog"), &runtimeapi.ReopenContainerLogRequest{ContainerId: id}, &runtimeapi.ReopenContainerLogResponse{})
 
-	// What only one of the two has.
+	// Methods that only one of the two has.
 	for method, request := range map[string]proto.Message{
 		"UpdatePodSandboxResources": &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: pod, Overhead: &runtimeapi.LinuxContainerResources{}},
 		"CheckpointContainer":       &runtimeapi.CheckpointContainerRequest{ContainerId: strings.Repeat("0", 64), Location: filepath.Join(s.Dir, "checkpoint.tar")},
@@ -252,7 +252,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	}
 	w.call(t, img("StreamImages"), stained(t, &runtimeapi.StreamImagesRequest{}))
 
-	<-listening // or the runtime would keep its events for the next subscriber
+	<-listening // otherwise the runtime keeps its events for the next subscriber
 	gone <- id
 	ok(t, w, rt("StopContainer"), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 20}, &runtimeapi.StopContainerResponse{})
 	ok(t, w, rt("RemoveContainer"), &runtimeapi.RemoveContainerRequest{ContainerId: id}, &runtimeapi.RemoveContainerResponse{})
@@ -318,7 +318,7 @@ func TestInvalidUTF8Passes(t *testing.T) {
 		p := inFrontOf(t, list("7f"), list("8f"))
 		reply := call(t, t.Context(), raw(t, p.socket), rt("ListPodSandbox"), nil, nil)
 		require.Equal(t, codes.OK, reply.status.Code(), reply.status)
-		// A client that cannot decode one runtime's text could decode nothing of the other's.
+		// In a merged reply, text that the client cannot decode would also hide the other runtime's items.
 		var want []byte
 		for _, id := range []string{"7f", second + "__8f"} {
 			item := &runtimeapi.PodSandbox{Id: id, Labels: map[string]string{"key": mended}}

@@ -118,7 +118,7 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		id := p.pull(t, "testbed/app:1")
 		imageID := id
 		if s == b.one {
-			imageID = "" // 1.7 does not have the field, and what is empty stays empty
+			imageID = "" // 1.7 lacks the field, and an empty value stays empty
 		}
 		image, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
 		require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		require.Len(t, image.Image.RepoDigests, 1)
 		assert.True(t, strings.HasPrefix(image.Image.RepoDigests[0], s.image(s.reg.Image("testbed/app@sha256:"))), image.Image.RepoDigests)
 
-		// As kubelet does it: by the name that the pull returned.
+		// As kubelet does: by the name that the pull returned.
 		config := p.container()
 		config.Image = &runtimeapi.ImageSpec{Image: id, UserSpecifiedImage: ref, ImageRef: image.Image.RepoDigests[0]}
 		created, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
@@ -148,7 +148,7 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		assert.Equal(t, image.Image.RepoDigests[0], status.Status.ImageRef)
 		assert.Empty(t, status.Status.Annotations, "as it was made")
 
-		// A pod that names the image without the prefix, because a RuntimeClass sends it there, sees it so.
+		// A pod that a RuntimeClass sends there names the image without the prefix, and its status does so, too.
 		bare := p.container()
 		bare.Metadata.Name += "-bare"
 		bare.Image = &runtimeapi.ImageSpec{Image: id, UserSpecifiedImage: s.app()}
@@ -159,7 +159,7 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		assert.Equal(t, s.app(), status.Status.Image.Image)
 		assert.Equal(t, imageID, status.Status.ImageId)
 
-		// The runtime knows none of this.
+		// The runtime does not see the prefix.
 		direct := p.status(t, created.ContainerId)
 		assert.Equal(t, imageID, s.image(direct.ImageId))
 		assert.Equal(t, s.app(), direct.Image.Image)
@@ -200,7 +200,8 @@ func TestRemovingAnImageLeavesTheOthers(t *testing.T) {
 			gone, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: s.image(name(mine))}})
 			require.NoError(t, err)
 			if s == b.one {
-				// Without a prefix it may be anyone's: "absent" of what a runtime has makes kubelet run as uid 0.
+				// Without a prefix the image may be on any runtime. If criproxy called an existing image absent, kubelet
+				// would run the container as uid 0.
 				assert.Equal(t, b.two.image(others.Id), gone.Image.GetId(), by)
 			} else {
 				assert.Nil(t, gone.Image, by)

@@ -118,7 +118,7 @@ func life(t *testing.T, b *bench, s *side, socket string) {
 	require.NoError(t, runtime.RemovePodSandbox(ctx, pod))
 	assert.NotContains(t, s.pods(t), back)
 
-	// As its image garbage collection does: by the id in the list.
+	// As kubelet's image garbage collection does: by the id in the list.
 	all, err := images.ListImages(ctx, nil)
 	require.NoError(t, err)
 	assert.Contains(t, ids(all, (*runtimeapi.Image).GetId), id)

@@ -110,11 +110,11 @@ func TestAMergedListOfFifteenMebibytesPasses(t *testing.T) {
 func TestAMergedListOverTheLimitSaysSo(t *testing.T) {
 	const each = 2200
 	sockets := full(t, each)
-	// Not waiting for lists: they are what does not pass.
+	// This cannot wait for lists, because lists do not pass.
 	p := startProxy(t, patient(sockets)...)
 	for _, method := range []string{rt("ListPodSandbox"), rt("ListContainers"), img("ListImages")} {
 		var got outcome
-		eventually(t, func() error { // both runtimes may not be reached yet
+		eventually(t, func() error { // criproxy may not have reached both runtimes yet
 			got = call(t, t.Context(), raw(t, p.socket), method, nil, nil)
 			if got.status.Code() == codes.Unavailable {
 				return got.status.Err()

@@ -101,7 +101,7 @@ func TestListsHoldItemsOfBothRuntimesByFrontNames(t *testing.T) {
 			sameItems(t, b, c, func(c client) ([]*runtimeapi.ContainerStats, error) {
 				resp, err := c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{})
 				var all []*runtimeapi.ContainerStats
-				for _, stats := range resp.GetStats() { // all but the attributes changes from call to call
+				for _, stats := range resp.GetStats() { // everything but the attributes changes from call to call
 					all = append(all, &runtimeapi.ContainerStats{Attributes: stats.Attributes})
 				}
 				return all, err
@@ -149,7 +149,7 @@ func sameItems[M proto.Message](t *testing.T, b *bench, front client, list func(
 		for _, item := range items {
 			inFront(s, item)
 		}
-		// A runtime lists in no order, other than the one among its items and another's.
+		// A runtime lists its items in any order; only the order of the runtimes is fixed.
 		assert.Equal(t, texts(items), texts(rest[:len(items)]), s.Name)
 		rest = rest[len(items):]
 	}
@@ -293,7 +293,7 @@ func TestUniqueBeginningsOfIDsAreUnderstood(t *testing.T) {
 		assert.Equal(t, id, container.Status.Id)
 		assert.Equal(t, "testbed/app:1\n", p.exec(t, short(id), "app", "file", "/etc/image"))
 
-		if s == b.two { // what looks like the primary's is the primary's, and not searched for elsewhere
+		if s == b.two { // an id without a prefix is the primary's; criproxy does not look for it elsewhere
 			bare := s.bare(t, id)
 			for _, unprefixed := range []string{bare, bare[:13]} {
 				_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: unprefixed})
@@ -385,7 +385,7 @@ func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
 		}
 	}
 	for i, s := range b.sides() {
-		for _, got := range relays[i].find(key) { // the primary may list such names: a criproxy behind it does
+		for _, got := range relays[i].find(key) { // the primary may list such names, if it is a criproxy itself
 			assert.Contains(t, path.Base(got.method), "List", "calls that %s got", s.Name)
 			assert.Equal(t, b.one, s)
 		}
@@ -393,7 +393,7 @@ func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
 		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, pods[s].status(t, running[s]).State)
 	}
 
-	// The relays do see calls.
+	// To check the check: the relays do see calls.
 	ctx, key = marked(t.Context())
 	_, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	require.NoError(t, err)

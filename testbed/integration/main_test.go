@@ -23,9 +23,9 @@ type suite struct{ m *testing.M }
 
 func (s suite) Run() int {
 	if !testing.Short() && len(testbed.Requirements()) == 0 {
-		_, _ = buildProxy() // an error comes up again in the tests that need it
+		_, _ = buildProxy() // the tests that need it return the error again
 	}
-	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client tells of each failed call, and tests make them
+	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client logs each failed call, and tests make such calls
 	code := s.m.Run()
 	if err := shared.destroy(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -68,7 +68,7 @@ func (n *nerdctl) pid(name string) string {
 func (n *nerdctl) lives(name string) {
 	n.Helper()
 	assert.Contains(n, n.do("ps", "--format", "{{.Names}} {{.Status}}"), name+" Up")
-	eventually(n, func() error { // on a busy machine nerdctl may end before it has copied what a short process said
+	eventually(n, func() error { // on a busy machine nerdctl may end before it has copied the output of a short process
 		if said := n.do("exec", name, "app", "print", "here"); said != "here\n" {
 			return fmt.Errorf("nerdctl exec printed %q", said)
 		}
@@ -80,7 +80,7 @@ func (n *nerdctl) lives(name string) {
 // says looks at the log of a container that runs.
 func (n *nerdctl) says(name string) {
 	n.Helper()
-	// It goes on counting, so that its log is still written.
+	// The container goes on counting, so its log is still written.
 	said := strings.Count(n.do("logs", name), "tick ")
 	eventually(n, func() error {
 		if now := strings.Count(n.do("logs", name), "tick "); now <= said {

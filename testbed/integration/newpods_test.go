@@ -34,7 +34,7 @@ type move struct {
 
 // A running is a pod with a container.
 type running struct {
-	*runtimes.Containerd // whose it is
+	*runtimes.Containerd // the pod's runtime
 	config               *runtimeapi.PodSandboxConfig
 	sandbox, container   string
 }
@@ -165,7 +165,7 @@ func (m *move) has(image string, want ...*runtimes.Containerd) {
 // docs/migration.md, "From one containerd to another, on the node as it is", step by step. The containerd that is taken
 // out is an old one, the one that stays a new one, and both are real.
 func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
-	const host = "registry.test" // an address with a port has no place behind new.example/
+	const host = "registry.test" // an address with a port cannot follow new.example/
 	reg := testbed.NewRegistry(t)
 	mirrors := map[string]string{host: reg.Addr}
 	m := &move{TB: t, program: criproxy(t), running: map[string]*running{}}
@@ -173,11 +173,11 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	m.new = testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4", Mirrors: mirrors})
 	app, app2, other := host+"/testbed/app:1", host+"/testbed/app:2", host+"/testbed/other:1"
 
-	// What is there before criproxy is.
+	// Pods from before criproxy.
 	m.runtime, m.images = kubelet(t, m.old.Socket())
 	m.run("before", app, "", m.old)
 
-	// Step 2: criproxy, with all pods still on the old one. kubelet is pointed at it.
+	// Step 2: kubelet uses criproxy, with all pods still on the old runtime.
 	dir := folder(t)
 	m.config, m.admin = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "a.sock")
 	both := fmt.Sprintf("admin: %s\nids: native\nbackends:\n- address: %s\n- name: new.example\n  address: %s\n  handlers: {runc: runc}\n", m.admin, m.old.Socket(), m.new.Socket())
@@ -193,7 +193,7 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	m.write("newPodsTo: new.example\n" + both)
 	m.run("fresh", app2, "", m.new)
 	m.has(app2, m.new)
-	m.run("classy", app, "runc", m.new) // a handler that the new one takes over
+	m.run("classy", app, "runc", m.new) // a handler that the new runtime takes over
 	m.has(app, m.old, m.new)
 	m.run("unmapped", app, "alt", m.old) // and one without a mapping
 	m.restart(m.running["early"], other)
@@ -204,7 +204,7 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, version.RuntimeVersion, "1.7.", "kubelet sees the primary until it goes")
 
-	// A pod whose sandbox has ended gets the next one on the new runtime. kubelet removes the old one.
+	// A pod whose sandbox has ended gets its next sandbox on the new runtime. kubelet removes the old sandbox.
 	again := m.running["before"]
 	m.remove("before")
 	config := proto.CloneOf(again.config)
@@ -231,7 +231,7 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	m.all(m.old, m.new)
 	assert.Equal(t, map[string]int{"primary": 0, "new.example": 6}, m.status())
 
-	// Step 5: what is left is the only backend, and the old one is stopped.
+	// Step 5: the new runtime is the only backend, and the old one is stopped.
 	m.write(fmt.Sprintf("admin: %s\nids: native\nbackends:\n- address: %s\n", m.admin, m.new.Socket()))
 	require.NoError(t, m.old.Terminate(t.Context()))
 	m.all(m.new)

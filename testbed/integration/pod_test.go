@@ -134,7 +134,7 @@ func fileWith(t *testing.T, file, want string) string {
 // eventually returns when done returns nil, and fails with what it returned last when it never does.
 func eventually(t testing.TB, done func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also in a clean-up
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // works during clean-up, too
 	defer cancel()
 	require.NoError(t, host.Await(ctx, "it to succeed", done))
 }

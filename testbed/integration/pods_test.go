@@ -43,7 +43,7 @@ func TestPodsRunWhereHandlerOrAnnotationSays(t *testing.T) {
 				assert.Equal(t, pod.wantHandler, has.RuntimeHandler)
 				assert.Equal(t, config.Annotations, has.Annotations, "annotations are the client's")
 
-				inFront := pod.handler // the same name in front, whatever the runtime calls it
+				inFront := pod.handler // clients see the same name, whatever the runtime calls it
 				if pod.handler == "alt" && pod.want == b.two {
 					inFront = "two-alt"
 				} else if pod.want == b.two && pod.wantHandler == "" {
@@ -88,7 +88,7 @@ func TestAContainerLivesAndDiesOnItsRuntime(t *testing.T) {
 		_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
 		require.NoError(t, err)
 		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, p.status(t, id).State)
-		p.log(t, "app", "hello\n") // the order of two streams is not promised
+		p.log(t, "app", "hello\n") // the order of the two streams is not guaranteed
 		log := p.log(t, "app", "careful")
 		assert.Contains(t, log, "stdout F hello\n")
 		assert.Contains(t, log, "stderr F careful\n")

@@ -44,14 +44,14 @@ func launch(program, dir string, args ...string) (*proxy, error) {
 	defer log.Close()
 	args = append([]string{"-v", "5", "-logtostderr", "-listen", p.socket, "-state-dir", filepath.Join(dir, "state")}, args...)
 	p.cmd = exec.Command(program, args...)
-	// A race fails the test when it is found: no need to wait at the end for one more.
+	// A race fails the test at once: there is no need to wait for more at the end.
 	p.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
-	// It dies with us, however we die.
+	// criproxy is killed when this process ends, however it ends.
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// The kernel takes the thread that started a child for its parent: it must live as long.
+		// For the kernel, the thread that started a child is its parent: the thread must live as long.
 		runtime.LockOSThread()
 		err := p.cmd.Start()
 		started <- err
@@ -121,7 +121,7 @@ func (p *proxy) waitForAll(ctx context.Context, opts ...grpc.CallOption) error {
 	defer cancel()
 	err = host.Await(ctx, "criproxy to answer with whole lists", func() (err error) {
 		for _, method := range []string{rt("ListPodSandbox"), rt("ListContainers"), img("ListImages")} {
-			// Frames: what a test's runtime answers may be no message.
+			// Frames, because the answers of a test's runtime may not be messages.
 			if err == nil {
 				err = conn.Invoke(ctx, method, &codec.Frame{}, &codec.Frame{}, append(opts, grpc.ForceCodecV2(codec.Raw))...)
 			}

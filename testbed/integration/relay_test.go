@@ -67,7 +67,7 @@ type passed struct {
 
 	mu       sync.Mutex
 	requests []string
-	outcome  // what the runtime answered
+	outcome  // the runtime's answer
 }
 
 // said returns what the client and the runtime said.

@@ -75,7 +75,7 @@ func TestCriproxyTakesContainerdsSocketAndLeavesIt(t *testing.T) {
 	reg := testbed.NewRegistry(t)
 	for _, version := range []string{"1.7", "2.4"} {
 		t.Run(version, func(t *testing.T) {
-			t.Parallel() // most of the time is waited
+			t.Parallel() // the test mostly waits
 			c := testbed.NewContainerd(t, reg, runtimes.Config{Version: version})
 			dir, err := os.MkdirTemp("", "takeover-") // t.TempDir is too long for a socket
 			require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestCriproxyTakesContainerdsSocketAndLeavesIt(t *testing.T) {
 			require.NoError(t, err)
 
 			n := newNerdctl(t, c, reg, dir)
-			// Without a log: nerdctl's logger ends with its connection to containerd, and so with any restart of it.
+			// Without a log: nerdctl's logger ends with its connection to containerd, so with each restart of containerd.
 			n.start("own", "--log-driver", "none")
 			own := n.pid("own")
 			ref := reg.Image("testbed/app:1")
@@ -139,7 +139,7 @@ func TestCriproxyTakesContainerdsSocketAndLeavesIt(t *testing.T) {
 			works(before, after)
 			n.wholeLife()
 
-			// A container that ends is noticed: its shim still finds containerd.
+			// containerd notices the end of a container: the shim still finds containerd.
 			status, err := runtime.ContainerStatus(t.Context(), before, true)
 			require.NoError(t, err)
 			_, err = c.Ctr(t.Context(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", status.Status.Id)

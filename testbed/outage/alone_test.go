@@ -54,7 +54,7 @@ func (n *node) standAlone(t *testing.T) {
 	assert.NotEqual(t, before.Container, after.Container)
 	n.killOn(t, n.one)
 
-	// A pod whose manifest goes, goes.
+	// The kubelet removes a pod whose manifest is removed.
 	n.run(t, n.leavingPod("leaving"))
 	gone := n.running(t, n.two, "leaving")
 	n.remove(t, "leaving")

@@ -80,7 +80,7 @@ const shortIDs = "backend " + two + ": crictl shows 13 characters of an id, of w
 func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "doctor", variant{})
-	n.runAll(t) // so that there are log links, of both runtimes
+	n.runAll(t) // so that there are log links for both runtimes
 
 	healthy := n.doctor(t, "")
 	assert.Zero(t, healthy.code)
@@ -94,7 +94,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "Kubernetes "+healthy.Kubelet.Version+"\n", string(said))
 
-	// Another client listens to the events of the second runtime, past us.
+	// Another client follows the events of the second runtime, bypassing criproxy.
 	ctr := exec.CommandContext(t.Context(), filepath.Join(n.two.Binaries.Containerd["2.4"], "ctr"), "-a", n.two.Socket(), "events")
 	require.NoError(t, ctr.Start())
 	behind := fmt.Sprintf("ctr (process %d) talks to backend %s behind criproxy's back, at %s", ctr.Process.Pid, two, n.two.Socket())
@@ -104,7 +104,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	require.Error(t, ctr.Wait())
 	assert.Empty(t, n.doctor(t, "").texts("error", "warning"))
 
-	// The second runtime is taken out of the configuration, and its pods are still there.
+	// The second runtime is removed from the configuration, but its pods still exist.
 	one := filepath.Join(n.kubelet.Dir, "one.yaml")
 	require.NoError(t, os.WriteFile(one, fmt.Appendf(nil, "backends: [{address: %s}]\n", n.one.Socket()), 0o600))
 	assert.Equal(t, []string{"there are links to logs of containers of " + two + ", which is no backend any more"}, n.doctor(t, one).texts("warning"))

@@ -26,7 +26,7 @@ import (
 
 const (
 	two      = "two.test"      // the second runtime's name
-	registry = "registry.test" // what the runtimes know the testbed's registry as; an address with a port has no place behind two.test/
+	registry = "registry.test" // the runtimes' name for the testbed's registry; an address with a port cannot follow two.test/
 	image    = registry + "/testbed/app:1"
 
 	targetRuntime = "kubernetes.io/target-runtime"
@@ -40,14 +40,14 @@ type node struct {
 	kubelet  *kubelet.Kubelet
 	began    time.Time
 	shared   string // a folder that pods may write to
-	evented  bool   // the kubelet learns of changes by events
+	evented  bool   // the kubelet uses events (evented PLEG)
 	ctx      context.Context
 
 	yaml     string           // the configuration of criproxy
-	slowness testbed.Slowness // of the runtime that variant.slow names
+	slowness testbed.Slowness // of the runtime in variant.slow
 
-	usually              time.Duration // a restart of a container on the runtime that is well takes
-	usualCome, usualGone time.Duration // the same of a pod there
+	usually              time.Duration // duration of a container's restart on the healthy runtime
+	usualCome, usualGone time.Duration // until a pod there runs, and until it is gone
 }
 
 // variant is how a node differs from the usual one.
@@ -128,7 +128,7 @@ func probedPod() *corev1.Pod {
 		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"app", "exit", "0"}}},
 		PeriodSeconds:    1,
 		TimeoutSeconds:   5,
-		FailureThreshold: 1, // the least failure counts
+		FailureThreshold: 1, // a single failure counts
 	}
 	pod.Spec.Containers[0].LivenessProbe = &probe
 	pod.Spec.Containers[0].ReadinessProbe = probe.DeepCopy()
@@ -184,7 +184,7 @@ type task struct {
 	Sandbox, Container string // ids
 	Attempts           string // of both
 	PID                int
-	Start              string // of the process: tells two owners of one pid apart
+	Start              string // of the process: distinguishes processes with the same pid
 }
 
 func (x task) alive() bool { return x.PID > 0 && host.StartTime(x.PID) == x.Start }

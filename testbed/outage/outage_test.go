@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	if !atOnce {
 		flag.Set("test.parallel", "4")
 	}
-	klog.SetLogger(klog.Logger{}) // silence: containers may go while they are asked for
+	klog.SetLogger(klog.Logger{}) // silence: containers may vanish during calls about them
 	testbed.Main(reporting{m}, slices.Concat(build.ForContainers(), []string{build.Kubelet}, dockers())...)
 }
 
@@ -112,7 +112,7 @@ func TestADeletionWaitsForTheRuntimeAndIsDoneProperly(t *testing.T) {
 					stops, _, err := n.twoSaid(said, "Stop container", leaving.Container, "with signal terminated")
 					require.NoError(t, err)
 					assert.NotEmpty(t, stops, "the runtime got the call to stop it")
-					// The kubelet removes the container before one could ask for its exit code.
+					// The kubelet removes the container before the test can read its exit code.
 					require.Eventually(t, func() bool {
 						ends, _, err := n.twoSaid(said, "exit event", leaving.Container)
 						return err == nil && len(ends) > 0 && !strings.Contains(ends[0], "exit_status")
@@ -147,7 +147,7 @@ func TestRestartsInAnOutageChangeNothing(t *testing.T) {
 	for range repeat() {
 		for _, kind := range []byte{'K', 'S'} {
 			n.suffer(t, outage{kind: kind, length: span(10, 30), also: "kubelet restarted", anew: true, harmless: true, during: restartKubelet})
-			// A criproxy that is stopped takes up to 4 s to drain calls that hang; then kubelet connects anew, after a pause.
+			// criproxy takes up to 4 s to drain hanging calls when it stops; then kubelet reconnects, after a pause.
 			n.suffer(t, outage{kind: kind, length: span(10, 30), also: "criproxy restarted", harmless: true, age: maxPLEGAge + 7*time.Second, during: restartProxy})
 			n.suffer(t, outage{kind: kind, length: span(10, 30), also: "both restarted", anew: true, harmless: true, during: func(t *testing.T) {
 				require.NoError(t, n.kubelet.Kill())
@@ -171,7 +171,7 @@ func TestSkippingARuntimeKillsItsPods(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Equal(t, int32(137), failed.Status.ContainerStatuses[0].State.Terminated.ExitCode)
-	awaitEnd(t, never) // and the runtime, which is back long since, was not asked to
+	awaitEnd(t, never) // the runtime, which is long back, was not asked to stop it
 	assert.Positive(t, r.restarts, "nor were the other pods to be restarted")
 }
 

@@ -76,10 +76,10 @@ func TestARuntimeIsAddedWhileThePrimaryIsLate(t *testing.T) {
 	n.run(t, firstPod(), settledPod())
 	const by = 2500 * time.Millisecond
 	n.slowness.Set(by, lists...)
-	n.awaitRelists(t, 2) // it has seen lists that came late
+	n.awaitRelists(t, 2) // the kubelet has got late lists
 	o := late(by, outage{also: "the primary, another one added", first: true, quiet: true, unseen: true})
 	o.length = span(30, 120)
-	o.age = 12 * by // it was that old before: memory does not answer for a runtime that is alone
+	o.age = 12 * by // the view was that old before: memory does not answer for a single runtime
 	o.during = func(t *testing.T) {
 		n.reload(t, "")
 		began := time.Now()

@@ -19,16 +19,16 @@ import (
 
 // An outage is one runtime's absence, or slowness.
 type outage struct {
-	kind   byte          // K: killed, and started again; S: stopped; R: ended by SIGTERM, and started at once; L: late
-	by     time.Duration // if it is late: with each list and each status
-	length time.Duration // what happens during it may make it longer
+	kind   byte          // K: killed, later started; S: stopped; R: ended by SIGTERM, and started at once; L: late
+	by     time.Duration // delay of a late runtime's lists and statuses
+	length time.Duration // at least; during may make it longer
 	also   string        // what else happens, for the table
 
-	first    bool // it is the first runtime that is away
-	anew     bool // the kubelet is started anew: it has to find out what is ready
-	quiet    bool // nothing is tried on the other runtime
-	harmless bool // it changes nothing: asserted
-	unseen   bool // criproxy need not notice before during
+	first    bool // the first runtime is away, not the second
+	anew     bool // the kubelet is restarted, and must find out which pods are ready
+	quiet    bool // the test changes nothing on the other runtime
+	harmless bool // assert that the outage changes nothing
+	unseen   bool // call during even if criproxy has not noticed the outage
 
 	age time.Duration // how old the kubelet's view may become, if that is more than usual
 
@@ -59,7 +59,7 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		away, other = other, away
 	}
 	r := row{lane: n.lane, outage: o.String(), usually: n.usually}
-	mine := func(all map[string][]task) map[string][]task { // without those that come and go
+	mine := func(all map[string][]task) map[string][]task { // without the pods that the test adds and removes
 		maps.DeleteFunc(all, func(pod string, _ []task) bool { return !slices.Contains(lasting, pod) })
 		return all
 	}
@@ -160,7 +160,7 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		}
 		if !o.quiet && o.kind != 'R' {
 			slack := 3 * time.Second
-			if o.soon() == "slow" { // criproxy waits its budget for each kind of answer, once
+			if o.soon() == "slow" { // criproxy waits for its budget once for each kind of answer
 				slack += 2 * time.Second
 			}
 			assert.Less(t, r.restart, 3*n.usually+slack, "%s: a killed container on the other runtime is back as fast as ever (%s)", o, n.usually)
@@ -193,7 +193,7 @@ func (n *node) tell(o outage, began time.Time) {
 // measure finds out how fast things are on a runtime while nothing is wrong.
 func (n *node) measure(t *testing.T, rt *runtimes.Containerd) {
 	t.Helper()
-	for range 2 { // the second restart waits out a back-off that the first has not
+	for range 2 { // the second restart has a back-off, the first has none
 		n.usually = max(n.usually, n.killOn(t, rt))
 	}
 	n.usualCome, n.usualGone = n.comeAndGo(t, rt)
@@ -239,7 +239,7 @@ type watcher struct {
 // ready.
 func (n *node) watch(pods map[string][]task, anew bool) *watcher {
 	w := &watcher{stop: make(chan struct{}), stopped: make(chan struct{})}
-	first := map[string]string{} // :: pod → how it looked
+	first := map[string]string{} // :: pod → its first state
 	go func() {
 		defer close(w.stopped)
 		for {
@@ -253,7 +253,7 @@ func (n *node) watch(pods map[string][]task, anew bool) *watcher {
 			}
 			all, err := n.kubelet.Pods(n.ctx)
 			if err != nil {
-				continue // it is being started anew
+				continue // the kubelet is restarting
 			}
 			for _, pod := range all {
 				name := n.short(pod.ObjectMeta)

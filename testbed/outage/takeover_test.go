@@ -91,7 +91,7 @@ func TestPodsGoOnThroughATakeoverAndBack(t *testing.T) {
 			reg := testbed.NewRegistry(t)
 			o.one = testbed.NewContainerd(t, reg, runtimes.Config{Version: version, Mirrors: map[string]string{registry: reg.Addr}})
 			o.kubelet = testbed.NewKubelet(t, kubelet.Config{Endpoint: o.one.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"})
-			t.Cleanup(func() { // first, so that the pods are removed where they are if the test has failed
+			t.Cleanup(func() { // runs first, so that a failed test removes the pods from their runtimes
 				if t.Failed() {
 					t.Log(o.criproxy.LogTail(40))
 				}
@@ -127,7 +127,7 @@ func TestPodsGoOnThroughATakeoverAndBack(t *testing.T) {
 			o.restart(t, false)
 			o.undisturbed(t, "uninstall")
 
-			o.killOn(t, o.one) // and what happens is noticed, as ever
+			o.killOn(t, o.one) // the kubelet still notices changes
 			assert.Equal(t, o.before["first"][0].Sandbox, o.running(t, o.one, "first").Sandbox)
 			o.comeAndGo(t, o.one)
 		})

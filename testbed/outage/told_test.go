@@ -88,7 +88,7 @@ func (n *node) toldSo(t *testing.T, o outage, before backend) int {
 		assert.True(t, ok, "%s: metric %s", o, metric)
 		return value
 	}
-	if state := n.backend(t, o).State; state == now.State { // it may be changing just now
+	if state := n.backend(t, o).State; state == now.State { // the state may just be changing
 		assert.Equal(t, state != "gone", of("criproxy_backend_up") == 1, "%s: metrics", o)
 		assert.Equal(t, state == "slow", of("criproxy_backend_slow") == 1, "%s: metrics", o)
 	}
@@ -96,7 +96,7 @@ func (n *node) toldSo(t *testing.T, o outage, before backend) int {
 		lists := metrics[`criproxy_backend_remembered_answers_total{`+o.backend()+`,method="ListPodSandbox"}`]
 		assert.Positive(t, lists, "%s: lists were answered from memory", o)
 	}
-	if !n.evented { // it may ask for nothing for a while
+	if !n.evented { // with events, the kubelet may call nothing for a while
 		n.shownByTail(t, o)
 	}
 	if before.pid == now.pid {

@@ -15,7 +15,7 @@ func TestRemovingThePackageGivesCRIOItsPathBack(t *testing.T) {
 		t.Run(m.ending, func(t *testing.T) {
 			r := newRoot(t, true)
 			m.install(r)
-			const dropIn = "/etc/crio/crio.conf.d/zz-criproxy.conf" // as install -takeover /run/crio/crio.sock makes it
+			const dropIn = "/etc/crio/crio.conf.d/zz-criproxy.conf" // the file that install -takeover /run/crio/crio.sock makes
 			require.NoError(t, os.MkdirAll(r.at("/etc/crio/crio.conf.d"), 0o755))
 			r.write(dropIn, "[crio.api]\nlisten = \"/run/crio/crio.runtime.sock\"\n")
 			r.told()

@@ -47,7 +47,7 @@ func withKubelet(t *testing.T, enabled ...string) func(dir string) {
 
 // kubeletStarts returns how kubelet was started, each time.
 func kubeletStarts(m *systemd.Machine) (starts []string) {
-	data, _ := os.ReadFile(m.At("/run/kubelet.log")) // missing until it is started
+	data, _ := os.ReadFile(m.At("/run/kubelet.log")) // missing until kubelet is started
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
 		starts = append(starts, lines[i]+": "+lines[i+1])
@@ -59,7 +59,7 @@ func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
 	for _, enabled := range [][]string{
 		{"kubelet.service", "criproxy.service"},
 		{"kubelet.service", "criproxy.socket"},
-		{"kubelet.service"}, // which wants criproxy by our drop-in
+		{"kubelet.service"}, // our drop-in makes it want criproxy
 	} {
 		t.Run(strings.Join(enabled, " "), func(t *testing.T) {
 			m := boot(t, withKubelet(t, enabled...))

@@ -83,7 +83,7 @@ func TestInstallingStartsNothingAndUpgradingHandsOver(t *testing.T) {
 				assert.NotRegexp(t, "stop|restart|disable", call)
 			}
 
-			// Removing it gives a socket back that it has taken.
+			// Removing the package gives back a socket that criproxy has taken over.
 			require.NoError(t, os.MkdirAll(r.at("/etc/containerd"), 0o755))
 			r.write("/etc/containerd/config.toml", "version = 2\n")
 			r.run("chroot", r.dir, "/usr/bin/criproxy", "install", "-takeover", "/run/containerd/containerd.sock")

@@ -151,7 +151,7 @@ func (r *root) read(path string) string {
 
 // told returns what systemctl was told since the last time.
 func (r *root) told() []string {
-	data, _ := os.ReadFile(r.at("/systemctl.log")) // missing if it was told nothing
+	data, _ := os.ReadFile(r.at("/systemctl.log")) // missing if it was never called
 	os.Remove(r.at("/systemctl.log"))
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }

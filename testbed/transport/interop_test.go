@@ -119,7 +119,7 @@ var cases = map[string]func(context.Context, testgrpc.TestServiceClient){
 
 func suite(t *testing.T, cc grpc.ClientConnInterface) {
 	for name, do := range cases {
-		t.Run(name, func(t *testing.T) { // which ends the process if it fails, and says why
+		t.Run(name, func(t *testing.T) { // a failure prints the reason and ends the process
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			do(ctx, testgrpc.NewTestServiceClient(cc))
@@ -130,7 +130,7 @@ func suite(t *testing.T, cc grpc.ClientConnInterface) {
 	})
 	real, ok := cc.(*grpc.ClientConn)
 	if !ok {
-		return // what follows wants no other client
+		return // the rest is for only one client
 	}
 	t.Run("unimplemented_method", func(t *testing.T) { interop.DoUnimplementedMethod(t.Context(), real) })
 	t.Run("rpc_soak", func(t *testing.T) {

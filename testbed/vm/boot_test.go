@@ -13,7 +13,7 @@ func (n *node) outlivesAReboot() { n.comesBack(n.reboot) }
 func (n *node) outlivesAPowerCut() {
 	n.write("/etc/systemd/system/two.service.d/late.conf", late)
 	n.run("systemctl", "daemon-reload")
-	n.run("sync", "/etc/systemd/system/two.service.d/late.conf") // it is no part of what is lost
+	n.run("sync", "/etc/systemd/system/two.service.d/late.conf") // so that the power cut does not lose the file
 	n.comesBack(func() {
 		n.say("cutting the power")
 		require.NoError(n, n.PowerOff())

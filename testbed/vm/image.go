@@ -116,7 +116,7 @@ func makeImage(ctx context.Context, dir string) error {
 		err = os.CopyFS(overlay, below)
 	}
 	if err == nil {
-		// What it mounts in the folder is in no other process's way, whatever becomes of it.
+		// In its own namespace, so that its mounts cannot disturb other processes, even if it fails.
 		err = command(ctx, "unshare", append([]string{"--mount", "--propagation", "private", "mmdebstrap"}, debootstrap(overlay, root)...)...)
 	}
 	if err == nil {

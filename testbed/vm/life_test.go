@@ -40,7 +40,7 @@ func TestANodeLivesWithCriproxy(t *testing.T) {
 			step.do(n)
 			n.say("shown: %s, in %.0fs", step.name, time.Since(began).Seconds())
 		}) {
-			return // it is shown what happened in the machine
+			return // the machine's log is shown
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (n *node) installs() {
 	assert.Equal(n, "disabled", n.show("criproxy", "UnitFileState"))
 	assert.Equal(n, "inactive", n.show("criproxy", "ActiveState"))
 
-	// What it says to do.
+	// The remedy that the output names.
 	n.run("criproxy", "check", "-config", "/etc/criproxy/config.yaml")
 	n.write("/etc/criproxy/config.yaml", configuration)
 	n.Log(n.run("criproxy", "check", "-config", "/etc/criproxy/config.yaml"))

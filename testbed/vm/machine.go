@@ -26,7 +26,7 @@ type Machine struct {
 	qemu *exec.Cmd
 	done chan struct{} // closed when qemu has ended
 	port *port
-	boot string // the boot_id of the kernel that runs
+	boot string // boot_id of the running kernel
 }
 
 // NewMachine makes a machine in an empty folder, with a payload, that is switched off. Its path must be short, because a
@@ -49,11 +49,11 @@ func (m *Machine) args() []string {
 	disk := func(name, more string) string {
 		return "if=virtio,format=raw,file=" + m.at(name) + more
 	}
-	// unsafe is about flushing the disks of this machine, which does not lose its power: a qemu that is killed has
-	// written all that its machine wrote.
+	// cache=unsafe only skips flushing the host's disks, and the host does not lose power: a killed qemu has already
+	// written all writes of its machine.
 	return []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-smp", "2", "-m", "2560",
-		"-accel", m.accel, "-cpu", processor(m.accel), // software emulates several processors at once by itself
+		"-accel", m.accel, "-cpu", processor(m.accel), // without KVM, one thread emulates each processor by default
 		"-kernel", m.image.Kernel, "-initrd", m.image.Initrd,
 		"-append", "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=1 panic=10 mitigations=off nowatchdog" +
 			" systemd.default_timeout_start_sec=10min systemd.default_device_timeout_sec=10min", // an emulated processor is slow
@@ -71,7 +71,7 @@ func (m *Machine) PowerOn(ctx context.Context) error {
 	if err := os.WriteFile(m.at("console.before"), console, 0o644); err != nil {
 		return err
 	}
-	_ = os.Remove(m.at("port")) // of the qemu before
+	_ = os.Remove(m.at("port")) // of the previous qemu
 	log, err := os.Create(m.at("qemu.log"))
 	if err != nil {
 		return err

@@ -159,7 +159,7 @@ func (n *node) eventually(what string, is func() error) {
 		select {
 		case <-ctx.Done():
 			require.NoError(n, err, "waited for "+what)
-		case <-time.After(300 * time.Millisecond): // each try costs the machine some
+		case <-time.After(300 * time.Millisecond): // each try costs the machine CPU time
 		}
 	}
 }

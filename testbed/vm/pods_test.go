@@ -60,7 +60,7 @@ func (n *node) hasAPlugin() {
 	n.ready(0, "plugin")
 	n.write("/etc/runtime/hookserver.d/priority.json", registration)
 	n.pluginIsReady()
-	// By the cgroup of its process, which the systemd driver names.
+	// By the cgroup of its process, whose name comes from the systemd driver.
 	n.eventually("criproxy to know the plugin's pod", func() error {
 		_, err := n.try("grep", `"name": "plugin-testbed"`, "/var/lib/criproxy/hook-servers.json")
 		return err

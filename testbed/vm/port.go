@@ -53,7 +53,7 @@ func (p *port) read() {
 		default:
 			p.mu.Lock()
 			if c := p.waiting[reply.ID]; c != nil {
-				c <- reply // there is room for it
+				c <- reply // c has room for one
 				delete(p.waiting, reply.ID)
 			}
 			p.mu.Unlock()

@@ -59,7 +59,7 @@ func (w *watch) read() (events []serial.Event, err error) {
 	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
 		var e serial.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			break // the last one is being written
+			break // the last line is being written
 		}
 		events = append(events, e)
 	}
