@@ -77,7 +77,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	assert.NotNil(t, r.Changes)
 	assert.Contains(t, text, "Nothing would change in the criproxy that serves now.")
 
-	// A file that is not the one that is watched.
+	// A file other than the watched one.
 	p.config += "2"
 	p.writeAll("- {name: beta.io, address: " + p.dir + "/1.sock, policy: skip}\nlistBudget: 3s\nhooks: none\nlisteners: [{path: /run/r.sock, mode: '0600'}]\n")
 	text, r = check()
@@ -106,7 +106,7 @@ func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 	p.end()
 }
 
-func TestEverySettingThatWaitsForARestartIsNamedAsOne(t *testing.T) {
+func TestSettingsThatNeedARestartAreNamedAsSuch(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{Backends: []config.Backend{{Address: "/run/a.sock"}}}
 	require.NoError(t, daemon.Check(c))
@@ -135,7 +135,7 @@ func TestEveryCommandIsRunByAScript(t *testing.T) {
 	}
 	for _, c := range commands() {
 		if c.name == "serve" {
-			continue // is run without its name, as old unit files do, and by TestEveryBadConfigurationIsRefusedAndSaysWhy
+			continue // scripts run serve without its name, as old unit files do
 		}
 		assert.True(t, regexp.MustCompile(`criproxy `+regexp.QuoteMeta(c.name)+`\b`).MatchString(all.String()), c.name)
 	}

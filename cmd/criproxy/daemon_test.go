@@ -38,8 +38,8 @@ type process struct {
 	testing.TB
 	dir, config, front string
 	log                string
-	env                []string // nil: ours
-	args               []string // more of them
+	env                []string // nil: the test's own
+	args               []string // additional arguments
 	runtimes           []*testkit.Machine
 }
 
@@ -85,7 +85,7 @@ func (p *process) launch() *exec.Cmd {
 	require.NoError(p, cmd.Start())
 	p.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
 	testkit.Eventually(p, "it serves", func() bool {
-		conn, err := net.Dial("unix", config.AdminBeside(p.front)) // which comes last
+		conn, err := net.Dial("unix", config.AdminBeside(p.front)) // the last socket
 		if err == nil {
 			conn.Close()
 		}
@@ -103,7 +103,7 @@ func (p *process) logged(text string) int {
 func (p *process) connect(path string) *grpc.ClientConn {
 	cc, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(p, err)
-	p.Cleanup(func() { cc.Close() }) // nothing is left to be done
+	p.Cleanup(func() { cc.Close() }) // an error changes nothing
 	return cc
 }
 
@@ -210,10 +210,10 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 		p.restartRuntime(i == 3, i == 6)
 		p.handOver()
 	}
-	require.NoError(t, first.Wait(), "the first process ends, and says all is well")
+	require.NoError(t, first.Wait(), "the first process ends with exit code 0")
 	after, err := os.Stat(p.front)
 	require.NoError(t, err)
-	assert.Equal(t, before.Sys().(*syscall.Stat_t).Ino, after.Sys().(*syscall.Stat_t).Ino, "the socket is still the same")
+	assert.Equal(t, before.Sys().(*syscall.Stat_t).Ino, after.Sys().(*syscall.Stat_t).Ino, "the socket's file is still the same")
 	calls := stop()
 	assert.Greater(t, calls, int64(60))
 	t.Logf("%d calls", calls)
@@ -232,7 +232,7 @@ func TestABadFileChangesNothingUntilItIsMended(t *testing.T) {
 	p.end()
 }
 
-func TestAReadOnlySocketLetsOnlyLook(t *testing.T) {
+func TestAReadOnlySocketAllowsOnlyReads(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	ro := filepath.Join(p.dir, "ro.sock")
@@ -342,7 +342,7 @@ func TestAHandoverEndsEventsOnce(t *testing.T) {
 		testkit.Eventually(t, "the old one has ended its streams", func() bool { return ends.Load() > int32(i) })
 		for r, name := range []string{"", "beta.io"} {
 			var made []string
-			testkit.Eventually(t, "the event of a pod comes", func() bool { // the first may be made before kubelet has its new stream
+			testkit.Eventually(t, "the event of a pod comes", func() bool { // the first pod may be created before kubelet has its new stream
 				pod := fmt.Sprint("p", i, r, len(made))
 				ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
 					Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod, Namespace: "n", Uid: pod},

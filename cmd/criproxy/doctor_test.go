@@ -40,12 +40,12 @@ func finding(all []doctor.Finding, text string) *doctor.Finding {
 func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
-	text, found, _ := p.doctor() // the exit code depends on what else runs on this machine
+	text, found, _ := p.doctor() // the exit code depends on other processes on this machine
 	assert.Nil(t, finding(found, "of criproxy"), "%s", text)
 	assert.Nil(t, finding(found, "backend beta.io is"))
 	assert.Nil(t, finding(found, "is unknown: there is no admin socket"))
 
-	// This process goes past the proxy, and can be named.
+	// This process bypasses the proxy, and doctor can name it.
 	_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.dir+"/1.sock")).Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
 	_, found, _ = p.doctor()

@@ -111,7 +111,7 @@ func TestAStopThatTakesTooLongSaysWhatHangs(t *testing.T) {
 	testkit.Eventually(t, "it reads that", func() bool {
 		fifo, err := os.OpenFile(p.config, os.O_WRONLY|unix.O_NONBLOCK, 0)
 		if err == nil {
-			t.Cleanup(func() { fifo.Close() }) // nothing is written
+			t.Cleanup(func() { fifo.Close() }) // nothing has been written
 		}
 		return err == nil
 	})

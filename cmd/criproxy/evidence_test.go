@@ -78,7 +78,7 @@ func TestTheEvidenceSurvivesACrash(t *testing.T) {
 		files, _ := filepath.Glob(filepath.Join(dir, "recorder-*.binlog"))
 		return files
 	}
-	files := map[string]string{filepath.Join(dir, "evidence.json"): "out of order"} // :: path → what is in it at the end
+	files := map[string]string{filepath.Join(dir, "evidence.json"): "out of order"} // :: path → content at the end
 	testkit.Eventually(t, "it is written", func() bool {
 		for _, path := range recorders() {
 			files[path] = "PullImage"

@@ -29,10 +29,10 @@ type leakChecked struct{ m *testing.M }
 
 func (c leakChecked) Run() int {
 	testkit.KeepLog()
-	_ = flag.Set("test.parallel", "6") // most tests wait, for processes and for outages to be noticed; -parallel goes first
+	_ = flag.Set("test.parallel", "6") // most tests wait for processes and for outages to be noticed; -parallel overrides this
 	code := c.m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
-		os.Stderr.WriteString(err.Error() + "\n") // no error of this can be reported
+		os.Stderr.WriteString(err.Error() + "\n") // an error of this cannot be reported
 		return 1
 	}
 	return code
@@ -56,12 +56,12 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "cli"),
 		Setup: func(env *testscript.Env) error {
-			// Paths of sockets are short: those of the work folder may not be.
+			// Paths of sockets must be short, and the work folder's may not be.
 			dir, err := os.MkdirTemp("", "cli")
 			if err != nil {
 				return err
 			}
-			env.Defer(func() { os.RemoveAll(dir) }) // nothing is left to be done
+			env.Defer(func() { os.RemoveAll(dir) }) // an error changes nothing
 			env.Setenv("S", dir)
 			return nil
 		},

@@ -76,11 +76,11 @@ func manualPage() string {
 	line(".PP\nAnd the other flags of klog: %s.", roff(strings.Join(log, ", ")))
 	for _, c := range commands() {
 		if c.name == "serve" {
-			continue // above
+			continue // listed above
 		}
 		serve := len(commands()[0].flags())
 		flags := c.flags()
-		if len(flags) >= serve { // which it has as well
+		if len(flags) >= serve { // serve has them as well
 			flags = flags[:len(flags)-serve]
 		}
 		if len(flags) == 0 {

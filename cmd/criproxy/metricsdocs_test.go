@@ -37,7 +37,7 @@ func allMetrics(t *testing.T) []string {
 	return names
 }
 
-func TestDashboardAlertsAndDocsSpeakOfMetricsThatExist(t *testing.T) {
+func TestDashboardAlertsAndDocsNameRealMetrics(t *testing.T) {
 	t.Parallel()
 	all := allMetrics(t)
 	root := filepath.Join("..", "..")

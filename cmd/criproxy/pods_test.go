@@ -101,7 +101,7 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 		assert.Contains(t, string(metrics), "criproxy_backend_items"+line)
 	}
 
-	// A runtime that is gone has the pods that it had.
+	// A runtime that is gone still has its pods.
 	p.runtimes[1].Kill()
 	testkit.Eventually(t, "it is gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" })
 	pods = p.pods()
@@ -173,7 +173,7 @@ func TestAnOutageIsRemembered(t *testing.T) {
 	assert.False(t, r.Recorder.Oldest.IsZero())
 	p.runtimes[1].Kill()
 	testkit.Eventually(t, "it is gone", func() bool { _, r = p.status(); return r.Backends[1].State == "gone" })
-	assert.Equal(t, runtime, r.Backends[1].Runtime, "what it is does not change because it is away")
+	assert.Equal(t, runtime, r.Backends[1].Runtime, "the kind of runtime stays known while it is away")
 	require.Len(t, r.Backends[1].Outages, 1)
 	assert.True(t, r.Backends[1].Outages[0].To.IsZero())
 	text, err := p.ask("status", "-exit-code")

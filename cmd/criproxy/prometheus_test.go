@@ -69,9 +69,9 @@ scrape_configs: [{job_name: criproxy, static_configs: [{targets: [%q]}]}]
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it has nothing to save
-		_ = cmd.Wait()         // which says that it was killed
+		_ = cmd.Wait()         // reports the kill
 		if t.Failed() {
-			text, _ := os.ReadFile(log.Name()) // as far as there is one
+			text, _ := os.ReadFile(log.Name()) // may not exist
 			t.Logf("%s", text)
 		}
 	})
@@ -169,7 +169,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	monitor := runtimeapi.NewRuntimeServiceClient(p.connect(ro))
 	pods := 0
-	call := func() { // whatever becomes of it
+	call := func() { // the result does not matter
 		pods++
 		_, _ = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig(fmt.Sprint("web", pods))})
 		_, _ = client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -184,12 +184,12 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	var board dashboard
 	require.NoError(t, jsonDecode(file, &board))
 	require.Greater(t, len(board.Panels), 10)
-	values := []string{"$__rate_interval", "1m"} // of Grafana's variables, each behind its name
+	values := []string{"$__rate_interval", "1m"} // Grafana's variables, each followed by its value
 	for _, v := range board.Templating.List {
 		if v.Type == "datasource" {
 			continue
 		}
-		// Grafana knows this function, and asks Prometheus so.
+		// Grafana implements this function with this query.
 		asked := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(strings.NewReplacer(values...).Replace(v.Query))
 		require.Len(t, asked, 3, v.Query)
 		var found []string
@@ -199,7 +199,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 		})
 		values = append(values, "$"+v.Name, strings.ReplaceAll(regexp.QuoteMeta(found[0]), `\`, `\\`))
 	}
-	p.restartRuntime(true, false) // so that something is answered from memory
+	p.restartRuntime(true, false) // so that memory answers a call
 	call()
 	p.restartRuntime(false, true)
 	for _, panel := range board.Panels {
@@ -218,7 +218,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	}
 
 	active := prometheus.alerts()
-	delete(active, "CriproxyListsAreSlow") // a machine that tests may be
+	delete(active, "CriproxyListsAreSlow") // they may be slow on a machine that runs tests
 	assert.Empty(t, active)
 	p.runtimes[1].Kill()
 	p.write(config + "listBudgte: 3s\n")

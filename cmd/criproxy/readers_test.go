@@ -45,8 +45,8 @@ func (g *greedy) take(ctx context.Context) {
 					g.wg.Go(func() { g.subscribe(within, client) })
 					g.wg.Go(func() { g.hang(within, client) })
 				}
-				_, _ = client.ListContainers(within, &runtimeapi.ListContainersRequest{}) // which may be refused
-				time.Sleep(50 * time.Millisecond)                                         // kubelet is to have some of the machine
+				_, _ = client.ListContainers(within, &runtimeapi.ListContainersRequest{}) // may be refused
+				time.Sleep(50 * time.Millisecond)                                         // leaves CPU time for kubelet
 				cancel()
 			}
 		})
@@ -122,7 +122,7 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 				require.NoError(t, err, "list %d", i)
 				_, err = kubelet.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 				require.NoError(t, err, "list %d", i)
-				_, err = kubelet.Version(ctx, &runtimeapi.VersionRequest{}) // which memory does not answer
+				_, err = kubelet.Version(ctx, &runtimeapi.VersionRequest{}) // memory does not answer it
 				require.NoError(t, err, "call %d", i)
 			}
 			cancel()

@@ -69,7 +69,7 @@ func newTraced(t *testing.T) (*process, []<-chan metadata.MD) {
 	return p, seen
 }
 
-func TestTheTraceOfAClientReachesEveryRuntimeAsItIs(t *testing.T) {
+func TestAClientsTraceReachesEachRuntimeUnchanged(t *testing.T) {
 	t.Parallel()
 	p, seen := newTraced(t)
 	p.launch()
@@ -127,7 +127,7 @@ func TestSpansShowBothLegsOfACall(t *testing.T) {
 		if s.GetName() == "runtime.v1.RuntimeService/StopPodSandbox" {
 			byKind[s.GetKind()] = s
 		}
-		assert.Contains(t, []string{"runtime.v1.RuntimeService/StopPodSandbox"}, s.GetName(), "questions of our own have no span")
+		assert.Contains(t, []string{"runtime.v1.RuntimeService/StopPodSandbox"}, s.GetName(), "criproxy's own calls have no span")
 	}
 	front, back := byKind[otlp.Span_SPAN_KIND_SERVER], byKind[otlp.Span_SPAN_KIND_CLIENT]
 	hex := func(b []byte) string { return fmt.Sprintf("%x", b) }

@@ -22,7 +22,7 @@ import (
 // fill writes to a pipe until nothing more fits in.
 func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
-	// Opened anew: other descriptors of the pipe still block.
+	// Reopened: other descriptors of the pipe still block.
 	fd, err := syscall.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer syscall.Close(fd)
@@ -36,11 +36,11 @@ func fill(t *testing.T, pipe *os.File) {
 
 // A log without a reader holds up neither a start nor calls, nor what is noticed of
 // runtimes, nor the end.
-func TestALogThatIsNotReadHoldsUpNothing(t *testing.T) {
+func TestAnUnreadLogBlocksNothing(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		signal os.Signal
-		gone   bool // there is no reader any more
+		gone   bool // the reader has closed the pipe
 	}{
 		{"interrupt", os.Interrupt, false},
 		{"terminated", syscall.SIGTERM, false},
@@ -91,7 +91,7 @@ func TestALogThatIsNotReadHoldsUpNothing(t *testing.T) {
 }
 
 // A line that is printed after the log has ended waits for the reader, but not for ever.
-func TestAProcessWhoseErrorIsNotReadEnds(t *testing.T) {
+func TestAProcessWithUnreadStderrEnds(t *testing.T) {
 	t.Parallel()
 	r, stderr, err := os.Pipe()
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ func TestTheSuccessorIsItsSupervisorsChild(t *testing.T) {
 	}()
 	p.env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 	first := p.launch()
-	done, thaw := p.hangs() // the one that hands over stays as long
+	done, thaw := p.hangs() // the old process stays until the call ends
 	before := first.Process.Pid
 	var successors []int
 	for range 2 {
@@ -65,7 +65,7 @@ func parentOf(t *testing.T, pid int) (parent int) {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	require.NoError(t, err)
-	_, rest, _ := strings.Cut(string(stat), ") ") // behind the name
+	_, rest, _ := strings.Cut(string(stat), ") ") // after the name
 	var state string
 	_, err = fmt.Sscan(rest, &state, &parent)
 	require.NoError(t, err)

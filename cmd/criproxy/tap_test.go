@@ -188,6 +188,6 @@ func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
 		if run(t.Context(), []string{"view", "-full", file}, &shown, &shown) == nil && strings.Contains(shown.String(), "status: SERVING") {
 			break
 		}
-		time.Sleep(10 * time.Millisecond) // the file is written behind our back
+		time.Sleep(10 * time.Millisecond) // criproxy writes the file asynchronously
 	}
 }

@@ -63,7 +63,7 @@ func tryAll() {
 		}
 		wg.Wait()
 	}
-	_ = json.NewEncoder(os.Stdout).Encode(result) // to a test, which notices
+	_ = json.NewEncoder(os.Stdout).Encode(result) // the test that reads it notices errors
 }
 
 func tryOne(cc *grpc.ClientConn, method string) codes.Code {
@@ -73,7 +73,7 @@ func tryOne(cc *grpc.ClientConn, method string) codes.Code {
 	if err != nil {
 		return status.Code(err)
 	}
-	_ = cs.SendMsg(&codec.Frame{}) // the error is had from RecvMsg
+	_ = cs.SendMsg(&codec.Frame{}) // RecvMsg returns the error
 	_ = cs.CloseSend()             // likewise
 	return status.Code(cs.RecvMsg(&codec.Frame{}))
 }
@@ -93,7 +93,7 @@ func (p *process) try(attempts ...attempt) []map[string]string {
 	require.NoError(p, err)
 	data, err := os.ReadFile(program)
 	require.NoError(p, err)
-	ours := filepath.Join(p.dir, "try-all") // where the other user may look
+	ours := filepath.Join(p.dir, "try-all") // a folder that the other user may read
 	require.NoError(p, os.WriteFile(ours, data, 0o755))
 	require.NoError(p, os.Chmod(ours, 0o755))
 	require.NoError(p, os.Symlink(ours, filepath.Join(p.dir, "criproxy-try-all")))
@@ -154,7 +154,7 @@ func TestAnUnprivilegedUserMayOnlyReadWhereAllowed(t *testing.T) {
 	refused, admin, byOther, byRoot, reading := results[0], results[1], results[2:5], results[5:8], results[8]
 	require.Len(t, refused, 1)
 	assert.Contains(t, refused["dial"], "permission denied", "the file's mode keeps them out")
-	assert.Contains(t, admin["dial"], "permission denied", "of the admin socket as well")
+	assert.Contains(t, admin["dial"], "permission denied", "the admin socket refuses, too")
 
 	// With a mode that lets every process connect, the kernel still says which process it is.
 	for i, may := range []func(method string) bool{

@@ -93,7 +93,7 @@ func (p *process) event(cc *grpc.ClientConn) []byte {
 			events <- reply.Bytes()
 		}
 	}()
-	for n := 0; ; n++ { // until the runtime has us among its subscribers
+	for n := 0; ; n++ { // until the runtime has our subscription
 		p.plant(fmt.Sprint("event", time.Now().UnixNano()))
 		wait := time.After(300 * time.Millisecond)
 		for waits := true; waits; {
@@ -159,8 +159,8 @@ func TestAReadOnlySocketShowsNoSecrets(t *testing.T) {
 		}
 	}
 	named := p.readAll(at("named"), sandbox, container)
-	assert.Equal(t, []string{"ContainerStatus"}, holds(named), "a method that is named shows all")
-	assert.Len(t, named["ContainerStatus"], len(all["ContainerStatus"]), "verbose information among it")
+	assert.Equal(t, []string{"ContainerStatus"}, holds(named), "a method that the rule names shows everything")
+	assert.Len(t, named["ContainerStatus"], len(all["ContainerStatus"]), "including verbose information")
 	write := p.readAll(at("write"), sandbox, container)
 	assert.ElementsMatch(t, holds(all), holds(write), "nothing is hidden from a client that may write")
 	for _, method := range []string{"PodSandboxStatus", "ContainerStatus", "Status"} {

@@ -188,7 +188,7 @@ func TestWiresharkOpensThePcapngWithNoSettings(t *testing.T) {
 	assert.Contains(t, calls, "/runtime.v1.RuntimeService/RunPodSandbox")
 	assert.NotEmpty(t, tshark(t, home, "-r", file, "-Y", "grpc.message_length > 0"))
 	assert.Empty(t, tshark(t, home, "-r", file, "-Y", "_ws.malformed || tcp.analysis.flags || tcp.checksum.status == Bad", "-o", "tcp.check_checksum:TRUE"))
-	status := tshark(t, home, "-r", file, "-Y", `ip.src == 192.0.2.1 && http2.header.name == "grpc-status" && http2.header.value == "5"`) // to the client: a runtime may be asked for what has just gone
+	status := tshark(t, home, "-r", file, "-Y", `ip.src == 192.0.2.1 && http2.header.name == "grpc-status" && http2.header.value == "5"`) // only replies to the client what has just gone
 	assert.Equal(t, 1, strings.Count(status, "\n"), "NotFound: %s", status)
 	assert.NotEmpty(t, tshark(t, home, "-r", file, "-Y", `frame.comment contains "backend=\"beta.io\""`))
 	assert.NotEmpty(t, tshark(t, home, "-r", file, "-Y", `frame.interface_name contains "beta.io"`))

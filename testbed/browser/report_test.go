@@ -60,7 +60,7 @@ func openReport(t *testing.T) *tab {
 // count is how many calls the filters leave, as the tab of the table says.
 const count = `document.querySelector("#tab-calls .count").textContent`
 
-func TestFiltersLeaveWhatTailWould(t *testing.T) {
+func TestFiltersMatchThoseOfTail(t *testing.T) {
 	p := openReport(t)
 	for _, f := range []struct{ name, text, rows string }{
 		{"method", "CreateContainer", `[...document.querySelectorAll(".row .method")].every((e) => e.textContent === "CreateContainer")`},
@@ -241,7 +241,7 @@ func TestAHundredThousandCallsAreFew(t *testing.T) {
 	t.Logf("%d calls, %.1f MB, the browser was busy for so many milliseconds at a time: %v", n.calls, float64(info.Size())/1e6, value[[]int](p, `window.long`))
 }
 
-func TestOnlyTheCallsThatWereAskedForAreInThePage(t *testing.T) {
+func TestThePageHoldsOnlyRequestedCalls(t *testing.T) {
 	address, _ := report(t, record(0), "-pod", "vault-0")
 	p := open(t, address)
 	p.see(`document.body.dataset.ready`)

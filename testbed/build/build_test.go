@@ -124,7 +124,7 @@ func TestUnknownComponentsAreNamed(t *testing.T) {
 	assert.ErrorContains(t, err, `"kubelt": no such component (there are containerd17,`)
 }
 
-func TestThePartsOfKubernetesGoTogether(t *testing.T) {
+func TestKubernetesVersionsMatch(t *testing.T) {
 	source, err := SourceDir()
 	require.NoError(t, err)
 	c, err := componentNamed(Kubelet)

@@ -114,7 +114,7 @@ func TestKubeletGetsStreamedListsFromOldRuntimes(t *testing.T) {
 	}
 }
 
-func TestAKubeletGetsTheEventsOfARuntimeThatHasNone(t *testing.T) {
+func TestAKubeletGetsEventsOfARuntimeWithoutEvents(t *testing.T) {
 	for _, mode := range []fakecri.EventMode{fakecri.EventsUnimplemented, fakecri.EventsCleanEOF} {
 		t.Run(string(mode), func(t *testing.T) {
 			p := newPair(t, fakecri.Config{}, fakecri.Config{Events: mode})

@@ -114,7 +114,7 @@ func failures(b *bench, private string) map[string]failing {
 	}
 }
 
-func TestFailuresAreAsTheRuntimeTellsThem(t *testing.T) {
+func TestFailuresReachClientsUnchanged(t *testing.T) {
 	b := start(t)
 	private, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: testbed.Require(t, build.App).App, Username: "me", Password: "secret"})
 	require.NoError(t, err)

@@ -79,7 +79,7 @@ func misdeeds(t *testing.T) map[string]string {
 	}
 }
 
-func TestIgnoreSurvivesWhateverPluginsDoAndFailRefuses(t *testing.T) {
+func TestIgnoreToleratesPluginFailuresFailRefuses(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
 		h.plug(t, plugin.Plugin{Name: "zz-good", Fail: true, PreCreateContainer: func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
 			a := plugin.Echo(c)

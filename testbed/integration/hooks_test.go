@@ -194,7 +194,7 @@ func eachHooked(t *testing.T, test func(t *testing.T, h *hooked, s *side)) {
 	}
 }
 
-func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
+func TestPluginChangesReachTheRunningContainer(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
 		config := s.choose(s.PodConfig("hooked"))
 		parent := s.CgroupParent() + "/moved-" + config.Metadata.Uid

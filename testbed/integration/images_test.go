@@ -254,7 +254,7 @@ func TestAFilterWithAPrefixListsOneRuntimesImages(t *testing.T) {
 	assert.Contains(t, tags, b.two.image(b.two.app()), "the filter reached the runtime, which ignores it")
 }
 
-func TestImageFsInfoHasThePrimarysFirst(t *testing.T) {
+func TestImageFsInfoListsThePrimaryFirst(t *testing.T) {
 	b := start(t)
 	for _, version := range []string{v1, v1alpha2} {
 		resp, err := dial(t, b.proxy.socket, version).ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{})

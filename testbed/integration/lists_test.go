@@ -402,7 +402,7 @@ func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
 }
 
 // CheckpointPod is the one call that names several things.
-func TestACallThatNamesThingsOfTwoRuntimesIsRefused(t *testing.T) {
+func TestACallWithNamesOfTwoRuntimesIsRefused(t *testing.T) {
 	b := start(t)
 	c := dial(t, b.proxy.socket, v1)
 	one, two := run(t, c, b.one, "first"), run(t, c, b.two, "second")

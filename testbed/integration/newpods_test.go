@@ -164,7 +164,7 @@ func (m *move) has(image string, want ...*runtimes.Containerd) {
 
 // docs/migration.md, "From one containerd to another, on the node as it is", step by step. The containerd that is taken
 // out is an old one, the one that stays a new one, and both are real.
-func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
+func TestOneContainerdIsDrainedIntoAnother(t *testing.T) {
 	const host = "registry.test" // an address with a port cannot follow new.example/
 	reg := testbed.NewRegistry(t)
 	mirrors := map[string]string{host: reg.Addr}

@@ -116,7 +116,7 @@ func TestAContainerLivesAndDiesOnItsRuntime(t *testing.T) {
 
 // Stop and Remove succeed for whatever a runtime does not know: only the runtimes show whether the right
 // one was called.
-func TestStopAndRemoveReachTheOwnerAlone(t *testing.T) {
+func TestStopAndRemoveReachOnlyTheOwner(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
 		mine, others := run(t, c, s, "mine"), run(t, c, b.other(s), "others")
 		id, bystander := mine.start(t), others.start(t)

@@ -109,7 +109,7 @@ func TestTheKubeletDropInSetsTheEndpointAndNothingElse(t *testing.T) {
 
 // A criproxy that cannot start, here for a mistake in its configuration, must not keep kubelet from starting, or
 // from starting again: what kubelet says of its runtime is how people learn of it.
-func TestKubeletStartsWithoutACriproxyThatCannot(t *testing.T) {
+func TestKubeletStartsEvenIfCriproxyCannot(t *testing.T) {
 	m := boot(t, withKubelet(t))
 	require.NoError(t, os.WriteFile(m.At("/etc/criproxy/config.yaml"), []byte("listne: /run/criproxy.sock\n"), 0o644))
 	m.Run("systemctl", "start", "kubelet.service")
