@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is generated: testdata/config/*.txt")
 
-// Each mistake in testdata/config is a file, with what criproxy says beside it.
+// Each mistake in testdata/config has a file, and another one with criproxy's output.
 func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/config/*.yaml")
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	p.end()
 }
 
-// What waits for a restart goes on waiting, whatever else is reloaded meanwhile.
+// A setting that waits for a restart still waits after another reload.
 func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
@@ -122,7 +122,7 @@ func TestSettingsThatNeedARestartAreNamedAsSuch(t *testing.T) {
 	}
 }
 
-// The scripts in testdata/cli run the real main; none of its commands is left out.
+// The scripts in testdata/cli run the real main, with each of its commands.
 func TestEveryCommandIsRunByAScript(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../testdata/cli/*.txtar")

@@ -25,7 +25,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// A log without a reader, and a tail that has stopped reading, keep no call waiting.
+// No call waits for a log without a reader, or for a tail that has stopped reading.
 func TestNoCallWaitsForAReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
@@ -156,7 +156,7 @@ func TestTheLogHasARecordOfEachCallOfItsLevel(t *testing.T) {
 	}
 }
 
-// Replies that come faster than a small recorder holds them are missing in the log, which says why.
+// If replies come faster than a small recorder can keep them, the log lacks some and says why.
 func TestTheLogSaysThatTheRecorderIsTooSmall(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

@@ -62,12 +62,12 @@ func startedProcess(t *testing.T) *process {
 	return p
 }
 
-// write writes the configuration, with more behind what there always is.
+// write writes the configuration, with more after the usual lines.
 func (p *process) write(more string) {
 	p.writeAll(fmt.Sprintf("- {name: beta.io, address: %s/1.sock}\n%s", p.dir, more))
 }
 
-// writeAll writes the configuration with the primary, and more behind that.
+// writeAll writes the configuration with the primary, and then more.
 func (p *process) writeAll(more string) {
 	text := fmt.Sprintf("listen: %s\nstateDir: %s\nbackends:\n- address: %s/0.sock\n%s",
 		p.front, filepath.Join(p.dir, "state"), p.dir, more)
@@ -107,8 +107,8 @@ func (p *process) connect(path string) *grpc.ClientConn {
 	return cc
 }
 
-// hammer makes calls at full rate until the function that it returns is called, which
-// returns how many were made. Any that fails fails the test.
+// hammer makes calls at full rate until the function that it returns is called, which returns
+// their number. A call that fails fails the test.
 func (p *process) hammer() func() int64 {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calls atomic.Int64
@@ -132,7 +132,7 @@ func (p *process) hammer() func() int64 {
 	}
 }
 
-// handOver makes the process that serves now hand over to another one, and returns that.
+// handOver makes the serving process hand over to a new one, and returns the new one.
 func (p *process) handOver() (pid int) {
 	p.Helper()
 	old := p.serving()
@@ -141,7 +141,7 @@ func (p *process) handOver() (pid int) {
 	return pid
 }
 
-// end stops the process that serves now.
+// end stops the serving process.
 func (p *process) end() {
 	pid := p.serving()
 	require.NoError(p, syscall.Kill(pid, syscall.SIGTERM))
@@ -151,8 +151,8 @@ func (p *process) end() {
 	})
 }
 
-// serving returns the process that answers on the admin socket. One that hands over
-// ends the admin connections that it has, so it may take another attempt.
+// serving returns the process that answers on the admin socket. A process that hands over ends
+// its admin connections, so serving may need another attempt.
 func (p *process) serving() int {
 	var v state.Version
 	testkit.Eventually(p, "the admin socket answers", func() bool {
@@ -166,8 +166,8 @@ func (p *process) serving() int {
 	return v.PID
 }
 
-// restartRuntime takes the second runtime away, or brings it back, or neither, and
-// returns when that has been noticed.
+// restartRuntime stops the second runtime, or starts it, or neither, and returns when criproxy
+// has noticed.
 func (p *process) restartRuntime(away, back bool) {
 	noticed := func(want string) {
 		testkit.Eventually(p, "the second runtime is "+want, func() bool {
@@ -190,8 +190,8 @@ func (p *process) restartRuntime(away, back bool) {
 	}
 }
 
-// While the second runtime is away there are reloads and handovers as well: its pods
-// stay in the lists, and no call fails.
+// There are reloads and handovers while the second runtime is away, too: its pods stay in the
+// lists, and no call fails.
 func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -316,7 +316,7 @@ func TestSystemdIsNotifiedAndGetsTheSockets(t *testing.T) {
 	assert.FileExists(t, p.front, "its listener is in systemd's store")
 }
 
-// Each end is one of the five that kubelet takes in its life.
+// kubelet accepts five ends of its event stream in its life, so each one counts.
 func TestAHandoverEndsEventsOnce(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// doctor returns what criproxy doctor finds, as text and as JSON, and its error.
+// doctor returns the output of criproxy doctor, as text and as JSON, and its error.
 func (p *process) doctor() (string, []doctor.Finding, error) {
 	p.Helper()
 	var text, asJSON bytes.Buffer

@@ -28,7 +28,7 @@ func (p *process) incident() {
 		Image: &runtimeapi.ImageSpec{Image: "a.example/b:1"}, Auth: &runtimeapi.AuthConfig{Password: "hunter2"}})
 }
 
-// remembers fails the test unless the process that serves knows of the incident.
+// remembers fails the test unless the serving process knows of the incident.
 func (p *process) remembers() {
 	p.Helper()
 	_, r := p.status()

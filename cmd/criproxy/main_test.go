@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, "criproxy-try-all": tryAll})
 }
 
-// leakChecked is m whose tests may leave no goroutine behind.
+// leakChecked runs the tests of m, and fails if they leave goroutines behind.
 type leakChecked struct{ m *testing.M }
 
 func (c leakChecked) Run() int {
@@ -46,11 +46,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 
 func jsonDecode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }
 
-// The scripts run the real main. Beside the usual commands they have
+// The scripts run the real main. In addition to the usual commands they have
 //
 //	serving PATH    wait until a process accepts connections at PATH
-//	usr1 PATH       send SIGUSR1 to the criproxy whose admin socket is there
-//	socket PATH     leave a socket file there without a process behind it
+//	usr1 PATH       send SIGUSR1 to the criproxy with the admin socket PATH
+//	socket PATH     make a socket file without a process that listens
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{

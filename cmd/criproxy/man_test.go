@@ -18,7 +18,7 @@ import (
 
 var updateMan = flag.Bool("update-man", false, "write docs/criproxy.8 anew")
 
-// The manual page is made of the same tables as the help, so that it cannot say anything else.
+// The manual page is made from the same tables as the help, so they cannot differ.
 func TestManualPageIsCurrent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("..", "..", "docs", "criproxy.8")
@@ -110,7 +110,7 @@ func manualPage() string {
 	return b.String()
 }
 
-// roff is text as troff shows it unchanged.
+// roff escapes text so that troff shows it unchanged.
 func roff(text string) string {
 	text = strings.ReplaceAll(text, `\`, `\e`)
 	text = strings.ReplaceAll(text, "-", `\-`)

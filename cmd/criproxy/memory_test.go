@@ -26,10 +26,10 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// What a process takes is measured without the race detector, which needs several times
-// the memory: make unit runs these tests apart.
+// Memory is measured without the race detector, which needs several times as much: make unit
+// runs these tests separately.
 
-// vm returns a line of /proc/PID/status, in bytes: VmRSS, or VmHWM, the most it ever was.
+// vm returns a line of /proc/PID/status, in bytes: VmRSS, or its peak VmHWM.
 func vm(t testing.TB, pid int, what string) int {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

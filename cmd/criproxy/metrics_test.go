@@ -164,7 +164,7 @@ func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
 	testkit.AssertCode(t, codes.Unavailable, err) // the open stream does not keep the process from ending
 }
 
-// Metrics go to systems that keep them for years, and TCP shows them to every client.
+// Systems keep metrics for years, and over TCP every client can read them.
 func TestMetricsHaveNoNamesOfPodsNorIDsNorSecrets(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

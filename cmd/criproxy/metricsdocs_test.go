@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
-// allMetrics are the names of all metrics that criproxy has.
+// allMetrics returns the names of all metrics of criproxy.
 func allMetrics(t *testing.T) []string {
 	m := telemetry.NewMetrics()
 	m.Registry.MustRegister(telemetry.NewGauges(nil))

@@ -23,7 +23,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// ask runs a command that asks the admin socket of p, and returns what it prints.
+// ask runs a command with the admin socket of p, and returns its output.
 func (p *process) ask(args ...string) (string, error) {
 	p.Helper()
 	var out bytes.Buffer
@@ -40,7 +40,7 @@ func (p *process) pods(args ...string) state.Pods {
 	return pods
 }
 
-// runPod makes a pod with a container that runs, and returns both ids.
+// runPod creates a pod with a running container, and returns both ids.
 func (p *process) runPod(name, target string) (sandbox, container string) {
 	p.Helper()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
@@ -220,7 +220,7 @@ func TestErrorsOfDifferentRuntimesStayApart(t *testing.T) {
 	p.end()
 }
 
-// A reload gave all pods of a node other ids.
+// A reload used to give all pods of a node other ids.
 func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// planted is in all secrets of a node, and in nothing else.
+// planted is part of all secrets of a node, and of nothing else.
 const planted = "pLaNtEd"
 
 // renamed makes calls in an older version of CRI, whose messages are the same.
@@ -39,7 +39,7 @@ func (c renamed) Invoke(ctx context.Context, method string, args, reply any, opt
 	return c.ClientConn.Invoke(ctx, strings.Replace(method, "/runtime.v1.", "/"+c.pkg+".", 1), args, reply, opts...)
 }
 
-// plant makes calls with secrets in all places that there are.
+// plant makes calls with secrets in every possible place.
 func plant(t *testing.T, cc grpc.ClientConnInterface, name string) {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+planted, "x-registry-token", planted, "harmless", "harmless-metadata")
@@ -104,7 +104,7 @@ func hasPlanted(b []byte) bool {
 	return false
 }
 
-// What leaves the process by any way has no secrets in it, unless they were asked for.
+// No output of the process contains secrets, unless the user has asked for them.
 func TestNoSecretLeavesTheProcess(t *testing.T) {
 	for name, unsafe := range map[string]bool{"by default": false, "with -unsafe-raw": true} {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// Removing the socket file must not cut the node off: connected clients go on, and new clients
-// find a socket again.
+// Removing the socket file must not disconnect the node: connected clients stay connected, and new
+// clients find a socket again.
 func TestDeletedSocketFilesAreRecreated(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
@@ -106,7 +106,7 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	})
 }
 
-// Not even the folder need be there all the time.
+// Even the folder may be missing for a while.
 func TestASocketFileIsRecreatedWithItsFolder(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -125,8 +125,8 @@ func TestASocketFileIsRecreatedWithItsFolder(t *testing.T) {
 	p.end()
 }
 
-// When the main socket moves with a reload, status and metrics are about the new one: it is
-// there that kubelet is to connect.
+// When a reload moves the main socket, status and metrics are about the new one, to which kubelet
+// should connect.
 func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -156,8 +156,8 @@ func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	assert.NoError(t, cmd.Wait())
 }
 
-// An administrator who tightens the mode of a socket, and reads that criproxy has reloaded its configuration,
-// believes that it is so.
+// An administrator who tightens the mode of a socket relies on it as soon as criproxy reports that it has
+// reloaded its configuration.
 func TestAChangedModeTakesEffectOnReload(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

@@ -22,8 +22,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// metadataListener starts a runtime that answers everything with nothing, and shows what metadata
-// RunPodSandbox and ListPodSandbox came with.
+// metadataListener starts a runtime that answers every call with an empty message, and records the
+// metadata of RunPodSandbox and ListPodSandbox.
 func metadataListener(t *testing.T, path string) <-chan metadata.MD {
 	t.Helper()
 	seen := make(chan metadata.MD, 1000)
@@ -53,7 +53,7 @@ const (
 	parentID = "00f067aa0ba902b7"
 )
 
-// withTrace is a context whose calls belong to a trace.
+// withTrace returns a context whose calls belong to a trace.
 func withTrace(t *testing.T) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+traceID+"-"+parentID+"-01", "tracestate", "a=b", "baggage", "pod=web")
 }
@@ -84,7 +84,7 @@ func TestAClientsTraceReachesEachRuntimeUnchanged(t *testing.T) {
 	p.end()
 }
 
-// spanCollector takes spans.
+// A spanCollector receives spans.
 type spanCollector struct {
 	collector.UnimplementedTraceServiceServer
 	spans chan *otlp.Span

@@ -22,7 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// status returns what criproxy status says of p, as text and as JSON.
+// status returns the output of criproxy status for p, as text and as JSON.
 func (p *process) status() (string, state.Report) {
 	p.Helper()
 	var text, asJSON bytes.Buffer
@@ -116,7 +116,7 @@ func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
 	p.end()
 }
 
-// Errors have texts of runtimes and clients, which root reads in a terminal.
+// Errors contain texts of runtimes and clients, which root reads in a terminal.
 func TestOutputHasNoControlCharacters(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

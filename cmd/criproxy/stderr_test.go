@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// fill writes to a pipe until nothing more fits in.
+// fill writes to a pipe until it is full.
 func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
 	// Reopened: other descriptors of the pipe still block.
@@ -34,8 +34,7 @@ func fill(t *testing.T, pipe *os.File) {
 	}
 }
 
-// A log without a reader holds up neither a start nor calls, nor what is noticed of
-// runtimes, nor the end.
+// A log without a reader does not block the start, calls, the detection of outages, or the end.
 func TestAnUnreadLogBlocksNothing(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -90,7 +89,7 @@ func TestAnUnreadLogBlocksNothing(t *testing.T) {
 	}
 }
 
-// A line that is printed after the log has ended waits for the reader, but not for ever.
+// A line that is printed after the end of the log waits for the reader, but not for ever.
 func TestAProcessWithUnreadStderrEnds(t *testing.T) {
 	t.Parallel()
 	r, stderr, err := os.Pipe()

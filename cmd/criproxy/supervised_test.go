@@ -15,9 +15,9 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// systemd waits for the end of its own children alone: of another one's, which a process that hands over makes, it
-// gives up waiting at once, kills it in the middle of its calls, and does not notice when it crashes. Found on a node
-// with systemd 252, where systemctl restart after an upgrade failed the calls that were under way.
+// systemd waits only for its own children. It does not wait for the child of a process that hands over, but kills it in
+// the middle of its calls, and does not notice when it crashes. Found on a node with systemd 252, where systemctl
+// restart after an upgrade made the calls under way fail.
 func TestTheSuccessorIsItsSupervisorsChild(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

@@ -31,9 +31,9 @@ import (
 // unprivileged is a uid and gid without any rights.
 const unprivileged = 54321
 
-// tryAll calls every method of the API, in each version, at the socket, and prints as
-// JSON which code each ended with, or why the socket cannot be opened. It is what this
-// program does when it is started under that name by the tests below.
+// tryAll calls every method of the API, in each version, on the socket, and prints the code of
+// each as JSON, or why it cannot connect. The tests below run this program under a special name,
+// which makes it call tryAll.
 func tryAll() {
 	path := os.Args[1]
 	result := map[string]string{}
@@ -78,14 +78,14 @@ func tryOne(cc *grpc.ClientConn, method string) codes.Code {
 	return status.Code(cs.RecvMsg(&codec.Frame{}))
 }
 
-// An attempt is that of a user to call everything at a socket.
+// An attempt is the attempt of a user to call every method on a socket.
 type attempt struct {
 	uid    uint32
 	socket string
 }
 
-// try returns what tryAll says of each attempt. Meanwhile pods come and go, so that each stream of
-// events has some.
+// try returns the results of tryAll for each attempt. Meanwhile pods come and go, so that each stream
+// has events.
 func (p *process) try(attempts ...attempt) []map[string]string {
 	p.Helper()
 	testkit.NeedRoot(p, "access by uid")
@@ -129,7 +129,7 @@ func (p *process) try(attempts ...attempt) []map[string]string {
 	}
 }
 
-// looks are the methods that change nothing, said in another way than access.go says it.
+// looks are the methods that change nothing, listed independently of access.go.
 func looks(method string) bool {
 	short := filepath.Base(method)
 	return strings.HasPrefix(short, "List") || strings.HasPrefix(short, "Stream") || strings.HasSuffix(short, "Status") || strings.HasSuffix(short, "Stats") ||

@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// plant makes a pod with secrets where kubelet and kubectl put them, on the second runtime.
+// plant creates a pod on the second runtime, with secrets where kubelet and kubectl put them.
 func (p *process) plant(name string) (sandbox, container string) {
 	p.Helper()
 	cc := p.connect(p.front)
@@ -43,8 +43,8 @@ func (p *process) plant(name string) (sandbox, container string) {
 	return ran.PodSandboxId, created.ContainerId
 }
 
-// readAll makes every call that only looks, in all versions of CRI, and returns what came:
-// the method in the newest version → its replies.
+// readAll makes every read-only call, in all versions of CRI, and returns the replies by the method's
+// name in the newest version.
 func (p *process) readAll(socket, sandbox, container string) map[string][]byte {
 	p.Helper()
 	cc := p.connect(socket)
@@ -78,7 +78,7 @@ func (p *process) open(cc *grpc.ClientConn, method string, request []byte) grpc.
 	return cs
 }
 
-// event returns an event of a pod that is made meanwhile, nothing if events may not be read.
+// event returns an event of a pod that it creates, or nothing if the client may not read events.
 func (p *process) event(cc *grpc.ClientConn) []byte {
 	p.Helper()
 	cs := p.open(cc, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName, nil)

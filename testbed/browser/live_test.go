@@ -99,7 +99,7 @@ func (m *machine) run(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// started begins a process, which ends with the test.
+// started starts a process, which ends with the test.
 func (m *machine) started(cmd *exec.Cmd) {
 	require.NoError(m.t, cmd.Start())
 	m.t.Cleanup(func() {
@@ -251,7 +251,7 @@ func TestAnOutageIsABand(t *testing.T) {
 	p.picture("status")
 }
 
-// kubelet makes another sandbox for a pod whose first has died, and removes that one later.
+// kubelet makes a new sandbox for a pod whose first sandbox has died, and removes the first one later.
 func TestAPodHasOneLifeAfterTheOther(t *testing.T) {
 	m := start(t)
 	first := m.pod("web", "")

@@ -34,7 +34,7 @@ func (p *tab) picture(name string) {
 	require.NoError(p.t, os.WriteFile(filepath.Join("..", "..", "docs", "images", name+".png"), shot, 0o644))
 }
 
-// small makes a picture of the 256 colours that it has most of.
+// small reduces a picture to its 256 most frequent colours.
 func small(t *testing.T, data []byte) []byte {
 	t.Helper()
 	source, err := png.Decode(bytes.NewReader(data))
@@ -82,7 +82,7 @@ func distance(a, b color.RGBA) int {
 	return abs(a.R, b.R) + abs(a.G, b.G) + abs(a.B, b.B)
 }
 
-// The pictures of the documentation are those of this walk.
+// This test takes the pictures of the documentation.
 func TestPicturesShowANode(t *testing.T) {
 	address, _ := report(t, record(0))
 	p := open(t, address, dark(false))

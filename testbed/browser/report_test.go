@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// report writes a recording to a file, and has criproxy make a page of it. It returns the page's address.
+// report writes a recording to a file, and makes criproxy turn it into a page. It returns the page's address.
 func report(t *testing.T, n *node, flags ...string) (address, path string) {
 	t.Helper()
 	chromium(t)
@@ -42,7 +42,7 @@ var tenMinutes struct {
 	path string
 }
 
-// openReport opens it.
+// openReport opens the page of tenMinutes.
 func openReport(t *testing.T) *tab {
 	t.Helper()
 	chromium(t)
@@ -57,7 +57,7 @@ func openReport(t *testing.T) *tab {
 	return p
 }
 
-// count is how many calls the filters leave, as the tab of the table says.
+// count returns the number of calls that match the filters, from the tab of the table.
 const count = `document.querySelector("#tab-calls .count").textContent`
 
 func TestFiltersMatchThoseOfTail(t *testing.T) {
@@ -196,8 +196,8 @@ func TestATimeIsChosenByDragging(t *testing.T) {
 	p.see("!" + count + `.includes(" of ")`)
 }
 
-// Fluid means that what is in the document does not grow with the recording. How long the browser was
-// busy at a time is printed, and not judged: the machine has other things to do.
+// The document must not grow with the recording. The test prints how long the browser was busy at a time,
+// but does not judge it, because other processes use the machine.
 func TestAHundredThousandCallsAreFew(t *testing.T) {
 	start := time.Now()
 	n := record(100_000)

@@ -86,7 +86,7 @@ func goBuild(ctx context.Context, c component, source, version, out string) erro
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, tool, args...)
 	cmd.Dir = filepath.Join(source, c.dir)
-	// A fifth of a compiler's work is to collect garbage before it ends.
+	// A compiler spends a fifth of its time collecting garbage.
 	cmd.Env = append(Env(os.Environ(), c.cgo), "GOGC=off", "GOMEMLIMIT=2GiB")
 	cmd.Stdout, cmd.Stderr = &output, &output
 	// The compilers must not outlive a canceled build.

@@ -280,7 +280,7 @@ func (c component) key(source, version string) (string, error) {
 
 // args is the go command line that builds the component into out.
 func (c component) args(version, out string) []string {
-	ldflags := "-s -w" // without what debuggers read, which need not be compiled either
+	ldflags := "-s -w" // no debug information, which then need not be compiled either
 	if c.stamp != "" {
 		ldflags += " -X " + c.stamp + "=" + strings.TrimSuffix(version, "+incompatible")
 	}

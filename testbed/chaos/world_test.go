@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	testbed.Main(m)
 }
 
-// two is what the second runtime is called.
+// two is the name of the second runtime.
 const two = "two.test"
 
 // patience bounds all waiting. It is long: the machine may be busy.
@@ -52,7 +52,7 @@ type world struct {
 	made   int
 }
 
-// A pod is one with a container that runs.
+// A pod is a pod with a running container.
 type pod struct {
 	config        *runtimeapi.PodSandboxConfig
 	id, container string // in front
@@ -87,7 +87,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// front is what a kubelet calls what runtime i calls id.
+// front returns the front name of id on runtime i.
 func front(i int, id string) string {
 	if i == 0 {
 		return id
@@ -112,7 +112,7 @@ func (w *world) eventually(what string, done func() error) {
 	w.require(host.Await(ctx, what, done))
 }
 
-// run makes a pod with a container on runtime i. Each call of it is made once, whatever becomes of it.
+// run creates a pod with a container on runtime i. It makes each call only once, even if the call fails.
 func (w *world) run(i int) error {
 	w.made++
 	p := &pod{config: w.runtimes[i].PodConfig(fmt.Sprint("p", w.made))}
@@ -159,13 +159,13 @@ func (w *world) remove(i int) error {
 	return w.kubelet.RemovePodSandbox(ctx, p.id)
 }
 
-// ask asks criproxy's admin socket.
+// ask makes a request on criproxy's admin socket.
 func (w *world) ask(path string) (string, error) {
 	answer, err := proxy.Ask(w.Context(), w.proxy.Admin(), path)
 	return string(answer), err
 }
 
-// isUp waits until criproxy takes runtime i for up, isDown for down.
+// isUp waits until criproxy considers runtime i up, isDown until it considers it down.
 func (w *world) isUp(i int)   { w.Helper(); w.isAs(i, "up") }
 func (w *world) isDown(i int) { w.Helper(); w.isAs(i, "gone") }
 
@@ -185,7 +185,7 @@ func (w *world) isAs(i int, state string) {
 	})
 }
 
-// listed returns the ids of all pods and containers that a client gets listed, with their states, as words.
+// listed returns the ids of all pods and containers in a client's lists, with their states, as words.
 func listed(ctx context.Context, c internalapi.RuntimeService, name func(string) string) ([]string, error) {
 	pods, err := c.ListPodSandbox(ctx, nil)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// serving starts a command of criproxy that serves a socket. The function that it returns
-// ends it and returns what it printed; so does the end of the test.
+// serving starts a command of criproxy that serves a socket, until the test ends. The function
+// that it returns ends the command earlier, and returns its output.
 func serving(t testing.TB, socket string, args ...string) (stop func() string) {
 	t.Helper()
 	cmd := exec.Command(criproxy(t), args...)
@@ -51,8 +51,8 @@ func serving(t testing.TB, socket string, args ...string) (stop func() string) {
 	return stop
 }
 
-// crictlSession leads a pod's whole life with crictl at a socket, and returns what each
-// command printed.
+// crictlSession runs crictl on a socket through a pod's whole life, and returns the output of
+// each command.
 func crictlSession(t testing.TB, socket, pod, container, image string) (printed []string) {
 	t.Helper()
 	crictl := func(args ...string) string {
@@ -84,13 +84,13 @@ func crictlSession(t testing.TB, socket, pod, container, image string) (printed 
 	return printed
 }
 
-// A message is one that passed, as one observer saw it.
+// A message is a message that one observer has seen.
 type message struct {
 	way, method, payload string
 	redacted             bool
 }
 
-// recordedMessages are those of a capture, of clients or of the runtime.
+// recordedMessages returns the messages of a capture, on the clients' legs or on the runtime's.
 func recordedMessages(t testing.TB, path string, client bool) (all []message) {
 	t.Helper()
 	r, err := capture.Open(path)
@@ -110,7 +110,7 @@ func recordedMessages(t testing.TB, path string, client bool) (all []message) {
 	}
 }
 
-// is reports whether a recorded message is what was on the wire, but for stars.
+// is reports whether a recorded message equals the one on the wire, except for stars.
 func (m message) is(wire message) bool {
 	if m.way != wire.way || m.method != wire.method || len(m.payload) != len(wire.payload) {
 		return false
@@ -225,7 +225,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 	})
 }
 
-// statusPart is the part of what crictl inspect printed that CRI specifies.
+// statusPart returns the part of crictl inspect's output that CRI specifies.
 func statusPart(t testing.TB, printed string) any {
 	t.Helper()
 	head, object, _ := strings.Cut(printed, "\n")

@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A result is what a command did.
+// A result is the result of a command.
 type result struct {
 	stdout, stderr string
 	code           int
 }
 
-// command runs a program, with nothing to read.
+// command runs a program with empty standard input.
 func command(t testing.TB, program string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
@@ -63,8 +63,8 @@ func (s *side) ctrProgram() string {
 	return filepath.Join(s.Binaries.Containerd[s.Containerd.Version], "ctr")
 }
 
-// containerd's own API lies on the socket that CRI does. It is not CRI, and passes to the primary as it is: streams
-// both ways, metadata that names the namespace, and whatever else ctr does.
+// containerd's own API is on the same socket as CRI. criproxy forwards it to the primary unchanged: streams in both
+// directions, metadata that names the namespace, and everything else that ctr does.
 func TestCtrWorksThroughTheProxy(t *testing.T) {
 	b := start(t)
 	for _, s := range b.sides() {
@@ -182,7 +182,7 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 	}
 }
 
-// sorted are the lines of text in their order: some lists have none.
+// sorted returns the sorted lines of text, because some lists have no order.
 func sorted(text string) []string {
 	lines := strings.Split(text, "\n")
 	slices.Sort(lines)

@@ -21,7 +21,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// All that the demo says one can try with crictl works.
+// All crictl commands that the demo prints work.
 func TestCrictlWorksOnTheDemo(t *testing.T) {
 	program := criproxy(t)
 	tool := testbed.Require(t, build.Crictl).Crictl
@@ -65,7 +65,7 @@ func TestCrictlWorksOnTheDemo(t *testing.T) {
 	}
 }
 
-// A demo is a demo that stays up: the socket of its criproxy, and its pod on the second runtime.
+// A demo is a running demo: the socket of its criproxy, and its pod on the second runtime.
 type demo struct{ endpoint, pod, container string }
 
 func startDemo(t *testing.T, program string) *demo {
@@ -85,7 +85,7 @@ func startDemo(t *testing.T, program string) *demo {
 	}
 }
 
-// start starts a command of crictl that does not end by itself.
+// start starts a crictl command that runs until it is stopped.
 func (d *demo) start(t *testing.T, tool, config string, args ...string) *launchedTool {
 	t.Helper()
 	return launchTool(t, tool, append([]string{"-c", config, "-r", d.endpoint}, args...)...)

@@ -19,8 +19,8 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// A pair is two runtimes in memory behind one proxy. One of them behaves as no real runtime here does. The clients are
-// kubelet's own, and ask for lists as streams, as kubelet does with CRIListStreaming.
+// A pair is two runtimes in memory behind one proxy. One of them behaves unlike any real runtime here. The clients are
+// kubelet's own, and request lists as streams, as kubelet does with CRIListStreaming.
 type pair struct {
 	proxy    *proxy
 	runtimes []*fakecri.Runtime
@@ -50,7 +50,7 @@ func newPair(t *testing.T, primary, other fakecri.Config) *pair {
 	return p
 }
 
-// run runs a pod with a container on runtime i, and returns the pod's id in front.
+// run runs a pod with a container on runtime i, and returns the pod's front id.
 func (p *pair) run(t *testing.T, i int, name string) string {
 	t.Helper()
 	config := &runtimeapi.PodSandboxConfig{
@@ -74,8 +74,8 @@ func (p *pair) run(t *testing.T, i int, name string) string {
 	return pod
 }
 
-// listsAreWhole asserts that each list has the items of both runtimes, each once, and that the clients go on asking
-// for streams: one Unimplemented turns that off for a kubelet's life.
+// listsAreWhole asserts that each list has the items of both runtimes, each once, and that the clients still use
+// streams: one Unimplemented turns streams off for a kubelet's life.
 func (p *pair) listsAreWhole(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()

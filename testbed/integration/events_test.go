@@ -46,15 +46,15 @@ func subscribe(t *testing.T, c client) *subscription {
 	return s
 }
 
-// of returns what happened to a pod or container.
+// of returns the events of a pod or container.
 func (s *subscription) of(id string) []*runtimeapi.ContainerEventResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.events), func(e *runtimeapi.ContainerEventResponse) bool { return e.ContainerId != id })
 }
 
-// warmUp makes events on a runtime until one arrives: 1.7 hands each event to one of its subscribers alone, and
-// those that have gone get one more (https://github.com/containerd/containerd/issues/7318).
+// warmUp causes events on a runtime until one arrives: 1.7 sends each event to only one of its subscribers, and a
+// subscriber that has gone still gets one (https://github.com/containerd/containerd/issues/7318).
 func (s *subscription) warmUp(t *testing.T, c client, on *side) {
 	t.Helper()
 	eventually(t, func() error {

@@ -17,13 +17,13 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A failing call, whose request is made with names as they are at one end or the other.
+// A failing call. Its request uses the names of one end or the other.
 type failing struct {
 	method  string
 	request func(n names) proto.Message
 }
 
-// names turn names of a runtime into those that the other end of the call knows.
+// names translate names of a runtime into those of the end that makes the call.
 type names struct {
 	id, image func(back string) string
 	pod       *runtimeapi.PodSandboxConfig // of a running pod

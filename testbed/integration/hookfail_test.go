@@ -39,7 +39,7 @@ func TestAPluginRefusesARealPod(t *testing.T) {
 	})
 }
 
-// misdeeds are plugins that do what no plugin should, each at a socket of its own.
+// misdeeds are plugins that misbehave, each on its own socket.
 func misdeeds(t *testing.T) map[string]string {
 	t.Helper()
 	answering := func(answer func() []byte) string {

@@ -26,8 +26,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A wire is a client's connection to a runtime through a proxy that has no other runtime, with a relay between
-// the two, which tells what left the proxy and what came to it.
+// A wire is a client's connection to a runtime through a proxy with no other runtime. A relay between proxy and
+// runtime records what the proxy sends and receives.
 type wire struct {
 	cc    *grpc.ClientConn
 	relay *relay
@@ -41,14 +41,13 @@ func newWire(t testing.TB, s *side) *wire {
 	return &wire{cc: raw(t, p.socket), relay: r, used: map[string]bool{}}
 }
 
-// call makes a call of frames, asserts that nothing about it is different on the two ends of the proxy, and
-// returns what came of it.
+// call makes a call of frames, asserts that it is the same on both ends of the proxy, and returns its outcome.
 func (w *wire) call(t testing.TB, method string, request []byte) outcome {
 	t.Helper()
 	return w.stream(t, method, request, nil)
 }
 
-// stream is call for a method that goes on until there is enough.
+// stream is call for an endless method; it ends the call when there are enough replies.
 func (w *wire) stream(t testing.TB, method string, request []byte, enough func([]string) bool) outcome {
 	t.Helper()
 	ctx, key := marked(t.Context())
@@ -78,7 +77,7 @@ func (w *wire) stream(t testing.TB, method string, request []byte, enough func([
 	return got
 }
 
-// ok is call for a message, stained, and decodes the reply of a call that must succeed.
+// ok is call with a stained message, for a call that must succeed. It decodes the reply.
 func ok[M proto.Message](t testing.TB, w *wire, method string, request proto.Message, reply M) M {
 	t.Helper()
 	got := w.call(t, method, stained(t, request))
@@ -164,7 +163,7 @@ func unknownID(m protoreflect.Message) protoreflect.Message {
 	return m
 }
 
-// wholeLife calls every method of CRI, most of them with success, in an order in which they have something to do.
+// wholeLife calls every method of CRI, in an order in which most of them succeed.
 func (s *side) wholeLife(t *testing.T, w *wire) {
 	events := make(chan outcome, 1)
 	var all sync.WaitGroup
@@ -267,8 +266,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	w.used[rt("GetContainerEvents")] = true
 }
 
-// Old runtimes and clients write strings that are not UTF-8, and it is for the two of them to say whether they
-// take them.
+// Old runtimes and clients write strings that are not UTF-8. Only client and runtime decide whether to accept them.
 func TestInvalidUTF8Passes(t *testing.T) {
 	b := start(t)
 	for _, s := range b.sides() {
@@ -335,10 +333,10 @@ func TestInvalidUTF8Passes(t *testing.T) {
 	})
 }
 
-// spoilable is what spoilt makes invalid.
+// spoilable is the text that spoilt replaces with invalid UTF-8.
 const spoilable = "place for what is not UTF-8"
 
-// mended is what it is in a reply that is merged.
+// mended is the same text in a merged reply.
 const mended = "\uFFFD( for what is not UTF-8"
 
 func spoilt(message []byte) []byte {

@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// forget removes an image from both runtimes, past the proxy at socket, so that a pull of it is one. The proxy learns
-// of it.
+// forget removes an image from both runtimes without the proxy at socket, so that the next pull fetches it. The proxy
+// learns of the removal.
 func (b *bench) forget(t testing.TB, socket, image string) {
 	t.Helper()
 	for _, s := range b.sides() {
@@ -26,7 +26,7 @@ func (b *bench) forget(t testing.TB, socket, image string) {
 	require.NoError(t, err)
 }
 
-// has returns what the runtime itself says of an image, nil if it has none.
+// has returns the runtime's own status of an image, or nil if it has none.
 func (s *side) has(t testing.TB, image string) *runtimeapi.Image {
 	t.Helper()
 	resp, err := s.ImageStatus(context.Background(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
@@ -34,8 +34,8 @@ func (s *side) has(t testing.TB, image string) *runtimeapi.Image {
 	return resp.Image
 }
 
-// pulls watches the registry: what it returns tells which runtimes have pulled since, by their versions, and asserts
-// that they got all they asked for.
+// pulls watches the registry. The function that it returns says which runtimes have pulled since, by their versions,
+// and asserts that all their requests succeeded.
 func (b *bench) pulls(t testing.TB) func() []string {
 	t.Helper()
 	before := len(b.reg.Requests())
@@ -108,8 +108,8 @@ func TestAPullWithoutAPrefixGoesWhereItsPodWill(t *testing.T) {
 	}
 }
 
-// Image garbage collection and kubelet's records of pulls compare these names: where they do not agree, images
-// in use are removed, or pulled anew for each container.
+// Image garbage collection and kubelet's records of pulls compare these names. If they differ, kubelet removes images
+// in use, or pulls them again for each container.
 func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
 		b.forget(t, b.proxy.socket, "testbed/app:1")

@@ -21,8 +21,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A population is what the lists are about: on each side a pod that is ready with a container that runs
-// and one that has ended, and a pod that is stopped.
+// A population is the content of the lists: on each side a ready pod with a running and an exited container, and a
+// stopped pod.
 type population struct {
 	ready, stopped    map[*side]*pod
 	running, finished map[*side]string // front ids
@@ -134,8 +134,8 @@ func TestListsHoldItemsOfBothRuntimesByFrontNames(t *testing.T) {
 	}
 }
 
-// sameItems asserts that a list in front is the lists of the two runtimes, the primary's first, each item as
-// inFront leaves it. Each runtime must have some.
+// sameItems asserts that the client's list is the concatenation of the runtimes' lists, the primary's first, with each
+// item translated by inFront. Neither list may be empty.
 func sameItems[M proto.Message](t *testing.T, b *bench, front client, list func(client) ([]M, error), some int, inFront func(*side, M)) {
 	t.Helper()
 	got, err := list(front)
@@ -156,7 +156,7 @@ func sameItems[M proto.Message](t *testing.T, b *bench, front client, list func(
 	assert.Empty(t, rest)
 }
 
-// texts are messages that can be compared, in the order of their texts.
+// texts returns the texts of messages, sorted, for comparison.
 func texts[M proto.Message](items []M) []string {
 	var all []string
 	for _, item := range items {
@@ -269,7 +269,7 @@ func TestFiltersNarrowListsAcrossRuntimes(t *testing.T) {
 	}
 }
 
-// ids are the names of items.
+// ids returns the ids of items.
 func ids[M any](items []M, id func(M) string) []string {
 	var all []string
 	for _, item := range items {
@@ -278,7 +278,7 @@ func ids[M any](items []M, id func(M) string) []string {
 	return all
 }
 
-// short is the beginning of a front id, as crictl shows it.
+// short returns the beginning of a front id, as crictl shows it.
 func short(id string) string { return id[:len(id)-64+13] }
 
 func TestUniqueBeginningsOfIDsAreUnderstood(t *testing.T) {
@@ -401,7 +401,7 @@ func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
 	assert.Len(t, relays[1].find(key), 1)
 }
 
-// CheckpointPod is the one call that names several things.
+// CheckpointPod is the only call that names several items.
 func TestACallWithNamesOfTwoRuntimesIsRefused(t *testing.T) {
 	b := start(t)
 	c := dial(t, b.proxy.socket, v1)

@@ -39,7 +39,7 @@ type running struct {
 	sandbox, container   string
 }
 
-// write writes criproxy's file, and returns when it goes by it.
+// write writes criproxy's configuration file, and returns when criproxy uses it.
 func (m *move) write(text string) {
 	m.Helper()
 	reloads := func() int { return strings.Count(m.proxy.log(), `"Reloaded`) }
@@ -72,7 +72,7 @@ func (m *move) status() map[string]int {
 	return pods
 }
 
-// run does with a pod what kubelet does, and asserts whose it becomes. The image it pulls when it is not there.
+// run creates a pod as kubelet does, and asserts on which runtime it is. It pulls the image if it is missing.
 func (m *move) run(name, image, handler string, whose *runtimes.Containerd) {
 	m.Helper()
 	config := whose.PodConfig(name)
@@ -84,7 +84,7 @@ func (m *move) run(name, image, handler string, whose *runtimes.Containerd) {
 	m.restart(p, image)
 }
 
-// restart makes another container of a pod, or its first.
+// restart creates the next container of a pod, or its first.
 func (m *move) restart(p *running, image string) {
 	m.Helper()
 	spec := &runtimeapi.ImageSpec{Image: image, Annotations: p.config.Annotations}
@@ -104,7 +104,7 @@ func (m *move) restart(p *running, image string) {
 	require.NoError(m, m.runtime.StartContainer(m.Context(), p.container))
 }
 
-// remove removes a pod, as kubelet does it.
+// remove removes a pod, as kubelet does.
 func (m *move) remove(name string) {
 	m.Helper()
 	p := m.running[name]
@@ -114,7 +114,7 @@ func (m *move) remove(name string) {
 	delete(m.running, name)
 }
 
-// sandboxes asks a runtime or criproxy for all sandboxes.
+// sandboxes returns all sandboxes of a runtime or of criproxy.
 func (m *move) sandboxes(of internalapi.RuntimeService) []string {
 	m.Helper()
 	all, err := of.ListPodSandbox(m.Context(), nil)
@@ -122,7 +122,7 @@ func (m *move) sandboxes(of internalapi.RuntimeService) []string {
 	return slices.Sorted(slices.Values(ids(all, (*runtimeapi.PodSandbox).GetId)))
 }
 
-// all is as it should be: each pod is on its runtime under the id that kubelet knows, in kubelet's lists, and works.
+// all asserts that each pod is on its runtime under the id that kubelet knows, is in kubelet's lists, and works.
 func (m *move) all(runtimes ...*runtimes.Containerd) {
 	m.Helper()
 	var front []string
@@ -162,8 +162,8 @@ func (m *move) has(image string, want ...*runtimes.Containerd) {
 	}
 }
 
-// docs/migration.md, "From one containerd to another, on the node as it is", step by step. The containerd that is taken
-// out is an old one, the one that stays a new one, and both are real.
+// docs/migration.md, "From one containerd to another, on the node as it is", step by step, from an old containerd to a
+// new one; both are real.
 func TestOneContainerdIsDrainedIntoAnother(t *testing.T) {
 	const host = "registry.test" // an address with a port cannot follow new.example/
 	reg := testbed.NewRegistry(t)

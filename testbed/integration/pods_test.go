@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// to is the annotation that asks for a runtime.
+// to returns the annotation that chooses a runtime.
 func to(name string) map[string]string { return map[string]string{target: name} }
 
 func TestPodsRunWhereHandlerOrAnnotationSays(t *testing.T) {
@@ -114,8 +114,7 @@ func TestAContainerLivesAndDiesOnItsRuntime(t *testing.T) {
 	})
 }
 
-// Stop and Remove succeed for whatever a runtime does not know: only the runtimes show whether the right
-// one was called.
+// Stop and Remove succeed for unknown ids: only the runtimes show whether criproxy has called the right one.
 func TestStopAndRemoveReachOnlyTheOwner(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
 		mine, others := run(t, c, s, "mine"), run(t, c, b.other(s), "others")

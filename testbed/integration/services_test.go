@@ -19,8 +19,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// descriptors is the file with which containerd publishes what its services are. It comes with the module that
-// containerd is built of.
+// descriptors is the file in which containerd publishes the descriptors of its services. It is part of the module from
+// which containerd is built.
 func descriptors(t testing.TB) string {
 	t.Helper()
 	source, err := build.SourceDir()
@@ -35,7 +35,7 @@ func descriptors(t testing.TB) string {
 	return filepath.Join(module.Dir, "next.txtpb")
 }
 
-// Two containerds behind one socket, by a profile alone: the namespace of a call says which one it is for. ctr is the
+// Two containerds behind one socket, with only a profile: the namespace of a call chooses the containerd. ctr is the
 // client, and does not notice.
 func TestCtrWorksOnTwoContainerdsByTheirNamespaces(t *testing.T) {
 	b := start(t)

@@ -20,8 +20,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The runtimes serve their streams themselves, and criproxy passes the URL: what is shown here is that it is
-// the right runtime's, and that it leads there.
+// The runtimes serve their streams themselves, and criproxy forwards the URL. These tests show that the URL is the right
+// runtime's, and that it works.
 
 func TestExecByURLCarriesBytesAndExitCode(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {

@@ -24,7 +24,7 @@ import (
 
 var withDocker = flag.Bool("docker", false, "run the test with Docker, too, whose build takes long")
 
-// dockers are the components that it needs beside those for containers.
+// dockers are the components that the test needs in addition to those for containers.
 func dockers() []string {
 	if *withDocker {
 		return []string{build.Dockerd, build.CRIDockerd}
@@ -84,7 +84,7 @@ func startDocker(t *testing.T, reg *runtimes.Registry, network *runtimes.Contain
 	return d
 }
 
-// has returns the names of the pods that it has, whatever kubelet thinks.
+// has returns the names of the pods on Docker, according to Docker itself.
 func (d *docker) has(t *testing.T) []string {
 	t.Helper()
 	client, err := runtimes.Runtime(t.Context(), "unix://"+d.socket())

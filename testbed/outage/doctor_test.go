@@ -21,10 +21,10 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A finding is one of criproxy doctor's.
+// A finding is a finding of criproxy doctor.
 type finding struct{ Level, About, Text, Cure string }
 
-// A diagnosis is what criproxy doctor -json prints.
+// A diagnosis is the output of criproxy doctor -json.
 type diagnosis struct {
 	Findings []finding
 	Kubelet  struct {
@@ -35,8 +35,8 @@ type diagnosis struct {
 	code int
 }
 
-// doctor has the real program look at this machine as the kubelet sees it, which has folders of its own, with the
-// configuration that criproxy runs with or another one.
+// doctor runs the real criproxy doctor in the kubelet's mount namespace, with criproxy's current configuration or
+// another one.
 func (n *node) doctor(t *testing.T, config string) diagnosis {
 	t.Helper()
 	pid, alive := n.kubelet.PID()
@@ -58,7 +58,7 @@ func (n *node) doctor(t *testing.T, config string) diagnosis {
 	return d
 }
 
-// texts are what is found, by level.
+// texts returns the findings by level.
 func (d diagnosis) texts(levels ...string) []string {
 	all := []string{}
 	for _, f := range d.Findings {
@@ -71,10 +71,10 @@ func (d diagnosis) texts(levels ...string) []string {
 	return all
 }
 
-// containerd 1.7 has no RuntimeConfig, which is good to know and nothing to mend.
+// containerd 1.7 lacks RuntimeConfig, which is a note and not a problem.
 const untold = "the primary does not tell its cgroup driver; kubelet takes cgroupfs, as its own configuration says"
 
-// What is to know of a name as long as that of the second runtime.
+// The note about a name as long as the second runtime's.
 const shortIDs = "backend " + two + ": crictl shows 13 characters of an id, of which 3 are the id's behind this name: none of them can be used without crictl's --no-trunc"
 
 func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A row is what came of one outage.
+// A row is the result of one outage.
 type row struct {
 	lane, outage string
 	restarts     int           // restarts that the kubelet counted, of all pods on the affected runtime

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CRI-O stayed beside its path, where no process listened any more.
+// CRI-O used to keep its other path, so that no process listened on its own path any more.
 func TestRemovingThePackageGivesCRIOItsPathBack(t *testing.T) {
 	needs(t, "dpkg", "rpm", "busybox")
 	for _, m := range managers(t) {

@@ -17,7 +17,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// What the DaemonSet's container does, done to a machine with a systemd.
+// The steps of the DaemonSet's container, on a machine with systemd.
 func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	m := boot(t)
 	image := t.TempDir()

@@ -54,8 +54,8 @@ func startCalling(t *testing.T, endpoint string) *caller {
 	return c
 }
 
-// daemonSetsPod is the DaemonSet's pod as a node has it: with the image, and with the ConfigMap as a folder, which
-// kubelet makes of it where there is an API server.
+// daemonSetsPod returns the DaemonSet's pod as on a node: with the image, and with the ConfigMap as a folder, as kubelet
+// would create it with an API server.
 func daemonSetsPod(t *testing.T, m *systemd.Machine, image, folder string) *corev1.Pod {
 	t.Helper()
 	_, configMap, set := daemonSet(t)

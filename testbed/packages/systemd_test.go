@@ -78,7 +78,7 @@ func TestASocketUnitStartsTheServiceForItsFirstClient(t *testing.T) {
 	require.NoError(t, m.Dial())
 }
 
-// The unit that README of Mirantis CRI Proxy told people to write.
+// The unit from the README of Mirantis CRI Proxy.
 func TestUnitOfThePredecessorWorksUnchanged(t *testing.T) {
 	m := boot(t)
 	unit, err := os.ReadFile("testdata/mirantis.service")

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// leftOut says why no machine is booted, nil if one is.
+// leftOut returns why the tests boot no machine, or nil if they do.
 func leftOut() error {
 	if !*withBoot || testing.Short() {
 		return errors.New("it takes minutes; make vm runs it")
