@@ -3,17 +3,17 @@ SHELL := /bin/bash
 export GOFLAGS := -buildvcs=false
 export GOTOOLCHAIN := local
 
-# A tag, or what stands in for one: 0.0.0 and the commit. It is a version to dpkg and rpm, too.
+# A tag or, without one, 0.0.0 and the commit. dpkg and rpm accept it as a version, too.
 VERSION ?= $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' 2>/dev/null || \
   echo 0.0.0-git$$(TZ=UTC git log -1 --format=%cd.%h --date=format-local:%Y%m%d%H%M%S 2>/dev/null || echo 0)))
-# All times in packages are that of the commit, so that two builds of one commit are the same bytes.
+# All times in packages are the commit's, so that two builds of one commit are identical.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PROXY := bin/criproxy
-# Without the pages of gRPC's own tracing, which criproxy does not serve: they draw in text/template, for which the linker
-# keeps every method of every type. A seventh of the program.
+# Without the pages of gRPC's own tracing, which criproxy does not serve: they use text/template, for which the linker
+# keeps every method of every type. This saves a seventh of the program.
 TAGS := grpcnotrace
 
-help: ## say what there is to make
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(PROXY): FORCE
@@ -23,7 +23,7 @@ FORCE:
 
 build: $(PROXY) ## build bin/criproxy
 
-run: build ## build it, and see it work: two runtimes in memory, a client, and the proxy between
+run: build ## build criproxy and try it: two runtimes in memory, a client, and the proxy between them
 	$(PROXY) demo
 
 ARCHS ?= amd64 arm64
@@ -45,24 +45,24 @@ deb: $(BINARIES) ## Debian packages, in dist
 rpm: $(BINARIES) ## RPM packages, in dist
 	for a in $(ARCHS); do VERSION=$(VERSION) DIST=$(DIST) ARCH=$$a $(PACKAGE) -p rpm || exit 1; done
 
-man: ## write the manual page and the completion anew, after a change of flags or commands
+man: ## update the manual page and the completion after a change of flags or commands
 	go test ./cmd/criproxy -run '^Test(ManualPage|CompletionInPackages)IsCurrent$$' -update-man
 
-reproducible: ## build all of it twice, in other folders and from nothing, and compare
+reproducible: ## build everything twice, in different folders and from scratch, and compare
 	packaging/reproducible.sh $(VERSION)
 
-# Kubelets mostly wait, so their tests go on beside the others.
+# Kubelets mostly wait, so their tests run in parallel with the others.
 BESIDE_KUBELETS = $(MAKE) --no-print-directory kubelets & kubelets=$$!; $(MAKE) --no-print-directory $(1); rest=$$?; wait $$kubelets && exit $$rest
 
-test: ## all tests, raced; the integration tests start real runtimes and need root
+test: ## run all tests with the race detector; the integration tests start real runtimes and need root
 	@$(call BESIDE_KUBELETS,unit runtimes)
 
-unit: ## the tests that need nothing but Go
+unit: ## run the tests that need only Go
 	go test -race -shuffle=on -timeout 15m ./...
-	go test -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # counts, which the race detector changes
-	go test -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/transport # as is how much memory is taken
+	go test -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # the race detector changes allocation counts
+	go test -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/transport # and the use of memory
 
-integration: ## the tests with real runtimes
+integration: ## run the tests with real runtimes
 	@$(call BESIDE_KUBELETS,runtimes)
 
 runtimes:
@@ -71,12 +71,12 @@ runtimes:
 	cd testbed/browser && go test
 	cd testbed && go test -race -timeout 25m $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor)
 
-# The packages of the testbed that start kubelets, besides the testbed itself. They take turns.
+# The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns.
 KUBELETS := crio outage
 kubelets:
 	cd testbed && go test -race -timeout 40m -p 1 $(KUBELETS:%=./%) .
 
-vm: ## a node in a virtual machine, with systemd and cgroup v2: install, upgrade, reboot, cut its power; takes minutes
+vm: ## test a node in a virtual machine with systemd and cgroup v2: installation, upgrade, reboot, power cut; takes minutes
 	@missing=; for pair in qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs; do \
 	  command -v "$${pair%:*}" >/dev/null || missing+=" $${pair#*:}"; \
 	done; \
@@ -84,30 +84,30 @@ vm: ## a node in a virtual machine, with systemd and cgroup v2: install, upgrade
 	  { echo "make vm: left out: there is no$$missing here, and apt-get cannot install it"; exit 1; }
 	cd testbed/vm && go test -v -timeout 60m -boot
 
-conformance: ## all specs of critest, on each runtime and through criproxy, in an hour, and a kubelet's figures: docs/conformance.md
+conformance: ## run critest on each runtime and through criproxy (an hour), and compare a kubelet's figures: docs/conformance.md
 	cd testbed/figures && go test -v -timeout 30m -report $(CURDIR)/docs/conformance.md
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md
 
-# Their builds alone take longer than the gate has for them. .ci/nightly brings what it takes beside Go.
-nightly: ## what the gate leaves out: a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/conformance.md
+# The gate has no time even for their builds. .ci/nightly installs what they need in addition to Go.
+nightly: ## run the tests that the gate leaves out: a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/conformance.md
 	cd testbed/cluster && go test -race -v -timeout 2h -conformance -report $(CURDIR)/docs/conformance.md
 	cd testbed/gvisor && go test -race -v -timeout 60m
 	cd testbed/outage && go test -race -v -timeout 60m -docker -run Docker
 
-bench: ## what criproxy costs, next to what a user could have instead: docs/performance.md
+bench: ## measure the cost of criproxy and of the alternatives: docs/performance.md
 	cd testbed && go run ./bench -out ../docs/performance.md -json ../docs/performance.json $(BENCHFLAGS)
 
 SOAK ?= 10m
 SPEED ?= 1
-soak: ## a kubelet's calls for SOAK, SPEED times as often: docs/soak.md
+soak: ## make a kubelet's calls for the time SOAK, SPEED times as often: docs/soak.md
 	cd testbed && go run ./bench soak -for $(SOAK) -speed $(SPEED) -out ../docs/soak.md
 
-microbench: ## what the parts of the hot path cost
+microbench: ## measure the parts of the hot path
 	go test -run '^$$' -bench . -benchmem ./...
 
-# A number of runs, because to Go before 1.27 the end of a time is at times a failure: https://go.dev/issue/75804.
+# A number of runs: with a duration, Go before 1.27 sometimes fails at its end: https://go.dev/issue/75804.
 FUZZTIME ?= 10000x
-fuzz: ## each fuzz target FUZZTIME times
+fuzz: ## run each fuzz target FUZZTIME times
 	@for p in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$p || exit 1; \
@@ -117,15 +117,15 @@ fuzz: ## each fuzz target FUZZTIME times
 CHAOS_SEED ?= 1
 CHAOS_STEPS ?= 100
 CHAOS_CLOCK ?=
-chaos: ## inject faults drawn by CHAOS_SEED, CHAOS_STEPS of them, in memory and on real parts: docs/chaos.md. CHAOS_CLOCK=1 sets the machine's clock, too
+chaos: ## inject CHAOS_STEPS random faults, drawn by CHAOS_SEED, in memory and with real runtimes: docs/chaos.md. CHAOS_CLOCK=1 also sets the machine's clock
 	go test ./internal/daemon -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
 	  -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times $(if $(CHAOS_CLOCK),-chaos.clock) -chaos.report=$(CURDIR)/docs/chaos.md
 	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times -chaos.report=$(CURDIR)/docs/chaos.md
 
-mutants: ## break the code on purpose, one thing after another, and see the tests notice: docs/robustness.md
+mutants: ## break the code on purpose, one change at a time, and check that the tests notice: docs/robustness.md
 	go run ./internal/mutants -report docs/robustness.md
 
-lint: ## what CI asks for besides the tests
+lint: ## run the checks of CI that are not tests
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
 	go mod tidy -diff
@@ -135,11 +135,11 @@ lint: ## what CI asks for besides the tests
 	cd testbed/transport && go vet ./... && go mod tidy -diff
 	cd testbed/browser && go vet ./... && go mod tidy -diff
 
-testbed: build ## start two real containerds and the proxy, and leave them up to play with
+testbed: build ## start two real containerds and the proxy, and leave them running for experiments
 	cd testbed && go run ./cmd/testbed up -proxy $(CURDIR)/$(PROXY)
 
-testbed-down: ## stop them, and clean up all they made
+testbed-down: ## stop them and clean up
 	cd testbed && go run ./cmd/testbed down
 
-clean: ## remove what was built here
+clean: ## remove built files
 	rm -rf bin dist

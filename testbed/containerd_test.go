@@ -99,7 +99,7 @@ func TestPodsOnTheHostNetworkNeedNoBridge(t *testing.T) {
 func TestContainersRunExecAndLog(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		pod, podID, id := b.run(t, "talk", "print", "hello", "there", "then", "warn", "careful", "then", "sleep")
-		b.log(t, pod, "app", "hello there\n") // the order of two streams is not promised
+		b.log(t, pod, "app", "hello there\n") // the order of the two streams is not guaranteed
 		log := b.log(t, pod, "app", "careful")
 		assert.Contains(t, log, "stdout F hello there\n")
 		assert.Contains(t, log, "stderr F careful\n")
@@ -177,7 +177,7 @@ func TestContainersOutliveACrash(t *testing.T) {
 		_, err := b.runtime.Version(t.Context(), "")
 		require.Equal(t, codes.Unavailable, status.Code(err), err)
 		require.NoError(t, b.Start(t.Context()))
-		// The client pauses between attempts to connect, and fails calls at once meanwhile.
+		// Between attempts to connect, the client pauses and fails calls at once.
 		require.Eventually(t, func() bool {
 			_, err := b.runtime.Version(t.Context(), "")
 			return err == nil

@@ -88,7 +88,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 				defer cancel()
 				require.NoError(t, b.Destroy(ctx))
 				assert.Empty(t, host.Leftovers(b.Dir))
-				// The bridge's name may be another instance's by now, if other tests run beside us.
+				// Another instance may have the bridge's name by now, if other tests run in parallel.
 				assert.Empty(t, machine(names...))
 				assert.NoDirExists(t, "/sys/class/net/"+b.Bridge())
 				assert.NoError(t, b.Destroy(ctx), "a second time does no harm")

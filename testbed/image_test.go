@@ -37,7 +37,7 @@ func TestPullsGoOverTheWire(t *testing.T) {
 	})
 }
 
-func TestImagesDifferInWhatTheyHold(t *testing.T) {
+func TestImagesDifferInContent(t *testing.T) {
 	b := start(t, runtimes.Config{})
 	digests := map[string]string{} // :: image id → image
 	for _, image := range []string{"testbed/pause:1", "testbed/app:1", "testbed/app:2", "testbed/other:1", "testbed/user:1"} {
@@ -52,7 +52,7 @@ func TestImagesDifferInWhatTheyHold(t *testing.T) {
 	}
 }
 
-func TestMirrorsLeadHere(t *testing.T) {
+func TestMirrorsRedirectPulls(t *testing.T) {
 	bin := testbed.Require(t)
 	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: bin.App})
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestMirrorsLeadHere(t *testing.T) {
 	assert.NotEmpty(t, reg.Requests())
 }
 
-func TestARegistryCanWantCredentials(t *testing.T) {
+func TestARegistryCanRequireCredentials(t *testing.T) {
 	bin := testbed.Require(t)
 	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: bin.App, Username: "lab", Password: "secret"})
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestARegistryCanWantCredentials(t *testing.T) {
 	})
 }
 
-func TestImagesAreCopiedWhereOverlayfsCannotBe(t *testing.T) {
+func TestImagesAreCopiedWithoutOverlayfs(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			b := start(t, runtimes.Config{Version: version, Snapshotter: "native"})
@@ -94,7 +94,7 @@ func TestImagesAreCopiedWhereOverlayfsCannotBe(t *testing.T) {
 			out, _, err := b.runtime.ExecSync(t.Context(), id, []string{"app", "file", "/etc/image"}, 0)
 			require.NoError(t, err)
 			assert.Equal(t, "testbed/app:1\n", string(out))
-			require.NoError(t, b.Kill()) // so that Destroy has to find the container by itself
+			require.NoError(t, b.Kill()) // so that Destroy must find the container without the daemon
 		})
 	}
 }

@@ -23,7 +23,7 @@ import (
 // startKubelet starts a kubelet right on a containerd.
 func startKubelet(t *testing.T, version string) (*kubelet.Kubelet, *bench) {
 	t.Helper()
-	testbed.Require(t, build.Kubelet) // first, so that nothing is started in vain
+	testbed.Require(t, build.Kubelet) // first, before anything is started in vain
 	b := start(t, runtimes.Config{Version: version})
 	k := testbed.NewKubelet(t, kubelet.Config{
 		Endpoint: b.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}",
@@ -61,7 +61,7 @@ func TestAKubeletRunsStaticPods(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "hello\n", log)
 
-			// A dead container comes back, a restart of the kubelet changes nothing.
+			// The kubelet restarts a dead container; a restart of the kubelet changes nothing.
 			id := containers(t, b)[0].Id
 			require.NoError(t, unix.Kill(pidOf(t, b, id), unix.SIGKILL))
 			_, err = k.WaitRestarted(t.Context(), "web", 1)
@@ -142,7 +142,7 @@ func TestDestroyingAKubeletLeavesNothing(t *testing.T) {
 			if name == "running" {
 				assert.Empty(t, machine(names...))
 			}
-			require.NoError(t, b.Destroy(ctx)) // which has what containerd keeps of the pods
+			require.NoError(t, b.Destroy(ctx)) // containerd has files of the pods
 			assert.Empty(t, machine(names...))
 		})
 	}

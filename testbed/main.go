@@ -14,21 +14,21 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Main is for TestMain of a package whose tests need the testbed. It says once, on standard error, which tests this
-// machine cannot run and what they do otherwise here, and why. It builds the named components ([build.ForContainers],
-// if none is named) before the tests' clock starts, because the first build may take longer than a test's time-out:
+// Main is for TestMain of a package whose tests need the testbed. It prints to standard error which tests this machine
+// cannot run, what they do differently here, and why. It builds the named components (without names,
+// [build.ForContainers]) before the tests begin, because the first build may take longer than their timeout:
 //
 //	func TestMain(m *testing.M) { testbed.Main(m) }
 //
-// Packages take turns, because go test starts several at once, and on a machine that is busy with another package's
-// containers runtimes look slow. Those with a kubelet, whose tests mostly wait, take turns among themselves. A package
-// with something to do before and after all tests passes a type of its own whose Run calls that of m.
+// Packages take turns: go test starts several at once, and runtimes look slow on a machine that is busy with another
+// package's containers. Packages with a kubelet, whose tests mostly wait, take turns among themselves. To do something
+// before and after all tests, a package passes its own type, whose Run calls the Run of m.
 func Main(m interface{ Run() int }, names ...string) {
 	flag.Parse() // for testing.Short
 	if !testing.Short() {
 		prepare(names)
 		if len(Requirements()) > 0 {
-			os.Exit(m.Run()) // nothing will be started
+			os.Exit(m.Run()) // the tests start nothing
 		}
 		if err := takeTurn(names); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -41,7 +41,8 @@ func Main(m interface{ Run() int }, names ...string) {
 // turn keeps the lock from the garbage collector, which would release it.
 var turn func()
 
-// takeTurn waits until fewer than two other packages' tests run, or with a kubelet none. The turn ends with this process.
+// takeTurn waits until the tests of fewer than two other packages run, or, for a package with a kubelet, of no other one
+// with a kubelet. The turn ends with this process.
 func takeTurn(names []string) error {
 	turns := []string{"tests.lock", "tests2.lock"} // as many as keep two cores busy
 	if slices.Contains(names, build.Kubelet) {
@@ -90,6 +91,6 @@ func prepare(names []string) {
 	for _, note := range host.Notes() {
 		fmt.Fprintln(os.Stderr, "testbed: note:", note)
 	}
-	// An error comes up again in Require, where a test can fail with it.
+	// Require returns the error again, and fails a test with it.
 	build.Get(context.Background(), os.Stderr, can...)
 }

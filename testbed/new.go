@@ -15,8 +15,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// NewRegistry starts a registry with the standard images that is closed when the test ends, as
-// [runtimes.StartRegistry] does without a test.
+// NewRegistry starts a registry with the standard images and closes it when the test ends: see
+// [runtimes.StartRegistry].
 func NewRegistry(t testing.TB) *runtimes.Registry {
 	t.Helper()
 	reg, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: Require(t, build.App).App})
@@ -31,9 +31,9 @@ func NewRegistry(t testing.TB) *runtimes.Registry {
 	return reg
 }
 
-// NewContainerd starts an instance that is destroyed when the test ends, as [runtimes.StartContainerd] does
-// without a test, and fills in Config.Binaries, and Config.Registry from reg. The test fails if anything
-// of the instance is left, and shows the end of its log whenever it fails.
+// NewContainerd starts an instance and destroys it when the test ends: see [runtimes.StartContainerd]. It
+// sets Config.Binaries, and Config.Registry from reg. The test fails if anything of the instance is left. A
+// failing test shows the end of the instance's log.
 func NewContainerd(t testing.TB, reg *runtimes.Registry, config runtimes.Config) *runtimes.Containerd {
 	t.Helper()
 	names := build.ForContainers()
@@ -50,7 +50,7 @@ func NewContainerd(t testing.TB, reg *runtimes.Registry, config runtimes.Config)
 	return c
 }
 
-// NewCRIO starts an instance that is destroyed when the test ends, as NewContainerd does.
+// NewCRIO starts an instance and destroys it when the test ends, like NewContainerd.
 func NewCRIO(t testing.TB, reg *runtimes.Registry, config runtimes.CRIOConfig) *runtimes.CRIO {
 	t.Helper()
 	config.Binaries = Require(t, append(build.ForContainers(), build.CRIO)...)
@@ -63,9 +63,8 @@ func NewCRIO(t testing.TB, reg *runtimes.Registry, config runtimes.CRIOConfig) *
 	return c
 }
 
-// NewKubelet starts a kubelet that is destroyed when the test ends, as [kubelet.Start] does without a test, and fills
-// in Config.Binaries. The test fails if anything of it is left, and shows the end of its log
-// whenever it fails.
+// NewKubelet starts a kubelet and destroys it when the test ends: see [kubelet.Start]. It sets Config.Binaries. The test
+// fails if anything of the kubelet is left. A failing test shows the end of the kubelet's log.
 func NewKubelet(t testing.TB, config kubelet.Config) *kubelet.Kubelet {
 	t.Helper()
 	config.Binaries = Require(t, build.Kubelet)
@@ -80,9 +79,9 @@ func NewKubelet(t testing.TB, config kubelet.Config) *kubelet.Kubelet {
 // buildProxyOnce builds criproxy once for all tests of a program.
 var buildProxyOnce = sync.OnceValues(func() (string, error) { return build.Proxy(context.Background(), build.Raced) })
 
-// NewProxy starts criproxy, built from this checkout, with a configuration file, which need not say where to listen
-// and where to keep its state. It is destroyed when the test ends. The test fails if it crashed meanwhile or had
-// a data race, and shows the end of its log whenever it fails.
+// NewProxy starts criproxy, built from this checkout, with a configuration file without listen and stateDir. NewProxy
+// destroys it when the test ends. The test fails if criproxy has crashed or had a data race. A failing test shows the
+// end of its log.
 func NewProxy(t testing.TB, yaml string, flags ...string) *proxy.Proxy {
 	t.Helper()
 	program, err := buildProxyOnce()
@@ -94,7 +93,7 @@ func NewProxy(t testing.TB, yaml string, flags ...string) *proxy.Proxy {
 		t.Fatal(err)
 	}
 	destroyAfter(t, p, func() string { return p.LogTail(60) })
-	t.Cleanup(func() { // before that
+	t.Cleanup(func() { // runs before destroyAfter's
 		data, _ := os.ReadFile(p.LogFile())
 		for _, word := range []string{"WARNING: DATA RACE", "\npanic: ", "\nfatal error: "} {
 			if i := bytes.Index(data, []byte(word)); i >= 0 {
@@ -105,8 +104,8 @@ func NewProxy(t testing.TB, yaml string, flags ...string) *proxy.Proxy {
 	return p
 }
 
-// destroyAfter destroys x when the test ends. It shows the end of its log if the test has failed, which it has if
-// something of x is left.
+// destroyAfter destroys x when the test ends. If the test has failed, or if something of x is left, it shows the end of
+// the log of x.
 func destroyAfter(t testing.TB, x interface{ Destroy(context.Context) error }, log func() string) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -118,7 +117,7 @@ func destroyAfter(t testing.TB, x interface{ Destroy(context.Context) error }, l
 	})
 }
 
-// firstLines returns at most n lines of text, the first ones.
+// firstLines returns the first n lines of text, or all if there are fewer.
 func firstLines(text string, n int) string {
 	lines := slices.Collect(strings.Lines(strings.TrimLeft(text, "\n")))
 	return strings.Join(lines[:min(n, len(lines))], "")

@@ -22,11 +22,11 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// maxMessage is more than any message that a relay meets.
+// maxMessage is longer than any message on a relay.
 const maxMessage = 64 << 20
 
-// NewRelay starts a relay before the socket of a runtime and returns its own. It passes every call on as it is, through
-// interceptors, for which a message is a *codec.Frame. It is closed when the test ends.
+// NewRelay starts a relay in front of the socket of a runtime and returns the relay's socket. The relay forwards every
+// call unchanged, through interceptors, for which a message is a *codec.Frame. It is closed when the test ends.
 func NewRelay(t testing.TB, runtime string, interceptors ...grpc.StreamServerInterceptor) (socket string) {
 	t.Helper()
 	cc, err := grpc.NewClient("unix:"+runtime,
@@ -62,17 +62,17 @@ func NewRelay(t testing.TB, runtime string, interceptors ...grpc.StreamServerInt
 	return socket
 }
 
-// pass passes one call.
+// pass forwards one call.
 func pass(cc *grpc.ClientConn, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
-	// The first message is taken before the runtime is asked: it may answer before it reads.
+	// Receive the first message before calling the runtime, which may answer before it reads.
 	first := &codec.Frame{}
 	if err := stream.RecvMsg(first); err != nil {
 		return err
 	}
 	md, _ := metadata.FromIncomingContext(stream.Context())
 	md = md.Copy()
-	md.Delete("grpc-accept-encoding") // the connection's own, as is what grpc leaves out itself
+	md.Delete("grpc-accept-encoding") // belongs to the connection, like the headers that grpc itself removes
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(stream.Context(), md))
 	defer cancel()
 	cs, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
@@ -82,7 +82,7 @@ func pass(cc *grpc.ClientConn, stream grpc.ServerStream) error {
 	go func() { // ends with the client's stream
 		for f := first; ; {
 			if cs.SendMsg(f) != nil {
-				return // the answer has come
+				return // the runtime has answered
 			}
 			f = &codec.Frame{}
 			if err := stream.RecvMsg(f); err != nil {
@@ -113,21 +113,21 @@ func pass(cc *grpc.ClientConn, stream grpc.ServerStream) error {
 	}
 }
 
-// Slowness makes a runtime slow that is behind a relay. The zero value does not. It is safe for concurrent use.
+// Slowness makes the runtime behind a relay slow. The zero value causes no delay. It is safe for concurrent use.
 type Slowness struct {
 	mu      sync.Mutex
 	delay   time.Duration
 	methods []string
 }
 
-// Set has each call from now on that one of the patterns matches, such as "List*", take longer by delay.
+// Set delays each further call whose method matches one of the patterns, such as "List*".
 func (s *Slowness) Set(delay time.Duration, methods ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.delay, s.methods = delay, methods
 }
 
-// of returns by how much a method takes longer.
+// of returns the delay of a method.
 func (s *Slowness) of(method string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +140,8 @@ func (s *Slowness) of(method string) time.Duration {
 	return 0
 }
 
-// Intercept is what a relay needs. Half of the delay passes before the runtime is asked and half before its answer is
-// passed on, so that the answer is by so much older than it looks.
+// Intercept is the interceptor for a relay. Half of the delay passes before the call reaches the runtime and half before
+// its answer is forwarded, so that the answer is older than it looks.
 func (s *Slowness) Intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	delay := s.of(info.FullMethod)
 	if delay == 0 {
@@ -153,7 +153,7 @@ func (s *Slowness) Intercept(srv any, stream grpc.ServerStream, info *grpc.Strea
 	return handler(srv, &slowStream{ServerStream: stream, delay: delay - delay/2})
 }
 
-// slowStream is one whose answer begins late.
+// slowStream is a stream whose answer begins late.
 type slowStream struct {
 	grpc.ServerStream
 	delay time.Duration
@@ -166,7 +166,7 @@ func (s *slowStream) SendHeader(md metadata.MD) error {
 	return s.ServerStream.SendHeader(md)
 }
 
-// pause waits for d, or returns what a call ends with whose client has gone.
+// pause waits for d. It returns an error if the client leaves first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -11,11 +11,10 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// Require returns the binaries that a test needs, named as for [build.Get], [build.ForContainers] when none are
-// named; what is missing is built, with progress on standard error. Where this machine cannot run
-// containers, or a kubelet or CRI-O for a test that names it, the test is skipped and says why. With CI=true in the
-// environment it fails instead, so that a CI that lost the ability cannot stay green. Tests that run with
-// -short are skipped everywhere.
+// Require returns the binaries that a test needs, named as for [build.Get]; without names, [build.ForContainers].
+// It builds those that are missing, with progress on standard error. If this machine cannot run containers, or a
+// kubelet or CRI-O for a test that names it, Require skips the test and says why. With CI=true in the environment the
+// test fails instead, so that a CI that has lost the ability cannot stay green. With -short, Require always skips.
 func Require(t testing.TB, names ...string) build.Binaries {
 	t.Helper()
 	if testing.Short() {
@@ -27,7 +26,7 @@ func Require(t testing.TB, names ...string) build.Binaries {
 		}
 		LeaveOut(t, "real runtimes cannot run here")
 	}
-	// Not t.Context: a build that was begun is of use to the next test.
+	// Not t.Context: the next test can use a build that has begun.
 	binaries, err := build.Get(context.Background(), os.Stderr, names...)
 	if err != nil {
 		t.Fatal(err)
@@ -40,12 +39,12 @@ func Require(t testing.TB, names ...string) build.Binaries {
 func LeaveOut(t testing.TB, reason any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
-		t.Fatalf("%v, and with CI=true that is a failure", reason)
+		t.Fatalf("%v: with CI=true this is a failure", reason)
 	}
 	t.Skipf("left out: %v", reason)
 }
 
-// Requirements tells why this machine cannot run real containers, each reason with what would mend it. None means that
+// Requirements returns the reasons why this machine cannot run real containers, each with a remedy. If there are none,
 // it can.
 func Requirements() []error {
 	reasons := host.Requirements()

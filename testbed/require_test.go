@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// TestNeedsRuntimes stands for any test that needs the testbed; TestIncapableMachines runs it as nobody.
+// TestNeedsRuntimes represents a test that needs the testbed; TestIncapableMachines runs it as the user nobody.
 func TestNeedsRuntimes(t *testing.T) { testbed.Require(t, build.App) }
 
 func TestIncapableMachinesSkipAloudAndFailInCI(t *testing.T) {

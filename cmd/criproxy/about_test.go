@@ -15,8 +15,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// The profile of an API that has no pods says what ABOUT shows: live, and in a recording, which
-// is read without the profile.
+// The profile of an API without pods says what ABOUT shows, live and in a recording, which is read
+// without the profile.
 func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is generated: testdata/config/*.txt")
 
-// Each mistake in testdata/config is a file, with what criproxy says beside it.
+// Each mistake in testdata/config has a file, and another one with criproxy's output.
 func TestEveryBadConfigurationIsRefusedAndSaysWhy(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/config/*.yaml")
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	assert.NotNil(t, r.Changes)
 	assert.Contains(t, text, "Nothing would change in the criproxy that serves now.")
 
-	// A file that is not the one that is watched.
+	// A file other than the watched one.
 	p.config += "2"
 	p.writeAll("- {name: beta.io, address: " + p.dir + "/1.sock, policy: skip}\nlistBudget: 3s\nhooks: none\nlisteners: [{path: /run/r.sock, mode: '0600'}]\n")
 	text, r = check()
@@ -92,7 +92,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	p.end()
 }
 
-// What waits for a restart goes on waiting, whatever else is reloaded meanwhile.
+// A setting that waits for a restart still waits after another reload.
 func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
@@ -106,7 +106,7 @@ func TestChangesThatWaitForARestartAreNotForgotten(t *testing.T) {
 	p.end()
 }
 
-func TestEverySettingThatWaitsForARestartIsNamedAsOne(t *testing.T) {
+func TestSettingsThatNeedARestartAreNamedAsSuch(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{Backends: []config.Backend{{Address: "/run/a.sock"}}}
 	require.NoError(t, daemon.Check(c))
@@ -122,7 +122,7 @@ func TestEverySettingThatWaitsForARestartIsNamedAsOne(t *testing.T) {
 	}
 }
 
-// The scripts in testdata/cli run the real main; none of its commands is left out.
+// The scripts in testdata/cli run the real main, with each of its commands.
 func TestEveryCommandIsRunByAScript(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../testdata/cli/*.txtar")
@@ -135,7 +135,7 @@ func TestEveryCommandIsRunByAScript(t *testing.T) {
 	}
 	for _, c := range commands() {
 		if c.name == "serve" {
-			continue // is run without its name, as old unit files do, and by TestEveryBadConfigurationIsRefusedAndSaysWhy
+			continue // scripts run serve without its name, as old unit files do
 		}
 		assert.True(t, regexp.MustCompile(`criproxy `+regexp.QuoteMeta(c.name)+`\b`).MatchString(all.String()), c.name)
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// A log without a reader, and a tail that has stopped reading, keep no call waiting.
+// No call waits for a log without a reader, or for a tail that has stopped reading.
 func TestNoCallWaitsForAReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
@@ -47,7 +47,7 @@ func TestNoCallWaitsForAReaderThatDoesNotRead(t *testing.T) {
 		<-ended
 	})
 	var tail net.Conn
-	testkit.Eventually(t, "it serves", func() bool { tail, err = net.Dial("unix", at("a.sock")); return err == nil }) // the last of its sockets
+	testkit.Eventually(t, "it serves", func() bool { tail, err = net.Dial("unix", at("a.sock")); return err == nil }) // its last socket
 	defer tail.Close()
 	_, err = io.WriteString(tail, "GET /events?follow=true HTTP/1.1\r\nHost: criproxy\r\n\r\n")
 	require.NoError(t, err)
@@ -59,11 +59,11 @@ func TestNoCallWaitsForAReaderThatDoesNotRead(t *testing.T) {
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		require.NoError(t, err)
 		_, err = cc.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: nobodys, Timeout: 1})
-		require.NoError(t, err) // as CRI has it
+		require.NoError(t, err) // not an error in CRI
 		_, err = cc.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: nobodys})
 		require.Error(t, err)
 	}
-	machine.Kill() // an outage is noticed all the same
+	machine.Kill() // criproxy notices the outage all the same
 	testkit.Eventually(t, "the outage is noticed", func() bool {
 		_, err := cc.Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err != nil
@@ -75,7 +75,7 @@ func TestNoCallWaitsForAReaderThatDoesNotRead(t *testing.T) {
 	})
 	assert.Empty(t, ended, "it still runs")
 
-	// A reader that goes on learns how much is missing.
+	// A reader that continues learns how much is missing.
 	out := &output{}
 	read := make(chan struct{})
 	go func() {
@@ -137,14 +137,14 @@ func TestTheLogHasARecordOfEachCallOfItsLevel(t *testing.T) {
 			require.NoError(t, err)
 			_, err = cc.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "7f"})
 			require.Error(t, err)
-			if level == "5" { // which shows that it has ended
+			if level == "5" { // whose log shows the end of the call
 				watching, leave := context.WithCancel(t.Context())
 				_, err = cc.GetContainerEvents(watching, &runtimeapi.GetEventsRequest{})
 				require.NoError(t, err)
 				leave()
 				log.waitFor(t, "the client ended the call")
 			}
-			require.NoError(t, proxy.Process.Signal(os.Interrupt)) // it writes what is left
+			require.NoError(t, proxy.Process.Signal(os.Interrupt)) // criproxy writes the rest of the log
 			require.NoError(t, proxy.Wait())
 			assert.Equal(t, want["StopContainer"], strings.Count(log.String(), "Call failed"), "a client that goes is no failure:\n%s", log.String())
 			for method, n := range want {
@@ -156,7 +156,7 @@ func TestTheLogHasARecordOfEachCallOfItsLevel(t *testing.T) {
 	}
 }
 
-// Replies that come faster than a small recorder holds them are missing in the log, which says why.
+// If replies come faster than a small recorder can keep them, the log lacks some and says why.
 func TestTheLogSaysThatTheRecorderIsTooSmall(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

@@ -38,8 +38,8 @@ type process struct {
 	testing.TB
 	dir, config, front string
 	log                string
-	env                []string // nil: ours
-	args               []string // more of them
+	env                []string // nil: the test's own
+	args               []string // additional arguments
 	runtimes           []*testkit.Machine
 }
 
@@ -62,12 +62,12 @@ func startedProcess(t *testing.T) *process {
 	return p
 }
 
-// write writes the configuration, with more behind what there always is.
+// write writes the configuration, with more after the usual lines.
 func (p *process) write(more string) {
 	p.writeAll(fmt.Sprintf("- {name: beta.io, address: %s/1.sock}\n%s", p.dir, more))
 }
 
-// writeAll writes the configuration with the primary, and more behind that.
+// writeAll writes the configuration with the primary, and then more.
 func (p *process) writeAll(more string) {
 	text := fmt.Sprintf("listen: %s\nstateDir: %s\nbackends:\n- address: %s/0.sock\n%s",
 		p.front, filepath.Join(p.dir, "state"), p.dir, more)
@@ -85,7 +85,7 @@ func (p *process) launch() *exec.Cmd {
 	require.NoError(p, cmd.Start())
 	p.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
 	testkit.Eventually(p, "it serves", func() bool {
-		conn, err := net.Dial("unix", config.AdminBeside(p.front)) // which comes last
+		conn, err := net.Dial("unix", config.AdminBeside(p.front)) // the last socket
 		if err == nil {
 			conn.Close()
 		}
@@ -103,12 +103,12 @@ func (p *process) logged(text string) int {
 func (p *process) connect(path string) *grpc.ClientConn {
 	cc, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(p, err)
-	p.Cleanup(func() { cc.Close() }) // nothing is left to be done
+	p.Cleanup(func() { cc.Close() }) // an error changes nothing
 	return cc
 }
 
-// hammer makes calls at full rate until the function that it returns is called, which
-// returns how many were made. Any that fails fails the test.
+// hammer makes calls at full rate until the function that it returns is called, which returns
+// their number. A call that fails fails the test.
 func (p *process) hammer() func() int64 {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calls atomic.Int64
@@ -132,7 +132,7 @@ func (p *process) hammer() func() int64 {
 	}
 }
 
-// handOver makes the process that serves now hand over to another one, and returns that.
+// handOver makes the serving process hand over to a new one, and returns the new one.
 func (p *process) handOver() (pid int) {
 	p.Helper()
 	old := p.serving()
@@ -141,7 +141,7 @@ func (p *process) handOver() (pid int) {
 	return pid
 }
 
-// end stops the process that serves now.
+// end stops the serving process.
 func (p *process) end() {
 	pid := p.serving()
 	require.NoError(p, syscall.Kill(pid, syscall.SIGTERM))
@@ -151,8 +151,8 @@ func (p *process) end() {
 	})
 }
 
-// serving returns the process that answers on the admin socket. One that hands over
-// ends the admin connections that it has, so it may take another attempt.
+// serving returns the process that answers on the admin socket. A process that hands over ends
+// its admin connections, so serving may need another attempt.
 func (p *process) serving() int {
 	var v state.Version
 	testkit.Eventually(p, "the admin socket answers", func() bool {
@@ -166,8 +166,8 @@ func (p *process) serving() int {
 	return v.PID
 }
 
-// restartRuntime takes the second runtime away, or brings it back, or neither, and
-// returns when that has been noticed.
+// restartRuntime stops the second runtime, or starts it, or neither, and returns when criproxy
+// has noticed.
 func (p *process) restartRuntime(away, back bool) {
 	noticed := func(want string) {
 		testkit.Eventually(p, "the second runtime is "+want, func() bool {
@@ -190,8 +190,8 @@ func (p *process) restartRuntime(away, back bool) {
 	}
 }
 
-// While the second runtime is away there are reloads and handovers as well: its pods
-// stay in the lists, and no call fails.
+// There are reloads and handovers while the second runtime is away, too: its pods stay in the
+// lists, and no call fails.
 func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -210,10 +210,10 @@ func TestReloadsAndHandoversUnderLoadFailNoCall(t *testing.T) {
 		p.restartRuntime(i == 3, i == 6)
 		p.handOver()
 	}
-	require.NoError(t, first.Wait(), "the first process ends, and says all is well")
+	require.NoError(t, first.Wait(), "the first process ends with exit code 0")
 	after, err := os.Stat(p.front)
 	require.NoError(t, err)
-	assert.Equal(t, before.Sys().(*syscall.Stat_t).Ino, after.Sys().(*syscall.Stat_t).Ino, "the socket is still the same")
+	assert.Equal(t, before.Sys().(*syscall.Stat_t).Ino, after.Sys().(*syscall.Stat_t).Ino, "the socket's file is still the same")
 	calls := stop()
 	assert.Greater(t, calls, int64(60))
 	t.Logf("%d calls", calls)
@@ -232,7 +232,7 @@ func TestABadFileChangesNothingUntilItIsMended(t *testing.T) {
 	p.end()
 }
 
-func TestAReadOnlySocketLetsOnlyLook(t *testing.T) {
+func TestAReadOnlySocketAllowsOnlyReads(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	ro := filepath.Join(p.dir, "ro.sock")
@@ -316,7 +316,7 @@ func TestSystemdIsNotifiedAndGetsTheSockets(t *testing.T) {
 	assert.FileExists(t, p.front, "its listener is in systemd's store")
 }
 
-// Each end is one of the five that kubelet takes in its life.
+// kubelet accepts five ends of its event stream in its life, so each one counts.
 func TestAHandoverEndsEventsOnce(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
@@ -342,7 +342,7 @@ func TestAHandoverEndsEventsOnce(t *testing.T) {
 		testkit.Eventually(t, "the old one has ended its streams", func() bool { return ends.Load() > int32(i) })
 		for r, name := range []string{"", "beta.io"} {
 			var made []string
-			testkit.Eventually(t, "the event of a pod comes", func() bool { // the first may be made before kubelet has its new stream
+			testkit.Eventually(t, "the event of a pod comes", func() bool { // the first pod may be created before kubelet has its new stream
 				pod := fmt.Sprint("p", i, r, len(made))
 				ran, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
 					Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod, Namespace: "n", Uid: pod},

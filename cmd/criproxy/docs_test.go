@@ -55,7 +55,7 @@ func TestProfileInDocsIsServed(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"check", "-profile", at("jobs.yaml"), "-proto", at("jobs.proto")}, &out, &out))
 	assert.Equal(t, want, strings.TrimPrefix(out.String(), "\n"))
 
-	for _, name := range []string{"jobs.sock", "east.sock"} { // messages of the tests' own API have the same shape
+	for _, name := range []string{"jobs.sock", "east.sock"} { // messages of the test's own API have the same form
 		muxtest.Serve(t, at(name), muxtest.Unary(func(_ context.Context, method string, _ *codec.Frame) (*codec.Frame, error) {
 			if strings.HasSuffix(method, "/List") {
 				return muxtest.Bytes("ListResponse", `books { id: "7" title: "`+name+`" }`), nil

@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// doctor returns what criproxy doctor finds, as text and as JSON, and its error.
+// doctor returns the output of criproxy doctor, as text and as JSON, and its error.
 func (p *process) doctor() (string, []doctor.Finding, error) {
 	p.Helper()
 	var text, asJSON bytes.Buffer
@@ -40,12 +40,12 @@ func finding(all []doctor.Finding, text string) *doctor.Finding {
 func TestDoctorSeesTheNodeThatItRunsOn(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
-	text, found, _ := p.doctor() // the exit code depends on what else runs on this machine
+	text, found, _ := p.doctor() // the exit code depends on other processes on this machine
 	assert.Nil(t, finding(found, "of criproxy"), "%s", text)
 	assert.Nil(t, finding(found, "backend beta.io is"))
 	assert.Nil(t, finding(found, "is unknown: there is no admin socket"))
 
-	// This process goes past the proxy, and can be named.
+	// This process bypasses the proxy, and doctor can name it.
 	_, err := runtimeapi.NewRuntimeServiceClient(p.connect(p.dir+"/1.sock")).Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
 	_, found, _ = p.doctor()

@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// hangs has a call hang on the second runtime, which thaw ends.
+// hangs makes a call hang on the second runtime until thaw.
 func (p *process) hangs() (done <-chan error, thaw func()) {
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	p.runtimes[1].Fill(1)
@@ -52,7 +52,7 @@ func (p *process) hangs() (done <-chan error, thaw func()) {
 	return result, func() { close(ice) }
 }
 
-// ended returns what the process has returned.
+// ended returns the error with which the process has ended.
 func ended(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	done := make(chan error, 1)
@@ -101,7 +101,7 @@ func TestAHandoverSaysWhichCallsItWaitsFor(t *testing.T) {
 	p.end()
 }
 
-// Reading a pipe without a writer lasts for ever, and so does reading from a disk that hangs.
+// Reading a pipe without a writer blocks for ever, like reading from a disk that hangs.
 func TestAStopThatTakesTooLongSaysWhatHangs(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -111,7 +111,7 @@ func TestAStopThatTakesTooLongSaysWhatHangs(t *testing.T) {
 	testkit.Eventually(t, "it reads that", func() bool {
 		fifo, err := os.OpenFile(p.config, os.O_WRONLY|unix.O_NONBLOCK, 0)
 		if err == nil {
-			t.Cleanup(func() { fifo.Close() }) // nothing is written
+			t.Cleanup(func() { fifo.Close() }) // nothing has been written
 		}
 		return err == nil
 	})

@@ -28,7 +28,7 @@ func (p *process) incident() {
 		Image: &runtimeapi.ImageSpec{Image: "a.example/b:1"}, Auth: &runtimeapi.AuthConfig{Password: "hunter2"}})
 }
 
-// remembers fails the test unless the process that serves knows of the incident.
+// remembers fails the test unless the serving process knows of the incident.
 func (p *process) remembers() {
 	p.Helper()
 	_, r := p.status()
@@ -78,7 +78,7 @@ func TestTheEvidenceSurvivesACrash(t *testing.T) {
 		files, _ := filepath.Glob(filepath.Join(dir, "recorder-*.binlog"))
 		return files
 	}
-	files := map[string]string{filepath.Join(dir, "evidence.json"): "out of order"} // :: path → what is in it at the end
+	files := map[string]string{filepath.Join(dir, "evidence.json"): "out of order"} // :: path → content at the end
 	testkit.Eventually(t, "it is written", func() bool {
 		for _, path := range recorders() {
 			files[path] = "PullImage"

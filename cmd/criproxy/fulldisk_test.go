@@ -48,5 +48,5 @@ func TestCallsGoOnWithoutRoomForTheirCapture(t *testing.T) {
 		require.NoError(t, err)
 		all = append(all, data...)
 	}
-	assert.True(t, bytes.Contains(all, []byte(`"kind":"missed"`)), "it says that some are missing")
+	assert.True(t, bytes.Contains(all, []byte(`"kind":"missed"`)), "the file says that events are missing")
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// The memory of the runtimes goes from process to process, with no file at all.
+// The memory of the runtimes passes from process to process without a file.
 func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -62,7 +62,7 @@ func TestAHandoverDuringAnOutageForgetsNothing(t *testing.T) {
 	p.end()
 }
 
-// The first process makes a pod, the third one is asked for the list, and the runtime's lists fail.
+// The first process creates a pod, the third one gets the call for the list, and the runtime's lists fail.
 func TestAHandoverKnowsAPodThatIsBeingMade(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)

@@ -81,8 +81,8 @@ func TestAProcessWithoutFileDescriptorsServesAgain(t *testing.T) {
 	p.end()
 }
 
-// The length of a method's first reply is unknown in advance, and a kubelet asks for the
-// status of each pod at once.
+// criproxy cannot know the length of a method's first reply, and a kubelet requests the status of
+// all pods at once.
 func TestHungStatusCallsLeaveMemoryForLists(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

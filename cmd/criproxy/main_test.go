@@ -24,15 +24,15 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"criproxy": main, "criproxy-try-all": tryAll})
 }
 
-// leakChecked is m whose tests may leave no goroutine behind.
+// leakChecked runs the tests of m, and fails if they leave goroutines behind.
 type leakChecked struct{ m *testing.M }
 
 func (c leakChecked) Run() int {
 	testkit.KeepLog()
-	_ = flag.Set("test.parallel", "6") // most tests wait, for processes and for outages to be noticed; -parallel goes first
+	_ = flag.Set("test.parallel", "6") // most tests wait for processes and for outages to be noticed; -parallel overrides this
 	code := c.m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
-		os.Stderr.WriteString(err.Error() + "\n") // no error of this can be reported
+		os.Stderr.WriteString(err.Error() + "\n") // an error of this cannot be reported
 		return 1
 	}
 	return code
@@ -46,22 +46,22 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 
 func jsonDecode(r io.Reader, v any) error { return json.NewDecoder(r).Decode(v) }
 
-// The scripts run the real main. Beside the usual commands they have
+// The scripts run the real main. In addition to the usual commands they have
 //
 //	serving PATH    wait until a process accepts connections at PATH
-//	usr1 PATH       send SIGUSR1 to the criproxy whose admin socket is there
-//	socket PATH     leave a socket file there without a process behind it
+//	usr1 PATH       send SIGUSR1 to the criproxy with the admin socket PATH
+//	socket PATH     make a socket file without a process that listens
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "cli"),
 		Setup: func(env *testscript.Env) error {
-			// Paths of sockets are short: those of the work folder may not be.
+			// Paths of sockets must be short, and the work folder's may not be.
 			dir, err := os.MkdirTemp("", "cli")
 			if err != nil {
 				return err
 			}
-			env.Defer(func() { os.RemoveAll(dir) }) // nothing is left to be done
+			env.Defer(func() { os.RemoveAll(dir) }) // an error changes nothing
 			env.Setenv("S", dir)
 			return nil
 		},

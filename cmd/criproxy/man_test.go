@@ -18,7 +18,7 @@ import (
 
 var updateMan = flag.Bool("update-man", false, "write docs/criproxy.8 anew")
 
-// The manual page is made of the same tables as the help, so that it cannot say anything else.
+// The manual page is made from the same tables as the help, so they cannot differ.
 func TestManualPageIsCurrent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("..", "..", "docs", "criproxy.8")
@@ -76,11 +76,11 @@ func manualPage() string {
 	line(".PP\nAnd the other flags of klog: %s.", roff(strings.Join(log, ", ")))
 	for _, c := range commands() {
 		if c.name == "serve" {
-			continue // above
+			continue // listed above
 		}
 		serve := len(commands()[0].flags())
 		flags := c.flags()
-		if len(flags) >= serve { // which it has as well
+		if len(flags) >= serve { // serve has them as well
 			flags = flags[:len(flags)-serve]
 		}
 		if len(flags) == 0 {
@@ -110,7 +110,7 @@ func manualPage() string {
 	return b.String()
 }
 
-// roff is text as troff shows it unchanged.
+// roff escapes text so that troff shows it unchanged.
 func roff(text string) string {
 	text = strings.ReplaceAll(text, `\`, `\e`)
 	text = strings.ReplaceAll(text, "-", `\-`)

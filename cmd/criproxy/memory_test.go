@@ -26,10 +26,10 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// What a process takes is measured without the race detector, which needs several times
-// the memory: make unit runs these tests apart.
+// Memory is measured without the race detector, which needs several times as much: make unit
+// runs these tests separately.
 
-// vm returns a line of /proc/PID/status, in bytes: VmRSS, or VmHWM, the most it ever was.
+// vm returns a line of /proc/PID/status, in bytes: VmRSS, or its peak VmHWM.
 func vm(t testing.TB, pid int, what string) int {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -52,7 +52,7 @@ func TestMemoryStaysNearGOMEMLIMIT(t *testing.T) {
 	p.env = append(os.Environ(), "GOMEMLIMIT=768MiB")
 	p.runtimes[0].Fill(8000)
 	p.runtimes[1].Fill(8000)     // together about 14 MB a list
-	p.write("listBudget: 30s\n") // the runtimes have two cores, and lists to write by the hundred
+	p.write("listBudget: 30s\n") // the runtimes share two cores and write hundreds of lists
 	pid := p.launch().Process.Pid
 	var done, refused atomic.Int64
 	large := strings.Repeat("x", 15<<20)
@@ -82,10 +82,10 @@ func TestMemoryStaysNearGOMEMLIMIT(t *testing.T) {
 	peak := vm(t, pid, "VmHWM")
 	t.Logf("%d calls done, %d refused, at most %d MiB", done.Load(), refused.Load(), peak>>20)
 	assert.Positive(t, done.Load())
-	// GOMEMLIMIT does not count the pages of the program's own file, and to Go it is a wish, not a
-	// bound: where other processes take the processors the garbage collector comes late. Without
-	// the bound that criproxy keeps, these calls take three times the limit. docs/operations.md
-	// says so, and gives a unit as much as this.
+	// GOMEMLIMIT does not count the pages of the program's own file, and for Go it is a goal, not a bound:
+	// if other processes use the processors, the garbage collector runs late. Without criproxy's own
+	// bound, these calls take three times the limit. docs/operations.md says so, and gives the same
+	// limit in a unit.
 	assert.Less(t, peak, limit+limit/2)
 	p.end()
 }
@@ -100,7 +100,7 @@ func TestAClientThatReadsNothingDoesNotMakeUsHoldMore(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cs.SendMsg(&codec.Frame{}))
 	require.NoError(t, cs.CloseSend())
-	// What makes events: a pod with much written on it, stopped again and again.
+	// The source of events: a pod with long annotations, stopped again and again.
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	base := vm(t, pid, "VmRSS")
 	for i := range 600 {

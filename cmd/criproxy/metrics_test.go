@@ -59,7 +59,7 @@ func TestMetricsCountCallsOnBothLegs(t *testing.T) {
 		_, err := client.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "gamma.io__12"})
 		require.Error(t, err)
 	}
-	for i := range 100 { // what a client makes up must not fill our memory
+	for i := range 100 { // names that a client makes up must not fill memory
 		err := cc.Invoke(t.Context(), fmt.Sprintf("/a.b/C%d", i), &codec.Frame{}, &codec.Frame{}, grpc.ForceCodecV2(codec.Raw))
 		require.Error(t, err)
 	}
@@ -161,10 +161,10 @@ func TestHealthOfGRPCIsWhatItIs(t *testing.T) {
 	assert.Equal(t, "SERVING", check(""), "another runtime's health is not ours")
 	require.NoError(t, syscall.Kill(p.serving(), syscall.SIGTERM))
 	_, err = watch.Recv()
-	testkit.AssertCode(t, codes.Unavailable, err) // it does not keep the process from ending
+	testkit.AssertCode(t, codes.Unavailable, err) // the open stream does not keep the process from ending
 }
 
-// Metrics go to systems that keep them for years, and TCP shows them to every client.
+// Systems keep metrics for years, and over TCP every client can read them.
 func TestMetricsHaveNoNamesOfPodsNorIDsNorSecrets(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)

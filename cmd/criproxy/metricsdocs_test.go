@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/internal/telemetry"
 )
 
-// allMetrics are the names of all metrics that criproxy has.
+// allMetrics returns the names of all metrics of criproxy.
 func allMetrics(t *testing.T) []string {
 	m := telemetry.NewMetrics()
 	m.Registry.MustRegister(telemetry.NewGauges(nil))
@@ -37,7 +37,7 @@ func allMetrics(t *testing.T) []string {
 	return names
 }
 
-func TestDashboardAlertsAndDocsSpeakOfMetricsThatExist(t *testing.T) {
+func TestDashboardAlertsAndDocsNameRealMetrics(t *testing.T) {
 	t.Parallel()
 	all := allMetrics(t)
 	root := filepath.Join("..", "..")

@@ -23,7 +23,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// ask runs a command that asks the admin socket of p, and returns what it prints.
+// ask runs a command with the admin socket of p, and returns its output.
 func (p *process) ask(args ...string) (string, error) {
 	p.Helper()
 	var out bytes.Buffer
@@ -40,7 +40,7 @@ func (p *process) pods(args ...string) state.Pods {
 	return pods
 }
 
-// runPod makes a pod with a container that runs, and returns both ids.
+// runPod creates a pod with a running container, and returns both ids.
 func (p *process) runPod(name, target string) (sandbox, container string) {
 	p.Helper()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
@@ -101,7 +101,7 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 		assert.Contains(t, string(metrics), "criproxy_backend_items"+line)
 	}
 
-	// A runtime that is gone has the pods that it had.
+	// A runtime that is gone still has its pods.
 	p.runtimes[1].Kill()
 	testkit.Eventually(t, "it is gone", func() bool { _, r := p.status(); return r.Backends[1].State == "gone" })
 	pods = p.pods()
@@ -173,7 +173,7 @@ func TestAnOutageIsRemembered(t *testing.T) {
 	assert.False(t, r.Recorder.Oldest.IsZero())
 	p.runtimes[1].Kill()
 	testkit.Eventually(t, "it is gone", func() bool { _, r = p.status(); return r.Backends[1].State == "gone" })
-	assert.Equal(t, runtime, r.Backends[1].Runtime, "what it is does not change because it is away")
+	assert.Equal(t, runtime, r.Backends[1].Runtime, "the kind of runtime stays known while it is away")
 	require.Len(t, r.Backends[1].Outages, 1)
 	assert.True(t, r.Backends[1].Outages[0].To.IsZero())
 	text, err := p.ask("status", "-exit-code")
@@ -220,7 +220,7 @@ func TestErrorsOfDifferentRuntimesStayApart(t *testing.T) {
 	p.end()
 }
 
-// A reload gave all pods of a node other ids.
+// A reload used to give all pods of a node other ids.
 func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)

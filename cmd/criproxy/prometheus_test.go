@@ -23,7 +23,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// needsPrometheus leaves the test out where there is no such program of Prometheus.
+// needsPrometheus skips the test if the machine lacks a program of Prometheus.
 func needsPrometheus(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -34,7 +34,7 @@ func needsPrometheus(t *testing.T, program string) {
 	}
 }
 
-// freeAddress is an address at which no process listens.
+// freeAddress returns an address on which no process listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,7 +43,7 @@ func freeAddress(t *testing.T) string {
 	return free.Addr().String()
 }
 
-// A prometheusServer is a real one that scrapes a criproxy, and has its alerts.
+// A prometheusServer is a real Prometheus that scrapes a criproxy and evaluates its alerts.
 type prometheusServer struct {
 	testing.TB
 	address string
@@ -69,16 +69,16 @@ scrape_configs: [{job_name: criproxy, static_configs: [{targets: [%q]}]}]
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it has nothing to save
-		_ = cmd.Wait()         // which says that it was killed
+		_ = cmd.Wait()         // reports the kill
 		if t.Failed() {
-			text, _ := os.ReadFile(log.Name()) // as far as there is one
+			text, _ := os.ReadFile(log.Name()) // may not exist
 			t.Logf("%s", text)
 		}
 	})
 	return p
 }
 
-// get asks, and fails the test where Prometheus says that the question is wrong.
+// get makes a request, and fails the test if Prometheus rejects it.
 func (p *prometheusServer) get(path string, query url.Values, data any) {
 	p.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -102,7 +102,7 @@ func (p *prometheusServer) get(path string, query url.Values, data any) {
 	})
 }
 
-// query returns the labels of the samples of an expression, without those that are not a number.
+// query returns the labels of the samples of an expression, without samples that are NaN.
 func (p *prometheusServer) query(expr string) (found []map[string]string) {
 	p.Helper()
 	var data struct {
@@ -120,7 +120,7 @@ func (p *prometheusServer) query(expr string) (found []map[string]string) {
 	return found
 }
 
-// alerts returns those that are active or will be when they have been so for long enough, with what they say.
+// alerts returns the alerts that are firing or pending, with their texts.
 func (p *prometheusServer) alerts() map[string]string {
 	p.Helper()
 	var data struct {
@@ -134,7 +134,7 @@ func (p *prometheusServer) alerts() map[string]string {
 	return all
 }
 
-// dashboard is the queries that Grafana makes of Prometheus.
+// dashboard returns the queries that Grafana sends to Prometheus.
 type dashboard struct {
 	Templating struct {
 		List []struct{ Name, Type, Query string }
@@ -145,8 +145,8 @@ type dashboard struct {
 	}
 }
 
-// A real Prometheus scrapes a real criproxy: the panels of the dashboard show something, and the alerts are silent until
-// there is something to tell.
+// A real Prometheus scrapes a real criproxy: the panels of the dashboard have data, and the alerts are silent until
+// something is wrong.
 func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	t.Parallel()
 	needsPrometheus(t, "prometheus")
@@ -169,7 +169,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	monitor := runtimeapi.NewRuntimeServiceClient(p.connect(ro))
 	pods := 0
-	call := func() { // whatever becomes of it
+	call := func() { // the result does not matter
 		pods++
 		_, _ = client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: testkit.PodConfig(fmt.Sprint("web", pods))})
 		_, _ = client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -184,12 +184,12 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	var board dashboard
 	require.NoError(t, jsonDecode(file, &board))
 	require.Greater(t, len(board.Panels), 10)
-	values := []string{"$__rate_interval", "1m"} // of Grafana's variables, each behind its name
+	values := []string{"$__rate_interval", "1m"} // Grafana's variables, each followed by its value
 	for _, v := range board.Templating.List {
 		if v.Type == "datasource" {
 			continue
 		}
-		// Grafana knows this function, and asks Prometheus so.
+		// Grafana implements this function with this query.
 		asked := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(strings.NewReplacer(values...).Replace(v.Query))
 		require.Len(t, asked, 3, v.Query)
 		var found []string
@@ -199,7 +199,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 		})
 		values = append(values, "$"+v.Name, strings.ReplaceAll(regexp.QuoteMeta(found[0]), `\`, `\\`))
 	}
-	p.restartRuntime(true, false) // so that something is answered from memory
+	p.restartRuntime(true, false) // so that memory answers a call
 	call()
 	p.restartRuntime(false, true)
 	for _, panel := range board.Panels {
@@ -218,7 +218,7 @@ func TestTheDashboardShowsAndTheAlertsTellWhatHappens(t *testing.T) {
 	}
 
 	active := prometheus.alerts()
-	delete(active, "CriproxyListsAreSlow") // a machine that tests may be
+	delete(active, "CriproxyListsAreSlow") // they may be slow on a machine that runs tests
 	assert.Empty(t, active)
 	p.runtimes[1].Kill()
 	p.write(config + "listBudgte: 3s\n")

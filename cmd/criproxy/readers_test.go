@@ -19,8 +19,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// greedy are clients of a socket that take as much as they get: lists, streams of events, and calls
-// that the runtime does not answer. They end some of these and begin them anew.
+// greedy are clients of a socket that make as many calls as they can: lists, streams of events, and calls
+// that the runtime does not answer. They end some of these and make them again.
 type greedy struct {
 	clients []runtimeapi.RuntimeServiceClient
 	refused atomic.Int64 // because there are too many
@@ -35,7 +35,7 @@ func (g *greedy) keep(ctx context.Context, calls int) {
 	}
 }
 
-// take has them take what else they get until ctx ends.
+// take makes the clients use all remaining calls until ctx ends.
 func (g *greedy) take(ctx context.Context) {
 	for _, client := range g.clients {
 		g.wg.Go(func() {
@@ -45,8 +45,8 @@ func (g *greedy) take(ctx context.Context) {
 					g.wg.Go(func() { g.subscribe(within, client) })
 					g.wg.Go(func() { g.hang(within, client) })
 				}
-				_, _ = client.ListContainers(within, &runtimeapi.ListContainersRequest{}) // which may be refused
-				time.Sleep(50 * time.Millisecond)                                         // kubelet is to have some of the machine
+				_, _ = client.ListContainers(within, &runtimeapi.ListContainersRequest{}) // may be refused
+				time.Sleep(50 * time.Millisecond)                                         // leaves CPU time for kubelet
 				cancel()
 			}
 		})
@@ -64,8 +64,8 @@ func (g *greedy) subscribe(ctx context.Context, client runtimeapi.RuntimeService
 	}
 }
 
-// hang makes a call that the runtime does not answer before ctx ends. Of streams of events all
-// subscribers of a runtime share one.
+// hang makes a call that the runtime does not answer before ctx ends. A stream of events would not
+// do: all subscribers of a runtime share one.
 func (g *greedy) hang(ctx context.Context, client runtimeapi.RuntimeServiceClient) {
 	_, err := client.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: "hangs"})
 	if status.Code(err) == codes.ResourceExhausted {
@@ -73,8 +73,8 @@ func (g *greedy) hang(ctx context.Context, client runtimeapi.RuntimeServiceClien
 	}
 }
 
-// Every user may connect to the README's socket for readers. The limits here are those by default divided by 16, since
-// thousands of calls take the race detector minutes.
+// Every user may connect to the README's socket for readers. The limits here are a sixteenth of the defaults, because
+// thousands of calls take minutes with the race detector.
 func TestReadersLeaveRoomForKubelet(t *testing.T) {
 	t.Parallel()
 	const maxCalls, sideCalls = config.DefaultMaxCalls / 16, config.DefaultSideCalls / 16
@@ -122,7 +122,7 @@ func TestReadersLeaveRoomForKubelet(t *testing.T) {
 				require.NoError(t, err, "list %d", i)
 				_, err = kubelet.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 				require.NoError(t, err, "list %d", i)
-				_, err = kubelet.Version(ctx, &runtimeapi.VersionRequest{}) // which memory does not answer
+				_, err = kubelet.Version(ctx, &runtimeapi.VersionRequest{}) // memory does not answer it
 				require.NoError(t, err, "call %d", i)
 			}
 			cancel()

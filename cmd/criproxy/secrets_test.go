@@ -26,7 +26,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// planted is in all secrets of a node, and in nothing else.
+// planted is part of all secrets of a node, and of nothing else.
 const planted = "pLaNtEd"
 
 // renamed makes calls in an older version of CRI, whose messages are the same.
@@ -39,7 +39,7 @@ func (c renamed) Invoke(ctx context.Context, method string, args, reply any, opt
 	return c.ClientConn.Invoke(ctx, strings.Replace(method, "/runtime.v1.", "/"+c.pkg+".", 1), args, reply, opts...)
 }
 
-// plant makes calls with secrets in all places that there are.
+// plant makes calls with secrets in every possible place.
 func plant(t *testing.T, cc grpc.ClientConnInterface, name string) {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+planted, "x-registry-token", planted, "harmless", "harmless-metadata")
@@ -47,7 +47,7 @@ func plant(t *testing.T, cc grpc.ClientConnInterface, name string) {
 	annotations := map[string]string{"kubectl.kubernetes.io/last-applied-configuration": planted, "harmless": "harmless-annotation"}
 	pod := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name}, Annotations: annotations}
 	auth := &runtimeapi.AuthConfig{Username: planted, Password: planted, Auth: planted, IdentityToken: planted, RegistryToken: planted, ServerAddress: "https://harmless"}
-	auth.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 77, protowire.BytesType), planted)) // as a newer kubelet may have
+	auth.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 77, protowire.BytesType), planted)) // as a newer kubelet may send
 	_, err := img.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "nginx:1", Annotations: annotations}, SandboxConfig: pod, Auth: auth})
 	require.NoError(t, err)
 	sandbox, err := rt.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod})
@@ -104,7 +104,7 @@ func hasPlanted(b []byte) bool {
 	return false
 }
 
-// What leaves the process by any way has no secrets in it, unless they were asked for.
+// No output of the process contains secrets, unless the user has asked for them.
 func TestNoSecretLeavesTheProcess(t *testing.T) {
 	for name, unsafe := range map[string]bool{"by default": false, "with -unsafe-raw": true} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			at := func(name string) string { return filepath.Join(dir, name) }
 			runtime := testkit.NewMachine(t, "", at("0.sock"), fakecri.Config{StreamURL: "http://harmless/" + planted, Packages: []string{fakecri.V1, fakecri.V1alpha2}})
 			runtime.Start()
-			testkit.NewMachine(t, "beta.io", at("1.sock"), fakecri.Config{}).Start() // with two there are memories
+			testkit.NewMachine(t, "beta.io", at("1.sock"), fakecri.Config{}).Start() // with two runtimes, criproxy has a memory
 			args := []string{"-connect", at("0.sock") + ",beta.io:" + at("1.sock"), "-listen", at("p.sock"), "-admin", at("a.sock"), "-state-dir", at("state"), "-hooks", "none",
 				"-logtostderr", "-v", "9", "-capture", at("all.pcapng")}
 			if unsafe {
@@ -166,7 +166,7 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, dumps, 1)
 
-			// What was recorded, played to a runtime that answers with other secrets.
+			// The recording, replayed to a runtime that answers with other secrets.
 			command("replay", "-write", "-failed", at("d.jsonl"), "-to", at("p.sock"), "-speed", "0")
 			command("replay", "-write", "-failed", at("d.binlog"), "-to", at("p.sock"), "-speed", "0", "-json")
 			require.NoError(t, proxy.Process.Signal(os.Interrupt))
@@ -201,13 +201,13 @@ func TestNoSecretLeavesTheProcess(t *testing.T) {
 					whole++
 				}
 			}
-			if unsafe { // all that shows messages
+			if unsafe { // everything that shows messages
 				assert.GreaterOrEqual(t, whole, 20)
 				for _, where := range []string{"log", "d.jsonl", "d.pcapng", "d.binlog", "GET /events", "all.pcapng", "tail -full", filepath.Base(dumps[0])} {
 					assert.True(t, hasPlanted(seen[where]), "-unsafe-raw shows all in %s", where)
 				}
 			}
-			for _, where := range []string{"log", "tail -full", "d.jsonl", "all.pcapng"} { // it hides no more than it has to
+			for _, where := range []string{"log", "tail -full", "d.jsonl", "all.pcapng"} { // criproxy hides no more than necessary
 				for _, word := range []string{"harmless-annotation", "https://harmless"} {
 					assert.Contains(t, string(seen[where]), word, where)
 				}

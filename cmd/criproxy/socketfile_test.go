@@ -17,9 +17,9 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// Removing the socket file must not cut the node off: connected clients go on, and new clients
-// find a socket again.
-func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
+// Removing the socket file must not disconnect the node: connected clients stay connected, and new
+// clients find a socket again.
+func TestDeletedSocketFilesAreRecreated(t *testing.T) {
 	t.Parallel()
 	p := startedProcess(t)
 	own := config.AdminBeside(p.front)
@@ -36,7 +36,7 @@ func TestSocketFilesThatAreDeletedAreMadeAnew(t *testing.T) {
 			require.NoError(t, os.Remove(path))
 		}
 		testkit.Eventually(t, "the sockets are there again", func() bool { return testkit.Connects(p.front) && testkit.Connects(own) })
-		require.NoError(t, list(connected), "a connected client is not cut off")
+		require.NoError(t, list(connected), "a connected client stays connected")
 		require.NoError(t, list(runtimeapi.NewRuntimeServiceClient(p.connect(p.front))))
 		info, err := os.Stat(p.front)
 		require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	connected := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	_, err := connected.Version(t.Context(), &runtimeapi.VersionRequest{})
 	require.NoError(t, err)
-	require.NoError(t, os.Rename(p.front, p.front+".away")) // so that its inode is not given to the next one
+	require.NoError(t, os.Rename(p.front, p.front+".away")) // so that the next file does not get its inode
 	other, err := net.Listen("unix", p.front)
 	require.NoError(t, err)
 	const said = "cannot be restored"
@@ -79,7 +79,7 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	assert.Contains(t, r.Listeners[0].Error, "already serves it", "the error names the process")
 	_, err = connected.Version(t.Context(), &runtimeapi.VersionRequest{})
 	assert.NoError(t, err, "a connected client stays connected")
-	for range 3 { // criproxy connects to find out whether a process serves the file
+	for range 3 { // criproxy connects to check whether a process serves the file
 		tried, err := other.Accept()
 		require.NoError(t, err)
 		require.NoError(t, tried.Close())
@@ -106,8 +106,8 @@ func TestASocketFileOfAnotherProcessIsLeftAlone(t *testing.T) {
 	})
 }
 
-// Not even the folder need be there all the time.
-func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
+// Even the folder may be missing for a while.
+func TestASocketFileIsRecreatedWithItsFolder(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	run := filepath.Join(p.dir, "run")
@@ -125,8 +125,8 @@ func TestASocketFileIsMadeAnewWhenItsFolderIsBack(t *testing.T) {
 	p.end()
 }
 
-// When the main socket moves with a reload, status and metrics are about the new one: it is
-// there that kubelet is to connect.
+// When a reload moves the main socket, status and metrics are about the new one, to which kubelet
+// should connect.
 func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -156,9 +156,9 @@ func TestReadyIsAboutTheMainSocketAfterItHasMoved(t *testing.T) {
 	assert.NoError(t, cmd.Wait())
 }
 
-// An administrator who tightens the mode of a socket, and reads that criproxy has reloaded its configuration,
-// believes that it is so.
-func TestAModeThatChangesTakesEffectWithTheReload(t *testing.T) {
+// An administrator who tightens the mode of a socket relies on it as soon as criproxy reports that it has
+// reloaded its configuration.
+func TestAChangedModeTakesEffectOnReload(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	reloads := 0

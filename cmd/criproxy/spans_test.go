@@ -22,8 +22,8 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// metadataListener starts a runtime that answers everything with nothing, and shows what metadata
-// RunPodSandbox and ListPodSandbox came with.
+// metadataListener starts a runtime that answers every call with an empty message, and records the
+// metadata of RunPodSandbox and ListPodSandbox.
 func metadataListener(t *testing.T, path string) <-chan metadata.MD {
 	t.Helper()
 	seen := make(chan metadata.MD, 1000)
@@ -53,7 +53,7 @@ const (
 	parentID = "00f067aa0ba902b7"
 )
 
-// withTrace is a context whose calls belong to a trace.
+// withTrace returns a context whose calls belong to a trace.
 func withTrace(t *testing.T) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+traceID+"-"+parentID+"-01", "tracestate", "a=b", "baggage", "pod=web")
 }
@@ -69,7 +69,7 @@ func newTraced(t *testing.T) (*process, []<-chan metadata.MD) {
 	return p, seen
 }
 
-func TestTheTraceOfAClientReachesEveryRuntimeAsItIs(t *testing.T) {
+func TestAClientsTraceReachesEachRuntimeUnchanged(t *testing.T) {
 	t.Parallel()
 	p, seen := newTraced(t)
 	p.launch()
@@ -84,7 +84,7 @@ func TestTheTraceOfAClientReachesEveryRuntimeAsItIs(t *testing.T) {
 	p.end()
 }
 
-// spanCollector takes spans.
+// A spanCollector receives spans.
 type spanCollector struct {
 	collector.UnimplementedTraceServiceServer
 	spans chan *otlp.Span
@@ -127,7 +127,7 @@ func TestSpansShowBothLegsOfACall(t *testing.T) {
 		if s.GetName() == "runtime.v1.RuntimeService/StopPodSandbox" {
 			byKind[s.GetKind()] = s
 		}
-		assert.Contains(t, []string{"runtime.v1.RuntimeService/StopPodSandbox"}, s.GetName(), "questions of our own have no span")
+		assert.Contains(t, []string{"runtime.v1.RuntimeService/StopPodSandbox"}, s.GetName(), "criproxy's own calls have no span")
 	}
 	front, back := byKind[otlp.Span_SPAN_KIND_SERVER], byKind[otlp.Span_SPAN_KIND_CLIENT]
 	hex := func(b []byte) string { return fmt.Sprintf("%x", b) }

@@ -22,7 +22,7 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// status returns what criproxy status says of p, as text and as JSON.
+// status returns the output of criproxy status for p, as text and as JSON.
 func (p *process) status() (string, state.Report) {
 	p.Helper()
 	var text, asJSON bytes.Buffer
@@ -110,21 +110,21 @@ func TestStatusSaysWhyASingleRuntimeIsUnreachable(t *testing.T) {
 	assert.Contains(t, r.Backends[0].Error, "no such file or directory")
 	assert.Nil(t, r.Backends[0].Pods)
 	p.runtimes[0].Start()
-	testkit.Eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready && r.Backends[0].Error == "" }) // a report may have begun before
+	testkit.Eventually(t, "it is up", func() bool { _, r = p.status(); return r.Ready && r.Backends[0].Error == "" }) // an earlier report may still arrive
 	assert.Equal(t, 0, *r.Backends[0].Pods)
 	assert.Empty(t, r.Backends[0].Error)
 	p.end()
 }
 
-// Errors have texts of runtimes and clients, which root reads in a terminal.
-func TestWhatIsShownDoesNotCommandTheTerminal(t *testing.T) {
+// Errors contain texts of runtimes and clients, which root reads in a terminal.
+func TestOutputHasNoControlCharacters(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
 	p.runtimes[0].When(testkit.Failing(status.Error(codes.NotFound, "no such\r\x1b[1A\u009b2Jcontainer"), "StartContainer"))
 	p.launch()
 	client := runtimeapi.NewRuntimeServiceClient(p.connect(p.front))
 	_, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: "7f"})
-	require.ErrorContains(t, err, "container", "the client gets it as it is")
+	require.ErrorContains(t, err, "container", "the client gets the error unchanged")
 	text, r := p.status()
 	require.NotEmpty(t, r.Errors)
 	require.Contains(t, r.Errors[0].Message, "\x1b[1A")

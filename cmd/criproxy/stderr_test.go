@@ -19,10 +19,10 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// fill writes to a pipe until nothing more fits in.
+// fill writes to a pipe until it is full.
 func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
-	// Opened anew: other descriptors of the pipe still block.
+	// Reopened: other descriptors of the pipe still block.
 	fd, err := syscall.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer syscall.Close(fd)
@@ -34,13 +34,12 @@ func fill(t *testing.T, pipe *os.File) {
 	}
 }
 
-// A log without a reader holds up neither a start nor calls, nor what is noticed of
-// runtimes, nor the end.
-func TestALogThatIsNotReadHoldsUpNothing(t *testing.T) {
+// A log without a reader does not block the start, calls, the detection of outages, or the end.
+func TestAnUnreadLogBlocksNothing(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		signal os.Signal
-		gone   bool // there is no reader any more
+		gone   bool // the reader has closed the pipe
 	}{
 		{"interrupt", os.Interrupt, false},
 		{"terminated", syscall.SIGTERM, false},
@@ -90,8 +89,8 @@ func TestALogThatIsNotReadHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// A line that is printed after the log has ended waits for the reader, but not for ever.
-func TestAProcessWhoseErrorIsNotReadEnds(t *testing.T) {
+// A line that is printed after the end of the log waits for the reader, but not for ever.
+func TestAProcessWithUnreadStderrEnds(t *testing.T) {
 	t.Parallel()
 	r, stderr, err := os.Pipe()
 	require.NoError(t, err)

@@ -15,9 +15,9 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// systemd waits for the end of its own children alone: of another one's, which a process that hands over makes, it
-// gives up waiting at once, kills it in the middle of its calls, and does not notice when it crashes. Found on a node
-// with systemd 252, where systemctl restart after an upgrade failed the calls that were under way.
+// systemd waits only for its own children. It does not wait for the child of a process that hands over, but kills it in
+// the middle of its calls, and does not notice when it crashes. Found on a node with systemd 252, where systemctl
+// restart after an upgrade made the calls under way fail.
 func TestTheSuccessorIsItsSupervisorsChild(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t)
@@ -40,7 +40,7 @@ func TestTheSuccessorIsItsSupervisorsChild(t *testing.T) {
 	}()
 	p.env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 	first := p.launch()
-	done, thaw := p.hangs() // the one that hands over stays as long
+	done, thaw := p.hangs() // the old process stays until the call ends
 	before := first.Process.Pid
 	var successors []int
 	for range 2 {
@@ -65,7 +65,7 @@ func parentOf(t *testing.T, pid int) (parent int) {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	require.NoError(t, err)
-	_, rest, _ := strings.Cut(string(stat), ") ") // behind the name
+	_, rest, _ := strings.Cut(string(stat), ") ") // after the name
 	var state string
 	_, err = fmt.Sscan(rest, &state, &parent)
 	require.NoError(t, err)

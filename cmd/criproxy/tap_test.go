@@ -27,7 +27,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// output is what a command prints while it runs.
+// output collects the output of a running command.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -45,7 +45,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// waitFor returns what was printed as soon as it has all words.
+// waitFor waits until the output contains all words, and returns it.
 func (o *output) waitFor(t *testing.T, words ...string) string {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -63,7 +63,7 @@ func (o *output) waitFor(t *testing.T, words ...string) string {
 	}
 }
 
-// launched runs criproxy as a process of its own until the test ends. ended gets the error with
+// launched runs criproxy as a separate process until the test ends. ended receives the error with
 // which it ends, and env is added to the environment.
 func launched(t *testing.T, env []string, args ...string) (out *output, ended chan error) {
 	t.Helper()
@@ -79,16 +79,16 @@ func launched(t *testing.T, env []string, args ...string) (out *output, ended ch
 	return out, ended
 }
 
-// served launches serve, which takes over the logs of its process. It returns when socket is
-// served.
+// served launches serve as a process, because serve takes over the logs of its process. It returns
+// when socket is served.
 func served(t *testing.T, socket string, args ...string) {
 	t.Helper()
 	_, ended := launched(t, nil, append([]string{"serve"}, args...)...)
 	testkit.Eventually(t, "it serves", func() bool { return len(ended) > 0 || testkit.Connects(socket) })
 }
 
-// running runs a command until the test ends, and returns what it prints. It waits until
-// socket is served, if that is not empty.
+// running runs a command until the test ends, and returns its output. It waits until socket is
+// served, unless that is empty.
 func running(t *testing.T, socket string, args ...string) *output {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -188,6 +188,6 @@ func TestTapLearnsNamesFromTheServerAndHandsThemOn(t *testing.T) {
 		if run(t.Context(), []string{"view", "-full", file}, &shown, &shown) == nil && strings.Contains(shown.String(), "status: SERVING") {
 			break
 		}
-		time.Sleep(10 * time.Millisecond) // the file is written behind our back
+		time.Sleep(10 * time.Millisecond) // criproxy writes the file asynchronously
 	}
 }

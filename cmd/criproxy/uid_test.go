@@ -31,9 +31,9 @@ import (
 // unprivileged is a uid and gid without any rights.
 const unprivileged = 54321
 
-// tryAll calls every method of the API, in each version, at the socket, and prints as
-// JSON which code each ended with, or why the socket cannot be opened. It is what this
-// program does when it is started under that name by the tests below.
+// tryAll calls every method of the API, in each version, on the socket, and prints the code of
+// each as JSON, or why it cannot connect. The tests below run this program under a special name,
+// which makes it call tryAll.
 func tryAll() {
 	path := os.Args[1]
 	result := map[string]string{}
@@ -63,7 +63,7 @@ func tryAll() {
 		}
 		wg.Wait()
 	}
-	_ = json.NewEncoder(os.Stdout).Encode(result) // to a test, which notices
+	_ = json.NewEncoder(os.Stdout).Encode(result) // the test that reads it notices errors
 }
 
 func tryOne(cc *grpc.ClientConn, method string) codes.Code {
@@ -73,19 +73,19 @@ func tryOne(cc *grpc.ClientConn, method string) codes.Code {
 	if err != nil {
 		return status.Code(err)
 	}
-	_ = cs.SendMsg(&codec.Frame{}) // the error is had from RecvMsg
+	_ = cs.SendMsg(&codec.Frame{}) // RecvMsg returns the error
 	_ = cs.CloseSend()             // likewise
 	return status.Code(cs.RecvMsg(&codec.Frame{}))
 }
 
-// An attempt is that of a user to call everything at a socket.
+// An attempt is the attempt of a user to call every method on a socket.
 type attempt struct {
 	uid    uint32
 	socket string
 }
 
-// try returns what tryAll says of each attempt. Meanwhile pods come and go, so that each stream of
-// events has some.
+// try returns the results of tryAll for each attempt. Meanwhile pods come and go, so that each stream
+// has events.
 func (p *process) try(attempts ...attempt) []map[string]string {
 	p.Helper()
 	testkit.NeedRoot(p, "access by uid")
@@ -93,7 +93,7 @@ func (p *process) try(attempts ...attempt) []map[string]string {
 	require.NoError(p, err)
 	data, err := os.ReadFile(program)
 	require.NoError(p, err)
-	ours := filepath.Join(p.dir, "try-all") // where the other user may look
+	ours := filepath.Join(p.dir, "try-all") // a folder that the other user may read
 	require.NoError(p, os.WriteFile(ours, data, 0o755))
 	require.NoError(p, os.Chmod(ours, 0o755))
 	require.NoError(p, os.Symlink(ours, filepath.Join(p.dir, "criproxy-try-all")))
@@ -129,7 +129,7 @@ func (p *process) try(attempts ...attempt) []map[string]string {
 	}
 }
 
-// looks are the methods that change nothing, said in another way than access.go says it.
+// looks are the methods that change nothing, listed independently of access.go.
 func looks(method string) bool {
 	short := filepath.Base(method)
 	return strings.HasPrefix(short, "List") || strings.HasPrefix(short, "Stream") || strings.HasSuffix(short, "Status") || strings.HasSuffix(short, "Stats") ||
@@ -154,7 +154,7 @@ func TestAnUnprivilegedUserMayOnlyReadWhereAllowed(t *testing.T) {
 	refused, admin, byOther, byRoot, reading := results[0], results[1], results[2:5], results[5:8], results[8]
 	require.Len(t, refused, 1)
 	assert.Contains(t, refused["dial"], "permission denied", "the file's mode keeps them out")
-	assert.Contains(t, admin["dial"], "permission denied", "of the admin socket as well")
+	assert.Contains(t, admin["dial"], "permission denied", "the admin socket refuses, too")
 
 	// With a mode that lets every process connect, the kernel still says which process it is.
 	for i, may := range []func(method string) bool{

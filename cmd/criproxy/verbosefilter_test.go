@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/testkit"
 )
 
-// plant makes a pod with secrets where kubelet and kubectl put them, on the second runtime.
+// plant creates a pod on the second runtime, with secrets where kubelet and kubectl put them.
 func (p *process) plant(name string) (sandbox, container string) {
 	p.Helper()
 	cc := p.connect(p.front)
@@ -43,8 +43,8 @@ func (p *process) plant(name string) (sandbox, container string) {
 	return ran.PodSandboxId, created.ContainerId
 }
 
-// readAll makes every call that only looks, in all versions of CRI, and returns what came:
-// the method in the newest version → its replies.
+// readAll makes every read-only call, in all versions of CRI, and returns the replies by the method's
+// name in the newest version.
 func (p *process) readAll(socket, sandbox, container string) map[string][]byte {
 	p.Helper()
 	cc := p.connect(socket)
@@ -78,7 +78,7 @@ func (p *process) open(cc *grpc.ClientConn, method string, request []byte) grpc.
 	return cs
 }
 
-// event returns an event of a pod that is made meanwhile, nothing if events may not be read.
+// event returns an event of a pod that it creates, or nothing if the client may not read events.
 func (p *process) event(cc *grpc.ClientConn) []byte {
 	p.Helper()
 	cs := p.open(cc, runtimeapi.RuntimeService_GetContainerEvents_FullMethodName, nil)
@@ -93,7 +93,7 @@ func (p *process) event(cc *grpc.ClientConn) []byte {
 			events <- reply.Bytes()
 		}
 	}()
-	for n := 0; ; n++ { // until the runtime has us among its subscribers
+	for n := 0; ; n++ { // until the runtime has our subscription
 		p.plant(fmt.Sprint("event", time.Now().UnixNano()))
 		wait := time.After(300 * time.Millisecond)
 		for waits := true; waits; {
@@ -159,8 +159,8 @@ func TestAReadOnlySocketShowsNoSecrets(t *testing.T) {
 		}
 	}
 	named := p.readAll(at("named"), sandbox, container)
-	assert.Equal(t, []string{"ContainerStatus"}, holds(named), "a method that is named shows all")
-	assert.Len(t, named["ContainerStatus"], len(all["ContainerStatus"]), "verbose information among it")
+	assert.Equal(t, []string{"ContainerStatus"}, holds(named), "a method that the rule names shows everything")
+	assert.Len(t, named["ContainerStatus"], len(all["ContainerStatus"]), "including verbose information")
 	write := p.readAll(at("write"), sandbox, container)
 	assert.ElementsMatch(t, holds(all), holds(write), "nothing is hidden from a client that may write")
 	for _, method := range []string{"PodSandboxStatus", "ContainerStatus", "Status"} {

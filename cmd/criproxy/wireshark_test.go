@@ -40,8 +40,7 @@ func demoCapture(t *testing.T) map[capture.Format]string {
 	return files
 }
 
-// messagesOf returns the messages of a capture of ours, in their order on each leg's
-// interface.
+// messagesOf returns the messages of one of our captures, in order for each leg's interface.
 func messagesOf(t *testing.T, path string) (all [][]byte, methods int) {
 	t.Helper()
 	r, err := capture.Open(path)
@@ -66,8 +65,8 @@ func messagesOf(t *testing.T, path string) (all [][]byte, methods int) {
 // flowID is one direction of a connection.
 type flowID struct{ network, transport gopacket.Flow }
 
-// A second parser, from libraries of others: gopacket for the blocks and
-// the packets, golang.org/x/net/http2 for what is in them.
+// A second parser, from other libraries: gopacket for blocks and packets,
+// golang.org/x/net/http2 for their content.
 func TestThePcapngHoldsTheSameMessagesForAnotherParser(t *testing.T) {
 	t.Parallel()
 	files := demoCapture(t)
@@ -158,8 +157,8 @@ func texts(all [][]byte) []string {
 	return s
 }
 
-// tshark returns what tshark prints. Without it the test cannot be run, which on CI is
-// a failure: .ci/run installs it.
+// tshark returns the output of tshark. Without tshark the test is skipped; in CI it fails, because
+// .ci/run installs tshark.
 func tshark(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("tshark")
@@ -188,7 +187,7 @@ func TestWiresharkOpensThePcapngWithNoSettings(t *testing.T) {
 	assert.Contains(t, calls, "/runtime.v1.RuntimeService/RunPodSandbox")
 	assert.NotEmpty(t, tshark(t, home, "-r", file, "-Y", "grpc.message_length > 0"))
 	assert.Empty(t, tshark(t, home, "-r", file, "-Y", "_ws.malformed || tcp.analysis.flags || tcp.checksum.status == Bad", "-o", "tcp.check_checksum:TRUE"))
-	status := tshark(t, home, "-r", file, "-Y", `ip.src == 192.0.2.1 && http2.header.name == "grpc-status" && http2.header.value == "5"`) // to the client: a runtime may be asked for what has just gone
+	status := tshark(t, home, "-r", file, "-Y", `ip.src == 192.0.2.1 && http2.header.name == "grpc-status" && http2.header.value == "5"`) // only replies to the client what has just gone
 	assert.Equal(t, 1, strings.Count(status, "\n"), "NotFound: %s", status)
 	assert.NotEmpty(t, tshark(t, home, "-r", file, "-Y", `frame.comment contains "backend=\"beta.io\""`))
 	assert.NotEmpty(t, tshark(t, home, "-r", file, "-Y", `frame.interface_name contains "beta.io"`))

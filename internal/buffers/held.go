@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Held returns how much memory bufs keep from being used for anything else, in bytes: their
-// length, and what is left over of the memory that they are in.
+// Held returns how many bytes of memory bufs hold: their length, and the unused rest of the memory
+// that they are in.
 func Held(bufs mem.BufferSlice) int {
 	n := 0
 	for _, b := range bufs {
@@ -18,8 +18,8 @@ func Held(bufs mem.BufferSlice) int {
 	return n
 }
 
-// Head returns references to the buffers that the first n bytes are in. It copies none, so
-// it may return more than n bytes. The caller frees it.
+// Head returns references to the buffers that hold the first n bytes of bufs. It does not copy, so
+// the buffers may hold more than n bytes. The caller must free them.
 func Head(bufs mem.BufferSlice, n int) mem.BufferSlice {
 	var head mem.BufferSlice
 	for _, b := range bufs {
@@ -33,20 +33,19 @@ func Head(bufs mem.BufferSlice, n int) mem.BufferSlice {
 	return head
 }
 
-// OnFree takes bufs over and returns buffers in their place. It calls done once, when the
-// last reference to these is freed: the caller's, or that of gRPC, which holds what was sent
-// until it is on the wire. If a holder forgets to free one, it calls done when the garbage
-// collector has found that out. done may be called before OnFree returns, and in any
-// goroutine.
+// OnFree takes over bufs and returns buffers that replace them. It calls done once, when the last
+// reference to them is freed: the caller's, or that of gRPC, which holds a sent message until it has
+// been written. If a holder never frees its reference, the garbage collector causes the call. done
+// may be called before OnFree returns, and in any goroutine.
 func OnFree(bufs mem.BufferSlice, done func()) mem.BufferSlice {
 	h := &holder{done: sync.OnceFunc(done)}
 	runtime.AddCleanup(h, func(done func()) { done() }, h.done)
-	h.left.Store(1)                            // until all pieces are counted
-	pieces := make(mem.BufferSlice, len(bufs)) // those of bufs may be others' as well
+	h.left.Store(1)                            // so that done waits until all pieces are counted
+	pieces := make(mem.BufferSlice, len(bufs)) // a new slice: other holders may share bufs
 	for i, b := range bufs {
 		data := b.ReadOnlyData()
 		if mem.IsBelowBufferPoolingThreshold(cap(data)) {
-			pieces[i] = b // gRPC does not count its holders, and it is small
+			pieces[i] = b // gRPC does not count references to small buffers
 			continue
 		}
 		h.left.Add(1)
@@ -56,7 +55,7 @@ func OnFree(bufs mem.BufferSlice, done func()) mem.BufferSlice {
 	return pieces
 }
 
-// holder counts the buffers that are not freed yet.
+// holder counts the buffers that have not been freed.
 type holder struct {
 	left atomic.Int32
 	done func()
@@ -68,16 +67,16 @@ func (h *holder) freed() {
 	}
 }
 
-// piece is where one buffer goes when it is freed. It is a pool for one.
+// piece is the pool to which one buffer returns when it is freed.
 type piece struct {
 	mem.Buffer
 	holder *holder
 }
 
-// Get is not called: nothing is taken from here.
+// Get is never called: it only implements [mem.BufferPool].
 func (p *piece) Get(n int) *[]byte { return mem.DefaultBufferPool().Get(n) }
 
-// Put gives the piece back to where it is from.
+// Put frees the original buffer, and counts that.
 func (p *piece) Put(*[]byte) {
 	p.Free()
 	p.holder.freed()

@@ -24,13 +24,13 @@ func TestOnFreeCallsDoneAfterTheLastReference(t *testing.T) {
 	assert.Equal(t, string(large)+"small"+string(large), string(f.Materialize()))
 	f.Ref() // gRPC's, while it sends
 	f.Free()
-	assert.Zero(t, calls.Load(), "they are still held")
+	assert.Zero(t, calls.Load(), "the buffers are still held")
 	assert.Equal(t, 20005, f.Len())
 	f.Free()
 	assert.EqualValues(t, 1, calls.Load())
 
 	buffers.OnFree(mem.BufferSlice{mem.SliceBuffer("small")}, func() { calls.Add(1) })
-	assert.EqualValues(t, 2, calls.Load(), "holders of what is small are not counted")
+	assert.EqualValues(t, 2, calls.Load(), "references to small buffers are not counted")
 }
 
 func TestOnFreeNoticesForgottenBuffers(t *testing.T) {

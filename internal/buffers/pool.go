@@ -1,4 +1,4 @@
-// Package buffers is the memory of messages: a pool, and a count of the holders of each buffer.
+// Package buffers manages the memory of messages: a pool, and a notice when a message is freed.
 package buffers
 
 import (
@@ -8,24 +8,23 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Pool is the memory of frames that are made here. Unlike [mem.DefaultBufferPool] it
-// has four sizes for each power of two, so that a holder of a frame keeps at most a quarter
-// more than its length, and hands out buffers as they are: whoever gets one writes before
-// reading.
+// Pool is the pool for frames. Unlike [mem.DefaultBufferPool], it has four sizes for each power of
+// two, so that a buffer is at most a quarter longer than its frame, and it does not clear buffers:
+// the caller of Get must write before it reads.
 var Pool mem.BufferPool = &pool{}
 
 const (
-	minPooled = 8  // log2 of the smallest buffers
-	maxPooled = 24 // and of the largest, the size of CRI's messages
-	perDouble = 4  // sizes, up to twice a size
+	minPooled = 8  // log2 of the smallest size
+	maxPooled = 24 // log2 of the largest size, that of CRI's longest messages
+	perDouble = 4  // sizes for each power of two
 )
 
 type pool struct {
 	sizes [(maxPooled-minPooled)*perDouble + 1]sync.Pool
 }
 
-// class returns which buffers have room for n bytes, and how long these are; -1 if none
-// have.
+// class returns the class of buffers that have room for n bytes, and their length, or class -1 if
+// the pool has none.
 func (*pool) class(n int) (class, size int) {
 	switch {
 	case n <= 1<<minPooled:
@@ -33,13 +32,13 @@ func (*pool) class(n int) (class, size int) {
 	case n > 1<<maxPooled:
 		return -1, 0
 	}
-	double := bits.Len(uint(n-1)) - 1 // n is over 1<<double, and not over twice that
+	double := bits.Len(uint(n-1)) - 1 // 1<<double < n <= 2<<double
 	step := 1 << double / perDouble
 	steps := (n - 1<<double + step - 1) / step // from 1 to perDouble
 	return (double-minPooled)*perDouble + steps, 1<<double + steps*step
 }
 
-// Get returns a buffer of n bytes, whose content is anything.
+// Get returns a buffer of n bytes, with undefined content.
 func (p *pool) Get(n int) *[]byte {
 	class, size := p.class(n)
 	if class < 0 {
@@ -54,7 +53,7 @@ func (p *pool) Get(n int) *[]byte {
 	return &b
 }
 
-// Put takes a buffer back that is no longer used.
+// Put takes back a buffer, which the caller must no longer use.
 func (p *pool) Put(b *[]byte) {
 	if class, size := p.class(cap(*b)); class >= 0 && cap(*b) == size {
 		p.sizes[class].Put(b)

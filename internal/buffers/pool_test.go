@@ -21,7 +21,7 @@ func TestBufferIsAtMostAQuarterTooLong(t *testing.T) {
 }
 
 func TestReturnedBufferIsUsedAgain(t *testing.T) {
-	for range 100 { // the race detector has some dropped
+	for range 100 { // under the race detector, sync.Pool drops some
 		b := buffers.Pool.Get(300_000)
 		buffers.Pool.Put(b)
 		if again := buffers.Pool.Get(299_000); again == b {

@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// What a call waits for: both its legs are recorded, each with four events.
+// The part of recording for which a call waits: two legs with four events each.
 func BenchmarkRecord(b *testing.B) {
 	request, reply := muxtest.Frame(b, "GetRequest", `book_id: "beta.io__7f"`), muxtest.Frame(b, "Book", `id: "beta.io__7f" title: "Tale" labels {key: "a" value: "b"}`)
 	md := metadata.Pairs(":authority", "localhost", "content-type", "application/grpc", "user-agent", "grpc-go/1.76.0")
@@ -33,7 +33,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode measures what the writer of a file spends on one event.
+// BenchmarkEncode measures how a file's writer encodes one event.
 func BenchmarkEncode(b *testing.B) {
 	rec := capture.NewRecorder(capture.Config{})
 	request, reply := muxtest.Frame(b, "GetRequest", `book_id: "beta.io__7f"`), muxtest.Frame(b, "Book", `id: "beta.io__7f" title: "Tale" labels {key: "a" value: "b"}`)

@@ -15,16 +15,16 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// binlogEncoder writes grpc.binarylog.v1.GrpcLogEntry messages, each behind its
-// length in 4 bytes, big-endian, as gRPC itself does. The client's leg is that of a
-// server, those of backends are a client's.
+// binlogEncoder writes grpc.binarylog.v1.GrpcLogEntry messages, each after its length in 4 bytes,
+// big-endian, as gRPC itself does. The client's leg is logged as a server's, the backend legs as a
+// client's.
 type binlogEncoder struct {
 	header      *FileHeader
-	extra, room []byte // to work in
+	extra, room []byte // scratch
 }
 
-// extraField is the field of a GrpcLogEntry, unknown to others, in which stands
-// what GrpcLogEntry has no place for, as JSON.
+// extraField is a field of GrpcLogEntry that only criproxy knows. It holds, as JSON, what
+// GrpcLogEntry has no field for.
 const extraField = 1000
 
 // binlogExtra is the content of extraField.
@@ -48,7 +48,7 @@ type binlogExtra struct {
 func (e *binlogEncoder) Begin(dst []byte, h *FileHeader) []byte {
 	e.header = h
 	extra, err := json.Marshal(&binlogExtra{File: h})
-	if err != nil { // strings and numbers: cannot fail
+	if err != nil { // cannot happen: the header holds strings and numbers
 		return dst
 	}
 	return e.appendEntry(dst, &binlogpb.GrpcLogEntry{Timestamp: timestamppb.New(h.Created)}, extra)
@@ -93,7 +93,7 @@ func (e *binlogEncoder) appendEntry(dst []byte, entry *binlogpb.GrpcLogEntry, ex
 	at := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
 	whole, err := proto.MarshalOptions{}.MarshalAppend(dst, entry)
-	if err != nil { // text that is no UTF-8, in a status or in metadata
+	if err != nil { // text that is not UTF-8, in a status or in metadata
 		return dst[:at]
 	}
 	binary.BigEndian.PutUint32(whole[at:], uint32(len(whole)-at-4))

@@ -22,8 +22,7 @@ import (
 
 func valid(s string) string { return strings.ToValidUTF8(s, string(utf8.RuneError)) }
 
-// binlogDecoder reads binary logs: our own, which tell more, and those that gRPC
-// itself writes.
+// binlogDecoder reads binary logs: our own, which hold more, and those that gRPC itself writes.
 type binlogDecoder struct {
 	r       *bufio.Reader
 	first   *binlogpb.GrpcLogEntry // read ahead by begin
@@ -41,7 +40,7 @@ func (d *binlogDecoder) read() (*binlogpb.GrpcLogEntry, error) {
 	}
 	n := binary.BigEndian.Uint32(size[:])
 	if n > maxRecord {
-		return nil, fmt.Errorf("entry %d is over %d bytes long: %w", d.entries+1, maxRecord, errOther)
+		return nil, fmt.Errorf("entry %d is longer than %d bytes: %w", d.entries+1, maxRecord, errOther)
 	}
 	b, err := readN(d.r, int(n))
 	if err != nil {
@@ -55,7 +54,7 @@ func (d *binlogDecoder) read() (*binlogpb.GrpcLogEntry, error) {
 	return entry, nil
 }
 
-// readN reads n bytes, without believing n before they are there.
+// readN reads n bytes. It does not allocate them before they have been read: n may be wrong.
 func readN(r io.Reader, n int) ([]byte, error) {
 	var b []byte
 	for len(b) < n {
@@ -87,7 +86,7 @@ func (d *binlogDecoder) begin() (FileHeader, error) {
 	return FileHeader{Version: Version, Created: entry.GetTimestamp().AsTime(), UnsafeRaw: true}, nil
 }
 
-// extraOf returns what we added to an entry, nil if it is not one of ours.
+// extraOf returns the content of an entry's extraField, or nil if criproxy did not write the entry.
 func extraOf(entry *binlogpb.GrpcLogEntry) *binlogExtra {
 	for f := range wire.Fields(entry.ProtoReflect().GetUnknown()) {
 		extra := &binlogExtra{}
@@ -118,7 +117,7 @@ func (d *binlogDecoder) next(ev *Event) error {
 	}
 }
 
-// event turns an entry into an event, if it is one of a kind that we have.
+// event turns an entry into an event, and reports whether there is an event of this kind.
 func (d *binlogDecoder) event(entry *binlogpb.GrpcLogEntry, extra *binlogExtra, ev *Event) bool {
 	*ev = Event{Time: entry.GetTimestamp().AsTime(), Truncated: entry.GetPayloadTruncated()}
 	if extra != nil {

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// In the ring an event is a record: its length in 4 bytes, its number in 8, and
-// then what [appendEvent] appends. Records never leave this process.
+// In the ring an event is a record: its length in 4 bytes, its number in 8 bytes, and then the bytes
+// that [appendEvent] appends. Records never leave this process.
 const (
 	recordLen  = 0
 	recordSeq  = 4
@@ -64,7 +64,7 @@ func appendEvent(b []byte, ev *Event, redact bool) []byte {
 	return appendMetadata(b, ev.Metadata, redact)
 }
 
-const recordFlags = recordBody + 1 // where the flags are
+const recordFlags = recordBody + 1 // offset of the flags
 
 // appendMetadata appends pairs of key and value, with the secret ones overwritten.
 func appendMetadata(b []byte, md metadata.MD, redact bool) []byte {
@@ -87,11 +87,10 @@ func appendMetadata(b []byte, md metadata.MD, redact bool) []byte {
 	return b
 }
 
-// reader takes a record apart. Records are our own: one that is cut short is a
-// bug, and yields zeros.
+// reader parses a record. A record that is cut short would be a bug of ours; it yields zeros.
 type reader struct {
 	b     []byte
-	names map[string]string // so that the few names there are need no memory each time
+	names map[string]string // strings that repeat, so that each is allocated only once
 }
 
 func (r *reader) uint() uint64 {
@@ -125,7 +124,7 @@ func (r *reader) bytes() []byte {
 	return b
 }
 
-// name returns a string that is likely to come again.
+// name returns a string that is likely to repeat.
 func (r *reader) name() string {
 	b := r.bytes()
 	if s, ok := r.names[string(b)]; ok {
@@ -159,7 +158,7 @@ func (r *reader) metadata() metadata.MD {
 	return md
 }
 
-// decode reads a record into ev, whose payload stays a part of the record.
+// decode reads a record into ev. The payload of ev is a part of the record.
 func decode(record []byte, names map[string]string, ev *Event) {
 	*ev = Event{Seq: binary.LittleEndian.Uint64(record[recordSeq:])}
 	r := reader{b: record[recordBody+2:], names: names}

@@ -11,8 +11,7 @@ import (
 // A Kind says what happened on a leg of a call.
 type Kind uint8
 
-// The kinds of events. A leg has one Start and one End, the others in between;
-// Missed is not of a call.
+// The kinds of events. A leg begins with Start and ends with End. Missed belongs to no call.
 const (
 	Start   Kind = iota + 1 // the call begins: its metadata and deadline
 	Request                 // a message towards the backend
@@ -49,30 +48,30 @@ type Event struct {
 	Method  string // "/runtime.v1.RuntimeService/Version", as it is called on this leg
 	Backend string // of a backend's leg, its name
 	Own     bool   // criproxy made this call itself: there is no client's leg
-	Again   bool   // a start that an earlier file has as well: the call began there
+	Again   bool   // of Start: the call began in an earlier file, which has this event too
 
 	Peer    Peer          // of a client's Start
-	Timeout time.Duration // of Start: what is left until the deadline, zero if there is none
+	Timeout time.Duration // of Start: time left until the deadline, zero if there is none
 
-	// Metadata is that of Start and Header, and the trailer of End.
+	// Metadata is the metadata of Start, the header of Header, and the trailer of End.
 	Metadata metadata.MD
 
-	// Payload is the message of Request and Reply, and Size its whole length.
+	// Payload is the message of Request and Reply. Size is its whole length, in bytes.
 	Payload   []byte
 	Size      int
-	Truncated bool // the end of Payload was not kept, or nothing of it
-	Redacted  bool // some of Payload or Metadata was overwritten, in equal length
+	Truncated bool // Payload lacks its end, or all of it
+	Redacted  bool // secrets in Payload or Metadata were overwritten, in equal length
 
 	Code    codes.Code // of End
 	Message string     // of End
 	Details []byte     // of End: the serialized google.rpc.Status, if it has details
 
-	Missed uint64 // of Missed: how many
+	Missed uint64 // of Missed: how many events are missing
 }
 
 // A Peer is the process at the other end of a client's connection.
 type Peer struct {
-	PID  int    // zero if it is not known
+	PID  int    // zero if unknown
 	UID  int    // of its user
 	Name string // as in /proc/PID/comm when it connected
 }

@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// A Follower reads the events of a [Recorder] at its own pace. If the recorder's
-// memory ran ahead of it, it gets an event of the kind [Missed] that says how many
-// are gone. It never makes a call wait. It must not be used by two goroutines at
-// once.
+// A Follower reads the events of a [Recorder] at its own pace. If the recorder has dropped events
+// that the follower had not read, the follower gets an event of the kind [Missed] with their number.
+// It never makes a call wait. Only one goroutine at a time may use it.
 type Follower struct {
 	ring   *ring
 	redact *Redactor
 	linger time.Duration
 	chunk  *chunk
 	off    int
-	next   uint64 // number of the record expected
-	since  uint64 // number of the latest record when it began
-	skip   uint64 // events up to this one are not for it
+	next   uint64 // number of the expected record
+	since  uint64 // number of the latest record when the follower began
+	skip   uint64 // events up to this number are skipped
 	names  map[string]string
 }
 
-// Linger is how long a follower lets events gather once it has read all there
-// were, so that it is not woken for each.
+// Linger is how long a follower that has read all events lets new ones gather, so that it does not
+// wake up for each.
 const Linger = 20 * time.Millisecond
 
-// Follow returns a follower of the events that are still to come, or, with
-// everything, also of those that are still there.
+// Follow returns a follower of future events. If everything is set, the follower first reads the
+// events that are still in memory.
 func (r *Recorder) Follow(everything bool) *Follower {
 	f := &Follower{ring: r.ring, redact: r.redact, linger: Linger, names: map[string]string{}}
 	r.ring.mu.Lock()
@@ -45,22 +44,22 @@ func (r *Recorder) Follow(everything bool) *Follower {
 	return f
 }
 
-// FollowOwn is Follow of everything but what was restored from another recorder.
+// FollowOwn returns a follower of all events but those that [Recorder.Restore] added.
 func (r *Recorder) FollowOwn() *Follower {
 	f := r.Follow(true)
 	f.skip = r.restored
 	return f
 }
 
-// enter begins to read a chunk that is in the ring, whose lock is held.
+// enter begins to read a chunk of the ring. The ring's lock is held.
 func (f *Follower) enter(c *chunk) {
 	c.seen = true
 	f.chunk, f.off = c, 0
 }
 
-// Next reads the next event into ev, whose payload stays valid for as long as it
-// is held, and waits for one if there is none. It returns io.EOF when the
-// recorder was closed and all is read, or ctx's error.
+// Next reads the next event into ev, and waits for one if there is none. The payload of ev stays
+// valid. Next returns io.EOF when the recorder is closed and all events have been read, or the error
+// of ctx.
 func (f *Follower) Next(ctx context.Context, ev *Event) error {
 	for {
 		got, wake := f.try(ev)
@@ -79,7 +78,7 @@ func (f *Follower) Next(ctx context.Context, ev *Event) error {
 			timer := time.NewTimer(f.linger)
 			select {
 			case <-timer.C:
-			case <-ctx.Done(): // the rest can be had with TryNext
+			case <-ctx.Done(): // TryNext still returns the rest
 				timer.Stop()
 				return ctx.Err()
 			}
@@ -87,19 +86,20 @@ func (f *Follower) Next(ctx context.Context, ev *Event) error {
 	}
 }
 
-// TryNext is Next if there is an event already.
+// TryNext reads the next event into ev, if there is one, and reports whether there was. It does not
+// wait.
 func (f *Follower) TryNext(ev *Event) bool {
 	got, _ := f.try(ev)
 	return got
 }
 
-// payload copies the message of ev from its frame, if that is still held: large messages are
-// forgotten before the events that they came with.
+// payload copies the message of ev from its frame, if the ring still holds it: the ring forgets
+// large messages before their events.
 func (f *Follower) payload(ev *Event, place byte) {
 	frame := f.ring.frame(f.chunk, place)
 	if frame == nil {
 		ev.Payload, ev.Truncated = nil, true
-		if ev.Seq > f.since { // what is older may have been forgotten before f began
+		if ev.Seq > f.since { // older frames may have been forgotten before f began
 			f.ring.missed.Add(1)
 		}
 		return
@@ -109,8 +109,8 @@ func (f *Follower) payload(ev *Event, place byte) {
 	ev.Payload = frame.AppendTo(make([]byte, 0, kept), kept)
 }
 
-// try reads an event. If there is none it returns a channel that is closed when there is one,
-// or nil if there will never be one.
+// try reads an event. If there is none, it returns a channel that is closed when the next event
+// comes, or nil if no more events will come.
 func (f *Follower) try(ev *Event) (bool, <-chan struct{}) {
 	for {
 		if f.off < int(f.chunk.used.Load()) {

@@ -24,22 +24,21 @@ const (
 // Formats are all of them.
 var Formats = []Format{JSONL, PCAPNG, Binlog}
 
-// FormatOf returns the format that the ending of a file's name stands for.
+// FormatOf returns the format that the extension of a file name stands for.
 func FormatOf(path string) (Format, error) {
 	for _, f := range Formats {
 		if strings.HasSuffix(path, "."+string(f)) {
 			return f, nil
 		}
 	}
-	return "", fmt.Errorf("%s: the ending of the name says how to write: want .jsonl, .pcapng or .binlog", filepath.Base(path))
+	return "", fmt.Errorf("%s: the extension must name a format: want .jsonl, .pcapng or .binlog", filepath.Base(path))
 }
 
-// Version is that of the formats. A reader takes files of its own version and
-// older.
+// Version is the version of the formats. A Reader reads files of this version and of older ones.
 const Version = 1
 
-// A FileHeader says where the events of a file come from. It is the first line
-// of JSON lines, and stands in a comment or an entry of its own in other formats.
+// A FileHeader says where the events of a file come from. It is the first line in JSON lines, and a
+// comment or a separate entry in the other formats.
 type FileHeader struct {
 	Version   int             `json:"v"`
 	Program   string          `json:"program,omitempty"`
@@ -48,12 +47,12 @@ type FileHeader struct {
 	Backends  []HeaderBackend `json:"backends,omitempty"`   // the primary first
 	UnsafeRaw bool            `json:"unsafe_raw,omitempty"` // secrets are in the file
 
-	// About says from which fields one sees what a call is about, where the program that reads
-	// the file may not know it: full name of a field → "id", "name" or "namespace".
+	// About says which fields show what a call is about, if readers may not know the API: full
+	// name of a field → "id", "name" or "namespace".
 	About map[string]string `json:"about,omitempty"`
 
-	// Descriptors is a serialized FileDescriptorSet of the API, where the program
-	// that reads the file may not know it. Not in pcapng, which has no room for it.
+	// Descriptors is a serialized FileDescriptorSet of the API, if readers may not know the API.
+	// pcapng has no room for it.
 	Descriptors []byte `json:"descriptors,omitempty"`
 }
 
@@ -70,7 +69,7 @@ func (h *FileHeader) address(backend string) string {
 	return ""
 }
 
-// Order returns the place of a backend among all, for sorting: unknown ones last.
+// Order returns the index of a backend, for sorting. Unknown backends come last.
 func (h *FileHeader) Order(backend string) int {
 	if i := slices.IndexFunc(h.Backends, func(b HeaderBackend) bool { return b.Name == backend }); i >= 0 {
 		return i
@@ -78,10 +77,10 @@ func (h *FileHeader) Order(backend string) int {
 	return len(h.Backends)
 }
 
-// An Encoder turns events into bytes of a file. It keeps what it needs of the
-// calls under way. It must not be used by two goroutines at once.
+// An Encoder turns events into bytes of a file. It keeps state of the calls under way. Only one
+// goroutine at a time may use it.
 type Encoder interface {
-	// Begin appends the beginning of a file. It may be called again, for the next.
+	// Begin appends the beginning of a file. It may be called again, for the next file.
 	Begin(dst []byte, h *FileHeader) []byte
 	// Append appends an event.
 	Append(dst []byte, ev *Event) []byte
@@ -100,4 +99,4 @@ func NewEncoder(f Format, schema *codec.Schema) Encoder {
 }
 
 // errOther says that a file is not one of ours.
-var errOther = errors.New("is no capture of criproxy; it reads what it wrote itself, as .jsonl, .pcapng or .binlog, and the binary logs of gRPC")
+var errOther = errors.New("is not a capture that criproxy can read; it reads its own .jsonl, .pcapng and .binlog files, and binary logs of gRPC")

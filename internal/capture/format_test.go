@@ -71,7 +71,7 @@ func TestFilesOfOneFormatCanBeJoined(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoneIsRefused(t *testing.T) {
+func TestAFileOfAnotherFormatIsRefused(t *testing.T) {
 	for name, file := range map[string]string{
 		"nothing": "", "text": "hello there, this is text\n", "other JSON": "{\"a\":1}\n", "zeros": strings.Repeat("\x00", 100),
 		"other pcapng": "\x0a\x0d\x0d\x0a\x1c\x00\x00\x00\x4d\x3c\x2b\x1a\x01\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\x1c\x00\x00\x00",
@@ -80,14 +80,14 @@ func TestAFileThatIsNoneIsRefused(t *testing.T) {
 		_, err := capture.NewReader(strings.NewReader(file))
 		require.Error(t, err, name)
 		if name != "nothing" {
-			assert.Contains(t, err.Error(), "is no capture of criproxy", name)
+			assert.Contains(t, err.Error(), "is not a capture that criproxy can read", name)
 		}
 	}
 	_, err := capture.NewReader(strings.NewReader(`{"kind":"file","v":2,"created":"2026-01-01T00:00:00Z"}` + "\n"))
 	require.ErrorContains(t, err, "version 2")
 }
 
-func TestAnEventThatNoRecorderWritesIsRefused(t *testing.T) {
+func TestAnImpossibleEventIsRefused(t *testing.T) {
 	refused := func(file []byte) {
 		t.Helper()
 		r, err := capture.NewReader(bytes.NewReader(file))
@@ -102,7 +102,7 @@ func TestAnEventThatNoRecorderWritesIsRefused(t *testing.T) {
 	refused(append(head, `{"kind":"reply","seq":7,"size":-1}`+"\n"...))
 }
 
-func TestAFileThatIsCutOffIsReadUpToThere(t *testing.T) {
+func TestATruncatedFileIsReadToItsEnd(t *testing.T) {
 	all := events(t)
 	for _, f := range capture.Formats {
 		file := encode(t, f, all)
@@ -121,8 +121,8 @@ func TestAFileThatIsCutOffIsReadUpToThere(t *testing.T) {
 	}
 }
 
-// FuzzReader holds that a file is read or refused, and that what was read can be written
-// in each format, and is the same when it is read again.
+// FuzzReader checks that the Reader reads or refuses any file, and that events survive being written
+// in each format and read again.
 func FuzzReader(f *testing.F) {
 	all := events(f)[:12]
 	for _, format := range capture.Formats {

@@ -11,16 +11,16 @@ import (
 // errUnreadable is the error of a message whose secrets cannot be found.
 var errUnreadable = errors.New("malformed protobuf: its secrets cannot be found")
 
-// HasSecrets reports whether replies of a method may have secrets.
+// HasSecrets reports whether replies of a method may contain secrets.
 func (r *Redactor) HasSecrets(method string) bool {
 	p := r.method(method)
 	return p != nil && p.reply != nil
 }
 
-// HideReply appends a reply of a method to dst without its secrets, and returns dst. Where
-// [Redactor.Reply] overwrites secrets, so that a record keeps its form, HideReply removes
-// the fields and map entries that hold them, and leaves all others. It does not keep b, and
-// is safe for concurrent use.
+// HideReply appends a reply of a method to dst without its secrets, and returns dst.
+// [Redactor.Reply] overwrites secrets so that a message keeps its length; HideReply removes the
+// fields and map entries that hold them, and copies all others. It does not keep b, and is safe for
+// concurrent use.
 func (r *Redactor) HideReply(dst []byte, method string, b []byte) ([]byte, error) {
 	if !r.HasSecrets(method) {
 		return append(dst, b...), nil
@@ -49,7 +49,7 @@ func (n *secretNode) hide(dst, b []byte, depth int) ([]byte, error) {
 			body := field.Bytes()
 			dst, err = f.into.hide(append(dst, field.Tag()...), body, depth+1)
 			dst = append(dst, field.Value[len(body):]...)
-		default: // not what the schema says: no decoder takes it for the field
+		default: // not the type in the schema: decoders treat it as an unknown field
 			dst = append(dst, field.Raw...)
 		}
 		if err != nil {
@@ -68,7 +68,7 @@ func (n *secretNode) hideIn(dst []byte, field wire.Field, depth int) ([]byte, er
 	if err != nil {
 		return dst, err
 	}
-	size := uint64(len(dst) - at - room) // not more than it was
+	size := uint64(len(dst) - at - room) // at most the old size
 	if need := protowire.SizeVarint(size); need < room {
 		copy(dst[at+need:], dst[at+room:])
 		dst = dst[:len(dst)-room+need]
@@ -91,7 +91,7 @@ func (m *secretMap) hide(dst []byte, field wire.Field, depth int) ([]byte, error
 	return m.entry.hideIn(dst, field, depth)
 }
 
-// isSecret reports whether all of the content of the field is.
+// isSecret reports whether all content of the field is secret.
 func (f *secretField) isSecret() bool { return f != nil && (f.secret || f.into != nil && f.into.all) }
 
 func (n *secretNode) isLive() bool { return n != nil && n.live }

@@ -44,8 +44,7 @@ func TestSecretsAreNotInHiddenReplies(t *testing.T) {
 	assert.Equal(t, "\x0a\x7f", string(got), "a method without fields to hide is not searched")
 }
 
-// FuzzHide holds what is hidden on the wire against a message that is decoded, and all that is
-// secret cleared.
+// FuzzHide compares HideReply with decoding the message and clearing its secrets.
 func FuzzHide(f *testing.F) {
 	md := muxtest.Message("ListResponse")
 	for seed := range uint64(10) {
@@ -72,8 +71,8 @@ func FuzzHide(f *testing.F) {
 	})
 }
 
-// clearMistyped clears what has the number of a field, and another wire type: a decoder does
-// not take it for the field, and what is hidden of it is more than need be.
+// clearMistyped clears unknown fields that have the number of a known field but another wire type: a
+// decoder does not read them as that field, and HideReply may hide more of them than necessary.
 func clearMistyped(m protoreflect.Message) {
 	var rest []byte
 	for unknown := m.GetUnknown(); len(unknown) > 0; {

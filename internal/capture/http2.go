@@ -27,7 +27,7 @@ const (
 	settingFrameSize = 5
 	maxFrameSize     = 1<<24 - 1
 
-	// dataSize is that of DATA frames, as gRPC sends them.
+	// dataSize is the length of DATA frames as gRPC sends them.
 	dataSize = 16 << 10
 )
 
@@ -37,8 +37,8 @@ func appendFrame(b []byte, kind, flags byte, stream uint32, payload []byte) []by
 	return append(b, payload...)
 }
 
-// appendSettings says that header blocks refer to nothing before them, so that each
-// can be read by itself, and that frames may be as long as they can.
+// appendSettings appends settings by which header blocks have no dynamic table, so that each can be
+// decoded alone, and frames may have the greatest length.
 func appendSettings(b []byte) []byte {
 	var p []byte
 	p = binary.BigEndian.AppendUint16(p, settingTableSize)
@@ -48,8 +48,8 @@ func appendSettings(b []byte) []byte {
 	return appendFrame(b, frameSettings, 0, 0, p)
 }
 
-// appendField appends a header in HPACK: a literal that is not indexed, with no
-// Huffman coding.
+// appendField appends a header field in HPACK: a literal without indexing and without Huffman
+// coding.
 func appendField(b []byte, name, value string) []byte {
 	b = appendHpackString(append(b, 0), name)
 	return appendHpackString(b, value)
@@ -70,8 +70,8 @@ func appendHpackString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// appendMD appends metadata as headers, and returns how many. The authority is a
-// header of HTTP's own.
+// appendMD appends metadata as header fields, and returns their number. It skips pseudo-header
+// fields.
 func appendMD(b []byte, md map[string][]string) ([]byte, int) {
 	n := 0
 	for _, key := range slices.Sorted(maps.Keys(md)) {
@@ -89,7 +89,7 @@ func appendMD(b []byte, md map[string][]string) ([]byte, int) {
 	return b, n
 }
 
-// grpcTimeout is the largest unit in which a timeout has at most 8 digits.
+// grpcTimeout returns a grpc-timeout, in the finest unit in which it has at most 8 digits.
 func grpcTimeout(d time.Duration) string {
 	for _, u := range []struct {
 		unit string
@@ -102,7 +102,7 @@ func grpcTimeout(d time.Duration) string {
 	return "99999999H"
 }
 
-// percentEncode is how gRPC writes a status message in a header.
+// percentEncode encodes a status message as gRPC does in grpc-message.
 func percentEncode(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

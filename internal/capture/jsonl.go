@@ -24,7 +24,7 @@ func (e *jsonEncoder) Begin(dst []byte, h *FileHeader) []byte {
 		Kind string `json:"kind"`
 		*FileHeader
 	}{"file", h})
-	if err != nil { // of strings and numbers: cannot fail
+	if err != nil { // cannot happen: the header holds strings and numbers
 		return dst
 	}
 	return append(append(dst, line...), '\n')
@@ -108,7 +108,7 @@ func jsonText(dst []byte, key, v string) []byte {
 	return jsonString(dst, v)
 }
 
-// jsonString quotes what is mostly plain.
+// jsonString appends v as a JSON string. It is fast for plain ASCII.
 func jsonString(dst []byte, v string) []byte {
 	for i := range len(v) {
 		if c := v[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
@@ -122,8 +122,7 @@ func jsonString(dst []byte, v string) []byte {
 	return append(append(append(dst, '"'), v...), '"')
 }
 
-// jsonMetadata prints metadata in the order of keys; values of "-bin" keys are
-// base64.
+// jsonMetadata appends metadata, sorted by key; values of "-bin" keys are base64.
 func jsonMetadata(dst []byte, md metadata.MD) []byte {
 	dst = append(dst, '{')
 	for i, key := range slices.Sorted(maps.Keys(md)) {

@@ -21,7 +21,7 @@ type jsonDecoder struct {
 	line int
 }
 
-// jsonEvent is a line. The decoded message is for people: raw is what counts.
+// jsonEvent is a line. The reader ignores the decoded message, which is for people, and uses raw.
 type jsonEvent struct {
 	Kind    string    `json:"kind"`
 	Seq     uint64    `json:"seq"`
@@ -73,7 +73,7 @@ func (d *jsonDecoder) read() ([]byte, error) {
 		whole = append(whole, part...)
 		switch {
 		case len(whole) > maxRecord:
-			return nil, fmt.Errorf("line %d is over %d bytes long", d.line+1, maxRecord)
+			return nil, fmt.Errorf("line %d is longer than %d bytes", d.line+1, maxRecord)
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case errors.Is(err, io.EOF) && len(bytes.TrimSpace(whole)) > 0:
@@ -98,7 +98,7 @@ func (d *jsonDecoder) next(ev *Event) error {
 		if err := json.Unmarshal(line, &j); err != nil {
 			return fmt.Errorf("line %d: %w", d.line, err)
 		}
-		if j.Kind == "file" { // captures one after the other
+		if j.Kind == "file" { // concatenated captures
 			continue
 		}
 		if *ev, err = j.event(); err != nil {
@@ -143,7 +143,7 @@ func (j *jsonEvent) event() (Event, error) {
 	return ev, nil
 }
 
-// codeOf returns the code that is called name.
+// codeOf returns the code with the given name.
 func codeOf(name string) (codes.Code, error) {
 	for c := codes.OK; c <= codes.Unauthenticated; c++ {
 		if c.String() == name {

@@ -6,8 +6,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// MessageOf returns the type of the requests of a method, or of its replies, by the kind of event.
-// It is nil if the schema does not know the method.
+// MessageOf returns the type of a method's requests if kind is Request, and of its replies
+// otherwise. It returns nil if the schema does not know the method.
 func MessageOf(schema *codec.Schema, method string, kind Kind) protoreflect.MessageDescriptor {
 	m := schema.Method(method)
 	switch {

@@ -96,7 +96,7 @@ func appendHosts(b []byte, hosts map[[4]byte]string, order [][4]byte) []byte {
 	return endBlock(b, at)
 }
 
-// appendDropped writes that events are missing.
+// appendDropped appends a block that says how many events are missing.
 func appendDropped(b []byte, when time.Time, total uint64, comment string) []byte {
 	b, at := startBlock(b, blockStats)
 	b = binary.LittleEndian.AppendUint32(b, 0)
@@ -112,7 +112,7 @@ func appendTime(b []byte, when time.Time) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(ns))
 }
 
-// tcpConn is a TCP connection that never was. Nothing of it gets lost.
+// tcpConn is a made-up TCP connection, without loss.
 type tcpConn struct {
 	iface          uint32
 	client, server [4]byte
@@ -123,7 +123,7 @@ type tcpConn struct {
 
 const serverPort = 80
 
-// maxSegment is how much goes into one packet, whose length has 16 bits.
+// maxSegment is the longest payload of a packet, whose length has 16 bits.
 const maxSegment = 60_000
 
 // Directions: towards the server, towards the client.
@@ -207,7 +207,7 @@ func (c *tcpConn) appendPacket(b []byte, when time.Time, dir int, flags byte, pa
 	return endBlock(endOptions(b), at)
 }
 
-// checksum is that of IP and TCP.
+// checksum computes the checksum of IP and TCP.
 func checksum(sum uint32, b []byte) uint16 {
 	s := uint64(sum)
 	for ; len(b) >= 4; b = b[4:] {

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// pcapDecoder reads the pcapng files that we write: each event ends with a packet
-// whose comment has the rest of it.
+// pcapDecoder reads the pcapng files that we write. Each event ends with a packet whose comment holds
+// the parts of the event that HTTP/2 has no place for.
 type pcapDecoder struct {
 	r     *bufio.Reader
 	flows map[flowKey]*flow
@@ -32,7 +32,7 @@ type flowKey struct {
 	addrs uint64
 }
 
-// flow is what came on it since the latest event.
+// flow is the data of one direction since the latest event.
 type flow struct {
 	data   []byte              // the beginning of a frame
 	body   []byte              // DATA
@@ -111,7 +111,7 @@ func (d *pcapDecoder) next(ev *Event) error {
 			return err
 		}
 		switch kind {
-		case blockSection: // captures one after the other
+		case blockSection: // concatenated captures
 			if _, ok := sectionHeader(b); !ok {
 				return errOther
 			}
@@ -143,7 +143,7 @@ func packetTime(b []byte) time.Time {
 	return time.Unix(0, int64(uint64(binary.LittleEndian.Uint32(b))<<32|uint64(binary.LittleEndian.Uint32(b[4:]))))
 }
 
-// packet takes a packet in, and reports whether it completes an event.
+// packet takes in a packet, and reports whether it completes an event.
 func (d *pcapDecoder) packet(b []byte, ev *Event) (bool, error) {
 	if len(b) < 20 {
 		return false, errOther
@@ -182,7 +182,7 @@ func (d *pcapDecoder) packet(b []byte, ev *Event) (bool, error) {
 	return err == nil, err
 }
 
-// add takes bytes of the connection in.
+// add takes in bytes of the connection.
 func (f *flow) add(b []byte) error {
 	f.data = append(f.data, b...)
 	if strings.HasPrefix(string(f.data[:min(len(f.data), len(preface))]), preface) {
@@ -211,7 +211,7 @@ func (f *flow) add(b []byte) error {
 	return nil
 }
 
-// parseComment takes the first line of a comment apart: words, and key=value.
+// parseComment parses the first line of a comment: words, and key=value.
 func parseComment(comment string) (map[string]string, bool) {
 	line, _, _ := strings.Cut(comment, "\n")
 	line, ok := strings.CutPrefix(line, commentEvent)
@@ -248,7 +248,7 @@ func number(s string) uint64 {
 	return n
 }
 
-// event makes an event of a comment and what came on the flow.
+// event makes an event from a comment and the data of the flow.
 func (d *pcapDecoder) event(c map[string]string, f *flow, when time.Time, ev *Event) error {
 	has := func(flag string) bool { _, ok := c[flag]; return ok }
 	*ev = Event{
@@ -273,7 +273,7 @@ func (d *pcapDecoder) event(c map[string]string, f *flow, when time.Time, ev *Ev
 		ev.Metadata, err = f.metadata(number(c["md"]))
 	case Request, Reply:
 		if len(f.body) < 5 || int(binary.BigEndian.Uint32(f.body[1:])) != len(f.body)-5 {
-			return fmt.Errorf("event %d has no whole message: %w", ev.Seq, errOther)
+			return fmt.Errorf("event %d has an incomplete message: %w", ev.Seq, errOther)
 		}
 		ev.Payload = f.body[5:]
 	case End:
@@ -285,7 +285,7 @@ func (d *pcapDecoder) event(c map[string]string, f *flow, when time.Time, ev *Ev
 			ev.Metadata, err = f.metadata(number(c["md"]))
 		}
 	default:
-		return fmt.Errorf("a packet is of kind %q: %w", c["kind"], errOther)
+		return fmt.Errorf("a packet has the unknown kind %q: %w", c["kind"], errOther)
 	}
 	if ev.Method = d.paths[id]; ev.Method == "" {
 		ev.Method = c["method"]
@@ -305,13 +305,13 @@ func (f *flow) get(name string) string {
 	return ""
 }
 
-// metadata returns the last n headers.
+// metadata returns the last n header fields as metadata.
 func (f *flow) metadata(n uint64) (metadata.MD, error) {
 	if n == 0 {
 		return nil, nil
 	}
 	if n > uint64(len(f.fields)) {
-		return nil, fmt.Errorf("a packet has %d headers, and not %d: %w", len(f.fields), n, errOther)
+		return nil, fmt.Errorf("a packet has %d header fields instead of %d: %w", len(f.fields), n, errOther)
 	}
 	md := metadata.MD{}
 	for _, h := range f.fields[len(f.fields)-int(n):] {

@@ -10,8 +10,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// pcapEncoder writes calls as HTTP/2 over TCP connections that never were: one
-// interface for the clients and one for each backend.
+// pcapEncoder writes calls as HTTP/2 over made-up TCP connections: one interface for the clients and
+// one for each backend.
 type pcapEncoder struct {
 	schema  *codec.Schema
 	header  *FileHeader
@@ -20,11 +20,11 @@ type pcapEncoder struct {
 	streams map[legID]*pcapStream
 	missed  uint64
 	changes rewrites
-	frames  []byte // room to work in
+	frames  []byte // scratch
 	block   []byte
 }
 
-// connKey is what has a connection of its own: a client, or a backend.
+// connKey identifies a connection: a client's, or a backend's.
 type connKey struct {
 	backend string
 	pid     int
@@ -40,9 +40,9 @@ type legID struct {
 type pcapStream struct {
 	conn     *tcpConn
 	id       uint32
-	halfShut bool // the client will send no more
-	headed   bool // the server sent its header
-	made     bool // up: its start is not known
+	halfShut bool // the client has ended its half
+	headed   bool // the server has sent its headers
+	made     bool // the stream is made up: the start of the leg is unknown
 }
 
 func newPcapEncoder(schema *codec.Schema) *pcapEncoder {
@@ -60,7 +60,7 @@ func (e *pcapEncoder) Begin(dst []byte, h *FileHeader) []byte {
 	short := *h
 	short.Descriptors = nil
 	about, err := json.Marshal(&short)
-	if err != nil { // strings and numbers: cannot fail
+	if err != nil { // cannot happen: the header holds strings and numbers
 		about = nil
 	}
 	dst = appendSection(dst, h.Program, commentFile+string(about))
@@ -78,8 +78,8 @@ func (e *pcapEncoder) Begin(dst []byte, h *FileHeader) []byte {
 	return dst
 }
 
-// host is the address of a backend, or of criproxy itself: one of those that are
-// set aside for documentation.
+// host returns the address of a backend, or of criproxy itself for "". It is from a network that is
+// reserved for documentation.
 func (e *pcapEncoder) host(backend string) [4]byte {
 	if backend == "" {
 		return [4]byte{192, 0, 2, 1}
@@ -105,7 +105,7 @@ func (e *pcapEncoder) iface(dst []byte, backend string) ([]byte, uint32) {
 	return appendInterface(dst, name, what), i
 }
 
-// conn returns the connection of a leg, and opens it if it is new.
+// conn returns the connection of a leg, and opens a new one if there is none.
 func (e *pcapEncoder) conn(dst []byte, ev *Event) ([]byte, *tcpConn) {
 	key := connKey{ev.Backend, 0}
 	if ev.Leg == 0 {
@@ -133,8 +133,7 @@ func (e *pcapEncoder) conn(dst []byte, ev *Event) ([]byte, *tcpConn) {
 	return c.appendSegments(dst, ev.Time, forth, appendFrame(nil, frameSettings, flagAck, 0, nil), nil), c
 }
 
-// stream returns the stream of an event. One whose start is not known gets one
-// that is made up.
+// stream returns the stream of an event's leg. It makes one up if the start of the leg is unknown.
 func (e *pcapEncoder) stream(dst []byte, ev *Event) ([]byte, *pcapStream) {
 	id := legID{ev.Call, ev.Leg}
 	if s := e.streams[id]; s != nil {
@@ -148,8 +147,8 @@ func (e *pcapEncoder) stream(dst []byte, ev *Event) ([]byte, *pcapStream) {
 	return s.conn.appendSegments(dst, ev.Time, forth, frames, nil), s
 }
 
-// maxStreams bounds how many legs may be under way. Those whose end was missed would
-// pile up otherwise.
+// maxStreams bounds how many legs may be under way. Without a bound, legs whose end was missed would
+// pile up.
 const maxStreams = 100_000
 
 // open opens a stream.
@@ -219,7 +218,7 @@ func (e *pcapEncoder) Append(dst []byte, ev *Event) []byte {
 	return s.conn.appendSegments(dst, ev.Time, dir, frames, comment)
 }
 
-// comment has what HTTP/2 has no place for.
+// comment returns the comment of an event: its parts that HTTP/2 has no place for.
 func (e *pcapEncoder) comment(ev *Event, md int) []byte {
 	b := e.block[:0]
 	b = append(append(append(b, commentEvent...), "kind="...), ev.Kind.String()...)

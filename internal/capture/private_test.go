@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// criproxy moves the old file away. In a folder such as /tmp another user may put a link in its place
-// before criproxy makes the new file.
-func TestCaptureDoesNotFollowALinkPutInItsWay(t *testing.T) {
+// criproxy moves the old file away. In a folder such as /tmp, another user may put a link in its
+// place before criproxy creates the new file.
+func TestCaptureDoesNotFollowALink(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim")
 	require.NoError(t, os.WriteFile(victim, []byte("precious"), 0o600))

@@ -8,8 +8,7 @@ import (
 	"os"
 )
 
-// A Reader reads the events of a file, in any of the formats. It finds out which
-// from the first bytes.
+// A Reader reads the events of a file in any of the formats, which it detects from the first bytes.
 type Reader struct {
 	header FileHeader
 	dec    decoder
@@ -22,11 +21,11 @@ type decoder interface {
 	next(ev *Event) error
 }
 
-// maxRecord bounds one event on file: two of the largest messages, as base64 and
-// decoded.
+// maxRecord bounds the length of one event in a file: room for two of the largest messages, each as
+// base64 and decoded.
 const maxRecord = 256 << 20
 
-// maxLeg bounds the number of a leg on file.
+// maxLeg is the largest number of a leg in a file.
 const maxLeg = 1<<16 - 1
 
 // NewReader returns a reader of r.
@@ -52,12 +51,12 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, err
 	}
 	if c.header.Version > Version {
-		return nil, fmt.Errorf("the capture has version %d, and this criproxy knows no later one than %d; read it with a newer criproxy", c.header.Version, Version)
+		return nil, fmt.Errorf("the capture has version %d, but this criproxy reads only versions up to %d; use a newer criproxy", c.header.Version, Version)
 	}
 	return c, nil
 }
 
-// Open returns a reader of the file at path, "-" being standard input.
+// Open returns a reader of the file at path; "-" is standard input.
 func Open(path string) (*Reader, error) {
 	if path == "-" {
 		return NewReader(os.Stdin)
@@ -75,17 +74,17 @@ func Open(path string) (*Reader, error) {
 	return r, nil
 }
 
-// Header says where the events come from.
+// Header returns the header of the file, which says where the events come from.
 func (r *Reader) Header() *FileHeader { return &r.header }
 
-// Next reads the next event into ev. Its error is io.EOF at the end, and io.ErrUnexpectedEOF if the
-// file ends in the middle of an event, as a file does that is being written.
+// Next reads the next event into ev. It returns io.EOF at the end, and io.ErrUnexpectedEOF if the
+// file ends in the middle of an event, as it may while it is being written.
 func (r *Reader) Next(ev *Event) error {
 	if err := r.dec.next(ev); err != nil {
 		return err
 	}
 	if ev.Leg < 0 || ev.Leg > maxLeg || ev.Size < 0 || ev.Mono < 0 {
-		return fmt.Errorf("event %d of the capture is of leg %d, %d bytes and %v after its recorder began; want a leg from 0 to %d, and the others not below 0",
+		return fmt.Errorf("event %d of the capture has leg %d, %d bytes, and a time of %v since its recorder began; want a leg from 0 to %d, and no negative numbers",
 			ev.Seq, ev.Leg, ev.Size, ev.Mono, maxLeg)
 	}
 	return nil

@@ -19,26 +19,25 @@ import (
 	"github.com/criproxy/criproxy/internal/buffers"
 )
 
-// DefaultBytes is how much a [Recorder] keeps.
+// DefaultBytes is how many bytes of events a [Recorder] keeps by default.
 const DefaultBytes = 8 << 20
 
-// Config says how a [Recorder] records. The zero Config is one that hides nothing
-// but credentials in metadata.
+// Config says how a [Recorder] records. The zero Config hides only credentials in metadata.
 type Config struct {
-	// Bytes bounds the memory for events. Zero means [DefaultBytes]. A message
-	// longer than a quarter of it is cut, and says so.
+	// Bytes bounds the memory for events. Zero means [DefaultBytes]. A message longer than a
+	// quarter of it is truncated, and its event says so.
 	Bytes int
 
-	// Redact finds secrets. Followers get copies in which these are overwritten; calls do not
-	// wait for that. Nil finds nothing.
+	// Redact finds secrets in messages. Followers get copies with these overwritten; calls do not
+	// wait for that. Nil finds no secrets.
 	Redact *Redactor
 
-	// UnsafeRaw keeps everything as it is, credentials in metadata as well.
+	// UnsafeRaw keeps all secrets, credentials in metadata included.
 	UnsafeRaw bool
 }
 
-// A Recorder keeps the latest events of all calls in memory, and hands them to
-// followers. It drops large messages first, which are mostly lists, and keeps their events without
+// A Recorder keeps the latest events of all calls in memory, and hands them to followers. When
+// memory runs out it first drops large messages, which are mostly lists; their events stay, without
 // the payload. No call waits for a follower: a follower that is too slow misses events, and learns
 // how many. A Recorder is safe for concurrent use.
 type Recorder struct {
@@ -48,7 +47,7 @@ type Recorder struct {
 	began  time.Time
 	calls  atomic.Uint64
 
-	restored uint64 // the latest event that another recorder has recorded; none if it is zero
+	restored uint64 // number of the last event that Restore has added; zero: none
 }
 
 // NewRecorder returns a recorder.
@@ -60,13 +59,13 @@ func NewRecorder(cfg Config) *Recorder {
 	return r
 }
 
-// Close ends the recording: followers end when they have read what there is.
+// Close ends the recording: followers end when they have read all events.
 func (r *Recorder) Close() { r.ring.close() }
 
-// Began is when the recording began, from which [Event].Mono counts.
+// Began returns when the recording began; [Event].Mono counts from there.
 func (r *Recorder) Began() time.Time { return r.began }
 
-// Recorded returns how many events there were.
+// Recorded returns how many events have been recorded.
 func (r *Recorder) Recorded() uint64 {
 	r.ring.mu.Lock()
 	defer r.ring.mu.Unlock()
@@ -94,22 +93,22 @@ type Leg struct {
 	own     bool
 	method  string
 	backend string
-	client  context.Context // of the client's leg: it ends when the client goes. Nil for what criproxy asks by itself
-	legs    atomic.Int32    // of a client's leg: how many backends' legs the call has
+	client  context.Context // the client's, which ends when the client goes; nil for criproxy's own calls
+	legs    atomic.Int32    // of a client's leg: how many backend legs the call has
 	ended   atomic.Bool
 }
 
 type legKey struct{}
 
-// IsOfClient reports whether a call with this context is one of a client, or made for one.
+// IsOfClient reports whether a call with this context is a client's, or made for a client.
 func IsOfClient(ctx context.Context) bool {
 	_, ok := ctx.Value(legKey{}).(*Leg)
 	return ok
 }
 
-// Begin records that a leg begins. The legs of a call find each other by the
-// context that it returns. What the caller hands in is copied before it returns,
-// here and in the methods of the leg.
+// Begin records that a leg begins. The context that it returns links the legs of a call: it must
+// be the parent of the contexts of the backend legs. Begin and the methods of the leg copy their
+// arguments before they return.
 func (r *Recorder) Begin(ctx context.Context, info LegInfo) (context.Context, *Leg) {
 	l := &Leg{rec: r, method: info.Method, backend: info.Backend}
 	if info.Client {
@@ -123,13 +122,13 @@ func (r *Recorder) Begin(ctx context.Context, info LegInfo) (context.Context, *L
 	ev := l.event(Start)
 	ev.Peer, ev.Metadata = info.Peer, info.Metadata
 	if deadline, ok := ctx.Deadline(); ok {
-		ev.Timeout = max(deadline.Sub(ev.Time), 1) // zero would say that there is none
+		ev.Timeout = max(deadline.Sub(ev.Time), 1) // zero would mean no deadline
 	}
 	r.record(&ev)
 	return ctx, l
 }
 
-// event returns an event of the leg that happens now.
+// event returns an event that happens on the leg now.
 func (l *Leg) event(kind Kind) Event {
 	now := time.Now()
 	return Event{Kind: kind, Time: now, Mono: now.Sub(l.rec.began), Call: l.call, Leg: l.leg, Own: l.own, Method: l.method, Backend: l.backend}
@@ -167,7 +166,7 @@ func (l *Leg) message(kind Kind, f *codec.Frame) {
 		return
 	}
 	b[recordFlags] |= flagFrame
-	b = append(b, 0) // where the ring says which
+	b = append(b, 0) // the ring sets this to the frame's place
 	l.rec.put(buf, b, head)
 }
 
@@ -192,11 +191,12 @@ func (l *Leg) End(err error, trailer metadata.MD) {
 	l.rec.record(&ev)
 }
 
-// clientEnded is the message of a status that no client gets: it was gone by then, or had cancelled the call.
+// clientEnded is the message of a status that the client does not get, because it has gone or has
+// canceled the call.
 const clientEnded = "the client ended the call"
 
-// EndedByClient reports whether a status that was recorded says that the client ended the call. That is no failure: kubelet
-// ends each stream of events so.
+// EndedByClient reports whether a recorded status says that the client ended the call. This is not a
+// failure: it is how kubelet ends each stream of events.
 func EndedByClient(code codes.Code, message string) bool {
 	return code == codes.Canceled && message == clientEnded
 }
@@ -211,13 +211,13 @@ func statusOf(err error) (code codes.Code, message string, details []byte) {
 		s = status.FromContextError(err)
 	}
 	if len(s.Proto().GetDetails()) > 0 {
-		details, _ = proto.Marshal(s.Proto()) // of a message that came off the wire: cannot fail
+		details, _ = proto.Marshal(s.Proto()) // cannot fail: the details were decoded from the wire or made of messages
 	}
 	return s.Code(), s.Message(), details
 }
 
-// maxCopied is the size from which the ring holds the message itself, not a copy, unless it
-// would hold far more of it than it shows.
+// maxCopied is the length from which the ring holds the frame of a message instead of a copy, unless
+// the frame takes far more memory than the recorded part of the message.
 const maxCopied = 32 << 10
 
 var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}

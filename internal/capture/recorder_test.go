@@ -57,7 +57,7 @@ func TestASlowReaderLearnsHowManyEventsItMissed(t *testing.T) {
 	f := rec.Follow(true)
 	payload := codec.NewFrame([]byte(strings.Repeat("x", 100)))
 	const n = 5000
-	for range n { // it returns, though the records are not read
+	for range n { // recording goes on although the follower does not read
 		record(rec, payload, payload)
 	}
 	rec.Close()
@@ -95,7 +95,7 @@ func TestManyCallsAndFollowersAtOnce(t *testing.T) {
 				seen++
 				assert.Greater(t, ev.Seq, last)
 				last = ev.Seq
-				if ev.Kind == capture.Request { // as it was written, whole
+				if ev.Kind == capture.Request { // unchanged
 					n, err := strconv.Atoi(string(ev.Payload[:4]))
 					assert.NoError(t, err)
 					assert.Equal(t, fmt.Sprintf("%04d", n)+strings.Repeat(string(rune('a'+n%26)), n*7), string(ev.Payload))
@@ -116,7 +116,7 @@ func TestManyCallsAndFollowersAtOnce(t *testing.T) {
 	followers.Wait()
 }
 
-func TestAMessageThatIsTooLongIsCutAndSaysSo(t *testing.T) {
+func TestATooLongMessageIsTruncated(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{Bytes: 64 << 10})
 	record(rec, codec.NewFrame(make([]byte, 1<<20)), codec.NewFrame([]byte("abc")))
 	all := recorded(t, rec)
@@ -146,7 +146,7 @@ func TestTooLongMessageHoldsOnlyItsFirstPieces(t *testing.T) {
 	assert.Len(t, reply.Payload, 160<<10)
 	assert.Equal(t, byte(9), reply.Payload[160<<10-1])
 
-	// In one piece it would be held whole: what is shown is copied.
+	// A message in one piece would be held whole, so its recorded part is copied.
 	rec = capture.NewRecorder(capture.Config{Bytes: 640 << 10})
 	whole := make([]byte, pieces*each)
 	message = codec.FrameOfBuffers(mem.BufferSlice{mem.NewBuffer(&whole, pool)})
@@ -156,7 +156,7 @@ func TestTooLongMessageHoldsOnlyItsFirstPieces(t *testing.T) {
 	assert.Len(t, recorded(t, rec)[2].Payload, 160<<10)
 }
 
-func TestLargeMessagesAreForgottenBeforeWhatIsSmall(t *testing.T) {
+func TestLargeMessagesAreForgottenFirst(t *testing.T) {
 	const bytes, length, n = 1 << 20, 40 << 10, 1000
 	pool := &counting{}
 	rec := capture.NewRecorder(capture.Config{Bytes: bytes})
@@ -195,16 +195,16 @@ func TestLargeMessagesAreForgottenBeforeWhatIsSmall(t *testing.T) {
 		}
 	}
 	assert.Positive(t, truncated)
-	assert.Equal(t, missed+truncated, rec.Missed(), "it was too slow for both; a reader that begins now is not")
+	assert.Equal(t, missed+truncated, rec.Missed(), "the slow follower missed these; a follower that begins now misses nothing")
 }
 
-// counting is a pool that counts what comes back.
+// counting is a pool that counts returned buffers.
 type counting struct{ back int }
 
 func (p *counting) Get(n int) *[]byte { b := make([]byte, n); return &b }
 func (p *counting) Put(*[]byte)       { p.back++ }
 
-func TestWhatIsHandedInMayBeChangedAtOnce(t *testing.T) {
+func TestRecordedMessagesMayBeReusedAtOnce(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{})
 	b := []byte("abc")
 	md := metadata.Pairs("key", "value")
@@ -237,7 +237,8 @@ func TestEventsOfAFollowerAreNeverOverwritten(t *testing.T) {
 	assert.Equal(t, "first", string(held.Payload))
 }
 
-// A runtime's own Canceled, of one that shuts down perhaps, is not taken for that of a client that went.
+// A runtime may answer Canceled itself, for example when it shuts down. That does not mean that the
+// client ended the call.
 func TestARecordingSaysThatTheClientEndedACall(t *testing.T) {
 	canceled := status.Error(codes.Canceled, "context canceled")
 	rec := capture.NewRecorder(capture.Config{})

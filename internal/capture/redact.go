@@ -12,10 +12,11 @@ import (
 	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// A Redactor overwrites what is secret in a message, in place and in equal length:
-// text becomes stars, numbers become zero. It is immutable; nil finds nothing.
+// A Redactor overwrites the secrets in a message, in place and in equal length: text becomes stars,
+// numbers become zero. It is immutable, and safe for concurrent use. A nil Redactor finds no
+// secrets.
 type Redactor struct {
-	methods map[string]*methodPlan // :: full method → where its secrets are; only those that have any
+	methods map[string]*methodPlan // :: full method with secrets → where these are
 }
 
 type methodPlan struct{ request, reply *secretNode }
@@ -23,24 +24,24 @@ type methodPlan struct{ request, reply *secretNode }
 // secretNode describes the secrets in one type of message. Nil means that there are none.
 type secretNode struct {
 	fields  map[protowire.Number]*secretField
-	low     []*secretField // the same, for numbers that are small
-	all     bool           // all of it is secret, known to the schema or not
-	unknown bool           // fields that the schema does not know are secret: a field beside them is
-	live    bool           // there is a secret in it, however deep
+	low     []*secretField // the same, for small numbers
+	all     bool           // every field is secret, known to the schema or not
+	unknown bool           // unknown fields are secret, because a known field of the message is
+	live    bool           // the message contains a secret at some depth
 }
 
 type secretField struct {
-	secret bool        // all of its content is
-	into   *secretNode // the secrets in the message that it holds
-	entry  *secretMap  // of a map
+	secret bool        // all of its content is secret
+	into   *secretNode // the secrets in the message that the field holds
+	entry  *secretMap  // of a map field
 }
 
 // secretMap describes the secrets in the values of a map.
 type secretMap struct {
-	secret func(key []byte) bool // whether all of the value with this key is secret
-	all    *secretField          // the value, if it is
-	some   *secretField          // the value, if it is not
-	entry  *secretNode           // an entry whose value is some
+	secret func(key []byte) bool // reports whether the whole value with this key is secret
+	all    *secretField          // a value that is secret as a whole
+	some   *secretField          // any other value
+	entry  *secretNode           // an entry with any other value
 }
 
 // NewRedactor returns a redactor for the methods of a schema.
@@ -68,8 +69,8 @@ func (r *Redactor) method(name string) *methodPlan {
 	return r.methods[name]
 }
 
-// Request redacts the request of a method in place. It reports whether it found a
-// secret, and whether the message could be read at all.
+// Request redacts the request of a method in place. It reports whether it found a secret, and
+// whether it could read the message.
 func (r *Redactor) Request(method string, b []byte) (redacted, ok bool) {
 	p := r.method(method)
 	if p == nil {
@@ -87,7 +88,7 @@ func (r *Redactor) Reply(method string, b []byte) (redacted, ok bool) {
 	return p.reply.redact(b, false)
 }
 
-// event redacts the payload of an event: in a copy, unless it is the event's own.
+// event redacts the payload of an event, in place if own is set, otherwise in a copy.
 func (r *Redactor) event(ev *Event, own bool) {
 	p := r.method(ev.Method)
 	if p == nil {
@@ -125,7 +126,7 @@ type redactCompiler struct {
 	nodes   map[nodeKey]*secretNode
 }
 
-// settle finds the nodes from which something secret can be reached.
+// settle finds the nodes from which a secret can be reached.
 func (c *redactCompiler) settle() {
 	for again := true; again; { // messages may contain themselves: repeat until nothing new is live
 		again = false
@@ -153,7 +154,7 @@ func (n *secretNode) hasSecret() bool {
 	return false
 }
 
-// live returns the node of md, nil if nothing secret can be reached from it.
+// live returns the node of md, or nil if no secret can be reached from it.
 func (c *redactCompiler) live(md protoreflect.MessageDescriptor) *secretNode {
 	if n := c.node(md, false); n.live {
 		return n
@@ -217,8 +218,8 @@ func (n *secretNode) field(num protowire.Number) *secretField {
 
 const maxDepth = 100
 
-// redact overwrites what is secret in b. If the end of b was cut off, what is
-// half there is overwritten too. It is not ok if b cannot be read.
+// redact overwrites the secrets in b. If cut is set, the end of b was cut off, and redact also
+// overwrites a field that is incomplete. ok is false if b cannot be read.
 func (n *secretNode) redact(b []byte, cut bool) (redacted, ok bool) {
 	if n == nil {
 		return false, true
@@ -277,13 +278,13 @@ func (w *redactWalk) message(n *secretNode, b []byte, depth int) bool {
 	return true
 }
 
-// cutOff overwrites the rest of a message whose end is missing: nothing says which field it was.
+// cutOff overwrites the rest of a message whose end is missing: it may be any field.
 func (w *redactWalk) cutOff(b []byte) bool {
 	w.fill(b)
 	return w.cut
 }
 
-// field redacts the content of a length-delimited field, which is whole or has been cut off.
+// field redacts the content of a length-delimited field. If whole is not set, its end is missing.
 func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, whole bool, depth int) bool {
 	switch {
 	case f == nil:
@@ -303,7 +304,7 @@ func (w *redactWalk) field(n *secretNode, f *secretField, body []byte, whole boo
 func (w *redactWalk) mapEntry(m *secretMap, entry []byte, whole bool, depth int) bool {
 	f := m.some
 	if m.secret != nil {
-		if key, _, _ := wire.MapEntry(entry); !whole || m.secret(key) { // the key may be what is missing
+		if key, _, _ := wire.MapEntry(entry); !whole || m.secret(key) { // the missing part may be the key
 			f = m.all
 		}
 	}
@@ -330,14 +331,14 @@ func (w *redactWalk) fill(b []byte) {
 	}
 }
 
-// fill is what a secret looks like.
+// fill overwrites a secret with stars.
 func fill(b []byte) {
 	for i := range b {
 		b[i] = '*'
 	}
 }
 
-// number makes a number zero, in as many bytes.
+// number sets a number to zero without changing its length. In a group it redacts every field.
 func (w *redactWalk) number(f wire.Field) {
 	w.found = true
 	switch b := f.Value; f.Type {
@@ -359,7 +360,7 @@ func (w *redactWalk) number(f wire.Field) {
 	}
 }
 
-// secretWords are in the keys of credentials.
+// secretWords occur in the keys of credentials.
 var secretWords = []string{"token", "secret", "password", "api-key", "apikey", "credential"}
 
 // SecretKey reports whether the metadata under a key is a credential.

@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// secretPlaces are where a PutRequest may have a secret, if titles and the label
-// "password" are such.
+// secretPlaces are the places of a PutRequest that may hold a secret, if titles and the label
+// "password" are secret.
 var secretPlaces = []func(secret []byte) []byte{
 	func(secret []byte) []byte { return bytesField(1, bytesField(2, secret)) },
 	func(secret []byte) []byte { return bytesField(1, bytesField(3, bytesField(3, bytesField(2, secret)))) },
@@ -29,9 +29,9 @@ func bytesField(num protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
 }
 
-// FuzzRedactHides holds that what is secret makes no difference to a recording,
-// wherever it stands, whatever is around it, and wherever the message is cut off. (What is
-// before it has to be whole, or else it takes the secret for a part of itself.)
+// FuzzRedactHides checks that a recording does not depend on the content of a secret, wherever the
+// secret is, whatever surrounds it, and wherever the message is cut off. (The fields before the
+// secret must be whole, or the secret would be a part of them.)
 func FuzzRedactHides(f *testing.F) {
 	r := NewRedactor(muxtest.Library, dump.Secrets{
 		Field: func(fd protoreflect.FieldDescriptor) bool { return fd.FullName() == "library.v1.Book.title" },

@@ -51,9 +51,9 @@ func TestSecretsAreOverwrittenInEqualLength(t *testing.T) {
 	}
 }
 
-// A newer version of a message with secrets may have more of them. What else a newer API
-// brings is shown.
-func TestUnknownFieldsAreSecretBesideSecretsAlone(t *testing.T) {
+// A newer version of a message with secrets may have further secrets. Other additions of a newer API
+// are shown.
+func TestUnknownFieldsAreSecretOnlyBesideSecrets(t *testing.T) {
 	newer := func(text, inside string) []byte {
 		book := append(muxtest.Frame(t, "Book", `id: "7f"`).Bytes(), "\xba\x06\x07"+inside+"\xc0\x06\x2a"...) // fields 103 and 104
 		b := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), book)
@@ -103,7 +103,7 @@ func TestARecordingHasNoSecretsUnlessAskedFor(t *testing.T) {
 	}
 }
 
-// What is not secret stays as it is, whatever the message.
+// Redact never changes fields that are not secret.
 func FuzzRedact(f *testing.F) {
 	f.Add(muxtest.Frame(f, "PutRequest", `book {id: "7f" title: "T" quotes {title: "Q" colour: BLUE} labels {key: "password" value: "p"}} shelf: "s" labels {key: "a.token" value: "v"}`).Bytes())
 	f.Add([]byte("\x0a\x7fbroken"))
@@ -115,7 +115,7 @@ func FuzzRedact(f *testing.F) {
 		_, ok := redactor.Request(muxtest.Method("Put"), got)
 		require.Len(t, got, len(b))
 		if !ok {
-			return // it is left out
+			return // the message is dropped
 		}
 		require.Equal(t, was, string(text.Append(nil, muxtest.Message("PutRequest"), got)))
 		again := bytes.Clone(got)

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Restore puts in the events of an earlier recording, which next reads up to io.EOF, as if they had
-// been recorded here. They keep their numbers, and calls that come are counted on from there. It
-// is called before anything is recorded, and fails only if next does; what was read before stays.
+// Restore adds the events of an earlier recording, which next reads up to io.EOF, as if r had
+// recorded them. They keep their numbers, and new calls and events continue these numbers. Restore
+// must be called before r records anything. It fails only if next fails; the events that were read
+// before stay.
 func (r *Recorder) Restore(next func(*Event) error) error {
 	var last Event
 	var calls uint64
@@ -19,7 +20,7 @@ func (r *Recorder) Restore(next func(*Event) error) error {
 			break
 		}
 		if ev.Kind < Start || ev.Kind > End || ev.Seq <= last.Seq {
-			continue // no event of a call, or one that is there already
+			continue // not an event of a call, or a repeated one
 		}
 		r.ring.mu.Lock()
 		r.ring.seq = ev.Seq - 1
@@ -30,7 +31,7 @@ func (r *Recorder) Restore(next func(*Event) error) error {
 	if last.Seq > 0 {
 		r.calls.Store(calls)
 		r.restored = last.Seq
-		r.began = r.began.Add(-last.Mono - max(time.Since(last.Time), 0)) // so that times go on from there
+		r.began = r.began.Add(-last.Mono - max(time.Since(last.Time), 0)) // so that Mono continues from there
 	}
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -8,9 +8,8 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// rewrites finds what was changed between the two legs of a call, message by
-// message. It keeps the messages of calls under way, for as long
-// as they may be needed.
+// rewrites finds the changes between the legs of a call, message by message. It keeps the messages
+// of calls under way for as long as it may need them.
 type rewrites struct {
 	schema *codec.Schema
 	calls  map[uint64]*rewriteState
@@ -19,7 +18,7 @@ type rewrites struct {
 
 type rewriteState struct {
 	request []byte         // the client's latest, nil if there is none
-	replies []rewriteReply // of backends, since the client's latest
+	replies []rewriteReply // of backends, since the client's latest reply
 }
 
 type rewriteReply struct {
@@ -28,13 +27,13 @@ type rewriteReply struct {
 }
 
 const (
-	maxRewriteCalls = 1000     // more calls under way are not looked at
-	maxRewriteBytes = 64 << 10 // neither are longer messages
+	maxRewriteCalls = 1000     // calls under way that are compared
+	maxRewriteBytes = 64 << 10 // length of the longest message that is compared
 	maxRewrites     = 20       // lines for one message
 )
 
-// add takes an event in. For a request on a backend's leg and a reply on the client's it returns
-// what was changed on the way.
+// add takes in an event. For a request on a backend leg, and for a reply on the client's leg, it
+// returns the changes to the message.
 func (r *rewrites) add(ev *Event, h *FileHeader) []string {
 	if r.calls == nil {
 		r.calls = map[uint64]*rewriteState{}
@@ -58,7 +57,7 @@ func (r *rewrites) add(ev *Event, h *FileHeader) []string {
 		r.free = s
 	case ev.Truncated || len(ev.Payload) > maxRewriteBytes:
 	case ev.Kind == Request && client:
-		s.request = append([]byte{}, ev.Payload...) // a part of it would keep a chunk of the recorder's memory
+		s.request = append([]byte{}, ev.Payload...) // a reference would keep a whole chunk of the recorder
 	case ev.Kind == Request && s.request != nil:
 		return r.diff(ev, s.request, ev.Payload)
 	case ev.Kind == Reply && !client:

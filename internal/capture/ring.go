@@ -9,49 +9,48 @@ import (
 	"github.com/criproxy/criproxy/internal/buffers"
 )
 
-// ring holds the latest records, in chunks that are only ever appended to. A
-// reader of a chunk needs no lock up to where it is used, but for frames; a full
-// chunk never changes again.
+// ring holds the latest records, in chunks that are only ever appended to. Followers read the used
+// part of a chunk without a lock, but need the lock for frames. A full chunk never changes again.
 type ring struct {
-	max        int // bytes of all chunks and frames
-	maxPayload int // bytes of one message that are kept
+	max        int // upper bound for the bytes of all chunks and frames
+	maxPayload int // upper bound for the kept bytes of one message
 	chunkSize  int
 
 	missed atomic.Uint64 // records that followers did not get
 
-	mu             sync.Mutex // guards what follows, for as long as it takes to copy a small record
+	mu             sync.Mutex // guards the fields below; held at most while a small record is copied
 	oldest, newest *chunk
-	holding        *chunk // the oldest that may hold frames
-	total          int    // bytes of chunks, and of frames
-	held           int    // of frames
-	seq            uint64
-	spare          []byte        // of chunkSize, for the next chunk; nil if there is none
-	wake           chan struct{} // closed when there is something new; nil if no follower waits
+	holding        *chunk        // the oldest chunk that may hold frames
+	total          int           // bytes of chunks and frames
+	held           int           // bytes of frames
+	seq            uint64        // number of the latest record
+	spare          []byte        // of length chunkSize, for the next chunk; nil if there is none
+	wake           chan struct{} // closed when there is a new record; nil if no follower waits
 	closed         bool
 }
 
-// A chunk holds records in their order. Of a large message it holds the frame, not a
-// copy: what is copied needs new memory each time.
+// A chunk holds records in order. Of a large message it holds the frame instead of a copy, which
+// would need new memory each time.
 type chunk struct {
 	buf   []byte       // of fixed length
-	used  atomic.Int64 // publishes what is before it in buf
+	used  atomic.Int64 // bytes of buf that readers may read
 	first uint64       // number of its first record
 
 	// Guarded by the ring's mu.
-	frames    []*codec.Frame // the latest of those that its records have; the earlier ones are
-	forgotten int            // no longer there
-	seen      bool           // by a follower, whose events may share buf for as long as they like
+	frames    []*codec.Frame // the frames of its records, without those that were forgotten
+	forgotten int            // how many frames were forgotten, always the oldest
+	seen      bool           // a follower has read it: its events may refer to buf for any time
 	next      *chunk         // nil for the newest
-	gone      bool           // out of the ring: next leads no further
+	gone      bool           // no longer in the ring; next is nil
 }
 
 const (
-	chunks    = 128 // in a ring, if all are of equal size and hold no frames
-	maxFrames = 256 // in a chunk: their place takes a byte
+	chunks    = 128 // in a ring, if all have the same size and hold no frames
+	maxFrames = 256 // in a chunk: a frame's place takes one byte
 )
 
-// holdable is how much of the memory may be in large messages. Most are lists, which come every
-// second: what else happens is small, and is remembered for longer.
+// holdable returns how much of the memory large messages may take. Most of these are lists, which
+// come every second; other events are small, so the ring remembers them for longer.
 func (r *ring) holdable() int { return r.max / 2 }
 
 func newRing(size int) *ring {
@@ -72,7 +71,7 @@ func (r *ring) link(buf []byte) {
 	r.count(len(buf))
 }
 
-// count adds bytes to the total, and forgets what is oldest if they are too many.
+// count adds n bytes to the total, and removes the oldest chunks if there are too many.
 func (r *ring) count(n int) {
 	for r.total += n; r.total > r.max && r.oldest != r.newest; {
 		old := r.oldest
@@ -82,7 +81,7 @@ func (r *ring) count(n int) {
 		if r.holding == old {
 			r.holding = old.next
 		}
-		r.oldest, old.next, old.gone = old.next, nil, true // a follower that still reads it holds no other
+		r.oldest, old.next, old.gone = old.next, nil, true // so that a follower that still reads it keeps no other chunk
 		r.total -= len(old.buf)
 		if !old.seen && len(old.buf) == r.chunkSize {
 			r.spare = old.buf
@@ -90,8 +89,8 @@ func (r *ring) count(n int) {
 	}
 }
 
-// hold adds a frame to the newest chunk, and forgets the oldest frames if they are too many. It
-// returns the frame's place.
+// hold adds a frame to the newest chunk, and forgets the oldest frames if they take too much memory.
+// It returns the frame's place.
 func (r *ring) hold(frame *codec.Frame) byte {
 	c := r.newest
 	c.frames = append(c.frames, frame)
@@ -108,7 +107,7 @@ func (r *ring) hold(frame *codec.Frame) byte {
 	return place
 }
 
-// forget gives the oldest frame of a chunk back.
+// forget frees the oldest frame of a chunk.
 func (r *ring) forget(c *chunk) {
 	n := buffers.Held(c.frames[0].Buffers())
 	r.held -= n
@@ -118,7 +117,7 @@ func (r *ring) forget(c *chunk) {
 	c.forgotten++
 }
 
-// frame returns a reference to a frame of c, nil if it is no longer held.
+// frame returns a new reference to a frame of c, or nil if the frame was forgotten.
 func (r *ring) frame(c *chunk, place byte) *codec.Frame {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +127,7 @@ func (r *ring) frame(c *chunk, place byte) *codec.Frame {
 	return nil
 }
 
-// fresh returns memory for a chunk. It need not be zeroed: nothing reads beyond what is used.
+// fresh returns memory for a chunk. It may hold old data: followers read only the used part.
 func (r *ring) fresh() []byte {
 	if buf := r.spare; buf != nil {
 		r.spare = nil
@@ -137,12 +136,12 @@ func (r *ring) fresh() []byte {
 	return make([]byte, r.chunkSize)
 }
 
-// isLarge reports whether a record of n bytes is taken over, not copied.
+// isLarge reports whether a record of n bytes becomes a chunk of its own, without a copy.
 func (r *ring) isLarge(n int) bool { return n > r.chunkSize/2 }
 
-// put copies a finished record into the ring, or takes it over if it is large: it
-// becomes a chunk of its own. With a frame, which it takes over, the last byte of the
-// record becomes its place in the chunk.
+// put copies a finished record into the ring. It takes over a large record, which becomes a chunk of
+// its own. It also takes over frame, unless that is nil, and sets the last byte of the record to the
+// frame's place in the chunk.
 func (r *ring) put(record []byte, frame *codec.Frame) {
 	binary.LittleEndian.PutUint32(record[recordLen:], uint32(len(record)))
 	large := r.isLarge(len(record))
@@ -178,7 +177,7 @@ func (r *ring) put(record []byte, frame *codec.Frame) {
 	}
 }
 
-// close lets followers end when they have read all.
+// close makes followers end when they have read all records.
 func (r *ring) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

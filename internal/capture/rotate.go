@@ -20,40 +20,40 @@ import (
 
 // FileConfig says where a [Writer] writes.
 type FileConfig struct {
-	Path   string // its ending is the format: see [FormatOf]
+	Path   string // its extension is the format: see [FormatOf]
 	Header func() FileHeader
 	Schema *codec.Schema
 
-	// MaxBytes is the length at which a new file is begun. Zero means that none is.
+	// MaxBytes is the length at which the Writer begins a new file. Zero means no limit.
 	MaxBytes int64
-	// MaxFiles is how many files there may be, this one included: PATH, and the older
-	// ones with a number before the ending. Zero means one.
+	// MaxFiles is how many files there may be, the current one included: PATH, and the older
+	// ones with a number before the extension. Zero means one.
 	MaxFiles int
 }
 
-// A Writer writes events to a file that only its owner can read, and begins a new
-// one when that is full. Each file can be read by itself: calls under way begin
-// again in it. A Writer must not be used by two goroutines at once.
+// A Writer writes events to a file that only its owner can read, and begins a new file when that
+// is full. Each file can be read alone: it repeats the starts of calls under way. Only one goroutine
+// at a time may use a Writer.
 //
-// After an error, as of a full disk, the file ends with a whole event. The Writer can be
-// used again: once there is room it begins a new file, which says how many events are
-// missing, and keeps the one before even if MaxFiles is 1.
+// After an error, such as a full disk, the file ends with a whole event. The Writer can be used
+// again: once there is room it begins a new file, which says how many events are missing, and keeps
+// the previous file even if MaxFiles is 1.
 type Writer struct {
 	cfg     FileConfig
 	enc     Encoder
 	file    *os.File // nil after an error
 	out     *bufio.Writer
 	written int64 // to the file and the buffer
-	safe    int64 // of that, whole events that are in the file
-	pending int   // events since
+	safe    int64 // length of the whole events that are in the file
+	pending int   // events that may only be in the buffer
 	missing uint64
-	counted uint64 // of these, in an event that may not be in the file yet
+	counted uint64 // of these, reported in an event that may not be in the file yet
 	buf     []byte
 	live    map[legID]*Event // :: leg under way → its start
 	free    *Event           // of a leg that has ended, for the next one
 }
 
-// Create begins a file. One that is there already becomes an older one.
+// Create begins a file. A file that already exists becomes an older one.
 func Create(cfg FileConfig) (*Writer, error) {
 	format, err := FormatOf(cfg.Path)
 	if err != nil {
@@ -95,8 +95,8 @@ func (w *Writer) open() error {
 	return nil
 }
 
-// room returns an error unless there is room for more than a few events, without the file
-// that is to go: each that is begun makes one go.
+// room returns an error unless there is room for more than a few events, counting the room of the
+// file that goes. Otherwise each new file would replace an older one, for few events.
 func (w *Writer) room(goes string) error {
 	need := int64(1 << 20)
 	if w.cfg.MaxBytes > 0 {
@@ -107,7 +107,7 @@ func (w *Writer) room(goes string) error {
 		need -= info.Size()
 	}
 	if err := unix.Statfs(filepath.Dir(w.cfg.Path), &fs); err == nil && int64(fs.Bavail)*fs.Bsize < need {
-		return fmt.Errorf("creating a capture: there is no room for %d more bytes in %s; make some, or choose another folder", need, filepath.Dir(w.cfg.Path))
+		return fmt.Errorf("creating a capture: %s lacks room for %d more bytes; free some, or choose another folder", filepath.Dir(w.cfg.Path), need)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func createPrivate(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 }
 
-// older is the name of the i-th older file.
+// older returns the name of the i-th older file.
 func older(path string, i int) string {
 	if i == 0 {
 		return path
@@ -126,11 +126,11 @@ func older(path string, i int) string {
 	return fmt.Sprintf("%s.%d%s", strings.TrimSuffix(path, ending), i, ending)
 }
 
-// rotate moves PATH.jsonl to PATH.1.jsonl, and so on; the oldest of n goes.
+// rotate moves PATH.jsonl to PATH.1.jsonl, and so on, and removes the oldest of n files.
 func rotate(path string, n int) error {
 	name := func(i int) string { return older(path, i) }
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
-		return nil // it was done when the file could not be begun
+		return nil // an earlier attempt has moved it, and could not begin a file
 	}
 	if err := os.Remove(name(n - 1)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -143,14 +143,14 @@ func rotate(path string, n int) error {
 	return nil
 }
 
-// write writes an event.
+// write writes an encoded event.
 func (w *Writer) write(b []byte) error {
 	if cap(b) <= 1<<20 {
 		w.buf = b[:0]
 	}
-	if len(b) > w.out.Available() { // so that what is in the file are whole events
+	if len(b) > w.out.Available() { // so that the file holds whole events
 		if err := w.Flush(); err != nil {
-			w.missing++ // this one
+			w.missing++ // this event
 			return err
 		}
 	}
@@ -163,7 +163,7 @@ func (w *Writer) write(b []byte) error {
 	return nil
 }
 
-// giveUp closes the file because of err, without the part of an event at its end.
+// giveUp closes the file because of err, and truncates it to whole events.
 func (w *Writer) giveUp(err error) error {
 	w.missing, w.counted = w.missing+uint64(w.pending), 0
 	err = errors.Join(err, w.file.Truncate(w.safe), w.file.Close())
@@ -171,7 +171,7 @@ func (w *Writer) giveUp(err error) error {
 	return fmt.Errorf("writing a capture: %w", err)
 }
 
-// Write writes an event, which it does not keep. After an error the event is missing.
+// Write writes an event. It does not keep ev. After an error the event counts as missing.
 func (w *Writer) Write(ev *Event) error {
 	var err error
 	if w.file == nil || w.cfg.MaxBytes > 0 && w.written >= w.cfg.MaxBytes {
@@ -191,7 +191,7 @@ func (w *Writer) track(ev *Event) {
 	switch ev.Kind {
 	case Start:
 		if len(w.live) >= maxStreams {
-			clear(w.live) // their ends were missed
+			clear(w.live) // the follower has missed their ends
 		}
 		start := w.free
 		if w.free = nil; start == nil {
@@ -207,7 +207,7 @@ func (w *Writer) track(ev *Event) {
 	}
 }
 
-// next begins the next file. ev will be its first event.
+// next begins the next file, whose first event will be ev.
 func (w *Writer) next(ev *Event) error {
 	if err := w.Close(); err != nil {
 		return err
@@ -229,11 +229,11 @@ func (w *Writer) next(ev *Event) error {
 		}
 		w.counted = w.missing
 	}
-	w.pending = 0 // these are no events
+	w.pending = 0 // repeated starts do not count
 	return nil
 }
 
-// Flush writes out what was gathered.
+// Flush writes the buffered events to the file.
 func (w *Writer) Flush() error {
 	if w.file == nil {
 		return nil
@@ -246,7 +246,7 @@ func (w *Writer) Flush() error {
 	return nil
 }
 
-// Close writes out what was gathered and closes the file.
+// Close flushes and closes the file.
 func (w *Writer) Close() error {
 	if err := w.Flush(); err != nil || w.file == nil {
 		return err
@@ -258,8 +258,8 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// Run writes what a follower reads, until ctx ends or the recorder is closed; what
-// is there by then is written too.
+// Run writes the events of a follower until ctx ends or the recorder is closed, including those that
+// have been recorded by then.
 func (w *Writer) Run(ctx context.Context, f *Follower) error {
 	var ev Event
 	for over := false; ; {
@@ -268,7 +268,7 @@ func (w *Writer) Run(ctx context.Context, f *Follower) error {
 				return err
 			}
 			if over = f.Next(ctx, &ev) != nil; over {
-				continue // with what came meanwhile
+				continue // write the events that came meanwhile
 			}
 		}
 		if err := w.Write(&ev); err != nil {
@@ -277,7 +277,7 @@ func (w *Writer) Run(ctx context.Context, f *Follower) error {
 	}
 }
 
-// WriteTo writes a whole capture: what read returns until io.EOF.
+// WriteTo writes a whole capture: the header, and the events that read returns until io.EOF.
 func WriteTo(out io.Writer, f Format, h *FileHeader, schema *codec.Schema, read func(*Event) error) error {
 	enc := NewEncoder(f, schema)
 	w := bufio.NewWriterSize(out, 1<<16)

@@ -27,7 +27,7 @@ func create(t testing.TB, path string, maxBytes int64, files int) *capture.Write
 	return w
 }
 
-func TestEachFileOfARotationCanBeReadByItself(t *testing.T) {
+func TestEachFileOfARotationCanBeReadAlone(t *testing.T) {
 	for _, format := range capture.Formats {
 		t.Run(string(format), func(t *testing.T) {
 			dir := t.TempDir()
@@ -71,12 +71,12 @@ func TestEachFileOfARotationCanBeReadByItself(t *testing.T) {
 				}
 			}
 			require.Less(t, len(joined), len(all))
-			assert.Equal(t, normal(all[len(all)-len(joined):]), normal(joined), "nothing is lost or twice but what was thrown away")
+			assert.Equal(t, normal(all[len(all)-len(joined):]), normal(joined), "no event is lost or repeated, except in files that were removed")
 		})
 	}
 }
 
-func TestAFileThatIsThereBecomesAnOlderOne(t *testing.T) {
+func TestAnExistingFileBecomesAnOlderOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "calls.jsonl")
 	require.NoError(t, create(t, path, 0, 2).Close())
 	require.NoError(t, os.WriteFile(path, []byte("the first"), 0o644))
@@ -91,7 +91,7 @@ func TestAMissingFolderIsReported(t *testing.T) {
 	assert.ErrorContains(t, err, "creating a capture")
 }
 
-func TestAWriterWritesWhatIsThereWhenItIsStopped(t *testing.T) {
+func TestAStoppedWriterWritesAllEvents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "calls.binlog")
 	rec := capture.NewRecorder(capture.Config{})
 	for range 100 {
@@ -108,13 +108,13 @@ func TestAWriterWritesWhatIsThereWhenItIsStopped(t *testing.T) {
 	assert.Len(t, events, 100*perCall)
 }
 
-// smallDisk returns a folder with room for so many KiB.
+// smallDisk returns a folder with room for the given number of KiB.
 func smallDisk(t *testing.T, kib int) string {
 	t.Helper()
 	return mounttest.Tmpfs(t, "full disks", fmt.Sprintf("size=%dk,mode=0700", kib))
 }
 
-func TestAFullDiskLosesEventsThatAreCountedAndNoFile(t *testing.T) {
+func TestAFullDiskLosesOnlyCountedEvents(t *testing.T) {
 	for _, format := range capture.Formats {
 		t.Run(string(format), func(t *testing.T) {
 			dir := smallDisk(t, 8192)
@@ -136,7 +136,7 @@ func TestAFullDiskLosesEventsThatAreCountedAndNoFile(t *testing.T) {
 					require.NoError(t, os.RemoveAll(ballast))
 				}
 				if err := w.Write(&all[i]); err != nil {
-					require.ErrorContains(t, err, path[:len(dir)], "it says where")
+					require.ErrorContains(t, err, path[:len(dir)], "the error names the folder")
 					failed++
 				}
 			}
@@ -161,13 +161,13 @@ func TestAFullDiskLosesEventsThatAreCountedAndNoFile(t *testing.T) {
 				}
 			}
 			assert.Equal(t, len(all), kept+missing, "each event is there, or known to be missing")
-			assert.Greater(t, missing, failed, "those that were gathered, too")
+			assert.Greater(t, missing, failed, "buffered events are missing too")
 			assert.Less(t, missing, failed+1000)
 		})
 	}
 }
 
-func TestACaptureAfterAFullDiskKeepsTheFileBefore(t *testing.T) {
+func TestACaptureAfterAFullDiskKeepsTheOldFile(t *testing.T) {
 	dir := smallDisk(t, 128)
 	path := filepath.Join(dir, "calls.jsonl")
 	ballast := filepath.Join(dir, "ballast")

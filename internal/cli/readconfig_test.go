@@ -28,7 +28,7 @@ func TestAFileThatChangesDuringTheStartIsReadAgain(t *testing.T) {
 	_, err := f.readConfig()
 	require.NoError(t, err)
 	write("backends: [{address: /run/b.sock}]\n")
-	r := &watcher{flags: f} // which is made when the sockets are there
+	r := &watcher{flags: f} // made once the sockets exist
 	assert.True(t, r.changed())
 	_, err = f.readConfig()
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestTheFileInEtcIsReadIfNothingElseIsSaid(t *testing.T) {
 	c, f, err := read("-listen", "/run/b.sock")
 	require.NoError(t, err)
 	assert.Equal(t, "/run/a.sock", c.Backends[0].Address)
-	assert.Equal(t, "/run/b.sock", c.Listen, "flags go before what is in it")
+	assert.Equal(t, "/run/b.sock", c.Listen, "flags override the file")
 	assert.Equal(t, file, f.config, "it is watched")
 	for _, args := range [][]string{{"-connect", "/run/c.sock"}, {"-remote-runtime-service-endpoint", "/run/c.sock"}} {
 		c, f, err = read(args...)

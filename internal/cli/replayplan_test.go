@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/replay"
 )
 
-// A server that is no fixture gets what changes something only with -write.
+// A server that is not a fixture gets mutating calls only with -write.
 func TestReplayWritesOnlyWhenAsked(t *testing.T) {
 	socket := filepath.Join(muxtest.Dir(t), "server.sock")
 	muxtest.Serve(t, socket, func(string, grpc.ServerStream) error { return nil })

@@ -9,13 +9,12 @@ import (
 // A Change is one value in which two messages differ.
 type Change struct {
 	Path   string `json:"path"`             // "containers[3].image.image"
-	Before string `json:"before,omitempty"` // as [Text] prints it; empty where there is none
+	Before string `json:"before,omitempty"` // as [Text] prints it; empty if there is none
 	After  string `json:"after,omitempty"`
 }
 
-// Diff lists in what two messages of type md differ, value by value. Items of a
-// list are compared in pairs if there are as many on both sides; otherwise those
-// that are equal are matched first.
+// Diff returns the values in which two messages of type md differ. It compares the items of two
+// lists pair by pair if the lists have the same length; otherwise it matches equal items first.
 func (t Text) Diff(md protoreflect.MessageDescriptor, before, after []byte) []Change {
 	return diffNodes(nil, "", t.Tree(md, before), t.Tree(md, after))
 }
@@ -77,7 +76,7 @@ func diffPair(changes []Change, at string, a, b *Node) []Change {
 
 type pair struct {
 	a, b  *Node
-	index int // in after, or in before if it is only there
+	index int // in the list after or, for a removed item, in the list before
 }
 
 // maxAlign bounds the work of matching two lists.
@@ -125,7 +124,7 @@ func pairs(a, b []*Node) []pair {
 			}
 		}
 	}
-	doneI, doneJ := 0, 0 // up to there all are paired
+	doneI, doneJ := 0, 0 // items before these are paired
 	for i, j := 0, 0; i < len(x) && j < len(y); {
 		switch {
 		case x[i] == y[j]:
@@ -143,7 +142,7 @@ func pairs(a, b []*Node) []pair {
 	return all
 }
 
-// String is the change on one line.
+// String returns the change on one line.
 func (c Change) String() string {
 	switch {
 	case c.Before == "":

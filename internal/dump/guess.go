@@ -10,8 +10,9 @@ import (
 	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// guess says what a field is that the schema does not know: a message if it is a group, or if
-// it can be one and does not read as text; else a number, or text or bytes.
+// guess guesses whether a field that the schema does not know is a message: it is one if it is a
+// group, or if its bytes are a well-formed message and not text. It returns the content of groups
+// and of length-delimited fields.
 func guess(f wire.Field, depth int) (body []byte, isMessage bool) {
 	switch f.Type {
 	case protowire.StartGroupType:

@@ -13,27 +13,26 @@ import (
 	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// AppendJSON appends the message src of type md to dst as a JSON object, and
-// returns dst. It is ProtoJSON with the names of the .proto file: 64-bit numbers
-// are strings, bytes are base64, enums are names. Fields that are not on the
-// wire are left out, and well-known types are messages like others. A key of a map that
-// is on the wire twice is a member twice, of which readers take the last, as protobuf does.
+// AppendJSON appends the message src of type md to dst as a JSON object, and returns dst. It is
+// ProtoJSON with the names of the .proto file: 64-bit numbers are strings, bytes are base64, enums
+// are names. Fields that are not on the wire are left out, and well-known types are printed like
+// other messages. If a key of a map is on the wire twice, the object has it twice; readers use the
+// last one, as protobuf does.
 //
-// It never fails: a field the schema does not know stands under its number with
-// a guess at its meaning, and a message that is broken has a last member "!"
-// that says so. A nil md knows no field. AppendJSON does not keep src, and hides
-// nothing: what is secret must be out of src.
+// AppendJSON never fails: a field that the schema does not know has its number as a name and a guess
+// at its value, and a malformed message has a last member "!" that says so. A nil md knows no
+// fields. AppendJSON does not keep src. It hides nothing: the caller must have removed secrets.
 func AppendJSON(dst []byte, md protoreflect.MessageDescriptor, src []byte) []byte {
 	return jsonMessage(dst, md, src, 0)
 }
 
-// member is a field that becomes a member of an object, with all that belong to it.
+// member is a field of a message. Fields with the same number become one member of the object.
 type member struct {
 	wire.Field
 	done bool
 }
 
-// rooms are for the fields of a message: events are decoded at the rate of calls.
+// rooms is a pool of memory for the fields of a message: events are decoded at the rate of calls.
 var rooms = sync.Pool{New: func() any { room := make([]member, 0, 16); return &room }}
 
 func jsonMessage(dst []byte, md protoreflect.MessageDescriptor, src []byte, depth int) []byte {
@@ -50,7 +49,7 @@ func jsonMessage(dst []byte, md protoreflect.MessageDescriptor, src []byte, dept
 		fields = append(fields, member{Field: f})
 	}
 	defer func() {
-		clear(fields) // it keeps nothing of src
+		clear(fields) // so that the pool keeps nothing of src
 		*room = fields
 		rooms.Put(room)
 	}()
@@ -75,7 +74,7 @@ func jsonMessage(dst []byte, md protoreflect.MessageDescriptor, src []byte, dept
 		}
 		fd := known(md, f.Field)
 		name(fd, f.Number)
-		same := func(yield func(*member)) { // the fields that belong together, wherever they stand
+		same := func(yield func(*member)) { // yields all fields that belong to this member
 			for j := i; j < len(fields); j++ {
 				if o := &fields[j]; o.Number == f.Number && !o.done && known(md, o.Field) == fd {
 					o.done = true
@@ -107,8 +106,7 @@ func jsonMessage(dst []byte, md protoreflect.MessageDescriptor, src []byte, dept
 	return append(dst, '}')
 }
 
-// jsonSingular prints the last value; parts of a message are merged, as a decoder
-// does.
+// jsonSingular prints the last value. It merges the parts of a message, as a decoder does.
 func jsonSingular(dst []byte, fd protoreflect.FieldDescriptor, same func(func(*member)), depth int) []byte {
 	var last *member
 	var whole []byte
@@ -128,7 +126,7 @@ func jsonSingular(dst []byte, fd protoreflect.FieldDescriptor, same func(func(*m
 	return jsonScalar(dst, fd, last.Value)
 }
 
-// jsonItems prints what one field adds to a list that began at dst[first:].
+// jsonItems prints the items of one field, in a list that begins at dst[first:].
 func jsonItems(dst []byte, first int, fd protoreflect.FieldDescriptor, o *member, depth int) []byte {
 	comma := func() {
 		if len(dst) > first {
@@ -179,7 +177,7 @@ func jsonMap(dst []byte, fd protoreflect.FieldDescriptor, same func(func(*member
 	return append(dst, '}')
 }
 
-// jsonUnknown prints one value, or a list where there are several.
+// jsonUnknown prints one value, or a list if there are several.
 func jsonUnknown(dst []byte, same func(func(*member)), depth int) []byte {
 	at, n := len(dst), 0
 	same(func(o *member) {
@@ -208,7 +206,7 @@ func jsonGuess(dst []byte, o *member, depth int) []byte {
 		return appendJSONString(dst, body)
 	case o.Type == protowire.BytesType:
 		return jsonBytes(append(dst, `"base64:`...), body)
-	case o.Type == protowire.Fixed64Type, o.Uint() > 1<<53: // more than a number of JSON holds
+	case o.Type == protowire.Fixed64Type, o.Uint() > 1<<53: // exceeds what a JSON number holds exactly
 		return append(strconv.AppendUint(append(dst, '"'), o.Uint(), 10), '"')
 	}
 	return strconv.AppendUint(dst, o.Uint(), 10)
@@ -251,8 +249,7 @@ func jsonScalar(dst []byte, fd protoreflect.FieldDescriptor, v []byte) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendJSONString quotes b; what is no UTF-8 in it becomes the replacement
-// character.
+// appendJSONString appends b as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendJSONString(dst, b []byte) []byte {
 	dst = append(dst, '"')
 	for i := 0; i < len(b); {

@@ -17,8 +17,8 @@ import (
 	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// FuzzJSON holds that whatever a message is, it becomes one JSON object; and one that
-// protobuf takes, and all of which JSON can say, becomes it again.
+// FuzzJSON checks that any message becomes one JSON object, and that a valid message becomes the
+// same message again if JSON can express all of it.
 func FuzzJSON(f *testing.F) {
 	md := top(f, fuzzSchema)
 	f.Add(parse(f, md, `name: "web" secret: "s" top {name: "x" numbers: 1 numbers: -1} map {key: "a" value {real: 1}} Group {top {}} colour: RED`))
@@ -33,7 +33,7 @@ func FuzzJSON(f *testing.F) {
 		if wire.Decode(src, was) != nil || !sayable(was) {
 			return
 		}
-		var members any // of two with one name, the last
+		var members any // of two members with one name, the last
 		d := json.NewDecoder(bytes.NewReader(dump.AppendJSON(nil, md, src)))
 		d.UseNumber()
 		require.NoError(t, d.Decode(&members))
@@ -45,8 +45,8 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// sayable reports whether JSON can say all of m: no text of it is broken, and nothing in
-// it is no field of its schema.
+// sayable reports whether JSON can express all of m: its text is valid UTF-8, and it has no unknown
+// fields.
 func sayable(m protoreflect.Message) bool {
 	good := len(m.GetUnknown()) == 0
 	check := func(v any) {

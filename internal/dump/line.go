@@ -8,8 +8,8 @@ func (t Text) Append(dst []byte, md protoreflect.MessageDescriptor, src []byte) 
 	return appendNodes(dst, t.Tree(md, src), true)
 }
 
-// String is the value of a node on one line. Packed lists read as others do, so that equal
-// values have equal strings.
+// String returns the value of a node on one line. It prints packed lists like other lists, so that
+// equal values have equal strings.
 func (n *Node) String() string {
 	if !n.IsMsg {
 		return n.Text
@@ -17,8 +17,8 @@ func (n *Node) String() string {
 	return string(append(appendNodes([]byte{'{'}, n.Nodes, false), '}'))
 }
 
-// appendNodes appends nodes with a space between. It shows what is packed and what is broken
-// if wire is true.
+// appendNodes appends nodes, separated by spaces. If wire is set, it also shows which lists are
+// packed and where a message is malformed.
 func appendNodes(dst []byte, nodes []*Node, wire bool) []byte {
 	for i := 0; i < len(nodes); i++ {
 		n := nodes[i]
@@ -47,7 +47,7 @@ func appendNodes(dst []byte, nodes []*Node, wire bool) []byte {
 	return dst
 }
 
-// label is the name of a node with its place in a path.
+// label returns the name of a node in a path: with the key, for an entry of a map.
 func (n *Node) label() string {
 	if n.Key != "" {
 		return n.Name + "[" + n.Key + "]"
@@ -55,8 +55,8 @@ func (n *Node) label() string {
 	return n.Name
 }
 
-// Lines appends one line for each value in nodes, indented by two more spaces in
-// each message.
+// Lines appends one line for each value in nodes. Each level of messages is indented by two more
+// spaces.
 func Lines(dst []byte, nodes []*Node, indent string) []byte {
 	for _, n := range nodes {
 		dst = append(append(dst, indent...), n.label()...)

@@ -36,7 +36,7 @@ func (t Text) scalar(dst []byte, fd protoreflect.FieldDescriptor, v []byte) []by
 		return strconv.AppendUint(dst, x, 10)
 	}
 	x, _ := protowire.ConsumeVarint(v)
-	switch fd.Kind() { // a decoder ignores the upper half of what is too large for 32 bits
+	switch fd.Kind() { // decoders use only the lower half of a value that exceeds 32 bits
 	case protoreflect.BoolKind:
 		return strconv.AppendBool(dst, x != 0)
 	case protoreflect.EnumKind:
@@ -70,7 +70,7 @@ func (t Text) quote(dst, b []byte) []byte {
 	return fmt.Appendf(dst, "...(%d bytes)", len(b))
 }
 
-// fits reports whether a field of fd's type can lie on the wire as typ.
+// fits reports whether a field of fd's type can have the wire type typ.
 func fits(fd protoreflect.FieldDescriptor, typ protowire.Type) bool {
 	if fd.Kind() == protoreflect.GroupKind {
 		return typ == protowire.StartGroupType

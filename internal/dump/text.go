@@ -1,10 +1,9 @@
-// Package dump shows serialized messages to people: on one line ([Text.Append]), on many
-// ([Lines]), as JSON ([AppendJSON]), and as what differs between two ([Text.Diff]).
+// Package dump shows serialized messages to people: on one line ([Text.Append]), on several lines
+// ([Lines]), as JSON ([AppendJSON]), and as the differences between two messages ([Text.Diff]).
 //
-// One tree ([Text.Tree]) has what a message says, in the order of the wire, with guesses at
-// what the schema does not know; secrets are not in it. JSON is made without the tree,
-// because it merges what a decoder would merge, and because captures are written at the rate
-// of calls.
+// A tree ([Text.Tree]) holds the fields of a message in wire order, with guesses at fields that the
+// schema does not know, and without secrets. AppendJSON uses no tree, because it merges fields as a
+// decoder does, and because captures are written at the rate of calls.
 package dump
 
 import (
@@ -12,13 +11,13 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// Text says how to print frames for people. The zero Text prints everything but
-// secrets, on one line:
+// Text says how to print messages for people. The zero Text prints everything except secrets, on
+// one line:
 //
 //	container_id: "7f" timeout: 10 labels["app"]: "web" 99: "unknown field"
 //
-// It never fails: fields that the schema does not know are printed by number with a guess at
-// their meaning, and a message that is malformed is printed up to there.
+// Printing never fails: fields that the schema does not know are printed by number with a guess at
+// their values, and a malformed message is printed up to the malformed field.
 type Text struct {
 	// Secret reports fields to hide beyond those that the schema itself marks
 	// with debug_redact. Optional.
@@ -27,12 +26,11 @@ type Text struct {
 	SecretKey func(fd protoreflect.FieldDescriptor, key []byte) bool
 	// Unsafe prints secrets too.
 	Unsafe bool
-	// MaxValue cuts strings and bytes that are longer, in bytes. Zero means
-	// no limit.
+	// MaxValue is the length from which strings and bytes are cut, in bytes. Zero means no limit.
 	MaxValue int
 }
 
-// Redacted stands in place of a secret.
+// Redacted replaces a secret.
 const Redacted = "[redacted]"
 
 // maxDepth bounds how deep messages may nest.
@@ -43,9 +41,9 @@ func (t Text) isSecret(fd protoreflect.FieldDescriptor) bool {
 	return !t.Unsafe && (MarkedSecret(fd) || t.Secret != nil && t.Secret(fd))
 }
 
-// HidesUnknown reports whether fields of md that the schema does not know must not be shown:
-// if one field of a message is secret, as in one with credentials, a newer one most likely
-// is, too.
+// HidesUnknown reports whether fields of md that the schema does not know must be hidden. If one
+// field of a message is secret, as in a message with credentials, a field of a newer version
+// probably is, too.
 func (t Text) HidesUnknown(md protoreflect.MessageDescriptor) bool {
 	if md == nil || t.Unsafe {
 		return false

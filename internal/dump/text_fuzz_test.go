@@ -55,9 +55,9 @@ func field(num protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
 }
 
-// FuzzText holds that printing never fails, and that what is in a secret field
-// makes no difference to what is printed, whatever is around it. (What is before
-// it has to be whole, or else it takes the secret for a part of itself.)
+// FuzzText checks that printing never fails, and that the output does not depend on the content of a
+// secret field, whatever surrounds it. (The fields before it must be whole, or the secret would be a
+// part of them.)
 func FuzzText(f *testing.F) {
 	md := top(f, fuzzSchema)
 	valid := parse(f, md, `name: "web" top {name: "x" numbers: 1 numbers: -1} map {key: "a" value {real: 1}} Group {top {}} colour: RED`)

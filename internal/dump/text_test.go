@@ -16,10 +16,9 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// Each golden holds a schema, and messages with what they are printed as. A
-// message is given as text, or as wire: hex digits and quoted strings, with
-// comments behind "#". Both may be given; then wire is behind text. Each want
-// stands for what is above it, with its options.
+// Each golden file holds a schema, and messages with the expected output. A message is given as text
+// (in), or as wire bytes: hex digits and quoted strings, with comments after "#". If both are given,
+// the wire bytes follow the text. Each want applies to the message and the options above it.
 //
 //	-- in --      name: "web"
 //	-- wire --    9a 03 03 "abc"   # field 51, which the schema does not have
@@ -107,7 +106,7 @@ func TestAppendKeepsWhatIsBefore(t *testing.T) {
 	assert.Equal(t, "", string(dump.Text{}.Append(nil, nil, nil)))
 }
 
-func TestDeepNestingEndsSomewhere(t *testing.T) {
+func TestNestingIsBounded(t *testing.T) {
 	md := top(t, `syntax = "proto3"; message Top { Top top = 1; string name = 2; }`)
 	for name, md := range map[string]protoreflect.MessageDescriptor{"known": md, "unknown": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +116,7 @@ func TestDeepNestingEndsSomewhere(t *testing.T) {
 			}
 			got := string(dump.Text{}.Append(nil, md, b))
 			assert.LessOrEqual(t, strings.Count(got, " {"), 101)
-			if md != nil { // else what is too deep is taken for bytes
+			if md != nil { // otherwise a message that is nested too deep is printed as bytes
 				assert.Contains(t, got, "<nested too deep>")
 			}
 

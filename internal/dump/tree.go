@@ -10,27 +10,25 @@ import (
 	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// A Node is one field of a message that was taken apart for people, or one value of a packed
-// list.
+// A Node is one field of a message, or one value of a packed list.
 type Node struct {
 	Name  string                       // "container_id", or the number of a field that the schema does not know
-	Key   string                       // of an entry of a map, as it is printed: "app" in quotes
-	Field protoreflect.FieldDescriptor // nil if the schema does not know it; of an entry, the map
-	List  bool                         // there may be several
-	Text  string                       // a value that is no message, as [Text] prints it
+	Key   string                       // of an entry of a map, as printed: "app", with quotes
+	Field protoreflect.FieldDescriptor // nil if the schema does not know it; of an entry, the map field
+	List  bool                         // the field may occur several times
+	Text  string                       // a value that is not a message, as [Text] prints it
 	Value []byte                       // content of a string or bytes value
 	Nodes []*Node                      // the fields of a message
 	IsMsg bool
 
-	packed int // of the first value of a packed list: how many there are
+	packed int // of the first value of a packed list: the number of values
 }
 
 // broken is the name of a node that says why a message ends there.
 const broken = "!"
 
-// Tree takes the message src of type md apart, in the order of the wire. It never fails: a
-// message that is malformed ends with a node called "!". A nil md knows no field. Tree does
-// not keep src.
+// Tree returns the fields of the message src of type md, in wire order. It never fails: a malformed
+// message ends with a node called "!". A nil md knows no fields. Tree does not keep src.
 func (t Text) Tree(md protoreflect.MessageDescriptor, src []byte) []*Node {
 	return t.tree(md, src, 0)
 }
@@ -49,7 +47,7 @@ func (t Text) tree(md protoreflect.MessageDescriptor, src []byte, depth int) []*
 	return nodes
 }
 
-// malformed is the end of a message that cannot be read on from left.
+// malformed returns the last node of a malformed message, of which the bytes left cannot be read.
 func malformed(left []byte) *Node {
 	text := fmt.Sprintf("malformed: %d bytes left", len(left))
 	if num, _, tag := protowire.ConsumeTag(left); tag > 0 {
@@ -63,7 +61,7 @@ func (t Text) node(nodes []*Node, md protoreflect.MessageDescriptor, f wire.Fiel
 	if fd == nil {
 		if md != nil {
 			switch named := md.Fields().ByNumber(f.Number); {
-			case named != nil && t.isSecret(named): // even if it comes in a way that the schema does not allow
+			case named != nil && t.isSecret(named): // even with a wire type that the schema does not allow
 				return append(nodes, &Node{Name: string(named.Name()), Field: named, Text: Redacted})
 			case named == nil && t.HidesUnknown(md):
 				return append(nodes, &Node{Name: strconv.Itoa(int(f.Number)), List: true, Text: Redacted})
@@ -117,8 +115,8 @@ func (t Text) leaf(n *Node, fd protoreflect.FieldDescriptor, v []byte) {
 	}
 }
 
-// entry fills n, the last of nodes, with an entry of the map fd. What is missing in it, or is
-// of another type, is the zero value.
+// entry fills n, the last of nodes, with an entry of a map. A key or value that is missing, or has
+// another type, is the zero value.
 func (t Text) entry(nodes []*Node, n *Node, entry []byte, depth int) []*Node {
 	fd := n.Field
 	key, value, left := wire.Entry(entry, wireType(fd.MapKey().Kind()), wireType(fd.MapValue().Kind()))
@@ -154,8 +152,8 @@ func (t Text) unknown(f wire.Field, depth int) *Node {
 	return n
 }
 
-// known returns the descriptor of a field, nil if the schema does not know it, or
-// knows it as something else.
+// known returns the descriptor of a field, or nil if the schema does not know the field, or knows it
+// with another type.
 func known(md protoreflect.MessageDescriptor, f wire.Field) protoreflect.FieldDescriptor {
 	if md == nil {
 		return nil

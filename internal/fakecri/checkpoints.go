@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A checkpoint remembers which containers a pod had, by name.
+// A checkpoint holds the containers of a pod, by name.
 type checkpoint struct {
 	containers []string
 }
@@ -51,8 +51,8 @@ func (s runtimeService) CheckpointPod(_ context.Context, r *runtimeapi.Checkpoin
 	return &runtimeapi.CheckpointPodResponse{}, nil
 }
 
-// RestorePod makes the pod of the request, with those of the request's containers
-// that the checkpoint has. It makes all of them, or nothing.
+// RestorePod creates the pod of the request, with the containers of the request that the checkpoint
+// has. It creates all of them or nothing.
 func (s runtimeService) RestorePod(_ context.Context, r *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 )
 
 // A shell runs these commands: echo, exit, true, false, env, hostname, cat, head -c,
-// sh -c with several of them, split at ";", and sh that reads them. A command that ends in ">&2" prints to stderr.
+// sh -c with several commands separated by ";", and sh that reads commands. A command that ends in
+// ">&2" prints to stderr.
 type shell struct {
 	c              *container
 	hostname       string
@@ -35,7 +36,7 @@ func (sh *shell) run(ctx context.Context, argv []string) (int32, error) {
 		out, argv = sh.stderr, argv[:n]
 	}
 	if len(argv) == 0 {
-		return 0, fmt.Errorf("there is no command")
+		return 0, fmt.Errorf("the command is empty")
 	}
 	args := argv[1:]
 	switch path.Base(argv[0]) {
@@ -83,7 +84,7 @@ func (sh *shell) script(ctx context.Context, args []string) (code int32, err err
 	return code, nil
 }
 
-// interact runs typed commands until the input ends or one is exit.
+// interact runs typed commands until the input ends or a command is exit.
 func (sh *shell) interact(ctx context.Context) (code int32) {
 	next := lineReader(sh.stdin, sh.stdout)
 	for ended := false; !ended; {
@@ -96,7 +97,7 @@ func (sh *shell) interact(ctx context.Context) (code int32) {
 	return code
 }
 
-// lines runs commands, split at ";", and reports whether the shell is to end.
+// lines runs commands separated by ";", and reports whether the shell must end.
 func (sh *shell) lines(ctx context.Context, text string) (code int32, ended bool) {
 	for line := range strings.SplitSeq(text, ";") {
 		argv := strings.Fields(line)
@@ -118,7 +119,7 @@ func (sh *shell) lines(ctx context.Context, text string) (code int32, ended bool
 // read prints a file: cat FILE, head -c N FILE. Without a file it prints its input.
 func (sh *shell) read(out io.Writer, args []string) (int32, error) {
 	if len(args) == 0 {
-		_, _ = io.Copy(out, sh.stdin) // it ends when the client goes
+		_, _ = io.Copy(out, sh.stdin) // ends when the client goes
 	}
 	limit := -1
 	if i := slices.Index(args, "-c"); i >= 0 && i+1 < len(args) {

@@ -16,9 +16,9 @@ const (
 type EventMode string
 
 const (
-	EventsOn            EventMode = "on"            // as containerd
-	EventsUnimplemented EventMode = "unimplemented" // as runtimes before CRI 1.26
-	EventsCleanEOF      EventMode = "clean-eof"     // as CRI-O, whose enable_pod_events is off
+	EventsOn            EventMode = "on"            // like containerd
+	EventsUnimplemented EventMode = "unimplemented" // like runtimes before CRI 1.26
+	EventsCleanEOF      EventMode = "clean-eof"     // like CRI-O with enable_pod_events off
 )
 
 // MetricStyle says whose metrics ListPodSandboxMetrics resembles.
@@ -27,38 +27,37 @@ type MetricStyle string
 const (
 	// ContainerdMetrics have the labels pod, namespace, container, id, image.
 	ContainerdMetrics MetricStyle = "containerd"
-	// CRIOMetrics have the labels id, image, namespace, pod, container. Rows of
-	// containers leave namespace and pod empty, and CPU usage has a label more.
+	// CRIOMetrics have the labels id, image, namespace, pod, container. The metrics of containers
+	// leave namespace and pod empty, and CPU usage has an additional label.
 	CRIOMetrics MetricStyle = "cri-o"
 )
 
-// Config says what a runtime is like. The zero Config is one that resembles
-// containerd.
+// Config configures a runtime. With the zero Config it resembles containerd.
 type Config struct {
 	// Name and Version are what the runtime calls itself. Zero means "fakecri"
 	// and "2.4.0".
 	Name, Version string
 	// Packages are the packages under which the services can be called. Zero means V1 only.
-	// V1alpha2 lacks the methods that came after it.
+	// V1alpha2 lacks the methods that were added after it.
 	Packages []string
-	// Seed makes ids the same in each run that makes the same calls in the same
-	// order. Zero means random ids.
+	// Seed makes ids reproducible: each run with the same calls in the same order has the same ids.
+	// Zero means random ids.
 	Seed uint64
 	// CgroupDriver is the answer of RuntimeConfig. Zero means systemd.
 	CgroupDriver runtimeapi.CgroupDriver
-	// Metrics is whose metrics these are like. Zero means ContainerdMetrics.
+	// Metrics says which runtime's metrics to imitate. Zero means ContainerdMetrics.
 	Metrics MetricStyle
-	// StreamURL is what the URLs of Exec, Attach and PortForward begin with. Zero
-	// means "http://127.0.0.1:10010"; "/cri" makes them host-less.
+	// StreamURL is the beginning of the URLs of Exec, Attach and PortForward. Zero means
+	// "http://127.0.0.1:10010"; with "/cri" the URLs have no host.
 	StreamURL string
 	// ImageMount is the mount point that ImageFsInfo names. Zero means "/".
 	ImageMount string
-	// LooksUpImages makes ListImages answer with the one image that its filter
-	// names, as CRI-O does. Otherwise it ignores the filter, as containerd.
+	// LooksUpImages makes ListImages answer with the image that its filter names, like CRI-O.
+	// Otherwise ListImages ignores the filter, like containerd.
 	LooksUpImages bool
-	// BatchSize is how many items a Stream* call sends at once. Zero means 5000.
+	// BatchSize is how many items a Stream* call sends in one message. Zero means 5000.
 	BatchSize int
-	// NoStreams removes the six Stream* methods, as before CRI 1.36. NoMetrics
+	// NoStreams removes the six Stream* methods, like runtimes before CRI 1.36. NoMetrics
 	// removes the methods for metrics.
 	NoStreams, NoMetrics bool
 	// Checkpoints enables CheckpointContainer, CheckpointPod and RestorePod, which are
@@ -66,14 +65,13 @@ type Config struct {
 	Checkpoints bool
 	// Events is what GetContainerEvents does. Zero means EventsOn.
 	Events EventMode
-	// PodStatusHasContainers adds the statuses of the pod's containers to PodSandboxStatus,
-	// as runtimes do whose events kubelet reads.
+	// PodStatusHasContainers adds the statuses of the pod's containers to PodSandboxStatus, like
+	// runtimes whose events kubelet reads.
 	PodStatusHasContainers bool
-	// ItemBytes is about how large a list shows each item that Fill makes. Zero means 900,
-	// as on a cluster of some age.
+	// ItemBytes is the approximate size in a list of each item that Fill makes. Zero means 900, as
+	// in a cluster that has been in use for a while.
 	ItemBytes int
-	// CallLog is how many calls Calls remembers. Zero means 10000; negative means
-	// none.
+	// CallLog is how many calls Calls returns at most. Zero means 10000; negative means none.
 	CallLog int
 }
 
@@ -93,7 +91,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// lacks reports whether the runtime does not know a method, by its bare name.
+// lacks reports whether the runtime lacks a method. method has no package and no service.
 func (c *Config) lacks(method string) bool {
 	switch method {
 	case "StreamPodSandboxes", "StreamContainers", "StreamContainerStats", "StreamPodSandboxStats", "StreamImages":

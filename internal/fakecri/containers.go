@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The exit codes of processes that were ended with SIGKILL and SIGTERM.
+// The exit codes of processes that SIGKILL and SIGTERM have ended.
 const (
 	killed     = 128 + 9
 	terminated = 128 + 15
@@ -31,7 +31,7 @@ type container struct {
 	exitCode   int32
 	resources  *runtimeapi.LinuxContainerResources
 	exited     chan struct{}          // closed when it exits
-	attached   map[*terminal]struct{} // clients
+	attached   map[*terminal]struct{} // terminals of attached clients
 }
 
 func (s runtimeService) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
@@ -89,8 +89,8 @@ func (rt *Runtime) createContainer(p *pod, config *runtimeapi.ContainerConfig, p
 	return c, nil
 }
 
-// checkTarget returns an error unless the container whose processes another wants
-// to see (kubectl debug --target) runs in the same pod.
+// checkTarget checks a target container, whose processes a new container wants to see (kubectl debug
+// --target). It returns an error unless the target runs in the same pod.
 func (rt *Runtime) checkTarget(p *pod, ns *runtimeapi.NamespaceOption) error {
 	if ns.GetPid() != runtimeapi.NamespaceMode_TARGET {
 		return nil
@@ -134,7 +134,7 @@ func (s runtimeService) StopContainer(_ context.Context, r *runtimeapi.StopConta
 	return &runtimeapi.StopContainerResponse{}, s.containers.ifThere(r.GetContainerId(), func(c *container) { s.stopContainer(c, code) })
 }
 
-// Exit makes a running container exit by itself.
+// Exit makes a running container exit.
 func (rt *Runtime) Exit(containerID string, code int32) error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -174,8 +174,7 @@ func (rt *Runtime) removeContainer(c *container) {
 	rt.send(c.id, c.pod, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
-// UpdateContainerResources changes the values that the request names, and leaves
-// the others.
+// UpdateContainerResources changes only the values that the request sets.
 func (s runtimeService) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +201,7 @@ func (s runtimeService) ReopenContainerLog(_ context.Context, r *runtimeapi.Reop
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
-// running returns a container that runs.
+// running returns a container, or an error if it is not running.
 func (rt *Runtime) running(id string) (*container, error) {
 	c, err := rt.containers.get(id)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestAContainerExitsByItself(t *testing.T) {
 	assert.Equal(t, "Error", c.containerStatus(second).GetReason())
 }
 
-func TestAListHasTheImageOfTheConfigAStatusItsTag(t *testing.T) {
+func TestListsNameTheConfigsImageStatusesItsTag(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	image := c.pull("busybox")
 	pod := c.run("web")
@@ -105,7 +105,7 @@ func TestAContainerNeedsItsImage(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAContainerNeedsAPodThatIsReadyAndMetadata(t *testing.T) {
+func TestAContainerNeedsMetadataAndAReadyPod(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	c.pull("busybox")
 	pod := c.run("web")

@@ -24,8 +24,8 @@ func (s runtimeService) ContainerStatus(_ context.Context, r *runtimeapi.Contain
 	return reply, nil
 }
 
-// containerStatus names the image by its first tag and digest; a list names it as the container's
-// config does.
+// containerStatus returns the status of c. It names the image by its first tag and digest; lists name
+// the image as the container's config does.
 func (rt *Runtime) containerStatus(c *container) *runtimeapi.ContainerStatus {
 	spec, ref := c.config.GetImage(), c.imageID
 	if image := rt.images.exact(c.imageID); image != nil {
@@ -95,8 +95,7 @@ func (c *container) listed() *runtimeapi.Container {
 	}
 }
 
-// verbose returns what a verbose status calls info: one JSON object of pairs of
-// keys and values.
+// verbose returns the info of a verbose status: one JSON object with pairs of keys and values.
 func verbose(pairs ...any) map[string]string {
 	object := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {

@@ -1,32 +1,29 @@
-// Package fakecri is a container runtime that runs nothing: it keeps pods,
-// containers and images in memory and speaks the Container Runtime Interface
-// about them as containerd 2 does.
+// Package fakecri is a container runtime that runs no containers. It keeps pods, containers and
+// images in memory, and answers calls of the Container Runtime Interface as containerd 2 does.
 //
 //	rt := fakecri.New(fakecri.Config{Name: "alpha", Seed: 1})
 //	err := rt.Serve(ctx, "/run/alpha.sock")
 //
-// `criproxy demo` puts it behind the proxy, and tests compare the proxy with it: they read what a
-// [Runtime] holds ([Runtime.Pods]) and which calls it got ([Runtime.Calls]), and make it fail
+// `criproxy demo` runs it behind the proxy. Tests compare the proxy with it: they read what a
+// [Runtime] holds ([Runtime.Pods]) and which calls it got ([Runtime.Calls]), and make calls fail
 // ([Runtime.Fault]).
 //
-// runtime.go has what a runtime holds; each service of CRI is methods on that, in files by what they
-// are about: pods.go, containers.go, images.go, events.go. serve.go and register.go put them at a
-// socket, and faults.go around each call.
+// runtime.go holds the state of a runtime. The methods of CRI's services are in files by subject:
+// pods.go, containers.go, images.go, events.go. serve.go and register.go serve them on a socket, and
+// faults.go injects faults.
 //
-// # What is as in containerd
+// # Like containerd
 //
-// Ids are 64 hex digits, and any unique beginning of one names the thing, in
-// requests and in filters. An ambiguous beginning is an error, and not NotFound.
-// Stopping or removing what is not there succeeds. Metadata names a thing as well:
-// a second pod or container of the same name is refused until the first is removed.
-// ListImages ignores its filter. Containers need their image to be pulled; every
-// image can be pulled.
+// Ids are 64 hex digits. In requests and filters, any unique beginning of an id stands for it; an
+// ambiguous beginning is an error other than NotFound. Stopping or removing an object that does not
+// exist succeeds. Names are reserved: a second pod or container with the same metadata is refused
+// until the first is removed. ListImages ignores its filter. A container can be created only after
+// its image has been pulled; every image can be pulled.
 //
-// # What is not
+// # Unlike containerd
 //
-// Commands in containers are a handful that are built in, logs have what [Runtime.Print]
-// prints, and every port of a pod answers HTTP: [Runtime.ServeStreams] serves them to crictl.
+// Containers have only a few built-in commands. Logs hold what [Runtime.Print] prints, and every port
+// of a pod answers HTTP. [Runtime.ServeStreams] serves exec, attach and port-forward to crictl.
 //
-// Lists come in the order of creation, not in a random one. No event is lost,
-// and no subscriber waits for another.
+// Lists are in order of creation. No event is lost, and no subscriber waits for another.
 package fakecri

@@ -7,14 +7,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// keepEvents is how long events wait while there is no subscriber.
-// There is a limit to their number as well, for clocks that stand still.
+// keepEvents is how long events wait while there is no subscriber. Their number is bounded as well,
+// for simulated clocks that stand still.
 const (
 	keepEvents    = 5 * time.Minute
 	maxKeptEvents = 10000
 )
 
-// An eventQueue passes events to subscribers. The runtime's mutex guards it and them.
+// An eventQueue passes events to subscribers. The runtime's mutex guards the queue and the
+// subscribers.
 type eventQueue struct {
 	subscribers map[*subscriber]bool
 	waiting     []*runtimeapi.ContainerEventResponse // while there is no subscriber
@@ -23,17 +24,17 @@ type eventQueue struct {
 
 type subscriber struct {
 	events []*runtimeapi.ContainerEventResponse
-	wake   chan struct{} // holds one token if there may be events, or an end
+	wake   chan struct{} // holds a token if there may be events, or the stream must end
 	ended  bool
-	err    error // of the end
+	err    error // with which the stream ends
 }
 
 func newEventQueue() eventQueue {
 	return eventQueue{subscribers: map[*subscriber]bool{}, changed: make(chan struct{})}
 }
 
-// send sends all subscribers an event about the container id of p, or about p itself. The event
-// has the statuses of p and of all of its containers.
+// send sends all subscribers an event about the container id of p, or about p itself. The event holds
+// the statuses of p and of all its containers.
 func (rt *Runtime) send(id string, p *pod, what runtimeapi.ContainerEventType) {
 	if rt.cfg.Events != EventsOn {
 		return
@@ -71,8 +72,8 @@ func (q *eventQueue) fresh(now int64) []*runtimeapi.ContainerEventResponse {
 	return nil
 }
 
-// GetContainerEvents sends events until the client or the server goes away. The
-// first subscriber also gets those of the last five minutes.
+// GetContainerEvents sends events until the client or the server ends the stream. The first
+// subscriber also gets the events of the last five minutes.
 func (s runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
 	if s.cfg.Events == EventsCleanEOF {
 		return nil
@@ -127,8 +128,8 @@ func (q *eventQueue) announce() {
 	q.changed = make(chan struct{})
 }
 
-// EndEvents ends the event streams of all present subscribers: with err, or with a clean end of
-// stream if it is nil. Events that wait for a subscriber are sent first.
+// EndEvents ends the event streams of all current subscribers, with err, or with OK if err is nil.
+// Events that wait for a subscriber are sent first.
 func (rt *Runtime) EndEvents(err error) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -140,7 +141,7 @@ func (rt *Runtime) EndEvents(err error) {
 	rt.events.announce()
 }
 
-// WaitSubscribers waits until exactly n clients subscribe to events.
+// WaitSubscribers waits until exactly n clients are subscribed to events.
 func (rt *Runtime) WaitSubscribers(ctx context.Context, n int) error {
 	for {
 		rt.mu.Lock()

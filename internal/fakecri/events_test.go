@@ -13,8 +13,8 @@ import (
 )
 
 // subscribe returns a function that returns the next events as
-// "STOPPED container, of web READY [main RUNNING]". It returns when the runtime
-// knows of the subscription.
+// "STOPPED container, of web READY [main RUNNING]". subscribe returns when the runtime has the
+// subscription.
 func subscribe(c *client, subscribers int) (next func(n int) []string) {
 	c.t.Helper()
 	stream, err := c.GetContainerEvents(c.t.Context(), &runtimeapi.GetEventsRequest{})

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxOutput is how much a command may print until the rest is thrown away.
+// maxOutput is how many bytes of a command's output are kept.
 const maxOutput = 16 << 20
 
 // ExecSync runs one of the built-in commands (see commands.go), each of which ends at once.
@@ -71,7 +71,7 @@ type streamsRequest interface {
 	GetStderr() bool
 }
 
-// streamed returns the container of a request whose streams are possible.
+// streamed returns the container of a request, or an error if it cannot have the requested streams.
 func (rt *Runtime) streamed(r streamsRequest) (*container, error) {
 	c, err := rt.running(r.GetContainerId())
 	switch {

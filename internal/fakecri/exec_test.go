@@ -10,7 +10,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-func TestStreamingNeedsWhatRunsAndAStream(t *testing.T) {
+func TestStreamingNeedsARunningContainer(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	pod, id := c.running("web")
 	_, err := c.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id})

@@ -11,13 +11,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A Fault decides whether a call goes wrong: it may return an error, a gRPC
-// status as a rule, and it may block, until ctx ends at the latest. The method is
-// the full one, "/runtime.v1.RuntimeService/Version". Faults are called by many
-// goroutines at once, and must not change the request.
+// A Fault decides whether a call fails: it may return an error, usually a gRPC status, and it may
+// block until ctx ends at the latest. The method is the full name,
+// "/runtime.v1.RuntimeService/Version". Several goroutines may call a Fault at once. It must not
+// change the request.
 type Fault func(ctx context.Context, method string, request any) error
 
-// A faultPoint is where calls may go wrong.
+// A faultPoint is a place at which calls may fail.
 type faultPoint struct{ fault atomic.Pointer[Fault] }
 
 func (p *faultPoint) set(f Fault) {
@@ -35,17 +35,17 @@ func (p *faultPoint) strike(ctx context.Context, method string, request any) err
 	return nil
 }
 
-// Fault makes the runtime call f before each call. If f returns an error, that is the answer,
-// and the call has no effect. Nil removes the fault.
+// Fault makes the runtime call f before each call. If f returns an error, the runtime answers with
+// it, and the call has no effect. Nil removes the fault.
 func (rt *Runtime) Fault(f Fault) { rt.before.set(f) }
 
 // FaultAfter makes the runtime call f after each call that succeeded. If f returns an error,
-// the call took effect but the caller gets the error: the reply is lost. On
-// streams f is called after each message that was sent, and its error ends the stream.
+// the call took effect but the client gets the error: the reply is lost. On
+// streams the runtime calls f after each message that it has sent, and an error ends the stream.
 // Nil removes the fault.
 func (rt *Runtime) FaultAfter(f Fault) { rt.after.set(f) }
 
-// A Call is one that the runtime received. Its parts must not be changed.
+// A Call is a call that the runtime received. It must not be changed.
 type Call struct {
 	Method   string // "/runtime.v1.RuntimeService/Version"
 	Request  proto.Message
@@ -55,7 +55,7 @@ type Call struct {
 type callLog struct {
 	mu    sync.Mutex
 	limit int
-	calls []Call // the latest, at most twice the limit
+	calls []Call // the latest calls, at most twice the limit
 }
 
 func (l *callLog) add(method string, req any, md metadata.MD) {
@@ -71,8 +71,8 @@ func (l *callLog) add(method string, req any, md metadata.MD) {
 	l.calls = append(l.calls, Call{Method: method, Request: message, Metadata: md})
 }
 
-// Calls returns the latest calls, in the order in which they came: all of them,
-// or those of the named methods ("Version", or with package and service).
+// Calls returns the latest calls in order of arrival: all of them, or those of the given methods
+// ("Version", or with package and service).
 func (rt *Runtime) Calls(methods ...string) []Call {
 	l := &rt.calls
 	l.mu.Lock()

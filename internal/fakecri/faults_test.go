@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-func TestTheLogOfCallsIsBoundedAndCanBeOff(t *testing.T) {
+func TestTheCallLogIsBoundedAndCanBeOff(t *testing.T) {
 	c := start(t, fakecri.Config{CallLog: 3})
 	off := start(t, fakecri.Config{CallLog: -1})
 	for _, id := range strings.Split("abcdefghijk", "") {

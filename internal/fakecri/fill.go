@@ -8,9 +8,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Fill adds n pods, each with a running container and an image of its own. Each of these takes
-// Config.ItemBytes in a list: 18650 items of the default size make a list of 16 MiB. No events
-// are sent. Fill can be called again.
+// Fill adds n pods, each with a running container and its own image. Each of these takes
+// Config.ItemBytes in a list: 18650 items of the default size make a list of 16 MiB. Fill sends no
+// events. It may be called more than once.
 func (rt *Runtime) Fill(n int) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -52,15 +52,14 @@ func (rt *Runtime) Fill(n int) {
 		rt.names[c.name] = c.id
 		rt.containers.add(c.id, c)
 
-		if podPad == "" { // the first one is small, and shows by how much
+		if podPad == "" { // the first pod is small, and shows how much padding the others need
 			podPad, containerPad = rt.pad(p.listed(), 0), rt.pad(c.listed(), 0)
 			imagePad = rt.pad(image.listed(), len("mirror.example.com//"+name+":v1"))
 		}
 	}
 }
 
-// pad returns what makes a message as small as m large enough, with so many bytes
-// more.
+// pad returns the padding that brings a message of m's size, plus more bytes, to the wanted size.
 func (rt *Runtime) pad(m proto.Message, more int) string {
 	return strings.Repeat("x", max(0, rt.cfg.ItemBytes-proto.Size(m)-more))
 }

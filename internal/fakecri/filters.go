@@ -2,8 +2,8 @@ package fakecri
 
 import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-// A filter's id may be the beginning of one, as a request's may. One that is
-// unknown or ambiguous matches as it is, that is, nothing.
+// The id in a filter may be the beginning of an id, as in a request. If it is unknown or ambiguous,
+// the filter matches nothing.
 
 func (t *table[T]) whole(id string) string {
 	if r, err := t.row(id); err == nil {
@@ -12,7 +12,7 @@ func (t *table[T]) whole(id string) string {
 	return id
 }
 
-// podFilter returns whether a pod passes. The nil filter lets all pass.
+// podFilter returns a function that reports whether a pod matches f. All pods match a nil filter.
 func (rt *Runtime) podFilter(f *runtimeapi.PodSandboxFilter) func(*pod) bool {
 	id := rt.pods.whole(f.GetId())
 	return func(p *pod) bool {
@@ -22,8 +22,8 @@ func (rt *Runtime) podFilter(f *runtimeapi.PodSandboxFilter) func(*pod) bool {
 	}
 }
 
-// containerFilter returns whether a container passes. The nil filter lets all
-// pass.
+// containerFilter returns a function that reports whether a container matches f. All containers match
+// a nil filter.
 func (rt *Runtime) containerFilter(f *runtimeapi.ContainerFilter) func(*container) bool {
 	id, podID := rt.containers.whole(f.GetId()), rt.pods.whole(f.GetPodSandboxId())
 	return func(c *container) bool {
@@ -34,7 +34,7 @@ func (rt *Runtime) containerFilter(f *runtimeapi.ContainerFilter) func(*containe
 	}
 }
 
-// selects reports whether labels has all that selector has.
+// selects reports whether labels contains all pairs of selector.
 func selects(selector, labels map[string]string) bool {
 	for k, want := range selector {
 		if got, ok := labels[k]; !ok || got != want {

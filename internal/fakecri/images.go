@@ -27,8 +27,8 @@ func newImageStore() imageStore {
 	return imageStore{table: newTable[image]("image"), names: map[string]*image{}}
 }
 
-// find returns the image called name, which is a tag, a digest, an id, or the
-// unique beginning of one, with or without "sha256:". The error is as get's.
+// find returns the image called name, which is a tag, a digest, an id, or the unique beginning of an
+// id, with or without "sha256:". Its errors are those of [table.get].
 func (s *imageStore) find(name string) (*image, error) {
 	if image := s.names[fullName(name)]; image != nil {
 		return image, nil
@@ -39,7 +39,7 @@ func (s *imageStore) find(name string) (*image, error) {
 	return s.get(name)
 }
 
-// name calls the image so from now on, and no other one.
+// name gives a name to the image, and takes it from any other image.
 func (s *imageStore) name(i *image, name string) {
 	if old := s.names[name]; old != nil && old != i {
 		is := func(other string) bool { return other == name }
@@ -58,7 +58,7 @@ func (s *imageStore) name(i *image, name string) {
 func (s imageService) PullImage(_ context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	name := r.GetImage().GetImage()
 	if name == "" {
-		return nil, status.Error(codes.InvalidArgument, "no image was named")
+		return nil, status.Error(codes.InvalidArgument, "the request names no image")
 	}
 	name = fullName(name)
 	manifest, id := digests(name)

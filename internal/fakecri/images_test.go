@@ -18,7 +18,7 @@ func (c *client) image(name string) *runtimeapi.Image {
 	return reply.GetImage()
 }
 
-func TestAnImageIsRemovedByIDOrByAnyNameWithAllOfThem(t *testing.T) {
+func TestAnImageIsRemovedWithAllItsNames(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	for _, name := range []string{"", "a", "docker.io/library/a:latest"} {
 		id := c.pull("a")

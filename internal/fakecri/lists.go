@@ -44,7 +44,7 @@ func (s runtimeService) StreamContainers(r *runtimeapi.StreamContainersRequest, 
 	})
 }
 
-// ListImages ignores the filter, unless it is to look up what that names.
+// ListImages ignores the filter, unless Config.LooksUpImages is set.
 func (s imageService) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
 	if name := r.GetFilter().GetImage().GetImage(); name != "" && s.cfg.LooksUpImages {
 		one, err := s.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
@@ -63,8 +63,8 @@ func (s imageService) StreamImages(_ *runtimeapi.StreamImagesRequest, stream run
 	})
 }
 
-// inBatches sends items, at most size at once. If there are none it sends
-// nothing: a client is promised at least one in each message.
+// inBatches sends items, at most size in each message. If there are no items it sends no message:
+// CRI promises at least one item in each.
 func inBatches[T any](ctx context.Context, size int, items []T, send func([]T) error) error {
 	for len(items) > 0 {
 		if err := ctx.Err(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-func TestStreamsComeInBatchesAndAnEmptyOneIsEmpty(t *testing.T) {
+func TestStreamsComeInBatches(t *testing.T) {
 	c := start(t, fakecri.Config{BatchSize: 2})
 	sizes := func() (sizes [6][]int) {
 		for i, stream := range []func() []int{
@@ -35,8 +35,7 @@ func TestStreamsComeInBatchesAndAnEmptyOneIsEmpty(t *testing.T) {
 	assert.Equal(t, [6][]int{want, want, want, want, want, want}, sizes())
 }
 
-// streamed returns what calls a method and returns how many items came in each
-// message.
+// streamed returns a function that calls a method and returns the number of items in each message.
 func streamed[Req, Reply, Item any](
 	call func(ctx context.Context, r *Req, _ ...grpc.CallOption) (grpc.ServerStreamingClient[Reply], error), c *client, items func(*Reply) []Item,
 ) func() []int {
@@ -51,7 +50,7 @@ func streamed[Req, Reply, Item any](
 	}
 }
 
-// receive returns all messages of a stream that ends well.
+// receive returns all messages of a stream that ends with OK.
 func receive[M any](t testing.TB, stream grpc.ServerStreamingClient[M]) []*M {
 	t.Helper()
 	var all []*M
@@ -65,7 +64,7 @@ func receive[M any](t testing.TB, stream grpc.ServerStreamingClient[M]) []*M {
 	}
 }
 
-func TestFillMakesListsOfItemsAsLargeAsRealOnes(t *testing.T) {
+func TestFilledListsAreAsLargeAsRealOnes(t *testing.T) {
 	c := start(t, fakecri.Config{Seed: 1})
 	const n = 19000 // more than 16 MiB
 	c.rt.Fill(n - 1000)
@@ -98,7 +97,7 @@ func TestFillMakesListsOfItemsAsLargeAsRealOnes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, one.GetContainers(), 1)
 	first := one.GetContainers()[0]
-	assert.Equal(t, first.GetImageId(), c.pull(first.GetImage().GetUserSpecifiedImage()), "what was filled in can be pulled")
+	assert.Equal(t, first.GetImageId(), c.pull(first.GetImage().GetUserSpecifiedImage()), "images that Fill made can be pulled")
 	_, err = c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: first.GetPodSandboxId()})
 	require.NoError(t, err)
 	assert.Len(t, c.rt.Containers(), n-1)

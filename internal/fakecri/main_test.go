@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A client is a runtime on a real socket, as cri-api's own clients see it.
+// A client holds a runtime on a real socket, and cri-api's own clients for it.
 type client struct {
 	t  testing.TB
 	rt *fakecri.Runtime
@@ -38,13 +38,13 @@ func start(t testing.TB, cfg fakecri.Config) *client {
 	path, stop := serve(t, rt)
 	cc := connect(t, path)
 	t.Cleanup(func() {
-		cc.Close() //nolint:errcheck // nothing is left to be done
+		cc.Close() //nolint:errcheck // an error changes nothing
 		assert.NoError(t, stop())
 	})
 	return &client{t, rt, cc, runtimeapi.NewRuntimeServiceClient(cc), runtimeapi.NewImageServiceClient(cc)}
 }
 
-// serve returns the socket of rt, and what ends the server.
+// serve returns the socket of rt, and a function that ends the server.
 func serve(t testing.TB, rt *fakecri.Runtime) (path string, stop func() error) {
 	t.Helper()
 	path = filepath.Join(dir(t), "cri.sock")
@@ -59,12 +59,12 @@ func serve(t testing.TB, rt *fakecri.Runtime) (path string, stop func() error) {
 	}
 }
 
-// dir returns a folder whose path is short enough for a socket in it.
+// dir returns a folder whose path is short enough for sockets.
 func dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fakecri")
 	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // nothing is left to be done
+	t.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // an error changes nothing
 	return dir
 }
 

@@ -6,8 +6,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A metric is one of a pod (network) or of a container. Extra is a label behind
-// those that all metrics have.
+// A metric is a metric of pods (network) or of containers. Extra is a label that follows the labels
+// that all metrics have.
 type metric struct {
 	name, help string
 	kind       runtimeapi.MetricType
@@ -70,7 +70,7 @@ func (s runtimeService) StreamPodSandboxMetrics(_ *runtimeapi.StreamPodSandboxMe
 	})
 }
 
-// listMetrics has those of ready pods only.
+// listMetrics returns the metrics of ready pods.
 func (rt *Runtime) listMetrics() []*runtimeapi.PodSandboxMetrics {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 
 const sha256Prefix = "sha256:"
 
-// fullName returns an image's name as a registry would have it: with its domain,
-// and with a tag or a digest.
+// fullName returns the full name of an image: with the registry's domain, and with a tag or a digest.
 //
 //	busybox  →  docker.io/library/busybox:latest
 func fullName(name string) string {
@@ -34,10 +33,9 @@ func repository(name string) string {
 	return name
 }
 
-// digests returns those of the manifest and of the config that a registry has
-// for the full name. They depend on nothing else, as in real life: what was
-// pulled by tag is the same image as what is pulled by the tag's digest, and the
-// same image has one id in all runtimes.
+// digests returns the digests of the manifest and of the config that a registry has for a full name.
+// They depend only on the name, so that an image has the same digests if it is pulled by tag or by
+// the tag's digest, and the same id in all runtimes, as with real registries.
 func digests(name string) (manifest, config string) {
 	if _, digest, ok := strings.Cut(name, "@"); ok {
 		manifest = digest

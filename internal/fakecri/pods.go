@@ -22,7 +22,7 @@ type pod struct {
 	createdAt  int64
 	ip         string // empty on the host's network
 	containers []*container
-	updated    bool // by UpdatePodSandboxResources
+	updated    bool // UpdatePodSandboxResources was called
 }
 
 func (s runtimeService) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
@@ -81,8 +81,8 @@ func (s runtimeService) RemovePodSandbox(_ context.Context, r *runtimeapi.Remove
 	return &runtimeapi.RemovePodSandboxResponse{}, s.pods.ifThere(r.GetPodSandboxId(), s.removePod)
 }
 
-// removePod stops p and removes it with its containers. The event of a removed
-// sandbox still has its status; that of a removed container has not.
+// removePod stops p and removes it with its containers. The event of a removed sandbox still holds
+// its status; the event of a removed container does not.
 func (rt *Runtime) removePod(p *pod) {
 	rt.stopPod(p)
 	for _, c := range slices.Clone(p.containers) {

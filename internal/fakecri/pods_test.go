@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-func TestASeedMakesIDsTheSameAndNoSeedMakesThemDiffer(t *testing.T) {
+func TestASeedMakesIDsReproducible(t *testing.T) {
 	ids := func(seed uint64) []string {
 		c := start(t, fakecri.Config{Seed: seed})
 		p, ctr := c.running("web")
@@ -22,7 +22,7 @@ func TestASeedMakesIDsTheSameAndNoSeedMakesThemDiffer(t *testing.T) {
 	assert.NotEqual(t, ids(0), ids(0))
 }
 
-func TestAnUnknownHandlerIsRefusedAndNothingIsReserved(t *testing.T) {
+func TestAnUnknownHandlerReservesNoName(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	_, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: podConfig("web"), RuntimeHandler: "kata"})
 	assertCode(t, codes.Unknown, err)
@@ -55,7 +55,7 @@ func TestAPodsNameIsReservedUntilThePodIsRemoved(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestAPodStopsAndGoesWithItsContainers(t *testing.T) {
+func TestAPodIsRemovedWithItsContainers(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	otherPod, other := c.running("other")
 	pod, ctr := c.running("web")
@@ -78,7 +78,7 @@ func TestAPodStopsAndGoesWithItsContainers(t *testing.T) {
 	assert.Equal(t, other, c.rt.Containers()[0].GetId())
 }
 
-func TestStoppingAndRemovingWhatIsNotThereSucceeds(t *testing.T) {
+func TestStoppingAndRemovingUnknownIDsSucceeds(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	_, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: "7f"})
 	assert.NoError(t, err)
@@ -92,7 +92,7 @@ func TestStoppingAndRemovingWhatIsNotThereSucceeds(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestStoppingAndRemovingNothingInParticularFails(t *testing.T) {
+func TestStoppingAndRemovingWithoutAnIDFails(t *testing.T) {
 	c := start(t, fakecri.Config{})
 	_, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{})
 	assertCode(t, codes.Unknown, err)

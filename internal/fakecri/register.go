@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// runtimeService and imageService are a runtime as gRPC sees it. They are types
-// of their own so that Runtime shows what tests need, not 43 methods.
+// runtimeService and imageService are the gRPC services of a runtime. They are separate types so that
+// Runtime has only the methods that tests need, without CRI's 43.
 type runtimeService struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	*Runtime
@@ -24,8 +24,7 @@ type imageService struct {
 	*Runtime
 }
 
-// newerThanV1alpha2 are the methods that came when v1alpha2 was no more, or that
-// it never had.
+// newerThanV1alpha2 are the methods that v1alpha2 never had.
 var newerThanV1alpha2 = []string{
 	"CheckpointContainer", "GetContainerEvents", "ListMetricDescriptors", "ListPodSandboxMetrics",
 	"RuntimeConfig", "UpdatePodSandboxResources", "CheckpointPod", "RestorePod",
@@ -33,8 +32,8 @@ var newerThanV1alpha2 = []string{
 	"StreamPodSandboxMetrics", "StreamImages",
 }
 
-// register adds the services to s, under all packages of the Config. What a method's messages are
-// called is not on the wire: all packages since v1alpha2 share one set of types.
+// register adds the services to s, under all packages of the Config. The names of messages are not on
+// the wire, so all packages since v1alpha2 share one set of types.
 func (rt *Runtime) register(s *grpc.Server) {
 	for _, pkg := range rt.cfg.Packages {
 		for d, service := range map[*grpc.ServiceDesc]any{
@@ -66,7 +65,7 @@ func (rt *Runtime) interceptStream(srv any, stream grpc.ServerStream, info *grpc
 	return handler(srv, &watchedStream{ServerStream: stream, rt: rt, method: info.FullMethod})
 }
 
-// begin is what happens before a call is carried out.
+// begin runs before each call: it logs the call, and may fail it.
 func (rt *Runtime) begin(ctx context.Context, full string, req any) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	rt.calls.add(full, req, md)

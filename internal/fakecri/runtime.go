@@ -16,27 +16,27 @@ import (
 
 // A Runtime holds pods, containers and images. It is safe for concurrent use.
 //
-// Messages that it got or returned do not change later, so that it makes and sends lists without
-// copying: an update replaces a message.
+// It never changes a message that it has received or returned: an update replaces the message. So it
+// can send lists without copying.
 type Runtime struct {
 	cfg    Config
-	before faultPoint // of each call
-	after  faultPoint // of each call that succeeded, and each message of a stream
+	before faultPoint // before each call
+	after  faultPoint // after each call that succeeded, and each message of a stream
 	calls  callLog
 
-	mu         sync.Mutex // guards all below
+	mu         sync.Mutex // guards the fields below
 	random     *rand.Rand
 	pods       table[pod]
 	containers table[container]
-	names      map[string]string // reserved name :: id of its holder
+	names      map[string]string // :: reserved name → id of its holder
 	images     imageStore
 	events     eventQueue
-	checkpoint map[string]*checkpoint // path :: what RestorePod finds there
+	checkpoint map[string]*checkpoint // :: path → its checkpoint
 	addresses  uint32
 	podCIDR    string
 	filled     int
-	streamBase string               // what URLs of streams begin with while they are served
-	promised   map[string]streaming // path of a URL :: what happens there
+	streamBase string               // beginning of stream URLs, while streams are served
+	promised   map[string]streaming // :: path of a URL → its stream
 }
 
 // New returns an empty runtime.
@@ -61,7 +61,7 @@ func seed(fixed uint64) (uint64, uint64) {
 		return fixed, fixed
 	}
 	var b [16]byte
-	_, _ = cryptorand.Read(b[:]) // never fails, says its documentation
+	_, _ = cryptorand.Read(b[:]) // documented to never fail
 	return binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
 }
 
@@ -76,7 +76,7 @@ func (rt *Runtime) newID() string {
 
 func (rt *Runtime) now() int64 { return time.Now().UnixNano() }
 
-// reserve gives a name to an id until it is released.
+// reserve reserves a name for an id. If another id holds the name, reserve returns that as holder.
 func (rt *Runtime) reserve(id string, parts ...string) (name string, holder string) {
 	name = strings.Join(parts, "_")
 	if holder, taken := rt.names[name]; taken {
@@ -86,19 +86,18 @@ func (rt *Runtime) reserve(id string, parts ...string) (name string, holder stri
 	return name, ""
 }
 
-// Pods returns all pod sandboxes as ListPodSandbox shows them, in the order of
-// their creation. The messages are the caller's.
+// Pods returns all pod sandboxes as ListPodSandbox shows them, in order of creation. The caller owns
+// the messages.
 func (rt *Runtime) Pods() []*runtimeapi.PodSandbox { return clones(rt.listPods(nil)) }
 
-// Containers returns all containers as ListContainers shows them, in the order of
-// their creation. The messages are the caller's.
+// Containers returns all containers as ListContainers shows them, in order of creation. The caller
+// owns the messages.
 func (rt *Runtime) Containers() []*runtimeapi.Container { return clones(rt.listContainers(nil)) }
 
-// Images returns all images in the order in which they were pulled. The messages
-// are the caller's.
+// Images returns all images in the order in which they were pulled. The caller owns the messages.
 func (rt *Runtime) Images() []*runtimeapi.Image { return clones(rt.listImages()) }
 
-// PodCIDR returns the value of the latest UpdateRuntimeConfig.
+// PodCIDR returns the pod CIDR of the latest UpdateRuntimeConfig.
 func (rt *Runtime) PodCIDR() string {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()

@@ -12,9 +12,8 @@ import (
 // maxMessage is the limit of containerd and of kubelet.
 const maxMessage = 16 << 20
 
-// Serve serves the runtime on a unix socket until ctx ends, and returns when
-// everything that it started has ended. A runtime can be served again, with the pods and images
-// that it had.
+// Serve serves the runtime on a unix socket until ctx ends, and returns when all its goroutines have
+// ended. A runtime can be served again: it keeps its pods, containers and images.
 func (rt *Runtime) Serve(ctx context.Context, socketPath string) error {
 	l, err := Listen(socketPath)
 	if err != nil {
@@ -23,7 +22,7 @@ func (rt *Runtime) Serve(ctx context.Context, socketPath string) error {
 	return rt.ServeOn(ctx, l)
 }
 
-// Listen opens a unix socket. One that a dead process left there is replaced.
+// Listen listens on a unix socket. It replaces a socket that a dead process has left behind.
 func Listen(socketPath string) (net.Listener, error) {
 	l, err := net.Listen("unix", socketPath)
 	if err == nil {
@@ -33,8 +32,8 @@ func Listen(socketPath string) (net.Listener, error) {
 		return nil, fmt.Errorf("opening a socket: %w", err)
 	}
 	if conn, dialErr := net.Dial("unix", socketPath); dialErr == nil {
-		conn.Close() //nolint:errcheck // it was only a test
-		return nil, fmt.Errorf("opening a socket: %s: a process listens there", socketPath)
+		conn.Close() //nolint:errcheck // it was only a probe
+		return nil, fmt.Errorf("opening a socket: a process already listens on %s", socketPath)
 	}
 	if err := os.Remove(socketPath); err != nil {
 		return nil, fmt.Errorf("opening a socket: %w", err)
@@ -51,7 +50,7 @@ func (rt *Runtime) ServeOn(ctx context.Context, l net.Listener) error {
 	go func() { served <- s.Serve(l) }()
 	select {
 	case <-ctx.Done():
-		s.Stop() // not gracefully: a stream of events has no end
+		s.Stop() // not gracefully: a stream of events never ends
 		<-served
 		return nil
 	case err := <-served:

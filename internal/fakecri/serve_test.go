@@ -18,17 +18,17 @@ func TestServingEndsAtOnceWithCallsUnderWay(t *testing.T) {
 	rt := fakecri.New(fakecri.Config{})
 	path, stop := serve(t, rt)
 	cc := connect(t, path)
-	defer cc.Close() //nolint:errcheck // nothing is left to be done
+	defer cc.Close() //nolint:errcheck // an error changes nothing
 	stream, err := runtimeapi.NewRuntimeServiceClient(cc).GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
 	require.NoError(t, err)
 	require.NoError(t, rt.WaitSubscribers(t.Context(), 1))
 	require.NoError(t, stop())
-	assert.NoError(t, rt.WaitSubscribers(t.Context(), 0), "nothing that was started is left")
+	assert.NoError(t, rt.WaitSubscribers(t.Context(), 0), "the subscription has ended too")
 	_, err = stream.Recv()
 	assertCode(t, codes.Unavailable, err)
 }
 
-func TestARuntimeThatIsServedAgainHoldsWhatItHeld(t *testing.T) {
+func TestARestartedRuntimeKeepsItsPods(t *testing.T) {
 	rt := fakecri.New(fakecri.Config{})
 	for i := range 2 {
 		path, stop := serve(t, rt)
@@ -47,7 +47,7 @@ func TestServeReplacesAnAbandonedSocket(t *testing.T) {
 	l, err := fakecri.Listen(path)
 	require.NoError(t, err)
 	_, err = fakecri.Listen(path)
-	require.ErrorContains(t, err, "a process listens there")
+	require.ErrorContains(t, err, "a process already listens on")
 
 	l.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false) // as if it was killed
 	require.NoError(t, l.Close())
@@ -57,14 +57,14 @@ func TestServeReplacesAnAbandonedSocket(t *testing.T) {
 	assert.NoFileExists(t, path)
 
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	assert.ErrorContains(t, fakecri.New(fakecri.Config{}).Serve(t.Context(), path), "opening a socket", "a file is left alone")
+	assert.ErrorContains(t, fakecri.New(fakecri.Config{}).Serve(t.Context(), path), "opening a socket", "Serve does not replace other files")
 }
 
 func TestOldAndNewPackagesAreServedAsConfigured(t *testing.T) {
 	const v1, alpha = "/runtime.v1.RuntimeService/Version", "/runtime.v1alpha2.RuntimeService/Version"
 	for _, test := range []struct {
 		packages []string
-		want     map[string]string // method :: API version, if it is served
+		want     map[string]string // :: method that is served → API version
 	}{
 		{nil, map[string]string{v1: "v1"}},
 		{[]string{fakecri.V1alpha2}, map[string]string{alpha: "v1alpha2"}},
@@ -84,7 +84,7 @@ func TestOldAndNewPackagesAreServedAsConfigured(t *testing.T) {
 	}
 }
 
-func TestV1alpha2LacksWhatCameLater(t *testing.T) {
+func TestV1alpha2LacksNewerMethods(t *testing.T) {
 	c := start(t, fakecri.Config{Packages: []string{fakecri.V1alpha2}})
 	for method, want := range map[string]codes.Code{
 		"/runtime.v1alpha2.RuntimeService/RuntimeConfig":         codes.Unimplemented,

@@ -8,8 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Stats are made up from ids and the clock: each container that runs uses a
-// steady part of one CPU, and has a steady size.
+// Stats are made up from ids and the clock: each running container uses a constant share of one CPU,
+// and a constant amount of memory and disk.
 
 func (s runtimeService) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	s.mu.Lock()
@@ -39,7 +39,7 @@ func (rt *Runtime) listContainerStats(f *runtimeapi.ContainerStatsFilter) []*run
 	}), rt.containerStats)
 }
 
-// containerStats has no CPU and memory for a container that does not run.
+// containerStats returns the stats of c, without CPU and memory unless c is running.
 func (rt *Runtime) containerStats(c *container) *runtimeapi.ContainerStats {
 	now := rt.now()
 	stats := &runtimeapi.ContainerStats{
@@ -101,7 +101,7 @@ func (s runtimeService) StreamPodSandboxStats(r *runtimeapi.StreamPodSandboxStat
 	})
 }
 
-// listPodStats has those of ready pods only.
+// listPodStats returns the stats of ready pods.
 func (rt *Runtime) listPodStats(f *runtimeapi.PodSandboxStatsFilter) []*runtimeapi.PodSandboxStats {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()

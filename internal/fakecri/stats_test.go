@@ -10,7 +10,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-func TestMetricsHaveTheLabelsOfTheRuntimeTheyResemble(t *testing.T) {
+func TestMetricsHaveTheirRuntimesLabels(t *testing.T) {
 	for style, want := range map[fakecri.MetricStyle]struct{ keys, cpuKeys, values []string }{
 		"": {
 			[]string{"pod", "namespace", "container", "id", "image"},

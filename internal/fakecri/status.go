@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// kubeletVersion is what VersionResponse.version has to be for kubelet.
+// kubeletVersion is the VersionResponse.version that kubelet requires.
 const kubeletVersion = "0.1.0"
 
 func (s runtimeService) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -21,7 +21,7 @@ func (s runtimeService) Version(ctx context.Context, _ *runtimeapi.VersionReques
 	}, nil
 }
 
-// Status says that the runtime and its network are ready, and have all features.
+// Status reports that the runtime and its network are ready, and that it has all features.
 func (s runtimeService) Status(_ context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	reply := &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{

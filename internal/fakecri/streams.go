@@ -17,13 +17,14 @@ import (
 // maxPromised is how many unused URLs are kept.
 const maxPromised = 1000
 
-// A streaming is what happens on a connection to a promised URL.
+// A streaming serves the connection of a client to a promised URL.
 type streaming struct {
-	protocols []string // that the client may choose from, the best first
+	protocols []string // from which the client may choose, the best first
 	serve     func(ctx context.Context, c *streamConn)
 }
 
-// promise returns a URL at which s happens, once. Without ServeStreams nothing listens there.
+// promise returns a URL at which s is served, once. Unless ServeStreams runs, no process listens
+// there.
 func (rt *Runtime) promise(what string, s streaming) string {
 	path := "/" + what + "/" + rt.newID()[:8] // hard enough to guess
 	if rt.streamBase == "" {
@@ -43,7 +44,7 @@ func (rt *Runtime) ServeStreams(ctx context.Context, l net.Listener) error {
 	rt.mu.Lock()
 	rt.streamBase = "http://" + l.Addr().String()
 	rt.mu.Unlock()
-	var connections sync.WaitGroup // the server does not know those that speak SPDY
+	var connections sync.WaitGroup // the HTTP server does not track SPDY connections
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connections.Add(1)
 		defer connections.Done()
@@ -54,7 +55,7 @@ func (rt *Runtime) ServeStreams(ctx context.Context, l net.Listener) error {
 	var err error
 	select {
 	case <-ctx.Done():
-		_ = server.Close() // it ends either way
+		_ = server.Close() // the server ends in any case
 		<-served
 	case err = <-served:
 		err = fmt.Errorf("serving streams on %s: %w", l.Addr(), err)
@@ -88,7 +89,7 @@ func (rt *Runtime) stream(ctx context.Context, w http.ResponseWriter, r *http.Re
 	c.close(ctx)
 }
 
-// A streamConn is a connection of SPDY on which a client opens streams.
+// A streamConn is a SPDY connection on which a client opens streams.
 type streamConn struct {
 	*spdystream.Connection
 	raw    net.Conn
@@ -96,7 +97,7 @@ type streamConn struct {
 	served chan struct{}
 }
 
-// acceptSPDY turns a request into a connection of SPDY.
+// acceptSPDY upgrades a request to a SPDY connection.
 func acceptSPDY(w http.ResponseWriter, r *http.Request, protocols []string) (*streamConn, error) {
 	const name, header = "SPDY/3.1", "X-Stream-Protocol-Version"
 	if !strings.EqualFold(r.Header.Get("Upgrade"), name) {
@@ -136,19 +137,19 @@ func acceptSPDY(w http.ResponseWriter, r *http.Request, protocols []string) (*st
 	return c, nil
 }
 
-// close waits until the client has closed the connection, because the client alone knows when it
-// has read everything, and then closes it.
+// close waits until the client has closed the connection, and then closes it. Only the client knows
+// when it has read everything.
 func (c *streamConn) close(ctx context.Context) {
 	select {
 	case <-c.CloseChan():
 	case <-ctx.Done():
 	case <-time.After(10 * time.Second):
 	}
-	_ = c.raw.Close() // ends the other, without the second that it waits for streams
+	_ = c.raw.Close() // also ends the SPDY connection, without its wait of a second for streams
 	<-c.served
 }
 
-// next returns the stream that the client opens next, or nil if there is none.
+// next waits for the next stream that the client opens. It returns nil if the client opens none.
 func (c *streamConn) next(ctx context.Context) *spdystream.Stream {
 	select {
 	case s := <-c.opened:
@@ -158,7 +159,7 @@ func (c *streamConn) next(ctx context.Context) *spdystream.Stream {
 	}
 }
 
-// A bufferedConn is a connection of which some is read already.
+// A bufferedConn is a connection with a reader that has buffered some of its input.
 type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader

@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// startStreams is start for a runtime that serves streams, too.
+// startStreams is start for a runtime that also serves streams.
 func startStreams(t *testing.T) *client {
 	c := start(t, fakecri.Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +32,7 @@ func startStreams(t *testing.T) *client {
 		cancel()
 		assert.NoError(t, <-ended)
 	})
-	// The first URL that leads there shows that it serves.
+	// The first URL on that address shows that the runtime serves streams.
 	_, id := c.running("first")
 	for {
 		reply, err := c.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Stdout: true})
@@ -43,7 +43,7 @@ func startStreams(t *testing.T) *client {
 	}
 }
 
-// open opens a URL as crictl does, and the streams that it names: type → stream.
+// open opens a URL as crictl does, and the given types of streams. It returns them by type.
 func open(t *testing.T, at, protocol string, kinds ...string) map[string]*spdystream.Stream {
 	t.Helper()
 	u, err := url.Parse(at)
@@ -71,7 +71,7 @@ func open(t *testing.T, at, protocol string, kinds ...string) map[string]*spdyst
 	return streams
 }
 
-// outcome reads how a command has ended.
+// outcome reads the exit status of a command.
 func outcome(t *testing.T, s *spdystream.Stream) (got struct {
 	Status, Reason string
 	Details        struct{ Causes []struct{ Message string } }

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A table holds things by id, in the order in which they came.
+// A table holds items by id, in order of insertion.
 type table[T any] struct {
-	kind string // as errors call it
+	kind string // what errors call an item
 	byID map[string]*row[T]
 	rows []*row[T]
 	next int
@@ -19,7 +19,7 @@ type table[T any] struct {
 
 type row[T any] struct {
 	id    string
-	place int // rows are in its order
+	place int // index in the order
 	value *T
 }
 
@@ -44,7 +44,7 @@ func (t *table[T]) remove(id string) {
 	t.rows = slices.Delete(t.rows, i, i+1)
 }
 
-// exact returns what has this id, nil if nothing has.
+// exact returns the item with the given id, or nil if there is none.
 func (t *table[T]) exact(id string) *T {
 	if r, ok := t.byID[id]; ok {
 		return r.value
@@ -52,9 +52,8 @@ func (t *table[T]) exact(id string) *T {
 	return nil
 }
 
-// get returns what is called by id, or by a beginning of it that no other id
-// has. The error is a status: NotFound if there is none, and Unknown if id is
-// empty or ambiguous.
+// get returns the item with the given id, or with the only id that begins with it. Its error is a
+// status: NotFound if there is none, and Unknown if id is empty or ambiguous.
 func (t *table[T]) get(id string) (*T, error) {
 	r, err := t.row(id)
 	if err != nil {
@@ -68,7 +67,7 @@ func (t *table[T]) row(id string) (*row[T], error) {
 		return r, nil
 	}
 	if id == "" {
-		return nil, status.Errorf(codes.Unknown, "no %s id was given", t.kind)
+		return nil, status.Errorf(codes.Unknown, "the request has no %s id", t.kind)
 	}
 	var found *row[T]
 	if len(id) < len(sha256Prefix)+64 {
@@ -77,7 +76,7 @@ func (t *table[T]) row(id string) (*row[T], error) {
 				continue
 			}
 			if found != nil {
-				return nil, status.Errorf(codes.Unknown, "%s id %q is ambiguous: several begin so", t.kind, id)
+				return nil, status.Errorf(codes.Unknown, "%s id %q is ambiguous: several ids begin with it", t.kind, id)
 			}
 			found = r
 		}
@@ -88,7 +87,7 @@ func (t *table[T]) row(id string) (*row[T], error) {
 	return found, nil
 }
 
-// ifThere does something with what is called by id. That there is no such thing is no error.
+// ifThere calls do with the item called id. It is not an error if there is none.
 func (t *table[T]) ifThere(id string, do func(*T)) error {
 	value, err := t.get(id)
 	if err == nil {
@@ -97,7 +96,8 @@ func (t *table[T]) ifThere(id string, do func(*T)) error {
 	return unlessGone(err)
 }
 
-// unlessGone returns err, unless it says that there is no such thing: to remove that is a success.
+// unlessGone returns err, unless it is NotFound: stopping or removing an item that does not exist
+// succeeds.
 func unlessGone(err error) error {
 	if status.Code(err) == codes.NotFound {
 		return nil
@@ -105,7 +105,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// listed returns what show makes of the things that pass, in their order.
+// listed returns the results of show for the items that pass, in order.
 func listed[T, M any](t *table[T], passes func(*T) bool, show func(*T) M) []M {
 	var items []M
 	for value := range t.all {
@@ -116,7 +116,7 @@ func listed[T, M any](t *table[T], passes func(*T) bool, show func(*T) M) []M {
 	return items
 }
 
-// all returns the things in their order.
+// all yields the items in order.
 func (t *table[T]) all(yield func(*T) bool) {
 	for _, r := range t.rows {
 		if !yield(r.value) {

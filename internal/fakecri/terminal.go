@@ -19,10 +19,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// remoteCommand are the versions of the protocol of exec and attach in which the exit code is JSON.
+// remoteCommand are the versions of the exec and attach protocol that send the exit code as JSON.
 var remoteCommand = []string{"v4.channel.k8s.io"}
 
-// terminal has the streams of a command. A stream that the client did not ask for is empty.
+// A terminal holds the streams of a command. A stream that the client did not request is empty.
 type terminal struct {
 	status         *spdystream.Stream
 	stdin          io.Reader
@@ -31,11 +31,11 @@ type terminal struct {
 }
 
 // openTerminal waits for the streams that a client has announced. It returns nil if the client
-// leaves before.
+// leaves first.
 func openTerminal(ctx context.Context, c *streamConn, r streamsRequest) *terminal {
 	t := &terminal{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
 	want := 1
-	for _, wanted := range []bool{r.GetStdin(), r.GetStdout(), r.GetStderr(), r.GetTty()} { // with a terminal comes a stream of its sizes
+	for _, wanted := range []bool{r.GetStdin(), r.GetStdout(), r.GetStderr(), r.GetTty()} { // a TTY has an additional stream, for its sizes
 		if wanted {
 			want++
 		}
@@ -82,7 +82,7 @@ func (t *terminal) report(code int32, err error) {
 		status["message"] = fmt.Sprintf("command terminated with non-zero exit code: %d", code)
 		status["details"] = map[string]any{"causes": []any{map[string]string{"reason": "ExitCode", "message": fmt.Sprint(code)}}}
 	}
-	_ = json.NewEncoder(t.status).Encode(status) // a client that has gone does not care
+	_ = json.NewEncoder(t.status).Encode(status) // fails only if the client has gone
 	for _, s := range []any{t.stdout, t.stderr, t.status} {
 		if s, ok := s.(*spdystream.Stream); ok {
 			_ = s.Close()
@@ -127,7 +127,7 @@ func (rt *Runtime) execStreaming(c *container, r *runtimeapi.ExecRequest) stream
 	}}
 }
 
-// attachStreaming shows a client what a container prints, and prints what the client types.
+// attachStreaming sends the output of a container to a client, and prints the client's input.
 func (rt *Runtime) attachStreaming(c *container, r *runtimeapi.AttachRequest) streaming {
 	return streaming{remoteCommand, func(ctx context.Context, conn *streamConn) {
 		t := openTerminal(ctx, conn, r)
@@ -159,8 +159,8 @@ func (rt *Runtime) attachStreaming(c *container, r *runtimeapi.AttachRequest) st
 	}}
 }
 
-// Print makes each container that runs print a line: to its log, if it has one, and to the
-// clients that are attached to it.
+// Print makes each running container print a line: to its log, if it has one, and to attached
+// clients.
 func (rt *Runtime) Print(line string) {
 	rt.mu.Lock()
 	var running []*container
@@ -184,14 +184,14 @@ func (rt *Runtime) print(c *container, line string) {
 	dir, name := c.pod.config.GetLogDirectory(), c.config.GetLogPath()
 	rt.mu.Unlock()
 	if dir != "" && name != "" {
-		_ = appendLog(path.Join(dir, name), line) // a runtime's log is lost, too, when its disk is full
+		_ = appendLog(path.Join(dir, name), line) // like a real log, it is lost if the disk is full
 	}
 	for _, t := range attached {
 		fmt.Fprintln(t.stdout, line)
 	}
 }
 
-// appendLog writes a line as kubelet and crictl read it.
+// appendLog appends a line to a log, in the format that kubelet and crictl read.
 func appendLog(name, line string) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -205,11 +205,11 @@ func appendLog(name, line string) error {
 	return err
 }
 
-// forwardStreaming answers HTTP at all ports of a pod.
+// forwardStreaming answers HTTP requests on all ports of a pod.
 func forwardStreaming(p *pod) streaming {
 	greeting := "hello from " + hostname(p.config)
 	return streaming{[]string{"portforward.k8s.io"}, func(ctx context.Context, conn *streamConn) {
-		errors := map[string]*spdystream.Stream{} // :: id of a connection → where its errors go
+		errors := map[string]*spdystream.Stream{} // :: id of a connection → stream for its errors
 		for s := conn.next(ctx); s != nil; s = conn.next(ctx) {
 			id := s.Headers().Get("requestID")
 			if s.Headers().Get("streamType") == "error" {
@@ -239,5 +239,5 @@ func answerHTTP(s *spdystream.Stream, text string) {
 		Header: http.Header{"Content-Type": {"text/plain"}},
 		Body:   io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
 	}
-	_ = response.Write(s) // a client that has gone does not care
+	_ = response.Write(s) // fails only if the client has gone
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A program that reads our JSON has to know what a number means.
+// A program that reads our JSON must know the unit of a number.
 func TestDurationsInJSONSayTheirUnit(t *testing.T) {
 	key := regexp.MustCompile(`json:"([^",]+)`)
 	found := 0

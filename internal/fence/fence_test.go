@@ -1,5 +1,5 @@
-// Package fence keeps imports going one way, and counts what the house is made of. It has
-// tests and nothing else.
+// Package fence has only tests. They make imports go one way, keep the table of packages in
+// docs/architecture.md up to date, and check names and texts of the whole repository.
 package fence
 
 import (
@@ -14,8 +14,8 @@ import (
 
 const module = "github.com/criproxy/criproxy/"
 
-// mayImport is the house from the ground up: package → those of ours that it may
-// import. A package that is not here may import nothing of ours.
+// mayImport says which packages of this module a package may import, lower packages first. A
+// package that is not here may import none of them.
 var mayImport = map[string][]string{
 	"internal/suggest":    {},
 	"internal/recovery":   {},
@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"criadapter":          {"codec", "internal/wire", "rewrite", "internal/lastknown", "internal/profile", "director", "internal/hook", "hook/hookapi", "internal/recovery"},
 	"internal/cri":        {"codec", "internal/wire", "internal/profile", "director", "internal/inspect", "criadapter"},
 	"hook/hookapi":        {"codec"},
-	"hook/plugin":         {"hook/hookapi"}, // what plugins link in
+	"hook/plugin":         {"hook/hookapi"}, // linked into plugins
 	"hook/plugin/example": {"hook/plugin"},
 	"internal/hook":       {"codec", "internal/dump", "internal/wire", "rewrite", "director", "internal/strict", "internal/suggest", "internal/recovery", "internal/trust", "internal/peercred"},
 	"internal/fakecri":    {"codec"},
@@ -76,10 +76,10 @@ var mayImport = map[string][]string{
 	"cmd/criproxy":        {"internal/cli", "internal/daemon", "internal/stderr", "internal/suggest"},
 }
 
-// rooms are what the command is made of: they log, and know that there is gRPC and CRI.
+// rooms are the packages that only the command uses: they may log, and use gRPC and CRI.
 var rooms = []string{"cmd/criproxy", "internal/access", "internal/admin", "internal/api", "internal/certs", "internal/cli", "internal/daemon", "internal/demo", "internal/limits", "internal/listen", "internal/memories", "internal/show", "internal/state", "internal/stderr", "internal/telemetry", "internal/testkit"}
 
-// reserved are modules that only some packages may use, and why.
+// reserved are modules that only some packages may import, and the reason.
 var reserved = []struct {
 	prefix string
 	only   []string
@@ -88,8 +88,8 @@ var reserved = []struct {
 	{"k8s.io/klog", rooms, "libraries are silent, so that a program that embeds them decides what is logged"},
 	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
 	{"google.golang.org/grpc", append(rooms, "codec", "internal/buffers", "internal/transport", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
-	{"github.com/mwitkow/grpc-proxy", nil, "the program passes streams on itself; only tests compare"},
-	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/prototest", "internal/fence"}, "what is linked into the binary has no tests in it"},
+	{"github.com/mwitkow/grpc-proxy", nil, "the program forwards streams itself; only tests compare it with grpc-proxy"},
+	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/prototest", "internal/fence"}, "production code must not link package testing"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

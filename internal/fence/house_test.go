@@ -22,23 +22,23 @@ import (
 	"github.com/criproxy/criproxy/internal/markdown"
 )
 
-// The table of the house stands between these lines of docs/architecture.md.
+// The table of packages is between these lines of docs/architecture.md.
 const (
 	architecture = "../../docs/architecture.md"
 	tableBegin   = "<!-- counted by go test ./internal/fence -update -->\n"
 	tableEnd     = "<!-- to here -->\n"
 )
 
-var update = flag.Bool("update", false, "write the table of the house into docs/architecture.md")
+var update = flag.Bool("update", false, "write the table of packages into docs/architecture.md")
 
-// A room is what is counted of a package.
+// A room is the counts of a package. All fields but tests count without its tests.
 type room struct {
 	name            string
-	files           int // without tests, as all that follows but tests
+	files           int
 	lines           int
-	exported        int // names at the top level of a package that others can import
+	exported        int // exported names at the top level
 	imports         []string
-	tests           int // lines; of a package that only tests use, all
+	tests           int // lines of tests; of a package that only tests use, all lines
 	floor, importUp int
 }
 
@@ -152,21 +152,22 @@ func (r *room) add(path string) error {
 	return nil
 }
 
-// forTests reports whether nothing of a package is in the program, or in a library: only tests use
-// it, and commands for the development of criproxy.
+// forTests reports whether only tests and development commands use a package, not the program or a
+// library.
 func (r *room) forTests() bool {
 	return slices.Contains([]string{"internal/invariant", "internal/markdown", "internal/mounttest", "internal/mutants", "internal/muxtest", "internal/prototest", "internal/testkit"}, r.name)
 }
 
-// inTable reports whether the table has a room: those of which criproxy is made.
+// inTable reports whether the table lists a package. It lists the packages of criproxy, not those
+// of the testbed.
 func (r *room) inTable() bool { return r.files > 0 && !strings.HasPrefix(r.name, "testbed") }
 
 func (r *room) row() string {
 	return fmt.Sprintf("| %d | `%s` | %d | %d | %d | %d | %d |\n", r.floor, r.name, r.files, r.lines, r.exported, r.tests, r.importUp)
 }
 
-// Lines may differ by a tenth, or a hundred, before they have to be counted again.
-func TestArchitectureHasTheTableOfTheHouse(t *testing.T) {
+// Numbers of lines may differ by a tenth, or by a hundred, before the table must be updated.
+func TestArchitectureHasTheTableOfPackages(t *testing.T) {
 	rooms := slices.DeleteFunc(count(t), func(r *room) bool { return !r.inTable() })
 	table := "| floor | package | files | lines | exported | test lines | imports up |\n|---|---|---|---|---|---|---|\n"
 	for _, r := range rooms {
@@ -213,7 +214,7 @@ func TestPackagesForTestsAreNotInTheProgram(t *testing.T) {
 	}
 }
 
-// A loop in what packages may import would let an import run up.
+// A loop in mayImport would let an import go upwards.
 func TestPermissionsToImportHaveNoLoop(t *testing.T) {
 	const underWay, done = 1, 2
 	seen := map[string]int{}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A walk is a numbered list of docs/architecture.md, in whose steps paths of files stand.
+// A walk is a numbered list in docs/architecture.md whose steps name files.
 func TestWalksOfArchitectureAreShort(t *testing.T) {
 	data, err := os.ReadFile(architecture)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestWalksOfArchitectureAreShort(t *testing.T) {
 	}
 }
 
-// Every file that docs/architecture.md names with its folder is there.
+// Every file that docs/architecture.md names with its folder exists.
 func TestArchitectureNamesFilesThatExist(t *testing.T) {
 	data, err := os.ReadFile(architecture)
 	require.NoError(t, err)

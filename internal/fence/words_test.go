@@ -33,7 +33,7 @@ func eachFile(t *testing.T, suffix string, f func(path, text string)) {
 	}))
 }
 
-// A name that does not fit into a line of output is a sentence, and no claim.
+// A test name that does not fit into a line of output is too long for a claim.
 func TestNamesOfTestsAreShort(t *testing.T) {
 	name := regexp.MustCompile(`(?m)^func (Test\w*)\(`)
 	eachFile(t, "_test.go", func(path, text string) {
@@ -43,8 +43,8 @@ func TestNamesOfTestsAreShort(t *testing.T) {
 	})
 }
 
-// Tables, code and links cannot be broken, and programs write their reports as they like. Everything else is read in a
-// terminal, too.
+// Tables, code and links cannot be broken, and programs write their reports as they like. Everything
+// else must be readable in a terminal.
 func TestLinesOfMarkdownAreShort(t *testing.T) {
 	const most = 120
 	var (

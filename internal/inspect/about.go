@@ -8,32 +8,32 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// About is what a message or a call is about, in the words of its API. All of it may
-// be missing.
+// About says what a message or a call is about, in the names that clients see. Any of its fields may
+// be empty.
 type About struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Pod       string   `json:"pod,omitempty"`
 	UID       string   `json:"uid,omitempty"` // of the pod
 	Container string   `json:"container,omitempty"`
-	Name      string   `json:"name,omitempty"` // of what it is about, in an API that has no pods
+	Name      string   `json:"name,omitempty"` // in an API without pods
 	Image     string   `json:"image,omitempty"`
-	IDs       []string `json:"ids,omitempty"` // with the one that it is mainly about first
+	IDs       []string `json:"ids,omitempty"` // the main one first
 	Items     int      `json:"items,omitempty"`
 }
 
-// A Namer finds out what messages of an API are about, and remembers the names that belong to ids.
+// A Namer finds out what messages of an API are about, and remembers the names of ids.
 type Namer interface {
-	// Message returns what a message is about, and the things that it lists.
+	// Message returns what a message is about, and the items that it lists.
 	Message(md protoreflect.MessageDescriptor, payload []byte) (about About, items []About)
-	// Learn remembers a by the first of its IDs.
+	// Learn remembers a under the first of its IDs.
 	Learn(a About)
-	// Bare returns an id as its backend has it, empty if it has no backend's prefix.
+	// Bare returns an id without its backend's prefix, or "" if it has no prefix.
 	Bare(id string) string
-	// Complete returns a with the names that are remembered of its ids.
+	// Complete returns a, with the names that Learn has remembered for its IDs.
 	Complete(a About) About
 }
 
-// add fills in what a lacks.
+// add fills in empty fields of a from more.
 func (a *About) add(more About) {
 	a.Namespace, a.Pod, a.UID = cmp.Or(a.Namespace, more.Namespace), cmp.Or(a.Pod, more.Pod), cmp.Or(a.UID, more.UID)
 	a.Container, a.Name, a.Image = cmp.Or(a.Container, more.Container), cmp.Or(a.Name, more.Name), cmp.Or(a.Image, more.Image)
@@ -44,10 +44,10 @@ func (a *About) add(more About) {
 	}
 }
 
-// maxIDs is how many ids one call is about at most.
+// maxIDs bounds the number of ids of one call.
 const maxIDs = 16
 
-// String is what people look for: pod and container, else an id, or an image.
+// String returns what a reader looks for: pod and container, or else an id or an image.
 func (a About) String() string {
 	var words []string
 	name := cmp.Or(a.Pod, a.Name)

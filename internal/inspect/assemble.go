@@ -9,29 +9,27 @@ import (
 	"github.com/criproxy/criproxy/internal/capture"
 )
 
-// What an event means for its call.
+// What says what there is to show of a call after an event.
 type What int
 
 const (
 	Nothing  What = iota // nothing to show yet
-	Streamed             // a message towards the client, of a call that has many
+	Streamed             // a message towards the client, on a streaming call
 	Done                 // the call has ended
 )
 
-// An Assembler puts the events of calls together. It must not be used by two
-// goroutines at once.
+// An Assembler assembles calls from their events. Only one goroutine at a time may use it.
 type Assembler struct {
 	schema *codec.Schema
 	names  Namer
 	calls  map[uint64]*Call
 	missed uint64
 
-	// KeepBytes bounds what is kept of the messages of one leg in one direction.
-	// Zero means that all of each message is kept, of the first 1000; negative that
-	// nothing is.
+	// KeepBytes bounds how many bytes of messages each leg keeps in each direction. Zero means the
+	// first 1000 messages, whole; negative means none.
 	KeepBytes int
-	// Copy copies the messages that are kept: those of a follower are parts of large
-	// pieces of memory.
+	// Copy makes the Assembler copy the messages that it keeps. Set it for events of a follower,
+	// whose payloads are parts of large chunks of memory.
 	Copy bool
 }
 
@@ -41,11 +39,11 @@ func NewAssembler(schema *codec.Schema, names Namer) *Assembler {
 }
 
 const (
-	maxCalls = 20_000 // under way; if there are more, their ends were missed
-	maxKept  = 1000   // messages of a leg
+	maxCalls = 20_000 // calls under way; if there are more, events with their ends were missed
+	maxKept  = 1000   // messages of a leg in one direction
 )
 
-// Missed returns how many events were missed so far.
+// Missed returns how many events have been missed so far.
 func (a *Assembler) Missed() uint64 { return a.missed }
 
 // UnderWay returns the calls that have not ended.
@@ -53,7 +51,8 @@ func (a *Assembler) UnderWay() []*Call {
 	return slices.Collect(maps.Values(a.calls))
 }
 
-// Add adds an event. It returns the call that the event belongs to, and what there is to show of it.
+// Add adds an event. It returns the event's call and what there is to show of it. The call is nil if
+// that is Nothing.
 func (a *Assembler) Add(ev *capture.Event) (*Call, What) {
 	if ev.Kind == capture.Missed {
 		a.missed += ev.Missed
@@ -61,7 +60,7 @@ func (a *Assembler) Add(ev *capture.Event) (*Call, What) {
 	}
 	c := a.calls[ev.Call]
 	if ev.Kind == capture.Start && ev.Leg == 0 && !ev.Again {
-		c = nil // or it is of another recording, joined to one that ended in the middle of a call
+		c = nil // a call of another recording, joined to one that ended in the middle of a call
 	}
 	if c == nil {
 		if len(a.calls) >= maxCalls {
@@ -124,7 +123,7 @@ func (m *Messages) add(ev *capture.Event, a *Assembler) {
 	}
 }
 
-// request notes what a call is about, as its request says.
+// request learns from a request what its call is about.
 func (a *Assembler) request(c *Call, ev *capture.Event) {
 	if about, _ := a.describe(ev); a.names != nil {
 		c.About.add(about)
@@ -132,7 +131,7 @@ func (a *Assembler) request(c *Call, ev *capture.Event) {
 	}
 }
 
-// reply notes what the reply says beyond that.
+// reply learns more about the call from a reply.
 func (a *Assembler) reply(c *Call, ev *capture.Event) (*Call, What) {
 	m := a.schema.Method(ev.Method)
 	c.stream = c.stream || m != nil && m.ServerStreams || c.Front().Replies.Count > 1
@@ -142,7 +141,7 @@ func (a *Assembler) reply(c *Call, ev *capture.Event) (*Call, What) {
 			a.names.Learn(item)
 		}
 		switch {
-		case c.stream: // each message is about something else
+		case c.stream: // each message is about another thing
 			about = a.names.Complete(about)
 			about.Items = len(items)
 			part := *c
@@ -152,12 +151,12 @@ func (a *Assembler) reply(c *Call, ev *capture.Event) (*Call, What) {
 			c.About.Items = len(items)
 		default:
 			ids := about.IDs
-			about.add(c.About) // a reply with nothing but an id: that of what the request describes
+			about.add(c.About) // if the reply has only an id, the request describes its object
 			if len(ids) > 0 {
 				a.names.Learn(about)
 			}
 			c.About.add(about)
-			if len(ids) > 0 && m != nil { // what was made goes first
+			if len(ids) > 0 && m != nil { // the id of a new object goes first
 				c.About.IDs = nil
 				c.About.add(about)
 			}

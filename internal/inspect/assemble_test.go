@@ -45,7 +45,7 @@ func TestACallWithoutItsBeginningIsStillShown(t *testing.T) {
 	assert.Equal(t, uint64(1), a.Missed())
 }
 
-func TestNoMoreIsKeptThanAsked(t *testing.T) {
+func TestKeepBytesBoundsKeptMessages(t *testing.T) {
 	for keep, want := range map[int]int{0: 4000, -1: 0, 25: 25} {
 		a := inspect.NewAssembler(nil, nil)
 		a.KeepBytes, a.Copy = keep, true

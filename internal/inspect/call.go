@@ -16,16 +16,16 @@ import (
 type Call struct {
 	ID      uint64
 	Method  string
-	Peer    capture.Peer // of the client, zero if it is not known
-	Own     bool         // criproxy made it itself
+	Peer    capture.Peer // the client; zero if unknown
+	Own     bool         // criproxy made the call itself
 	Began   time.Time
-	Took    time.Duration // until its end or, of a call under way, its latest event
+	Took    time.Duration // until its end or, while it is under way, until its latest event
 	Ended   bool
 	Code    codes.Code // once it has ended
 	Message string
 	About   About
 	Legs    []*Leg // the client's first, if there is one
-	Partial bool   // its beginning is not recorded
+	Partial bool   // its beginning was not recorded
 
 	names  Namer // may be nil
 	stream bool
@@ -52,15 +52,15 @@ type Leg struct {
 	mono time.Duration
 }
 
-// Messages are those that went one way on a leg.
+// Messages are the messages of a leg in one direction.
 type Messages struct {
-	Kept  []Message // the first of them
+	Kept  []Message // the first ones
 	Last  Message
-	Count int
-	Bytes int // of all
+	Count int // of all messages
+	Bytes int // of all messages
 }
 
-// A Message is one message, without what is secret.
+// A Message is one recorded message, without secrets.
 type Message struct {
 	Payload   []byte
 	Size      int // of the whole message, in bytes
@@ -70,7 +70,7 @@ type Message struct {
 	Mono      time.Duration
 }
 
-// Remembered returns the backends in whose place memory answered.
+// Remembered returns the backends for which memory answered.
 func (c *Call) Remembered() []string {
 	var names []string
 	for _, l := range c.Legs {
@@ -81,7 +81,8 @@ func (c *Call) Remembered() []string {
 	return names
 }
 
-// Failed reports whether a call has ended with an error. It has not if the client ended it.
+// Failed reports whether a call has ended with an error. A call that its client ended has not
+// failed.
 func (c *Call) Failed() bool { return failed(c.Code, c.Message) }
 
 // Failed reports whether a leg has ended with an error, as [Call.Failed] does.
@@ -91,7 +92,7 @@ func failed(code codes.Code, message string) bool {
 	return code != codes.OK && !capture.EndedByClient(code, message)
 }
 
-// Client returns the client's leg, nil if there is none.
+// Client returns the client's leg, or nil if there is none.
 func (c *Call) Client() *Leg {
 	if len(c.Legs) > 0 && c.Legs[0].Number == 0 {
 		return c.Legs[0]
@@ -99,7 +100,7 @@ func (c *Call) Client() *Leg {
 	return nil
 }
 
-// Front returns the leg that stands for the call: the client's, or the first.
+// Front returns the leg that represents the call: the client's, or else the first.
 func (c *Call) Front() *Leg {
 	if len(c.Legs) == 0 {
 		return &Leg{Method: c.Method}
@@ -118,7 +119,7 @@ func (c *Call) Backends() []string {
 	return names
 }
 
-// From returns the process that made the call: "kubelet[812]".
+// From returns the name of the process that made the call.
 func (c *Call) From() string {
 	switch {
 	case c.Own:
@@ -129,7 +130,7 @@ func (c *Call) From() string {
 	return c.Peer.Name
 }
 
-// ShortMethod is a method without its service.
+// ShortMethod returns the name of a method without its service.
 func ShortMethod(method string) string { return method[strings.LastIndexByte(method, '/')+1:] }
 
 func (c *Call) leg(ev *capture.Event) *Leg {

@@ -13,25 +13,25 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// A Difference is one value that the proxy changed on the way of a call, or what could not be
-// compared.
+// A Difference is one value that the proxy changed in a call, or a gap: a part of the call that
+// could not be compared.
 type Difference struct {
 	Backend string `json:"backend,omitempty"` // empty for replies that were merged
 	Way     string `json:"way"`               // "request", "reply", "method" or "status"
 	Path    string `json:"path"`              // of the field, in a request or a reply
-	Before  string `json:"before,omitempty"`  // as it came, empty where there was nothing
-	After   string `json:"after,omitempty"`   // as it went on
-	Gap     string `json:"-"`                 // why there may be more differences; the values are empty then
+	Before  string `json:"before,omitempty"`  // the received value; empty if there was none
+	After   string `json:"after,omitempty"`   // the value that was sent on
+	Gap     string `json:"-"`                 // why a part was not compared; Path and values are then empty
 }
 
-// A Gap says why messages could not be compared, and how they can be.
+// A Gap says why a part of a call could not be compared, and how to record it completely.
 type Gap struct {
 	Backend string `json:"backend,omitempty"`
 	Way     string `json:"way,omitempty"` // "request" or "reply"; empty: all of the call
 	Why     string `json:"why"`
 }
 
-// Gaps returns the differences, and apart from them what could not be compared.
+// Gaps separates differences from gaps.
 func Gaps(all []Difference) (found []Difference, gaps []Gap) {
 	for _, d := range all {
 		if d.Gap == "" {
@@ -58,7 +58,7 @@ func (p *Printer) Diff(c *Call) (all []Difference) {
 	legs := slices.Clone(c.Legs[1:])
 	slices.SortStableFunc(legs, func(a, b *Leg) int { return slices.Index(p.Order, a.Backend) - slices.Index(p.Order, b.Backend) })
 	replies := comparison{p: p, md: capture.MessageOf(p.Schema, client.Method, capture.Reply)}
-	if client.Code == codes.OK || client.Replies.Count > 0 || !slices.ContainsFunc(legs, client.differs) { // else the status says it all
+	if client.Code == codes.OK || client.Replies.Count > 0 || !slices.ContainsFunc(legs, client.differs) { // otherwise the status is the whole difference
 		replies.replies(client, legs)
 	}
 	for _, l := range legs {
@@ -85,11 +85,11 @@ func (p *Printer) Diff(c *Call) (all []Difference) {
 	return all
 }
 
-// differs reports whether the client learns another status than the one that a backend's leg has.
+// differs reports whether the client got another status than a backend returned.
 func (client *Leg) differs(l *Leg) bool { return l.status() != client.status() && l.answered(client) }
 
-// answered reports whether the client learns how a backend's leg ended. It does not if it has
-// gone before. Of calls that criproxy makes on the side, such as lists for a stream of events, only
+// answered reports whether the end of a backend leg can affect the client: not if the client has
+// gone first. Of additional calls that criproxy makes, such as lists for a stream of events, only
 // failures count.
 func (l *Leg) answered(client *Leg) bool {
 	if !client.Ended || !l.Ended && client.Code == codes.Canceled {
@@ -98,7 +98,7 @@ func (l *Leg) answered(client *Leg) bool {
 	return ShortMethod(l.Method) == ShortMethod(client.Method) || !l.Ended || l.Code != codes.OK
 }
 
-// status is how a leg ended, in words.
+// status describes how a leg ended.
 func (l *Leg) status() string {
 	switch {
 	case !l.Ended:
@@ -109,12 +109,12 @@ func (l *Leg) status() string {
 	return l.Code.String() + ": " + l.Message
 }
 
-// A comparison is one of messages as they came with messages as they went on.
+// A comparison compares received messages with those that were sent on.
 type comparison struct {
 	p       *Printer
 	md      protoreflect.MessageDescriptor
 	changes []dump.Change
-	why     []string // something could not be compared
+	why     []string // reasons why a part could not be compared
 }
 
 func (c *comparison) appendChanges(all []Difference, backend, way string) []Difference {
@@ -137,17 +137,17 @@ func (c *comparison) cannot(why string) {
 	}
 }
 
-// whole reports whether all messages are there, and notes if they are not.
+// whole reports whether all messages were kept, and notes a gap if not.
 func (c *comparison) whole(ms Messages) bool {
 	if len(ms.Kept) < ms.Count {
-		c.cannot(fmt.Sprintf("of %d messages only the first %d are looked at", ms.Count, len(ms.Kept)))
+		c.cannot(fmt.Sprintf("of %d messages only the first %d were compared", ms.Count, len(ms.Kept)))
 		return false
 	}
 	return true
 }
 
-// replies compares message by message if as many went on as came, and otherwise all of them
-// together, as lists are merged.
+// replies compares message by message if the proxy sent on as many as it received. Otherwise it
+// compares all of them together, because lists are merged.
 func (c *comparison) replies(client *Leg, legs []*Leg) {
 	var came Messages // of all backends
 	for _, l := range legs {
@@ -166,7 +166,7 @@ func (c *comparison) replies(client *Leg, legs []*Leg) {
 
 func (c *comparison) inPairs(came, went Messages) {
 	if came.Count != went.Count {
-		c.cannot(fmt.Sprintf("%d messages came, and %d went on", came.Count, went.Count))
+		c.cannot(fmt.Sprintf("%d messages were received, and %d sent on", came.Count, went.Count))
 	} else {
 		c.whole(came)
 	}
@@ -175,8 +175,7 @@ func (c *comparison) inPairs(came, went Messages) {
 	}
 }
 
-// add compares messages as one. It notes a gap where a part was not recorded, because that part
-// cannot be compared.
+// add compares messages as if they were one. It notes a gap if a part was not recorded.
 func (c *comparison) add(came, went []Message) {
 	comparable := true
 	join := func(ms []Message) (whole []byte) {
@@ -195,15 +194,15 @@ func (c *comparison) add(came, went []Message) {
 	}
 }
 
-// lost says why not all of a message was recorded.
+// lost returns why a message was not recorded completely.
 func (m Message) lost() string {
 	if m.Redacted && len(m.Payload) == 0 {
-		return "a message that cannot be read was left out, for it may hold secrets; record with -unsafe-raw"
+		return "a malformed message was not recorded, because it may hold secrets; record with -unsafe-raw"
 	}
-	return "not all of a message was kept; " + enlarge
+	return "a message was not kept completely; " + enlarge
 }
 
-// changes prints what was changed on the way of a call.
+// changes prints the differences of a call.
 func (p *Printer) changes(c *Call) {
 	var b []byte
 	diffs := p.Diff(c)
@@ -219,7 +218,7 @@ func (p *Printer) changes(c *Call) {
 		b = p.change(fmt.Appendf(b, "    %s\n", d.place(d.Path)), before, after)
 	}
 	if len(diffs) == 0 {
-		why := "passed as it is"
+		why := "passed unchanged"
 		switch legs := len(c.Legs); {
 		case c.Own:
 			why = "made by criproxy itself"
@@ -231,7 +230,7 @@ func (p *Printer) changes(c *Call) {
 	p.write(b)
 }
 
-// place says of what, on its way from or to which backend.
+// place says where a difference is: in what, and from or to which backend.
 func (d Difference) place(what string) string {
 	backend := Sanitize(d.Backend)
 	switch d.Way {

@@ -33,7 +33,7 @@ func books(ids ...string) (ms inspect.Messages) {
 	return ms
 }
 
-// changed returns what is shown of a call beneath its line, for people and for programs.
+// changed returns the changes of a call as the Printer shows them, to people and to programs.
 func changed(t *testing.T, c *inspect.Call) (text, asJSON string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -51,14 +51,14 @@ func changed(t *testing.T, c *inspect.Call) (text, asJSON string) {
 	return text, string(of.Changes) + string(of.Gaps)
 }
 
-func TestWhatWasNotKeptIsNotSaidToHavePassedAsItIs(t *testing.T) {
+func TestTruncatedMessagesAreReportedAsGaps(t *testing.T) {
 	cut := inspect.Messages{Count: 2, Kept: []inspect.Message{{Payload: []byte("\x0a\x05"), Size: 3 << 20, Truncated: true}, {Size: 3 << 20, Truncated: true}}}
 	secret := inspect.Messages{Count: 1, Kept: []inspect.Message{{Size: 9, Truncated: true, Redacted: true}}}
 	none := inspect.Messages{}
 	with := func(a, b inspect.Messages) inspect.Messages {
 		return inspect.Messages{Count: a.Count + b.Count, Kept: append(a.Kept, b.Kept...)}
 	}
-	const notKept = "not all of a message was kept; record with a larger -flight-recorder"
+	const notKept = "a message was not kept completely; record with a larger -flight-recorder"
 	for name, c := range map[string]struct {
 		call         *inspect.Call
 		text, asJSON string
@@ -80,13 +80,13 @@ func TestWhatWasNotKeptIsNotSaidToHavePassedAsItIs(t *testing.T) {
 		},
 		"left out": {
 			called(leg(0, "", codes.OK, none, secret), leg(1, "beta.io", codes.OK, none, secret)),
-			"    < not compared, from beta.io: a message that cannot be read was left out, for it may hold secrets; record with -unsafe-raw\n",
-			`[{"backend":"beta.io","way":"reply","why":"a message that cannot be read was left out, for it may hold secrets; record with -unsafe-raw"}]`,
+			"    < not compared, from beta.io: a malformed message was not recorded, because it may hold secrets; record with -unsafe-raw\n",
+			`[{"backend":"beta.io","way":"reply","why":"a malformed message was not recorded, because it may hold secrets; record with -unsafe-raw"}]`,
 		},
 		"as many did not go on": {
 			called(leg(0, "", codes.OK, none, books("1", "2")), leg(1, "primary", codes.OK, none, books("1", "2", "3"))),
-			"    < not compared, from primary: 3 messages came, and 2 went on\n",
-			`[{"backend":"primary","way":"reply","why":"3 messages came, and 2 went on"}]`,
+			"    < not compared, from primary: 3 messages were received, and 2 sent on\n",
+			`[{"backend":"primary","way":"reply","why":"3 messages were received, and 2 sent on"}]`,
 		},
 		"without a beginning": {
 			&inspect.Call{Partial: true, Ended: true, Legs: []*inspect.Leg{leg(0, "", codes.OK, none, none)}},
@@ -102,7 +102,7 @@ func TestWhatWasNotKeptIsNotSaidToHavePassedAsItIs(t *testing.T) {
 	}
 }
 
-func TestAStatusThatIsAnotherIsAChange(t *testing.T) {
+func TestADifferentStatusIsAChange(t *testing.T) {
 	none := inspect.Messages{}
 	front, back := leg(0, "", codes.Unavailable, none, none), leg(1, "beta.io", codes.DeadlineExceeded, none, books("1"))
 	front.Message, back.Message = "criproxy: beta.io is\ndown", "too late"
@@ -112,14 +112,14 @@ func TestAStatusThatIsAnotherIsAChange(t *testing.T) {
 
 	back.Code = front.Code
 	text, _ = changed(t, called(front, back))
-	assert.Contains(t, text, "- Unavailable: too late", "the code alone is not all of it")
+	assert.Contains(t, text, "- Unavailable: too late", "the message counts, not only the code")
 
 	back.Ended = false
 	text, _ = changed(t, called(front, back))
 	assert.Contains(t, text, "- under way")
 }
 
-func TestAClientThatHasGoneIsNoChange(t *testing.T) {
+func TestAClientThatLeavesIsNotAChange(t *testing.T) {
 	none := inspect.Messages{}
 	front, stream, aside := leg(0, "", codes.Canceled, none, none), leg(1, "primary", codes.OK, none, none), leg(2, "primary", codes.OK, none, none)
 	stream.Ended, aside.Method = false, muxtest.Method("Get")
@@ -127,10 +127,10 @@ func TestAClientThatHasGoneIsNoChange(t *testing.T) {
 	assert.NotContains(t, asJSON, "status")
 }
 
-// A backend may stream the list that the client asks for in one piece.
-func TestAListOfManyMessagesIsComparedWithThatOfOne(t *testing.T) {
+// A backend may stream a list that the client requested as one message.
+func TestAStreamedListIsComparedWithAWholeOne(t *testing.T) {
 	whole := books("1")
 	whole.Kept[0].Payload = append(whole.Kept[0].Payload, books("2").Kept[0].Payload...)
 	text, _ := changed(t, called(leg(0, "", codes.OK, inspect.Messages{}, whole), leg(1, "primary", codes.OK, inspect.Messages{}, books("1", "2"))))
-	assert.Equal(t, "    passed as it is\n", text)
+	assert.Equal(t, "    passed unchanged\n", text)
 }

@@ -1,5 +1,5 @@
-// Package inspect shows recorded calls to people: it puts the events of a call
-// together, filters, and prints them.
+// Package inspect shows recorded calls to people: it assembles calls from events, filters them, and
+// prints them.
 //
 //	a := inspect.NewAssembler(schema, names)
 //	p := inspect.Printer{Schema: schema, Out: os.Stdout}
@@ -9,5 +9,5 @@
 //		}
 //	}
 //
-// It is the same for calls that are under way and for those on file.
+// It works alike for live events and for recordings in files.
 package inspect

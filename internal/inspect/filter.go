@@ -10,39 +10,39 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A Filter says which calls to show. The zero Filter takes all but those that
-// criproxy makes itself.
+// A Filter says which calls to show. The zero Filter shows all calls except those that criproxy makes
+// itself.
 type Filter struct {
-	Method    string        // patterns, "Run*|Stop*", of the method with or without its service
-	Backend   string        // patterns; one of the backends that were called
-	Client    string        // patterns of the client's name
+	Method    string        // patterns for the method with or without its service, "Run*|Stop*"
+	Backend   string        // patterns for one of the backends that were called
+	Client    string        // patterns for the client's name
 	Status    string        // "OK", "NotFound,Unavailable", "!OK"
-	Namespace string        // pattern
-	Pod       string        // pattern of its name
-	Container string        // pattern of its name
-	ID        string        // what an id begins with, with or without what stands before it
-	Slower    time.Duration // calls that took at least as long
-	Own       bool          // those that criproxy makes itself, too
+	Namespace string        // patterns
+	Pod       string        // patterns for its name
+	Container string        // patterns for its name
+	ID        string        // the beginning of an id, with or without the backend's prefix
+	Slower    time.Duration // calls that took at least this long
+	Own       bool          // also calls that criproxy makes itself
 
-	// FollowPod is one pod's whole life: its name, NAMESPACE/NAME, its uid, or what its
-	// sandbox's id begins with.
+	// FollowPod shows the calls about one pod. It is the pod's name, NAMESPACE/NAME, its uid, or
+	// the beginning of its sandbox's id.
 	FollowPod string
 }
 
-// Check returns the mistakes in a filter, nil if it has none.
+// Check returns the first mistake in a filter, or nil if there is none.
 func (f *Filter) Check() error {
 	for _, p := range []struct{ name, value string }{
 		{"method", f.Method}, {"backend", f.Backend}, {"client", f.Client}, {"namespace", f.Namespace}, {"pod", f.Pod}, {"container", f.Container},
 	} {
 		for _, one := range strings.Split(p.value, "|") {
 			if _, err := path.Match(one, ""); err != nil {
-				return fmt.Errorf("-%s: %q is no pattern: want letters, *, ? and [a-z], several with | between", p.name, one)
+				return fmt.Errorf("-%s: %q is not a pattern: want letters, *, ? and [a-z]; separate several patterns with |", p.name, one)
 			}
 		}
 	}
 	for _, name := range strings.Split(strings.TrimPrefix(f.Status, "!"), ",") {
 		if _, ok := codeNamed(name); !ok && f.Status != "" {
-			return fmt.Errorf("-status: %q is no code: want one such as OK, NotFound or Unavailable, several with commas between, or ! before to have all others", name)
+			return fmt.Errorf("-status: %q is not a code: want one such as OK, NotFound or Unavailable; separate several with commas; a leading ! selects all others", name)
 		}
 	}
 	return nil
@@ -58,8 +58,8 @@ func codeNamed(name string) (codes.Code, bool) {
 	return 0, false
 }
 
-// Match reports whether a call is one to show. Of a call under way, status and
-// duration are what they are so far.
+// Match reports whether to show a call. For a call under way it uses the duration so far; such a
+// call has no status.
 func (f *Filter) Match(c *Call) bool {
 	return (f.Own || !c.Own) &&
 		(f.Method == "" || Matches(f.Method, ShortMethod(c.Method)) || Matches(f.Method, strings.TrimPrefix(c.Method, "/"))) &&
@@ -95,8 +95,8 @@ func (f *Filter) follows(c *Call) bool {
 	return f.FollowPod == a.Pod || f.FollowPod == a.Namespace+"/"+a.Pod || f.FollowPod == a.UID || hasID(c, f.FollowPod)
 }
 
-// hasID reports whether a call is about an id that begins with start, or does so
-// behind the name of its backend.
+// hasID reports whether a call is about an id that begins with start, with or without the backend's
+// prefix.
 func hasID(c *Call, start string) bool {
 	return slices.ContainsFunc(c.About.IDs, func(id string) bool {
 		if c.names != nil {
@@ -108,7 +108,7 @@ func hasID(c *Call, start string) bool {
 	})
 }
 
-// Matches reports whether one of the patterns fits. Upper and lower case are the same.
+// Matches reports whether s matches one of the patterns, which are separated by "|". It ignores case.
 func Matches(patterns, s string) bool {
 	for _, p := range strings.Split(strings.ToLower(patterns), "|") {
 		if ok, err := path.Match(p, strings.ToLower(s)); err == nil && ok {

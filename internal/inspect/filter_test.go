@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-func TestFiltersTakeTheCallsTheyName(t *testing.T) {
+func TestFiltersSelectCalls(t *testing.T) {
 	ended, underWay := calls(t)
 	all := append(ended, underWay...)
 	for _, c := range []struct {
@@ -50,11 +50,11 @@ func TestFiltersTakeTheCallsTheyName(t *testing.T) {
 	}
 }
 
-func TestAFilterThatCannotBeIsRefused(t *testing.T) {
+func TestAnInvalidFilterIsRefused(t *testing.T) {
 	for want, f := range map[string]inspect.Filter{
-		`-method: "[" is no pattern`: {Method: "Run*|["},
-		`-pod: "[a" is no pattern`:   {Pod: "[a"},
-		`-status: "Fine" is no code`: {Status: "!OK,Fine"},
+		`-method: "[" is not a pattern`: {Method: "Run*|["},
+		`-pod: "[a" is not a pattern`:   {Pod: "[a"},
+		`-status: "Fine" is not a code`: {Status: "!OK,Fine"},
 	} {
 		assert.ErrorContains(t, f.Check(), want)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// FuzzShow holds that a capture of unknown origin can be looked at in each way:
-// nothing panics, and nothing of it reaches the terminal that a terminal would obey.
+// FuzzShow checks that a capture of unknown origin can be shown in each way: nothing panics, and no
+// control character reaches the terminal.
 func FuzzShow(f *testing.F) {
 	for _, format := range capture.Formats {
 		var file bytes.Buffer
@@ -65,7 +65,7 @@ func FuzzShow(f *testing.F) {
 			show(c)
 		}
 		require.NoError(t, stats.Print(&out))
-		_ = inspect.Sequence(&out, all) // it says what it cannot draw
+		_ = inspect.Sequence(&out, all) // its error may be anything
 		require.NoError(t, p.Err())
 		require.NoError(t, programs.Err())
 		bad := strings.IndexFunc(out.String(), func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' })

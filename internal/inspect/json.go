@@ -10,8 +10,8 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// callJSON is a call as tail and view print it with -json. It is stable, and
-// documented in docs/capture.md.
+// callJSON is a call as tail and view print it with -json. Its format is stable, and documented in
+// docs/capture.md.
 type callJSON struct {
 	Call     uint64            `json:"call"`
 	Time     time.Time         `json:"time"`
@@ -21,10 +21,10 @@ type callJSON struct {
 	Backends []string          `json:"backends,omitempty"`
 	About    About             `json:"about"`
 	Took     time.Duration     `json:"took_ns"`
-	Message  int               `json:"message,omitempty"` // of a call that streams: its number
+	Message  int               `json:"message,omitempty"` // on a streaming call: the message's number
 	Code     string            `json:"code,omitempty"`
 	Status   string            `json:"status,omitempty"`
-	Memory   []string          `json:"remembered,omitempty"` // backends in whose place memory answered
+	Memory   []string          `json:"remembered,omitempty"` // backends for which memory answered
 	In       int               `json:"request_bytes"`
 	Out      int               `json:"reply_bytes"`
 	Requests []json.RawMessage `json:"requests,omitempty"`
@@ -41,7 +41,7 @@ type clientJSON struct {
 
 func (p *Printer) json(v any) {
 	b, err := json.Marshal(v)
-	if err != nil { // of strings and numbers, and JSON of our own making
+	if err != nil { // cannot happen: v holds strings, numbers, and valid JSON
 		if p.err == nil {
 			p.err = err
 		}

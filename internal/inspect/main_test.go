@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 var order = []string{"primary", "beta.io"}
 
-// clock is when the calls of a conversation were.
+// clock is the time of the first call of a conversation.
 var clock = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // conversation returns the events of a few calls, one every millisecond.
@@ -54,7 +54,7 @@ func conversation(t testing.TB) []capture.Event {
 		return leg
 	}
 
-	// A call with a name, that the backend knows otherwise, and in an older version.
+	// A call with an id that the backend knows under another name, in an older version of the API.
 	ctx, front := client("Put", metadata.Pairs(":authority", "localhost", "traceparent", "00-0a-b7-01"))
 	front.Request(frame("PutRequest", `book {id: "beta.io__7f" title: "Tale"} shelf: "vm" labels {key: "backend" value: "beta.io"}`))
 	one := back(ctx, "/library.v0.Library/Put", "beta.io")
@@ -64,7 +64,7 @@ func conversation(t testing.TB) []capture.Event {
 	front.Reply(frame("Book", `id: "beta.io__7f" title: "Tale"`))
 	front.End(nil, metadata.Pairs("x-trailer", "t"))
 
-	// A list of both.
+	// A list from both backends.
 	ctx, front = client("List", nil)
 	front.Request(frame("ListRequest", ""))
 	a, b := back(ctx, muxtest.Method("List"), "primary"), back(ctx, muxtest.Method("List"), "beta.io")
@@ -77,7 +77,7 @@ func conversation(t testing.TB) []capture.Event {
 	front.Reply(frame("ListResponse", `books {id: "1"} books {id: "beta.io__7f" title: "Tale"}`))
 	front.End(nil, nil)
 
-	// A call that passes as it is, and fails.
+	// A call that passes unchanged, and fails.
 	ctx, front = client("Get", nil)
 	front.Request(frame("GetRequest", `book_id: "9"`))
 	a = back(ctx, muxtest.Method("Get"), "primary")
@@ -86,12 +86,12 @@ func conversation(t testing.TB) []capture.Event {
 	a.End(gone, nil)
 	front.End(gone, nil)
 
-	// One that is answered without a backend, and of a service that no schema describes.
+	// A call that is answered without a backend, and belongs to a service that no schema describes.
 	_, front = rec.Begin(context.Background(), capture.LegInfo{Method: "/other.Service/Unknown", Client: true})
 	front.Request(codec.NewFrame([]byte("\x0a\x03abc\x10\x07")))
 	front.End(status.Error(codes.Unimplemented, ""), nil)
 
-	// One of criproxy's own, and a stream that goes on.
+	// A call of criproxy's own, and a stream that is still open.
 	own := back(context.Background(), muxtest.Method("Version"), "primary")
 	own.Request(&codec.Frame{})
 	own.End(nil, nil)
@@ -113,12 +113,12 @@ func conversation(t testing.TB) []capture.Event {
 	}
 }
 
-// names knows what books are called. A book is a container, so to speak.
+// names is a Namer that treats books as containers.
 type names map[string]inspect.About
 
 func (n names) Message(md protoreflect.MessageDescriptor, payload []byte) (about inspect.About, items []inspect.About) {
 	m := dynamicpb.NewMessage(md)
-	_ = proto.Unmarshal(payload, m) // of what cannot be read there is nothing to say
+	_ = proto.Unmarshal(payload, m) // a malformed message is about nothing
 	book := func(m protoreflect.Message) (a inspect.About) {
 		fields := m.Descriptor().Fields()
 		for _, name := range []protoreflect.Name{"id", "book_id"} {
@@ -161,7 +161,7 @@ func (n names) Complete(a inspect.About) inspect.About {
 	return a
 }
 
-// calls puts the conversation together: calls that have ended, and then those under way.
+// calls assembles the calls of the conversation: those that have ended, and then those under way.
 func calls(t testing.TB) (ended, underWay []*inspect.Call) {
 	t.Helper()
 	a := inspect.NewAssembler(muxtest.Library, names{})
@@ -173,7 +173,7 @@ func calls(t testing.TB) (ended, underWay []*inspect.Call) {
 	return ended, a.UnderWay()
 }
 
-// golden asserts that got is what testdata says.
+// golden asserts that got equals a file in testdata.
 func golden(t *testing.T, section string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "conversation.txtar")

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// OfConnection reports whether metadata says nothing of the call.
+// OfConnection reports whether a key of metadata describes the connection and not the call.
 func OfConnection(key string) bool {
 	switch key {
 	case "content-type", "user-agent", "grpc-accept-encoding", "te":

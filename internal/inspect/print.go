@@ -20,12 +20,12 @@ import (
 type Printer struct {
 	Out     io.Writer
 	Schema  *codec.Schema
-	Text    dump.Text // how values are shown
+	Text    dump.Text // how to show values
 	Colour  bool
 	Date    bool     // print the day as well
 	Full    bool     // print the messages, on each leg
-	Changes bool     // print what the proxy changed on the way of a call that has ended
-	Order   []string // of the backends in a merged reply
+	Changes bool     // print what the proxy changed in calls that have ended
+	Order   []string // backends in the order in which their replies are merged
 	JSON    bool     // print a line of JSON for each call, for programs
 
 	err error
@@ -40,7 +40,7 @@ func (p *Printer) write(b []byte) {
 	}
 }
 
-// Columns, in characters. What is longer moves the rest to the right.
+// Widths of columns, in characters. Longer text moves the rest of the line to the right.
 const (
 	clientWidth  = 12
 	methodWidth  = 20
@@ -48,7 +48,7 @@ const (
 	aboutWidth   = 42
 )
 
-// Header prints what stands in the columns.
+// Header prints the titles of the columns.
 func (p *Printer) Header() {
 	p.write(p.columns(nil, cell("TIME", len(p.clock(time.Time{}))), "CLIENT", "METHOD", "BACKEND", "ABOUT", "    TOOK", "STATUS"))
 }
@@ -58,7 +58,7 @@ func (p *Printer) columns(b []byte, when, client, method, backend, about, took, 
 	return append([]byte(strings.TrimRight(string(b), " ")), '\n')
 }
 
-// cell fills s up with spaces.
+// cell pads s with spaces.
 func cell(s string, width int) string {
 	if n := utf8.RuneCountInString(s); n < width {
 		return s + strings.Repeat(" ", width-n)
@@ -73,7 +73,7 @@ func (p *Printer) clock(t time.Time) string {
 	return t.Local().Format("15:04:05.000")
 }
 
-// took prints a duration in 8 characters, with three digits that count.
+// took formats a duration in 8 characters, with about three significant digits.
 func took(d time.Duration) string {
 	switch {
 	case d < time.Microsecond:
@@ -96,7 +96,7 @@ const (
 	red    = "\x1b[31m"
 	green  = "\x1b[32m"
 	plain  = "\x1b[0m"
-	maxMsg = 120 // of a status message on a line
+	maxMsg = 120 // bytes of a status message on a line
 )
 
 func (p *Printer) colour(code, s string) string {
@@ -126,7 +126,8 @@ func (p *Printer) Print(c *Call) {
 	}
 }
 
-// Streamed prints the latest message of a call that streams. Nothing changes in one message alone.
+// Streamed prints the latest message of a streaming call. It prints no changes: Print compares the
+// whole call when it has ended.
 func (p *Printer) Streamed(c *Call) {
 	l := c.Front()
 	md := capture.MessageOf(p.Schema, l.Method, capture.Reply)
@@ -181,7 +182,7 @@ func (p *Printer) status(code codes.Code, message string) string {
 	return p.wholeStatus(code, message)
 }
 
-// wholeStatus is a status of any length.
+// wholeStatus formats a status without cutting its message.
 func (p *Printer) wholeStatus(code codes.Code, message string) string {
 	if code == codes.OK {
 		return p.colour(green, "OK")
@@ -196,7 +197,7 @@ func (p *Printer) wholeStatus(code codes.Code, message string) string {
 	return p.colour(red, s)
 }
 
-// legs prints all that was recorded of a call, leg by leg.
+// legs prints a call leg by leg, with all its messages.
 func (p *Printer) legs(c *Call) {
 	var b []byte
 	for _, l := range c.Legs {

@@ -21,7 +21,7 @@ import (
 	"github.com/criproxy/criproxy/internal/muxtest"
 )
 
-// shown prints the conversation as calls come.
+// shown prints the conversation, call by call.
 func shown(t *testing.T, p inspect.Printer) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -46,7 +46,7 @@ func TestALineForEachCall(t *testing.T) { golden(t, "lines", shown(t, inspect.Pr
 
 func TestACallIsShownInFull(t *testing.T) { golden(t, "full", shown(t, inspect.Printer{Full: true})) }
 
-func TestWhatTheProxyChanged(t *testing.T) {
+func TestChangesOfTheProxyAreShown(t *testing.T) {
 	golden(t, "diff", shown(t, inspect.Printer{Changes: true}))
 }
 
@@ -88,7 +88,7 @@ func TestQuantilesAreByNearestRank(t *testing.T) {
 	assert.Equal(t, 1, s.Methods()[1].Errors)
 }
 
-func TestATerminalObeysNothingThatWasRecorded(t *testing.T) {
+func TestControlCharactersDoNotReachTheTerminal(t *testing.T) {
 	var out bytes.Buffer
 	p := &inspect.Printer{Out: &out, Schema: muxtest.Library}
 	evil := "\x1b]0;mine\x07\u009b31m\nnext"
@@ -117,7 +117,7 @@ func TestColoursOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
-func TestAReaderThatHasGoneIsAnError(t *testing.T) {
+func TestAFailingWriterIsAnError(t *testing.T) {
 	ended, _ := calls(t)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestAReaderThatHasGoneIsAnError(t *testing.T) {
 	assert.False(t, errors.Is(p.Err(), os.ErrClosed))
 }
 
-func TestACallThatItsClientEndsHasNotFailed(t *testing.T) {
+func TestACallEndedByItsClientHasNotFailed(t *testing.T) {
 	rec := capture.NewRecorder(capture.Config{})
 	ctx, leave := context.WithCancel(t.Context())
 	_, front := rec.Begin(ctx, capture.LegInfo{Method: muxtest.Method("Stream"), Client: true})

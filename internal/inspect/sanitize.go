@@ -6,13 +6,13 @@ import (
 	"unicode"
 )
 
-// Sanitize replaces control characters, which a terminal would obey, in text from elsewhere by
-// spaces.
+// Sanitize replaces control characters, which a terminal would obey, with spaces. Use it for text
+// that comes from runtimes, plugins or clients.
 func Sanitize(s string) string { return sanitize(s, "") }
 
-// Terminal writes whole texts for people to a terminal. It replaces control characters other
-// than tabs and ends of lines: errors quote runtimes, plugins and clients, and the reader is
-// root.
+// Terminal is a writer for texts that people read on a terminal. It replaces control characters
+// other than tabs and line ends, because errors quote runtimes, plugins and clients, and the reader
+// is root.
 type Terminal struct{ io.Writer }
 
 // Write writes b, and returns its length.

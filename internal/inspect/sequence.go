@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Sequence writes calls as a sequence diagram, in the text of Mermaid.
+// Sequence writes calls as a sequence diagram in Mermaid's syntax.
 func Sequence(out io.Writer, calls []*Call) error {
 	type arrow struct {
 		when time.Duration
@@ -18,7 +18,7 @@ func Sequence(out io.Writer, calls []*Call) error {
 	}
 	var arrows []arrow
 	var names []string
-	var lanes []string // the lane of each, apart: a client may be called like a backend
+	var lanes []string // kind and name of each participant: a client may have the name of a backend
 	name := func(lane, s string) string {
 		if !slices.Contains(lanes, lane+s) {
 			lanes, names = append(lanes, lane+s), append(names, s)
@@ -69,7 +69,7 @@ func Sequence(out io.Writer, calls []*Call) error {
 
 func participant(i int) string { return fmt.Sprintf("p%d", i) }
 
-// mermaidText removes the characters from a text that have a meaning in Mermaid.
+// mermaidText removes characters that have a meaning in Mermaid, and cuts long text.
 func mermaidText(s string) string {
 	s = strings.NewReplacer(";", ",", "#", "", "%", "").Replace(Sanitize(s))
 	if len(s) > maxMsg {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Stats are counted over calls, by method. The zero Stats are ready for use.
+// Stats counts calls by method. The zero Stats is ready for use.
 type Stats struct{ methods map[string]*MethodStats }
 
-// MethodStats are those of one method.
+// MethodStats are the statistics of one method.
 type MethodStats struct {
 	Method   string        `json:"method"`
 	Count    int           `json:"count"`
@@ -45,7 +45,7 @@ func (s *Stats) Add(c *Call) {
 	m.Replies += l.Replies.Bytes
 }
 
-// Methods returns what was counted, in the order of the methods' names.
+// Methods returns the statistics of all methods, sorted by name.
 func (s *Stats) Methods() []MethodStats {
 	all := []MethodStats{}
 	for _, name := range slices.Sorted(maps.Keys(s.methods)) {
@@ -57,13 +57,12 @@ func (s *Stats) Methods() []MethodStats {
 	return all
 }
 
-// quantile returns the value below which percent of the sorted values are, by nearest
-// rank.
+// quantile returns a percentile of sorted values, by nearest rank.
 func quantile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[max((len(sorted)*percent+99)/100-1, 0)]
 }
 
-// Print prints a table.
+// Print prints the statistics as a table.
 func (s *Stats) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "COUNT\tERRORS\tP50\tP99\tREQUESTS\tREPLIES\t  METHOD\n")
@@ -73,7 +72,7 @@ func (s *Stats) Print(out io.Writer) error {
 	return w.Flush()
 }
 
-// size prints a number of bytes.
+// size formats a number of bytes.
 func size(n int) string {
 	switch {
 	case n < 10_000:

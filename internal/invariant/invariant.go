@@ -1,5 +1,6 @@
-// Package invariant has what must hold after each fault that is injected, in memory (internal/daemon) and on real
-// parts (testbed/chaos). Each function returns an error that says what does not hold. It is for tests only.
+// Package invariant checks what must hold after each injected fault, in memory (internal/daemon) and
+// with real runtimes (testbed/chaos). Each function returns an error that says what does not hold.
+// The package is for tests only.
 package invariant
 
 import (
@@ -7,7 +8,7 @@ import (
 	"time"
 )
 
-// Same compares what the runtimes hold with what criproxy shows, as words in any order.
+// Same fails unless the runtimes hold the same words as criproxy shows, in any order.
 func Same(held, shown []string) error {
 	count := map[string]int{}
 	for _, word := range held {
@@ -18,14 +19,14 @@ func Same(held, shown []string) error {
 	}
 	for word, n := range count {
 		if n != 0 {
-			return fmt.Errorf("%s: the runtimes have %d more of it than criproxy shows", word, n)
+			return fmt.Errorf("%s: the runtimes have %d more of these than criproxy shows", word, n)
 		}
 	}
 	return nil
 }
 
-// OnceEach fails if a call that changes something has reached the runtimes more than once.
-// arrived counts the calls by a name that the test gave to one call alone.
+// OnceEach fails if a mutating call has reached the runtimes more than once. arrived counts calls by
+// a name that the test has given to only one call.
 func OnceEach(arrived map[string]int) error {
 	for call, times := range arrived {
 		if times > 1 {
@@ -35,8 +36,8 @@ func OnceEach(arrived map[string]int) error {
 	return nil
 }
 
-// InTime fails if a call ended more than 100 ms after its deadline, and excuse later still: how late timers were
-// meanwhile. It is a stopwatch, which a busy machine stops late: it is only for runs that ask for it.
+// InTime fails if a call ended more than 100 ms plus excuse after its deadline; excuse is how late
+// timers were meanwhile. A busy machine makes it fail, so only runs that ask for it use it.
 func InTime(overrun, excuse time.Duration) error {
 	if overrun > 100*time.Millisecond+excuse {
 		return fmt.Errorf("a call ended %s after its deadline; timers excuse %s of that", overrun, excuse)
@@ -44,14 +45,14 @@ func InTime(overrun, excuse time.Duration) error {
 	return nil
 }
 
-// A Level is what a process has open, and the memory that it takes, in bytes: what is in use, and what the kernel has
-// given. Zero is also what was not measured.
+// A Level is the number of goroutines and open files of a process, and its memory in bytes: Live is
+// in use, Resident is what the kernel has assigned. Zero may mean that a value was not measured.
 type Level struct {
 	Goroutines, Files int
 	Live, Resident    int64
 }
 
-// Leaked fails if there is more at after than more allows.
+// Leaked fails if after exceeds l by more than more.
 func (l Level) Leaked(after, more Level) error {
 	if after.Goroutines > l.Goroutines+more.Goroutines || after.Files > l.Files+more.Files ||
 		after.Live > l.Live+more.Live || after.Resident > l.Resident+more.Resident {
@@ -60,7 +61,7 @@ func (l Level) Leaked(after, more Level) error {
 	return nil
 }
 
-// Max returns the larger of each.
+// Max returns the larger of each value.
 func (l Level) Max(o Level) Level {
 	return Level{max(l.Goroutines, o.Goroutines), max(l.Files, o.Files), max(l.Live, o.Live), max(l.Resident, o.Resident)}
 }

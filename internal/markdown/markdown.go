@@ -1,4 +1,4 @@
-// Package markdown puts what programs measured into the documents that people wrote.
+// Package markdown writes reports of programs into documents that people maintain.
 package markdown
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Between replaces what stands between two marks of a file, which has to have both.
+// Between replaces the text between two marks of a file. The file must contain both.
 func Between(path, begin, end, text string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -16,13 +16,13 @@ func Between(path, begin, end, text string) error {
 	before, rest, ok := strings.Cut(string(data), begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		return fmt.Errorf("%s has no lines %q and %q to write between", path, strings.TrimSpace(begin), strings.TrimSpace(end))
+		return fmt.Errorf("%s lacks the line %q or %q, between which the text belongs", path, strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
 	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644)
 }
 
-// Section replaces the section of a file that has this title, or adds it. The section says
-// which command made it.
+// Section replaces the section with the given title, or appends it to the file. The section names
+// the command that made it.
 func Section(path, title, command, text string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

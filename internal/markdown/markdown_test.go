@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/markdown"
 )
 
-func TestWhatPeopleWroteAroundItStays(t *testing.T) {
+func TestTextAroundAReportStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.md")
 	is := func(want string) {
 		t.Helper()

@@ -32,7 +32,7 @@ type call struct {
 	done     chan struct{}
 }
 
-// took is how long it took.
+// took returns the duration of a call.
 func (c *call) took() time.Duration { return c.ended.Sub(c.began) }
 
 // client makes calls, one after another.
@@ -42,10 +42,10 @@ type client struct {
 	name string
 }
 
-// long is how long kubelet waits.
+// long is kubelet's timeout for most calls.
 const long = 2 * time.Minute
 
-// do makes a call. A nil call says that there is no process to call.
+// do makes a call. It returns nil if there is no process to call.
 func (c *client) do(method, about string, timeout time.Duration, f func(ctx context.Context, cfg *config, conn grpc.ClientConnInterface) error, judge func(*call)) *call {
 	c.mu.Lock()
 	if c.now == nil || c.ctx.Err() != nil {
@@ -136,7 +136,7 @@ func (f filter) request(k kind) proto.Message {
 	return r
 }
 
-// list asks for a list, and judges the answer.
+// list requests a list, and judges the answer.
 func (c *client) list(k kind, stream bool, f filter, timeout time.Duration) map[string]shown {
 	method := [2][2]string{{"ListPodSandbox", "StreamPodSandboxes"}, {"ListContainers", "StreamContainers"}}[k][0]
 	if stream {
@@ -252,7 +252,7 @@ func (c *client) statusOf(k kind, front string, timeout time.Duration) {
 	})
 }
 
-// change makes a call that changes something, or that must not be made twice.
+// change makes a mutating call, or one that must not be repeated.
 func (c *client) change(method, front string, request proto.Message, timeout time.Duration) (reply []byte, one *call) {
 	answer := &codec.Frame{}
 	token := &method
@@ -270,7 +270,7 @@ func (c *client) change(method, front string, request proto.Message, timeout tim
 	return answer.Bytes(), one
 }
 
-// kubelet lists as its PLEG does, and asks for statuses.
+// kubelet lists as kubelet's PLEG does, and requests statuses.
 func (c *client) kubelet() {
 	var seen [2]map[string]shown
 	stream := c.rnd.IntN(3) == 0
@@ -291,7 +291,7 @@ func (c *client) kubelet() {
 	}
 }
 
-// reader lists with filters, and with any deadline.
+// reader lists with filters, and with random deadlines.
 func (c *client) reader() {
 	for c.sleep(time.Duration(c.rnd.Int64N(int64(4 * time.Second)))) {
 		k := kind(c.rnd.IntN(2))
@@ -324,7 +324,7 @@ func (c *client) hurry() time.Duration {
 	return 100*time.Millisecond + time.Duration(c.rnd.Int64N(int64(10*time.Second)))
 }
 
-// pick returns the front name of some item.
+// pick returns the front name of a random item.
 func (c *client) pick(k kind) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -345,7 +345,7 @@ func (c *client) pick(k kind) string {
 	return cfg.front(i, there[c.rnd.IntN(len(there))].id)
 }
 
-// writer makes, stops and removes pods, in bouts.
+// writer creates, stops and removes pods, in bursts.
 func (c *client) writer() {
 	for c.sleep(time.Duration(c.rnd.Int64N(int64(60 * time.Second)))) {
 		for range 1 + c.rnd.IntN(6) {
@@ -358,7 +358,7 @@ func (c *client) writer() {
 			}
 			sandbox, container := c.pick(sandboxes), c.pick(containers)
 			labels := map[string]string{"colour": []string{"red", "blue"}[c.rnd.IntN(2)], "app": "x"}
-			annotations := map[string]string{"version": "0"} // the runtime lists it with the same
+			annotations := map[string]string{"version": "0"} // the runtime lists the pod with the same version
 			switch c.rnd.IntN(8) {
 			case 0:
 				// The annotation names its runtime; without one it belongs to the primary.

@@ -27,7 +27,7 @@ type watcher struct {
 	judged map[*item]int
 }
 
-// watch opens the stream again when the process has ended; a stream that ends before is wrong.
+// watch reopens the stream when the process has ended. A stream that ends earlier is a violation.
 func (c *client) watch() {
 	for c.sleep(100 * time.Millisecond) {
 		c.mu.Lock()
@@ -86,7 +86,7 @@ func (c *client) follow(p *proxy) error {
 	}
 }
 
-// patience is how long an event of a runtime that is well may take.
+// patience is how long an event of a healthy runtime may take.
 const patience = 20 * time.Second
 
 // judgeEvents reports containers that changed without an event. mu is held.
@@ -120,7 +120,7 @@ type eventStream struct {
 	ctx   context.Context
 	wire  *wire
 	epoch chan struct{}
-	next  int // of the runtime's events
+	next  int // index of the next event of the runtime
 }
 
 func (s *eventStream) SendMsg(any) error            { return nil }
@@ -167,7 +167,7 @@ func (s *eventStream) RecvMsg(m any) error {
 	}
 }
 
-// happened makes an event of a change of a container. world.mu is held.
+// happened adds an event for a change of a container. world.mu is held.
 func (r *runtime) happened(i *item) {
 	if i.kind != containers {
 		return

@@ -16,16 +16,16 @@ import (
 )
 
 var (
-	first    = flag.Uint64("model.seed", 0, "run the model with this `seed`; 0 is a random one if there are to be many")
+	first    = flag.Uint64("model.seed", 0, "run the model with this `seed`, or begin with it; with -model.seeds, 0 begins with a random one")
 	lasts    = flag.Duration("model.time", 0, "run each seed for this `time`, of the simulated clock")
-	many     = flag.Int("model.seeds", 0, "run a `number` of seeds, one after another, until something is found")
-	disorder = flag.Bool("model.disorder", false, "let runtimes answer lists in any order, and as of any moment since they were asked for")
+	many     = flag.Int("model.seeds", 0, "run a `number` of seeds, one after another, until one finds a violation")
+	disorder = flag.Bool("model.disorder", false, "let runtimes answer lists in any order, with their state at any moment since the request")
 	verbose  = flag.Bool("model.calls", false, "trace all calls")
-	events   = flag.Int("model.trace", 60, "show this `number` of events before what was wrong")
+	events   = flag.Int("model.trace", 60, "show this `number` of events before a violation")
 )
 
 func TestWhatKubeletGetsIsTrue(t *testing.T) {
-	seeds := []uint64{2, 6, 7, 20, 49} // in each of which something was found; -model.seeds draws others
+	seeds := []uint64{2, 6, 7, 20, 49} // each has found a defect; -model.seeds draws others
 	if *first != 0 || *many > 0 {
 		from := *first
 		if from == 0 {
@@ -64,7 +64,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 		w.runtimes = append(w.runtimes, r)
 		cfg.backends = append(cfg.backends, backend{name: []string{"one", "two.test", "three.test"}[i], runtime: r})
 	}
-	if w.random.IntN(3) == 0 { // the first weather hits runtimes of which memory has nothing
+	if w.random.IntN(3) == 0 { // the first weather hits runtimes before memory knows them
 		for _, r := range w.runtimes {
 			r.turns(forecast(r.rnd), 0)
 		}
@@ -73,7 +73,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 		w.slowWatch = time.Duration(w.random.Int64N(int64(20 * time.Second)))
 	}
 	time.Sleep(time.Millisecond)
-	for i := range cfg.backends { // which were there before
+	for i := range cfg.backends { // runtimes that existed before
 		cfg.backends[i].knows = newKnowledge()
 	}
 	w.now = newProxy(w, cfg, nil)
@@ -121,7 +121,7 @@ func simulate(t *testing.T, seed uint64, stateDir string) {
 	}
 }
 
-// chaos is what administrators do.
+// chaos does what administrators do: it restarts processes, and changes the configuration.
 func (w *world) chaos() {
 	for w.sleep(time.Duration(w.random.Int64N(int64(2 * time.Minute)))) {
 		w.mu.Lock()
@@ -144,7 +144,7 @@ func (w *world) chaos() {
 				w.forgets(cfg)
 				w.is(newProxy(w, cfg, nil))
 			}
-		case 7: // a crash: only the file is left
+		case 7: // a crash: only the file of memory survives
 			w.says("process %d crashes", old.number)
 			w.is(nil)
 			at := time.Now()
@@ -206,7 +206,7 @@ func (w *world) chaos() {
 	}
 }
 
-// reloads changes something of the configuration.
+// reloads changes the configuration.
 func (w *world) reloads(p *proxy, cfg *config, what int) {
 	at := w.random.IntN(len(cfg.backends))
 	b := &cfg.backends[at]
@@ -217,11 +217,11 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 	case 1:
 		cfg.silence = 5*time.Second + time.Duration(w.random.Int64N(int64(10*time.Second)))
 		w.says("reload: silence %s", cfg.silence)
-	case 2: // it moves, and comes back elsewhere
+	case 2: // a backend moves to another address
 		b.address++
 		w.says("reload: backend %s is at address %d", b.name, b.address)
 		there := clear()
-		there.down = w.random.IntN(2) == 0 // it is not there yet
+		there.down = w.random.IntN(2) == 0 // not started yet
 		b.runtime.turns(there, b.address)
 	case 3: // added and removed
 		if len(cfg.backends) == 3 && at > 0 {
@@ -246,7 +246,7 @@ func (w *world) reloads(p *proxy, cfg *config, what int) {
 			}
 		}
 	case 4:
-		if w.random.IntN(2) == 0 { // a folder in which nothing can be written
+		if w.random.IntN(2) == 0 { // a folder that is not writable
 			cfg.stateDir = filepath.Join(w.dir, "there", "is", "none")
 		} else {
 			cfg.stateDir = w.dir
@@ -272,7 +272,7 @@ func (c *config) has(name string) bool {
 	return slices.ContainsFunc(c.backends, func(b backend) bool { return b.name == name })
 }
 
-// forgets notes that the memory of what clients have seen is lost.
+// forgets notes that criproxy's memory of what clients have seen is lost.
 func (w *world) forgets(cfg *config) {
 	for i := range cfg.backends {
 		cfg.backends[i].knows = newKnowledge()

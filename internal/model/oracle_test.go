@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// slack is what our own doing may take: rounds, and pauses between them.
+	// slack is how long criproxy's own work may take: its rounds, and the pauses between them.
 	slack = time.Second
 
-	// settled is how long a weather must last before all is as it should be in it.
+	// settled is how long a weather must last before criproxy must show its effects.
 	settled = 20 * time.Second
 )
 
-// front returns what an item of the i-th backend is called in front.
+// front returns the front name of an item of the i-th backend.
 func (c *config) front(i int, id string) string {
 	if i == 0 || c.native {
 		return id
@@ -28,7 +28,7 @@ func (c *config) front(i int, id string) string {
 	return c.backends[i].name + "__" + id
 }
 
-// place is what a backend is in a config. What clients write names it.
+// place is what clients' names say of a backend: its name, and whether it is the primary.
 type place struct {
 	name    string
 	primary bool
@@ -51,7 +51,7 @@ func (c *config) locate(front string) (i int, id string) {
 	return 0, front
 }
 
-// item returns an item, be it there or not.
+// item returns an item, whether it still exists or not.
 func (r *runtime) item(k kind, id string) *item {
 	for _, i := range r.items[k] {
 		if i.id == id {
@@ -148,8 +148,8 @@ func (c *call) latest(all []telling) int {
 	return v
 }
 
-// heard reports whether p has what clients saw at a time through another process: it has if that
-// was before the other process handed over, or ended.
+// heard reports whether p knows what clients saw at a time through another process: it does if that
+// was before the other process handed over or ended.
 func (p *proxy) heard(process int, at time.Time) bool {
 	return process == p.number || process < p.number && at.Before(p.world.starts[process]) // the next one began then
 }
@@ -170,7 +170,8 @@ func (f filter) matches(cfg *config, at int, i *item, state int32) bool {
 		(f.colour == "" || i.labels["colour"] == f.colour) && (f.state == nil || *f.state == state)
 }
 
-// surelyMatches reports whether an item matches as it is, and as it was since a version.
+// surelyMatches reports whether an item matches in its current version and in all versions since a
+// given one.
 func (f filter) surelyMatches(cfg *config, i *item, version int) bool {
 	for at := range cfg.backends {
 		if cfg.backends[at].runtime.item(i.kind, i.id) != i {
@@ -191,7 +192,8 @@ func (w *world) backendOf(c *call, f filter) *backend {
 	return &c.cfg.backends[i]
 }
 
-// latin reports whether a backend had text that is not UTF-8 until the end of a call, and may have been remembered with it.
+// latin reports whether a backend had text that is not UTF-8 before the end of a call, which memory
+// may hold.
 func (b *backend) latin(c *call) bool {
 	return slices.ContainsFunc(b.runtime.phases, func(p phase) bool { return p.weather.latin && p.from.Before(c.ended) })
 }
@@ -230,8 +232,8 @@ func (b *backend) absentThroughout(from, to time.Time) bool {
 	return true
 }
 
-// steadySince returns the weather of a backend that has answered everything for a while,
-// and since when clients could notice.
+// steadySince returns the weather of a backend that has answered everything for a while, and the time
+// since which clients could notice it.
 func (b *backend) steadySince(c *call) (phase, time.Time, bool) {
 	all := b.runtime.during(c.began, c.ended)
 	p := all[0]
@@ -242,7 +244,8 @@ func (b *backend) steadySince(c *call) (phase, time.Time, bool) {
 	return p, since, len(all) == 1 && p.steady() && p.address == b.address
 }
 
-// fast reports whether a backend answers all at once during a call, and has for a while.
+// fast reports whether a backend has answered everything at once during a call and for a while
+// before.
 func (b *backend) fast(c *call) bool {
 	p, since, ok := b.steadySince(c)
 	for _, l := range p.latency {
@@ -251,7 +254,7 @@ func (b *backend) fast(c *call) bool {
 	return ok && c.began.Sub(since) > settled+b.tail(p)
 }
 
-// tail is for how long requests from earlier weather hold up the requests that a runtime gets now.
+// tail returns how long requests from earlier weather delay the requests that a runtime gets now.
 func (b *backend) tail(now phase) time.Duration {
 	var d time.Duration
 	for _, p := range b.runtime.during(now.from.Add(-time.Minute), now.from) {
@@ -262,14 +265,14 @@ func (b *backend) tail(now phase) time.Duration {
 	return d
 }
 
-// age is how old a list may be that shows a backend which answers, be it slowly.
+// age returns how old the list of a backend may be that answers, even if slowly.
 func (b *backend) age(c *call, k kind) (time.Duration, bool) {
 	p, since, ok := b.steadySince(c)
 	l := p.latency[lists].most
 	if !p.concerns(k) {
 		l = fast
 	}
-	silent := false // the backend may count as gone
+	silent := false // whether the backend may count as gone
 	for i := range p.latency {
 		silent = silent || p.latency[i].most*5/4 > c.cfg.silence
 	}
@@ -282,11 +285,10 @@ func (b *backend) age(c *call, k kind) (time.Duration, bool) {
 	return 2*l + 2*time.Second + slack, true
 }
 
-// remembered reports whether a process has all of a list from a backend, and nothing has
-// changed since.
+// remembered reports whether a process has a complete list of a backend, which has not changed since.
 func (b *backend) remembered(c *call, k kind) bool {
 	r := b.runtime
-	if b.latin(c) { // an item with other text is one that has changed
+	if b.latin(c) { // an item whose text differs counts as changed
 		return false
 	}
 	var first, second *answered
@@ -310,8 +312,8 @@ func (b *backend) remembered(c *call, k kind) bool {
 	return true
 }
 
-// silence is how long a backend may answer nothing before it is gone. One that has
-// answered late is given more.
+// silence returns how long a backend may answer nothing before it counts as gone. A backend that has
+// answered late gets more time.
 func (b *backend) silence(c *call) time.Duration {
 	bound := c.cfg.silence
 	for _, p := range b.runtime.phases {
@@ -322,7 +324,7 @@ func (b *backend) silence(c *call) time.Duration {
 	return bound + 5*time.Second
 }
 
-// frozenFor reports for how long a backend has answered nothing during a call.
+// frozenFor returns how long a backend has answered nothing during a call.
 func (b *backend) frozenFor(c *call) time.Duration {
 	var longest time.Duration
 	all := b.runtime.during(c.began, c.ended)
@@ -339,7 +341,8 @@ func (b *backend) frozenFor(c *call) time.Duration {
 	return longest
 }
 
-// judgeDeadline reports calls that took too long, or ended as if they had. mu is held.
+// judgeDeadline reports calls that ended with DeadlineExceeded before their deadline, or that waited too
+// long for a silent backend. mu is held.
 func (w *world) judgeDeadline(c *call, concerned ...*backend) {
 	if status.Code(c.err) == codes.DeadlineExceeded && c.ended.Before(c.deadline) {
 		for _, b := range concerned {
@@ -352,7 +355,7 @@ func (w *world) judgeDeadline(c *call, concerned ...*backend) {
 		w.violated("call %d: %s ended with DeadlineExceeded after %s: %v", c.number, c.method, c.took(), c.err)
 	}
 	for _, b := range concerned {
-		another := slices.ContainsFunc(concerned, func(o *backend) bool { return o.frozenFor(c) == 0 && !o.fast(c) }) // is waited for
+		another := slices.ContainsFunc(concerned, func(o *backend) bool { return o.frozenFor(c) == 0 && !o.fast(c) }) // criproxy waits for this one
 		if d := b.frozenFor(c); d > b.silence(c) && !another {
 			w.violated("call %d: %s %s, begun at %.3f, has waited %s for backend %s, which answers nothing: %v", c.number, c.method, c.about, c.began.Sub(w.began).Seconds(), d, b.key(), c.err)
 		}
@@ -368,7 +371,7 @@ func (c *config) all() []*backend {
 	return all
 }
 
-// judgeTime reports a list that failed, or waited, without need. mu is held.
+// judgeTime reports a list that failed or waited unnecessarily. mu is held.
 func (w *world) judgeTime(c *call, k kind, f filter) {
 	concerned := c.cfg.all()
 	for _, name := range []string{f.id, f.pod} {
@@ -390,7 +393,7 @@ func (w *world) judgeTime(c *call, k kind, f filter) {
 	if c.err == nil {
 		return
 	}
-	if !f.none() { // the runtime's error for a filter passes as it is
+	if !f.none() { // the runtime's error for a filter passes unchanged
 		switch status.Code(c.err) {
 		case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
 			return
@@ -419,7 +422,7 @@ func (w *world) judgeStatus(c *call, k kind, front string, version int, image st
 	if c.err != nil {
 		there := i.created.Before(c.began) && i.removed.IsZero()
 		p := b.runtime.during(c.began, c.ended)
-		said := false // by the runtime
+		said := false // whether the runtime has answered so
 		for _, one := range p {
 			said = said || one.status != 0 && status.Code(c.err) == one.status || one.code != 0 && status.Code(c.err) == one.code
 		}
@@ -488,8 +491,8 @@ func (b *backend) statusRemembered(c *call, i *item) bool {
 	return false
 }
 
-// settled returns since when the process of a call has listed an item as it is; ok is false if it
-// has not.
+// settled returns since when the process of a call has listed an item in its current version; ok is
+// false if it has not.
 func (b *backend) settled(c *call, i *item) (since time.Time, ok bool) {
 	current := len(i.versions) - 1
 	if i.versions[current].at.After(c.began) || i.removed.After(c.began) {
@@ -500,7 +503,7 @@ func (b *backend) settled(c *call, i *item) (since time.Time, ok bool) {
 		return since, true
 	}
 	for _, t := range b.knows.shown[i.kind][i.id] {
-		// Before the runtime has listed it a new item is listed as its request describes it.
+		// Until the runtime lists a new item, criproxy lists it as its request describes it.
 		byRuntime := slices.ContainsFunc(b.runtime.history[i.kind], func(a answered) bool {
 			return a.process == c.proxy.number && a.asked.After(i.created) && !a.at.After(t.at)
 		})
@@ -511,7 +514,7 @@ func (b *backend) settled(c *call, i *item) (since time.Time, ok bool) {
 	return since, false
 }
 
-// judgeMerged judges calls whose answer is made of those of all runtimes. mu is held.
+// judgeMerged judges calls whose answer is merged from those of all runtimes. mu is held.
 func (w *world) judgeMerged(c *call) {
 	if c.method == "ListImages" {
 		w.judgeDeadline(c, c.cfg.all()...)
@@ -525,7 +528,7 @@ func (w *world) judgeMerged(c *call) {
 // idempotent are the methods that succeed for items that are gone.
 var idempotent = map[string]bool{"StopPodSandbox": true, "RemovePodSandbox": true, "StopContainer": true, "RemoveContainer": true}
 
-// judgeChange judges a call that changes something. mu is held.
+// judgeChange judges a mutating call. mu is held.
 func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 	var at *backend
 	if c.method == "RunPodSandbox" {
@@ -589,7 +592,7 @@ func (w *world) judgeChange(c *call, front string, token any, reply []byte) {
 			*ours, i.by = c.ended, c.proxy.number
 		}
 	}
-	// From then on statuses show what a client made of an item.
+	// From now on, statuses must show what the client has changed in an item.
 	least := func(i *item) {
 		if i == nil {
 			return

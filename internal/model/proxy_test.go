@@ -22,9 +22,9 @@ type config struct {
 	backends        []backend // the primary first
 	budget, silence time.Duration
 	stateDir        string
-	native          bool      // ids are those of the runtimes
-	boot            string    // of the machine
-	since           time.Time // when the proxy began to serve clients by it
+	native          bool      // clients use the runtimes' own ids
+	boot            string    // id of the machine's boot
+	since           time.Time // when the proxy began to serve clients with this config
 	process         int
 }
 
@@ -48,9 +48,9 @@ func (c *config) clone() *config {
 // knowledge is what clients have seen of a backend, for as long as criproxy must remember it.
 // world.mu guards it.
 type knowledge struct {
-	since time.Time               // when it begins; every list has the items of then
-	blank time.Time               // when the memory from before was lost; zero: never
-	shown [2]map[string][]telling // :: id →
+	since time.Time               // when it begins; every list has the items from then
+	blank time.Time               // when earlier memory was lost; zero: never
+	shown [2]map[string][]telling // :: id → versions in lists
 	asked map[string][]telling    // :: id → versions in statuses
 }
 
@@ -83,7 +83,7 @@ func (k *knowledge) before(t time.Time) *knowledge {
 	return left
 }
 
-// latest returns the latest version that a client has seen before a time, -1 if there is none.
+// latest returns the latest version that a client has seen before a time, or -1 if there is none.
 func latest(all []telling, before time.Time) int {
 	v := -1
 	for _, one := range all {
@@ -94,7 +94,7 @@ func latest(all []telling, before time.Time) int {
 	return v
 }
 
-// stack is the connections to one runtime, as cmd/criproxy builds them.
+// stack holds the layers of a connection to one runtime, as cmd/criproxy builds them.
 type stack struct {
 	key    string
 	wire   *wire
@@ -121,7 +121,7 @@ type proxy struct {
 	kill     context.CancelFunc
 	group    sync.WaitGroup
 
-	// world.mu guards what follows.
+	// world.mu guards the fields below.
 	cfg *config
 }
 
@@ -155,7 +155,7 @@ func (c *config) places() []memories.Place {
 	return all
 }
 
-// build makes the stacks of cfg, those of old where nothing about them has changed, and what they remember.
+// build makes the stacks of cfg, and their memory. It keeps the stacks of old that have not changed.
 func (p *proxy) build(cfg *config, old *config) (director.Config, map[string]*lastknown.Memory) {
 	next := p.memories.Next(cfg.places(), cfg.folder())
 	d := p.world.api
@@ -219,10 +219,10 @@ func (p *proxy) start(s *stack) {
 	}
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(p.ctx)
-	p.group.Go(func() { _ = s.known.Run(ctx) }) // the file may be where nothing can be written
+	p.group.Go(func() { _ = s.known.Run(ctx) }) // fails if the file is not writable
 }
 
-// reload gives the process cfg.
+// reload makes the process use cfg.
 func (p *proxy) reload(cfg *config) {
 	w := p.world
 	old := p.cfg
@@ -258,7 +258,7 @@ func (p *proxy) reload(cfg *config) {
 	})
 }
 
-// crash ends the process without any order; end in order.
+// crash ends the process like a crash; end ends it in an orderly way.
 func (p *proxy) crash() {
 	p.memories.Release()
 	p.end()

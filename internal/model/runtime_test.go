@@ -18,7 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A kind is what a list lists.
+// A kind is a kind of item: sandboxes or containers.
 type kind int
 
 const (
@@ -28,28 +28,28 @@ const (
 
 func (k kind) String() string { return [...]string{"sandboxes", "containers"}[k] }
 
-// item is a sandbox or a container as it truly is, and has been.
+// item is a sandbox or a container, with its true state and history.
 type item struct {
 	kind     kind
 	id, pod  string
 	labels   map[string]string
 	versions []version
 	created  time.Time
-	removed  time.Time // zero: it is there
-	ours     time.Time // when the call that made it was answered; zero: none of ours did
-	gone     time.Time // when our call that removed it was answered; zero: none did
-	by       int       // the process through which ours or gone happened
+	removed  time.Time // zero: it exists
+	ours     time.Time // when the client's call that created it was answered; zero: no client's did
+	gone     time.Time // when the client's call that removed it was answered; zero: none did
+	by       int       // the process through which that call went
 	touched  time.Time // when the latest call that may have changed it reached the runtime
 
-	image *runtimeapi.ImageSpec // of the request that made it
+	image *runtimeapi.ImageSpec // of the request that created it
 	notes map[string]string     // annotations of that request
 
 	// wrote is the image as the client wrote it, in a call through writtenTo that was answered.
 	wrote     string
 	writtenTo place
 
-	// least is the version that a call of a client made of it, when that was answered, and
-	// by which process.
+	// least is the version that a client's call has made, when that call was answered, and by which
+	// process.
 	least   int
 	leastAt time.Time
 	leastBy int
@@ -85,14 +85,14 @@ const (
 	made, running, exited = int32(runtimeapi.ContainerState_CONTAINER_CREATED), int32(runtimeapi.ContainerState_CONTAINER_RUNNING), int32(runtimeapi.ContainerState_CONTAINER_EXITED)
 )
 
-// phase is a weather and its time.
+// phase is a weather with its beginning.
 type phase struct {
 	weather
 	from    time.Time
 	address int // where it listens
 }
 
-// change is a call that may change something, while it was at the runtime.
+// change is the time that a mutating call spent at the runtime.
 type change struct{ from, to time.Time }
 
 // answered is a complete list that reached a process.
@@ -106,21 +106,21 @@ type runtime struct {
 	world *world
 	name  string
 
-	// world.mu guards what follows.
+	// world.mu guards the fields below.
 	rnd      *rand.Rand
 	phases   []phase
 	epoch    chan struct{} // closed when it crashes
 	turn     chan struct{} // closed when the weather changes
 	news     [][]byte      // events
-	more     chan struct{} // closed when there is another one
+	more     chan struct{} // closed when there is another event
 	items    [2][]*item
 	next     int
 	changes  [2][]*change
 	history  [2][]answered
-	met      bool         // it has answered something, be it an error
-	looks    [2]time.Time // when the latest requested list is made
+	met      bool         // it has answered a call, even with an error
+	looks    [2]time.Time // when the latest requested list is read
 	answers  [2]time.Time // when the latest list was answered
-	arrivals map[any]int  // :: token of a call → how often it came
+	arrivals map[any]int  // :: token of a call → how often it arrived
 	done     map[any]bool // :: token of a call → it was answered with OK
 }
 
@@ -139,7 +139,7 @@ func newRuntime(w *world, name string, seed uint64) *runtime {
 
 func (r *runtime) now() *phase { return &r.phases[len(r.phases)-1] }
 
-// address is where it listens now.
+// address returns where the runtime listens now.
 func (r *runtime) address() int {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *runtime) during(from, to time.Time) []phase {
 	return all
 }
 
-// turns changes the weather of r.
+// turns changes the weather and the address of r.
 func (r *runtime) turns(w weather, address int) {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -224,7 +224,7 @@ func (r *runtime) reboots() {
 	r.met = false
 }
 
-// happens changes something in the runtime without a client's call.
+// happens changes items of the runtime without a client's call.
 func (r *runtime) happens() {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -251,7 +251,7 @@ func (r *runtime) happens() {
 	r.world.trace("runtime %s: %s changes by itself", r.name, i.id)
 }
 
-// unreachable is the error of a call to a runtime that is not there, as director.Conn says it.
+// unreachable is the error that director.Conn returns for a call to a runtime that is down.
 type unreachable struct{ why string }
 
 func (e *unreachable) Error() string { return e.GRPCStatus().Err().Error() }
@@ -260,7 +260,7 @@ func (e *unreachable) GRPCStatus() *status.Status {
 }
 func (e *unreachable) Unreachable() bool { return true }
 
-// classOf returns what kind of call a method is.
+// classOf returns the class of a method.
 func classOf(method string) class {
 	switch {
 	case method == "Version":
@@ -303,7 +303,7 @@ func (w *wire) serve(ctx context.Context, full string, body []byte) ([]byte, err
 		took = fast
 	}
 	before := time.Duration(rnd.Float64() * float64(took))
-	if isList && !r.world.unordered { // one after another, as behind a lock
+	if isList && !r.world.unordered { // one after another, as if under a lock
 		r.answers[k] = later(r.answers[k], asked.Add(took))
 		took = r.answers[k].Sub(asked)
 		r.looks[k] = later(r.looks[k], asked.Add(before))
@@ -408,7 +408,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// chance draws from the request and its time, because calls at the same instant come in any order.
+// chance derives its result from the request and its time, because calls at the same instant come in
+// any order.
 func (r *runtime) chance(method string, body []byte, asked time.Time) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprint(h, r.world.seed, r.name, method, body, asked.UnixNano())
@@ -427,7 +428,7 @@ func (w *wire) reach() error {
 	return nil
 }
 
-// pause waits, as long as the runtime does not crash, and the client is there.
+// pause waits, unless the runtime crashes or the client leaves.
 func (w *wire) pause(ctx context.Context, epoch chan struct{}, c class, k kind, isList bool, d time.Duration) error {
 	r := w.runtime
 	t := time.NewTimer(d)
@@ -453,7 +454,7 @@ func (w *wire) pause(ctx context.Context, epoch chan struct{}, c class, k kind, 
 	}
 }
 
-// changed are the lists that a method changes.
+// changed returns the kinds of lists that a method changes.
 func changed(method string) []kind {
 	switch method {
 	case "RunPodSandbox":
@@ -483,11 +484,11 @@ func (r *runtime) touch(method string, body []byte) {
 	}
 }
 
-// subject returns what a request is about.
+// subject returns the id of the item that a request is about.
 func subject(method string, body []byte) (kind, string) {
 	switch method {
 	case "StartContainer", "StopContainer", "RemoveContainer":
-		m := decode(body, &runtimeapi.StartContainerRequest{}) // all have the id in field 1
+		m := decode(body, &runtimeapi.StartContainerRequest{}) // all these requests have the id in field 1
 		return containers, m.ContainerId
 	case "StopPodSandbox", "RemovePodSandbox":
 		return sandboxes, decode(body, &runtimeapi.StopPodSandboxRequest{}).PodSandboxId
@@ -612,7 +613,7 @@ func (r *runtime) do(method string, body []byte) (proto.Message, error) {
 	return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
 }
 
-// shuffled are the items that are there, in any order.
+// shuffled returns the existing items in random order.
 func (r *runtime) shuffled(k kind) []*item {
 	all := slices.DeleteFunc(slices.Clone(r.items[k]), func(i *item) bool { return !i.removed.IsZero() })
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

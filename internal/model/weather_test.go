@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A class is a kind of call, whose latency is drawn apart from that of others.
+// A class is a class of calls, which has its own latency.
 type class int
 
 const (
@@ -21,7 +21,7 @@ const (
 
 func (c class) String() string { return [...]string{"lists", "statuses", "alive", "rest"}[c] }
 
-// latency is the range in which answers come.
+// latency is the range of durations of calls.
 type latency struct{ least, most time.Duration }
 
 func (l latency) draw(rnd *rand.Rand) time.Duration {
@@ -31,24 +31,24 @@ func (l latency) draw(rnd *rand.Rand) time.Duration {
 	return l.least + time.Duration(rnd.Int64N(int64(l.most-l.least)))
 }
 
-// weather is how a runtime is doing for a while.
+// weather is the condition of a runtime for a while.
 type weather struct {
 	name    string
 	latency [classes]latency
 
 	down   bool          // no process listens at its socket
-	barred bool          // it cannot be reached, though a process may listen
+	barred bool          // it cannot be reached, although a process may listen
 	frozen bool          // it accepts connections and answers nothing
-	hangs  [classes]bool // it answers all but these
+	hangs  [classes]bool // it does not answer these
 	code   codes.Code    // of every call
 	list   codes.Code    // of lists
 	status codes.Code    // of status calls
 	broken bool          // its lists are cut off or malformed
 	latin  bool          // its lists have text that is not UTF-8
-	only   map[kind]bool // :: kind of list that is in trouble; nil: both are
+	only   map[kind]bool // :: kind of list that is affected; nil: both are
 }
 
-// steady reports whether the runtime answers everything, whatever time it takes.
+// steady reports whether the runtime answers everything, however slowly.
 func (w *weather) steady() bool {
 	return !w.down && !w.barred && !w.frozen && w.hangs == [classes]bool{} && w.code == 0 && w.list == 0 && w.status == 0 && !w.broken
 }
@@ -60,7 +60,7 @@ func (w *weather) concerns(k kind) bool { return w.only == nil || w.only[k] }
 
 const fast = 40 * time.Millisecond
 
-// clear is the weather in which everything is answered at once.
+// clear is the weather in which a runtime answers everything at once.
 func clear() weather {
 	w := weather{name: "clear"}
 	for c := range w.latency {
@@ -69,7 +69,7 @@ func clear() weather {
 	return w
 }
 
-// forecast draws the next weather.
+// forecast draws the next weather at random.
 func forecast(rnd *rand.Rand) weather {
 	w := clear()
 	if rnd.IntN(3) == 0 {

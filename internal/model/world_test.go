@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// world is everything: the runtimes, the process, its clients, and what they have seen.
+// world holds the whole simulation: the runtimes, the process, its clients, and what they have seen.
 type world struct {
 	seed   uint64
 	began  time.Time
@@ -57,7 +57,7 @@ func (w *world) epoch() <-chan struct{} {
 	return ended
 }
 
-// trace keeps an event. mu is held.
+// trace records an event. mu is held.
 func (w *world) trace(format string, args ...any) {
 	w.events = append(w.events, fmt.Sprintf("%9.3f  ", time.Since(w.began).Seconds())+fmt.Sprintf(format, args...))
 	if len(w.events) > 4000 {
@@ -80,7 +80,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// story is what happened last.
+// story returns the latest events.
 func (w *world) story(n int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

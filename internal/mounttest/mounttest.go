@@ -1,4 +1,4 @@
-// Package mounttest gives tests a file system of their own.
+// Package mounttest mounts file systems for tests.
 package mounttest
 
 import (
@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tmpfs returns a folder that is a tmpfs mounted with options, until the test ends. Where
-// that is not allowed the test is left out, for what it says it needs it for; in CI it fails.
+// Tmpfs returns a folder with a tmpfs, mounted with options until the test ends. If the test may not
+// mount, Tmpfs skips it and names what, the subject of the test. In CI the test fails instead.
 func Tmpfs(t testing.TB, what, options string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tmpfs") // short, for sockets
 	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	t.Cleanup(func() { os.RemoveAll(dir) }) // an error changes nothing
 	err = unix.Mount("tmpfs", dir, "tmpfs", 0, options)
 	if errors.Is(err, unix.EPERM) {
 		require.Empty(t, os.Getenv("CI"), "only root can mount")

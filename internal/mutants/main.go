@@ -1,10 +1,10 @@
-// Mutants shows that the tests notice when something that must hold is broken: it breaks
-// it, and runs the tests that are to fail.
+// Mutants checks that the tests notice defects: it breaks production code on purpose and runs
+// the tests that must fail.
 //
 //	go run ./internal/mutants [-only REGEXP] [-report docs/robustness.md]
 //
-// What is broken stands in testdata, a file each. No source is touched: the changed file
-// is laid over it (go help build, -overlay).
+// Each file in testdata describes one mutant. The sources stay as they are: go test reads the
+// changed file through an overlay (go help build, -overlay).
 package main
 
 import (
@@ -24,12 +24,12 @@ func main() {
 	}
 }
 
-// folder is where the mutants are, from the root of the repository.
+// folder holds the mutants; it is relative to the root of the repository.
 const folder = "internal/mutants/testdata"
 
 func run() error {
 	only := flag.String("only", ".", "run the mutants whose names match this `regexp`")
-	report := flag.String("report", "", "write the table of them into this `file`; it needs all")
+	report := flag.String("report", "", "write the table of mutants into this `file`; not with -only")
 	flag.Parse()
 	wanted, err := regexp.Compile(*only)
 	if err != nil {
@@ -41,7 +41,7 @@ func run() error {
 	}
 	chosen := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return !wanted.MatchString(m.name) })
 	if *report != "" && len(chosen) < len(all) {
-		return fmt.Errorf("-report takes all mutants, and -only leaves out %d", len(all)-len(chosen))
+		return fmt.Errorf("-report needs all mutants, but -only leaves out %d", len(all)-len(chosen))
 	}
 	if err := runner(".").run(chosen, os.Stdout); err != nil {
 		return err

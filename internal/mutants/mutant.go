@@ -13,19 +13,19 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// A mutant is one change of a source that breaks something that must hold. As a file it
-// is a txtar: one sentence that says what is broken, then
+// A mutant is one change of a source file that causes a defect. Its file is a txtar: one sentence
+// that says what is broken, then
 //
-//	file: director/fanout.go      what is changed
-//	package: ./cmd/criproxy       whose tests are to notice; without it, that of the file
-//	tests: TestA TestB            each of which must fail
-//	run: TestC                    what is run besides
-//	model: 1007                   internal/model notices it, too, with this seed or one of the next; flags may follow
-//	-- old --                     lines that the file has once
-//	-- new --                     what they become
+//	file: director/fanout.go      the source file to change
+//	package: ./cmd/criproxy       the package whose tests must notice; by default, the file's own
+//	tests: TestA TestB            tests that must fail, each of them
+//	run: TestC                    further tests to run
+//	model: 1007                   internal/model must notice it too, from this seed on; flags may follow
+//	-- old --                     lines that occur once in the file
+//	-- new --                     lines that replace them
 //
-// The test TestMain is the package itself, which fails although all tests pass: it looks
-// for goroutines that they leave.
+// The test name TestMain stands for the package as a whole: it fails, although all its tests pass,
+// if they leave goroutines behind.
 type mutant struct {
 	name     string
 	broken   string
@@ -33,12 +33,11 @@ type mutant struct {
 	pkg      string
 	tests    []string
 	run      []string
-	model    []string // a seed and flags of the model; empty if that need not notice
+	model    []string // a seed and flags of the model; empty if the model need not notice
 	old, new []byte
 }
 
-// read returns the mutants of a folder, in the order of their names. Its error names
-// every mistake.
+// read returns the mutants of a folder, sorted by name. Its error names every mistake.
 func read(dir fs.FS) ([]mutant, error) {
 	files, err := fs.Glob(dir, "*.txtar")
 	if err != nil {
@@ -58,7 +57,7 @@ func read(dir fs.FS) ([]mutant, error) {
 		all = append(all, m)
 	}
 	if len(all) == 0 {
-		errs = append(errs, errors.New("there are no mutants here; run this in the root of the repository"))
+		errs = append(errs, errors.New("found no mutants here; run this in the root of the repository"))
 	}
 	return all, errors.Join(errs...)
 }
@@ -83,7 +82,7 @@ func parse(name string, data []byte) (mutant, error) {
 		case key == "model":
 			m.model = strings.Fields(value)
 		default:
-			return m, fmt.Errorf("%q is neither the one sentence nor file, package, tests, run or model", key)
+			return m, fmt.Errorf("%q is neither the description nor file, package, tests, run or model", key)
 		}
 	}
 	for _, f := range a.Files {
@@ -93,11 +92,11 @@ func parse(name string, data []byte) (mutant, error) {
 		case "new":
 			m.new = f.Data
 		default:
-			return m, fmt.Errorf("there is a part %q; want old and new", f.Name)
+			return m, fmt.Errorf("unknown part %q; want old and new", f.Name)
 		}
 	}
 	if m.broken == "" || m.file == "" || len(m.tests) == 0 || len(m.old) == 0 || bytes.Equal(m.old, m.new) {
-		return m, errors.New("want a sentence, file, tests, old and, different from it, new")
+		return m, errors.New("want a description, file, tests, and different parts old and new")
 	}
 	if m.pkg == "" {
 		m.pkg = "./" + path.Dir(m.file)
@@ -105,7 +104,7 @@ func parse(name string, data []byte) (mutant, error) {
 	return m, nil
 }
 
-// apply returns the file as the mutant has it; root is where the repository is.
+// apply returns the changed content of the mutant's file; root is the root of the repository.
 func (m mutant) apply(root string) ([]byte, error) {
 	source, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 
 const root = "../.."
 
-// make mutants runs them, which takes minutes. That each can still be made is looked at
-// with every change.
-func TestEachMutantCanBeMadeOfTheSourceAsItIs(t *testing.T) {
+// make mutants runs the mutants, which takes minutes. This test only checks, with every change, that
+// each mutant still applies.
+func TestEachMutantStillApplies(t *testing.T) {
 	all, err := read(os.DirFS("testdata"))
 	require.NoError(t, err)
 	for _, m := range all {
@@ -26,7 +26,7 @@ func TestEachMutantCanBeMadeOfTheSourceAsItIs(t *testing.T) {
 	}
 }
 
-func TestTheDocsHaveTheTableOfTheseMutants(t *testing.T) {
+func TestDocsHaveTheTableOfMutants(t *testing.T) {
 	all, err := read(os.DirFS("testdata"))
 	require.NoError(t, err)
 	data, err := os.ReadFile(filepath.Join(root, "docs/robustness.md"))
@@ -34,8 +34,8 @@ func TestTheDocsHaveTheTableOfTheseMutants(t *testing.T) {
 	assert.Contains(t, string(data), tableBegin+table(all)+tableEnd, "make mutants")
 }
 
-// What the docs say is held by a test is held by one that there is.
-func TestTheDocsNameTestsThatThereAre(t *testing.T) {
+// Each test that the docs name exists.
+func TestDocsNameTestsThatExist(t *testing.T) {
 	var sources strings.Builder
 	require.NoError(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
@@ -52,12 +52,12 @@ func TestTheDocsNameTestsThatThereAre(t *testing.T) {
 		names := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w{5,}`).FindAllString(string(data), -1)
 		require.NotEmpty(t, names)
 		for _, name := range names {
-			assert.Contains(t, all, "func "+name, "%s", doc) // or one that begins so, as in -run
+			assert.Contains(t, all, "func "+name, "%s", doc) // or a longer name, as with -run
 		}
 	}
 }
 
-// module writes a module with a function, which one test looks at and one does not.
+// module writes a module with a function, whose result one test checks and another ignores.
 func module(t *testing.T) runner {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -114,7 +114,7 @@ func made(t *testing.T, text string) []mutant {
 	return all
 }
 
-func TestAMutantIsNoticedOrItIsAnError(t *testing.T) {
+func TestAnUnnoticedMutantIsAnError(t *testing.T) {
 	const triple = "It triples.\nfile: double.go\n"
 	const change = "-- old --\n\treturn 2 * n\n-- new --\n"
 	for name, c := range map[string]struct{ text, want string }{
@@ -124,7 +124,7 @@ func TestAMutantIsNoticedOrItIsAnError(t *testing.T) {
 		"noticed by no other":  {triple + "tests: TestMain\nrun: TestTwoBecomesFour\n" + change + "\treturn 3 * n\n", "not noticed by TestMain"},
 		"noticed by the model": {triple + "tests: TestTwoBecomesFour\nmodel: 7\n" + change + "\treturn 3 * n\n", ""},
 		"noticed with a flag":  {triple + "tests: TestTwoBecomesFour\nmodel: 8 -model.early\n" + change + "\treturn 3 * n\n", ""},
-		"not by the model":     {triple + "tests: TestTwoBecomesFour\nmodel: 8\n" + change + "\treturn 3 * n\n", "not noticed by the model with -model.seed=8"},
+		"not by the model":     {triple + "tests: TestTwoBecomesFour\nmodel: 8\n" + change + "\treturn 3 * n\n", "the model did not notice it with -model.seed=8"},
 		"does not compile":     {triple + "tests: TestTwoBecomesFour\n" + change + "\treturn three\n", "does not compile"},
 		"no such test":         {triple + "tests: TestIt\n" + change + "\treturn 3 * n\n", "no test TestIt"},
 		"no such lines":        {triple + "tests: TestTwoBecomesFour\n-- old --\n\treturn n + n\n-- new --\n", "has the old lines 0 times"},
@@ -141,12 +141,12 @@ func TestAMutantIsNoticedOrItIsAnError(t *testing.T) {
 	}
 }
 
-func TestMutantsThatCannotBeReadAreRefused(t *testing.T) {
+func TestMalformedMutantsAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"It.\nfile: f.go\ntests: TestA\n-- old --\na\n-- new --\na\n":    "different from it",
-		"It.\ntests: TestA\n-- old --\na\n-- new --\n":                   "want a sentence, file",
+		"It.\nfile: f.go\ntests: TestA\n-- old --\na\n-- new --\na\n":    "different parts old and new",
+		"It.\ntests: TestA\n-- old --\na\n-- new --\n":                   "want a description, file",
 		"It.\nfile: f.go\nteets: TestA\n-- old --\na\n-- new --\n":       `"teets" is neither`,
-		"It.\nfile: f.go\ntests: TestA\n-- olde --\na\n-- new --\n":      `a part "olde"`,
+		"It.\nfile: f.go\ntests: TestA\n-- olde --\na\n-- new --\n":      `unknown part "olde"`,
 		"It.\nAnd it.\nfile: f.go\ntests: TestA\n-- old --\n-- new --\n": `"And it." is neither`,
 	} {
 		_, err := read(fstest.MapFS{"it.txtar": {Data: []byte(text)}})

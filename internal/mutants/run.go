@@ -17,20 +17,21 @@ import (
 	"time"
 )
 
-// modelTest is the test of internal/model that takes a seed.
+// modelTest is the test of internal/model that accepts a seed.
 const modelTest = "TestWhatKubeletGetsIsTrue"
 
-// modelSeeds is how many seeds may pass before one notices: goroutines of one seed run in an order of their own each time.
+// modelSeeds is how many seeds are tried until one notices the mutant: with the same seed, the order
+// of goroutines still varies from run to run.
 const modelSeeds = 60
 
-// runner is the root of the repository whose tests it runs.
+// runner runs the tests of a repository. Its value is the root of the repository.
 type runner string
 
-// wholePackage stands for what a package's TestMain finds when all tests have passed.
+// wholePackage is the name of a failure that TestMain finds after all tests have passed.
 const wholePackage = "TestMain"
 
-// run runs all mutants, and says what became of each. Its error names those that no test
-// has noticed, or not all that should have.
+// run runs all mutants, and prints the outcome of each to out. Its error names the mutants that not
+// all of their tests have noticed.
 func (r runner) run(all []mutant, out io.Writer) error {
 	if err := r.healthy(all); err != nil {
 		return err
@@ -49,8 +50,8 @@ func (r runner) run(all []mutant, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// healthy returns an error unless all tests pass where nothing is broken: else that they
-// fail would say nothing.
+// healthy returns an error unless all tests pass without a mutant: otherwise a failure with one
+// would prove nothing.
 func (r runner) healthy(all []mutant) error {
 	tests := map[string][]string{} // :: package → tests
 	for _, m := range all {
@@ -62,18 +63,18 @@ func (r runner) healthy(all []mutant) error {
 			return err
 		}
 		if len(failed) > 0 {
-			return fmt.Errorf("%s: %s fails although nothing is broken:\n%s", pkg, strings.Join(failed, ", "), said)
+			return fmt.Errorf("%s: %s fails even without a mutant:\n%s", pkg, strings.Join(failed, ", "), said)
 		}
 	}
 	return nil
 }
 
-// selected are the tests that are run, TestMain not among them, which always is.
+// selected returns the tests to run, without TestMain, which always runs.
 func (m mutant) selected() []string {
 	return slices.DeleteFunc(append(slices.Clone(m.tests), m.run...), func(name string) bool { return name == wholePackage })
 }
 
-// one runs a mutant. A nil error means that all tests that should have noticed it have.
+// one runs a mutant. A nil error means that all its tests have noticed it.
 func (r runner) one(m mutant) error {
 	changed, err := m.apply(string(r))
 	if err != nil {
@@ -107,11 +108,11 @@ func (r runner) one(m mutant) error {
 			return err
 		}
 		if len(modelFailed) == 0 {
-			return fmt.Errorf("%s: not noticed by the model with %s, which said:\n%s", m.broken, strings.Join(flags, " "), modelSaid)
+			return fmt.Errorf("%s: the model did not notice it with %s; its output:\n%s", m.broken, strings.Join(flags, " "), modelSaid)
 		}
 	}
 	if blind := slices.DeleteFunc(slices.Clone(m.tests), func(name string) bool { return slices.Contains(failed, name) }); len(blind) > 0 {
-		return fmt.Errorf("%s: not noticed by %s of %s, which said:\n%s", m.broken, strings.Join(blind, ", "), m.pkg, said)
+		return fmt.Errorf("%s: not noticed by %s of %s; the output:\n%s", m.broken, strings.Join(blind, ", "), m.pkg, said)
 	}
 	return nil
 }
@@ -121,9 +122,8 @@ type event struct {
 	Action, Test, Output string
 }
 
-// test runs tests of a package, with an overlay unless that is empty and the package's own
-// flags, and returns which of them failed and what was said. An error means that they could
-// not be run.
+// test runs tests of a package with the given flags, and with an overlay unless that is empty. It
+// returns the tests that failed, and the output. An error means that the tests could not run.
 func (r runner) test(pkg string, tests []string, overlay string, flags ...string) (failed []string, said string, err error) {
 	pattern := make([]string, len(tests))
 	for i, name := range tests {
@@ -145,7 +145,7 @@ func (r runner) test(pkg string, tests []string, overlay string, flags ...string
 		}
 		var e event
 		if json.Unmarshal(line, &e) != nil {
-			e.Output = string(line) // of go itself
+			e.Output = string(line) // printed by go itself
 		}
 		text.WriteString(e.Output)
 		switch {
@@ -157,7 +157,7 @@ func (r runner) test(pkg string, tests []string, overlay string, flags ...string
 			delete(under, e.Test)
 		case e.Action == "fail" && e.Test == "":
 			failed = append(failed, wholePackage)
-			failed = slices.AppendSeq(failed, maps.Keys(under)) // they hang, or a panic ended them
+			failed = slices.AppendSeq(failed, maps.Keys(under)) // these hang, or a panic ended them
 		case e.Action == "fail":
 			delete(under, e.Test)
 			failed = append(failed, e.Test)
@@ -168,7 +168,7 @@ func (r runner) test(pkg string, tests []string, overlay string, flags ...string
 			return nil, "", fmt.Errorf("%s has no test %s (%v):\n%s", pkg, name, runErr, text.String())
 		}
 	}
-	if len(failed) > 1 && slices.Contains(failed, wholePackage) { // because of them
+	if len(failed) > 1 && slices.Contains(failed, wholePackage) { // the package fails because of the others
 		failed = slices.DeleteFunc(failed, func(name string) bool { return name == wholePackage })
 	}
 	return failed, text.String(), nil

@@ -1,5 +1,5 @@
-// Package muxtest has what tests of the multiplexer share: a small API that is
-// not CRI, servers for it whose behaviour a test scripts, and messages as text.
+// Package muxtest holds what tests of the multiplexer share: a small API that is not CRI, servers
+// for it whose behaviour a test scripts, and messages as text.
 package muxtest
 
 import (
@@ -50,8 +50,8 @@ func compile(source string) *codec.Schema {
 	return codec.NewSchema(files[0])
 }
 
-// LibraryProfile is what the API means. With replacements, pairs of old and new
-// text, it is another one.
+// LibraryProfile returns the profile of the API. The replacements, pairs of old and new text, change
+// it.
 func LibraryProfile(t testing.TB, replacements ...string) *director.Profile {
 	t.Helper()
 	p, err := director.ParseProfile([]byte(strings.NewReplacer(replacements...).Replace(string(libraryYAML))))
@@ -71,7 +71,7 @@ func Message(name string) protoreflect.MessageDescriptor {
 	return md
 }
 
-// Frame returns the message called name that is written as text.
+// Frame returns a message of the type called name, from its text format.
 func Frame(t testing.TB, name, text string) *codec.Frame {
 	t.Helper()
 	m := dynamicpb.NewMessage(Message(name))
@@ -94,7 +94,7 @@ func Bytes(name, text string) *codec.Frame {
 	return codec.NewFrame(b)
 }
 
-// EqualProto asserts that got is the message called name that want describes.
+// EqualProto asserts that got is the message of the type called name that want describes.
 func EqualProto(t testing.TB, name, want string, got *codec.Frame) {
 	t.Helper()
 	assert.Equal(t, Text(name, Bytes(name, want)), Text(name, got))
@@ -105,11 +105,10 @@ func Text(name string, f *codec.Frame) string {
 	return string(dump.Text{}.Append(nil, Message(name), f.Bytes()))
 }
 
-// Handler answers the calls of a server that a test made.
+// A Handler answers the calls of a test's server.
 type Handler func(method string, stream grpc.ServerStream) error
 
-// Unary returns a handler that answers each unary call with what f returns for
-// it.
+// Unary returns a handler that answers each unary call with the result of f.
 func Unary(f func(ctx context.Context, method string, request *codec.Frame) (*codec.Frame, error)) Handler {
 	return func(method string, stream grpc.ServerStream) error {
 		request := &codec.Frame{}
@@ -124,13 +123,13 @@ func Unary(f func(ctx context.Context, method string, request *codec.Frame) (*co
 	}
 }
 
-// A Server is a gRPC server on a unix socket that answers as a test says.
+// A Server is a gRPC server on a unix socket, with a Handler of the test.
 type Server struct {
 	Path string
 	grpc *grpc.Server
 }
 
-// Serve starts a server at path. It ends with the test.
+// Serve starts a server at path, until the test ends.
 func Serve(t testing.TB, path string, h Handler, opts ...grpc.ServerOption) *Server {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -169,23 +168,23 @@ func Connect(t testing.TB, path string, opts ...grpc.DialOption) *grpc.ClientCon
 	}, opts...)
 	cc, err := grpc.NewClient("unix:"+path, opts...)
 	require.NoError(t, err)
-	t.Cleanup(func() { cc.Close() }) // nothing is left to be done
+	t.Cleanup(func() { cc.Close() }) // an error changes nothing
 	return cc
 }
 
-// Dir returns a folder for sockets. Its path is short: that of a unix socket may
-// not be longer than 107 bytes, and those of t.TempDir are.
+// Dir returns a folder for sockets. Its path is short: the path of a unix socket has at most 107
+// bytes, and t.TempDir may be longer.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mux")
 	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	t.Cleanup(func() { os.RemoveAll(dir) }) // an error changes nothing
 	return dir
 }
 
-// Mux starts a server for each handler and a director over them, on real
-// sockets, and returns a connection to it. The first server is the primary, the
-// others are named beta.io, gamma.io and so on.
+// Mux starts a server for each handler and a director in front of them, on real sockets, and returns
+// a connection to the director. The first server is the primary; the others are called beta.io,
+// gamma.io and delta.io.
 func Mux(t testing.TB, cfg director.Config, handlers ...Handler) *grpc.ClientConn {
 	t.Helper()
 	dir := Dir(t)
@@ -200,7 +199,7 @@ func Mux(t testing.TB, cfg director.Config, handlers ...Handler) *grpc.ClientCon
 			Profile: cfg.Profile, Schema: cfg.Schema, Conversions: cfg.Conversions, MaxMessage: cfg.MaxMessage,
 		})
 		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() }) // nothing is left to be done
+		t.Cleanup(func() { conn.Close() }) // an error changes nothing
 		if len(cfg.Backends) <= i {
 			cfg.Backends = append(cfg.Backends, director.Backend{Name: names[i]})
 		}
@@ -212,7 +211,7 @@ func Mux(t testing.TB, cfg director.Config, handlers ...Handler) *grpc.ClientCon
 	return Connect(t, ServeDirector(t, filepath.Join(dir, "mux.sock"), d))
 }
 
-// ServeDirector puts d behind a socket at path and returns path.
+// ServeDirector serves d on a socket at path, until the test ends, and returns path.
 func ServeDirector(t testing.TB, path string, d *director.Director) string {
 	t.Helper()
 	h := d.Handler()

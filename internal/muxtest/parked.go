@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Parked waits until at least n goroutines are blocked in one of some functions, which are named
-// as in stack traces: "transport.(*conn).await".
+// Parked waits until at least n goroutines are blocked in one of the given functions. Their names are
+// those of stack traces: "transport.(*conn).await".
 func Parked(t testing.TB, n int, functions ...string) {
 	t.Helper()
 	stacks := make([]byte, 4<<20)

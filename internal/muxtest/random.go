@@ -7,9 +7,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Random returns a valid message of type md as another implementation, of
-// another time, could have written it: fields in any order, more than once, with
-// zero values, invalid UTF-8, oversized varints, and unknown fields.
+// Random returns a valid message of type md as another implementation with another version of the API
+// could write it: fields in any order, repeated, with zero values, invalid UTF-8, oversized varints,
+// and unknown fields.
 func Random(r *rand.Rand, md protoreflect.MessageDescriptor) []byte {
 	return message(nil, r, md, 0)
 }
@@ -83,7 +83,7 @@ func bytes(b []byte, r *rand.Rand, v []byte) []byte {
 	return append(varint(b, r, uint64(len(v))), v...)
 }
 
-// varint is longer than it need be now and then.
+// varint sometimes appends a varint that is longer than necessary.
 func varint(b []byte, r *rand.Rand, v uint64) []byte {
 	b = protowire.AppendVarint(b, v)
 	if r.IntN(20) == 0 && protowire.SizeVarint(v) < 5 {
@@ -93,8 +93,8 @@ func varint(b []byte, r *rand.Rand, v uint64) []byte {
 	return b
 }
 
-// text is bytes that may be no text. They hold no "__", which stands between a
-// name and its backend's.
+// text returns random bytes, often not UTF-8. They never contain "__", which separates the prefix of
+// a backend from a name.
 func text(r *rand.Rand) []byte {
 	v := make([]byte, r.IntN(20))
 	for i := range v {

@@ -1,4 +1,4 @@
-// Package prototest gives tests protobuf schemas and messages as text.
+// Package prototest compiles protobuf schemas and encodes messages from text, for tests.
 package prototest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// Compile compiles sources, name of a .proto file → its text, and returns the file called first.
-// Sources may import each other and protobuf's own files.
+// Compile compiles sources, which map the name of a .proto file to its text, and returns the file
+// called first. Sources may import each other and protobuf's own files.
 func Compile(t testing.TB, sources map[string]string, first string) protoreflect.FileDescriptor {
 	t.Helper()
 	c := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{
@@ -24,8 +24,8 @@ func Compile(t testing.TB, sources map[string]string, first string) protoreflect
 	return files[0]
 }
 
-// Marshal returns the message of type md that text describes in protobuf's text format. It is the
-// same bytes each time.
+// Marshal encodes the message of type md that text describes in protobuf's text format. The result is
+// deterministic.
 func Marshal(t testing.TB, md protoreflect.MessageDescriptor, text string) []byte {
 	t.Helper()
 	m := dynamicpb.NewMessage(md)

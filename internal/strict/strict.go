@@ -1,6 +1,6 @@
-// Package strict reads YAML into Go structs and accepts nothing it does not
-// understand. All mistakes are reported at once, each with its line and column, its path
-// and, for a misspelt key, what was probably meant:
+// Package strict reads YAML into Go structs and rejects keys and values that do not fit. It reports
+// all mistakes at once, each with its line and column, its path and, for a misspelt key, the key that
+// was probably meant:
 //
 //	4:3: backends[1].adress: unknown key (did you mean "address"?)
 package strict
@@ -21,9 +21,8 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// Unmarshal reads the one YAML document in data into v, a pointer to a struct
-// whose fields have yaml tags. v is unchanged if there is an error. An empty
-// document leaves v as it is.
+// Unmarshal reads the only YAML document in data into v, a pointer to a struct whose fields have yaml
+// tags. If there is an error, or the document is empty, v stays unchanged.
 func Unmarshal(data []byte, v any) error {
 	doc, err := parse(data, v)
 	if doc == nil || err != nil {
@@ -32,8 +31,8 @@ func Unmarshal(data []byte, v any) error {
 	return doc.Decode(v)
 }
 
-// UnmarshalRest is Unmarshal, but if there are mistakes v has the rest of the document, for a
-// caller that looks for more of them.
+// UnmarshalRest is Unmarshal for a caller that checks for further mistakes: if there are mistakes, v
+// gets the rest of the document.
 func UnmarshalRest(data []byte, v any) error {
 	doc, err := parse(data, v)
 	if doc == nil {
@@ -42,8 +41,8 @@ func UnmarshalRest(data []byte, v any) error {
 	return errors.Join(err, doc.Decode(v))
 }
 
-// parse returns the document without what is wrong with it, and the mistakes. The document is
-// nil if there is none.
+// parse returns the document without its mistakes, and the mistakes. The document is nil if there is
+// none, or if it is wrong as a whole.
 func parse(data []byte, v any) (*yaml.Node, error) {
 	var doc, more yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))
@@ -53,7 +52,7 @@ func parse(data []byte, v any) (*yaml.Node, error) {
 		return nil, errors.New(syntaxLine.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "$1: "))
 	}
 	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%d:%d: a second document begins here, want one", more.Line, more.Column)
+		return nil, fmt.Errorf("%d:%d: a second document begins here; want only one", more.Line, more.Column)
 	}
 	var errs []error
 	if !check(&errs, doc.Content[0], reflect.TypeOf(v).Elem(), "") {
@@ -62,14 +61,14 @@ func parse(data []byte, v any) (*yaml.Node, error) {
 	return &doc, errors.Join(errs...)
 }
 
-// syntaxLine is how the YAML library begins an error.
+// syntaxLine matches the beginning of the YAML library's errors.
 var syntaxLine = regexp.MustCompile(`^line (\d+): `)
 
-// Places say where the keys and items of a document stand: path, as in the errors of Unmarshal,
-// → FILE:LINE:COLUMN. Without a file there is none.
+// Places says where the keys and items of a document are. It maps paths, as in the errors of
+// Unmarshal, to LINE:COLUMN or, after [Places.In], to FILE:LINE:COLUMN.
 type Places map[string]string
 
-// PlacesIn returns the places of a YAML document. It is empty if data is no YAML.
+// PlacesIn returns the places of a YAML document. They are empty if data is not YAML.
 func PlacesIn(data []byte) Places {
 	places := Places{}
 	var doc yaml.Node
@@ -97,7 +96,7 @@ func (p Places) locate(n *yaml.Node, path string) {
 	}
 }
 
-// In returns the places of a document that stands in a file.
+// In returns the places with the name of their file.
 func (p Places) In(file string) Places {
 	all := Places{}
 	for path, at := range p {
@@ -106,7 +105,7 @@ func (p Places) In(file string) Places {
 	return all
 }
 
-// Below returns the places of what stands under a key, as paths from there.
+// Below returns the places below a key, with paths relative to it.
 func (p Places) Below(key string) Places {
 	all := Places{}
 	for path, at := range p {
@@ -117,8 +116,8 @@ func (p Places) Below(key string) Places {
 	return all
 }
 
-// Find returns the longest path that an error begins with, and its place. Both are empty if there
-// is none.
+// Find returns the longest path with which an error begins, and the place of that path. Both are
+// empty if there is none.
 func (p Places) Find(text string) (path, place string) {
 	for one, at := range p {
 		rest, ok := strings.CutPrefix(text, one)
@@ -129,7 +128,7 @@ func (p Places) Find(text string) (path, place string) {
 	return path, place
 }
 
-// Locate puts its place before each error in err that begins with a path.
+// Locate prefixes each error in err that begins with a path with the place of that path.
 func (p Places) Locate(err error) error {
 	if err == nil || len(p) == 0 {
 		return err
@@ -146,8 +145,8 @@ func (p Places) Locate(err error) error {
 
 var unmarshaler = reflect.TypeFor[yaml.Unmarshaler]()
 
-// check appends the mistakes in n, and takes what is wrong out of it. It reports whether n itself
-// can be read.
+// check appends the mistakes in n to errs, and removes the wrong parts from n. It reports whether the
+// rest of n can be read.
 func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 	fail := func(at *yaml.Node, path, format string, args ...any) bool {
 		if path != "" {
@@ -206,7 +205,7 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 		}
 		for i, item := range n.Content {
 			if !check(errs, item, t.Elem(), fmt.Sprintf("%s[%d]", path, i)) {
-				n.Content[i] = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: item.Line, Column: item.Column} // so that the others keep their numbers
+				n.Content[i] = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: item.Line, Column: item.Column} // so that the other items keep their indexes
 			}
 		}
 	default:
@@ -217,8 +216,8 @@ func check(errs *[]error, n *yaml.Node, t reflect.Type, path string) bool {
 	return true
 }
 
-// fieldsOf returns the types of the keys a struct takes, embedded structs with
-// the inline tag included.
+// fieldsOf returns the keys of a struct and their types, including those of structs with the inline
+// tag.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	if t.Kind() != reflect.Struct {

@@ -29,7 +29,7 @@ type Common struct {
 	State string `yaml:"state"`
 }
 
-func TestWhatIsRightIsRead(t *testing.T) {
+func TestAValidDocumentIsRead(t *testing.T) {
 	var c config
 	require.NoError(t, strict.Unmarshal([]byte(`
 listen: /run/a.sock
@@ -75,10 +75,10 @@ state: {a: b}
 	assert.Equal(t, config{Listen: "unchanged"}, c)
 }
 
-func TestWhatIsNoYAMLSaysWhere(t *testing.T) {
+func TestASyntaxErrorNamesItsLine(t *testing.T) {
 	var c config
 	assert.ErrorContains(t, strict.Unmarshal([]byte("listen: 'a\nb: c"), &c), "2: ")
-	assert.EqualError(t, strict.Unmarshal([]byte("listen: a\n---\nlisten: b\n"), &c), "2:1: a second document begins here, want one")
+	assert.EqualError(t, strict.Unmarshal([]byte("listen: a\n---\nlisten: b\n"), &c), "2:1: a second document begins here; want only one")
 	assert.NoError(t, strict.Unmarshal(nil, &c))
 	assert.EqualError(t, strict.Unmarshal([]byte("[a, b]"), &c), "1:1: is a list, want keys and values")
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// Connects reports whether a process listens at a socket. Its file alone does not say so: it is
-// there before the process listens.
+// Connects reports whether a process listens on a socket. The socket's file is not enough evidence:
+// it exists before the process listens.
 func Connects(socket string) bool {
 	conn, err := net.Dial("unix", socket)
 	return err == nil && conn.Close() == nil
 }
 
-// Dialed returns a connection for frames and messages.
+// Dialed returns a connection for frames and for protobuf messages.
 func Dialed(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
 	cc, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw)))

@@ -18,14 +18,14 @@ func OpenFiles(t testing.TB, pid int) int {
 	return len(all)
 }
 
-// SmallDisk returns a folder with room for 256 KiB, and what fills it up.
+// SmallDisk returns a folder with room for 256 KiB, and a function that fills it up.
 func SmallDisk(t testing.TB) (dir string, fill func()) {
 	t.Helper()
 	dir = mounttest.Tmpfs(t, "full disks", "size=256k,mode=0700")
 	return dir, func() {
 		f, err := os.Create(filepath.Join(dir, "ballast"))
 		require.NoError(t, err)
-		defer f.Close() // it is full
+		defer f.Close() // may fail: the disk is full
 		for size := 4096; size > 0; {
 			if _, err := f.Write(make([]byte, size)); err != nil {
 				size /= 2

@@ -8,14 +8,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logged is the log of all proxies in this process. Tests that look at it give
-// their backends names of their own.
+// logged is the log of all proxies in this process. Tests that read it must give their backends
+// unique names.
 var logged struct {
 	sync.Mutex
 	lines []string
 }
 
-// KeepLog has all that is logged kept, and not printed.
+// KeepLog makes klog keep all lines for LogLines instead of printing them.
 func KeepLog() {
 	klog.SetLogger(funcr.New(func(_, args string) {
 		logged.Lock()
@@ -24,7 +24,7 @@ func KeepLog() {
 	}, funcr.Options{}))
 }
 
-// LogLines returns the lines of the log that have all words in them.
+// LogLines returns the lines of the log that contain all words.
 func LogLines(words ...string) []string {
 	logged.Lock()
 	defer logged.Unlock()

@@ -22,13 +22,13 @@ import (
 type Machine struct {
 	*fakecri.Runtime
 	testing.TB
-	name  string // as a backend; empty for the primary
+	name  string // of the backend; empty for the primary
 	Path  string
 	stop  func()
 	fault atomic.Pointer[fakecri.Fault]
 	Ice   atomic.Pointer[chan struct{}]
-	Wire  *Wire                         // what it is connected by; nil is an ordinary socket
-	Seen  atomic.Pointer[fakecri.Fault] // gets each call, before anything goes wrong with it
+	Wire  *Wire                         // its connections; nil means ordinary sockets
+	Seen  atomic.Pointer[fakecri.Fault] // sees each call before any fault
 }
 
 func NewMachine(t testing.TB, name, path string, cfg fakecri.Config) *Machine {
@@ -38,12 +38,12 @@ func NewMachine(t testing.TB, name, path string, cfg fakecri.Config) *Machine {
 	return m
 }
 
-// Replace puts an empty runtime into the machine, which is stopped.
+// Replace puts an empty runtime into the machine. The machine must be stopped.
 func (m *Machine) Replace(cfg fakecri.Config) {
 	m.Runtime = fakecri.New(cfg)
 	m.Fault(func(ctx context.Context, method string, request any) error {
 		if seen := m.Seen.Load(); seen != nil {
-			_ = (*seen)(ctx, method, request) // it only counts
+			_ = (*seen)(ctx, method, request) // only observes
 		}
 		if ice := m.Ice.Load(); ice != nil {
 			select {
@@ -75,10 +75,10 @@ func (m *Machine) Start() {
 	})
 }
 
-// Kill ends the runtime's process, as it were: what it holds stays.
+// Kill stops the runtime's server, like the end of its process. Pods, containers and images stay.
 func (m *Machine) Kill() { m.stop() }
 
-// Freeze makes all calls hang until thaw.
+// Freeze makes all calls hang until Thaw.
 func (m *Machine) Freeze() {
 	ice := make(chan struct{})
 	m.Ice.Store(&ice)
@@ -90,7 +90,7 @@ func (m *Machine) Thaw() {
 	}
 }
 
-// When has f called before each call, until it is called again.
+// When makes the runtime call f before each call, instead of the previous f. Nil means none.
 func (m *Machine) When(f fakecri.Fault) {
 	if f == nil {
 		m.fault.Store(nil)
@@ -99,12 +99,12 @@ func (m *Machine) When(f fakecri.Fault) {
 	m.fault.Store(&f)
 }
 
-// Failing returns a fault that lets all calls of methods fail, or all calls at all.
+// Failing returns a fault that makes calls of the given methods fail, or of all if none are given.
 func Failing(err error, methods ...string) fakecri.Fault {
 	return On(func(context.Context, string, any) error { return err }, methods...)
 }
 
-// Hanging returns a fault that lets all calls of methods hang, or all calls at all.
+// Hanging returns a fault that makes calls of the given methods hang, or of all if none are given.
 func Hanging(methods ...string) fakecri.Fault {
 	return On(func(ctx context.Context, _ string, _ any) error {
 		<-ctx.Done()
@@ -134,7 +134,7 @@ func PodConfig(name string) *runtimeapi.PodSandboxConfig {
 	}
 }
 
-// Slowing returns a fault that has calls of methods, or all, take longer.
+// Slowing returns a fault that delays calls of the given methods, or of all if none are given.
 func Slowing(by time.Duration, methods ...string) fakecri.Fault {
 	return On(func(ctx context.Context, _ string, _ any) error {
 		select {
@@ -146,7 +146,7 @@ func Slowing(by time.Duration, methods ...string) fakecri.Fault {
 	}, methods...)
 }
 
-// Endless are the methods whose streams last as long as client and server.
+// Endless reports whether the streams of a method last until client or server ends them.
 func Endless(method string) bool {
 	return filepath.Base(method) == "GetContainerEvents" || method == healthgrpc.Health_Watch_FullMethodName
 }

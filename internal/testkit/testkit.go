@@ -1,4 +1,4 @@
-// Package testkit has what the tests of several rooms need.
+// Package testkit holds what the tests of several packages share.
 package testkit
 
 import (
@@ -14,20 +14,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Patience bounds what a test waits for. It is long: the machine may be busy.
+// Patience bounds how long a test waits. It is long: the machine may be busy.
 const Patience = time.Minute
 
-// NeedRoot leaves a test of what out that only root can make, and says so; in CI it fails.
+// NeedRoot skips a test of what unless it runs as root. In CI the test fails instead.
 func NeedRoot(t testing.TB, what string) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		require.Empty(t, os.Getenv("CI"), "%s: the tests have to run as root", what)
-		t.Skipf("NOT TESTED: %s; that takes root", what)
+		require.Empty(t, os.Getenv("CI"), "%s: the tests must run as root", what)
+		t.Skipf("NOT TESTED: %s; this needs root", what)
 	}
 }
 
-// Eventually waits until a condition holds. The condition is tried in the test's
-// own goroutine.
+// Eventually waits until a condition holds. It checks the condition in the test's own goroutine.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !holds(); time.Sleep(10 * time.Millisecond) {
@@ -46,7 +45,7 @@ func SocketDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "api") // t.TempDir is too long for a socket
 	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) }) // nothing is left to be done
+	t.Cleanup(func() { os.RemoveAll(dir) }) // an error changes nothing
 	return dir
 }
 

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A Wire is what connects a runtime, or a client, with faults that can be turned on and off.
+// A Wire injects faults into the connections of a runtime or a client. Each can be turned on and off.
 type Wire struct {
-	Slow    atomic.Bool  // bytes are read a few at a time
-	Storm   atomic.Bool  // GOAWAY is sent over and over
-	Goaways atomic.Int64 // that were sent
+	Slow    atomic.Bool  // read only a few bytes at a time
+	Storm   atomic.Bool  // send GOAWAY again and again
+	Goaways atomic.Int64 // GOAWAY frames sent
 	Open    atomic.Int64 // connections that a runtime has accepted and not closed
 }
 
@@ -42,14 +42,14 @@ func (c *accepted) Close() error {
 	return c.Conn.Close()
 }
 
-// WireConn is a connection of HTTP/2. It follows the frames that are written, so that what
-// is put between them is between them.
+// A WireConn is an HTTP/2 connection. It tracks the written frames, so that it can insert GOAWAY
+// between two frames.
 type WireConn struct {
 	net.Conn
 	Wire   *Wire
 	reads  int
-	head   []byte // of a frame, as far as it has been written
-	left   int    // of its payload
+	head   []byte // the written part of a frame's header
+	left   int    // unwritten bytes of its payload
 	writes int
 }
 
@@ -64,11 +64,11 @@ func (c *WireConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b[:min(len(b), 1+c.reads%16)])
 }
 
-// stormEvery is how many writes there are between two GOAWAY: a server writes twice or
-// thrice for a call.
+// stormEvery is the number of writes from one GOAWAY to the next. A server writes two or three times
+// for each call.
 const stormEvery = 5
 
-// goaway names no stream that has not been begun with, so nothing may be sent again.
+// goaway names the highest stream id as the last one, so clients must not repeat any call.
 var goaway = []byte{0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0}
 
 func (c *WireConn) Write(b []byte) (int, error) {
@@ -84,7 +84,7 @@ func (c *WireConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// follow finds the end of the frame that b ends in.
+// follow tracks the frames in b.
 func (c *WireConn) follow(b []byte) {
 	const head = 9
 	for len(b) > 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// refusing is a server that refuses each call the first time, and is silent the second time.
+// refusing is a server that refuses the first attempt of each call, and does not answer the second.
 func refusing(t *testing.T) net.Listener {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s.sock"))
 	require.NoError(t, err)
@@ -54,8 +54,8 @@ func refusing(t *testing.T) net.Listener {
 	return l
 }
 
-// A call whose context ends while it is made again leaves no stream behind.
-func TestACallThatEndsWhileItIsMadeAgainIsReset(t *testing.T) {
+// A call whose context ends while the client retries it leaves no stream behind.
+func TestACallThatEndsDuringItsRetryIsReset(t *testing.T) {
 	l := refusing(t)
 	c := NewClient(ClientConfig{Dial: func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", l.Addr().String())
@@ -68,12 +68,12 @@ func TestACallThatEndsWhileItIsMadeAgainIsReset(t *testing.T) {
 		require.NoError(t, err)
 		var all sync.WaitGroup
 		all.Go(func() {
-			time.Sleep(time.Duration(rand.IntN(150)) * time.Microsecond) // another moment of the call each time
+			time.Sleep(time.Duration(rand.IntN(150)) * time.Microsecond) // each time at another moment of the call
 			cancel()
 		})
 		require.NoError(t, cs.SendMsg(&codec.Frame{}))
 		assert.Error(t, cs.RecvMsg(&codec.Frame{}))
-		assert.Empty(t, header) // may be read now
+		assert.Empty(t, header) // the call no longer writes it
 		all.Wait()
 	}
 	conn := c.now.Load()

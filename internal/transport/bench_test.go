@@ -16,7 +16,8 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// answer is a handler that answers each call with a message of as many bytes as its name says.
+// answer is a handler that answers each call with the number and length of messages that the
+// method's name says, as in 2x3000.
 func answer(srv any, ss grpc.ServerStream) error {
 	name, _ := grpc.MethodFromServerStream(ss)
 	count, size, _ := strings.Cut(strings.TrimPrefix(name, "/bench/"), "x")
@@ -41,8 +42,8 @@ func answer(srv any, ss grpc.ServerStream) error {
 
 var replies = make([]byte, 16<<20)
 
-// cpu has the benchmark report how much CPU time an operation takes, which other programs on
-// the machine change less than they change how long it takes.
+// cpu makes the benchmark report the CPU time of an operation, on which other programs on the
+// machine have less influence than on its duration.
 func cpu(b *testing.B) func() {
 	used := func() int64 {
 		var u syscall.Rusage

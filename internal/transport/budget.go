@@ -5,22 +5,23 @@ import (
 	"sync/atomic"
 )
 
-// A Budget is the memory for messages that do not come in one piece. The transport asks it
-// when it knows how long such a message is and has as yet only its beginning; the sender
-// cannot send more than a window of it before the memory is there. The context is that of
-// the call. The methods are called by several goroutines at once; TryReserve and Release must
-// neither wait nor call the transport.
+// A Budget is the memory for messages that do not arrive in one piece. The transport asks it when
+// the beginning of such a message has arrived, which says how long the message is; until there is
+// memory, the peer can send no more of it than a window holds. The context is the call's. Several
+// goroutines may call the methods at once. TryReserve and Release must not wait, and must not call
+// the transport.
 type Budget interface {
-	// TryReserve takes n bytes if they are free now.
+	// TryReserve reserves n bytes if they are free now.
 	TryReserve(ctx context.Context, n int) bool
-	// Reserve takes n bytes, and waits for them. An error is that of the call, as a status.
+	// Reserve waits until n bytes are free and reserves them. Its error is a gRPC status, and
+	// ends the call.
 	Reserve(ctx context.Context, n int) error
-	// Release gives n bytes back: the message has been sent, or it is not wanted. If the frame
-	// with the message is never freed, Release is called when it is garbage collected.
+	// Release gives n bytes back. The transport calls it when the frame with the message is
+	// freed, or garbage collected if it never is.
 	Release(ctx context.Context, n int)
 }
 
-// A reservation is memory that was taken for one message.
+// A reservation is the memory reserved for one message.
 type reservation struct {
 	budget Budget
 	ctx    context.Context
@@ -28,7 +29,7 @@ type reservation struct {
 	over   atomic.Bool
 }
 
-// release gives the memory back, once. A nil reservation is none.
+// release gives the memory back, once. It does nothing on a nil reservation.
 func (r *reservation) release() {
 	if r != nil && !r.over.Swap(true) {
 		r.budget.Release(r.ctx, r.n)
@@ -37,7 +38,7 @@ func (r *reservation) release() {
 
 func (r *reservation) released() bool { return r.over.Load() }
 
-// unlimited is the budget of a server or client without one.
+// unlimited is the budget of a server or client whose configuration has none.
 type unlimited struct{}
 
 func (unlimited) TryReserve(context.Context, int) bool { return true }

@@ -23,7 +23,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// purse is a budget that counts.
+// purse is a budget that counts what is taken from it.
 type purse struct {
 	size  int64
 	free  *semaphore.Weighted
@@ -44,7 +44,7 @@ func (p *purse) TryReserve(_ context.Context, n int) bool {
 
 func (p *purse) Reserve(ctx context.Context, n int) error {
 	if int64(n) > p.size {
-		return status.Error(codes.ResourceExhausted, "there is never as much memory")
+		return status.Error(codes.ResourceExhausted, "the purse is too small")
 	}
 	if err := p.free.Acquire(ctx, int64(n)); err != nil {
 		return status.Error(codes.ResourceExhausted, "no memory")
@@ -69,7 +69,7 @@ func TestAWindowGrowsWhenThereIsMemoryForTheMessage(t *testing.T) {
 	p := newPurse(megabyte)
 	l := listen(t)
 	serve(t, l, transport.ServerConfig{Handler: echo, Budget: p})
-	require.True(t, p.TryReserve(t.Context(), megabyte)) // by others
+	require.True(t, p.TryReserve(t.Context(), megabyte)) // for other messages
 	c := rawClient(t, l)
 	c.headers(1, false, c.request())
 	body := prefixed(make([]byte, 200_000))
@@ -80,7 +80,7 @@ func TestAWindowGrowsWhenThereIsMemoryForTheMessage(t *testing.T) {
 	for {
 		f, err := c.reads.ReadFrame()
 		if err != nil {
-			break // nothing comes
+			break // no window update has come
 		}
 		w, ok := f.(*http2.WindowUpdateFrame)
 		require.False(t, ok && w.StreamID == 1, "the window has grown without memory")
@@ -96,11 +96,11 @@ func TestAWindowGrowsWhenThereIsMemoryForTheMessage(t *testing.T) {
 	p.empty(t)
 }
 
-func TestMemoryIsGivenBackWhateverBecomesOfAMessage(t *testing.T) {
+func TestMemoryIsAlwaysGivenBack(t *testing.T) {
 	for name, h := range map[string]grpc.StreamHandler{
 		"it is freed": echo,
 		"the handler does not receive it": func(_ any, ss grpc.ServerStream) error {
-			time.Sleep(10 * time.Millisecond) // most messages have come by then, and none need have
+			time.Sleep(10 * time.Millisecond) // most messages have arrived by then, but none must have
 			return nil
 		},
 		"it is not freed": func(_ any, ss grpc.ServerStream) error { return ss.RecvMsg(&codec.Frame{}) },
@@ -132,7 +132,7 @@ func TestMemoryIsGivenBackWhateverBecomesOfAMessage(t *testing.T) {
 	}
 }
 
-func TestAReplyTakesMemoryInTheNameOfItsCall(t *testing.T) {
+func TestAReplyReservesMemoryWithItsContext(t *testing.T) {
 	l := served(t, echo)
 	p := newPurse(2 * megabyte)
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l), Budget: p})
@@ -168,8 +168,8 @@ func TestCallsWaitForMemoryAndGoOn(t *testing.T) {
 	p.empty(t)
 }
 
-// Five bytes could keep memory from others for ever.
-func TestAMessageThatDoesNotComeGivesItsMemoryBack(t *testing.T) {
+// Five bytes could take memory from other calls for ever.
+func TestAStalledMessageGivesItsMemoryBack(t *testing.T) {
 	p := newPurse(megabyte)
 	l := listen(t)
 	serve(t, l, transport.ServerConfig{Handler: echo, Budget: p, StallTimeout: 50 * time.Millisecond})
@@ -181,8 +181,8 @@ func TestAMessageThatDoesNotComeGivesItsMemoryBack(t *testing.T) {
 	p.empty(t)
 }
 
-// A client that sends a byte now and then counts like one that sends nothing.
-func TestDripsKeepNeitherMemoryNorTheConnection(t *testing.T) {
+// A client that sends a byte now and then is treated like one that sends nothing.
+func TestATrickleKeepsNeitherMemoryNorConnection(t *testing.T) {
 	p := newPurse(megabyte)
 	l := listen(t)
 	serve(t, l, transport.ServerConfig{Handler: echo, Budget: p, StallTimeout: 50 * time.Millisecond})
@@ -215,7 +215,7 @@ func TestDripsKeepNeitherMemoryNorTheConnection(t *testing.T) {
 	}
 }
 
-func TestAFrameThatDoesNotComeEndsTheConnection(t *testing.T) {
+func TestAStalledFrameEndsTheConnection(t *testing.T) {
 	l := listen(t)
 	serve(t, l, transport.ServerConfig{Handler: echo, StallTimeout: 50 * time.Millisecond})
 	for name, part := range map[string][]byte{
@@ -243,9 +243,9 @@ func TestAFrameThatDoesNotComeEndsTheConnection(t *testing.T) {
 	})
 }
 
-// A client that does not read stops itself, and nothing of its replies is in our hands but
-// what handlers are sending.
-func TestAClientThatReadsNothingHoldsItsWindows(t *testing.T) {
+// A client that does not read blocks itself. The server holds nothing of its replies but the
+// messages that handlers are sending.
+func TestAClientThatReadsNothingIsBounded(t *testing.T) {
 	l := listen(t)
 	var running, ended atomic.Int64
 	serve(t, l, transport.ServerConfig{Handler: func(srv any, ss grpc.ServerStream) error {
@@ -278,7 +278,7 @@ func TestAClientThatReadsNothingHoldsItsWindows(t *testing.T) {
 	require.NoError(t, good.Invoke(t.Context(), "/bench/1x10", &codec.Frame{}, &codec.Frame{}), "another connection is as good as before")
 }
 
-// What a handler does not receive stays with the client.
+// Messages that a handler does not receive stay with the client.
 func TestAHandlerThatReadsNothingStopsItsClient(t *testing.T) {
 	l := listen(t)
 	release := make(chan struct{})
@@ -303,13 +303,14 @@ func TestAHandlerThatReadsNothingStopsItsClient(t *testing.T) {
 			_ = cs.CloseSend()
 		}()
 		muxtest.Parked(t, 1, "transport.(*conn).await", "transport.(*writeQuota).get")
-		assert.Less(t, sent.Load(), int64(40), client) // a window, and what the client keeps itself
+		assert.Less(t, sent.Load(), int64(40), client) // a window, and what the client buffers
 		cancel()
 	}
 	close(release)
 }
 
-// Each sender that waits for the window of the connection is woken, whatever else wakes it.
+// Each sender that waits for the window of the connection gets its turn, even if something else
+// wakes it.
 func TestSendersThatWaitForTheConnectionAllGoOn(t *testing.T) {
 	l := served(t, answer)
 	for range 20 {
@@ -330,9 +331,9 @@ func TestSendersThatWaitForTheConnectionAllGoOn(t *testing.T) {
 	}
 }
 
-// What waits for memory, or for its turn, is in the window of its stream. A message that is granted
-// when it is here already makes that window no longer.
-func TestWhatIsParkedIsInTheWindow(t *testing.T) {
+// Bytes that wait for memory, or for their turn, count in the window of their stream. The window
+// does not grow for a message that has already arrived when it gets its memory.
+func TestParkedBytesCountInTheWindow(t *testing.T) {
 	const window, size = 65535, 24_000
 	l := listen(t)
 	receive := make(chan struct{})
@@ -366,7 +367,7 @@ func TestWhatIsParkedIsInTheWindow(t *testing.T) {
 		}
 	}
 	send(all[:window])
-	// The first message is there, the second and the beginning of the third are parked.
+	// The first message has arrived; the second and the beginning of the third are parked.
 	const parked = window - (prefixLength + size)
 	assert.LessOrEqual(t, updated, window-parked)
 	receive <- struct{}{}
@@ -377,8 +378,8 @@ func TestWhatIsParkedIsInTheWindow(t *testing.T) {
 
 const prefixLength = 5
 
-// A receiver that keeps up with short messages gets a longer window, as long as there is memory for
-// what may then be unread.
+// A receiver that keeps up with short messages gets a wider window, if there is memory for the
+// additional bytes.
 func TestAWindowGrowsWithAReceiverThatKeepsUp(t *testing.T) {
 	const first, wide = 65535, 256 << 10
 	for _, free := range []bool{true, false} {

@@ -15,12 +15,12 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// callOptions are those of one call.
+// callOptions are the call options that the client supports.
 type callOptions struct {
 	header, trailer *metadata.MD
 	peer            *peer.Peer
 	wait            bool
-	send, receive   int // the longest messages
+	send, receive   int // length of the longest message, in bytes
 	finish          []func(error)
 }
 
@@ -47,7 +47,8 @@ func (c *Client) options(opts []grpc.CallOption) callOptions {
 	return o
 }
 
-// done gives the options the results of the call, and returns err. s is nil if nothing was sent.
+// done stores the results of the call where its options say, and returns err. s is nil if the
+// client sent nothing.
 func (o *callOptions) done(s *clientStream, err error) error {
 	if s != nil {
 		s.conn.mu.Lock()
@@ -69,7 +70,7 @@ func (o *callOptions) done(s *clientStream, err error) error {
 	return err
 }
 
-// message returns m as a frame, if it can be sent.
+// message returns m as a frame, or an error if m is too long.
 func (o *callOptions) message(m any) (*codec.Frame, error) {
 	f, err := codec.FrameOf(m)
 	if err != nil {
@@ -81,8 +82,8 @@ func (o *callOptions) message(m any) (*codec.Frame, error) {
 	return f, nil
 }
 
-// open begins a call, on a connection that takes it. If it returns no error, the mu of the
-// connection is held.
+// open begins a call on a connection that accepts it. If open returns no error, the caller must
+// unlock the mu of the stream's connection.
 func (c *Client) open(ctx context.Context, o *callOptions, method string, md metadata.MD) (*clientStream, error) {
 	for {
 		conn, err := c.pick(ctx, o.wait)
@@ -98,11 +99,11 @@ func (c *Client) open(ctx context.Context, o *callOptions, method string, md met
 		if !errors.Is(err, errAgain) {
 			return nil, err
 		}
-		c.lose(conn) // it is, or will be
+		c.lose(conn)
 	}
 }
 
-// Invoke does a unary call.
+// Invoke makes a unary call. It makes the call once more if the server did not process it.
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	o := c.options(opts)
 	md, err := outgoingMetadata(ctx)
@@ -114,7 +115,7 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 		return o.done(nil, err)
 	}
 	s, f, err := c.unary(ctx, &o, method, md, request)
-	if s.refused() { // once more: the server has not looked at it
+	if s.refused() {
 		s, f, err = c.unary(ctx, &o, method, md, request)
 	}
 	if err == nil {
@@ -123,14 +124,14 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, opt
 	return o.done(s, err)
 }
 
-// unary does a unary call once.
+// unary makes one attempt of a unary call.
 func (c *Client) unary(ctx context.Context, o *callOptions, method string, md metadata.MD, request *codec.Frame) (*clientStream, *codec.Frame, error) {
 	s, err := c.open(ctx, o, method, md)
 	if err != nil {
 		return nil, nil, err
 	}
 	s.quiet = true
-	_ = s.send(request, true) // if it fails the call has ended, and says why
+	_ = s.send(request, true) // fails only if the call has ended; only returns why
 	s.conn.flushWith(len(s.conn.streams) > 1)
 	s.conn.mu.Unlock()
 	f, err := s.only(o)
@@ -140,7 +141,7 @@ func (c *Client) unary(ctx context.Context, o *callOptions, method string, md me
 	return s, f, err
 }
 
-// only waits for the end of a call with one reply.
+// only waits for the only reply of a call, and for the end of the call.
 func (s *clientStream) only(o *callOptions) (*codec.Frame, error) {
 	f, err := s.next(o)
 	if errors.Is(err, io.EOF) {
@@ -156,7 +157,7 @@ func (s *clientStream) only(o *callOptions) (*codec.Frame, error) {
 	return f, nil
 }
 
-// last waits for the end of a call after its only reply.
+// last waits for the end of a call whose only reply the caller has received.
 func (s *clientStream) last(o *callOptions) error {
 	f, err := s.next(o)
 	if errors.Is(err, io.EOF) {
@@ -169,7 +170,8 @@ func (s *clientStream) last(o *callOptions) error {
 	return err
 }
 
-// outgoingMetadata is what a call sends along.
+// outgoingMetadata returns the metadata that a call with context ctx sends, or an error if it
+// cannot be sent.
 func outgoingMetadata(ctx context.Context) (metadata.MD, error) {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return md, checkMetadata(md)

@@ -17,33 +17,34 @@ import (
 
 // A ClientConfig says how to reach a server.
 type ClientConfig struct {
-	// Dial connects to the server. The client takes the connection over, and closes it.
+	// Dial connects to the server. The client closes the connection.
 	Dial func(context.Context) (net.Conn, error)
 
-	// Handshake secures a connection. Optional: it is not secured.
+	// Handshake secures a connection. Nil means an insecure connection.
 	Handshake func(context.Context, net.Conn) (net.Conn, credentials.AuthInfo, error)
 
-	// Authority is the name by which the server is called. Optional: localhost. UserAgent is
-	// optional as well.
+	// Authority is the :authority of each call. The empty string means localhost. UserAgent is
+	// optional.
 	Authority, UserAgent string
 
-	// MaxMessage is the longest message that is received, MaxHeaders the longest list of header
-	// fields. Zero means DefaultMaxMessage, and DefaultMaxHeaders.
+	// MaxMessage is the length of the longest message that the client receives, in bytes. Zero
+	// means DefaultMaxMessage. MaxHeaders is the size of the longest header list. Zero means
+	// DefaultMaxHeaders.
 	MaxMessage, MaxHeaders int
 
-	// Budget is the memory for messages that do not come in one piece. It is asked with the
-	// context of the call. Optional: there is enough.
+	// Budget is the memory for messages that do not arrive in one piece. The client passes it the
+	// context of the call. Nil means no bound.
 	Budget Budget
 
-	// Backoff says when to try again to connect. Optional: as kubelet does, in k8s.io/cri-client,
-	// from 100ms to 3s.
+	// Backoff is the pause between attempts to connect. The zero value means kubelet's pauses
+	// (k8s.io/cri-client): from 100ms to 3s.
 	Backoff backoff.Config
 
 	// ConnectTimeout bounds one attempt to connect. Zero means 5s.
 	ConnectTimeout time.Duration
 
 	// StallTimeout is how long the server may be silent in the middle of a frame, or of a message
-	// for which memory was taken. Zero means 30s.
+	// for which the client has reserved memory. Zero means 30s.
 	StallTimeout time.Duration
 
 	// PingAfter is how long the server may be silent, while there are calls, before the client
@@ -52,29 +53,28 @@ type ClientConfig struct {
 	PingAfter, PingTimeout time.Duration
 }
 
-// A Client keeps a connection to one server. It connects with its first call or with Connect,
-// and again with the first call after the connection has ended. A call waits for the first
-// attempt to connect, and fails at once while the server cannot be reached. A Client is a
-// [grpc.ClientConnInterface] for messages of package codec, and safe for concurrent use. It
-// supports these call options: Header, Trailer, Peer, WaitForReady, OnFinish, and the limits
-// of messages.
+// A Client keeps a connection to one server. It connects on its first call or on Connect, and again
+// on the first call after the connection has ended. A call waits for the first attempt to connect,
+// and fails at once while the server cannot be reached. A Client is a [grpc.ClientConnInterface]
+// for messages of package codec, and is safe for concurrent use. It supports the call options
+// Header, Trailer, Peer, WaitForReady, OnFinish, MaxCallSendMsgSize and MaxCallRecvMsgSize.
 type Client struct {
 	cfg   ClientConfig
 	now   atomic.Pointer[clientConn] // nil while there is none
 	ctx   context.Context            // ends when the client is closed
 	end   context.CancelFunc
-	group sync.WaitGroup // goroutines that connect, and that read
+	group sync.WaitGroup // goroutines that connect, read, or say goodbye
 
 	mu      sync.Mutex
 	state   connectivity.State
-	err     error         // why it is TransientFailure
-	changed chan struct{} // closed when the state has changed
-	hurry   chan struct{} // holds a token if the pause is to end
-	last    time.Time     // when it connected last
+	err     error         // why state is TransientFailure
+	changed chan struct{} // closed when the state changes
+	hurry   chan struct{} // holds a token if the pause must end now
+	last    time.Time     // when the client last began to connect
 	conns   map[*clientConn]struct{}
 }
 
-// NewClient returns a client. It does nothing before its first call, or Connect.
+// NewClient returns a client. It does nothing before its first call or Connect.
 func NewClient(cfg ClientConfig) *Client {
 	cfg.Authority = orDefault(cfg.Authority, "localhost")
 	cfg.MaxMessage = orDefault(cfg.MaxMessage, DefaultMaxMessage)
@@ -91,22 +91,23 @@ func NewClient(cfg ClientConfig) *Client {
 	return c
 }
 
-// GetState is the state of the connection.
+// GetState returns the state of the connection.
 func (c *Client) GetState() connectivity.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
 }
 
-// Err is why the server cannot be reached. It is nil if it can be, or before the first attempt.
+// Err returns why the server cannot be reached. Err is nil while the server can be reached, and
+// before the first attempt.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// WaitForStateChange waits until the state is another one than from. It reports false if ctx
-// ends before.
+// WaitForStateChange waits until the state differs from the given one. It reports false if ctx ends
+// first.
 func (c *Client) WaitForStateChange(ctx context.Context, from connectivity.State) bool {
 	for {
 		c.mu.Lock()
@@ -123,7 +124,7 @@ func (c *Client) WaitForStateChange(ctx context.Context, from connectivity.State
 	}
 }
 
-// Close closes the connections, ends all calls, and returns when nothing is left of them.
+// Close ends all calls, closes the connections, and returns when their goroutines have ended.
 func (c *Client) Close() error {
 	c.set(func() bool {
 		c.state, c.err = connectivity.Shutdown, nil
@@ -164,8 +165,8 @@ func (c *Client) Connect() {
 	})
 }
 
-// ResetConnectBackoff ends the pause before the next attempt to connect, if there is one now, and
-// has the pauses begin anew.
+// ResetConnectBackoff ends the current pause before the next attempt to connect, and starts over
+// with the shortest pause. It does nothing unless the client is pausing.
 func (c *Client) ResetConnectBackoff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,10 +179,10 @@ func (c *Client) ResetConnectBackoff() {
 	}
 }
 
-// soon is the least time between two connections, if the server ends them at once.
+// soon is the shortest time between two connections, if the server ends them at once.
 const soon = 10 * time.Millisecond
 
-// try connects, however often it takes.
+// try tries to connect until it succeeds or the client is closed.
 func (c *Client) try() {
 	c.mu.Lock()
 	wait := soon - time.Since(c.last)
@@ -219,7 +220,7 @@ func (c *Client) attempt() error {
 	}
 	conn, err := c.greet(ctx, nc)
 	if err != nil {
-		_ = nc.Close() // it has failed
+		_ = nc.Close() // the handshake has failed
 		return err
 	}
 	taken := false
@@ -244,7 +245,7 @@ func (c *Client) attempt() error {
 	return nil
 }
 
-// lose forgets a connection that takes no more calls.
+// lose forgets a connection that accepts no more calls.
 func (c *Client) lose(conn *clientConn) {
 	c.set(func() bool {
 		if c.now.Load() != conn {
@@ -258,8 +259,8 @@ func (c *Client) lose(conn *clientConn) {
 
 var errClosed = status.Error(codes.Canceled, "transport: the client is closed")
 
-// pick returns the connection for a call, and waits for one if need be: for as long as it
-// takes if wait is set, otherwise unless the server cannot be reached.
+// pick returns the connection for a call, and waits for one if there is none. If the server cannot
+// be reached, pick keeps waiting if wait is set, and otherwise returns an error.
 func (c *Client) pick(ctx context.Context, wait bool) (*clientConn, error) {
 	for {
 		if conn := c.now.Load(); conn != nil {

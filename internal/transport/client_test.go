@@ -25,7 +25,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// scripted is a server whose connections say what a function has them say when a call comes.
+// scripted is a server that calls reply for each call, which writes any frames it likes.
 func scripted(t *testing.T, reply func(p *rawPeer, call *http2.MetaHeadersFrame)) net.Listener {
 	l := listen(t)
 	go func() {
@@ -63,7 +63,7 @@ func invoke(t *testing.T, cc grpc.ClientConnInterface, opts ...grpc.CallOption) 
 	return cc.Invoke(ctx, "/s.S/M", codec.NewFrame([]byte("request")), &codec.Frame{}, opts...)
 }
 
-// header begins a good reply, trailer ends it.
+// header sends the headers of a valid reply, good the whole reply.
 func (p *rawPeer) header(id uint32) {
 	p.headers(id, false, p.encode(":status", "200", "content-type", "application/grpc"))
 }
@@ -74,7 +74,7 @@ func (p *rawPeer) good(id uint32) {
 	p.headers(id, true, p.encode("grpc-status", "0"))
 }
 
-func TestWhatAServerSaysBecomesAStatus(t *testing.T) {
+func TestAReplyBecomesAStatus(t *testing.T) {
 	only := func(fields ...string) func(*rawPeer, uint32) {
 		return func(p *rawPeer, id uint32) { p.headers(id, true, p.encode(fields...)) }
 	}
@@ -150,7 +150,7 @@ func TestWhatAServerSaysBecomesAStatus(t *testing.T) {
 		}, codes.Internal, "compressed flag"},
 		{"a field that is malformed", func(p *rawPeer, id uint32) {
 			p.headers(id, false, p.encode(":status", "200", "content-type", "application/grpc", "Upper", "x"))
-		}, codes.Internal, "no name of a header field"},
+		}, codes.Internal, "not a valid name of a header field"},
 		{"no base64", only(append(grpcType, "grpc-status", "0", "x-bin", "!")...), codes.Internal, "malformed x-bin"},
 		{"good", (*rawPeer).good, codes.OK, ""},
 	} {
@@ -175,10 +175,10 @@ func TestAServerMayNotSendMoreThanTheWindow(t *testing.T) {
 	require.True(t, memory.TryReserve(t.Context(), megabyte)) // by others
 	err := invoke(t, newClient(t, transport.ClientConfig{Dial: dialer(l), Budget: memory}))
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err), err)
-	assert.ErrorContains(t, err, "more than the window")
+	assert.ErrorContains(t, err, "longer than the window")
 }
 
-func TestAServersMistakeEndsItsConnectionAlone(t *testing.T) {
+func TestAServersMistakeEndsOnlyItsConnection(t *testing.T) {
 	for name, mistake := range map[string]func(p *rawPeer, id uint32){
 		"a push": func(p *rawPeer, id uint32) {
 			_ = p.framer.WritePushPromise(http2.PushPromiseParam{StreamID: id, PromiseID: 2, BlockFragment: p.encode(":method", "GET"), EndHeaders: true})
@@ -248,7 +248,7 @@ func TestAServersMistakeEndsItsConnectionAlone(t *testing.T) {
 	}
 }
 
-func TestACallThatTheServerHasNotLookedAtIsMadeAgain(t *testing.T) {
+func TestAnUnprocessedCallIsMadeAgain(t *testing.T) {
 	for name, refuse := range map[string]func(p *rawPeer, id uint32){
 		"REFUSED_STREAM": func(p *rawPeer, id uint32) { _ = p.framer.WriteRSTStream(id, http2.ErrCodeRefusedStream) },
 		"GOAWAY":         func(p *rawPeer, id uint32) { _ = p.framer.WriteGoAway(max(id, 2)-2, http2.ErrCodeNo, nil) },
@@ -277,7 +277,7 @@ func TestACallThatTheServerHasNotLookedAtIsMadeAgain(t *testing.T) {
 						mu.Lock()
 						defer mu.Unlock()
 						if calls++; calls == 1 {
-							p.good(call.StreamID) // so that a GOAWAY has something to be the last
+							p.good(call.StreamID) // so that a GOAWAY can name it as the last stream
 						} else if calls <= 1+times {
 							refuse(p, call.StreamID)
 						} else {
@@ -297,8 +297,8 @@ func TestACallThatTheServerHasNotLookedAtIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A proxy asks for the header first. It was told that there is none.
-func TestACallThatIsMadeAgainHasItsHeader(t *testing.T) {
+// A proxy asks for the headers first. It got none when the call was repeated.
+func TestARepeatedCallHasItsHeaders(t *testing.T) {
 	calls := 0
 	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
 		calls++
@@ -323,7 +323,7 @@ func TestACallThatIsMadeAgainHasItsHeader(t *testing.T) {
 	assert.Equal(t, "reply", string(f.Bytes()))
 }
 
-func TestACallThatMayHaveBeenDoneIsNotMadeAgain(t *testing.T) {
+func TestAPossiblyProcessedCallIsNotRepeated(t *testing.T) {
 	for name, end := range map[string]func(p *rawPeer, id uint32){
 		"the connection ends": func(p *rawPeer, _ uint32) { p.nc.Close() },
 		"GOAWAY that takes it": func(p *rawPeer, id uint32) {
@@ -363,12 +363,12 @@ func TestACallUnderWaySurvivesGOAWAY(t *testing.T) {
 		p.good(call.StreamID)
 	})
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l)})
-	for range 5 { // each on a connection of its own
+	for range 5 { // each on its own connection
 		assert.NoError(t, invoke(t, c))
 	}
 }
 
-func TestCallsWaitWhileTheServerTakesNoMore(t *testing.T) {
+func TestCallsWaitAtTheServersStreamLimit(t *testing.T) {
 	l := listen(t)
 	release := make(chan struct{})
 	serve(t, l, transport.ServerConfig{MaxStreams: 1, Handler: func(_ any, ss grpc.ServerStream) error {
@@ -451,7 +451,7 @@ func TestAClientComesBackWithItsServer(t *testing.T) {
 	assert.Equal(t, codes.Canceled, status.Code(invoke(t, c)))
 }
 
-// keepUp connects whenever there is no connection, and tells the states that it sees.
+// keepUp connects whenever there is no connection, and sends each state that it sees.
 func keepUp(ctx context.Context, c *transport.Client, states chan<- connectivity.State) {
 	for {
 		state := c.GetState()
@@ -468,7 +468,7 @@ func keepUp(ctx context.Context, c *transport.Client, states chan<- connectivity
 	}
 }
 
-func TestAServerThatSaysNothingIsNoServer(t *testing.T) {
+func TestAServerWithoutSettingsIsNotReady(t *testing.T) {
 	l := listen(t)
 	c := newClient(t, transport.ClientConfig{Dial: dialer(l), ConnectTimeout: 50 * time.Millisecond})
 	assert.Equal(t, codes.Unavailable, status.Code(invoke(t, c)))
@@ -511,7 +511,7 @@ func TestACallThatIsCancelledIsReset(t *testing.T) {
 	assert.Equal(t, http2.ErrCodeCancel, <-resets)
 }
 
-func TestWhatACallSendsAndTells(t *testing.T) {
+func TestACallSendsMetadataAndFillsItsOptions(t *testing.T) {
 	called := make(chan map[string]string, 10)
 	l := scripted(t, func(p *rawPeer, call *http2.MetaHeadersFrame) {
 		called <- fieldsOf(call)
@@ -551,9 +551,9 @@ func TestWhatACallSendsAndTells(t *testing.T) {
 	assert.ErrorContains(t, c.Invoke(t.Context(), "/s.S/M", strings.NewReader(""), &codec.Frame{}), "cannot send")
 }
 
-// A client may say how long its request is. A proxy that passes on its metadata sends another
-// request: with other names in it, or not compressed any more.
-func TestTheLengthOfABodyIsNoMetadata(t *testing.T) {
+// A client may send content-length. A proxy that forwards the client's metadata sends a request of
+// another length: with rewritten names, or decompressed.
+func TestContentLengthIsNotSentAsMetadata(t *testing.T) {
 	l := served(t, func(_ any, ss grpc.ServerStream) error {
 		if err := ss.SetHeader(metadata.Pairs("content-length", "3", "x-h", "1")); err != nil {
 			return err

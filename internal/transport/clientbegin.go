@@ -10,10 +10,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// begin makes s a stream, and appends its header. It waits if there are too many calls. c.mu
-// is held. errAgain is the error where the call was not begun.
+// begin makes s a stream of the connection, and appends its headers to the buffer. It waits while
+// there are too many calls. It returns errAgain if the connection accepts no more calls. c.mu is
+// held; begin releases it while it waits.
 func (c *clientConn) begin(s *clientStream, method string, md metadata.MD) error {
-	defer c.nudge() // begun or not, there may be room for another call
+	defer c.nudge() // there may be room for another call
 	for waited := false; ; waited = true {
 		switch {
 		case c.away || c.err != nil:
@@ -27,9 +28,9 @@ func (c *clientConn) begin(s *clientStream, method string, md metadata.MD) error
 	}
 }
 
-var errAgain = errors.New("transport: the connection takes no more calls")
+var errAgain = errors.New("transport: the connection accepts no more calls")
 
-// appendCall appends the header of a call.
+// appendCall appends the headers of a call to the buffer.
 func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) error {
 	timeout := ""
 	if deadline, ok := s.ctx.Deadline(); ok {
@@ -42,7 +43,7 @@ func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) 
 	cfg := &c.client.cfg
 	var some [8]field
 	fields := appendMetadata(some[:0], md)
-	size := listSize(fields) + len(method) + len(cfg.Authority) + len(cfg.UserAgent) + 512 // the rest is shorter than that
+	size := listSize(fields) + len(method) + len(cfg.Authority) + len(cfg.UserAgent) + 512 // more than the other fields take
 	if size > c.peerHeaders {
 		return status.Errorf(codes.Internal, "header list size to send violates the maximum size (%d bytes) set by server", c.peerHeaders)
 	}
@@ -67,7 +68,7 @@ func (c *clientConn) appendCall(s *clientStream, method string, md metadata.MD) 
 	c.out = appendHeaders(c.out, b, s.id, false, c.peerFrame)
 	c.scratch = b[:0]
 	if c.next += 2; c.next > lastStreamID {
-		c.leaveSoon("all ids are used")
+		c.leaveSoon("all stream ids are used")
 	}
 	return nil
 }

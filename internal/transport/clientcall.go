@@ -29,15 +29,15 @@ type clientCall struct {
 	repeating sync.Mutex // held by again
 
 	mu      sync.Mutex
-	stop    func() bool // of what ends the call with its context
-	at      *clientStream
-	request *codec.Frame // of a call that has only one, to make it again; nil: it cannot be
+	stop    func() bool   // from the context.AfterFunc that ends the call with its context
+	at      *clientStream // the current attempt
+	request *codec.Frame  // the only request, kept for a second attempt; nil: there will be none
 	over    bool
-	err     error // how it ended
+	err     error // why the call ended
 }
 
-// NewStream begins a streaming call. It has to be received from until there is an error, or
-// its context has to end.
+// NewStream begins a streaming call. The caller must receive from it until there is an error, or
+// end ctx.
 func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	call := &clientCall{client: c, ctx: ctx, desc: desc, method: method, opts: c.options(opts)}
 	var err error
@@ -53,7 +53,7 @@ func (c *Client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	return call, nil
 }
 
-// open begins an attempt. A call with one request waits for that with its header.
+// open begins an attempt. If the call has only one request, the headers go out together with it.
 func (s *clientCall) open() error {
 	at, err := s.client.open(s.ctx, &s.opts, s.method, s.md)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *clientCall) attempt() *clientStream {
 	return s.at
 }
 
-// Context is the context of the call.
+// Context returns the context of the call.
 func (s *clientCall) Context() context.Context { return s.ctx }
 
 // SendMsg sends a message. It returns io.EOF if the call has ended; RecvMsg returns why.
@@ -111,7 +111,7 @@ func (s *clientCall) SendMsg(m any) error {
 	return nil
 }
 
-// sendNow sends a message and does not wait for others.
+// sendNow sends a message. If end is set, it is the last one, and sendNow writes it at once.
 func (s *clientStream) sendNow(f *codec.Frame, end bool) error {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *clientStream) sendNow(f *codec.Frame, end bool) error {
 	return err
 }
 
-// CloseSend says that no more is sent.
+// CloseSend tells the server that the client sends no more messages.
 func (s *clientCall) CloseSend() error {
 	s.attempt().closeSend()
 	return nil
@@ -141,7 +141,7 @@ func (s *clientStream) closeSend() {
 	}
 }
 
-// RecvMsg waits for a message. io.EOF is the end of a call that went well.
+// RecvMsg waits for a message. It returns io.EOF when the call has ended with status OK.
 func (s *clientCall) RecvMsg(m any) error {
 	f, err := s.receive()
 	if err != nil {
@@ -163,8 +163,8 @@ func (s *clientCall) RecvMsg(m any) error {
 	return nil
 }
 
-// receive waits for a message. If the server has not looked at the call, that is made
-// again, once.
+// receive waits for a message. If the server did not process the call, receive makes the call once
+// more.
 func (s *clientCall) receive() (*codec.Frame, error) {
 	at := s.attempt()
 	f, err := at.next(&s.opts)
@@ -180,7 +180,7 @@ func (s *clientCall) receive() (*codec.Frame, error) {
 	s.mu.Lock()
 	over, result := s.over, s.err
 	s.mu.Unlock()
-	if over && err != nil { // with its context, or it had ended
+	if over && err != nil { // the context has ended, or the call had ended before
 		if result == nil {
 			result = io.EOF
 		}
@@ -192,7 +192,7 @@ func (s *clientCall) receive() (*codec.Frame, error) {
 	return f, err
 }
 
-// forget frees the request of a call that is not to be made again.
+// forget frees the request: there will be no second attempt.
 func (s *clientCall) forget() {
 	s.mu.Lock()
 	request := s.request
@@ -203,8 +203,9 @@ func (s *clientCall) forget() {
 	}
 }
 
-// again returns the attempt that comes after one that has failed: a new one if the server has not
-// looked at the call, or the one that another goroutine has begun; otherwise the same.
+// again returns the attempt that follows the failed attempt at. That is a new attempt if the server
+// did not process the call, or the one that another goroutine has begun meanwhile. If there is none,
+// again returns the failed attempt itself.
 func (s *clientCall) again(at *clientStream) (*clientStream, error) {
 	s.repeating.Lock()
 	defer s.repeating.Unlock()
@@ -223,12 +224,12 @@ func (s *clientCall) again(at *clientStream) (*clientStream, error) {
 		return nil, err
 	}
 	now = s.attempt()
-	_ = now.sendNow(request, true) // whoever receives gets the failure
+	_ = now.sendNow(request, true) // receiving returns the failure
 	return now, nil
 }
 
-// Header waits for the header. It is nil, without an error, if the call ends before there
-// is one.
+// Header waits for the response headers. It returns nil without an error if the call ends before
+// they arrive.
 func (s *clientCall) Header() (metadata.MD, error) {
 	at := s.attempt()
 	md := at.awaitHeader()
@@ -257,7 +258,7 @@ func (s *clientStream) awaitHeader() metadata.MD {
 	return s.header.Copy()
 }
 
-// Trailer is the trailer, when RecvMsg has returned an error.
+// Trailer returns the trailers. They are complete once RecvMsg has returned an error.
 func (s *clientCall) Trailer() metadata.MD {
 	at := s.attempt()
 	at.conn.mu.Lock()
@@ -265,8 +266,8 @@ func (s *clientCall) Trailer() metadata.MD {
 	return at.trailer.Copy()
 }
 
-// end ends the call, once. nil, and io.EOF, say that it went well. When it returns, the options
-// of the call have their values, even if another goroutine has ended the call.
+// end ends the call, if it has not ended. An err of nil or io.EOF means success. When end returns,
+// the call options have their results, even if another goroutine has ended the call.
 func (s *clientCall) end(err error) { s.ending.Do(func() { s.finish(err) }) }
 
 func (s *clientCall) finish(err error) {

@@ -13,37 +13,37 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A clientConn is a connection to a server.
+// A clientConn is the client's end of a connection.
 type clientConn struct {
 	*conn
 	client *Client
 	peer   peer.Peer
-	scheme int // in the static table
+	scheme int // index of the :scheme field in the static table
 
-	// conn.mu guards what follows.
+	// conn.mu guards the fields below.
 	next uint32 // the id of the next call
-	away bool   // no more calls are begun
-	why  string // what the server said of that
-	last uint32 // the last call that it takes
+	away bool   // the connection accepts no more calls
+	why  string // why: what the server's GOAWAY said
+	last uint32 // the last stream that the server processes
 }
 
-// clientReadBuffer is larger than that of servers: there are few clients.
+// clientReadBuffer is larger than the server's readBuffer: a proxy has few connections to backends.
 const clientReadBuffer = 16 << 10
 
-// clientWindow is that of a connection to a server. It is given back at once.
+// clientWindow is the window of a connection to a server. Received bytes are given back at once.
 const clientWindow = 4 << 20
 
-// HTTP and POST in the static table.
+// Indexes in the static table.
 const (
 	schemeHTTP  = 6
 	schemeHTTPS = 7
 	methodPOST  = 3
 )
 
-// greet makes a connection ready, and waits until the server says that it is one.
+// greet does the handshake on a new connection, and waits for the server's settings.
 func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 	if deadline, ok := ctx.Deadline(); ok {
-		_ = nc.SetDeadline(deadline) // what is read or written says it
+		_ = nc.SetDeadline(deadline) // reading or writing returns the error
 	}
 	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
 	cc := &clientConn{client: c, next: 1, last: lastStreamID, scheme: schemeHTTP}
@@ -67,7 +67,7 @@ func (c *Client) greet(ctx context.Context, nc net.Conn) (*clientConn, error) {
 	if err := cc.firstSettings(); err != nil {
 		return nil, fmt.Errorf("waiting for the server's settings: %w", err)
 	}
-	_ = nc.SetDeadline(time.Time{}) // what is read or written says it
+	_ = nc.SetDeadline(time.Time{}) // reading or writing returns the error
 	cc.own()
 	cc.keepalive(c.cfg.PingAfter, c.cfg.PingTimeout)
 	return cc, nil
@@ -79,7 +79,7 @@ func (c *clientConn) firstSettings() error {
 		return c.frameError(unexpected(err))
 	}
 	if fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
-		return connError{http2.ErrCodeProtocol, "the first frame has no settings"}
+		return connError{http2.ErrCodeProtocol, "the first frame is not a SETTINGS frame"}
 	}
 	f, err := c.framer.ReadFrameForHeader(fh)
 	if err == nil {
@@ -88,7 +88,8 @@ func (c *clientConn) firstSettings() error {
 	return c.frameError(err)
 }
 
-// over ends the connection, because of err.
+// over ends the connection after the reader returned err. If err is a mistake of the server, over
+// reports it to the server.
 func (c *clientConn) over(err error) {
 	text := fmt.Sprintf("error reading from server: %v", err)
 	c.mu.Lock()
@@ -105,7 +106,7 @@ func (c *clientConn) over(err error) {
 	c.shut(gone)
 }
 
-// goodbye closes a connection that the client does not want any more.
+// goodbye sends GOAWAY and closes a connection that the client no longer needs.
 func (c *clientConn) goodbye() {
 	c.mu.Lock()
 	if c.err == nil {
@@ -116,7 +117,7 @@ func (c *clientConn) goodbye() {
 	c.shut(errClosed)
 }
 
-// leaveSoon begins no more calls. c.mu is held.
+// leaveSoon accepts no more calls, because of why. c.mu is held.
 func (c *clientConn) leaveSoon(why string) {
 	if c.away {
 		return
@@ -127,12 +128,12 @@ func (c *clientConn) leaveSoon(why string) {
 	c.removed()
 }
 
-// goAway begins no more calls, and ends those that the server has not begun.
+// goAway accepts no more calls, and ends those that the server will not process.
 func (c *clientConn) goAway(f *http2.GoAwayFrame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.LastStreamID > c.last || f.LastStreamID%2 == 0 && f.LastStreamID != 0 {
-		return connError{http2.ErrCodeProtocol, fmt.Sprintf("a GOAWAY frame with the last stream %d", f.LastStreamID)}
+		return connError{http2.ErrCodeProtocol, fmt.Sprintf("a GOAWAY frame with the impossible last stream %d", f.LastStreamID)}
 	}
 	c.last = f.LastStreamID
 	why := fmt.Sprintf("code: %s", f.ErrCode)
@@ -149,7 +150,7 @@ func (c *clientConn) goAway(f *http2.GoAwayFrame) error {
 	return nil
 }
 
-// removed closes the connection when its last call has ended, if there are to be no more.
+// removed closes the connection if it accepts no more calls and its last call has ended.
 func (c *clientConn) removed() {
 	if c.away && len(c.streams) == 0 && c.err == nil {
 		go c.goodbye()
@@ -179,13 +180,13 @@ func (c *clientConn) unwanted(s *stream, err error) {
 func (c *clientConn) wasReset(s *stream, code http2.ErrCode) {
 	to := codeOfReset(code)
 	if deadline, ok := s.ctx.Deadline(); ok && to == codes.Canceled && !deadline.After(time.Now()) {
-		to = codes.DeadlineExceeded // which the server has seen before we have
+		to = codes.DeadlineExceeded // the server noticed the deadline before we did
 	}
 	s.owner.(*clientStream).unprocessed = code == http2.ErrCodeRefusedStream
 	c.abort(s, false, status.Errorf(to, "stream terminated by RST_STREAM with error code: %v", code))
 }
 
-// halfClosed is the end of a reply without a status.
+// halfClosed ends a call whose reply ended without trailers.
 func (c *clientConn) halfClosed(s *stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

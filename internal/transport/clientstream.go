@@ -20,15 +20,15 @@ type clientStream struct {
 	stream
 	on *clientConn
 
-	// conn.mu guards what follows.
-	heads       chan struct{} // closed when headed is set; nil if no goroutine waits for it
-	headed      bool          // the header has come, or will not come
-	header      metadata.MD   // nil: there was none
+	// conn.mu guards the fields below.
+	heads       chan struct{} // closed when headed is set; nil for unary calls
+	headed      bool          // the response headers have arrived, or never will
+	header      metadata.MD   // nil: there are none
 	trailer     metadata.MD
-	encoding    string         // of compressed messages
+	encoding    string         // how the server compresses messages
 	status      *status.Status // of the call, from the trailers
-	notGRPC     *status.Status // of a reply that is not gRPC's, whose body is still to come
-	unprocessed bool           // the server has not looked at the call
+	notGRPC     *status.Status // of a reply that is not gRPC
+	unprocessed bool           // the server did not process the call
 }
 
 func (c *clientConn) newStream(ctx context.Context) *clientStream {
@@ -38,7 +38,7 @@ func (c *clientConn) newStream(ctx context.Context) *clientStream {
 	return s
 }
 
-// headers takes over the header of a reply, or its trailers.
+// headers handles a header block of a reply: the response headers, or the trailers.
 func (c *clientConn) headers(h *headerBlock) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,9 +48,9 @@ func (c *clientConn) headers(h *headerBlock) error {
 	s := c.streams[h.stream]
 	if s == nil {
 		if !c.known(h.stream) {
-			return connError{http2.ErrCodeProtocol, "a reply to a call that was not made"}
+			return connError{http2.ErrCodeProtocol, "a HEADERS frame for a stream that the client has not opened"}
 		}
-		return nil // it has just ended
+		return nil // the call has just ended
 	}
 	cs := s.owner.(*clientStream)
 	fail := func(code http2.ErrCode, to codes.Code, why string) error {
@@ -87,7 +87,7 @@ func (c *clientConn) headers(h *headerBlock) error {
 	return nil
 }
 
-// head notes that the header has come, or will not come. conn.mu is held.
+// head notes that the response headers have arrived, or never will. conn.mu is held.
 func (s *clientStream) head() {
 	if s.headed {
 		return
@@ -98,23 +98,24 @@ func (s *clientStream) head() {
 	}
 }
 
-// close ends the call with a status, after what has come. conn.mu is held.
+// close ends the call with a status, which the receiver gets after the messages that have arrived.
+// conn.mu is held.
 func (s *clientStream) close(st *status.Status) {
 	c := s.conn
 	s.status = st
 	if st.Code() != codes.OK {
-		s.err = nil // that it ended within a message is explained
+		s.err = nil // the status explains why the stream ended within a message
 	}
 	c.guard.earn(guardCall)
 	if !s.said && !s.gone {
-		c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // it does not want the rest of the request
+		c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // the server does not need the rest of the request
 	}
 	c.remove(&s.stream, true)
 	s.head()
 	s.tell()
 }
 
-// notGRPC takes over a reply that is not gRPC's.
+// notGRPC handles the headers of a reply that is not gRPC.
 func (c *clientConn) notGRPC(s *clientStream, h *headerBlock, r *reply) error {
 	code, err := strconv.Atoi(r.http)
 	var st *status.Status
@@ -124,7 +125,7 @@ func (c *clientConn) notGRPC(s *clientStream, h *headerBlock, r *reply) error {
 	case err != nil:
 		st = status.Newf(codes.Internal, "transport: malformed http-status: %v", err)
 	case code >= 100 && code < 200 && !h.end:
-		return nil // there is more to come
+		return nil // an informational response: the final one follows
 	case code >= 100 && code < 200:
 		st = status.Newf(codes.Internal, "protocol error: informational header with status code %d must not have END_STREAM set", code)
 	default:
@@ -136,11 +137,12 @@ func (c *clientConn) notGRPC(s *clientStream, h *headerBlock, r *reply) error {
 		s.close(st)
 		return nil
 	}
-	c.reset(&s.stream, http2.ErrCodeCancel, st.Err()) // its body says nothing to programs
+	c.reset(&s.stream, http2.ErrCodeCancel, st.Err()) // the body is for people
 	return nil
 }
 
-// send sends a message; end says that it is the last one. conn.mu is held.
+// send sends a message, the last one if end is set. conn.mu is held; send releases it while it
+// waits.
 func (s *clientStream) send(f *codec.Frame, end bool) error {
 	bufs, err := codec.Raw.Marshal(f)
 	if err != nil {
@@ -151,7 +153,8 @@ func (s *clientStream) send(f *codec.Frame, end bool) error {
 	return s.conn.send(&s.stream, bufs, end)
 }
 
-// cancel ends the attempt with err, if it has not ended. The caller must not receive from it again.
+// cancel ends the attempt with err, if it has not ended. The caller must not receive from it
+// afterwards.
 func (s *clientStream) cancel(err error) {
 	c := s.conn
 	c.mu.Lock()
@@ -161,7 +164,8 @@ func (s *clientStream) cancel(err error) {
 	c.flush()
 }
 
-// refused reports whether the call has ended and the server has not looked at it.
+// refused reports whether the attempt has ended without being processed by the server. A nil stream
+// was not refused.
 func (s *clientStream) refused() bool {
 	if s == nil {
 		return false
@@ -171,8 +175,8 @@ func (s *clientStream) refused() bool {
 	return s.unprocessed
 }
 
-// next waits for the next message. io.EOF is the end of a call that went well; any other
-// error is that of the call.
+// next waits for the next message. It returns io.EOF when the call has ended with status OK;
+// any other error is the call's.
 func (s *clientStream) next(o *callOptions) (*codec.Frame, error) {
 	m, err := s.receive()
 	if errors.Is(err, io.EOF) {

@@ -13,9 +13,9 @@ import (
 	"github.com/criproxy/criproxy/internal/buffers"
 )
 
-// decompress returns a compressed message of s as a frame, if gRPC has a registered compressor for
-// its encoding; unknown is the code of the error if it has not. The length of the frame is not
-// known in advance, so decompress reserves memory for the longest one.
+// decompress returns a compressed message of s as a frame, using the compressor that is registered
+// with gRPC for the encoding how; unknown is the code of the error if there is none. Because the
+// decompressed length is not known in advance, decompress reserves memory for most bytes.
 func (s *stream) decompress(m message, how string, most int, unknown codes.Code) (*codec.Frame, error) {
 	defer m.frame().Free()
 	if how == "" || how == encoding.Identity {
@@ -53,7 +53,7 @@ func readCompressed(c encoding.Compressor, data []byte, most int) ([]byte, error
 	return whole, nil
 }
 
-// encodings are those in which a message may come.
+// encodings returns the encodings of messages that we accept, for grpc-accept-encoding.
 func encodings() string {
 	if encoding.GetCompressor("gzip") != nil {
 		return "identity,gzip"

@@ -13,65 +13,65 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A conn is what both ends of a connection have in common.
+// A conn is the part of a connection that serverConn and clientConn share.
 type conn struct {
 	nc   net.Conn
 	cfg  connConfig
 	side side
 
-	// The reader's alone.
+	// Only the reader uses these.
 	in       *bufio.Reader
-	framer   *http2.Framer // for all but DATA and header blocks
+	framer   *http2.Framer // for all frames but DATA, HEADERS and CONTINUATION
 	decoder  *hpack.Decoder
 	block    headerBlock
-	long     []byte    // a payload that is longer than the buffer of in
-	peeked   int       // bytes of in that payload has returned
-	within   bool      // we are within a frame, or within a header block
-	begun    uint      // how many frames and header blocks have begun
-	armed    time.Time // when the deadline of reads was set; zero: there is none
-	armedFor uint      // begun, at that time
+	long     []byte    // holds a payload that is longer than the buffer of in
+	peeked   int       // length of the payload that is still in the buffer of in
+	within   bool      // the reader is within a frame or a header block
+	begun    uint      // number of frames and header blocks that have begun
+	armed    time.Time // when the read deadline was set; zero: there is none
+	armedFor uint      // value of begun at that time
 	raw      rawWriter // for the goroutine that has set busy
 
-	heard atomic.Bool // something has come, for keepalive
+	heard atomic.Bool // something has been read since keepalive last looked
 
-	mu      sync.Mutex // held for moments only, never while something is read, written, or waited for
+	mu      sync.Mutex // never held while a goroutine reads, writes, or waits
 	streams map[uint32]*stream
 	recent  recentStreams
 	guard   guard
 	pulse   *time.Timer // of keepalive; nil: there is none
 	err     error       // why the connection has ended; nil: it has not
 	encoder *encoder
-	scratch []byte // a header block that is encoded
+	scratch []byte // buffer for encoding a header block
 
-	// What we send: writer.go.
+	// Sending: writer.go and send.go.
 	out     []byte                           // whole frames that wait to be written
-	spare   []byte                           // what out was before
-	answers int                              // to the peer, in out
-	pongs   pongs                            // of them
+	spare   []byte                           // a free buffer for out
+	answers int                              // number of frames in out that answer the peer
+	pongs   pongs                            // of these, the answers to pings
 	busy    bool                             // a goroutine is writing
 	soon    bool                             // a goroutine is about to write
-	idle    chan struct{}                    // closed when busy is unset; nil if no goroutine waits for that
+	idle    chan struct{}                    // closed when all has been written; nil if no goroutine waits for that
 	parts   [][]byte                         // scratch of the goroutine that writes
 	heads   [mostFrames][frameHeaderLen]byte // likewise
-	queue   []*stream                        // senders that wait for the connection, in their order
-	turns   []chan struct{}                  // of header blocks that wait for the connection, in their order
-	most    int                              // calls that there may be at once; a server refuses calls instead
-	window  int                              // what the peer lets us send on all streams together; see flow.go
-	spoke   bool                             // a frame of a call was sent since pingPolicy last unset this
+	queue   []*stream                        // senders that wait for the connection, in order
+	turns   []chan struct{}                  // header blocks that wait for the connection, in order
+	most    int                              // how many calls the client may have at once; a server refuses calls instead
+	window  int                              // bytes that the peer lets us send on all streams together
+	spoke   bool                             // a frame of a call was sent since pingPolicy last cleared this
 	broken  error                            // why nothing can be written
 
-	// What the peer says of itself, in its settings.
-	peerWindow  int // of a new stream
-	peerFrame   int // the longest frame that it takes
-	peerHeaders int // the longest header list that it takes
+	// The peer's settings.
+	peerWindow  int // window of a new stream
+	peerFrame   int // the longest frame that the peer accepts
+	peerHeaders int // the longest header list that the peer accepts
 
-	// What we receive: flow.go.
-	open   int // what the peer may send on all streams together
-	owed   int // what has come, and was not given back to it; negative: more was given back
-	parked int // what waits for memory, on all streams together
+	// Receiving: flow.go.
+	open   int // bytes that the peer may send on all streams together
+	owed   int // bytes to give back to the peer's window; negative: too many were given back
+	parked int // bytes that wait for memory, on all streams together
 }
 
-// A connConfig is what the two ends say of their connections.
+// A connConfig says how server and client connections differ.
 type connConfig struct {
 	maxMessage int
 	maxHeaders int  // bytes of a header list
@@ -79,31 +79,31 @@ type connConfig struct {
 	strict     bool // see flow.go
 	budget     Budget
 	readBuffer int
-	streams    int // at once, for the guard
+	streams    int // how many there may be at once, for the guard
 	stall      time.Duration
-	pingIdle   bool // for keepalive: ping without calls as well
+	pingIdle   bool // for keepalive: ping even if there are no calls
 }
 
-// The side of a connection is a server or a client. The reader calls its methods, except where a
-// comment says otherwise. They must not wait.
+// A side is the server's or the client's part of a connection. The reader calls its methods, except
+// where a comment says otherwise. They must not wait.
 type side interface {
 	headers(h *headerBlock) error      // a header block is complete
 	halfClosed(s *stream)              // the peer has ended its half of s with a DATA frame
-	settled()                          // all that had come has been worked on
-	goAway(f *http2.GoAwayFrame) error // the peer wants to end the connection
+	settled()                          // the reader has handled all frames that have arrived
+	goAway(f *http2.GoAwayFrame) error // a GOAWAY frame has arrived
 
 	// Any goroutine may call these, with conn.mu held.
-	known(id uint32) bool                   // there is, or was, such a stream
-	wasReset(s *stream, code http2.ErrCode) // by the peer
-	unwanted(s *stream, err error)          // what comes for s cannot be received
-	aborted(s *stream)                      // s has ended before its time
-	removed()                               // a stream is no longer one of the connection's
-	setting(http2.Setting)                  // of the peer, about calls
-	pinged(ack bool, data [8]byte) error    // a PING has come
-	speaksSoon() bool                       // something is likely to be written before long
+	known(id uint32) bool                   // reports whether the stream exists or has existed
+	wasReset(s *stream, code http2.ErrCode) // the peer has reset s
+	unwanted(s *stream, err error)          // the messages of s cannot be received, because of err
+	aborted(s *stream)                      // s has ended early
+	removed()                               // a stream was removed from the connection
+	setting(http2.Setting)                  // a setting has arrived that conn does not handle
+	pinged(ack bool, data [8]byte) error    // a PING frame has arrived
+	speaksSoon() bool                       // reports whether something is likely to be written soon
 }
 
-var errSilent = errors.New("the other end has not answered a ping")
+var errSilent = errors.New("the peer has not answered a ping")
 
 func newConn(nc net.Conn, side side, cfg connConfig) *conn {
 	c := &conn{
@@ -117,26 +117,26 @@ func newConn(nc net.Conn, side side, cfg connConfig) *conn {
 	c.framer.SetMaxReadFrameSize(smallestFrame)
 	c.block.max = cfg.maxHeaders
 	c.decoder = hpack.NewDecoder(tableSize, func(f hpack.HeaderField) { c.block.add(f) })
-	// A string that is too long for the list makes the list too long; only one that is far too
-	// long ends the connection.
+	// A string that does not fit into the header list makes the list too long, which ends the call.
+	// Only a string that is far too long ends the connection.
 	c.decoder.SetMaxStringLength(2 * cfg.maxHeaders)
 	c.raw.open(nc)
 	return c
 }
 
-// own takes the socket over from Go's poller, if it is a unix socket, once the handshake is done. Nobody
-// else may know of the connection yet.
+// own takes a unix socket over from Go's poller, once the handshake is done. No other goroutine may
+// use the connection yet.
 func (c *conn) own() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy {
-		return // a peer that does not read its settings is in no hurry
+		return // the peer has not read our settings: it is slow anyway
 	}
 	c.nc = ownSocket(c.nc)
 	c.raw.open(c.nc)
 }
 
-// greet appends what a connection begins with: our settings, and our window.
+// greet appends the first frames of a connection: our settings, and our window.
 func (c *conn) greet(settings ...http2.Setting) {
 	c.out = appendSettings(c.out, settings...)
 	if n := c.cfg.window - firstWindow; n > 0 {
@@ -144,7 +144,7 @@ func (c *conn) greet(settings ...http2.Setting) {
 	}
 }
 
-// shut ends the connection: all calls on it with err. It may be called again.
+// shut closes the connection and ends all calls on it with err. It may be called more than once.
 func (c *conn) shut(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -157,10 +157,10 @@ func (c *conn) shut(err error) {
 		c.pongs.timer.Stop()
 	}
 	c.mu.Unlock()
-	_ = c.nc.Close() // whatever it says, nothing more can be done
+	_ = c.nc.Close() // an error changes nothing
 }
 
-// fail ends all calls with err, and lets no call begin. c.mu is held.
+// fail ends all calls with err and accepts no more calls. c.mu is held.
 func (c *conn) fail(err error) {
 	c.err = err
 	for _, s := range c.streams {
@@ -169,8 +169,9 @@ func (c *conn) fail(err error) {
 	c.wakeTurns()
 }
 
-// leave reports the peer's mistake to it, gives it time to read that, and closes the connection;
-// calls on it end with err. Only the reader calls leave.
+// leave reports a mistake of the peer in a GOAWAY frame, and gives the peer time to read it. Calls
+// on the connection end with err. The caller then closes the connection. Only the reader calls
+// leave.
 func (c *conn) leave(last uint32, mistake connError, err error) {
 	c.mu.Lock()
 	if c.err != nil || c.broken != nil {
@@ -186,15 +187,15 @@ func (c *conn) leave(last uint32, mistake connError, err error) {
 }
 
 // lingerTime is how long we wait for the peer to read our last frames. Closing a connection
-// that holds unread bytes would discard them.
+// with unread input would discard them.
 const lingerTime = time.Second
 
-// lingerBytes bounds what is read meanwhile.
+// lingerBytes bounds how much we read meanwhile.
 const lingerBytes = 128 << 10
 
 func (c *conn) linger(idle <-chan struct{}) {
 	deadline := time.Now().Add(lingerTime)
-	_ = c.nc.SetDeadline(deadline) // fails if it is closed, as reading will
+	_ = c.nc.SetDeadline(deadline) // fails if nc is closed; so does reading
 	if idle != nil {
 		<-idle
 	}

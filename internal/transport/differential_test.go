@@ -25,21 +25,21 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A script says what the handler of a call does. The call brings it along as metadata.
+// A script says what the handler of a call does. It is sent in the metadata of the call.
 type script struct {
-	Read    int // this many requests first; -1: all
+	Read    int // how many requests to read first; -1: all
 	Early   bool
 	Header  map[string][]string
 	Replies []int // sizes
-	Rest    bool  // then read what is left
+	Rest    bool  // then read the other requests
 	Trailer map[string][]string
 	Code    codes.Code
 	Message string
 	Details bool
 }
 
-// follow is a handler that does what the script of its call says, and tells in its trailer what
-// it has seen.
+// follow is a handler that follows the script of its call, and reports in its trailer what it has
+// seen.
 func follow(_ any, ss grpc.ServerStream) error {
 	in, _ := metadata.FromIncomingContext(ss.Context())
 	var s script
@@ -101,7 +101,7 @@ func follow(_ any, ss grpc.ServerStream) error {
 	return st.Err()
 }
 
-// body returns n bytes that are not those of another message.
+// body returns n bytes that differ from those of other messages.
 func body(n int, salt byte) []byte {
 	return slices.Clone(noise[int(salt)*4099 : int(salt)*4099+n])
 }
@@ -116,7 +116,7 @@ func sum(f *codec.Frame) string {
 	return fmt.Sprintf("%d:%x", f.Len(), crc32.ChecksumIEEE(f.Bytes()))
 }
 
-// A trial is a call, as a client makes it.
+// A trial says how a client makes a call.
 type trial struct {
 	unary    bool
 	script   script
@@ -130,7 +130,7 @@ func (tr trial) String() string {
 	return fmt.Sprintf("unary %v, sends %d of %v, cancels %d, timeout %v, script %+v", tr.unary, len(tr.requests), tr.requests, tr.cancel, tr.timeout, tr.script)
 }
 
-// An outcome is what a client sees of a call.
+// An outcome is the result of a call for the client.
 type outcome struct {
 	Header, Trailer metadata.MD
 	Replies         []string
@@ -186,7 +186,7 @@ func (tr trial) run(cc grpc.ClientConnInterface) outcome {
 		f.Free()
 	}
 	o.Status = describe(err)
-	if tr.cancel >= 0 { // how far it came depends on the weather
+	if tr.cancel >= 0 { // how far it got depends on timing
 		o.Replies = append([]string(nil), o.Replies[:min(len(o.Replies), tr.cancel)]...) // nil if it is empty
 		if status.Code(err) == codes.Canceled || err == io.EOF || status.Code(err) == tr.script.Code {
 			o.Status = "has ended"
@@ -206,7 +206,7 @@ func describe(err error) string {
 	return fmt.Sprintf("%v %q %v", st.Code(), st.Message(), st.Details())
 }
 
-// newTrial makes up a call.
+// newTrial returns a random trial.
 func newTrial(r *rand.Rand) trial {
 	size := func() int {
 		switch r.IntN(8) {
@@ -274,9 +274,8 @@ var (
 	calls = flag.Int("calls", 300, "how many random calls")
 )
 
-// TestDifferential makes random calls through grpc-go's ends and through ours, with and
-// without something in between that makes other frames of the frames: all outcomes are the
-// same.
+// TestDifferential makes random calls through all pairs of grpc-go's ends and ours, with and
+// without a mangler in between that splits frames and adds others. All outcomes are the same.
 func TestDifferential(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()

@@ -6,16 +6,17 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A drainState is how far a connection is on its way to its end, which the server wants:
-// RFC 9113, section 6.8. First the server asks the client to make no more calls. It still takes
-// the calls that are on their way: once the client has answered a ping, there are no more. Then
-// the server says which call was the last, and closes the connection when that has ended.
+// A drainState is how far the graceful shutdown of a connection is: RFC 9113, section 6.8. First
+// the server asks the client to make no more calls, with GOAWAY and a ping. The server still
+// accepts calls that are under way: once the client has answered the ping, there are none. Then
+// the server sends another GOAWAY with the id of the last call, and closes the connection when
+// that call has ended.
 type drainState int
 
 const (
 	staying drainState = iota
-	told
-	last
+	told               // the client was asked to make no more calls
+	last               // the server accepts no more calls
 )
 
 var drainPing = [8]byte{'c', 'r', 'i', 'p', 'r', 'o', 'x', 'y'}
@@ -23,7 +24,7 @@ var drainPing = [8]byte{'c', 'r', 'i', 'p', 'r', 'o', 'x', 'y'}
 // drainAnswer bounds how long a client may take to answer the ping.
 const drainAnswer = 5 * time.Second
 
-// drain begins to end the connection.
+// drain begins the graceful shutdown of the connection.
 func (c *serverConn) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +42,7 @@ func (c *serverConn) drain() {
 	})
 }
 
-// leaveNow takes no more calls. conn.mu is held.
+// leaveNow accepts no more calls. conn.mu is held.
 func (c *serverConn) leaveNow() {
 	if c.leaving != told || c.err != nil {
 		return
@@ -53,10 +54,10 @@ func (c *serverConn) leaveNow() {
 	c.drained()
 }
 
-// refuses reports whether a call comes after the last one.
+// refuses reports whether a call comes after the last one that the connection accepts.
 func (c *serverConn) refuses(id uint32) bool { return c.leaving == last && id > c.final }
 
-// drained closes the connection if it is to end and its last call has ended. conn.mu is held.
+// drained closes the connection if it is draining and its last call has ended. conn.mu is held.
 func (c *serverConn) drained() {
 	if c.leaving != last || c.running > 0 || c.err != nil {
 		return
@@ -71,7 +72,7 @@ func (c *serverConn) drained() {
 			case <-time.After(lingerTime):
 			}
 		}
-		// The reader reads on until the client has closed the connection as well, or is cut off.
+		// The reader goes on until the client closes the connection too, or until the deadline.
 		c.mu.Lock()
 		_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
 		c.mu.Unlock()

@@ -3,32 +3,32 @@ package transport
 // An encoder compresses the header blocks of one direction of a connection: RFC 7541.
 //
 // Fields that are the same in each call (methods, content type, status) go into the dynamic
-// table once and take a byte or two from then on. The rest is not compressed, since sockets
-// have more bandwidth than we have time. The table never evicts an entry: when it is full,
-// nothing more goes in. So the index of an entry follows from the number of those after it.
+// table once and take a byte or two from then on. Other fields are not compressed: on a local
+// socket, bandwidth is cheaper than CPU time. The table never evicts an entry: when it is full, it
+// takes no more. So the index of an entry follows from the number of entries after it.
 type encoder struct {
-	fields map[field]int  // :: field in the table → how many were in the table before it, plus one
-	names  map[string]int // :: name → an entry that has it
+	fields map[field]int  // :: field in the table → number of entries up to it
+	names  map[string]int // :: name → the newest entry with that name, counted likewise
 	count  int            // entries in the table
-	size   int            // what they take, as RFC 7541 counts, section 4.1
-	max    int            // what they may take
-	resize bool           // the next block begins with the new max, for the decoder
+	size   int            // their size, as RFC 7541, section 4.1 counts it
+	max    int            // upper bound of size
+	resize bool           // the next block must begin with a table size update
 }
 
 type field struct{ name, value string }
 
 const (
-	tableSize   = 4096 // of the dynamic table, ours and the peer's, if it does not say otherwise
-	staticTable = 61   // entries; those of the dynamic table come behind
-	fieldCost   = 32   // what an entry takes beside its name and value
+	tableSize   = 4096 // size of the dynamic table: ours, and the peer's by default
+	staticTable = 61   // entries of the static table; those of the dynamic table follow
+	fieldCost   = 32   // what an entry takes in addition to its name and value
 )
 
 func newEncoder() *encoder {
 	return &encoder{fields: map[field]int{}, names: map[string]int{}, max: tableSize}
 }
 
-// limit sets the size that the peer's decoder has room for. The next block announces the size
-// that we use of that, and begins with an empty table.
+// limit bounds the dynamic table by SETTINGS_HEADER_TABLE_SIZE, which the peer has sent. The next
+// block announces the size that we use, and begins with an empty table.
 func (e *encoder) limit(n uint32) {
 	size := int(min(n, tableSize))
 	if size == e.max {
@@ -39,20 +39,20 @@ func (e *encoder) limit(n uint32) {
 	clear(e.names)
 }
 
-// begin appends what a block begins with.
+// begin appends the beginning of a block: table size updates, if they are due.
 func (e *encoder) begin(b []byte) []byte {
 	if !e.resize {
 		return b
 	}
 	e.resize = false
-	b = appendInt(b, 0x20, 5, 0) // evicts all that was there
+	b = appendInt(b, 0x20, 5, 0) // evicts all entries
 	return appendInt(b, 0x20, 5, e.max)
 }
 
 // static appends an entry of the static table: RFC 7541, appendix A.
 func (*encoder) static(b []byte, index int) []byte { return append(b, 0x80|byte(index)) }
 
-// repeated appends a field that will come again, and remembers it if there is room.
+// repeated appends a field that later blocks will repeat, and adds it to the table if there is room.
 func (e *encoder) repeated(b []byte, name, value string) []byte {
 	f := field{name, value}
 	if at, ok := e.fields[f]; ok {
@@ -70,8 +70,8 @@ func (e *encoder) repeated(b []byte, name, value string) []byte {
 	return b
 }
 
-// varying appends a field whose name will come again and whose value will not. The first
-// value goes into the table for the sake of its name.
+// varying appends a field whose name later blocks will repeat, with other values. The first value
+// goes into the table for the sake of the name.
 func (e *encoder) varying(b []byte, name, value string) []byte {
 	if e.names[name] == 0 {
 		return e.repeated(b, name, value)
@@ -79,7 +79,7 @@ func (e *encoder) varying(b []byte, name, value string) []byte {
 	return e.once(b, name, value)
 }
 
-// once appends a field and does not remember it.
+// once appends a field without adding it to the table.
 func (e *encoder) once(b []byte, name, value string) []byte {
 	return e.literal(b, 0, 4, name, value)
 }
@@ -95,7 +95,7 @@ func (e *encoder) literal(b []byte, kind byte, bits int, name, value string) []b
 	return appendString(b, value)
 }
 
-// staticName returns where the static table has a name that gRPC uses, 0 if it does not.
+// staticName returns the index of a name in the static table, for names that gRPC uses, or 0.
 func staticName(name string) int {
 	switch name {
 	case ":authority":
@@ -114,8 +114,8 @@ func staticName(name string) int {
 	return 0
 }
 
-// appendInt appends an integer with the given number of bits in its first byte: RFC 7541,
-// section 5.1.
+// appendInt appends an integer whose first byte holds the given number of bits: RFC 7541, section
+// 5.1.
 func appendInt(b []byte, kind byte, bits, n int) []byte {
 	most := 1<<bits - 1
 	if n < most {
@@ -132,7 +132,7 @@ func appendString(b []byte, s string) []byte {
 	return append(appendInt(b, 0, 7, len(s)), s...)
 }
 
-// listSize is what fields take in a header list, as a peer counts that bounds it.
+// listSize returns the size of fields as a header list, as SETTINGS_MAX_HEADER_LIST_SIZE counts it.
 func listSize(fields []field) int {
 	n := 0
 	for _, f := range fields {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A decoder that has only as much room as it has said reads what the encoder writes, whatever
-// it said meanwhile.
+// A decoder whose table is only as large as its last setting can read what the encoder writes,
+// however often the setting changes.
 func TestTheEncoderKeepsToTheTableOfThePeer(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var got []hpack.HeaderField
@@ -50,7 +50,7 @@ func TestTheEncoderKeepsToTheTableOfThePeer(t *testing.T) {
 	}
 }
 
-func TestWhatIsRepeatedIsAByte(t *testing.T) {
+func TestRepeatedFieldsTakeOneByte(t *testing.T) {
 	e := newEncoder()
 	e.repeated(nil, "content-type", grpcType)
 	e.repeated(nil, "grpc-status", "0")

@@ -16,10 +16,10 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// patience is how long a test waits for what is to happen at once.
+// patience is how long a test waits for an event that should happen at once.
 const patience = 20 * time.Second
 
-// An end is an implementation of gRPC, as a server for one handler and as a client.
+// An end is a gRPC implementation: a server with one handler, and a client.
 type end struct {
 	serve func(testing.TB, net.Listener, grpc.StreamHandler)
 	dial  func(testing.TB, func(context.Context) (net.Conn, error)) grpc.ClientConnInterface
@@ -76,7 +76,7 @@ func dialGRPC(t testing.TB, dial func(context.Context) (net.Conn, error)) grpc.C
 	return cc
 }
 
-// listen returns a socket.
+// listen returns a listener on a unix socket.
 func listen(t testing.TB) net.Listener {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s.sock"))
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// dialer returns what connects to a listener.
+// dialer returns a function that connects to a listener.
 func dialer(l net.Listener) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, l.Addr().Network(), l.Addr().String())

@@ -7,7 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A connError is a mistake of the peer that ends the connection: RFC 9113, section 5.4.1.
+// A connError is a connection error, by RFC 9113, section 5.4.1: a mistake of the peer that ends
+// the connection.
 type connError struct {
 	code http2.ErrCode
 	why  string
@@ -15,7 +16,8 @@ type connError struct {
 
 func (e connError) Error() string { return fmt.Sprintf("%v: %s", e.code, e.why) }
 
-// A streamError is a mistake of the peer that ends one stream: RFC 9113, section 5.4.2.
+// A streamError is a stream error, by RFC 9113, section 5.4.2: a mistake of the peer that ends only
+// one stream.
 type streamError struct {
 	stream uint32
 	code   http2.ErrCode
@@ -24,7 +26,8 @@ type streamError struct {
 
 func (e streamError) Error() string { return fmt.Sprintf("stream %d: %v: %s", e.stream, e.code, e.why) }
 
-// codeOfReset is the status of a call whose stream the peer has reset, by PROTOCOL-HTTP2.md.
+// codeOfReset returns the status code of a call whose stream the peer has reset, by
+// PROTOCOL-HTTP2.md.
 func codeOfReset(code http2.ErrCode) codes.Code {
 	switch code {
 	case http2.ErrCodeRefusedStream:

@@ -18,15 +18,15 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// A flood is what a client says again and again.
+// A flood is a sequence of frames that a client sends again and again.
 type flood struct {
 	name  string
-	begin func(p *rawPeer)           // said once
-	again func(p *rawPeer, n uint32) // the n-th time
+	begin func(p *rawPeer)           // sends the first frames
+	again func(p *rawPeer, n uint32) // sends the frames of round n
 	read  bool                       // the client reads the answers
 }
 
-// floods are what servers of HTTP/2 have been brought down with.
+// floods are known attacks on HTTP/2 servers.
 func floods() []flood {
 	block := func(p *rawPeer) []byte { return p.request() }
 	id := func(n uint32) uint32 { return 2*n + 1 }
@@ -122,7 +122,7 @@ func floods() []flood {
 	}
 }
 
-// hanging is a handler that ends with its call, but for the methods of answer.
+// hanging is a handler that runs until its call ends, except for the methods of answer.
 func hanging(running *atomic.Int64) grpc.StreamHandler {
 	return func(srv any, ss grpc.ServerStream) error {
 		if name, _ := grpc.MethodFromServerStream(ss); name != "/test.Service/Method" {
@@ -166,10 +166,11 @@ func TestFloodsAreCutOff(t *testing.T) {
 	}
 }
 
-// endless is how often a flood is said if the server does not cut it off.
+// endless is how many rounds a flood has if the server does not end the connection.
 const endless = 200_000
 
-// run says it until it is cut off, and returns how often, and how many bytes that were.
+// run sends the flood until the server ends the connection, and returns the number of rounds and of
+// bytes.
 func (f flood) run(p *rawPeer) (said, bytes int) {
 	if f.begin != nil {
 		f.begin(p)
@@ -201,7 +202,7 @@ func (f flood) run(p *rawPeer) (said, bytes int) {
 	return said, bytes
 }
 
-// probe makes calls until ctx ends, and sends how long the slowest took.
+// probe makes calls until ctx ends, and then sends the duration of the slowest.
 func probe(t *testing.T, ctx context.Context, cc grpc.ClientConnInterface, slowest chan<- time.Duration) {
 	var most time.Duration
 	for ctx.Err() == nil {
@@ -217,7 +218,7 @@ func probe(t *testing.T, ctx context.Context, cc grpc.ClientConnInterface, slowe
 	slowest <- most
 }
 
-// expense is what the process has spent.
+// expense is what the process has used.
 type expense struct {
 	cpu  time.Duration
 	heap int64

@@ -8,25 +8,25 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The windows of what we receive: RFC 9113, section 5.2. That of a stream is firstWindow, or
-// wideWindow if its receiver keeps up with short messages and there is memory for that; less what
-// has come and nobody has received, and more by what is still to come of a message for which there
-// is memory.
+// The windows that we grant the peer: RFC 9113, section 5.2.
 //
-// That of the connection is given back as messages are received, if the connection is
-// strict: its peer is one client, who gets no more memory than that, beside the budget, and
-// stops itself if it makes calls that do not read. It is given back as bytes come if it is
-// not: the connection is to a backend, and one of its calls must not stop the others.
+// The window of a stream is firstWindow, or wideWindow if its receiver keeps up with short messages
+// and there is memory for that. It shrinks by the bytes that have arrived and that the call has not
+// received yet. It grows by the bytes still missing of a message for which memory is reserved.
+//
+// A strict connection gives its window back when the calls receive their messages. Its peer is one
+// client, which gets no more memory than this window and its share of the budget. If the client
+// makes calls that do not read, it blocks only itself. A connection that is not strict gives its
+// window back as soon as bytes arrive: it leads to a backend, and no call may block the others.
 
-// received counts n bytes that take no memory any more, or take memory that was reserved for
-// them.
+// received counts n bytes that take no memory any more, or whose memory is reserved.
 func (c *conn) received(n int) {
 	if c.cfg.strict {
 		c.giveBack(n)
 	}
 }
 
-// giveBack lets the peer send n bytes more.
+// giveBack gives n bytes back to the connection's window.
 func (c *conn) giveBack(n int) {
 	if c.owed += n; c.owed >= c.cfg.window/4 {
 		c.out = appendWindowUpdate(c.out, 0, c.owed)
@@ -35,14 +35,14 @@ func (c *conn) giveBack(n int) {
 	}
 }
 
-// mostParked is how many windows of a connection may be parked; for the default of 1 MiB that is
-// enough for 64 messages.
+// mostParked bounds the parked bytes of a connection, as a multiple of its window; for the default
+// window of 1 MiB that is enough for 64 messages.
 const mostParked = 4
 
-// park keeps b, the beginning of a message for which there is no memory yet, or what is behind
-// it. The window of the stream holds what is parked, that of the connection does not: otherwise
-// the messages that wait would keep the one from coming that has the memory. park reports false
-// if too much is parked; the message is refused then.
+// park keeps b, the beginning of a message for which there is no memory yet, or bytes that follow
+// it. Parked bytes count in the window of the stream, but not in that of the connection: otherwise
+// messages that wait for memory would block the one that has it. park reports false if too much is
+// parked; it then refuses the message.
 func (c *conn) park(s *stream, b []byte) bool {
 	if c.cfg.strict && c.parked+len(b) > mostParked*c.cfg.window {
 		c.side.unwanted(s, status.Error(codes.ResourceExhausted, "transport: too many long messages of this connection wait for memory"))
@@ -55,7 +55,7 @@ func (c *conn) park(s *stream, b []byte) bool {
 	return true
 }
 
-// unpark takes what is parked of s.
+// unpark returns the parked bytes of s, and parks nothing.
 func (s *stream) unpark() []byte {
 	a := &s.assembly
 	raw := a.raw
@@ -65,8 +65,8 @@ func (s *stream) unpark() []byte {
 	return raw
 }
 
-// credit lets the peer send on s what there is room for, if that is worth saying, or if the
-// peer waits for it.
+// credit enlarges the peer's window of s up to what there is room for, if the difference is worth
+// a WINDOW_UPDATE frame, or if the peer waits for it.
 func (c *conn) credit(s *stream) {
 	if s.ended || s.gone {
 		return
@@ -93,7 +93,7 @@ const (
 
 // widen gives a stream a wide window, if there is memory for that now. conn.mu is held.
 func (s *stream) widen() {
-	s.taken = 0 // if there is none: try again after as many bytes
+	s.taken = 0 // without memory: try again after as many bytes
 	r := &reservation{budget: s.conn.cfg.budget, ctx: s.ctx, n: wideWindow - firstWindow}
 	if r.budget.TryReserve(r.ctx, r.n) {
 		s.wide = r
@@ -103,7 +103,7 @@ func (s *stream) widen() {
 // readData reads a DATA frame.
 func (c *conn) readData(fh http2.FrameHeader) error {
 	if fh.StreamID == 0 {
-		return connError{http2.ErrCodeProtocol, "a DATA frame belongs to no stream"}
+		return connError{http2.ErrCodeProtocol, "a DATA frame without a stream"}
 	}
 	n, pad := int(fh.Length), 0
 	if fh.Flags.Has(http2.FlagDataPadded) {
@@ -136,18 +136,18 @@ func (c *conn) readData(fh http2.FrameHeader) error {
 	return err
 }
 
-// tinyFrame is the size below which a DATA frame costs us more than its sender, if it is not
-// all of a message.
+// tinyFrame is the size below which a DATA frame costs us more than its sender, unless it ends the
+// stream.
 const tinyFrame = 32
 
-// dataFor counts a DATA frame, with n bytes beside its padding, and returns its stream. It
-// returns nil if the frame is to be skipped.
+// dataFor counts a DATA frame with n bytes of data, without padding, and returns its stream. It
+// returns nil if the reader must skip the frame.
 func (c *conn) dataFor(fh http2.FrameHeader, n int, end bool) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	length := int(fh.Length)
 	if length > c.open {
-		return nil, connError{http2.ErrCodeFlowControl, "more than the window of the connection"}
+		return nil, connError{http2.ErrCodeFlowControl, "a DATA frame is longer than the window of the connection"}
 	}
 	c.open -= length
 	if !c.cfg.strict {
@@ -165,7 +165,7 @@ func (c *conn) dataFor(fh http2.FrameHeader, n int, end bool) (*stream, error) {
 	}
 	if length > s.open {
 		c.received(length)
-		return nil, streamError{s.id, http2.ErrCodeFlowControl, "more than the window of the stream"}
+		return nil, streamError{s.id, http2.ErrCodeFlowControl, "a DATA frame is longer than the window of the stream"}
 	}
 	s.open -= length
 	s.coming = n
@@ -180,7 +180,8 @@ func (c *conn) dataFor(fh http2.FrameHeader, n int, end bool) (*stream, error) {
 	return s, nil
 }
 
-// count counts what has come of the body of a request that says how long it is.
+// count counts n bytes of the body. It returns an error if the length of the body differs from
+// content-length.
 func (s *stream) count(n int, end bool) error {
 	if s.length < 0 {
 		return nil
@@ -191,15 +192,15 @@ func (s *stream) count(n int, end bool) error {
 	return nil
 }
 
-// late returns what is wrong with a frame that comes for a stream that has ended, or is
-// none, nil if nothing is.
+// late returns the error of a frame for a stream that has ended or has never begun, or nil if the
+// peer may have sent the frame before it read our RST_STREAM.
 func (c *conn) late(fh http2.FrameHeader, s *stream) error {
 	if s == nil {
 		if !c.side.known(fh.StreamID) {
 			return connError{http2.ErrCodeProtocol, "a " + fh.Type.String() + " frame for a stream that has not begun"}
 		}
 		if found, ours := c.recent.find(fh.StreamID); ours || !found {
-			return nil // it was on its way; or that may be
+			return nil // we have reset the stream, or may have
 		}
 	}
 	return streamError{fh.StreamID, http2.ErrCodeStreamClosed, "a " + fh.Type.String() + " frame for a stream that has ended"}
@@ -208,7 +209,7 @@ func (c *conn) late(fh http2.FrameHeader, s *stream) error {
 // readPayload reads n bytes for s.
 func (c *conn) readPayload(s *stream, n int) error {
 	for n > 0 {
-		if room := c.room(s, n); len(room) > c.in.Buffered() { // straight to where it is to be
+		if room := c.room(s, n); len(room) > c.in.Buffered() { // read directly into the message
 			k, err := io.ReadFull(c.in, room)
 			if c.filledDirectly(s, k); err != nil {
 				return unexpected(err)
@@ -256,7 +257,7 @@ func (c *conn) filledDirectly(s *stream, n int) {
 	}
 }
 
-// room returns the memory into which the next n bytes are to be read, nil if there is none yet.
+// room returns the memory for up to n of the next bytes of s, or nil if there is none yet.
 func (c *conn) room(s *stream, n int) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,10 +276,10 @@ func (c *conn) end(s *stream) {
 	s.tell()
 }
 
-// checkEnd checks that a stream that has ended has not ended within a message.
+// checkEnd sets the error of a stream that has ended within a message.
 func (c *conn) checkEnd(s *stream) {
 	a := &s.assembly
-	whole := a.want > 0 && len(a.raw) >= a.want // which waits for memory
+	whole := a.want > 0 && len(a.raw) >= a.want // a whole message waits for memory
 	if s.ended && s.err == nil && !s.ignore && a.got > 0 && !whole {
 		s.err = status.Error(codes.Internal, io.ErrUnexpectedEOF.Error())
 		s.drop()

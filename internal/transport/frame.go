@@ -6,13 +6,13 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// What RFC 9113 says of frames and windows.
+// Sizes of frames and windows in RFC 9113.
 const (
 	frameHeaderLen = 9
-	firstWindow    = 65535     // of a connection, and of streams without a setting for it
-	maxWindow      = 1<<31 - 1 // of either
-	smallestFrame  = 1 << 14   // that a peer may say is its largest
-	largestFrame   = 1<<24 - 1
+	firstWindow    = 65535     // initial window of a connection, and of streams by default
+	maxWindow      = 1<<31 - 1 // of connections and streams
+	smallestFrame  = 1 << 14   // smallest value of SETTINGS_MAX_FRAME_SIZE
+	largestFrame   = 1<<24 - 1 // largest value of SETTINGS_MAX_FRAME_SIZE
 	lastStreamID   = 1<<31 - 1
 )
 
@@ -56,8 +56,8 @@ func appendGoAway(b []byte, last uint32, code http2.ErrCode, why string) []byte 
 	return append(b, why...)
 }
 
-// appendHeaders appends the frames of a header block: HEADERS, and CONTINUATION where it
-// does not fit into one.
+// appendHeaders appends the frames of a header block: HEADERS, and CONTINUATION if the block does
+// not fit into one frame.
 func appendHeaders(b, block []byte, stream uint32, end bool, maxFrame int) []byte {
 	kind, flags := http2.FrameHeaders, http2.Flags(0)
 	if end {

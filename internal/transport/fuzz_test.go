@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// socketPair returns two ends of a connection: sockets, or something that is none.
+// socketPair returns two ends of a connection: unix sockets, or pipes within the process.
 func socketPair(t testing.TB, sockets bool) (a, b net.Conn) {
 	if !sockets {
 		return net.Pipe()
@@ -37,8 +37,8 @@ func socketPair(t testing.TB, sockets bool) (a, b net.Conn) {
 	return ends[0], ends[1]
 }
 
-// frames makes frames of what the fuzzer says: of each a type, flags, a stream, a length, and
-// a payload, which for header blocks is one of blocks, with others behind it.
+// frames turns the fuzzer's input into frames: of each a type, flags, a stream, a length, and a
+// payload. The payload of a header block is one of blocks, and may have bytes after it.
 func frames(in []byte, blocks [][]byte) []byte {
 	var out []byte
 	for len(in) >= 4 {
@@ -62,7 +62,7 @@ func frames(in []byte, blocks [][]byte) []byte {
 func blockOf(fields ...string) []byte {
 	var b []byte
 	for i := 0; i < len(fields); i += 2 {
-		b = append(b, 0) // a literal that is not remembered: the fuzzer may cut it
+		b = append(b, 0) // a literal without indexing: the fuzzer may cut it
 		for _, s := range fields[i : i+2] {
 			b = append(append(b, byte(len(s))), s...)
 		}
@@ -70,7 +70,7 @@ func blockOf(fields ...string) []byte {
 	return b
 }
 
-// check reads what our end says until it ends, and holds it to what it may say.
+// check reads the frames of our end until the connection ends, and checks that it may send them.
 func check(t *testing.T, nc net.Conn, begins func(id uint32) bool) {
 	fr := http2.NewFramer(nil, nc)
 	fr.SetMaxReadFrameSize(1 << 24)
@@ -80,17 +80,17 @@ func check(t *testing.T, nc net.Conn, begins func(id uint32) bool) {
 		f, err := fr.ReadFrame()
 		if err != nil {
 			var broken http2.ConnectionError
-			require.NotErrorAs(t, err, &broken, "what was said is no HTTP/2")
+			require.NotErrorAs(t, err, &broken, "our end does not speak HTTP/2")
 			require.NotErrorIs(t, err, http2.ErrFrameTooLarge)
 			return
 		}
 		id := f.Header().StreamID
 		switch f := f.(type) {
 		case *http2.DataFrame:
-			require.False(t, over[id], "DATA behind the end of a stream")
+			require.False(t, over[id], "DATA after the end of a stream")
 			over[id] = f.StreamEnded()
 		case *http2.MetaHeadersFrame:
-			require.False(t, over[id], "HEADERS behind the end of a stream")
+			require.False(t, over[id], "HEADERS after the end of a stream")
 			require.True(t, begins(id))
 			over[id] = f.StreamEnded()
 		case *http2.RSTStreamFrame:
@@ -140,7 +140,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// halfClose ends what is said on a connection, or all of it if there is no half.
+// halfClose ends our half of a connection, or closes the connection if it has no halves.
 func halfClose(nc net.Conn) {
 	if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		return
@@ -200,7 +200,7 @@ func FuzzClient(f *testing.F) {
 		all.Go(func() {
 			_, _ = io.CopyN(io.Discard, theirs, int64(len(http2.ClientPreface)))
 			check(t, theirs, func(id uint32) bool {
-				if id == 1 || id == 3 { // one that was refused is made again
+				if id == 1 || id == 3 { // the client retries a refused call
 					begun.Done()
 				}
 				return id%2 == 1

@@ -37,7 +37,7 @@ func TestAPanicOfAHandlerEndsItsCall(t *testing.T) {
 	assert.NoError(t, invoke(t, c))
 }
 
-func TestTheOnlyMessageMayTurnOutNotToBe(t *testing.T) {
+func TestASecondMessageMayFollowTheOnlyOne(t *testing.T) {
 	l := served(t, func(_ any, ss grpc.ServerStream) error {
 		transport.Unary(ss.Context())
 		for _, text := range []string{"first", "second", "third"} {
@@ -57,7 +57,7 @@ func TestTheOnlyMessageMayTurnOutNotToBe(t *testing.T) {
 	}
 }
 
-func TestAFailureAfterTheOnlyMessageIsTold(t *testing.T) {
+func TestAFailureAfterTheOnlyMessageIsSent(t *testing.T) {
 	l := served(t, func(_ any, ss grpc.ServerStream) error {
 		transport.Unary(ss.Context())
 		if err := ss.SendMsg(codec.NewFrame([]byte("never sent"))); err != nil {
@@ -68,7 +68,7 @@ func TestAFailureAfterTheOnlyMessageIsTold(t *testing.T) {
 	assert.Equal(t, codes.Aborted, status.Code(invoke(t, newClient(t, transport.ClientConfig{Dial: dialer(l)}))))
 }
 
-func TestAHandlerFindsWhatItIsUsedTo(t *testing.T) {
+func TestAHandlerFindsGRPCsUsualContext(t *testing.T) {
 	order := make(chan string, 2)
 	note := func(name string) grpc.StreamServerInterceptor {
 		return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
@@ -104,7 +104,7 @@ func TestAHandlerFindsWhatItIsUsedTo(t *testing.T) {
 	assert.Equal(t, []string{"the end"}, trailer["x-at"])
 }
 
-// What is on its way for calls that were cancelled is no mistake of the server.
+// Frames under way for calls that the client has canceled are no mistake of the server.
 func TestCancellingCallsByTheHundredKeepsTheConnection(t *testing.T) {
 	for server, s := range map[string]end{"ours": ours, "grpc-go": grpcGo} {
 		t.Run(server, func(t *testing.T) {
@@ -140,8 +140,7 @@ func TestCancellingCallsByTheHundredKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// A client that resets its calls, as kubelet does when it has waited for long enough, is no
-// enemy.
+// A client that resets calls, as kubelet does at its timeouts, is not an attacker.
 func TestAClientMayCancelThousandsOfCalls(t *testing.T) {
 	l := served(t, func(_ any, ss grpc.ServerStream) error {
 		<-ss.Context().Done()

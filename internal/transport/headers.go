@@ -9,25 +9,25 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A headerBlock is a block of header fields as it is read: one HEADERS frame, and
-// CONTINUATION frames. It belongs to the reader, which uses it again for the next one.
+// A headerBlock is a received header block: the fields of a HEADERS frame and the CONTINUATION
+// frames that follow it. It belongs to the reader, which reuses it for the next block.
 type headerBlock struct {
 	stream  uint32
-	end     bool // of the stream
+	end     bool // END_STREAM is set
 	fields  []hpack.HeaderField
-	regular bool   // there was a field that is no pseudo-header
-	size    int    // of the list
-	encoded int    // bytes that have come
-	max     int    // for size
-	tooLong bool   // the list is longer than max; fields has a part of it
-	bad     string // what is wrong with it, by RFC 9113, section 8
+	regular bool   // there was a field that is not a pseudo-header field
+	size    int    // of the header list, as SETTINGS_MAX_HEADER_LIST_SIZE counts
+	encoded int    // bytes of the block that have arrived
+	max     int    // upper bound of size
+	tooLong bool   // size exceeds max; fields lacks some
+	bad     string // why the block is malformed, by RFC 9113, section 8
 }
 
 func (h *headerBlock) begin(fh http2.FrameHeader) {
 	*h = headerBlock{stream: fh.StreamID, end: fh.Flags.Has(http2.FlagHeadersEndStream), fields: h.fields[:0], max: h.max}
 }
 
-// add is called by the decoder.
+// add adds a field. The decoder calls it.
 func (h *headerBlock) add(f hpack.HeaderField) {
 	if h.size += int(f.Size()); h.size > h.max {
 		h.tooLong = true
@@ -39,32 +39,32 @@ func (h *headerBlock) add(f hpack.HeaderField) {
 	h.fields = append(h.fields, f)
 }
 
-// wrong returns what is wrong with a field, "" if nothing is.
+// wrong returns why a field is malformed, or "" if it is not.
 func (h *headerBlock) wrong(f hpack.HeaderField) string {
 	if !validValue(f.Value) {
 		return fmt.Sprintf("the value of the header field %q has a control character", f.Name)
 	}
 	if f.IsPseudo() {
 		if h.regular {
-			return fmt.Sprintf("the pseudo-header %q comes behind a header field", f.Name)
+			return fmt.Sprintf("the pseudo-header field %q follows a regular field", f.Name)
 		}
 		for i := range h.fields {
 			if h.fields[i].Name == f.Name {
-				return fmt.Sprintf("the pseudo-header %q comes twice", f.Name)
+				return fmt.Sprintf("the pseudo-header field %q appears twice", f.Name)
 			}
 		}
 		return ""
 	}
 	h.regular = true
 	if !validName(f.Name) {
-		return fmt.Sprintf("%q is no name of a header field", f.Name)
+		return fmt.Sprintf("%q is not a valid name of a header field", f.Name)
 	}
 	switch f.Name {
 	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
-		return fmt.Sprintf("the header field %q is not for HTTP/2", f.Name)
+		return fmt.Sprintf("HTTP/2 does not allow the header field %q", f.Name)
 	case "te":
 		if f.Value != "trailers" {
-			return fmt.Sprintf("the header field te is %q, which is not for HTTP/2", f.Value)
+			return fmt.Sprintf("HTTP/2 does not allow the header field te to be %q", f.Value)
 		}
 	}
 	return ""
@@ -91,8 +91,8 @@ var nameBytes = func() (ok [0x80]bool) {
 	return ok
 }()
 
-// validValue reports whether s can be the value of a header field: no control characters
-// but the tab.
+// validValue reports whether s can be the value of a header field: it has no control characters
+// except the tab.
 func validValue(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
@@ -102,11 +102,11 @@ func validValue(s string) bool {
 	return true
 }
 
-// readHeaders reads a HEADERS or a CONTINUATION frame. With the last one of a block it
-// hands the block on.
+// readHeaders reads a HEADERS or a CONTINUATION frame. After the last one of a block it passes the
+// block to the side.
 func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	if fh.StreamID == 0 {
-		return connError{http2.ErrCodeProtocol, "a header block belongs to no stream"}
+		return connError{http2.ErrCodeProtocol, "a header block without a stream"}
 	}
 	payload, err := c.payload(int(fh.Length))
 	if err != nil {
@@ -121,8 +121,8 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	} else if err := c.nuisance(1); err != nil {
 		return err
 	}
-	// Twice the allowed size of the list: Huffman coding makes it shorter. Fields beyond the
-	// allowed size are decoded as well, because they change the decoder's table.
+	// An encoded block is usually shorter than its header list, so twice the allowed size is
+	// generous. Fields beyond the allowed size are decoded too: they change the decoder's table.
 	if c.block.encoded += len(fragment); c.block.encoded > 2*c.block.max {
 		return connError{http2.ErrCodeEnhanceYourCalm, fmt.Sprintf("a header block is longer than %d bytes", 2*c.block.max)}
 	}
@@ -142,7 +142,7 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	return c.side.headers(&c.block)
 }
 
-// payload reads the payload of a frame. It is valid until something else is read.
+// payload reads the payload of a frame. It is valid until the next read.
 func (c *conn) payload(n int) ([]byte, error) {
 	if n <= c.in.Size() {
 		b, err := c.in.Peek(n)
@@ -159,7 +159,7 @@ func (c *conn) payload(n int) ([]byte, error) {
 	return c.long[:n], unexpected(err)
 }
 
-// unexpected is the error of a read in the middle of a frame.
+// unexpected returns the error of a read in the middle of a frame: io.EOF is unexpected there.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -167,7 +167,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// unwrapHeaders takes padding and priority off the payload of a HEADERS frame.
+// unwrapHeaders strips padding and priority from the payload of a HEADERS frame.
 func (c *conn) unwrapHeaders(fh http2.FrameHeader, b []byte) ([]byte, error) {
 	pad := 0
 	if fh.Flags.Has(http2.FlagHeadersPadded) {

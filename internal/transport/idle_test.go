@@ -13,14 +13,13 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// What a connection takes that says nothing: our end and the test's. The race detector takes
-// more.
+// The memory of an idle connection: our end and the test's. Under the race detector it is more.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	l := listen(t)
 	s := serve(t, l, transport.ServerConfig{Handler: answer})
 	const n = 500
-	inUse := func() int64 { // may shrink: other tests have left something
-		for range 4 { // pools and finalizers need more than one
+	inUse := func() int64 { // may shrink: other tests have left garbage
+		for range 4 { // pools and finalizers need more than one collection
 			runtime.GC()
 		}
 		var m runtime.MemStats

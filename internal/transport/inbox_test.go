@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A receiver that is always a few messages behind never emptied the list of those that wait. So the
-// list grew with each message.
+// A receiver that is always a few messages behind never emptied the inbox, which therefore grew with
+// each message.
 func TestOldMessagesLeaveTheListOfAStream(t *testing.T) {
 	const messages = 100_000
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -49,7 +49,7 @@ func TestOldMessagesLeaveTheListOfAStream(t *testing.T) {
 	require.NoError(t, err)
 	for range messages {
 		if cs.SendMsg(codec.NewFrame(make([]byte, 100))) != nil {
-			break // the handler has what it wants
+			break // the handler has received enough
 		}
 	}
 	assert.Less(t, <-most, 4*wideWindow/(100+prefixLen), "the list is longer than the window allows")

@@ -7,22 +7,22 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A pingPolicy is how often a client may ping: as gRPC has it, not more than two times too
-// often between two frames that bring a call forward. conn.mu guards it.
+// A pingPolicy limits how often a client may ping. As in grpc-go, a client may ping too early twice
+// between two frames of calls. conn.mu guards it.
 type pingPolicy struct {
 	keepalive.EnforcementPolicy
-	last    time.Time
-	strikes int
+	last    time.Time // of the last ping
+	strikes int       // pings that came too early
 }
 
 const (
 	maxPingStrikes = 2
-	idlePings      = 2 * time.Hour // between pings of a client that has no call and may not ping
+	idlePings      = 2 * time.Hour // least pause between pings without calls, where the policy forbids them
 	pingTimeout    = 20 * time.Second
 )
 
-// ping counts a ping. Its error ends the connection, with the text that gRPC's clients look for.
-// spoke says that a frame of a call was sent since the last ping.
+// ping counts a ping. Its error ends the connection, with the text that gRPC clients look for.
+// spoke says that the server has sent a frame of a call since the last ping.
 func (p *pingPolicy) ping(calls int, spoke bool) error {
 	least := p.MinTime
 	if calls == 0 && !p.PermitWithoutStream {
@@ -54,7 +54,8 @@ func (c *serverConn) pinged(ack bool, data [8]byte) error {
 	return nil
 }
 
-// keepalive pings a peer that has been silent for a while, and cuts it off if it stays so.
+// keepalive pings a peer that has been silent for the time after, and closes the connection if the
+// peer stays silent for timeout. An after of zero means no pings.
 func (c *conn) keepalive(after, timeout time.Duration) {
 	if after <= 0 {
 		return

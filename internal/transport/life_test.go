@@ -49,7 +49,7 @@ func TestASilentPeerIsBoundedInTheHandshake(t *testing.T) {
 				nc, err := net.Dial("unix", l.Addr().String())
 				require.NoError(t, err)
 				defer nc.Close()
-				_, _ = nc.Write([]byte(said)) // fails where its time is over by now
+				_, _ = nc.Write([]byte(said)) // fails if the server has closed the connection by now
 				for {
 					_ = nc.SetReadDeadline(time.Now().Add(patience))
 					if _, err := nc.Read(make([]byte, 1000)); err != nil {
@@ -129,7 +129,7 @@ func TestADrainLetsCallsEnd(t *testing.T) {
 	}
 }
 
-func TestADrainTellsTwiceAndTakesWhatIsOnItsWay(t *testing.T) {
+func TestADrainSendsGOAWAYTwice(t *testing.T) {
 	l := listen(t)
 	s := serve(t, l, transport.ServerConfig{Handler: echo})
 	p := rawClient(t, l)
@@ -163,7 +163,7 @@ func TestADrainTellsTwiceAndTakesWhatIsOnItsWay(t *testing.T) {
 	<-drained
 }
 
-func TestADrainDoesNotWaitForTheSilent(t *testing.T) {
+func TestADrainDoesNotWaitForSilentClients(t *testing.T) {
 	l := listen(t)
 	s := serve(t, l, transport.ServerConfig{})
 	silent, err := net.Dial("unix", l.Addr().String())
@@ -179,14 +179,14 @@ func TestADrainDoesNotWaitForTheSilent(t *testing.T) {
 	late.out.WriteString(http2.ClientPreface)
 	_ = late.framer.WriteSettings()
 	require.NoError(t, late.say())
-	assert.NotNil(t, late.until(func(f http2.Frame) bool { _, ok := f.(*http2.GoAwayFrame); return ok }), "it is cut off without a word")
+	assert.NotNil(t, late.until(func(f http2.Frame) bool { _, ok := f.(*http2.GoAwayFrame); return ok }), "the connection ends without a GOAWAY")
 	require.NoError(t, late.nc.Close())
 	s.EndSilent(nil)
 	<-drained
 }
 
-// A client that opens a stream again after a drain has ended it does so elsewhere.
-func TestADrainTellsClientsBeforeItEndsCalls(t *testing.T) {
+// A client that reopens a stream after a drain has ended it uses another connection.
+func TestADrainSendsGOAWAYBeforeCallsEnd(t *testing.T) {
 	l := listen(t)
 	told := make(chan struct{})
 	s := serve(t, l, transport.ServerConfig{Handler: func(any, grpc.ServerStream) error { <-told; return nil }})
@@ -211,7 +211,7 @@ func TestADrainTellsClientsBeforeItEndsCalls(t *testing.T) {
 	}
 }
 
-// rawClientSilent connects and says nothing.
+// rawClientSilent connects and sends nothing.
 func rawClientSilent(t *testing.T, l net.Listener) *rawPeer {
 	nc, err := net.Dial("unix", l.Addr().String())
 	require.NoError(t, err)
@@ -237,7 +237,7 @@ func TestADrainEndsWithItsContext(t *testing.T) {
 	<-ended
 }
 
-func TestPingsThatAreTooManyEndTheConnection(t *testing.T) {
+func TestTooManyPingsEndTheConnection(t *testing.T) {
 	l := listen(t)
 	serve(t, l, transport.ServerConfig{Handler: echo})
 	p := rawClient(t, l)
@@ -259,7 +259,7 @@ func TestASilentClientIsPinged(t *testing.T) {
 	assert.NotNil(t, p.until(func(f http2.Frame) bool { _, ok := f.(*http2.PingFrame); return ok }))
 	begun := time.Now()
 	p.goAway()
-	assert.Less(t, time.Since(begun), 5*time.Second, "it is not cut off")
+	assert.Less(t, time.Since(begun), 5*time.Second, "the silent client is still connected")
 	time.Sleep(300 * time.Millisecond) // three times PingAfter and PingTimeout: time is the subject
 	all, _ := s.Conns()
 	assert.Equal(t, 1, all, "the client that answers stays")
@@ -287,7 +287,7 @@ func TestNothingIsLeftWhenAServerHasStopped(t *testing.T) {
 func TestAUnaryReplyIsOneWrite(t *testing.T) {
 	l := served(t, answer)
 	p := rawClient(t, l)
-	for f := p.next(); ; f = p.next() { // what a connection begins with
+	for f := p.next(); ; f = p.next() { // the first frames of the connection
 		if s, ok := f.(*http2.SettingsFrame); ok && s.IsAck() {
 			break
 		}
@@ -309,14 +309,14 @@ func TestAUnaryReplyIsOneWrite(t *testing.T) {
 	assert.Empty(t, b)
 }
 
-func TestAnAnswerBeforeTheEndOfTheRequestResetsTheRest(t *testing.T) {
+func TestAnEarlyReplyResetsTheRequest(t *testing.T) {
 	l := served(t, func(any, grpc.ServerStream) error { return status.Error(codes.Aborted, "enough") })
 	p := rawClient(t, l)
 	p.headers(1, false, p.request())
 	require.NoError(t, p.say())
 	assert.Equal(t, "10", p.status(1)["grpc-status"])
 	assert.Equal(t, http2.ErrCodeNo, p.reset(1))
-	p.data(1, true, []byte("on its way")) // is no mistake
+	p.data(1, true, []byte("under way")) // no mistake
 	p.call(3, nil)
 	require.NoError(t, p.say())
 	assert.Equal(t, "10", p.status(3)["grpc-status"])
@@ -337,7 +337,7 @@ func TestAResetEndsTheContextOfTheCall(t *testing.T) {
 	assert.Equal(t, codes.Canceled, status.Code(<-ended))
 }
 
-func TestWhatFailsOfADeadlineSaysSo(t *testing.T) {
+func TestAnErrorAfterTheDeadlineIsDeadlineExceeded(t *testing.T) {
 	l := served(t, func(_ any, ss grpc.ServerStream) error {
 		<-ss.Context().Done()
 		return status.Errorf(codes.Internal, "wrapped: %v", ss.Context().Err())
@@ -362,7 +362,7 @@ func TestADeadlineEndsTheContextOfTheCall(t *testing.T) {
 	assert.Equal(t, "4", p.status(1)["grpc-status"])
 }
 
-func TestThePauseBeforeAnAttemptCanBeEnded(t *testing.T) {
+func TestResetConnectBackoffEndsThePause(t *testing.T) {
 	var there atomic.Bool
 	l := listen(t)
 	serve(t, l, transport.ServerConfig{Handler: echo})
@@ -394,8 +394,8 @@ func TestThePauseBeforeAnAttemptCanBeEnded(t *testing.T) {
 	}
 }
 
-// A message that was cut off by the end of its call is not continued with another one.
-func TestNothingIsSentBehindAPartOfAMessage(t *testing.T) {
+// After the end of a call has cut off a message, no other message follows on the stream.
+func TestNoMessageFollowsACutOffOne(t *testing.T) {
 	first, second, goOn := make(chan error, 1), make(chan error, 1), make(chan struct{})
 	p := rawClient(t, served(t, func(_ any, ss grpc.ServerStream) error {
 		first <- ss.SendMsg(codec.NewFrame(make([]byte, 100_000)))
@@ -406,7 +406,7 @@ func TestNothingIsSentBehindAPartOfAMessage(t *testing.T) {
 	p.headers(1, true, p.request("grpc-timeout", "100m"))
 	require.NoError(t, p.say())
 	got := 0
-	p.until(func(f http2.Frame) bool { // until the window is used
+	p.until(func(f http2.Frame) bool { // until the window is used up
 		if d, ok := f.(*http2.DataFrame); ok {
 			got += len(d.Data())
 		}

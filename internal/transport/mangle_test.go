@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// mangled returns a dialer whose connections have something in between that makes other
-// frames of the frames: what they mean is the same.
+// mangled returns a dialer whose connections have a mangler in each direction. Manglers change the
+// frames but not their meaning.
 func mangled(dial func(context.Context) (net.Conn, error), seed uint64) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		server, err := dial(ctx)
@@ -45,13 +45,13 @@ func pair() (a, b net.Conn, err error) {
 	return a, b, err
 }
 
-// A mangler passes frames on in one direction.
+// A mangler forwards frames in one direction.
 type mangler struct {
 	random   *rand.Rand
 	from, to net.Conn
 	toServer bool
 	window   uint32 // of new streams
-	lowered  bool   // it is said to be less than it is
+	lowered  bool   // the announced window is smaller than window
 	out      []byte
 }
 
@@ -107,12 +107,12 @@ func (m *mangler) frame(kind http2.FrameType, flags http2.Flags, id uint32, payl
 	m.out = append(m.out, payload...)
 }
 
-// data makes several frames of one.
+// data splits a DATA frame into several.
 func (m *mangler) data(b []byte, flags http2.Flags, id uint32) {
 	for m.random.IntN(3) == 0 && len(b) > 0 {
 		n := m.random.IntN(len(b) + 1)
 		if m.random.IntN(2) == 0 {
-			n = min(n, m.random.IntN(8)) // in the middle of a prefix, as likely as not
+			n = min(n, m.random.IntN(8)) // often in the middle of a prefix
 		}
 		if n > 0 || m.random.IntN(10) == 0 {
 			m.frame(http2.FrameData, 0, id, b[:n])
@@ -122,7 +122,7 @@ func (m *mangler) data(b []byte, flags http2.Flags, id uint32) {
 	m.frame(http2.FrameData, flags, id, b)
 }
 
-// headers adds padding and a priority, and makes several frames of one.
+// headers adds padding and a priority, and splits the header block into several frames.
 func (m *mangler) headers(b []byte, flags http2.Flags, id uint32) {
 	if flags.Has(http2.FlagHeadersEndHeaders) && m.random.IntN(2) == 0 {
 		n := m.random.IntN(len(b) + 1)
@@ -154,13 +154,13 @@ func (m *mangler) wrap(b []byte, flags *http2.Flags) []byte {
 	return b
 }
 
-// more adds frames that change nothing, or that only change how what follows is sent.
+// more adds frames that change nothing, or only how later frames are sent.
 func (m *mangler) more(id uint32) {
 	switch m.random.IntN(24) {
 	case 0:
 		m.frame(http2.FramePing, 0, 0, []byte("mangling"))
 	case 1:
-		m.frame(0x42, 0xff, id, make([]byte, m.random.IntN(100))) // of no type that there is
+		m.frame(0x42, 0xff, id, make([]byte, m.random.IntN(100))) // an unknown type
 	case 2:
 		if m.toServer && id != 0 {
 			m.frame(http2.FramePriority, 0, id, []byte{0, 0, 0, 0, 7})
@@ -171,7 +171,7 @@ func (m *mangler) more(id uint32) {
 	case 4:
 		m.settings(http2.SettingHeaderTableSize, uint32(m.random.IntN(4097)))
 	case 5:
-		m.settings(http2.SettingID(0x4242), 1) // there is no such setting
+		m.settings(http2.SettingID(0x4242), 1) // an unknown setting
 	}
 }
 
@@ -180,9 +180,9 @@ func (m *mangler) settings(id http2.SettingID, v uint32) {
 	m.frame(http2.FrameSettings, 0, 0, binary.BigEndian.AppendUint32(b, v))
 }
 
-// flush writes what there is, in pieces of any length.
+// flush writes the frames in pieces of random length.
 func (m *mangler) flush() bool {
-	if m.lowered { // the other side may wait for more
+	if m.lowered { // the other side may wait for a larger window
 		defer func() {
 			m.lowered = false
 			m.settings(http2.SettingInitialWindowSize, m.window)

@@ -14,19 +14,19 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// A message is one that has come, whole.
+// A message is a received gRPC message.
 type message struct {
 	data       []byte
-	pooled     *[]byte      // data, where that is to go back to buffers.Pool; nil: it is not
-	reserved   *reservation // the memory that was taken for it; nil: none, it was short
+	pooled     *[]byte      // data, to return to buffers.Pool; nil: data is not pooled
+	reserved   *reservation // the budget's memory for it; nil: none, the message is short
 	compressed bool
 }
 
 const (
-	prefixLen    = 5         // before each message: whether it is compressed, and its length
-	smallMessage = 4 << 10   // for which there is memory in any case
-	worthPooling = 512       // shorter buffers are not worth keeping
-	leastPooled  = 1<<10 + 1 // as [mem.NewBuffer] pools no shorter ones
+	prefixLen    = 5         // prefix of each message: whether it is compressed, and its length
+	smallMessage = 4 << 10   // messages up to this length need no reservation
+	worthPooling = 512       // shorter buffers are not worth pooling
+	leastPooled  = 1<<10 + 1 // because [mem.NewBuffer] pools no shorter ones
 )
 
 // newMessage returns a message with room for n bytes.
@@ -39,7 +39,7 @@ func newMessage(n int) message {
 	return message{data: *b, pooled: b}
 }
 
-// frame returns the message as a frame, which takes it over.
+// frame returns the message as a frame, which owns the message's memory from then on.
 func (m message) frame() *codec.Frame {
 	if m.pooled == nil {
 		return codec.NewFrame(m.data)
@@ -51,28 +51,28 @@ func (m message) frame() *codec.Frame {
 	return codec.FrameOfBuffers(bufs)
 }
 
-// drop frees a message that will not be received.
+// drop frees a message that no call will receive.
 func (m message) drop() { m.reserved.release() }
 
-// An assembly puts the messages of a stream together. conn.mu guards it, except for the bytes
-// of the message: the reader fills those with the lock released.
+// An assembly reassembles the messages of a stream. conn.mu guards it, except for the bytes of
+// the message: the reader fills those without holding the lock.
 type assembly struct {
 	prefix [prefixLen]byte
-	got    int     // of the prefix; all of it: we are in a message
-	msg    message // to be filled; without data: there is none
-	fill   int     // what it has
-	need   int     // what it has not, if it was reserved
-	watch  watch   // over one that was reserved
+	got    int     // bytes of prefix; prefixLen: the reader is within a message
+	msg    message // the message being filled; without data: there is none
+	fill   int     // bytes of msg that have arrived
+	need   int     // bytes of msg that are missing, if its memory is reserved
+	watch  watch   // over msg, if its memory is reserved
 
 	// A message for which there is no memory yet:
-	want   int                // how long it is; 0: there is none
-	raw    []byte             // what has come of it, and behind it: see park
-	asking context.CancelFunc // of the goroutine that waits for memory; nil: there is none
+	want   int                // its length; 0: there is none
+	raw    []byte             // its beginning, and bytes that follow it: see park
+	asking context.CancelFunc // cancels the goroutine that waits for memory; nil: there is none
 }
 
-// feed takes in what has come for s, behind which there are more bytes in the same frame. If
-// it returns a length, it has come to a message that needs memory: the reader calls admit, and
-// then feed with the rest.
+// feed takes in the bytes b of s; behind is how many bytes of the same frame follow b. If feed
+// returns a length large, it has reached a message for which memory must be reserved: the reader
+// calls admit, and then feed with the rest.
 func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
 	a := &s.assembly
 	all := len(b)
@@ -104,12 +104,12 @@ func (c *conn) feed(s *stream, b []byte, behind int) (used, large int) {
 	return all, 0
 }
 
-// begin begins a message of which rest bytes are about to be read. If it returns a length, the
-// caller has to reserve memory for the message.
+// begin begins a message; the frame holds rest more bytes. If begin returns a length large, the
+// caller must reserve memory for the message.
 func (c *conn) begin(s *stream, rest int) (large int) {
 	a := &s.assembly
 	n := int(binary.BigEndian.Uint32(a.prefix[1:]))
-	if s.quiet && len(s.inbox) > 0 { // there was to be one
+	if s.quiet && len(s.inbox) > 0 { // only one message was expected
 		s.quiet = false
 		s.tell()
 	}
@@ -124,7 +124,7 @@ func (c *conn) begin(s *stream, rest int) (large int) {
 	case n <= rest || n <= smallMessage:
 		a.msg = newMessage(n)
 		a.msg.compressed = a.prefix[0] == 1
-	case s.large > 0: // one such message of a stream at a time
+	case s.large > 0: // only one message of a stream may hold a reservation
 		a.want = n
 	default:
 		return n
@@ -132,7 +132,8 @@ func (c *conn) begin(s *stream, rest int) (large int) {
 	return 0
 }
 
-// filled is called when n bytes have come for the message.
+// filled counts n bytes that have arrived in the message, and delivers the message when it is
+// complete.
 func (c *conn) filled(s *stream, n int) {
 	a := &s.assembly
 	a.fill += n
@@ -152,8 +153,8 @@ func (c *conn) filled(s *stream, n int) {
 	c.deliver(s, m)
 }
 
-// admit reserves memory for a message of n bytes. If there is not enough, a goroutine of its
-// own waits for it. The reader calls admit, without the lock.
+// admit reserves memory for a message of n bytes. If there is not enough, a new goroutine waits for
+// it. The reader calls admit, without holding conn.mu.
 func (c *conn) admit(s *stream, n int) {
 	var r *reservation
 	var m message
@@ -176,8 +177,8 @@ func (c *conn) admit(s *stream, n int) {
 	}
 }
 
-// grant lets a message come, for which there is memory. The caller calls credit, when it has fed
-// what has come of it.
+// grant makes m, whose memory is reserved, the message being filled. The caller calls feed with the
+// bytes that have arrived, and then credit.
 func (c *conn) grant(s *stream, m message, r *reservation) {
 	a := &s.assembly
 	m.reserved, m.compressed = r, a.prefix[0] == 1
@@ -203,7 +204,7 @@ func (a *assembly) ask(s *stream) {
 	}()
 }
 
-// wait waits for memory for a message of n bytes, and lets it come.
+// wait waits for memory for a message of n bytes, and then lets the peer send the message.
 func (c *conn) wait(ctx context.Context, s *stream, n int) {
 	err := c.cfg.budget.Reserve(ctx, n)
 	var m message
@@ -228,7 +229,7 @@ func (c *conn) wait(ctx context.Context, s *stream, n int) {
 		c.side.unwanted(s, err)
 	default:
 		raw := s.unpark()
-		c.received(-len(raw)) // feed counts it once more
+		c.received(-len(raw)) // feed counts these bytes again
 		c.grant(s, m, r)
 		c.feed(s, raw, 0)
 		c.checkEnd(s)
@@ -237,7 +238,7 @@ func (c *conn) wait(ctx context.Context, s *stream, n int) {
 	c.flush()
 }
 
-// drop forgets what has come of a message that will not be complete.
+// drop frees the beginning of a message that will not be completed.
 func (s *stream) drop() {
 	a := &s.assembly
 	a.msg.drop()

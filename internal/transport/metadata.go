@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const binarySuffix = "-bin" // of metadata whose values are bytes, in base64
+const binarySuffix = "-bin" // ends the names of metadata whose values are bytes; they are sent in base64
 
-// reserved reports whether a header field is gRPC's or HTTP's, and not for metadata.
+// reserved reports whether HTTP or gRPC itself uses a header field, so that it is not metadata.
 func reserved(name string) bool {
 	if strings.HasPrefix(name, ":") {
 		return true
@@ -27,7 +27,7 @@ func reserved(name string) bool {
 	return false
 }
 
-// A collector makes metadata of header fields. All its values are in one slice.
+// A collector collects header fields into metadata. All values share one slice.
 type collector struct {
 	md     metadata.MD // nil: there is none
 	values []string
@@ -39,7 +39,7 @@ func (c *collector) add(name, value string) {
 		c.md, c.values = metadata.MD{}, make([]string, 0, c.most)
 	}
 	if there, ok := c.md[name]; ok {
-		c.md[name] = append(there, value) // which copies: there is no room behind it
+		c.md[name] = append(there, value) // copies, because there has no spare capacity
 		return
 	}
 	n := len(c.values)
@@ -47,13 +47,13 @@ func (c *collector) add(name, value string) {
 	c.md[name] = c.values[n : n+1 : n+1]
 }
 
-// custom adds a field that is not gRPC's own.
+// custom adds a field of custom metadata. It decodes the values of binary metadata.
 func (c *collector) custom(f hpack.HeaderField) error {
 	if !strings.HasSuffix(f.Name, binarySuffix) {
 		c.add(f.Name, f.Value)
 		return nil
 	}
-	for part := range strings.SplitSeq(f.Value, ",") { // several values may come as one
+	for part := range strings.SplitSeq(f.Value, ",") { // a peer may join several values
 		v, err := fromBase64(part)
 		if err != nil {
 			return err
@@ -65,14 +65,14 @@ func (c *collector) custom(f hpack.HeaderField) error {
 
 func fromBase64(s string) (string, error) {
 	encoding := base64.RawStdEncoding
-	if len(s)%4 == 0 { // it is padded, or needs no padding
+	if len(s)%4 == 0 { // s is padded, or needs no padding
 		encoding = base64.StdEncoding
 	}
 	b, err := encoding.DecodeString(s)
 	return string(b), err
 }
 
-// appendMetadata appends the fields of md. Those that are gRPC's own are left out.
+// appendMetadata appends the fields of md, except those with reserved names.
 func appendMetadata(fields []field, md metadata.MD) []field {
 	for name, values := range md {
 		if reserved(name) {
@@ -88,11 +88,11 @@ func appendMetadata(fields []field, md metadata.MD) []field {
 	return fields
 }
 
-// checkMetadata returns the error of metadata that cannot be sent.
+// checkMetadata returns an error if md cannot be sent.
 func checkMetadata(md metadata.MD) error {
 	for name, values := range md {
 		if strings.HasPrefix(name, ":") {
-			continue // is not sent
+			continue // appendMetadata skips it
 		}
 		if !validMetadataName(name) {
 			return status.Errorf(codes.Internal, "header key %q contains illegal characters not in [0-9a-z-_.]", name)
@@ -123,13 +123,13 @@ func notPrintable(s string) bool {
 	return false
 }
 
-// isGRPC reports whether a content type is gRPC's, whatever messages are encoded in.
+// isGRPC reports whether a content type is gRPC's, for any encoding of messages.
 func isGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, grpcType)
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// replyType is the content type of a reply to a request of the given one.
+// replyType returns the content type of the reply to a request with the given content type.
 func replyType(contentType string) string {
 	if len(contentType) <= len(grpcType)+1 {
 		return grpcType
@@ -139,7 +139,7 @@ func replyType(contentType string) string {
 
 const grpcType = "application/grpc"
 
-// malformed is the error of a field that cannot be decoded.
+// malformed returns the text of the error for a field that cannot be decoded.
 func malformed(f hpack.HeaderField, err error) string {
 	return fmt.Sprintf("malformed binary metadata %q in header %q: %v", f.Value, f.Name, err)
 }

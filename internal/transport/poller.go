@@ -8,26 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A poller waits for unix sockets, in place of Go's own, which asks the kernel of every socket when
-// it can be written to as well. Of a unix socket the kernel says that anew each time the peer has
-// read something: two wake-ups for nothing in a call, which take longer than the rest of it.
+// A poller waits for unix sockets, in place of Go's own poller. Go's poller always asks the kernel
+// when a socket becomes writable. For a unix socket, the kernel reports that each time the peer has
+// read something: two useless wake-ups in each call, which take longer than the rest of the call.
 type poller struct {
 	file  *os.File        // epoll(7)
-	raw   syscall.RawConn // of file, which Go's poller waits for
-	epoll int             // its descriptor
+	raw   syscall.RawConn // of file; Go's poller waits for it
+	epoll int             // descriptor of file
 
 	mu      sync.RWMutex
 	sockets map[int32]*socket // :: file descriptor →
 }
 
-// polling is the poller of this process. There is one while there are sockets.
+// polling is the poller of this process. It exists while there are sockets.
 var polling struct {
 	mu    sync.Mutex
 	now   *poller
-	users int // of now
+	users int // sockets that use now
 }
 
-// takePoller returns the poller, for a socket that gives it back.
+// takePoller returns the poller of this process. The socket that takes it must call givePollerBack.
 func takePoller() (*poller, error) {
 	polling.mu.Lock()
 	defer polling.mu.Unlock()
@@ -42,7 +42,7 @@ func takePoller() (*poller, error) {
 	return polling.now, nil
 }
 
-// givePollerBack is called once for each takePoller.
+// givePollerBack undoes one takePoller. It closes the poller that no socket uses any more.
 func givePollerBack() {
 	polling.mu.Lock()
 	defer polling.mu.Unlock()
@@ -57,14 +57,14 @@ func newPoller() (*poller, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // for os.NewFile: then Go's poller waits for it
-		_ = unix.Close(fd) // nobody has it
+	if err := unix.SetNonblock(fd, true); err != nil { // so that os.NewFile hands it to Go's poller
+		_ = unix.Close(fd) // not in use yet
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	f := os.NewFile(uintptr(fd), "epoll")
 	raw, err := f.SyscallConn()
 	if err != nil {
-		_ = f.Close() // nobody has it
+		_ = f.Close() // not in use yet
 		return nil, err
 	}
 	p := &poller{file: f, raw: raw, epoll: fd, sockets: map[int32]*socket{}}
@@ -72,11 +72,11 @@ func newPoller() (*poller, error) {
 	return p, nil
 }
 
-// run tells sockets what has happened to them, until the poller is closed. It is in one Read for all
-// that time: Go's poller then keeps in mind what happens while run is busy.
+// run notifies sockets of their events until the poller is closed. All that time it is within one
+// Read, so that Go's poller remembers events that happen while run is busy.
 func (p *poller) run() {
 	var events [64]unix.EpollEvent
-	_ = p.raw.Read(func(fd uintptr) bool { // the error says that it is closed
+	_ = p.raw.Read(func(fd uintptr) bool { // returns an error when the poller is closed
 		for {
 			n, err := unix.EpollWait(int(fd), events[:], 0)
 			if err == unix.EINTR {
@@ -84,7 +84,7 @@ func (p *poller) run() {
 			}
 			p.tell(events[:max(n, 0)])
 			if n < len(events) {
-				return false // there is no more: wait
+				return false // no more events: wait
 			}
 		}
 	})
@@ -97,14 +97,14 @@ func (p *poller) tell(events []unix.EpollEvent) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, e := range events {
-		// A file descriptor may be another socket's by now, which then looks for nothing.
+		// The descriptor may belong to another socket by now, which is then woken for nothing.
 		if s := p.sockets[e.Fd]; s != nil {
 			s.happened(e.Events)
 		}
 	}
 }
 
-// heard is what the poller always wants to know of a socket: edges, as epoll(7) calls them.
+// heard are the events that the poller always waits for, edge-triggered: epoll(7).
 const heard = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
 
 func (p *poller) add(s *socket) error {
@@ -118,7 +118,7 @@ func (p *poller) add(s *socket) error {
 	return os.NewSyscallError("epoll_ctl", err)
 }
 
-// watch has the poller tell of the next time that s can be written to, if write is set.
+// watch makes the poller wait until s is writable, too, if write is set.
 func (p *poller) watch(s *socket, write bool) error {
 	e := unix.EpollEvent{Events: heard, Fd: int32(s.fd)}
 	if write {
@@ -127,7 +127,7 @@ func (p *poller) watch(s *socket, write bool) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.epoll, unix.EPOLL_CTL_MOD, s.fd, &e))
 }
 
-// forget is for a socket that is about to be closed, which takes it out of the epoll.
+// forget removes a socket that is about to be closed. Closing it removes it from the epoll set.
 func (p *poller) forget(s *socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,25 +2,25 @@ package transport
 
 import "time"
 
-// gRPC's peers ping with nearly every call, to learn how much a connection can carry. To write an
+// gRPC peers ping with nearly every call, to estimate the bandwidth of the connection. Writing each
 // answer alone would double the writes of a short call, and wake the peer once more. So an answer
-// waits for a moment if something else is likely to be written: a server's goes out with the
+// waits for a moment if something else is likely to be written: a server's answer goes out with the
 // reply, a client's with the next request.
 
-// pongTime is how long the answer to a ping waits at most.
+// pongTime bounds how long the answer to a ping waits.
 const pongTime = 2 * time.Millisecond
 
 // pongs are the answers to pings in conn.out. conn.mu guards them.
 type pongs struct {
-	bytes int           // how long they are
+	bytes int           // their length
 	wrote time.Time     // when conn.out was last written
-	gap   time.Duration // how long before that it was written, too
+	gap   time.Duration // time between the last two writes of conn.out
 	timer *time.Timer   // writes them; nil: they never had to wait
-	waits bool          // timer runs
+	waits bool          // timer is running
 }
 
-// flushSettled is flush for a caller that has appended nothing itself: answers to pings may wait.
-// c.mu is held; it is released meanwhile.
+// flushSettled is flush, but lets answers to pings wait if nothing else is in the buffer. c.mu is
+// held; flushSettled releases it while it writes.
 func (c *conn) flushSettled() {
 	p := &c.pongs
 	switch {
@@ -46,7 +46,7 @@ func (c *conn) pong() {
 	}
 }
 
-// written is called when all of conn.out is about to be written. conn.mu is held.
+// written notes that all of conn.out is about to be written. conn.mu is held.
 func (p *pongs) written() {
 	now := time.Now()
 	p.bytes, p.wrote, p.gap = 0, now, now.Sub(p.wrote)
@@ -56,10 +56,10 @@ func (p *pongs) written() {
 	}
 }
 
-// speaksSoon says that a reply is to come.
+// speaksSoon reports whether there are calls: their replies will follow.
 func (c *serverConn) speaksSoon() bool { return len(c.streams) > 0 }
 
-// speaksSoon says that one request has followed another at once.
+// speaksSoon reports whether the last two writes followed each other at once: another is likely.
 func (c *clientConn) speaksSoon() bool {
 	return c.pongs.gap < pongTime && time.Since(c.pongs.wrote) < pongTime
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// noted is a listener whose connections note what is written, write by write.
+// noted is a listener whose connections note each write.
 type noted struct {
 	net.Listener
 	mu     sync.Mutex
@@ -48,7 +48,7 @@ func TestAPongGoesOutWithTheReply(t *testing.T) {
 		return ss.SendMsg(codec.NewFrame([]byte("reply")))
 	}})
 	p := rawClient(t, l)
-	// A pong goes alone if this machine stands still for as long as one may wait, but not each time.
+	// A pong goes out alone if the machine stalls for longer than a pong may wait, but not each time.
 	for i := range uint32(100) {
 		p.headers(2*i+1, true, p.request())
 		require.NoError(t, p.framer.WritePing(false, [8]byte{'p', 'o', 'n', 'g'}))
@@ -58,7 +58,7 @@ func TestAPongGoesOutWithTheReply(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	alone := slices.DeleteFunc(l.writes, func(w []byte) bool { return !bytes.Contains(w, []byte("pong")) || bytes.Contains(w, []byte("reply")) })
-	assert.Less(t, len(alone), 50, "pongs that went alone")
+	assert.Less(t, len(alone), 50, "pongs that went out alone")
 }
 
 func TestAPongDoesNotWaitForALongCall(t *testing.T) {

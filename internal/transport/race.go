@@ -4,7 +4,7 @@ package transport
 
 import "syscall"
 
-// happensBefore tells the race detector that everything before a write to a socket happens
-// before everything after the read of it. Package syscall does so for its own writes alone.
-// happensBefore writes nothing.
+// happensBefore tells the race detector that everything before a write to a socket happens before
+// everything after the peer's read. Package syscall does so only for its own writes. happensBefore
+// writes nothing to the socket.
 func happensBefore(fd int) { _, _ = syscall.Write(fd, nil) }

@@ -15,17 +15,17 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A rawPeer is one end of a connection that says what a test has it say.
+// A rawPeer is one end of a connection, which sends the frames that a test wants.
 type rawPeer struct {
 	t      testing.TB
 	nc     net.Conn
-	out    bytes.Buffer // what say says
+	out    bytes.Buffer // frames that say will send
 	framer *http2.Framer
 	block  bytes.Buffer
 	hpack  *hpack.Encoder
 
 	reads    *http2.Framer
-	goAwayIs func() (http2.ErrCode, string) // what another goroutine has read
+	goAwayIs func() (http2.ErrCode, string) // the GOAWAY that another goroutine has read
 }
 
 func newRawPeer(t testing.TB, nc net.Conn) *rawPeer {
@@ -62,14 +62,14 @@ func rawServer(t testing.TB, l net.Listener) *rawPeer {
 	return p
 }
 
-// say sends what was written to the framer.
+// say sends the frames that were written to the framer.
 func (p *rawPeer) say() error {
 	_, err := p.nc.Write(p.out.Bytes())
 	p.out.Reset()
 	return err
 }
 
-// encode makes a header block.
+// encode returns a header block.
 func (p *rawPeer) encode(fields ...string) []byte {
 	p.block.Reset()
 	for i := 0; i < len(fields); i += 2 {
@@ -78,7 +78,7 @@ func (p *rawPeer) encode(fields ...string) []byte {
 	return bytes.Clone(p.block.Bytes())
 }
 
-// request are the fields of a call, and others.
+// request returns the header block of a call, with additional fields.
 func (p *rawPeer) request(more ...string) []byte {
 	return p.encode(append([]string{
 		":method", "POST", ":scheme", "http", ":path", "/test.Service/Method", ":authority", "localhost",
@@ -94,31 +94,31 @@ func (p *rawPeer) data(id uint32, end bool, b []byte) {
 	require.NoError(p.t, p.framer.WriteData(id, end, b))
 }
 
-// call makes a call with one request.
+// call begins a call and sends its only request.
 func (p *rawPeer) call(id uint32, request []byte) {
 	p.headers(id, false, p.request())
 	p.data(id, true, prefixed(request))
 }
 
-// prefixed is a message as it is sent.
+// prefixed returns a message with its prefix.
 func prefixed(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
 }
 
-// next reads the next frame, nil at the end.
+// next reads the next frame. It returns nil at the end of the connection.
 func (p *rawPeer) next() http2.Frame {
 	_ = p.nc.SetReadDeadline(time.Now().Add(patience))
 	f, err := p.reads.ReadFrame()
 	if err != nil {
 		var timeout net.Error
-		require.False(p.t, errors.As(err, &timeout) && timeout.Timeout(), "nothing comes")
+		require.False(p.t, errors.As(err, &timeout) && timeout.Timeout(), "no frame has come")
 		return nil
 	}
 	return f
 }
 
-// until reads until there is a frame that is good, which it returns; nil if the connection
-// ends before.
+// until reads up to the first frame that is good, and returns it, or nil if the connection ends
+// first.
 func (p *rawPeer) until(good func(http2.Frame) bool) http2.Frame {
 	for {
 		f := p.next()
@@ -128,7 +128,7 @@ func (p *rawPeer) until(good func(http2.Frame) bool) http2.Frame {
 	}
 }
 
-// goAway reads until the connection ends, and returns why, as the other end has said it.
+// goAway reads until the connection ends, and returns the reason in the peer's GOAWAY.
 func (p *rawPeer) goAway() (code http2.ErrCode, why string) {
 	p.t.Helper()
 	if p.goAwayIs != nil {
@@ -145,7 +145,7 @@ func (p *rawPeer) goAway() (code http2.ErrCode, why string) {
 	}
 }
 
-// reset reads until a stream is reset, and returns why.
+// reset reads until the peer resets a stream, and returns the error code.
 func (p *rawPeer) reset(id uint32) http2.ErrCode {
 	p.t.Helper()
 	f := p.until(func(f http2.Frame) bool { _, ok := f.(*http2.RSTStreamFrame); return ok && f.Header().StreamID == id })

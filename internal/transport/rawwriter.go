@@ -8,29 +8,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rawWriter writes to a socket what the kernel takes at once. It belongs to the goroutine
-// that writes.
+// A rawWriter writes to a socket as much as the kernel takes without blocking. It belongs to the
+// goroutine that writes.
 type rawWriter struct {
-	conn  syscall.RawConn // nil: this is no socket, such as a TLS connection, and takes nothing at once
+	conn  syscall.RawConn // nil: not a socket, such as a TLS connection; the rawWriter writes nothing
 	one   []byte
 	parts [][]byte
 	n     int
 	err   error
-	call  func(fd uintptr) bool // w.try, made once
+	call  func(fd uintptr) bool // w.try, allocated once
 }
 
 func (w *rawWriter) open(nc net.Conn) {
 	switch nc.(type) {
 	case *socket, *net.UnixConn, *net.TCPConn, *vsock.Conn:
 	default:
-		return // gRPC's TLS connections have a SyscallConn as well: that of the socket beneath
+		return // gRPC's TLS connections have a SyscallConn too, that of the underlying socket
 	}
 	if rc, err := nc.(syscall.Conn).SyscallConn(); err == nil {
 		w.conn, w.call = rc, w.try
 	}
 }
 
-// write writes as much of b as does not make it wait.
+// write writes as much of b as it can without blocking.
 func (w *rawWriter) write(b []byte) (int, error) {
 	if w.conn == nil {
 		return 0, nil
@@ -57,8 +57,8 @@ func (w *rawWriter) do() (int, error) {
 	return w.n, w.err
 }
 
-// try writes once to the socket fd. It reports true, that there is nothing to wait for, even if
-// the kernel took nothing.
+// try writes once to the socket fd. It always reports true, so that RawConn.Write does not wait,
+// even if the kernel took nothing.
 func (w *rawWriter) try(fd uintptr) bool {
 	for {
 		happensBefore(int(fd))

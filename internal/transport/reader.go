@@ -9,8 +9,9 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// settling is the source of the reader's buffer. When the buffer reads from it, all frames that
-// had come have been handled: the side then starts the calls and sends the answers in one go.
+// settling is the source of the reader's buffer. When the buffer reads from it, the reader has
+// handled all frames that have arrived: now it starts the new calls and flushes the answers
+// together.
 type settling struct{ *conn }
 
 func (s settling) Read(p []byte) (int, error) {
@@ -65,8 +66,8 @@ func (c *conn) readFrame() error {
 	return err
 }
 
-// mistake does what an error of one stream demands. It returns the error if it is that of
-// the connection.
+// mistake handles a stream error: it resets the stream. It returns any other error as a connection
+// error.
 func (c *conn) mistake(err error) error {
 	var ours streamError
 	if theirs := (http2.StreamError{}); errors.As(err, &theirs) {
@@ -76,7 +77,7 @@ func (c *conn) mistake(err error) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// It costs as much as a call that is taken back, because it takes one back.
+	// This costs as much as a call that the peer resets, because it makes us reset one.
 	if err := c.nuisanceLocked(2); err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func fatal(err error) bool {
 	return err != nil && !errors.As(err, &s)
 }
 
-// frameError makes a connError of what the framer says of a frame.
+// frameError returns an error of the framer as a connError, and other errors as they are.
 func (c *conn) frameError(err error) error {
 	if errors.Is(err, http2.ErrFrameTooLarge) {
 		return connError{http2.ErrCodeFrameSize, "a frame is too long"}
@@ -110,7 +111,7 @@ func (c *conn) frameError(err error) error {
 	return err
 }
 
-// control works on a frame that is neither DATA nor of a header block.
+// control handles a frame that is not DATA, HEADERS or CONTINUATION.
 func (c *conn) control(f http2.Frame) error {
 	if f, ok := f.(*http2.GoAwayFrame); ok {
 		return c.side.goAway(f)
@@ -143,9 +144,9 @@ func (c *conn) control(f http2.Frame) error {
 			return streamError{f.StreamID, http2.ErrCodeProtocol, "the stream depends on itself"}
 		}
 	case *http2.PushPromiseFrame:
-		return connError{http2.ErrCodeProtocol, "a PUSH_PROMISE, which nobody has allowed"}
+		return connError{http2.ErrCodeProtocol, "a PUSH_PROMISE frame although server push is off"}
 	}
-	return nil // of an unknown type, which RFC 9113 says to ignore
+	return nil // RFC 9113 says to ignore frames of unknown types
 }
 
 func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
@@ -162,7 +163,7 @@ func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 		if !c.side.known(f.StreamID) {
 			return connError{http2.ErrCodeProtocol, "a WINDOW_UPDATE frame for a stream that has not begun"}
 		}
-		return nil // it has just ended
+		return nil // the stream has just ended
 	}
 	if s.window += n; s.window > maxWindow {
 		return streamError{s.id, http2.ErrCodeFlowControl, "the window of the stream is too large"}
@@ -179,12 +180,12 @@ func (c *conn) rstStream(f *http2.RSTStreamFrame) error {
 	case s != nil:
 		c.side.wasReset(s, f.ErrCode)
 	case !c.side.known(f.StreamID):
-		return connError{http2.ErrCodeProtocol, "a RST_STREAM frame for a stream that has not begun"}
+		return connError{http2.ErrCodeProtocol, "an RST_STREAM frame for a stream that has not begun"}
 	}
 	return nil
 }
 
-// settings takes over what the peer says of itself: RFC 9113, section 6.5.2.
+// settings applies the peer's settings: RFC 9113, section 6.5.2.
 func (c *conn) settings(f *http2.SettingsFrame) error {
 	if f.IsAck() {
 		return nil
@@ -213,14 +214,15 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 	return c.answered()
 }
 
-// newWindow changes the windows of all streams by what that of new ones has changed.
+// newWindow sets the initial window of streams, and changes the windows of all streams by the
+// difference.
 func (c *conn) newWindow(n int) error {
 	more := n - c.peerWindow
 	if more == 0 {
 		return nil
 	}
 	c.peerWindow = n
-	if err := c.nuisanceLocked(len(c.streams) / 64); err != nil { // it is work
+	if err := c.nuisanceLocked(len(c.streams) / 64); err != nil { // each stream costs us work
 		return err
 	}
 	for _, s := range c.streams {

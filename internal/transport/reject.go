@@ -6,11 +6,11 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// rejectTime bounds how long the server waits for the rest of a request that is no call.
+// rejectTime bounds how long the server waits for the rest of a request that it rejects.
 const rejectTime = time.Second
 
-// drain waits for the end of a request, for at most rejectTime: a client that gets the answer
-// too early may ignore it.
+// drain waits for the end of a request, for at most rejectTime: a client that is still sending
+// may ignore the answer.
 func (s *serverStream) drain() {
 	timeout := time.NewTimer(rejectTime)
 	defer timeout.Stop()
@@ -29,13 +29,13 @@ func (s *serverStream) drain() {
 	}
 }
 
-// explain answers a request that is not gRPC's in words.
+// explain answers a request that is not gRPC with a plain text.
 func (s *serverStream) explain() {
 	s.kind = "text/plain"
 	text := mem.SliceBuffer(s.rejected.status.Message() + "; this server speaks gRPC, whose content type is application/grpc\n")
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if s.sendHeader() == nil {
-		_ = s.conn.sendBytes(&s.stream, mem.BufferSlice{text}) // if it fails, the client has gone
+		_ = s.conn.sendBytes(&s.stream, mem.BufferSlice{text}) // fails only if the client has gone
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A reply is what a header block says that is, or ends, the reply to a call.
+// A reply is a header block of the reply to a call, parsed: the response headers or the trailers.
 type reply struct {
 	http, contentType, encoding, message string
 	code                                 codes.Code

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A request is what a header block says that begins a call.
+// A request is the header block that begins a call, parsed.
 type request struct {
 	verb, scheme, path, authority string
 	contentType, encoding         string
@@ -20,14 +20,14 @@ type request struct {
 	host                          string
 	timeout                       time.Duration
 	timed                         bool
-	length                        int // -1: it does not say
+	length                        int // from content-length; -1: there is none
 	tooLong                       bool
-	unknown                       string // a pseudo-header that requests do not have
-	wrong                         string // what is wrong with a field of gRPC's
+	unknown                       string // a pseudo-header field that requests do not have
+	wrong                         string // what is wrong with a field that gRPC defines
 	md                            collector
 }
 
-// newRequest reads a header block, of which it keeps nothing but strings.
+// newRequest parses a header block. It keeps only strings of h.
 func newRequest(h *headerBlock) request {
 	r := request{length: -1, tooLong: h.tooLong, md: collector{most: len(h.fields)}}
 	for _, f := range h.fields {
@@ -75,10 +75,10 @@ func newRequest(h *headerBlock) request {
 	return r
 }
 
-// malformed returns what makes it no request of HTTP/2, "" if it is one.
+// malformed returns why the request is malformed by RFC 9113, section 8.1.1, or "" if it is not.
 func (r *request) malformed() string {
 	switch {
-	case r.tooLong: // what is not there was cut off
+	case r.tooLong: // missing fields may have been cut off
 		return ""
 	case r.unknown != "":
 		return "a request with the pseudo-header " + r.unknown
@@ -88,14 +88,15 @@ func (r *request) malformed() string {
 	return ""
 }
 
-// A rejection is the answer to a request that is no call.
+// A rejection is the answer to a request that reaches no handler.
 type rejection struct {
 	http   int
 	status *status.Status
-	text   bool // for a client that does not speak gRPC, such as a browser
+	text   bool // answer in plain text too: the client does not speak gRPC, such as a browser
 }
 
-// reject returns the answer to a request of HTTP/2 that is none of gRPC, nil if it is one.
+// reject returns the answer to a valid HTTP/2 request that is not a valid gRPC call, or nil if it
+// is one.
 func (r *request) reject() *rejection {
 	no := func(http int, code codes.Code, format string, args ...any) *rejection {
 		return &rejection{http: http, status: status.Newf(code, format, args...)}
@@ -122,7 +123,7 @@ func (r *request) reject() *rejection {
 	return nil
 }
 
-// metadata is what the handler sees of it.
+// metadata returns the metadata that the handler sees.
 func (r *request) metadata() metadata.MD {
 	if authority := orDefault(r.authority, r.host); authority != "" {
 		r.md.add(":authority", authority)

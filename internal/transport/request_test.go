@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// echo is a handler that answers each request with itself.
+// echo is a handler that sends each request back.
 func echo(_ any, ss grpc.ServerStream) error {
 	for {
 		var f codec.Frame
@@ -35,14 +35,14 @@ func echo(_ any, ss grpc.ServerStream) error {
 	}
 }
 
-// served is a server with a handler.
+// served returns the listener of a server with the given handler.
 func served(t testing.TB, h grpc.StreamHandler) net.Listener {
 	l := listen(t)
 	serveOurs(t, l, h)
 	return l
 }
 
-func TestRequestsThatAreNoCallsAreAnswered(t *testing.T) {
+func TestInvalidCallsAreAnswered(t *testing.T) {
 	l := served(t, echo)
 	with := func(replace ...string) []string {
 		fields := []string{":method", "POST", ":scheme", "http", ":path", "/s.S/M", ":authority", "x", "content-type", "application/grpc", "te", "trailers"}
@@ -164,7 +164,7 @@ func TestHeaderListsOverTheLimitAreRefused(t *testing.T) {
 		st := p.ends(1, 3)
 		assert.Equal(t, "431", st[1][":status"])
 		assert.Equal(t, "8", st[1]["grpc-status"], st)
-		assert.Equal(t, "0", st[3]["grpc-status"], "the decoder has lost its place")
+		assert.Equal(t, "0", st[3]["grpc-status"], "the HPACK decoder is out of step")
 	})
 	t.Run("one field", func(t *testing.T) {
 		p := rawClient(t, l)
@@ -182,7 +182,7 @@ func TestHeaderListsOverTheLimitAreRefused(t *testing.T) {
 		code, _ := p.goAway()
 		assert.Contains(t, []http2.ErrCode{http2.ErrCodeEnhanceYourCalm, http2.ErrCodeCompression, http2.ErrCodeFrameSize}, code)
 	})
-	t.Run("an HPACK bomb", func(t *testing.T) { // a field of the table, again and again: a byte each
+	t.Run("an HPACK bomb", func(t *testing.T) { // the same table entry again and again, one byte each
 		p := rawClient(t, l)
 		first := p.request("x-bomb", long)
 		bomb := append(first, bytes.Repeat([]byte{0x80 | 62}, 15_000)...)
@@ -289,8 +289,8 @@ func TestPaddingIsGivenBack(t *testing.T) {
 	p := rawClient(t, l)
 	p.headers(1, false, p.request())
 	m := prefixed(make([]byte, 60_000))
-	for len(m) > 0 { // with the padding it is more than all windows
-		for range 90 { // which is less than the smallest window
+	for len(m) > 0 { // with padding, m is longer than all windows
+		for range 90 { // with padding, 90 frames are shorter than the smallest window
 			n := min(len(m), 10)
 			require.NoError(t, p.framer.WriteDataPadded(1, len(m) == n, m[:n], make([]byte, 200)))
 			m = m[n:]

@@ -9,14 +9,14 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// outgoing is what is still to be sent of a message.
+// outgoing is the unsent rest of a message.
 type outgoing struct {
 	prefix [prefixLen]byte
 	bufs   mem.BufferSlice
-	off    int  // of prefix, or of the first of bufs: what has been sent
+	off    int  // bytes already sent of prefix, or of the first of bufs
 	body   bool // the prefix has been sent
-	left   int  // bytes
-	end    bool // nothing comes behind it on the stream
+	left   int  // bytes still to send
+	end    bool // it is the last message on the stream
 }
 
 func newOutgoing(bufs mem.BufferSlice, end bool) outgoing {
@@ -27,7 +27,7 @@ func newOutgoing(bufs mem.BufferSlice, end bool) outgoing {
 	return m
 }
 
-// piece returns the next bytes, at most n, and steps over them.
+// piece consumes and returns some of the next bytes, at most n.
 func (m *outgoing) piece(n int) []byte {
 	var p []byte
 	if !m.body {
@@ -49,7 +49,7 @@ func (m *outgoing) piece(n int) []byte {
 	return p
 }
 
-// slices appends the pieces that the next n bytes are in, and steps over them.
+// slices consumes the next n bytes and appends them to parts, without copying.
 func (m *outgoing) slices(parts [][]byte, n int) [][]byte {
 	for n > 0 {
 		p := m.piece(n)
@@ -60,7 +60,7 @@ func (m *outgoing) slices(parts [][]byte, n int) [][]byte {
 	return parts
 }
 
-// flags are those of a frame with the next n bytes.
+// flags returns the flags of a DATA frame with the next n bytes.
 func (m *outgoing) flags(n int) http2.Flags {
 	if n == m.left && m.end {
 		return http2.FlagDataEndStream
@@ -68,19 +68,18 @@ func (m *outgoing) flags(n int) http2.Flags {
 	return 0
 }
 
-// send sends bufs as a message on s, as far as the windows let it, and then waits for them.
-// It returns when all of it is with the kernel, or in the buffer of the connection, of which
-// highWater is the bound. If end is set, it is the last message. c.mu is held; it is
-// released meanwhile.
+// send sends bufs as a message on s, the last one if end is set. It waits when the windows are
+// used up, and returns when the whole message has been written or is in the connection's buffer,
+// which highWater bounds. c.mu is held; send releases it while it waits or writes.
 func (c *conn) send(s *stream, bufs mem.BufferSlice, end bool) error {
-	if s.sending.left > 0 { // the end of the call has cut off a message: nothing can follow it
+	if s.sending.left > 0 { // the end of the call cut off a message: nothing can follow it
 		return s.sendError()
 	}
 	s.sending = newOutgoing(bufs, end)
 	return c.sendAll(s)
 }
 
-// sendBytes is send for what is no message but all there is to be sent.
+// sendBytes sends bufs as the whole body of s, without the prefix of a message.
 func (c *conn) sendBytes(s *stream, bufs mem.BufferSlice) error {
 	s.sending = outgoing{bufs: bufs, body: true, left: bufs.Len(), end: true}
 	return c.sendAll(s)
@@ -98,7 +97,7 @@ func (c *conn) sendAll(s *stream) error {
 	return err
 }
 
-// sendSome sends a part of m, or waits until that may be possible.
+// sendSome sends a part of m, or waits until it may be able to.
 func (c *conn) sendSome(s *stream, m *outgoing) error {
 	n := min(m.left, s.window, c.window)
 	switch {
@@ -118,7 +117,7 @@ func (c *conn) sendSome(s *stream, m *outgoing) error {
 	return nil
 }
 
-// appendData appends n bytes of m to the buffer, in frames.
+// appendData appends n bytes of m to the buffer, as DATA frames.
 func (c *conn) appendData(s *stream, m *outgoing, n int) {
 	c.grow(n + (1+n/c.peerFrame)*frameHeaderLen)
 	for c.use(s, n); n > 0; {
@@ -132,14 +131,14 @@ func (c *conn) appendData(s *stream, m *outgoing, n int) {
 	}
 }
 
-// use takes n bytes of the windows.
+// use takes n bytes from the windows of s and c.
 func (c *conn) use(s *stream, n int) {
 	s.window -= n
 	c.window -= n
 	c.spoke = true
 }
 
-// sendError is the error of sending on a stream that has ended.
+// sendError returns the error of sending on a stream that has ended.
 func (s *stream) sendError() error {
 	if s.err != nil {
 		return s.err
@@ -147,8 +146,8 @@ func (s *stream) sendError() error {
 	return errDone
 }
 
-// await waits until there may be more that s can send: because of its own window, or in the
-// queue for the connection. c.mu is held; it is released meanwhile.
+// await waits until s may be able to send more: until its window grows, or, if queue is set, until
+// it is its turn in the connection's queue. c.mu is held; await releases it while it waits.
 func (c *conn) await(s *stream, queue bool) error {
 	if s.writable == nil {
 		s.writable = make(chan struct{}, 1)
@@ -169,9 +168,9 @@ func (c *conn) await(s *stream, queue bool) error {
 	}
 }
 
-// unqueue removes a sender that does not wait any more from the queue, and wakes the next one.
-// A sender that something else woke, such as its own window, is still in the queue: without
-// unqueue its turn would be lost.
+// unqueue removes s, which no longer waits, from the queue, and wakes the next sender. A sender that
+// something else woke, such as its own window, is still in the queue: without unqueue it would get a
+// turn later and not pass it on.
 func (c *conn) unqueue(s *stream) {
 	if s.queued {
 		s.queued = false
@@ -180,16 +179,15 @@ func (c *conn) unqueue(s *stream) {
 	c.nudge()
 }
 
-// mayAppend reports whether a header block may go into the buffer now. A sender that has not
-// waited for its turn lets the waiting ones go first.
+// mayAppend reports whether a header block may go into the buffer now. A sender that has not waited
+// for a turn must let those that wait go first.
 func (c *conn) mayAppend(waited bool) bool {
 	return len(c.streams) < c.most && len(c.out) <= highWater && (waited || len(c.turns) == 0)
 }
 
-// awaitTurn waits until the connection may have room for a header block, or until ctx ends. It
-// gives no promise: the caller checks mayAppend again. The caller always calls nudge in the end:
-// otherwise those behind it in the queue would wait for ever. c.mu is held; it is released
-// meanwhile.
+// awaitTurn waits until the connection may have room for a header block, or until ctx ends. The
+// caller must check mayAppend again. It must also call nudge in the end, whatever happens: otherwise
+// the senders behind it would wait for ever. c.mu is held; awaitTurn releases it while it waits.
 func (c *conn) awaitTurn(ctx context.Context) error {
 	turn := make(chan struct{})
 	c.turns = append(c.turns, turn)
@@ -209,8 +207,7 @@ func (c *conn) awaitTurn(ctx context.Context) error {
 	return err
 }
 
-// wakeTurns wakes all that wait for a turn, so that they see why there will be none. c.mu is
-// held.
+// wakeTurns wakes all goroutines that wait for a turn: there will be no more turns. c.mu is held.
 func (c *conn) wakeTurns() {
 	for _, turn := range c.turns {
 		close(turn)
@@ -218,8 +215,8 @@ func (c *conn) wakeTurns() {
 	c.turns = nil
 }
 
-// nudge wakes the next sender and the next header block that wait for the connection, if they
-// can go on. Each of them calls nudge when it has done what it could, or gives up.
+// nudge wakes the next sender of a message and the next sender of a header block, if they can go
+// on. A goroutine that was woken calls nudge in turn when it is done or gives up.
 func (c *conn) nudge() {
 	if len(c.turns) > 0 && c.mayAppend(true) {
 		close(c.turns[0])

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// Serve lets clients in at l until l is closed, or the server drains or stops: then it
-// returns nil. Another error of l, but for those that pass, ends it as well. Handshake may
-// be nil. Serve may be called for several listeners. The server takes over what they accept, and
-// closes it.
+// Serve accepts clients at l until l is closed, or the server drains or stops: then it returns nil.
+// Serve also returns on any other error of l, unless the error is temporary. Handshake may be nil.
+// Serve may be called for several listeners. The server closes the connections that it accepts.
 func (s *Server) Serve(l net.Listener, shake Handshake) error {
 	s.mu.Lock()
 	if s.draining {
@@ -24,7 +23,7 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 		s.mu.Lock()
 		delete(s.listeners, l)
 		s.mu.Unlock()
-		_ = l.Close() // it is closed, as a rule
+		_ = l.Close() // usually a second time
 	}()
 	for wait := time.Duration(0); ; {
 		nc, err := l.Accept()
@@ -39,7 +38,7 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 		if over || errors.Is(err, net.ErrClosed) {
 			return nil
 		}
-		if t, ok := err.(interface{ Temporary() bool }); !ok || !t.Temporary() { // such as: no more files
+		if t, ok := err.(interface{ Temporary() bool }); !ok || !t.Temporary() { // such as EMFILE
 			return err
 		}
 		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
@@ -50,7 +49,7 @@ func (s *Server) Serve(l net.Listener, shake Handshake) error {
 	}
 }
 
-// admit serves a connection, in goroutines of its own.
+// admit serves a connection in a new goroutine.
 func (s *Server) admit(nc net.Conn, l net.Listener, shake Handshake) {
 	s.mu.Lock()
 	refused := s.stopped || s.cfg.MaxConns > 0 && len(s.greeting)+len(s.conns) >= s.cfg.MaxConns
@@ -59,18 +58,18 @@ func (s *Server) admit(nc net.Conn, l net.Listener, shake Handshake) {
 	}
 	s.mu.Unlock()
 	if refused {
-		_ = nc.Close() // nothing was said
+		_ = nc.Close() // nothing was sent on it
 		return
 	}
 	go s.serve(nc, shake)
 }
 
-// ServeConn serves one connection, until it ends. Handshake may be nil.
+// ServeConn serves one connection until it ends, and closes it. Handshake may be nil.
 func (s *Server) ServeConn(nc net.Conn, shake Handshake) {
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()
-		_ = nc.Close() // nothing was said
+		_ = nc.Close() // nothing was sent on it
 		return
 	}
 	s.greeting[nc] = nil
@@ -79,7 +78,7 @@ func (s *Server) ServeConn(nc net.Conn, shake Handshake) {
 	s.serve(nc, shake)
 }
 
-// serve serves a connection that is in greeting.
+// serve serves a connection that the caller has added to s.greeting.
 func (s *Server) serve(nc net.Conn, shake Handshake) {
 	c, err := s.greet(nc, shake)
 	s.mu.Lock()
@@ -90,7 +89,7 @@ func (s *Server) serve(nc net.Conn, shake Handshake) {
 		if c != nil {
 			nc = c.nc
 		}
-		_ = nc.Close() // it has failed, or the server has stopped
+		_ = nc.Close() // the handshake has failed, or the server has stopped
 		return
 	}
 	s.conns[c] = struct{}{}
@@ -109,7 +108,7 @@ func (s *Server) serve(nc net.Conn, shake Handshake) {
 	s.mu.Unlock()
 }
 
-// start runs the handler of a call.
+// start runs the handler of a call in another goroutine.
 func (s *Server) start(st *serverStream) {
 	s.mu.Lock()
 	s.handlers++
@@ -121,7 +120,7 @@ func (s *Server) start(st *serverStream) {
 	}
 }
 
-// do does a call.
+// do runs the handler of a call.
 func (s *Server) do(st *serverStream) {
 	st.run()
 	s.mu.Lock()
@@ -131,8 +130,8 @@ func (s *Server) do(st *serverStream) {
 	}
 }
 
-// hire starts the goroutines that run handlers for as long as the server runs: their stacks have
-// grown already when the next call comes. If all are busy, a call gets a goroutine of its own.
+// hire starts goroutines that run handlers for as long as the server runs: when the next call
+// comes, their stacks have already grown. If all of them are busy, a call gets its own goroutine.
 func (s *Server) hire() {
 	for range workers {
 		go func() {

@@ -11,56 +11,54 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A ServerConfig says what a server does. Its zero value is a server that knows no method.
+// A ServerConfig configures a server. A server with the zero value knows no methods.
 type ServerConfig struct {
-	// Handler is called for each call of a service that is not registered, without a service
-	// (nil). Its stream takes and gives *codec.Frame, and messages that package codec
-	// encodes. The context of the stream has what gRPC's own servers put there: metadata, the
-	// peer, the method.
+	// Handler handles each call of a service that is not registered; its srv argument is nil.
+	// Its stream sends and receives *codec.Frame, and messages that package codec encodes. The
+	// context of the stream holds what gRPC's own servers put there: metadata, peer, method.
 	Handler grpc.StreamHandler
 
-	// Interceptors are around Handler and around the streams of registered services, the first
-	// one outermost; UnaryInterceptor is around their unary methods.
+	// Interceptors wrap Handler and the streaming methods of registered services, the first one
+	// outermost. UnaryInterceptor wraps the unary methods of registered services.
 	Interceptors     []grpc.StreamServerInterceptor
 	UnaryInterceptor grpc.UnaryServerInterceptor
 
-	// MaxMessage is the longest message that is received, in bytes, compressed or not. Zero
-	// means DefaultMaxMessage. MaxHeaders is the longest list of header fields. Zero means
-	// DefaultMaxHeaders.
+	// MaxMessage is the length of the longest message that the server receives, in bytes,
+	// compressed or not. Zero means DefaultMaxMessage. MaxHeaders is the size of the longest
+	// header list (RFC 9113, SETTINGS_MAX_HEADER_LIST_SIZE). Zero means DefaultMaxHeaders.
 	MaxMessage, MaxHeaders int
 
 	// MaxStreams is how many calls a connection may have at once. A call counts until its handler
-	// has returned, even if the client has gone. The server refuses one more, and clients then
-	// wait and try again. Zero means DefaultMaxStreams.
+	// has returned, even if the client has gone. The server refuses further calls; clients wait
+	// and try again. Zero means DefaultMaxStreams.
 	MaxStreams int
 
-	// Window is how many bytes of messages a connection may have that no handler has received,
-	// not counting those in the budget. Messages that wait for the budget may have four times as
-	// much; the server refuses one more. Zero means 1 MiB.
+	// Window is how many bytes of messages that no handler has received yet a connection may
+	// hold, not counting those in the budget. Messages that wait for the budget may take four
+	// times as much; the server refuses further messages. Zero means 1 MiB.
 	Window int
 
-	// Budget is the memory for messages that do not come in one piece. Optional: there is
-	// enough.
+	// Budget is the memory for messages that do not arrive in one piece. Nil means no bound.
 	Budget Budget
 
-	// HandshakeTimeout bounds the handshake and HTTP/2's preface. Zero means 10s.
+	// HandshakeTimeout bounds the handshake and the HTTP/2 connection preface. Zero means 10s.
 	HandshakeTimeout time.Duration
 
-	// StallTimeout is how long a client may be silent in the middle of a frame, or of a message for
-	// which memory was taken. Zero means 30s.
+	// StallTimeout is how long a client may be silent in the middle of a frame, or of a message
+	// for which the server has reserved memory. Zero means 30s.
 	StallTimeout time.Duration
 
-	// MaxConns is how many connections there may be, those included that have just begun. One
-	// more is closed. Zero means any number.
+	// MaxConns is how many connections there may be, including those in the handshake. The
+	// server closes further ones. Zero means any number.
 	MaxConns int
 
-	// Pings is how often clients may ping. The server cuts off a client that pings more often,
-	// with too_many_pings.
+	// Pings is how often clients may ping. The server disconnects a client that pings more often,
+	// with a GOAWAY frame that says too_many_pings.
 	Pings keepalive.EnforcementPolicy
 
 	// PingAfter is how long a client may be silent before the server pings it. Zero means that
 	// the server does not ping. PingTimeout is how long the client may take to answer before the
-	// server cuts it off. Zero means 20s.
+	// server closes the connection. Zero means 20s.
 	PingAfter, PingTimeout time.Duration
 }
 
@@ -72,35 +70,35 @@ const (
 	defaultWindow    = 1 << 20
 	handshakeTimeout = 10 * time.Second
 	stallTimeout     = 30 * time.Second
-	workers          = 32 // goroutines of a server that do calls; see hire
+	workers          = 32 // goroutines of a server that run handlers; see hire
 	readBuffer       = 4 << 10
 )
 
-// A Handshake makes a connection ready: it secures it, and finds out who is at the other
-// end, which becomes the AuthInfo of the peer of its calls. Its time is bounded by a
-// deadline of the connection. The connection that it returns is the one that is used.
+// A Handshake prepares a connection: it secures the connection and identifies the client. The
+// server uses the connection that Handshake returns; the AuthInfo becomes that of each call's
+// peer. The connection has a deadline, which bounds the handshake.
 type Handshake func(net.Conn) (net.Conn, credentials.AuthInfo, error)
 
 // A Server serves gRPC. It is safe for concurrent use.
 type Server struct {
 	cfg      ServerConfig
 	services map[string]*service
-	handler  grpc.StreamHandler // Handler within the interceptors; nil if there is none
+	handler  grpc.StreamHandler // Handler, wrapped by the interceptors; nil if there is none
 	work     chan *serverStream
 	hired    sync.Once
 	done     chan struct{} // closed when the server has stopped
 
 	mu        sync.Mutex
-	changed   sync.Cond // of what follows
+	changed   sync.Cond // a connection or the last handler has ended, or the server stops
 	listeners map[net.Listener]struct{}
-	greeting  map[net.Conn]net.Listener // that are in the handshake, and where they came in
-	conns     map[*serverConn]struct{}  // that have done it
-	handlers  int                       // that have not returned
+	greeting  map[net.Conn]net.Listener // :: connection in the handshake → the listener that accepted it
+	conns     map[*serverConn]struct{}  // connections after the handshake
+	handlers  int                       // handlers that have not returned
 	draining  bool
 	stopped   bool
 }
 
-// NewServer returns a server. It has no goroutine before it serves.
+// NewServer returns a server. It starts no goroutine before it serves.
 func NewServer(cfg ServerConfig) *Server {
 	s := &Server{
 		cfg: cfg, services: map[string]*service{}, work: make(chan *serverStream), done: make(chan struct{}),
@@ -131,7 +129,8 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
-// within returns h with all around it, the first outermost. Each calls the next one once at most.
+// within returns h wrapped by all interceptors, the first one outermost. Each of them may call the
+// next one at most once.
 func within(all []grpc.StreamServerInterceptor, h grpc.StreamHandler) grpc.StreamHandler {
 	if len(all) == 0 {
 		return h
@@ -146,7 +145,7 @@ func within(all []grpc.StreamServerInterceptor, h grpc.StreamHandler) grpc.Strea
 
 // A chain is a call on its way through the interceptors.
 type chain struct {
-	rest []grpc.StreamServerInterceptor // those that have not been called yet
+	rest []grpc.StreamServerInterceptor // not called yet
 	last grpc.StreamHandler
 	info grpc.StreamServerInfo
 	self grpc.StreamHandler // next, allocated once

@@ -14,29 +14,29 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A serverConn is a connection of a client.
+// A serverConn is the server's end of a connection.
 type serverConn struct {
 	*conn
 	server *Server
 	peer   *peer.Peer
-	base   context.Context // of calls: it has the peer, and does not end
+	base   context.Context // parent of the calls' contexts: it holds the peer, and never ends
 	fresh  []*serverStream // the reader's: calls whose handlers have not been started
 
-	// conn.mu guards what follows.
-	last    uint32 // the newest call
-	running int    // handlers
+	// conn.mu guards the fields below.
+	last    uint32 // id of the newest call
+	running int    // handlers that have not returned
 	pings   pingPolicy
 	leaving drainState
-	final   uint32 // the last call that is taken
+	final   uint32 // id of the last call that the connection takes, once leaving is last
 }
 
 var errStopped = errors.New("transport: the server has stopped")
 
-// greet does the handshake. If it returns no connection, the handshake has failed and there is
-// nothing to send. If it returns a connection and an error, the caller reports the mistake to
-// the client.
+// greet does the handshake and reads the connection preface. If it returns no connection, there is
+// nothing to send to the client. If it returns a connection and an error, the caller reports the
+// error to the client.
 func (s *Server) greet(nc net.Conn, shake Handshake) (*serverConn, error) {
-	_ = nc.SetDeadline(time.Now().Add(s.cfg.HandshakeTimeout)) // what is read or written says it
+	_ = nc.SetDeadline(time.Now().Add(s.cfg.HandshakeTimeout)) // reading or writing returns the error
 	p := &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr()}
 	if shake != nil {
 		secured, info, err := shake(nc)
@@ -61,27 +61,27 @@ func (s *Server) greet(nc net.Conn, shake Handshake) (*serverConn, error) {
 		}
 		return nil, err
 	}
-	_ = nc.SetDeadline(time.Time{}) // what is read or written says it
+	_ = nc.SetDeadline(time.Time{}) // reading or writing returns the error
 	c.own()
 	c.keepalive(s.cfg.PingAfter, s.cfg.PingTimeout)
 	return c, nil
 }
 
-// preface reads what a client begins with: a fixed text, and its settings.
+// preface reads the client's connection preface: a fixed text, and a SETTINGS frame.
 func (c *serverConn) preface() error {
 	var said [len(http2.ClientPreface)]byte
 	if _, err := io.ReadFull(c.in, said[:]); err != nil {
 		return err
 	}
 	if !bytes.Equal(said[:], []byte(http2.ClientPreface)) {
-		return connError{http2.ErrCodeProtocol, "this is no HTTP/2: a connection begins with something else"}
+		return connError{http2.ErrCodeProtocol, "the client does not speak HTTP/2: it did not send the connection preface"}
 	}
 	fh, err := c.framer.ReadFrameHeader()
 	if err != nil {
 		return c.frameError(err)
 	}
 	if fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck) {
-		return connError{http2.ErrCodeProtocol, "the first frame has no settings"}
+		return connError{http2.ErrCodeProtocol, "the first frame is not a SETTINGS frame"}
 	}
 	f, err := c.framer.ReadFrameForHeader(fh)
 	if err == nil {
@@ -90,7 +90,8 @@ func (c *serverConn) preface() error {
 	return c.frameError(err)
 }
 
-// over ends the connection, because of err.
+// over ends the connection after the reader returned err. If err is a mistake of the client, over
+// reports it to the client.
 func (c *serverConn) over(err error) {
 	var mistake connError
 	if errors.As(err, &mistake) {
@@ -102,7 +103,7 @@ func (c *serverConn) over(err error) {
 	c.shut(errGone)
 }
 
-// errGone is the error of a call whose client does not want it any more, or has gone.
+// errGone is the error of a call that the client has canceled, or whose client has gone.
 var errGone = status.Error(codes.Canceled, context.Canceled.Error())
 
 func (c *serverConn) settled() {
@@ -113,8 +114,8 @@ func (c *serverConn) settled() {
 	c.fresh = c.fresh[:0]
 }
 
-// headers begins a call. A second header block of a call holds trailers, which gRPC's requests
-// do not have: it ends the client's half.
+// headers begins a call. A second header block on a stream holds trailers. gRPC requests have none,
+// so it only ends the client's half of the stream.
 func (c *serverConn) headers(h *headerBlock) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +130,7 @@ func (c *serverConn) headers(h *headerBlock) error {
 	}
 	switch {
 	case c.refuses(h.stream):
-		c.recent.add(h.stream, true) // the client makes the call elsewhere
+		c.recent.add(h.stream, true) // the client makes the call on another connection
 		return nil
 	case h.bad != "":
 		return streamError{h.stream, http2.ErrCodeProtocol, h.bad}
@@ -149,10 +150,10 @@ func (c *serverConn) headers(h *headerBlock) error {
 	return nil
 }
 
-// isNew reports whether a stream is new, or what is wrong with its id.
+// isNew reports whether a stream is new. It returns an error if the client must not use the id.
 func (c *serverConn) isNew(id uint32) (bool, error) {
 	if id%2 == 0 {
-		return false, connError{http2.ErrCodeProtocol, "a client begins a stream with an even id"}
+		return false, connError{http2.ErrCodeProtocol, "the client used an even stream id"}
 	}
 	if id > c.last {
 		c.last = id
@@ -160,11 +161,11 @@ func (c *serverConn) isNew(id uint32) (bool, error) {
 	}
 	switch found, ours := c.recent.find(id); {
 	case ours:
-		return false, nil // it was on its way
+		return false, nil // the client sent it before it read our RST_STREAM
 	case found:
 		return false, connError{http2.ErrCodeStreamClosed, "a HEADERS frame for a stream that has ended"}
 	}
-	return false, connError{http2.ErrCodeProtocol, "a stream with an id that is lower than that of another"}
+	return false, connError{http2.ErrCodeProtocol, "a new stream with an id that is lower than that of an earlier one"}
 }
 
 func (c *serverConn) trailers(s *stream, h *headerBlock) error {
@@ -196,14 +197,14 @@ func (c *serverConn) removed() {}
 
 func (c *serverConn) setting(http2.Setting) {}
 
-func (c *serverConn) goAway(*http2.GoAwayFrame) error { return nil } // it makes no more calls, and will close
+func (c *serverConn) goAway(*http2.GoAwayFrame) error { return nil } // the client makes no more calls, and will close
 
 func (c *serverConn) wasReset(s *stream, _ http2.ErrCode) {
 	c.abort(s, false, errGone)
 }
 
 func (c *serverConn) unwanted(s *stream, err error) {
-	s.refuse(err) // the handler gets it, and answers
+	s.refuse(err) // the handler receives err, and returns a status
 }
 
 func (c *serverConn) aborted(s *stream) {

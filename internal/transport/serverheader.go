@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// sendHeader appends the header. conn.mu is held.
+// sendHeader appends the response headers to the buffer. conn.mu is held.
 func (s *serverStream) sendHeader() error {
 	if s.gone {
 		return s.sendError()
@@ -20,7 +20,8 @@ func (s *serverStream) sendHeader() error {
 	return s.appendHeader(nil, false)
 }
 
-// sendStatus appends the trailers; where there is no header yet, they are all there is.
+// sendStatus appends the trailers to the buffer. If no headers have been sent and the handler has
+// set none, the reply is Trailers-Only.
 func (s *serverStream) sendStatus(st *status.Status) {
 	if !s.headed && len(s.header) > 0 {
 		if s.sendHeader() != nil {
@@ -42,10 +43,10 @@ func (s *serverStream) sendStatus(st *status.Status) {
 	}
 }
 
-// awaitRoom waits until the status has room in the buffer of the connection. Meanwhile the call
+// awaitRoom waits until the buffer of the connection has room for the status. Meanwhile the call
 // counts as running, so a client that does not read has no more replies in the buffer than it
-// may have calls at once. A call that ends before there is room is reset. conn.mu is held; it is
-// released meanwhile.
+// may have calls at once. If the call's context ends first, awaitRoom resets the stream. conn.mu is
+// held; awaitRoom releases it while it waits.
 func (s *serverStream) awaitRoom() {
 	c := s.conn
 	for waited := false; !s.gone && !c.mayAppend(waited); waited = true {
@@ -55,7 +56,8 @@ func (s *serverStream) awaitRoom() {
 	}
 }
 
-// appendHeader appends a header block: the header, unless that has been sent, and fields.
+// appendHeader appends one header block to the buffer: the response headers, unless they have been
+// sent, and fields.
 func (s *serverStream) appendHeader(fields []field, end bool) error {
 	c := s.conn
 	first := !end || !s.headed
@@ -90,7 +92,7 @@ func (s *serverStream) appendHeader(fields []field, end bool) error {
 	return nil
 }
 
-const statusOK = 8 // in the static table
+const statusOK = 8 // index of ":status: 200" in the static table
 
 var (
 	errHeaderList = status.Error(codes.Internal, "transport: trying to send header list size larger than the limit set by peer")

@@ -13,26 +13,26 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A serverStream is a call of a client. As with any [grpc.ServerStream], one goroutine may
-// send while another receives.
+// A serverStream is a call that the server handles. As with any [grpc.ServerStream], one goroutine
+// may send while another receives.
 type serverStream struct {
 	stream
 	on       *serverConn
 	method   string
 	kind     string // the content type of the reply
-	encoding string // of compressed requests
+	encoding string // how the client compresses messages
 	cancel   context.CancelFunc
-	sent     metadata.MD // by the client
-	rejected *rejection  // the call is not for a handler
+	sent     metadata.MD // the client's metadata
+	rejected *rejection  // the answer, if the call does not reach a handler
 
-	// conn.mu guards what follows.
+	// conn.mu guards the fields below.
 	header, trailer metadata.MD
 	headed          bool         // the header has been sent
-	single          bool         // the next message is the only one; see Unary
+	single          bool         // the handler sends only one message; see Unary
 	held            *codec.Frame // the only message, which goes out together with the status
 }
 
-// newStream makes the call of a header block. conn.mu is held.
+// newStream begins the call that a header block requests. conn.mu is held.
 func (c *serverConn) newStream(h *headerBlock) (*serverStream, error) {
 	s := &serverStream{on: c, kind: grpcType}
 	s.owner = s
@@ -72,8 +72,8 @@ func (s *serverStream) run() {
 	s.finish(s.rejected.status.Err())
 }
 
-// timedOut returns the error that the client gets for a handler's error. If the deadline of the
-// call has passed, that is the reason, whatever the handler's error says.
+// timedOut returns the error that the client gets for a handler's error: DeadlineExceeded if the
+// deadline of the call has passed, whatever the handler returned.
 func (s *serverStream) timedOut(err error) error {
 	if err != nil && errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
 		return context.DeadlineExceeded
@@ -81,7 +81,7 @@ func (s *serverStream) timedOut(err error) error {
 	return err
 }
 
-// Context is the context of the call: it ends with it.
+// Context returns the context of the call, which ends when the call ends.
 func (s *serverStream) Context() context.Context { return s.ctx }
 
 // SetHeader adds to the header, which goes out with the first message or the status.
@@ -131,7 +131,7 @@ func (s *serverStream) SetTrailer(md metadata.MD) {
 	s.trailer = metadata.Join(s.trailer, md)
 }
 
-// SendMsg sends a message. The message is the caller's again when SendMsg returns.
+// SendMsg sends a message. The caller may reuse the message when SendMsg returns.
 func (s *serverStream) SendMsg(m any) error {
 	f, err := codec.FrameOf(m)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *serverStream) SendMsg(m any) error {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if held := s.held; held != nil { // it was not the only one
+	if held := s.held; held != nil { // it was not the only message
 		s.held, s.single = nil, false
 		err := s.send(held)
 		held.Free()
@@ -155,7 +155,7 @@ func (s *serverStream) SendMsg(m any) error {
 	return s.send(f)
 }
 
-// send sends the header, if it has not been sent, and a message. conn.mu is held.
+// send sends a message, and before the first message the header. conn.mu is held.
 func (s *serverStream) send(f *codec.Frame) error {
 	if !s.headed {
 		if err := s.sendHeader(); err != nil {
@@ -178,7 +178,7 @@ func (s *serverStream) send(f *codec.Frame) error {
 	return err
 }
 
-// RecvMsg waits for a message. io.EOF is the end of what the client sends.
+// RecvMsg waits for a message. It returns io.EOF when the client sends no more.
 func (s *serverStream) RecvMsg(m any) error {
 	got, err := s.receive()
 	if err != nil {
@@ -191,19 +191,19 @@ func (s *serverStream) RecvMsg(m any) error {
 	return codec.Deliver(m, f)
 }
 
-// decode returns a message as a frame, which is not compressed.
+// decode returns a message as a frame, decompressed.
 func (s *serverStream) decode(m message) (*codec.Frame, error) {
 	if !m.compressed {
 		return m.frame(), nil
 	}
 	f, err := s.stream.decompress(m, s.encoding, s.conn.cfg.maxMessage, codes.Unimplemented)
 	if status.Code(err) == codes.Unimplemented {
-		_ = s.SetHeader(metadata.Pairs("grpc-accept-encoding", encodings())) // the header may have been sent
+		_ = s.SetHeader(metadata.Pairs("grpc-accept-encoding", encodings())) // fails if the header has been sent
 	}
 	return f, err
 }
 
-// finish ends the call: it sends what has not been sent, and the status.
+// finish ends the call: it sends the message that was held back, if there is one, and the status.
 func (s *serverStream) finish(err error) {
 	c := s.conn
 	c.mu.Lock()
@@ -220,7 +220,7 @@ func (s *serverStream) finish(err error) {
 	}
 	if !s.gone {
 		if !s.ended {
-			c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // the rest of the request is not wanted
+			c.out = appendReset(c.out, s.id, http2.ErrCodeNo) // tells the client not to send the rest of the request
 		}
 		c.guard.earn(guardCall)
 		c.remove(&s.stream, !s.ended)
@@ -239,20 +239,21 @@ func (s *serverStream) finish(err error) {
 	}
 }
 
-// transportStream is the stream as interceptors and handlers find it in their context.
+// A transportStream is a serverStream as a [grpc.ServerTransportStream], which interceptors and
+// handlers find in their context.
 type transportStream struct{ *serverStream }
 
-// Method is the method that was called, as in /package.Service/Method.
+// Method returns the full name of the method, as in /package.Service/Method.
 func (t transportStream) Method() string { return t.method }
 
-// SetTrailer is that of [grpc.ServerTransportStream].
+// SetTrailer implements [grpc.ServerTransportStream].
 func (t transportStream) SetTrailer(md metadata.MD) error {
 	t.serverStream.SetTrailer(md)
 	return nil
 }
 
-// Sent returns the metadata that the client sent with the call of context ctx, without copying it:
-// nobody may change it. ok is false on servers of other packages.
+// Sent returns the metadata that the client sent with the call of context ctx. It makes no copy:
+// the caller must not change md. ok is false on servers of other packages.
 func Sent(ctx context.Context) (md metadata.MD, ok bool) {
 	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream); ok {
 		return t.sent, true
@@ -260,9 +261,9 @@ func Sent(ctx context.Context) (md metadata.MD, ok bool) {
 	return nil, false
 }
 
-// Unary announces that the handler of the call with context ctx will send one message. That
-// message then goes out together with the status, in one write. Unary does nothing on servers
-// of other packages.
+// Unary announces that the handler of the call with context ctx will send only one message. The
+// server then writes that message together with the status. Unary does nothing on servers of other
+// packages.
 func Unary(ctx context.Context) {
 	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream); ok {
 		t.conn.mu.Lock()

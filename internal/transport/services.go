@@ -13,15 +13,15 @@ import (
 	"github.com/criproxy/criproxy/internal/recovery"
 )
 
-// A service is one that is registered, as code that protoc-gen-go-grpc has made does.
+// A service is a registered service.
 type service struct {
 	impl    any
 	unary   map[string]grpc.MethodDesc
-	streams map[string]grpc.StreamHandler // within the interceptors
+	streams map[string]grpc.StreamHandler // wrapped by the interceptors
 }
 
-// RegisterService adds a service, whose messages are protobuf messages. The caller must register
-// all services before Serve.
+// RegisterService adds a service whose messages are protobuf messages; code that
+// protoc-gen-go-grpc generates calls it. The caller must register all services before Serve.
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	if s.services[desc.ServiceName] != nil {
 		panic(fmt.Sprintf("transport: the service %s is registered twice", desc.ServiceName))
@@ -36,7 +36,7 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	s.services[desc.ServiceName] = sv
 }
 
-// handle finds the handler of a call and calls it. A panic ends that call alone.
+// handle finds the handler of a call and calls it. A panic ends only that call.
 func (s *Server) handle(st *serverStream) (err error) {
 	defer recovery.To(&err, st.method)
 	slash := strings.LastIndexByte(st.method, '/')
@@ -59,12 +59,12 @@ func (s *Server) handle(st *serverStream) (err error) {
 	return status.Errorf(codes.Unimplemented, "unknown service %s", name)
 }
 
-// unary does a call of a method with one request and one reply.
+// unary serves a call of a unary method.
 func (s *Server) unary(sv *service, m grpc.MethodDesc, st *serverStream) error {
 	receive := func(request any) error {
 		err := st.RecvMsg(request)
 		if errors.Is(err, io.EOF) {
-			return status.Error(codes.Internal, "the call ended before its request came")
+			return status.Error(codes.Internal, "the client ended the call without sending a request")
 		}
 		return err
 	}

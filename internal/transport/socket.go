@@ -19,27 +19,27 @@ type socket struct {
 	poller        *poller
 	local, remote net.Addr
 
-	mu     sync.RWMutex // held for reading while fd is used
+	mu     sync.RWMutex // read-locked while fd is in use
 	fd     int
 	closed bool
 
-	writing sync.Mutex // held by Write: one at a time, as Go has it
+	writing sync.Mutex // held by Write: one at a time, as for Go's connections
 	in, out direction
 }
 
 // A direction is one half of a socket.
 type direction struct {
-	news     chan struct{} // has room for one: look again
+	news     chan struct{} // wakes the goroutine that waits; has room for one
 	may      atomic.Bool   // there may be something to read, or room to write
-	over     atomic.Bool   // the peer has ended this half: there is no more news
-	deadline atomic.Int64  // as sinceStart counts; 0: there is none
+	over     atomic.Bool   // the peer has ended this half: no more events will come
+	deadline atomic.Int64  // in terms of sinceStart; 0: there is none
 
 	mu    sync.Mutex
 	timer *time.Timer // for deadline; nil: there never was one
 }
 
-// ownSocket returns nc as a socket if it is a unix socket, and takes it over. It returns nc itself
-// if it is none, or if that fails. Nobody may be reading or writing.
+// ownSocket returns nc as a socket, and takes it over, if nc is a unix socket. If it is not, or if
+// this fails, ownSocket returns nc itself. No goroutine may be reading or writing.
 func ownSocket(nc net.Conn) net.Conn {
 	unixConn, ok := nc.(*net.UnixConn)
 	if !ok {
@@ -51,18 +51,18 @@ func ownSocket(nc net.Conn) net.Conn {
 	}
 	p, err := takePoller()
 	if err != nil {
-		return nc // such as: no more files
+		return nc // such as EMFILE
 	}
 	s := &socket{poller: p, local: nc.LocalAddr(), remote: nc.RemoteAddr(), fd: -1}
 	s.in.news, s.out.news = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.in.may.Store(true) // it may have come before
+	s.in.may.Store(true) // input may have arrived before the poller watches
 	err = raw.Control(func(fd uintptr) { s.fd, _ = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
 	if err != nil || s.fd < 0 {
 		givePollerBack()
 		return nc
 	}
 	if err := p.add(s); err != nil {
-		_ = unix.Close(s.fd) // nobody has it
+		_ = unix.Close(s.fd) // not in use yet
 		givePollerBack()
 		return nc
 	}
@@ -70,7 +70,7 @@ func ownSocket(nc net.Conn) net.Conn {
 	return s
 }
 
-// happened is called by the poller.
+// happened notes events. The poller calls it.
 func (s *socket) happened(events uint32) {
 	const ended = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	if events&ended != 0 {
@@ -96,10 +96,11 @@ func (d *direction) wake() {
 	}
 }
 
-// wait returns when there is news of a direction of s, or an error if there will be none.
+// wait waits for news of a direction of s. It returns an error if s is closed or the deadline has
+// passed.
 func (s *socket) wait(d *direction) error {
 	if err := s.check(); err != nil {
-		d.wake() // whoever else waits
+		d.wake() // another goroutine may wait too
 		return err
 	}
 	if !d.late() {
@@ -119,10 +120,11 @@ func (d *direction) late() bool {
 
 var start = time.Now()
 
-// sinceStart is a clock that nobody sets, as that of timers is.
+// sinceStart is a monotonic clock.
 func sinceStart() time.Duration { return time.Since(start) }
 
-// set sets the deadline. A goroutine that waits looks at it again.
+// set sets the deadline; zero means none. When the deadline passes, set wakes the goroutine that
+// waits.
 func (d *direction) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,7 +151,7 @@ func (s *socket) use(f func(fd int)) error {
 	return nil
 }
 
-// Read reads what has come.
+// Read implements [net.Conn].
 func (s *socket) Read(p []byte) (n int, err error) {
 	for empty := false; ; {
 		if s.in.late() {
@@ -168,23 +170,23 @@ func (s *socket) Read(p []byte) (n int, err error) {
 		case err == unix.EINTR:
 			s.in.may.Store(true)
 		case err == unix.EAGAIN:
-			empty = true // there will be news, whatever over says
+			empty = true // an event will follow, whatever over says
 		case err != nil:
-			s.in.tell() // whoever else reads
+			s.in.tell() // another goroutine may read too
 			return 0, os.NewSyscallError("read", err)
 		case n == 0 && len(p) > 0:
 			s.in.tell()
 			return 0, io.EOF
 		default:
 			if n == len(p) {
-				s.in.tell() // otherwise that was all: epoll(7)
+				s.in.tell() // a shorter read has emptied the socket: epoll(7)
 			}
 			return n, nil
 		}
 	}
 }
 
-// Write writes all of p.
+// Write implements [net.Conn].
 func (s *socket) Write(p []byte) (n int, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -228,7 +230,7 @@ func (s *socket) awaitRoom() (err error) {
 	}
 	for !s.out.may.Load() {
 		if err := s.wait(&s.out); err != nil {
-			_ = watch(false) // it is woken at times for nothing
+			_ = watch(false) // if it fails, s is sometimes woken for nothing
 			return err
 		}
 	}
@@ -238,7 +240,7 @@ func (s *socket) awaitRoom() (err error) {
 // check returns an error if the socket is closed.
 func (s *socket) check() error { return s.use(func(int) {}) }
 
-// Close closes the socket, and ends what is read and written.
+// Close closes the socket. Reads and writes that wait return net.ErrClosed.
 func (s *socket) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -265,44 +267,44 @@ func (s *socket) CloseWrite() (err error) {
 	return os.NewSyscallError("shutdown", err)
 }
 
-// LocalAddr is that of [net.Conn].
+// LocalAddr implements [net.Conn].
 func (s *socket) LocalAddr() net.Addr { return s.local }
 
-// RemoteAddr is that of [net.Conn].
+// RemoteAddr implements [net.Conn].
 func (s *socket) RemoteAddr() net.Addr { return s.remote }
 
-// SetDeadline is that of [net.Conn].
+// SetDeadline implements [net.Conn].
 func (s *socket) SetDeadline(t time.Time) error {
 	s.in.set(t)
 	s.out.set(t)
 	return s.check()
 }
 
-// SetReadDeadline is that of [net.Conn].
+// SetReadDeadline implements [net.Conn].
 func (s *socket) SetReadDeadline(t time.Time) error {
 	s.in.set(t)
 	return s.check()
 }
 
-// SetWriteDeadline is that of [net.Conn].
+// SetWriteDeadline implements [net.Conn].
 func (s *socket) SetWriteDeadline(t time.Time) error {
 	s.out.set(t)
 	return s.check()
 }
 
-// SyscallConn is that of [syscall.Conn].
+// SyscallConn implements [syscall.Conn].
 func (s *socket) SyscallConn() (syscall.RawConn, error) { return rawSocket{s}, s.check() }
 
-// A rawSocket calls functions with a socket's file descriptor, which they must not wait for.
+// A rawSocket calls functions with a socket's file descriptor. They must not block.
 type rawSocket struct{ *socket }
 
-// Control is that of [syscall.RawConn].
+// Control implements [syscall.RawConn].
 func (s rawSocket) Control(f func(fd uintptr)) error { return s.use(func(fd int) { f(uintptr(fd)) }) }
 
-// Read is that of [syscall.RawConn], but that f is called once.
+// Read implements [syscall.RawConn], but calls f only once and does not wait.
 func (s rawSocket) Read(f func(fd uintptr) bool) error { return s.use(func(fd int) { f(uintptr(fd)) }) }
 
-// Write is that of [syscall.RawConn], but that f is called once.
+// Write implements [syscall.RawConn], but calls f only once and does not wait.
 func (s rawSocket) Write(f func(fd uintptr) bool) error {
 	return s.use(func(fd int) { f(uintptr(fd)) })
 }

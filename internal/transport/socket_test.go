@@ -19,7 +19,8 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-// sockets returns the two ends of a unix connection, of which one or both are sockets of ours.
+// sockets returns the two ends of a unix connection. The first is a [socket], and so is the second
+// if both is set.
 func sockets(t testing.TB, both bool) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -71,10 +72,10 @@ func TestASocketWaitsForRoom(t *testing.T) {
 	require.NoError(t, theirs.Close())
 	got, err = io.ReadAll(ours)
 	require.NoError(t, err)
-	assert.Equal(t, "and back", string(got), "what came before the end, and the end")
+	assert.Equal(t, "and back", string(got), "the input before the end, and the end")
 }
 
-func TestASocketReadsWhatCameBefore(t *testing.T) {
+func TestASocketReadsEarlierInput(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	require.NoError(t, err)
 	defer l.Close()
@@ -107,7 +108,8 @@ func TestAClosedSocketEndsItsReader(t *testing.T) {
 	assert.ErrorIs(t, err, net.ErrClosed)
 }
 
-// What comes and ends at once was lost at times: the end, if the reader had just found nothing.
+// A socket sometimes lost the end of its input, if input and end arrived just after the reader had
+// found nothing.
 func TestASocketNeverMissesTheEnd(t *testing.T) {
 	for range 300 {
 		ours, theirs := sockets(t, false)
@@ -129,7 +131,7 @@ func TestASocketNeverMissesTheEnd(t *testing.T) {
 func TestAnEmptyReadDoesNotUndoTheEnd(t *testing.T) {
 	ours, theirs := sockets(t, false)
 	s := ours.(*socket)
-	s.in.over.Store(true) // as if the poller had said so while the reader was finding nothing
+	s.in.over.Store(true) // as if the poller had noticed it while the reader found nothing
 	s.in.may.Store(true)
 	got := make(chan string, 1)
 	go func() {
@@ -138,13 +140,13 @@ func TestAnEmptyReadDoesNotUndoTheEnd(t *testing.T) {
 		assert.NoError(t, err)
 		got <- string(b[:n])
 	}()
-	for s.in.may.Load() { // until it has looked
+	for s.in.may.Load() { // until Read has looked
 		runtime.Gosched()
 	}
 	_, err := theirs.Write([]byte("x"))
 	require.NoError(t, err)
 	require.Equal(t, "x", <-got)
-	assert.True(t, s.in.over.Load(), "there is no other news of the end")
+	assert.True(t, s.in.over.Load(), "no other event announces the end")
 }
 
 func TestTheEndReachesAllReaders(t *testing.T) {
@@ -163,7 +165,7 @@ func TestTheEndReachesAllReaders(t *testing.T) {
 	}
 }
 
-// A writer that got room took the news of it from another one, which then waited for ever.
+// A writer that got room consumed the event for another writer, which then waited for ever.
 func TestWritersTakeTurns(t *testing.T) {
 	for range 20 {
 		ours, theirs := sockets(t, false)
@@ -185,13 +187,13 @@ func TestWritersTakeTurns(t *testing.T) {
 	}
 }
 
-// A deadline was that of the clock on the wall. When somebody set that, the deadline passed at once,
-// or never.
+// Deadlines used the wall clock. When an administrator set the clock, a deadline passed at once, or
+// never.
 func TestSettingTheClockMovesNoDeadline(t *testing.T) {
 	ours, theirs := sockets(t, false)
-	after := func(d, set time.Duration) time.Time { // and the clock has been set since
+	after := func(d, set time.Duration) time.Time { // a deadline, if the wall clock is then set forward by set
 		at := time.Now().Add(d)
-		*(*uint64)(unsafe.Pointer(&at)) -= uint64(set/time.Second) << 30 // its seconds on the wall
+		*(*uint64)(unsafe.Pointer(&at)) -= uint64(set/time.Second) << 30 // the seconds of its wall clock
 		require.InDelta(t, d, time.Until(at), float64(time.Minute))
 		return at
 	}

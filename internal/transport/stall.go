@@ -7,20 +7,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// leastRate is how many bytes of a message have to come in a second, on average over the time for
-// which a peer may be silent. A peer that sends a byte now and then would keep memory from others
-// just as one that sends nothing.
+// leastRate is how many bytes of a message must arrive in a second, on average over StallTimeout.
+// A peer that sends a byte now and then takes memory from other calls, as one that sends nothing
+// does.
 const leastRate = 64 << 10
 
-// A watch ends a call whose message does not come although memory was reserved for it. Without
-// a watch, five bytes would keep memory from others for ever. conn.mu guards it. The zero watch
-// watches nothing.
+// A watch ends a call whose message does not arrive although memory is reserved for it. Without
+// a watch, five bytes could take memory from other calls for ever. conn.mu guards it. The zero
+// watch watches nothing.
 type watch struct {
 	timer *time.Timer
-	had   int // when the timer went off last
+	had   int // bytes that had arrived when the timer last fired
 }
 
-// start watches the message that s is about to get.
+// start watches the message that s is about to receive.
 func (w *watch) start(s *stream) {
 	w.had = -s.conn.least()
 	w.timer = time.AfterFunc(s.conn.cfg.stall, func() { s.stalled() })
@@ -33,33 +33,34 @@ func (w *watch) stop() {
 	}
 }
 
-// least is how much of a message has to come while a peer may be silent.
+// least returns how many bytes of a message must arrive within StallTimeout.
 func (c *conn) least() int { return max(1, int(c.cfg.stall.Seconds()*leastRate)) }
 
-// stalled is called when a message of s has taken a while.
+// stalled ends the call of s if too little of its message has arrived since the last look. The
+// watch's timer calls it.
 func (s *stream) stalled() {
 	c, a := s.conn, &s.assembly
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case a.watch.timer == nil: // it came just now
+	case a.watch.timer == nil: // the message has just arrived
 	case a.fill-a.watch.had >= c.least():
 		a.watch.had = a.fill
 		a.watch.timer.Reset(c.cfg.stall)
 	default:
 		c.side.unwanted(s, status.Errorf(codes.ResourceExhausted,
-			"the peer has sent next to nothing for %v of a message of %d bytes, of which there are %d", c.cfg.stall, len(a.msg.data), a.fill))
+			"the peer has sent next to nothing of a message for %v: %d of its %d bytes have arrived", c.cfg.stall, a.fill, len(a.msg.data)))
 		c.flush()
 	}
 }
 
-// deadline bounds the time for what the reader is in the middle of, a frame or a header block: by
-// the time for which a peer may be silent, or half as much again. A byte now and then does not
-// lengthen it. A peer that has nothing to say may be silent for as long as it likes. c.mu is held.
+// deadline bounds the time for reading one frame or one header block: by StallTimeout, or up to
+// half as much again. A byte now and then does not extend it. Between frames a peer may be silent
+// for as long as it likes. c.mu is held.
 func (c *conn) deadline() {
 	if !c.within {
 		if !c.armed.IsZero() {
-			_ = c.nc.SetReadDeadline(time.Time{}) // the read says it
+			_ = c.nc.SetReadDeadline(time.Time{}) // reading returns the error
 			c.armed = time.Time{}
 		}
 		return

@@ -17,7 +17,7 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// statusOf is the status of a handler's error, nil for none.
+// statusOf returns the status of a handler's error, or nil if there is none.
 func statusOf(err error) *status.Status {
 	if err == nil {
 		return nil
@@ -28,23 +28,23 @@ func statusOf(err error) *status.Status {
 	return status.FromContextError(err)
 }
 
-// contextError is the status of a call whose context has ended.
+// contextError returns the error of a call whose context has ended.
 func contextError(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
 const detailsField = "grpc-status-details-bin"
 
-// details encodes a status that has more to say than its code and message, nil if it does not.
+// details encodes a status that has details, and returns nil for others.
 func details(st *status.Status) []byte {
 	if p := st.Proto(); len(p.GetDetails()) > 0 {
-		if b, err := proto.Marshal(p); err == nil { // it cannot fail: a status came off the wire, or was made of messages
+		if b, err := proto.Marshal(p); err == nil { // cannot fail: the details were decoded from the wire or made of messages
 			return b
 		}
 	}
 	return nil
 }
 
-// newStatus returns the status that trailers hold. Their details hold the same status, with
-// fields that have no trailer of their own.
+// newStatus returns the status that trailers hold. The details hold the same status again, with the
+// fields that have no trailer.
 func newStatus(code codes.Code, message string, details []string) *status.Status {
 	if code == codes.OK && message == "" && len(details) == 0 {
 		return nil // which is OK
@@ -59,8 +59,8 @@ func newStatus(code codes.Code, message string, details []string) *status.Status
 	return status.FromProto(p)
 }
 
-// statusOfHTTP is the status of a reply that is not gRPC's: that of something between us
-// and the server, as a rule.
+// statusOfHTTP returns the status code of a reply that is not gRPC. Such a reply usually comes from
+// another proxy on the way to the server.
 func statusOfHTTP(code int) codes.Code {
 	switch code {
 	case http.StatusBadRequest:
@@ -77,15 +77,15 @@ func statusOfHTTP(code int) codes.Code {
 	return codes.Unknown
 }
 
-// encodeMessage encodes the message of a status for a header field: what is no printable
-// ASCII, and the percent sign, as bytes with a percent sign.
+// encodeMessage percent-encodes the message of a status for a header field: every byte that is not
+// printable ASCII, and the percent sign.
 func encodeMessage(s string) string {
 	for i := range len(s) {
 		if plain(s[i]) {
 			continue
 		}
 		b := strings.Builder{}
-		for _, r := range s { // U+FFFD for each byte that is no UTF-8
+		for _, r := range s { // U+FFFD for each byte that is not UTF-8
 			for _, c := range utf8.AppendRune(nil, r) {
 				if plain(c) {
 					b.WriteByte(c)
@@ -101,7 +101,7 @@ func encodeMessage(s string) string {
 
 func plain(c byte) bool { return c >= ' ' && c <= '~' && c != '%' }
 
-// decodeMessage decodes what encodeMessage made. What is wrong with it stays as it is.
+// decodeMessage undoes encodeMessage. It leaves invalid escapes as they are.
 func decodeMessage(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
@@ -120,7 +120,7 @@ func decodeMessage(s string) string {
 	return b.String()
 }
 
-// timeoutUnits are those of grpc-timeout, the finest first.
+// timeoutUnits are the units of grpc-timeout, the finest first.
 var timeoutUnits = []struct {
 	letter byte
 	unit   time.Duration
@@ -129,7 +129,8 @@ var timeoutUnits = []struct {
 	{'S', time.Second}, {'M', time.Minute}, {'H', time.Hour},
 }
 
-// encodeTimeout encodes a time in the finest unit in which it has at most 8 digits, rounded up.
+// encodeTimeout encodes a grpc-timeout in the finest unit in which it has at most 8 digits, rounded
+// up.
 func encodeTimeout(d time.Duration) string {
 	d = max(d, 0)
 	for _, u := range timeoutUnits {

@@ -9,15 +9,15 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Conns returns how many connections there are, and how many of them are in the handshake.
+// Conns returns the number of connections, and how many of them are in the handshake.
 func (s *Server) Conns() (all, greeting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns) + len(s.greeting), len(s.greeting)
 }
 
-// Peers returns what the handshakes have found out about the clients that are connected, and the
-// listeners of those that are in the handshake.
+// Peers returns the AuthInfo of each connected client, and the listener of each connection in the
+// handshake.
 func (s *Server) Peers() (known []credentials.AuthInfo, greeting []net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,8 +29,8 @@ func (s *Server) Peers() (known []credentials.AuthInfo, greeting []net.Listener)
 
 // Drain accepts no more connections, sends GOAWAY to the clients, and returns when the calls
 // under way have ended and all connections are closed. When ctx ends, Drain stops the server. A
-// client in its handshake gets GOAWAY when that is done; see EndSilent. Drain calls told, which
-// is optional, once each client will read the GOAWAY before the end of any call.
+// client in the handshake gets GOAWAY after the handshake; see EndSilent. Drain calls told, which
+// may be nil, once it is certain that each client reads the GOAWAY before the end of any call.
 func (s *Server) Drain(ctx context.Context, told func()) {
 	s.mu.Lock()
 	s.draining = true
@@ -55,20 +55,20 @@ func (s *Server) Drain(ctx context.Context, told func()) {
 	s.Stop()
 }
 
-// EndSilent closes the connections whose handshake is not done: those of a listener, or all if
-// it is nil.
+// EndSilent closes the connections in the handshake: those that the given listener accepted, or all
+// if it is nil.
 func (s *Server) EndSilent(of net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for nc, l := range s.greeting {
 		if of == nil || l == of {
-			_ = nc.Close() // its goroutine notices
+			_ = nc.Close() // greet then returns an error
 		}
 	}
 }
 
-// Stop closes all listeners and connections at once. The contexts of calls under way end; it
-// does not wait for their handlers.
+// Stop closes all listeners and connections at once. The contexts of calls under way end; Stop does
+// not wait for their handlers.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	first := !s.stopped

@@ -7,45 +7,45 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A stream is a call on a connection, as both ends see it.
+// A stream is the part of a call that serverStream and clientStream share.
 type stream struct {
 	conn *conn
 	id   uint32
 	ctx  context.Context // of the call
 
-	assembly assembly // of the reader's; where it says so guarded by conn.mu
+	assembly assembly // guarded as it says
 
 	// conn.mu guards the rest.
-	owner any   // what the side knows it by
-	gone  bool  // it is no longer one of the connection's
-	dead  bool  // further messages will not be received
+	owner any   // the serverStream or clientStream
+	gone  bool  // the connection has removed the stream
+	dead  bool  // the call will receive no more messages
 	ended bool  // the peer has ended its half
 	said  bool  // we have ended our half
-	err   error // why it has ended before its time
+	err   error // why the stream has ended early
 
 	inbox  []message
-	slot   [1]message    // for the first of inbox
-	first  int           // of inbox: what has been received already
+	slot   [1]message    // memory of inbox for the first message
+	first  int           // how many messages at the front of inbox have been received
 	ready  chan struct{} // has room for one: there may be something to receive
-	quiet  bool          // wake the receiver at the end only: one message is expected
-	unread int           // bytes of messages that were not reserved and not received, prefixes included
-	coming int           // bytes of the frame that is being read
-	taken  int           // bytes of messages that were not reserved and received; see keepsUp
-	wide   *reservation  // of a wide window; nil: it has none
-	large  int           // messages that were reserved and not received
-	open   int           // what the peer may send
-	length int           // of the body, what is to come by its content-length; -1: it has none
-	ignore bool          // what comes is of no use; err says why
+	quiet  bool          // wake the receiver only at the end: one message is expected
+	unread int           // bytes not received yet of messages without a reservation, with prefixes
+	coming int           // bytes that are still to be read of the current frame
+	taken  int           // bytes received of messages without a reservation; see keepsUp
+	wide   *reservation  // of the wide window; nil: the window is not wide
+	large  int           // messages with a reservation that have not been received
+	open   int           // bytes that the peer may send
+	length int           // bytes of the body still to come, by content-length; -1: there is none
+	ignore bool          // skip the messages that arrive; err says why
 
 	reserved []*reservation // for messages
 
-	sending  outgoing      // the sender's
-	window   int           // what the peer lets us send
-	writable chan struct{} // has room for one: there may be more that we can send; nil if no sender waits
+	sending  outgoing      // used by the sender
+	window   int           // bytes that the peer lets us send
+	writable chan struct{} // has room for one: we may be able to send more; nil if no sender waits
 	queued   bool          // in conn.queue
 }
 
-// init makes s a stream of c. c.mu is held.
+// init makes s a new stream of c. c.mu is held.
 func (s *stream) init(c *conn, id uint32) {
 	s.conn, s.id, s.open, s.length, s.window = c, id, firstWindow, -1, c.peerWindow
 	s.inbox = s.slot[:0]
@@ -84,7 +84,7 @@ func (c *conn) deliver(s *stream, m message) {
 	if m.reserved != nil {
 		s.large++
 	}
-	if len(s.inbox) == cap(s.inbox) && 2*s.first >= len(s.inbox) { // there is room in front
+	if len(s.inbox) == cap(s.inbox) && 2*s.first >= len(s.inbox) { // the front has room
 		waiting := copy(s.inbox, s.inbox[s.first:])
 		clear(s.inbox[waiting:])
 		s.inbox, s.first = s.inbox[:waiting], 0
@@ -93,14 +93,14 @@ func (c *conn) deliver(s *stream, m message) {
 	s.tell()
 }
 
-// receive waits for the next message. io.EOF is the end of the stream, any other error
-// that of the call.
+// receive waits for the next message. It returns io.EOF at the end of the stream; any other error is
+// the call's.
 func (s *stream) receive() (message, error) {
 	c := s.conn
 	for {
 		c.mu.Lock()
 		m, ok, err := s.take()
-		c.flushSettled() // windows, and what was not urgent
+		c.flushSettled() // window updates, and frames that could wait
 		c.mu.Unlock()
 		if ok || err != nil {
 			return m, err
@@ -113,8 +113,8 @@ func (s *stream) receive() (message, error) {
 	}
 }
 
-// take takes the next message out of the inbox, if there is one, or returns why there will
-// be none. c.mu is held.
+// take removes the next message from the inbox, if there is one, or returns why no more will come.
+// c.mu is held.
 func (s *stream) take() (m message, ok bool, err error) {
 	if s.first == len(s.inbox) {
 		err = s.err
@@ -132,7 +132,7 @@ func (s *stream) take() (m message, ok bool, err error) {
 	if m.reserved != nil {
 		s.large--
 		s.assembly.ask(s)
-	} else if n := prefixLen + len(m.data); !s.gone { // a stream that is gone has given all back
+	} else if n := prefixLen + len(m.data); !s.gone { // removing the stream has given all back
 		s.unread -= n
 		s.taken += n
 		c.received(n)
@@ -141,7 +141,7 @@ func (s *stream) take() (m message, ok bool, err error) {
 	return m, true, nil
 }
 
-// refuse takes no more messages in: the receiver gets err. c.mu is held.
+// refuse skips all further messages of s; the receiver gets err. c.mu is held.
 func (s *stream) refuse(err error) {
 	if s.err == nil {
 		s.err = err
@@ -151,7 +151,7 @@ func (s *stream) refuse(err error) {
 	s.tell()
 }
 
-// kill drops the messages of a stream from which nothing will be received any more. c.mu is held.
+// kill drops the messages of a stream from which the call will receive no more. c.mu is held.
 func (s *stream) kill() {
 	s.dead = true
 	for _, m := range s.inbox[s.first:] {
@@ -161,8 +161,8 @@ func (s *stream) kill() {
 	s.drop()
 }
 
-// remove takes s off the connection, which skips later frames of it. If ours is set we have
-// reset the stream, and the peer may not have read that yet. c.mu is held.
+// remove removes s from the connection, which skips later frames of it. If ours is set, we have
+// reset the stream, and the peer may still send frames until it reads the RST_STREAM. c.mu is held.
 func (c *conn) remove(s *stream, ours bool) {
 	if s.gone {
 		return
@@ -180,8 +180,8 @@ func (c *conn) remove(s *stream, ours bool) {
 	c.side.removed()
 }
 
-// abort ends s before its time, with err. If ours is set, this end has decided so, otherwise the
-// peer has. c.mu is held.
+// abort ends s early, with err. If ours is set, we ended the stream, otherwise the peer did. c.mu is
+// held.
 func (c *conn) abort(s *stream, ours bool, err error) {
 	if s.gone {
 		return
@@ -194,7 +194,7 @@ func (c *conn) abort(s *stream, ours bool, err error) {
 	s.tell()
 }
 
-// reset is abort that also sends RST_STREAM to the peer. c.mu is held.
+// reset aborts s and sends RST_STREAM to the peer. c.mu is held.
 func (c *conn) reset(s *stream, code http2.ErrCode, err error) {
 	if s.gone {
 		return
@@ -203,8 +203,8 @@ func (c *conn) reset(s *stream, code http2.ErrCode, err error) {
 	c.abort(s, true, err)
 }
 
-// recentStreams are the streams that have ended last. What still comes for one that we have
-// cut off was on its way; for another one it is the peer's mistake.
+// recentStreams are the streams that have ended most recently. A late frame is fine on a stream that
+// we have reset (ours), and a mistake of the peer on any other.
 type recentStreams struct {
 	all [64]struct {
 		id   uint32

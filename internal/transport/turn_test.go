@@ -26,7 +26,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// A call that gets its turn and cannot begin leaves the turn to the call behind it.
+// A call that gets its turn and cannot begin passes the turn to the call behind it.
 func TestACallThatCannotBeginPassesItsTurnOn(t *testing.T) {
 	l := listen(t)
 	began, release := make(chan struct{}, 3), make(chan struct{})
@@ -58,7 +58,7 @@ func TestACallThatCannotBeginPassesItsTurnOn(t *testing.T) {
 	}
 }
 
-// Half of the calls end at any time, most of them while they wait for their turn to begin.
+// Half of the calls end at a random moment, most of them while they wait for their turn to begin.
 func TestCallsThatEndInTheQueuePassTheirTurnOn(t *testing.T) {
 	l := listen(t)
 	serve(t, l, transport.ServerConfig{Handler: echo, MaxStreams: 2, Pings: anyPings})
@@ -84,9 +84,9 @@ func TestCallsThatEndInTheQueuePassTheirTurnOn(t *testing.T) {
 	require.NoError(t, invoke(t, c))
 }
 
-// Streams share a connection window that is shorter than three of their messages. Half of them
-// are cancelled at any time; the others send all they have. They are so few that all they may
-// send unread is less than what a connection may park.
+// Streams share a connection window that is shorter than three of their messages. Half of the
+// streams are canceled at a random moment; the others send all their messages. There are so few
+// streams that their unread messages stay below the bound for parked bytes.
 func TestStreamsThatAreCancelledPassTheirTurnOn(t *testing.T) {
 	const rounds, streams, messages, size = 15, 4, 6, 24_000
 	for sender, dial := range map[string]end{"the client": ours, "the server": grpcGo} {
@@ -152,8 +152,8 @@ func exchange(ctx context.Context, cc grpc.ClientConnInterface, messages, size i
 	return nil
 }
 
-// SETTINGS take the windows of most streams away while they wait for the connection. The others
-// send when the connection may, whatever their places in the queue are.
+// SETTINGS take away the windows of most streams while they wait for the connection. The others
+// send as soon as the connection can, wherever they are in the queue.
 func TestSendersWithoutAWindowPassTheirTurnOn(t *testing.T) {
 	const whole = 2 * (30_000 + 5)
 	c := rawClient(t, served(t, answer))

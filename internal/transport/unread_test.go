@@ -15,8 +15,8 @@ import (
 )
 
 // A client that makes calls and reads nothing gets as many replies as it may have calls at once.
-// The next calls are refused, and then it is cut off.
-func TestStatusesThatNobodyReadsAreBounded(t *testing.T) {
+// The server refuses the next calls, and then closes the connection.
+func TestUnreadStatusesAreBounded(t *testing.T) {
 	why := strings.Repeat("x", 4<<10)
 	for name, fields := range map[string][]string{"calls that fail": nil, "calls behind their deadline": {"grpc-timeout", "1u"}} {
 		t.Run(name, func(t *testing.T) {
@@ -34,9 +34,9 @@ func TestStatusesThatNobodyReadsAreBounded(t *testing.T) {
 				}
 				_ = p.nc.SetWriteDeadline(time.Now().Add(patience))
 				if p.say() != nil {
-					break // it is cut off
+					break // the server has closed the connection
 				}
-				time.Sleep(5 * time.Millisecond) // the pace of the client, to which handlers can keep up; nothing waits for it
+				time.Sleep(5 * time.Millisecond) // slow enough for the handlers to keep up; nothing waits for it
 			}
 			runtime.GC()
 			grown := spent().heap - before

@@ -17,9 +17,9 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// Each message costs memory, however short it is. So the five bytes before it use the windows
-// until it is received.
-func TestEmptyMessagesThatNobodyReceivesUseTheWindows(t *testing.T) {
+// Each message costs memory, however short it is. So its five-byte prefix uses the windows until the
+// message is received.
+func TestUnreadEmptyMessagesUseTheWindows(t *testing.T) {
 	release := make(chan struct{})
 	p := rawClient(t, served(t, func(_ any, ss grpc.ServerStream) error {
 		<-release
@@ -53,7 +53,7 @@ func TestEmptyMessagesThatNobodyReceivesUseTheWindows(t *testing.T) {
 	_ = p.framer.WritePing(false, [8]byte{})
 	require.NoError(t, p.say())
 	until(pinged)
-	assert.Equal(t, map[uint32]int{0: 1<<20 - 65535}, given, "more than a connection begins with")
+	assert.Equal(t, map[uint32]int{0: 1<<20 - 65535}, given, "the server enlarged its first windows")
 
 	close(release)
 	ended := 0
@@ -67,12 +67,12 @@ func TestEmptyMessagesThatNobodyReceivesUseTheWindows(t *testing.T) {
 	_ = p.framer.WritePing(false, [8]byte{})
 	require.NoError(t, p.say())
 	until(pinged)
-	assert.Greater(t, given[0], 1<<20-65535+streams*each-(1<<18), "what was received is not given back")
+	assert.Greater(t, given[0], 1<<20-65535+streams*each-(1<<18), "received bytes are not given back")
 }
 
-// More long messages than fit into the window of the connection wait for memory. The one that
-// has it goes on.
-func TestMessagesThatWaitForMemoryStopNoOther(t *testing.T) {
+// Long messages wait for memory, more than fit into the connection's window. The message that has
+// memory still makes progress.
+func TestWaitingMessagesDoNotBlockOthers(t *testing.T) {
 	for client, c := range map[string]end{"ours": ours, "grpc-go": grpcGo} {
 		t.Run(client, func(t *testing.T) {
 			budget := newPurse(megabyte) // for one message
@@ -93,8 +93,8 @@ func TestMessagesThatWaitForMemoryStopNoOther(t *testing.T) {
 	}
 }
 
-// Messages for which there will be no memory give back what they have used of the windows.
-func TestMessagesThatGetNoMemoryGiveTheirWindowBack(t *testing.T) {
+// Messages that never get memory give back the part of the windows that they have used.
+func TestRefusedMessagesGiveTheirWindowBack(t *testing.T) {
 	budget := newPurse(megabyte)
 	require.True(t, budget.TryReserve(t.Context(), megabyte)) // by others
 	l := listen(t)
@@ -111,7 +111,7 @@ func TestMessagesThatGetNoMemoryGiveTheirWindowBack(t *testing.T) {
 	budget.empty(t)
 }
 
-func TestTooManyMessagesThatWaitForMemoryAreRefused(t *testing.T) {
+func TestTooManyWaitingMessagesAreRefused(t *testing.T) {
 	budget := newPurse(megabyte)
 	require.True(t, budget.TryReserve(t.Context(), megabyte)) // by others
 	l := listen(t)

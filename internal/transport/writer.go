@@ -9,27 +9,26 @@ import (
 )
 
 const (
-	// highWater is how many bytes may wait to be written before senders of messages have to
-	// wait as well.
+	// highWater is how many bytes may wait to be written before senders must wait.
 	highWater = 64 << 10
-	// copied is the size up to which what is sent goes into the buffer; what is longer is written
-	// from where it is.
+	// copied is the size up to which messages are copied into the buffer; longer ones are written
+	// without a copy.
 	copied = 16 << 10
-	// batch is how much flushSoon writes at once, and does not wait for more.
+	// batch is how many bytes make flushSoon write at once, without waiting for more.
 	batch = 2 * copied
-	// longFrame bounds frames, of which one may have to be copied.
+	// longFrame bounds the length of DATA frames, because one of them may have to be copied.
 	longFrame = 32 << 10
-	// mostFrames is how many frames are written at once.
+	// mostFrames is how many frames one system call writes at most.
 	mostFrames = 8
-	// fair is how often a goroutine writes for others before it goes on with its own.
+	// fair is how many writes a goroutine does, partly for others, before it leaves the rest to drain.
 	fair = 4
-	// keep is the size up to which a buffer is kept while a connection says nothing.
+	// keep is the largest buffer that an idle connection keeps.
 	keep = 4 << 10
 )
 
-// flush writes the buffer. If another goroutine is writing, that one writes the buffer as well,
-// and flush returns at once. It does not wait for the peer. c.mu is held; it is released
-// meanwhile.
+// flush writes the buffer. If another goroutine is writing, that one also writes the buffer, and
+// flush returns at once. It does not wait for the peer. c.mu is held; flush releases it while it
+// writes.
 func (c *conn) flush() {
 	for rounds := 0; len(c.out) > 0 && !c.busy; rounds++ {
 		if c.broken != nil {
@@ -51,9 +50,9 @@ func (c *conn) flush() {
 	}
 }
 
-// flushWith is flush for one of several goroutines that are woken together: it lets the others
-// run first, so that their frames go out in the same write. c.mu is held; it is released
-// meanwhile.
+// flushWith is flush for one of several goroutines that were woken together. If others is set, it
+// lets them run first, so that their frames go out in the same write. c.mu is held; flushWith
+// releases it meanwhile.
 func (c *conn) flushWith(others bool) {
 	if others && !c.busy && len(c.out) < copied {
 		c.mu.Unlock()
@@ -63,8 +62,8 @@ func (c *conn) flushWith(others bool) {
 	c.flush()
 }
 
-// flushSoon is flush for frames that others are likely to follow: it lets the runnable goroutines
-// run first, unless there is enough to write. c.mu is held.
+// flushSoon is flush for frames that more frames are likely to follow: it lets other runnable
+// goroutines run first, unless there is enough to write. c.mu is held.
 func (c *conn) flushSoon() {
 	switch {
 	case len(c.out) >= batch:
@@ -93,14 +92,14 @@ func (c *conn) grow(n int) {
 		return
 	}
 	if len(c.out) > 0 {
-		need = max(need, batch+keep) // there is more behind: flushSoon writes at batch
+		need = max(need, batch+keep) // more frames follow: flushSoon writes at batch
 	}
 	b := append((*buffers.Pool.Get(need))[:0], c.out...)
 	c.putBack(c.out)
 	c.out = b
 }
 
-// putBack keeps a buffer for later, or gives it back. c.mu is held.
+// putBack keeps a buffer as the spare one, or returns it to the pool. c.mu is held.
 func (c *conn) putBack(b []byte) {
 	if b = b[:0]; cap(b) > keep {
 		buffers.Pool.Put(&b)
@@ -126,7 +125,7 @@ func (c *conn) wrote(b []byte, err error) {
 		c.broken = err
 		c.out = nil
 		c.mu.Unlock()
-		_ = c.nc.Close() // the reader notices, and ends all
+		_ = c.nc.Close() // the reader notices, and ends the calls
 		c.mu.Lock()
 	}
 	if c.idle != nil && len(c.out) == 0 {
@@ -136,8 +135,8 @@ func (c *conn) wrote(b []byte, err error) {
 	c.nudge()
 }
 
-// drain writes the rest of b, waiting for the peer, and then what other goroutines have appended
-// meanwhile. Only senders with more messages wait for it.
+// drain writes rest, the end of b, waiting for the peer, and then the frames that other goroutines
+// have appended meanwhile. Only goroutines that want to send more wait for it.
 func (c *conn) drain(b, rest []byte) {
 	_, err := c.nc.Write(rest)
 	c.mu.Lock()
@@ -150,7 +149,8 @@ func (c *conn) drain(b, rest []byte) {
 	}
 }
 
-// untilIdle returns a channel that is closed when all has been written, nil if it has been.
+// untilIdle returns a channel that is closed when all frames have been written, or nil if they have
+// been.
 func (c *conn) untilIdle() <-chan struct{} {
 	if !c.busy {
 		return nil
@@ -161,12 +161,12 @@ func (c *conn) untilIdle() <-chan struct{} {
 	return c.idle
 }
 
-// writeData writes the buffer, and then n bytes of m, in frames, without copying them. If the
-// peer does not take all of it at once, drain writes the rest up to the end of a frame, and the
-// bytes behind that stay in m. The caller has checked that no goroutine is writing. c.mu is held;
-// it is released meanwhile.
+// writeData writes the buffer, and then n bytes of m as DATA frames, without copying them. If the
+// kernel does not take all of it at once, drain writes the rest up to the end of a frame, and the
+// bytes after that stay in m. The caller has checked that no goroutine is writing. c.mu is held;
+// writeData releases it while it writes.
 func (c *conn) writeData(s *stream, m *outgoing, n int) {
-	var before [mostFrames + 1]struct { // each frame, and behind the last one
+	var before [mostFrames + 1]struct { // before each frame, and after the last one
 		m            outgoing
 		parts, bytes int
 	}
@@ -196,7 +196,7 @@ func (c *conn) writeData(s *stream, m *outgoing, n int) {
 		c.use(s, m.left-before[cut].m.left)
 		*m = before[cut].m
 	}
-	clear(parts) // they are others'
+	clear(parts) // the bytes belong to the caller
 	c.parts = parts[:0]
 	if len(rest) > 0 {
 		go c.drain(head, rest)
@@ -205,7 +205,7 @@ func (c *conn) writeData(s *stream, m *outgoing, n int) {
 	c.wrote(head, err)
 }
 
-// join returns all parts in one, but for the first skip bytes.
+// join returns all parts as one slice, without the first skip bytes.
 func join(parts [][]byte, skip int) []byte {
 	n := -skip
 	for _, p := range parts {

@@ -1,5 +1,5 @@
-// Package version says which criproxy this is.
+// Package version holds the version of criproxy.
 package version
 
-// Version is set when a release is built.
+// Version is the version of this build. The build of a release sets it.
 var Version = "devel"

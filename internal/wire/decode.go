@@ -6,10 +6,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Decode fills m with the message that data is. It is proto.Unmarshal, but for an error
-// where that panics: of a type that is not generated, protobuf (1.36.12) does if an entry
-// of a map has its key a second time, with a wire type that it cannot have. Data stays the
-// caller's. After an error what is in m is undefined.
+// Decode decodes data into m. It is proto.Unmarshal, but returns an error where that panics:
+// protobuf (1.36.12) panics on a dynamic message if an entry of a map repeats its key with an
+// impossible wire type. Decode does not keep data. After an error the content of m is undefined.
 func Decode(data []byte, m proto.Message) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -1,5 +1,5 @@
-// Package wire walks over serialized protobuf messages without decoding them. It copies and
-// allocates nothing: what it returns are parts of the message.
+// Package wire walks over serialized protobuf messages without decoding them. It does not copy or
+// allocate: the slices that it returns are parts of the message.
 //
 //	for f, err := range wire.Fields(message) {
 //		if err != nil {
@@ -17,17 +17,16 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Field is one field of a message as it lies on the wire.
+// A Field is one field of a message on the wire.
 type Field struct {
 	Number protowire.Number
 	Type   protowire.Type
-	Raw    []byte // all of it, tag included
-	Value  []byte // what follows the tag: of a string its length, too, of a group its end
+	Raw    []byte // the whole field, with its tag
+	Value  []byte // the bytes after the tag: with the length of a string, with the end tag of a group
 }
 
-// Fields yields the fields of a message in their order. Of a message that is malformed it
-// yields those that it can read, and last an error, with a Field that has no number and whose
-// Raw is the rest of the message.
+// Fields yields the fields of a message in order. For a malformed message it yields the fields that
+// it can read, and then an error, with a Field whose Raw is the rest of the message.
 func Fields(message []byte) iter.Seq2[Field, error] {
 	return func(yield func(Field, error) bool) {
 		for len(message) > 0 {
@@ -50,11 +49,11 @@ func Fields(message []byte) iter.Seq2[Field, error] {
 	}
 }
 
-// Tag returns the tag as it lies on the wire.
+// Tag returns the bytes of the tag.
 func (f Field) Tag() []byte { return f.Raw[:len(f.Raw)-len(f.Value)] }
 
-// Bytes returns the content of a string, bytes, message, packed list or group; of any other
-// field nil.
+// Bytes returns the content of a string, bytes, message, packed list or group, and nil for any other
+// field.
 func (f Field) Bytes() []byte {
 	var b []byte
 	switch f.Type {
@@ -66,7 +65,7 @@ func (f Field) Bytes() []byte {
 	return b
 }
 
-// Uint returns the bits of a number, as an unsigned one; of any other field zero.
+// Uint returns the bits of a number as an unsigned integer, and zero for any other field.
 func (f Field) Uint() uint64 {
 	switch f.Type {
 	case protowire.VarintType:
@@ -82,9 +81,9 @@ func (f Field) Uint() uint64 {
 	return 0
 }
 
-// Entry returns key and value of an entry of a map, which have these types. Of several the
-// last one counts; one that is missing, or has another type, is the zero Field. Of an entry
-// that is malformed it returns what it could read, and how many bytes are left.
+// Entry returns the key and the value of a map entry, which must have the given wire types. If there
+// are several, the last one counts; if one is missing, or has another type, Entry returns the zero
+// Field. For a malformed entry, left is the number of bytes that it could not read.
 func Entry(entry []byte, keyType, valueType protowire.Type) (key, value Field, left int) {
 	for f, err := range Fields(entry) {
 		switch {

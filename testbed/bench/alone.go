@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// alone measures what only criproxy can do. It runs the measurements whose names match.
+// alone measures features that only criproxy has. It runs the measurements whose names match.
 func (h *harness) alone(ctx context.Context, r *report, only *regexp.Regexp) error {
 	starts, memory := only.MatchString("cold start"), only.MatchString("memory")
 	if !starts && !memory {
@@ -35,7 +35,7 @@ func (h *harness) alone(ctx context.Context, r *report, only *regexp.Regexp) err
 		backends = append(backends, b.socket)
 	}
 	c := called(two)
-	c.command = criproxy() // as it comes, flight recorder and all
+	c.command = criproxy() // with its defaults, including the flight recorder
 	if starts {
 		fmt.Fprintln(h.progress, "cold starts")
 		if err := h.coldStart(ctx, r, c, backends); err != nil {
@@ -91,7 +91,7 @@ func (h *harness) coldStart(ctx context.Context, r *report, c contender, backend
 		}
 		err = cc.Invoke(ctx, runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, codec.NewFrame(nil), &codec.Frame{})
 		took = append(took, float64(time.Since(begin).Microseconds())/1000)
-		_ = cc.Close() // nothing is under way
+		_ = cc.Close() // no call is under way
 		p.stop()
 		if err != nil {
 			return fmt.Errorf("the first call after a start: %w", err)
@@ -102,7 +102,7 @@ func (h *harness) coldStart(ctx context.Context, r *report, c contender, backend
 	return nil
 }
 
-// lists makes a number of calls, a few at a time.
+// lists makes a number of calls, a few at once.
 func (h *harness) lists(ctx context.Context, p *running, calls int) error {
 	request, err := proto.Marshal(&runtimeapi.ListContainersRequest{})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// bigOutput is the size of what ExecSync returns: near the most that CRI's clients take, which is 16 MiB.
+// bigOutput is the length of ExecSync's output: just below the limit of CRI's clients, 16 MiB.
 const bigOutput = 15 << 20
 
 // containerID is the id of the i-th container of a backend, as long as a real one.
@@ -27,7 +27,7 @@ func containerID(backend string, i int) string {
 	return fmt.Sprintf("%016x%016x%016x%016x", r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64())
 }
 
-// container is one as a kubelet makes it: some 900 bytes.
+// container returns a container like those of a kubelet: some 900 bytes.
 func container(backend string, i int) *runtimeapi.Container {
 	uid := fmt.Sprintf("%08x-1111-4222-8333-%012x", i, i)
 	name := fmt.Sprintf("web-%04d", i)
@@ -57,7 +57,7 @@ func container(backend string, i int) *runtimeapi.Container {
 	}
 }
 
-// listOf is the containers of a backend.
+// listOf returns the list of a backend's containers.
 func listOf(backend string, containers int) *runtimeapi.ListContainersResponse {
 	list := &runtimeapi.ListContainersResponse{}
 	for i := range containers {
@@ -66,7 +66,7 @@ func listOf(backend string, containers int) *runtimeapi.ListContainersResponse {
 	return list
 }
 
-// replies are what a backend answers, ready to be sent.
+// replies are the encoded replies of a backend.
 func replies(backend string, list *runtimeapi.ListContainersResponse) (map[string][]byte, error) {
 	first := container(backend, 0)
 	all := map[string][]byte{}
@@ -95,15 +95,15 @@ func replies(backend string, list *runtimeapi.ListContainersResponse) (map[strin
 	return all, nil
 }
 
-// serveBackend is the process of a backend: a runtime that answers at once, from memory. With -events a stream of
-// events never waits; with -encode each list is encoded.
+// serveBackend is the process of a backend: a runtime that answers at once, from memory. With -events, its stream of
+// events never pauses. With -encode, it encodes each list.
 func serveBackend(args []string) error {
 	fs := flag.NewFlagSet("backend", flag.ContinueOnError)
 	name := fs.String("name", "one", "whose ids are its own")
 	socket := fs.String("socket", "", "where to listen")
 	containers := fs.Int("containers", 100, "how many there are")
-	flood := fs.Bool("events", false, "send events as fast as they are taken")
-	encode := fs.Bool("encode", false, "encode lists, instead of sending what is ready")
+	flood := fs.Bool("events", false, "send events as fast as the client reads them")
+	encode := fs.Bool("encode", false, "encode each list, instead of sending an encoded one")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// A contender is a way from a client to backends.
+// A contender is a path from a client to backends.
 type contender struct {
 	name string
-	two  bool // behind it are two backends with half of the containers each, not one with all
-	// program is what has to be in PATH, and comes from Debian's package of that name. Empty: it is ours.
+	two  bool // it has two backends with half of the containers each, instead of one with all
+	// program must be in PATH; Debian's package of that name has it. Empty: the contender is our own.
 	program string
-	// command returns what runs it, from a folder of its own and the sockets of its backends. nil: the client is
-	// connected to the backend.
+	// command returns the command line, for a folder and the sockets of its backends. nil: the client connects to the
+	// backend directly.
 	command func(h *harness, dir, socket string, backends []string) (*exec.Cmd, error)
 }
 
 const (
 	direct  = "direct"
 	stock   = "grpc-proxy"
-	limit   = "HAProxy" // it only moves bytes
-	mover   = "nginx"   // it does so, too
+	limit   = "HAProxy" // only moves bytes
+	mover   = "nginx"   // also only moves bytes
 	ours    = "criproxy"
 	bare    = "criproxy, no recorder"
 	two     = "criproxy, 2 runtimes"
@@ -37,7 +37,7 @@ const (
 	native  = "criproxy, 2 runtimes, -ids native"
 )
 
-// contenders are all there are, the one to compare with first.
+// contenders are all contenders, the baseline first.
 var contenders = []contender{
 	{name: direct},
 	{name: stock, command: func(_ *harness, _, socket string, backends []string) (*exec.Cmd, error) {
@@ -54,7 +54,7 @@ var contenders = []contender{
 	{name: native, two: true, command: criproxy("-ids", "native")},
 }
 
-// criproxy returns a command that runs criproxy with more flags, in which DIR is its folder.
+// criproxy returns a command that runs criproxy with additional flags, in which DIR stands for its folder.
 func criproxy(flags ...string) func(*harness, string, string, []string) (*exec.Cmd, error) {
 	return func(h *harness, dir, socket string, backends []string) (*exec.Cmd, error) {
 		connect := backends[0]
@@ -109,7 +109,7 @@ backend runtime
 	return exec.Command("haproxy", "-db", "-q", "-f", file), nil
 }
 
-// A running is a process of ours that serves a socket.
+// A running is a process that we have started, which serves a socket.
 type running struct {
 	contender
 	socket string
@@ -118,7 +118,7 @@ type running struct {
 	ended  chan struct{}
 }
 
-// start runs a command and returns when its socket can be connected to.
+// start runs a command and returns when its socket accepts connections.
 func start(ctx context.Context, c contender, cmd *exec.Cmd, socket string) (*running, error) {
 	r := &running{contender: c, socket: socket, cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &r.said, &r.said
@@ -127,7 +127,7 @@ func start(ctx context.Context, c contender, cmd *exec.Cmd, socket string) (*run
 		return nil, fmt.Errorf("starting %s: %w", c.name, err)
 	}
 	go func() {
-		_ = cmd.Wait() // it is killed in the end; if it ends before, there is what it said
+		_ = cmd.Wait() // the process is killed in the end; if it ends earlier, its output says why
 		close(r.ended)
 	}()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -136,7 +136,7 @@ func start(ctx context.Context, c contender, cmd *exec.Cmd, socket string) (*run
 		}
 		select {
 		case <-r.ended:
-			return nil, fmt.Errorf("%s ended instead of serving %s; it said:\n%s", c.name, socket, r.said.String())
+			return nil, fmt.Errorf("%s ended instead of serving %s; its output:\n%s", c.name, socket, r.said.String())
 		case <-ctx.Done():
 			r.stop()
 			return nil, ctx.Err()
@@ -144,10 +144,10 @@ func start(ctx context.Context, c contender, cmd *exec.Cmd, socket string) (*run
 		}
 	}
 	r.stop()
-	return nil, fmt.Errorf("%s does not serve %s; it said:\n%s", c.name, socket, r.said.String())
+	return nil, fmt.Errorf("%s does not serve %s; its output:\n%s", c.name, socket, r.said.String())
 }
 
-// stop ends it, and waits until it has.
+// stop ends the process, and waits until it has ended.
 func (r *running) stop() {
 	if r.cmd == nil {
 		return
@@ -161,12 +161,12 @@ func (r *running) stop() {
 	}
 }
 
-// called returns the contender of a name.
+// called returns the contender with the given name.
 func called(name string) contender {
 	return contenders[slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })]
 }
 
-// installed reports whether the program that c is can be run here.
+// installed reports whether this machine has the program of c.
 func (c contender) installed() bool {
 	if c.program == "" {
 		return true
@@ -175,7 +175,7 @@ func (c contender) installed() bool {
 	return err == nil
 }
 
-// startContender runs c in front of backends, on a socket of its own if none is given.
+// startContender runs c in front of backends, on the given socket, or on a new one if that is empty.
 func (h *harness) startContender(ctx context.Context, c contender, socket string, backends []string) (*running, error) {
 	if c.command == nil {
 		return &running{contender: c, socket: backends[0]}, nil
@@ -198,7 +198,7 @@ func (h *harness) startContender(ctx context.Context, c contender, socket string
 	return start(ctx, c, cmd, socket)
 }
 
-// startBackend runs a backend of ours.
+// startBackend runs a backend.
 func (h *harness) startBackend(ctx context.Context, name string, containers int, flags ...string) (*running, error) {
 	h.started++
 	socket := filepath.Join(h.dir, fmt.Sprint("b", h.started))

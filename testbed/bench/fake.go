@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// serveFake is the process of a runtime in memory that does all that CRI has.
+// serveFake is the process of a runtime in memory that implements all of CRI.
 func serveFake(args []string) error {
 	fs := flag.NewFlagSet("fake", flag.ContinueOnError)
 	socket := fs.String("socket", "", "where to listen")
@@ -24,7 +24,7 @@ func serveFake(args []string) error {
 	go func() {
 		for ctx.Err() == nil {
 			time.Sleep(time.Second)
-			rt.ForgetCalls() // there will be many
+			rt.ForgetCalls() // there are many
 		}
 	}()
 	if err := rt.Serve(ctx, *socket); err != nil && !errors.Is(err, context.Canceled) {

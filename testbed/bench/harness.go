@@ -14,16 +14,16 @@ import (
 	"google.golang.org/grpc"
 )
 
-// harness measures.
+// A harness runs the measurements.
 type harness struct {
 	options
 	dir      string
 	program  string // criproxy
 	progress io.Writer
-	started  int // names folders
+	started  int // number of started processes, for the names of folders
 }
 
-// all does every work with every contender.
+// all measures every work with every contender.
 func (h *harness) all(ctx context.Context) (*report, error) {
 	r := &report{rounds: h.rounds, time: h.time}
 	if err := h.findCriproxy(ctx); err != nil {
@@ -92,14 +92,14 @@ func (h *harness) findCriproxy(ctx context.Context) error {
 	build := exec.CommandContext(ctx, "make", "DIST="+h.dir, h.program)
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building criproxy (run this in the folder testbed, or say -criproxy): %w\n%s", err, out)
+		return fmt.Errorf("building criproxy (run this in the folder testbed, or use -criproxy): %w\n%s", err, out)
 	}
 	return nil
 }
 
-// group does works on nodes that are alike.
+// group measures works that need the same node.
 func (h *harness) group(ctx context.Context, r *report, node node, ws []work, contenders []contender) error {
-	var backends [3]string // one with all, and two with half of them each
+	var backends [3]string // one with all containers, and two with half of them each
 	for i, name := range []string{"one", "left", "two"} {
 		n := node.containers
 		if i > 0 {
@@ -116,7 +116,7 @@ func (h *harness) group(ctx context.Context, r *report, node node, ws []work, co
 	conns := map[*running]*grpc.ClientConn{}
 	for _, c := range contenders {
 		if c.two && ws[0].stream {
-			continue // it would read the flood for itself all the time
+			continue // it would read the flood itself all the time
 		}
 		behind := backends[:1]
 		if c.two {
@@ -157,7 +157,7 @@ func (h *harness) group(ctx context.Context, r *report, node node, ws []work, co
 	return nil
 }
 
-// warm waits until a contender answers, and as it will: what runs for the first time is not measured.
+// warm waits until a contender answers at its normal speed: the first calls are not measured.
 func (h *harness) warm(ctx context.Context, w work, p *running, cc *grpc.ClientConn) error {
 	var err error
 	for range 100 {
@@ -166,5 +166,5 @@ func (h *harness) warm(ctx context.Context, w work, p *running, cc *grpc.ClientC
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return fmt.Errorf("%w; it said:\n%s", err, p.said.String())
+	return fmt.Errorf("%w; its output:\n%s", err, p.said.String())
 }

@@ -1,12 +1,12 @@
-// Command bench measures what a proxy costs on the way from kubelet to a runtime: criproxy in several
-// configurations, next to everything else that could stand there. The runtimes are of its own, and answer from
-// memory, so that next to nothing but the proxy is measured.
+// Command bench measures the cost of a proxy between kubelet and a runtime: criproxy in several
+// configurations, and the alternatives to it. Its own runtimes answer from memory, so that it measures little
+// but the proxy.
 //
 //	go run ./bench -out ../docs/performance.md
 //	go run ./bench soak -for 1h     # criproxy under the calls of a kubelet
 //
-// Every figure comes with those of the others from the same rounds: in each, every contender gets the same time,
-// in another order. Times of different runs are not to be compared.
+// Figures can be compared within a run: in each round, every contender gets the same time, in a new order.
+// Do not compare times of different runs.
 package main
 
 import (
@@ -33,7 +33,7 @@ type options struct {
 }
 
 func main() {
-	// The parts of a measurement that are not to share a process with it.
+	// Parts of a measurement that need their own process.
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "backend":
@@ -66,10 +66,10 @@ func exit(err error) {
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	var o options
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
-	fs.IntVar(&o.rounds, "rounds", 7, "how often each contender gets its turn at each work")
+	fs.IntVar(&o.rounds, "rounds", 7, "how many turns each contender gets at each work")
 	fs.DurationVar(&o.time, "time", time.Second, "how long a turn is")
-	fs.StringVar(&o.only, "only", "", "leave out what does not match this `REGEXP`: works, \"merging\", \"cold start\", \"memory\", \"a real kubelet\"")
-	fs.StringVar(&o.among, "among", "", "leave out the contenders that do not match this `REGEXP`")
+	fs.StringVar(&o.only, "only", "", "measure only what matches this `REGEXP`: works, \"merging\", \"cold start\", \"memory\", \"a real kubelet\"")
+	fs.StringVar(&o.among, "among", "", "measure only the contenders that match this `REGEXP`")
 	fs.StringVar(&o.out, "out", "", "the Markdown file between whose marks the tables go; its plot goes beside it")
 	fs.StringVar(&o.json, "json", "", "a file for all figures, for programs")
 	fs.StringVar(&o.criproxy, "criproxy", "", "the criproxy to measure; built from this checkout if empty")
@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	if fs.NArg() > 0 || o.rounds < 1 || o.time <= 0 {
-		return fmt.Errorf("want only flags, with at least one round of some time; got %q", args)
+		return fmt.Errorf("want only flags, at least one round, and a positive time; got %q", args)
 	}
 	dir, err := os.MkdirTemp("", "bench") // short, for sockets
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// merging measures what the director spends on a container of a list that it merges and rewrites, in this process,
-// from frame to frame: of what is on the way to it, which is the same for each call, there is nothing.
+// merging measures the CPU time that the director spends on each container of a list that it merges and rewrites. It
+// does so in this process, from frame to frame, without the costs that are the same for each call.
 func (h *harness) merging(ctx context.Context, r *report) error {
 	fmt.Fprintln(h.progress, "merging without sockets")
 	sizes := []int{100, 1000, 10000}
@@ -27,7 +27,7 @@ func (h *harness) merging(ctx context.Context, r *report) error {
 		}
 		lists = append(lists, list)
 	}
-	costs := make([]float64, len(sizes)) // the least of some turns: what disturbs only adds
+	costs := make([]float64, len(sizes)) // the lowest of several turns: disturbances only add
 	for range h.rounds * 3 {
 		for i, n := range sizes {
 			calls := 200_000 / n
@@ -49,7 +49,7 @@ func (h *harness) merging(ctx context.Context, r *report) error {
 	return nil
 }
 
-// merged returns what gets a list of n containers of two runtimes.
+// merged returns a function that gets a list of n containers of two runtimes.
 func (h *harness) merged(ctx context.Context, n int) (func() error, error) {
 	cfg, err := criadapter.Config(criadapter.Options{})
 	if err != nil {
@@ -76,7 +76,7 @@ func (h *harness) merged(ctx context.Context, n int) (func() error, error) {
 	}, nil
 }
 
-// ready is a connection to a runtime that has answered already.
+// ready is a connection to a runtime whose answer is already there.
 type ready struct {
 	grpc.ClientConnInterface
 	reply *codec.Frame

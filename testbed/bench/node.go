@@ -20,12 +20,12 @@ const (
 	nodePods  = 100
 	nodeWatch = time.Minute
 
-	// nodeSettles is how long a kubelet takes to be as it was after its runtime was away for a moment.
+	// nodeSettles is how long a kubelet takes to settle after its runtime was away for a moment.
 	nodeSettles = 20 * time.Second
 )
 
-// kubelet measures what criproxy uses on a node with a real kubelet that looks after pods on a real containerd, when
-// nothing happens to them. It needs what the testbed needs.
+// kubelet measures what criproxy uses on an idle node with a real kubelet and pods on a real containerd. It needs what
+// the testbed needs.
 func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	if reasons := testbed.Requirements(); len(reasons) > 0 {
 		r.absent = append(r.absent, "a real kubelet ("+errors.Join(reasons...).Error()+")")
@@ -45,7 +45,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 		return err
 	}
 	defer registry.Close()
-	// Taken away whatever happens, and though ctx may have ended.
+	// Clean up in any case, even if ctx has ended.
 	gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	defer cancel()
 	const mirror = "registry.test"
@@ -68,7 +68,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	name := func(i int) string { return fmt.Sprintf("pod%03d", i) }
 	for i := range nodePods {
 		pod := kubelet.StaticPod(name(i), mirror+"/testbed/app:1")
-		pod.Spec.HostNetwork = true // a bridge has less room
+		pod.Spec.HostNetwork = true // a bridge has too few addresses
 		if err := node.AddManifest(pod); err != nil {
 			return err
 		}
@@ -106,11 +106,11 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	if err := front.Terminate(ctx); err != nil {
 		return err
 	}
-	// The same kubelet and the same pods, with others in its place.
+	// The same kubelet and the same pods, with other contenders in place of criproxy.
 	for _, name := range []string{limit, stock} {
 		c := called(name)
 		if !c.installed() {
-			continue // said already
+			continue // the report already says so
 		}
 		used, err := h.inPlaceOf(ctx, c, front.Socket(), rt.Socket())
 		if err != nil {
@@ -125,7 +125,7 @@ func (h *harness) kubelet(ctx context.Context, r *report) (err error) {
 	return nil
 }
 
-// inPlaceOf measures what c uses where criproxy was until now.
+// inPlaceOf measures what c uses in place of criproxy.
 func (h *harness) inPlaceOf(ctx context.Context, c contender, socket, backend string) (load, error) {
 	fmt.Fprintf(h.progress, "watching %s in its place for %s\n", c.name, nodeWatch)
 	p, err := h.startContender(ctx, c, socket, []string{backend})
@@ -139,7 +139,7 @@ func (h *harness) inPlaceOf(ctx context.Context, c contender, socket, backend st
 	return watch(ctx, c.name, p.cmd.Process.Pid)
 }
 
-// watch returns what a process uses from now on.
+// watch measures what a process uses from now on.
 func watch(ctx context.Context, name string, pid int) (load, error) {
 	before, err := usageOf(pid)
 	if err != nil {
@@ -156,7 +156,7 @@ func watch(ctx context.Context, name string, pid int) (load, error) {
 	return load{name, after.minus(before).cpu.Seconds() / nodeWatch.Seconds(), memory}, err
 }
 
-// pause waits for d, or returns why ctx has ended before.
+// pause waits for d. It returns an error if ctx ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

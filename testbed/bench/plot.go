@@ -12,7 +12,7 @@ import (
 var colors = []color.Color{color.RGBA{0x88, 0x88, 0x88, 0xff}, color.RGBA{0x55, 0xa8, 0x68, 0xff}, color.RGBA{0x4c, 0x72, 0xb0, 0xff},
 	color.RGBA{0xc4, 0x4e, 0x52, 0xff}, color.RGBA{0xdd, 0x84, 0x52, 0xff}, color.RGBA{0x81, 0x72, 0xb3, 0xff}}
 
-// plot draws the CPU that each contender spends on a call, by what grpc-proxy spends, for some works.
+// plot draws the CPU time of each contender for a call, relative to grpc-proxy's, for some works.
 func (r *report) plot(path string) error {
 	p := plot.New()
 	p.Title.Text = "CPU time of the proxy a call, grpc-proxy = 1"

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A report is all that was measured.
+// A report holds all measurements.
 type report struct {
 	rounds  int
 	time    time.Duration
@@ -17,35 +17,35 @@ type report struct {
 	node    []load
 }
 
-// load is what a proxy used between a real kubelet and its runtime.
+// load is what a proxy has used between a real kubelet and its runtime.
 type load struct {
 	contender string
-	part      float64 // of a core
+	part      float64 // CPU time, as a part of one core
 	memory    int64
 }
 
-// mixed is a method that a real kubelet called, and how often a second.
+// mixed is a method that a real kubelet called, and its calls per second.
 type mixed struct {
 	method string
 	rate   float64
 }
 
-// A figure is what a contender did in a work.
+// A figure holds the measurements of a contender in a work.
 type figure struct {
 	work      work
 	contender string
 	turns     []turn
 
 	P50, P99    time.Duration
-	Rate        float64       // calls a second
-	CPU         time.Duration // of the proxy, a call
-	User        float64       // part of the cpu time that was not the kernel's
-	Peak        int64         // bytes of memory, at most, up to then
+	Rate        float64       // calls per second
+	CPU         time.Duration // of the proxy, per call
+	User        float64       // part of the CPU time that was spent in user mode
+	Peak        int64         // peak memory until then, in bytes
 	P50OfDirect float64       // medians of the rounds
 	CPUOfStock  float64
 }
 
-// add takes what a contender did.
+// add adds the turns of a contender.
 func (r *report) add(w work, p *running, turns []turn) {
 	f := figure{work: w, contender: p.name, turns: turns}
 	var all turn
@@ -73,7 +73,7 @@ func p50(t turn) float64        { return t.quantile(0.5).Seconds() }
 func rate(t turn) float64       { return float64(len(t.took)) / t.wall.Seconds() }
 func cpuPerCall(t turn) float64 { return t.usage.cpu.Seconds() / float64(max(1, len(t.took))) }
 
-// find returns what a contender did in a work, nil if it did not.
+// find returns the figure of a contender in a work, or nil if there is none.
 func (r *report) find(work, contender string) *figure {
 	for i := range r.figures {
 		if r.figures[i].work.name == work && r.figures[i].contender == contender {
@@ -83,8 +83,8 @@ func (r *report) find(work, contender string) *figure {
 	return nil
 }
 
-// ratio is the median over the rounds of f's figure by that of another contender in the same round; zero if there
-// is no such contender.
+// ratio returns the median over all rounds of f's value divided by another contender's in the same round, or zero if
+// there is no such contender.
 func (r *report) ratio(f figure, of string, what func(turn) float64) float64 {
 	other := r.find(f.work.name, of)
 	if of == f.contender {
@@ -100,8 +100,8 @@ func (r *report) ratio(f figure, of string, what func(turn) float64) float64 {
 	return median(all)
 }
 
-// added is the median over the rounds of how much later than directly f's contender answers, by how much later
-// another one does.
+// added returns the median over all rounds of the latency that f's contender adds to a direct call, divided by the
+// latency that another contender adds.
 func (r *report) added(f, other *figure) float64 {
 	base := r.find(f.work.name, direct)
 	var all []float64
@@ -119,12 +119,12 @@ func median(all []float64) float64 {
 	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 }
 
-// A target is what a figure should be.
+// A target is a goal for a figure.
 type target struct {
 	What  string
 	Want  string
 	Got   string
-	Limit string // what the one that only moves bytes has; for lists, for one as long of one runtime
+	Limit string // the value of the contender that only moves bytes; for lists, with a list of one runtime of the same length
 	Met   bool
 }
 
@@ -136,7 +136,7 @@ func atLeast(what string, limit, got float64) target {
 	return target{What: what, Want: fmt.Sprintf("≥ %g", limit), Got: fmt.Sprintf("%.2f", got), Met: got >= limit}
 }
 
-// targets compares the figures with what we want them to be.
+// targets compares the figures with our goals.
 func (r *report) targets() []target {
 	addedBy := func(of string) func(*figure) float64 {
 		return func(f *figure) float64 {
@@ -189,7 +189,7 @@ func (r *report) targets() []target {
 	return append(all, r.alone...)
 }
 
-// costs are the least and the most CPU of a proxy for a container of a list, in seconds.
+// costs returns the lowest and the highest CPU time of a proxy for each container of a list, in seconds.
 func (r *report) costs(who string) (lo, hi float64) {
 	for _, n := range []int{100, 1000, 10000} {
 		if f := r.find(fmt.Sprintf("list of %d", n), who); f != nil {

@@ -28,7 +28,7 @@ const (
 	soakContainers = 250
 )
 
-// soak is a run of criproxy under the calls of a kubelet.
+// A soak is a run of criproxy under a kubelet's calls.
 type soak struct {
 	harness
 	long  time.Duration
@@ -47,13 +47,13 @@ type soak struct {
 	rows   []soakRow
 }
 
-// A soakRow is what was seen in a part of a run.
+// A soakRow holds the measurements of a part of a run.
 type soakRow struct {
 	at         time.Duration
-	calls      int // of this part, as is the next
+	calls      int // of this part only, like the next field
 	errors     int
 	p50, p99   time.Duration
-	cpu        time.Duration // of criproxy, since it was started, as is the rest
+	cpu        time.Duration // of criproxy since its start, like the fields below
 	rss        int64
 	goroutines int
 	files      int
@@ -65,8 +65,8 @@ type runtimeClient struct {
 	cc *grpc.ClientConn
 }
 
-// kubeletMix is how often a kubelet with 100 pods makes each call when nothing happens to them, in calls a second:
-// as the node of this program counted them, with kubelet v1.36.3.
+// kubeletMix is the rate of each call of a kubelet with 100 idle pods, in calls per second, as this program has counted
+// them with kubelet v1.36.3.
 var kubeletMix = map[string]float64{
 	"ContainerStatus":    10.00,
 	"Version":            7.62,
@@ -82,14 +82,14 @@ func runSoak(ctx context.Context, args []string, out, progress io.Writer) error 
 	s := &soak{harness: harness{progress: progress}}
 	fs := flag.NewFlagSet("bench soak", flag.ContinueOnError)
 	fs.DurationVar(&s.long, "for", 10*time.Minute, "how long")
-	fs.Float64Var(&s.speed, "speed", 1, "how many times as often as a kubelet calls are made")
+	fs.Float64Var(&s.speed, "speed", 1, "make calls this many times as often as a kubelet")
 	fs.StringVar(&s.out, "out", "", "the Markdown file between whose marks the table goes; its plot goes beside it")
 	fs.StringVar(&s.criproxy, "criproxy", "", "the criproxy to run; built from this checkout if empty")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 || s.long < time.Second || s.speed <= 0 {
-		return fmt.Errorf("soak: want only flags, at least a second and a speed above 0; got %q", args)
+		return fmt.Errorf("soak: want only flags, at least one second, and a speed above 0; got %q", args)
 	}
 	var err error
 	if s.dir, err = os.MkdirTemp("", "soak"); err != nil { // short, for sockets
@@ -114,7 +114,7 @@ func runSoak(ctx context.Context, args []string, out, progress io.Writer) error 
 		return err
 	}
 	if s.last != nil {
-		return fmt.Errorf("%d calls failed, the last one with: %w", s.failed(), s.last)
+		return fmt.Errorf("%d calls failed, the last with: %w", s.failed(), s.last)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (s *soak) fill(ctx context.Context) error {
 	return nil
 }
 
-// make makes a pod with containers, as a kubelet does.
+// make creates a pod with containers, as a kubelet does.
 func (s *soak) make(ctx context.Context, i, containers int) (string, []string, error) {
 	config := podConfig(i)
 	pod, err := s.client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
@@ -198,7 +198,7 @@ func (s *soak) make(ctx context.Context, i, containers int) (string, []string, e
 	return pod.PodSandboxId, ctrs, nil
 }
 
-// churn makes a pod and takes it away again.
+// churn creates a pod and removes it.
 func (s *soak) churn(ctx context.Context) error {
 	pod, ctrs, err := s.make(ctx, soakPods+rand.IntN(1<<30), 2)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *soak) churn(ctx context.Context) error {
 	return errors.Join(err, err1, err2)
 }
 
-// call makes one call of a method about some pod or container, and looks at what came.
+// call makes one call of a method about a random pod or container, and checks the reply.
 func (s *soak) call(ctx context.Context, method string) error {
 	pod, ctr := s.pods[rand.IntN(len(s.pods))], s.ctrs[rand.IntN(len(s.ctrs))]
 	full := "/runtime.v1.RuntimeService/" + method
@@ -254,18 +254,18 @@ func (s *soak) call(ctx context.Context, method string) error {
 		full = "/runtime.v1.ImageService/" + method
 		request, reply = &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: soakImage}}, &runtimeapi.ImageStatusResponse{}
 	default:
-		return fmt.Errorf("soak: the mix has %s, for which there is no request here", method)
+		return fmt.Errorf("soak: there is no request for %s, which is in the mix", method)
 	}
 	if err := s.client.cc.Invoke(ctx, full, request, reply); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	if !complete() {
-		return fmt.Errorf("%s: something is missing in the reply", method)
+		return fmt.Errorf("%s: the reply is incomplete", method)
 	}
 	return nil
 }
 
-// work makes calls until the time is over.
+// work makes calls until the run ends.
 func (s *soak) work(ctx context.Context, p *running) error {
 	ctx, cancel := context.WithTimeout(ctx, s.long)
 	defer cancel()
@@ -281,7 +281,7 @@ func (s *soak) work(ctx context.Context, p *running) error {
 					return
 				case <-ticker.C:
 				}
-				// What has begun is finished, though the time be over.
+				// Finish what has begun, even if the run has ended.
 				once, stop := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 				start := time.Now()
 				err := do(once)
@@ -291,7 +291,7 @@ func (s *soak) work(ctx context.Context, p *running) error {
 		})
 	}
 	for method, a := range kubeletMix {
-		for range max(1, int(a*s.speed/50)) { // one at a time is not fast enough
+		for range max(1, int(a*s.speed/50)) { // a single goroutine is not fast enough
 			every(a/float64(max(1, int(a*s.speed/50))), func(ctx context.Context) error { return s.call(ctx, method) })
 		}
 	}
@@ -328,7 +328,7 @@ func (s *soak) failed() (n int) {
 	return n
 }
 
-// sample looks at criproxy.
+// sample measures criproxy.
 func (s *soak) sample(p *running, at time.Duration) error {
 	s.mu.Lock()
 	took, r := s.took, soakRow{at: at, calls: s.calls, errors: s.errors}

@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/markdown"
 )
 
-// write prints what was seen, and puts it into the file that was asked for.
+// write prints the measurements, and writes them into the requested file.
 func (s *soak) write(out io.Writer) error {
 	var text bytes.Buffer
 	s.markdown(&text)
@@ -41,7 +41,7 @@ func (s *soak) markdown(w io.Writer) {
 	}
 }
 
-// plot draws memory and the slowest calls over time.
+// plot draws memory and the durations of the slowest calls over time.
 func (s *soak) plot(path string) error {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("criproxy under the calls of a kubelet, %g times as often", s.speed)

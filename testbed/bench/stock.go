@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// serveStock is the process of the proxy that one has from github.com/mwitkow/grpc-proxy by following its README:
-// frames are not read, but as messages without fields.
+// serveStock is the process of a proxy built with github.com/mwitkow/grpc-proxy according to its README: it decodes
+// messages as messages without fields.
 func serveStock(args []string) error {
 	fs := flag.NewFlagSet("stock", flag.ContinueOnError)
 	socket := fs.String("socket", "", "where to listen")

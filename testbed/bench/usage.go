@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A usage is what a process has used since it was started.
+// A usage is the CPU time that a process has used since its start.
 type usage struct {
 	cpu          time.Duration // exact
 	user, system time.Duration // in ticks of 10 ms, proc(5)
@@ -27,7 +27,7 @@ func (u usage) plus(v usage) usage {
 // usageOf reads the usage of a process with all its threads.
 func usageOf(pid int) (usage, error) {
 	var t unix.Timespec
-	// The clock of another process's cpu time, as clock_getcpuclockid(3) makes its id.
+	// The id of another process's CPU-time clock, computed as in clock_getcpuclockid(3).
 	if err := unix.ClockGettime(int32(^pid<<3|2), &t); err != nil {
 		return usage{}, fmt.Errorf("reading the cpu clock of process %d: %w", pid, err)
 	}
@@ -40,13 +40,13 @@ func usageOf(pid int) (usage, error) {
 		return usage{}, fmt.Errorf("/proc/%d/stat: cut short", pid)
 	}
 	ticks := func(i int) time.Duration {
-		n, _ := strconv.Atoi(fields[i]) // digits, says proc(5)
+		n, _ := strconv.Atoi(fields[i]) // proc(5) promises digits
 		return time.Duration(n) * 10 * time.Millisecond
 	}
 	return usage{cpu: time.Duration(t.Nano()), user: ticks(11), system: ticks(12)}, nil
 }
 
-// memoryOf returns the memory that a process has and has had at most, in bytes.
+// memoryOf returns the current and the peak memory of a process, in bytes.
 func memoryOf(pid int) (now, peak int64, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -54,7 +54,7 @@ func memoryOf(pid int) (now, peak int64, err error) {
 	}
 	for line := range strings.Lines(string(data)) {
 		key, value, _ := strings.Cut(line, ":")
-		n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64) // not of all lines
+		n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64) // fails on other lines, whose values are not used
 		switch key {
 		case "VmRSS":
 			now = n << 10

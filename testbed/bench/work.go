@@ -16,28 +16,28 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// A work is something that clients do again and again.
+// A work is a task that clients repeat.
 type work struct {
 	name    string
-	clients int // at the same time, on one connection, as kubelet's
+	clients int // at once, on one connection, like kubelet's
 	node    node
 	method  string
-	every   time.Duration // a client makes a call so often; zero: one after the other
-	// request is what to ask. A contender with two backends is asked about one of the second.
+	every   time.Duration // interval between a client's calls; zero: without a pause
+	// request returns the request. For a contender with two backends it is about a container of the second.
 	request func(c contender) proto.Message
-	stream  bool // a message is a call
-	bytes   int  // a reply has at least so many, or something is wrong
+	stream  bool // the work is one stream, whose messages count as calls
+	bytes   int  // a correct reply has at least so many bytes
 }
 
-// A node is what the backends have.
+// A node says what the backends hold.
 type node struct {
 	containers int
-	events     bool // there are always more
-	// encoded: each list is encoded by the backend and decoded by the client, as it is by real ones.
+	events     bool // the stream of events never pauses
+	// encoded: the backend encodes each list and the client decodes it, as real ones do.
 	encoded bool
 }
 
-// flags are those of a backend.
+// flags returns the flags of a backend.
 func (n node) flags() []string {
 	return []string{fmt.Sprintf("-events=%t", n.events), fmt.Sprintf("-encode=%t", n.encoded)}
 }
@@ -52,7 +52,7 @@ func aboutOne(c contender) string {
 	return containerID("one", 0)
 }
 
-// works is all that is measured, grouped by what backends they need.
+// works are all works, grouped by the nodes that they need.
 func works() []work {
 	status := func(c contender) proto.Message { return &runtimeapi.ContainerStatusRequest{ContainerId: aboutOne(c)} }
 	list := func(contender) proto.Message { return &runtimeapi.ListContainersRequest{} }
@@ -61,7 +61,7 @@ func works() []work {
 		all = append(all, work{name: fmt.Sprintf("status, %d at once", n), clients: n, node: node{containers: 100},
 			method: runtimeapi.RuntimeService_ContainerStatus_FullMethodName, request: status, bytes: 500})
 	}
-	// As often as a kubelet calls, and as far apart: nothing is in the caches any more.
+	// At the rate of a kubelet, with its pauses, after which caches are cold.
 	all = append(all, work{name: "status, 20 a second", clients: 1, node: node{containers: 100}, every: 50 * time.Millisecond,
 		method: runtimeapi.RuntimeService_ContainerStatus_FullMethodName, request: status, bytes: 500})
 	all = append(all, work{name: "exec with 15 MiB of output", clients: 1, node: node{containers: 100},
@@ -77,9 +77,9 @@ func works() []work {
 		request: func(contender) proto.Message { return &runtimeapi.GetEventsRequest{} }, stream: true, bytes: 500})
 }
 
-// A turn is what was measured in one turn of a contender.
+// A turn holds the measurements of one turn of a contender.
 type turn struct {
-	took  []time.Duration // of each call, in order of size; of a stream, between messages
+	took  []time.Duration // durations of the calls, sorted; of a stream, the times between messages
 	wall  time.Duration
 	usage usage // of the proxy
 }
@@ -91,13 +91,13 @@ func (t turn) quantile(q float64) time.Duration {
 	return t.took[min(len(t.took)-1, int(q*float64(len(t.took))))]
 }
 
-// client returns a connection as kubelet's, for frames.
+// client returns a connection for frames, configured like kubelet's.
 func client(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw), grpc.MaxCallRecvMsgSize(16<<20)))
 }
 
-// turn does w for some time.
+// turn runs w for a while.
 func (h *harness) turn(ctx context.Context, w work, r *running, cc *grpc.ClientConn, long time.Duration) (turn, error) {
 	request, err := proto.Marshal(w.request(r.contender))
 	if err != nil {

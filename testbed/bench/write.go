@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/markdown"
 )
 
-// write prints the report, and puts it into the files that were asked for.
+// write prints the report, and writes it into the requested files.
 func (r *report) write(o options, out io.Writer) error {
 	var text bytes.Buffer
 	r.markdown(&text)
@@ -84,7 +84,7 @@ func (r *report) markdown(w io.Writer) {
 	}
 }
 
-// short prints a duration with three digits.
+// short formats a duration with three digits.
 func short(d time.Duration) string {
 	switch {
 	case d >= 100*time.Millisecond:
@@ -97,7 +97,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%.2f µs", d.Seconds()*1e6)
 }
 
-// program returns the figures for programs.
+// program returns the figures in a form for programs.
 func (r *report) program() any {
 	type row struct {
 		Work, Contender             string
@@ -113,7 +113,7 @@ func (r *report) program() any {
 	return map[string]any{"rounds": r.rounds, "turn": r.time.Seconds(), "absent": r.absent, "targets": r.targets(), "figures": rows}
 }
 
-// processor is the name of the processor.
+// processor returns the name of the processor.
 func processor() string {
 	data, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(data)) {
@@ -124,7 +124,7 @@ func processor() string {
 	return runtime.GOARCH
 }
 
-// versions are those of the proxies that were compared.
+// versions returns the versions of the compared proxies.
 func versions() string {
 	var all string
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -24,11 +24,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds a whole test. Nothing is measured by it.
+// patience bounds a whole test. It measures nothing.
 const patience = 5 * time.Minute
 
-// A tab is a page in the browser. When the test ends, it must have said nothing on the console and have
-// made no request but to its own server.
+// A tab is a page in the browser. By the end of the test, it must have logged nothing to the console, and
+// have made requests only to its own server.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -39,7 +39,7 @@ type tab struct {
 	expected []string // parts of what may be on the console
 }
 
-// chromium returns the path of the browser. Where there is none, the test is skipped aloud, or fails in CI.
+// chromium returns the path of the browser. Without one, the test is skipped and says so; in CI it fails.
 func chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -83,10 +83,10 @@ func startBrowser(t *testing.T) context.Context {
 	return browser.ctx
 }
 
-// action is what a tab does.
+// An action is a step of a tab.
 type action = chromedp.Action[chromedp.Void]
 
-// open opens a page in a tab of its own.
+// open opens a page in a new tab.
 func open(t *testing.T, address string, before ...action) *tab {
 	t.Helper()
 	parent := startBrowser(t)
@@ -159,8 +159,8 @@ func command[P, R any](c cdp.Command[P, R], params P) action {
 	}
 }
 
-// see waits until an expression of JavaScript is true; it is not while what it names is not there. It does not have the page evaluate text, which the
-// page's policy forbids.
+// see waits until a JavaScript expression is true; an expression that fails counts as false. It does not make the page
+// evaluate text, which the page's policy forbids.
 func (p *tab) see(expression string) {
 	p.t.Helper()
 	for {
@@ -185,7 +185,7 @@ func value[T any](p *tab, expression string) T {
 	return v
 }
 
-// texts are those of all elements that a selector finds.
+// texts returns the texts of all elements that match a selector.
 func (p *tab) texts(selector string) []string {
 	p.t.Helper()
 	return value[[]string](p, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.textContent)`, selector))
@@ -197,7 +197,7 @@ func (p *tab) keys(keys string) {
 	p.do(chromedp.KeyEvent(keys))
 }
 
-// fill writes into one of the filters, as a person would.
+// fill types into one of the filters.
 func (p *tab) fill(name, text string) {
 	p.t.Helper()
 	value[bool](p, fmt.Sprintf(`((i) => { i.focus(); i.select(); return true; })(document.querySelector("input[name=%s]"))`, name))
@@ -228,7 +228,7 @@ var criproxy = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// folder is for what all tests share.
+// folder holds files that all tests share.
 var folder string
 
 func TestMain(m *testing.M) {

@@ -46,7 +46,7 @@ func start(t *testing.T) *machine {
 	chromium(t)
 	program, err := criproxy()
 	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", "ui-") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "ui-") // t.TempDir is too long for a socket
 	require.NoError(t, err)
 	m := &machine{t: t, dir: dir, program: program, admin: filepath.Join(dir, "admin.sock")}
 	var runtimes sync.WaitGroup
@@ -99,7 +99,7 @@ func (m *machine) run(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// started begins a process, which ends with the test.
+// started starts a process, which ends with the test.
 func (m *machine) started(cmd *exec.Cmd) {
 	require.NoError(m.t, cmd.Start())
 	m.t.Cleanup(func() {
@@ -143,7 +143,7 @@ func TestCallsAppearAsTheyCome(t *testing.T) {
 	assert.Contains(t, strings.Join(p.texts("#detail .legs"), ""), strings.TrimPrefix(id, "kata.io__"))
 	p.keys("\x1b\x1b")
 
-	// A call without an end is there before it ends.
+	// A call is shown while it is under way.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := m.client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
@@ -226,7 +226,7 @@ func TestMetricsMoveWithCalls(t *testing.T) {
 	p.see(shows("Runtimes", "kata.io DOWN"))
 	p.see(shows("Answers from memory", `kata.io ListPodSandbox [0-9.]+\/s`))
 	if *update {
-		time.Sleep(40 * time.Second) // for a picture with something in it
+		time.Sleep(40 * time.Second) // so that the picture shows something
 	}
 	p.picture("metrics")
 }
@@ -251,7 +251,7 @@ func TestAnOutageIsABand(t *testing.T) {
 	p.picture("status")
 }
 
-// kubelet makes another sandbox for a pod whose first has died, and removes that one later.
+// kubelet makes a new sandbox for a pod whose first sandbox has died, and removes the first one later.
 func TestAPodHasOneLifeAfterTheOther(t *testing.T) {
 	m := start(t)
 	first := m.pod("web", "")
@@ -272,7 +272,7 @@ func TestAPodHasOneLifeAfterTheOther(t *testing.T) {
 	p.keys("2")
 	const lives = `(name) => [...document.querySelectorAll(".lane:not(.group)")].find((l) => l.firstChild.firstChild.textContent === name).querySelectorAll("rect.life")`
 	p.see(fmt.Sprintf(`(%s)("web").length === 2`, lives))
-	m.version() // which makes the picture longer
+	m.version() // adds a call to the picture
 	p.see(fmt.Sprintf(`((r) => Number(r[1].getAttribute("x")) + Number(r[1].getAttribute("width")) > Number(r[0].getAttribute("x")) + Number(r[0].getAttribute("width")))((%s)("web"))`, lives))
 	p.see(fmt.Sprintf(`(%s)("never").length === 0`, lives))
 }

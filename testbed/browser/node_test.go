@@ -20,29 +20,29 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// secret is in an environment variable of each container: it must be in no page.
+// secret is in an environment variable of each container. It must not appear in any page.
 const secret = "hunter2-is-secret"
 
 // began is when the recording of a node begins.
 var began = time.Date(2026, 3, 2, 3, 0, 0, 0, time.UTC)
 
-// A node is the conversation of a kubelet with two runtimes, as a recorder would have it: pods come and
-// go, one runtime is down for a while, and the other one is slow.
+// A node makes up the recording of a kubelet's calls to two runtimes: pods come and go, one runtime is
+// down for a while, and the other one is slow.
 type node struct {
 	events []capture.Event
 	calls  int
 	random *rand.Rand
 	pods   []*pod
-	listed time.Duration // how often kubelet asks for lists
+	listed time.Duration // interval between kubelet's lists
 }
 
 type pod struct {
 	name, namespace, image string
 	backend                string
-	uid, id                string // of the sandbox, as the runtime has it
+	uid, id                string // uid of the pod, and back id of the sandbox
 	containers             []string
 	from, to               time.Duration
-	probed                 time.Duration // how often, zero if never
+	probed                 time.Duration // interval between probes; zero: none
 }
 
 const primary, kata = "primary", "kata.io"
@@ -52,23 +52,23 @@ var (
 	crictl  = capture.Peer{PID: 40113, Name: "crictl"}
 )
 
-// An exchange is one call. Its messages are made for an id's prefix, which only the client sees.
+// An exchange is one call. Its messages depend on the prefix of ids, which only the client sees.
 type exchange struct {
 	at       time.Duration
 	method   string
 	by       capture.Peer
 	request  func(prefix string) proto.Message
 	reply    func(prefix string) proto.Message
-	backends []string // one, or all that a list is made of
+	backends []string // one backend, or all those of a merged list
 	took     time.Duration
 	code     codes.Code
 	message  string
-	memory   []string // answered in their place
+	memory   []string // backends for which memory answered
 	list     func(backend, prefix string) proto.Message
 	endless  bool
 }
 
-// down is when kata.io does not answer, and tired when the primary is slow.
+// down is the time in which kata.io does not answer, tired the time in which the primary is slow.
 func down(t time.Duration) bool  { return t > 250*time.Second && t < 292*time.Second }
 func tired(t time.Duration) bool { return t > 380*time.Second && t < 396*time.Second }
 
@@ -81,7 +81,7 @@ func (n *node) id() string {
 	return string(b)
 }
 
-// about returns a time near a typical one, at times much longer.
+// about returns a duration near a typical one, sometimes a much longer one.
 func (n *node) about(typical time.Duration) time.Duration {
 	return time.Duration(float64(typical) * math.Exp(n.random.NormFloat64()*0.45))
 }
@@ -184,7 +184,7 @@ func (p *pod) metadata() *runtimeapi.PodSandboxMetadata {
 	return &runtimeapi.PodSandboxMetadata{Name: p.name, Namespace: p.namespace, Uid: p.uid}
 }
 
-// starts makes a pod with its containers.
+// starts creates a pod with its containers.
 func (n *node) starts(p *pod, containers ...string) {
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: p.metadata(), LogDirectory: "/var/log/pods/" + p.namespace + "_" + p.name + "_" + p.uid,
@@ -266,7 +266,7 @@ func (n *node) status(p *pod, id, name string, at time.Duration) {
 		}})
 }
 
-// stops takes a pod down again.
+// stops removes a pod.
 func (n *node) stops(p *pod) {
 	t := p.to
 	for _, c := range p.containers {
@@ -297,10 +297,10 @@ func (n *node) stops(p *pod) {
 	}
 }
 
-// lives reports whether a pod is there at a time.
+// lives reports whether a pod exists at a time.
 func (p *pod) lives(t time.Duration) bool { return t > p.from+8*time.Second && (p.to == 0 || t < p.to) }
 
-// polls is what kubelet asks for all the time.
+// polls makes the calls that kubelet repeats all the time.
 func (n *node) polls(until time.Duration) {
 	both := []string{primary, kata}
 	for t := time.Second; t < until; t += time.Second {
@@ -377,7 +377,7 @@ func (n *node) probe(p *pod, at time.Duration) {
 	n.add(x)
 }
 
-// record is ten minutes of a node, or as long as it takes for so many calls.
+// record records ten minutes of a node, or as long as the given number of calls takes.
 func record(calls int) *node {
 	n := &node{random: rand.New(rand.NewPCG(1, 2)), listed: time.Second}
 	workloads := []struct {

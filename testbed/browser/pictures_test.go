@@ -34,7 +34,7 @@ func (p *tab) picture(name string) {
 	require.NoError(p.t, os.WriteFile(filepath.Join("..", "..", "docs", "images", name+".png"), shot, 0o644))
 }
 
-// small makes a picture of the 256 colours that it has most of.
+// small reduces a picture to its 256 most frequent colours.
 func small(t *testing.T, data []byte) []byte {
 	t.Helper()
 	source, err := png.Decode(bytes.NewReader(data))
@@ -50,7 +50,7 @@ func small(t *testing.T, data []byte) []byte {
 	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.RGBA) int {
 		return cmp.Or(counts[b]-counts[a], cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)))
 	})
-	// Those that are much like one that is there already are left out, so that rare hues have room.
+	// Skip colours that are similar to one in the palette, so that rare hues have room.
 	var palette color.Palette
 	for _, near := range []int{24, 8, 0} {
 		for _, c := range colours {
@@ -82,7 +82,7 @@ func distance(a, b color.RGBA) int {
 	return abs(a.R, b.R) + abs(a.G, b.G) + abs(a.B, b.B)
 }
 
-// The pictures of the documentation are those of this walk.
+// This test takes the pictures of the documentation.
 func TestPicturesShowANode(t *testing.T) {
 	address, _ := report(t, record(0))
 	p := open(t, address, dark(false))

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// report writes a recording to a file, and has criproxy make a page of it. It returns the page's address.
+// report writes a recording to a file, and makes criproxy turn it into a page. It returns the page's address.
 func report(t *testing.T, n *node, flags ...string) (address, path string) {
 	t.Helper()
 	chromium(t)
@@ -42,7 +42,7 @@ var tenMinutes struct {
 	path string
 }
 
-// openReport opens it.
+// openReport opens the page of tenMinutes.
 func openReport(t *testing.T) *tab {
 	t.Helper()
 	chromium(t)
@@ -57,10 +57,10 @@ func openReport(t *testing.T) *tab {
 	return p
 }
 
-// count is how many calls the filters leave, as the tab of the table says.
+// count returns the number of calls that match the filters, from the tab of the table.
 const count = `document.querySelector("#tab-calls .count").textContent`
 
-func TestFiltersLeaveWhatTailWould(t *testing.T) {
+func TestFiltersMatchThoseOfTail(t *testing.T) {
 	p := openReport(t)
 	for _, f := range []struct{ name, text, rows string }{
 		{"method", "CreateContainer", `[...document.querySelectorAll(".row .method")].every((e) => e.textContent === "CreateContainer")`},
@@ -196,8 +196,8 @@ func TestATimeIsChosenByDragging(t *testing.T) {
 	p.see("!" + count + `.includes(" of ")`)
 }
 
-// Fluid means that what is in the document does not grow with the recording. How long the browser was
-// busy at a time is printed, and not judged: the machine has other things to do.
+// The document must not grow with the recording. The test prints how long the browser was busy at a time,
+// but does not judge it, because other processes use the machine.
 func TestAHundredThousandCallsAreFew(t *testing.T) {
 	start := time.Now()
 	n := record(100_000)
@@ -216,7 +216,7 @@ func TestAHundredThousandCallsAreFew(t *testing.T) {
 		t.Helper()
 		n := value[int](p, elements)
 		t.Logf("%s: %d elements", what, n)
-		assert.Less(t, n, 6000, what) // of all views that were shown so far
+		assert.Less(t, n, 6000, what) // of all views so far
 	}
 	p.see(`document.querySelectorAll(".row").length > 20`)
 	assert.Equal(t, n.calls, value[int](p, `Number(`+count+`.replaceAll(",", ""))`), "none is left out")
@@ -241,7 +241,7 @@ func TestAHundredThousandCallsAreFew(t *testing.T) {
 	t.Logf("%d calls, %.1f MB, the browser was busy for so many milliseconds at a time: %v", n.calls, float64(info.Size())/1e6, value[[]int](p, `window.long`))
 }
 
-func TestOnlyTheCallsThatWereAskedForAreInThePage(t *testing.T) {
+func TestThePageHoldsOnlyRequestedCalls(t *testing.T) {
 	address, _ := report(t, record(0), "-pod", "vault-0")
 	p := open(t, address)
 	p.see(`document.body.dataset.ready`)

@@ -7,32 +7,32 @@ import (
 	"path/filepath"
 )
 
-// Binaries says where things were built. What was not asked for is empty.
+// Binaries says where the built components are. Fields of components that were not requested are empty.
 type Binaries struct {
 	Containerd map[string]string // :: "1.7" or "2.4" → folder with containerd, containerd-shim-runc-v2 and ctr
 	Runc       string            // the program
 	NoSeccomp  string            // the program that containerd calls as runc
 	CNI        string            // the folder of the plugins
 	Crictl     string            // the program
-	App        string            // the program inside the test images
+	App        string            // the program in the test images
 	Kubelet    string            // the program
 	Nerdctl    string            // the program
 	Critest    string            // the program
 	CRIO       string            // the folder with crio and pinns
 	Guest      string            // the program
 	GVisor     string            // the folder with runsc and shim
-	Cluster    string            // the folder with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, server, which is etcd, ginkgo, agnhost and nonewprivs
+	Cluster    string            // the folder with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, server (etcd), ginkgo, agnhost and nonewprivs
 	E2ENode    string            // the program
 	Dockerd    string            // the program
 	CRIDockerd string            // the program
 }
 
-// Get returns the binaries of the named components, and builds those that are not in the cache yet. Without names it
-// returns all [ForContainers]. The first time it needs the Go module proxy and some minutes. It announces on progress
-// when it starts to build a component and when it is done; nil means silence.
+// Get returns the binaries of the named components, and builds those that are not in the cache. Without names it means
+// [ForContainers]. The first build needs the Go module proxy and some minutes. Get reports on progress when the build of
+// a component begins and ends; nil means silence.
 //
-// Get may be called from several goroutines and several processes at once: they wait for each other, component by
-// component, and what one has built the others find.
+// Several goroutines and processes may call Get at once: for each component they wait for each other, and share the
+// result.
 func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, error) {
 	if len(names) == 0 {
 		names = ForContainers()
@@ -98,16 +98,16 @@ func Get(ctx context.Context, progress io.Writer, names ...string) (Binaries, er
 	return b, nil
 }
 
-// CacheDir returns the folder that keeps what was built, one folder a component and version:
-// $CRIPROXY_TESTBED_CACHE, or criproxy-testbed in the user's cache folder. Removing it is always safe
-// while no runtime of it is running.
+// CacheDir returns the folder with the built components, one folder for each component and version:
+// $CRIPROXY_TESTBED_CACHE, or criproxy-testbed in the user's cache folder. It is safe to remove while
+// no runtime of it is running.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("CRIPROXY_TESTBED_CACHE"); dir != "" {
 		return filepath.Abs(dir)
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		// Root without HOME, as under some service managers: there is a place for that.
+		// Root without HOME, as under some service managers.
 		dir = "/var/cache"
 	}
 	return filepath.Join(dir, "criproxy-testbed"), nil

@@ -18,8 +18,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// build returns the cache folder of c, and fills it first when it is not there. A folder that has its
-// final name is complete: it is made under another name and renamed.
+// build returns the cache folder of c, and builds c first if there is none. A folder with the final name
+// is complete: build makes it under another name and renames it.
 func build(ctx context.Context, progress io.Writer, c component, source, cache string) (string, error) {
 	version, err := c.version(source)
 	if err != nil {
@@ -47,7 +47,7 @@ func build(ctx context.Context, progress io.Writer, c component, source, cache s
 		return dir, nil // another process built it while we waited
 	}
 
-	// We hold the lock, so whatever half-built folder is here was left by a process that died.
+	// We hold the lock, so a process that died has left this half-built folder.
 	half := filepath.Join(cache, ".building-"+c.name)
 	if err := os.RemoveAll(half); err != nil {
 		return "", fmt.Errorf("testbed: removing a half-built %s: %w", c.name, err)
@@ -86,10 +86,10 @@ func goBuild(ctx context.Context, c component, source, version, out string) erro
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, tool, args...)
 	cmd.Dir = filepath.Join(source, c.dir)
-	// A fifth of a compiler's work is to collect garbage before it ends.
+	// A compiler spends a fifth of its time collecting garbage.
 	cmd.Env = append(Env(os.Environ(), c.cgo), "GOGC=off", "GOMEMLIMIT=2GiB")
 	cmd.Stdout, cmd.Stderr = &output, &output
-	// The compilers must not outlive a build that was cancelled.
+	// The compilers must not outlive a canceled build.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	if err := cmd.Run(); err != nil {
@@ -113,7 +113,7 @@ func goBuild(ctx context.Context, c component, source, version, out string) erro
 	return nil
 }
 
-// cBuild makes the binary in C of a module that go build has fetched.
+// cBuild builds the C binary of a module that go build has fetched.
 func cBuild(ctx context.Context, c component, source, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", c.module)
 	cmd.Dir, cmd.Env = filepath.Join(source, c.dir), Env(os.Environ(), c.cgo)
@@ -135,9 +135,9 @@ func cBuild(ctx context.Context, c component, source, out string) error {
 	return nil
 }
 
-// Env returns environ without what would change the outcome of a build: flags and targets of the caller, and a
-// go.work above, to which the nested modules do not belong. How modules are fetched (GOPROXY, GOMODCACHE, ...)
-// stays.
+// Env returns environ without variables that would change the result of a build: the caller's flags and targets, and a
+// go.work above, to which the nested modules do not belong. It keeps the variables for fetching modules (GOPROXY,
+// GOMODCACHE, ...).
 func Env(environ []string, cgo bool) []string {
 	surprises := []string{"GOFLAGS", "GOWORK", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT", "GODEBUG", "GO111MODULE", "GO_EXTLINK_ENABLED"}
 	env := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// toy is a component of one module with one program, which needs no network.
+// toy is a component with one program, which needs no network to build.
 func toy(t *testing.T, program string) (c component, source string) {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
@@ -32,7 +32,7 @@ func toy(t *testing.T, program string) (c component, source string) {
 
 const fine = "package main\n\nfunc main() {}\n"
 
-// A lines collects progress; it is written by several builds at once.
+// A lines collects progress. Several builds write to it at once.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -106,10 +106,10 @@ func TestVersionsComeFromThePins(t *testing.T) {
 			assert.Regexp(t, `^v2\.4\.\d+$`, version)
 		case App, NoSeccomp, Guest:
 			assert.Equal(t, "local", version)
-		case GVisor: // it has no releases as a module
+		case GVisor: // has no releases as a module
 			assert.Regexp(t, `^v0\.0\.0-\d+-[0-9a-f]+$`, version)
 		default:
-			assert.Regexp(t, `^v\d+\.\d+\.\d+(\+incompatible)?$`, version, c.name) // Docker is older than modules
+			assert.Regexp(t, `^v\d+\.\d+\.\d+(\+incompatible)?$`, version, c.name) // Docker predates modules
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestUnknownComponentsAreNamed(t *testing.T) {
 	assert.ErrorContains(t, err, `"kubelt": no such component (there are containerd17,`)
 }
 
-func TestThePartsOfKubernetesGoTogether(t *testing.T) {
+func TestKubernetesVersionsMatch(t *testing.T) {
 	source, err := SourceDir()
 	require.NoError(t, err)
 	c, err := componentNamed(Kubelet)

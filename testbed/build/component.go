@@ -12,45 +12,46 @@ import (
 	"strings"
 )
 
-// The components that can be built, most of them named as the folder below pins that pins them.
+// The components that can be built. Most have the name of the folder in pins that pins them. Those marked "optional" are
+// built only on request.
 const (
 	Containerd17 = "containerd17" // containerd, its shim and ctr: serves runtime.v1 and runtime.v1alpha2
-	Containerd24 = "containerd24" // the same of the 2.x line: serves runtime.v1 only
+	Containerd24 = "containerd24" // the same of the 2.x line: serves only runtime.v1
 	Runc         = "runc"
 	CNI          = "cni"       // bridge, host-local and loopback
-	NoSeccomp    = "noseccomp" // what containerd calls as runc: it drops seccomp profiles and becomes it
+	NoSeccomp    = "noseccomp" // containerd calls it instead of runc: it drops seccomp profiles and executes runc
 	Crictl       = "crictl"
-	Critest      = "critest" // built only where it is asked for
-	CRIO         = "crio"    // CRI-O and its pinns, built only where it is asked for
-	App          = "app"     // the one program inside the test images
-	Kubelet      = "kubelet" // takes several minutes, and is built only where it is asked for
-	Nerdctl      = "nerdctl" // built only where it is asked for
-	Guest        = "guest"   // what runs commands inside the virtual machine of testbed/vm, built only where it is asked for
-	GVisor       = "gvisor"  // gVisor's runsc and its shim, built only where it is asked for
-	Dockerd      = "dockerd" // built only where it is asked for, as is
+	Critest      = "critest" // optional
+	CRIO         = "crio"    // CRI-O and its pinns; optional
+	App          = "app"     // the only program in the test images
+	Kubelet      = "kubelet" // takes several minutes to build; optional
+	Nerdctl      = "nerdctl" // optional
+	Guest        = "guest"   // runs commands in the virtual machine of testbed/vm; optional
+	GVisor       = "gvisor"  // gVisor's runsc and its shim; optional
+	Dockerd      = "dockerd" // optional, as is
 	CRIDockerd   = "cri-dockerd"
-	E2ENode      = "e2enode" // Kubernetes' own tests of a node, with ginkgo, agnhost and nonewprivs in Cluster; built only where it is asked for
-	Cluster      = "cluster" // etcd, kube-apiserver, its controllers, the scheduler and kubectl; built only where it is asked for
+	E2ENode      = "e2enode" // Kubernetes' own tests of a node; ginkgo, agnhost and nonewprivs are in Cluster; optional
+	Cluster      = "cluster" // etcd, kube-apiserver, its controllers, the scheduler and kubectl; optional
 )
 
-// A component is one thing to build: packages of one module, built together, cached together.
+// A component is a set of packages of one module that are built and cached together.
 type component struct {
 	name     string   // one of the constants above
 	dir      string   // the nested module, below the source folder
 	module   string   // whose required version is the component's; empty for our own code
-	packages []string // what to build, as go build wants it
-	binaries []string // what comes out
+	packages []string // arguments of go build
+	binaries []string // names of the results
 	cgo      bool     //
 	tags     string   //
 	stamp    string   // the string variable that holds the version, for -ldflags -X
-	inputs   []string // globs below dir: what decides the outcome beside this recipe
-	c        string   // a glob in the module: what its one binary in C, the last one, is made of; empty for none
-	patch    *patch   // what is changed in it; nil for nothing
-	test     bool     // the one package is a test, to be compiled
-	extra    bool     // built only where it is asked for: running containers does not take it
+	inputs   []string // globs below dir: files that determine the result, in addition to this recipe
+	c        string   // a glob in the module: sources of its binary in C, the last of binaries; empty for none
+	patch    *patch   // a change of its sources; nil for none
+	test     bool     // the only package is a test, to be compiled
+	extra    bool     // built only on request: containers run without it
 }
 
-// noExtraSnapshotters leaves out what no test uses and what needs headers or tools of the machine.
+// noExtraSnapshotters leaves out snapshotters that no test uses, and that need headers or tools of the machine.
 const noExtraSnapshotters = "no_aufs,no_btrfs,no_devmapper,no_zfs"
 
 var pins = []string{"go.mod", "go.sum"}
@@ -161,7 +162,7 @@ var components = []component{
 		packages: []string{"gvisor.dev/gvisor/runsc", "gvisor.dev/gvisor/shim"},
 		binaries: []string{"runsc", "shim"},
 		inputs:   pins,
-		patch:    &patch{"pkg/shim/v1/manager.go", "oomScoreMax = -999", "oomScoreMax = 0"}, // any lower one takes CAP_SYS_RESOURCE
+		patch:    &patch{"pkg/shim/v1/manager.go", "oomScoreMax = -999", "oomScoreMax = 0"}, // any lower score needs CAP_SYS_RESOURCE
 		extra:    true,
 	},
 	{
@@ -226,8 +227,7 @@ func componentNamed(name string) (component, error) {
 	return components[i], nil
 }
 
-// ForContainers returns the components that it takes to run containers: all but those that are built only where they
-// are asked for.
+// ForContainers returns the components that are needed to run containers: all except the optional ones.
 func ForContainers() []string {
 	var names []string
 	for _, c := range components {
@@ -238,8 +238,7 @@ func ForContainers() []string {
 	return names
 }
 
-// version reads the pinned version out of the nested module's go.mod, which is the only place it is
-// written down.
+// version reads the pinned version from the nested module's go.mod, the only place that has it.
 func (c component) version(source string) (string, error) {
 	if c.module == "" {
 		return "local", nil
@@ -256,7 +255,7 @@ func (c component) version(source string) (string, error) {
 	return string(line[1]), nil
 }
 
-// key names the cache folder: the same key means that a build would give the same thing.
+// key returns the name of the cache folder: equal keys mean equal results of a build.
 func (c component) key(source, version string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version(), runtime.GOARCH, c.args(version, ""), c.cgo)
@@ -281,7 +280,7 @@ func (c component) key(source, version string) (string, error) {
 
 // args is the go command line that builds the component into out.
 func (c component) args(version, out string) []string {
-	ldflags := "-s -w" // without what debuggers read, which need not be compiled either
+	ldflags := "-s -w" // no debug information, which then need not be compiled either
 	if c.stamp != "" {
 		ldflags += " -X " + c.stamp + "=" + strings.TrimSuffix(version, "+incompatible")
 	}

@@ -1,6 +1,6 @@
-// Package build fetches and builds what the testbed runs, from pinned Go modules: containerd of two lines, runc, the CNI
-// plugins, crictl, nerdctl, the kubelet, the program inside the test images. The folder pins holds a nested
-// module for each; its go.mod and go.sum say what is built.
+// Package build fetches and builds the programs that the testbed runs, from pinned Go modules: two lines of containerd,
+// runc, the CNI plugins, crictl, nerdctl, the kubelet, the program in the test images, and others. The folder pins holds
+// a nested module for each, whose go.mod and go.sum pin the version.
 //
-// Builds are kept in [CacheDir]. [Get] returns where they are and makes those that are missing.
+// Builds are cached in [CacheDir]. [Get] returns where they are, and builds those that are missing.
 package build

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Packages makes targets of the Makefile above (deb, rpm, dist), of a version and for an architecture, in a folder.
+// Packages makes targets of the main Makefile (deb, rpm, dist), with a version and for an architecture, into a folder.
 func Packages(ctx context.Context, version, arch, dist string, targets ...string) error {
 	source, err := SourceDir()
 	if err != nil {

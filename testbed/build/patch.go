@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// A patch is what a component takes to run on machines like ours: text in one file of its module, in place of other text.
+// A patch replaces text in one file of a component's module, so that the component runs on machines like ours.
 type patch struct{ file, old, new string }
 
-// apply copies c's module into a folder, patches the copy, and returns the path of a go.mod, beside it, that has it in place
-// of the module.
+// apply copies c's module into a folder, patches the copy, and returns the path of a go.mod next to it that replaces the
+// module with the copy.
 func (p patch) apply(ctx context.Context, c component, source, dir string) (string, error) {
 	pin := filepath.Join(source, c.dir)
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", c.module)

@@ -11,8 +11,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Proxy builds criproxy from this checkout, with the race detector if race, and returns the path of the program. Go's own
-// cache makes it quick when nothing has changed.
+// Proxy builds criproxy from this checkout, with the race detector if race is set, and returns the path of the program.
+// Thanks to Go's cache this is quick if nothing has changed.
 func Proxy(ctx context.Context, race bool) (string, error) {
 	source, err := SourceDir()
 	if err != nil {
@@ -37,7 +37,7 @@ func Proxy(ctx context.Context, race bool) (string, error) {
 		return "", fmt.Errorf("testbed: waiting for another build of criproxy: %w", err)
 	}
 	defer unlock()
-	// One that is running keeps its file when a new one takes the name.
+	// A running criproxy keeps its file when a new file takes the name.
 	program := filepath.Join(dir, "criproxy")
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", program+".new", "./cmd/criproxy")...)
 	cmd.Dir, cmd.Env = root, Env(os.Environ(), race)

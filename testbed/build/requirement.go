@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Requirement tells what this machine lacks to build the components that it takes to run containers. Nil means that
-// it can build them, or has already.
+// Requirement returns what this machine lacks to build the components [ForContainers]. Nil means that it can build them,
+// or has built them.
 func Requirement() error {
 	source, err := SourceDir()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"runtime"
 )
 
-// SourceDir returns the folder testbed/ of the checkout, whose nested modules pin what is built. It is,
-// in this order, $CRIPROXY_TESTBED_SOURCE, the folder that this program was compiled from, and the nearest
-// testbed/ at or above the working directory.
+// SourceDir returns the folder testbed/ of the checkout, whose nested modules pin the components. It is the
+// first that exists of $CRIPROXY_TESTBED_SOURCE, the folder from which this program was compiled, and the
+// nearest testbed/ at or above the working directory.
 func SourceDir() (string, error) {
 	if dir := os.Getenv("CRIPROXY_TESTBED_SOURCE"); dir != "" {
 		return dir, nil

@@ -31,7 +31,7 @@ var (
 	chaosReport = flag.String("chaos.report", "", "write what happened into a section of `FILE`")
 )
 
-// A fault is something that goes wrong at runtime i. All is well again when do returns, or soon after.
+// A fault causes a failure of runtime i. Everything works again when do returns, or soon after.
 type fault struct {
 	name string
 	do   func(w *world, i int)
@@ -63,9 +63,9 @@ var faults = []fault{
 	{"kill -9 of a runtime in the middle of making a pod", killWhileRunning},
 }
 
-// TestChaosOnRealParts injects faults, and looks after each whether what must hold holds: no list was short at any time,
-// no mutating call has reached a runtime twice, no call has outlasted its deadline, what criproxy shows is what there is,
-// and its process has nothing open that it had not before.
+// TestChaosOnRealParts injects faults, and checks the invariants after each: no list was short at any time, no mutating
+// call has reached a runtime twice, no call has outlasted its deadline, criproxy shows what the runtimes hold, and its
+// process has no more open than before.
 func TestChaosOnRealParts(t *testing.T) {
 	w := newWorld(t, *chaosSeed)
 	w.settle()
@@ -75,7 +75,7 @@ func TestChaosOnRealParts(t *testing.T) {
 	w.eventually("it can be asked", func() (err error) { before, err = w.levelNow(); return err })
 	injected, most := map[string]int{}, before
 	var overrun, excuse time.Duration
-	var deck []fault // each comes once before any comes again
+	var deck []fault // each fault is drawn once before any is drawn again
 	began := time.Now()
 	for range *chaosSteps {
 		if len(deck) == 0 {
@@ -136,7 +136,7 @@ func TestChaosOnRealParts(t *testing.T) {
 	}
 }
 
-// breakIt throws away what criproxy knows of a runtime that is away, so that lists are short: it is noticed.
+// breakIt deletes criproxy's memory of a runtime that is away, so that lists are short, which the test must notice.
 func (w *world) breakIt() {
 	w.Helper()
 	w.require(w.runtimes[1].Kill())
@@ -158,7 +158,7 @@ func (w *world) breakIt() {
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// shortest returns the first list that was short, while the watcher goes on.
+// shortest returns the error of the first short list, while the watcher goes on.
 func (w *watcher) shortest() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,12 +168,12 @@ func (w *watcher) shortest() error {
 // pause lets a fault last.
 func (w *world) pause(most time.Duration) { time.Sleep(time.Duration(w.rand.Int64N(int64(most)))) }
 
-// start returns what brings runtime i back after a while.
+// start returns a function that starts runtime i again after a while.
 func (w *world) start(i int) func() error {
 	return func() error { w.pause(2 * time.Second); return w.runtimes[i].Start(w.Context()) }
 }
 
-// away takes runtime i away, has the other one called, and brings it back.
+// away stops runtime i, makes calls to the other one, and starts runtime i again.
 func (w *world) away(i int, take, bring func() error) {
 	w.Helper()
 	w.require(take())
@@ -193,7 +193,7 @@ func (w *world) others(i int) {
 	}
 }
 
-// restartProxy kills criproxy and starts it again. The first list that it answers is looked at as any.
+// restartProxy kills criproxy and starts it again. The watcher checks its first list, too.
 func (w *world) restartProxy() {
 	w.Helper()
 	w.require(w.proxy.Kill())
@@ -219,7 +219,7 @@ func hang(w *world, i int) {
 	w.require(w.runtimes[i].Thaw())
 }
 
-// vanish has clients make calls of all kinds, and be gone.
+// vanish makes clients begin calls of all kinds, and then disappear.
 func vanish(w *world, i int) {
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -236,7 +236,7 @@ func vanish(w *world, i int) {
 				return conn, err
 			}))
 		w.require(err)
-		defer cc.Close() // nothing is left to be done
+		defer cc.Close() // an error changes nothing
 		client := runtimeapi.NewRuntimeServiceClient(cc)
 		ctx, cancel := context.WithTimeout(w.Context(), patience)
 		defer cancel()
@@ -263,7 +263,7 @@ func vanish(w *world, i int) {
 	calls.Wait()
 }
 
-// killWhileRunning kills runtime i at some point of making a pod. What became of the pod the runtime says.
+// killWhileRunning kills runtime i at some point of creating a pod. Afterwards the runtime says whether the pod exists.
 func killWhileRunning(w *world, i int) {
 	done := make(chan error, 1)
 	go func() { done <- w.run(i) }()
@@ -276,15 +276,15 @@ func killWhileRunning(w *world, i int) {
 	w.require(w.runtimes[i].Start(w.Context()))
 }
 
-// inTime fails the test, with -chaos.times, if a call ended long after its deadline: later than the timers of the client, of
-// criproxy, of the runtime, and of the test were late.
+// inTime fails the test, with -chaos.times, if a call ended long after its deadline: later than late timers of the client,
+// criproxy, the runtime and the test can explain.
 func (w *world) inTime(overrun, timers time.Duration) {
 	if *chaosTimes {
 		w.require(invariant.InTime(overrun, 4*timers))
 	}
 }
 
-// What asserts the invariants is shown to fail when they are broken. The rest is in internal/invariant.
+// The checks of the invariants fail when these are broken. The other checks are in internal/invariant.
 func TestBrokenInvariantsOnRealPartsAreNoticed(t *testing.T) {
 	before := map[string]bool{"a": true, "b": true}
 	require.NoError(t, short(map[string]bool{"a": true, "b": true, "c": true}, before, before))

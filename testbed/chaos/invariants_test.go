@@ -20,18 +20,18 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A watcher asks criproxy for lists all the time. They may fail, but none may be short.
+// A watcher requests lists from criproxy all the time. They may fail, but must not be short.
 type watcher struct {
 	stop        func()
-	mu          sync.Mutex // guards what follows, until it has stopped
-	lists       int        // that were answered
+	mu          sync.Mutex // guards the fields below, until the watcher has stopped
+	lists       int        // answered lists
 	failures    int
-	short       error         // the first that was
-	longest     time.Duration // that one took
+	short       error         // about the first short list
+	longest     time.Duration // of all lists
 	unreachable time.Duration // the longest time without an answer
 }
 
-// watch starts one. Each list is compared with what was stable before and after it.
+// watch starts a watcher, which compares each list with the items that were stable before and after it.
 func (w *world) watch() *watcher {
 	conn, err := runtimes.Dial(w.proxy.Socket())
 	w.require(err)
@@ -65,13 +65,13 @@ func (w *world) watch() *watcher {
 	watching.stop = sync.OnceFunc(func() {
 		cancel()
 		<-done
-		conn.Close() // nothing is left to be done
+		conn.Close() // an error changes nothing
 	})
 	w.Cleanup(watching.stop)
 	return watching
 }
 
-// mustBeListed are the ids in front that every list has to have now.
+// mustBeListed returns the front ids that every list must have now.
 func (w *world) mustBeListed() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +103,7 @@ func ids(ctx context.Context, c runtimeapi.RuntimeServiceClient) (map[string]boo
 	return all, nil
 }
 
-// short returns an error if something is not in got that had to be there before and after.
+// short returns an error if got lacks an item that was stable before and after.
 func short(got, before, after map[string]bool) error {
 	for id := range before {
 		if after[id] && !got[id] {
@@ -113,7 +113,7 @@ func short(got, before, after map[string]bool) error {
 	return nil
 }
 
-// settle waits until criproxy shows exactly what the runtimes, which are all there, say themselves.
+// settle waits until criproxy shows exactly the items of the runtimes, which must all be up.
 func (w *world) settle() {
 	w.Helper()
 	w.eventually("criproxy shows what there is", func() error {
@@ -133,10 +133,10 @@ func (w *world) settle() {
 	})
 }
 
-// mutation is a line of containerd's log that says that a call has arrived which changes something.
+// mutation matches a line of containerd's log about the arrival of a mutating call.
 var mutation = regexp.MustCompile(`msg="((?:RunPodSandbox|StopPodSandbox|RemovePodSandbox|CreateContainer|StartContainer|StopContainer|RemoveContainer) .*)"`)
 
-// mutations counts the calls that change something in the log of a runtime. No two that this test makes are the same.
+// mutations counts the mutating calls in the log of a runtime. This test makes no two equal ones.
 func mutations(log string) (all int, twice error) {
 	seen := map[string]int{}
 	for line := range strings.Lines(log) {
@@ -150,7 +150,7 @@ func mutations(log string) (all int, twice error) {
 	return all, invariant.OnceEach(seen)
 }
 
-// mutated looks into the logs of both runtimes.
+// mutated reads the logs of both runtimes.
 func (w *world) mutated() (all int, err error) {
 	for _, rt := range w.runtimes {
 		data, readErr := os.ReadFile(rt.LogFile())
@@ -161,10 +161,10 @@ func (w *world) mutated() (all int, err error) {
 	return all, err
 }
 
-// overrun makes a call that does not end by itself with little time, and returns how much later than its deadline
-// the client had an answer, or criproxy, by its own log, was done with it; and how late the test's own timers were.
-// On a machine that stands still for that long the call may have ended before it was sent. overrun then makes another
-// one. If all fail so, it returns zeros: there is nothing to judge.
+// overrun makes an endless call with a short deadline. It returns how long after the deadline the client had an answer,
+// or criproxy, according to its log, had finished the call; and how late the test's own timers were. If the machine
+// stalls, the deadline may pass before the call is sent; overrun then tries again. If all attempts fail like this, it
+// returns zeros: there is nothing to judge.
 func (w *world) overrun(i int) (took, excuse time.Duration) {
 	w.Helper()
 	for range 20 {
@@ -183,7 +183,7 @@ func (w *world) measureOverrun(i int) (took, excuse time.Duration, measured bool
 	const little, pause = 300 * time.Millisecond, time.Millisecond
 	conn, err := runtimes.Dial(w.proxy.Socket())
 	w.require(err)
-	defer conn.Close() // nothing is left to be done
+	defer conn.Close() // an error changes nothing
 	client := runtimeapi.NewRuntimeServiceClient(conn)
 	connecting, cancel := context.WithTimeout(w.Context(), patience)
 	_, _ = client.Version(connecting, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)) // the primary may be away
@@ -196,7 +196,7 @@ func (w *world) measureOverrun(i int) (took, excuse time.Duration, measured bool
 	ctx, cancel := context.WithTimeout(w.Context(), little)
 	defer cancel()
 	late := make(chan time.Duration, 1)
-	go func() { // what a timer is worth on this machine now
+	go func() { // measures how late timers are on this machine
 		var worst time.Duration
 		for ctx.Err() == nil {
 			slept := time.Now()
@@ -226,11 +226,11 @@ func (w *world) measureOverrun(i int) (took, excuse time.Duration, measured bool
 	return took, excuse, true
 }
 
-// more is what there may be more of, without it being forgotten: connections of clients that come and go, and memory that
-// Go has not given back yet. With the race detector there is several times as much of that.
+// more is the growth that does not count as a leak: connections of clients that come and go, and memory that Go has not
+// returned yet. With the race detector the latter is several times as much.
 var more = invariant.Level{Goroutines: 15, Files: 5, Live: 8 << 20, Resident: 96 << 20}
 
-// levelNow asks the kernel and criproxy.
+// levelNow measures the level with the help of the kernel and criproxy.
 func (w *world) levelNow() (l invariant.Level, err error) {
 	pid, ok := w.proxy.PID()
 	if !ok {

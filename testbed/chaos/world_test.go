@@ -24,11 +24,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client tells of each failed call, and here most faults make one
+	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client logs each failed call, and most faults cause some
 	testbed.Main(m)
 }
 
-// two is what the second runtime is called.
+// two is the name of the second runtime.
 const two = "two.test"
 
 // patience bounds all waiting. It is long: the machine may be busy.
@@ -40,19 +40,19 @@ type world struct {
 	rand     *rand.Rand
 	reg      *runtimes.Registry
 	runtimes [2]*runtimes.Containerd
-	direct   [2]internalapi.RuntimeService // past criproxy
+	direct   [2]internalapi.RuntimeService // connected without criproxy
 	proxy    *proxy.Proxy
 	kubelet  internalapi.RuntimeService
 	images   internalapi.ImageManagerService
 	told     []string
 
 	mu     sync.Mutex
-	stable map[string]bool // ids in front of what must be in every list
+	stable map[string]bool // front ids of items that every list must have
 	pods   [2][]*pod
 	made   int
 }
 
-// A pod is one with a container that runs.
+// A pod is a pod with a running container.
 type pod struct {
 	config        *runtimeapi.PodSandboxConfig
 	id, container string // in front
@@ -64,7 +64,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	for i, version := range []string{"1.7", "2.4"} {
 		w.runtimes[i] = testbed.NewContainerd(t, w.reg, runtimes.Config{Version: version})
 	}
-	// With a flight recorder that is full before anything is compared with before.
+	// The flight recorder must be full before the test measures the initial level.
 	w.proxy = testbed.NewProxy(t, fmt.Sprintf("flightRecorder: 1048576\nbackends:\n- address: %s\n- name: %s\n  address: %s\n", w.runtimes[0].Socket(), two, w.runtimes[1].Socket()))
 	var err error
 	for i, rt := range w.runtimes {
@@ -87,7 +87,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// front is what a kubelet calls what runtime i calls id.
+// front returns the front name of id on runtime i.
 func front(i int, id string) string {
 	if i == 0 {
 		return id
@@ -112,7 +112,7 @@ func (w *world) eventually(what string, done func() error) {
 	w.require(host.Await(ctx, what, done))
 }
 
-// run makes a pod with a container on runtime i. Each call of it is made once, whatever becomes of it.
+// run creates a pod with a container on runtime i. It makes each call only once, even if the call fails.
 func (w *world) run(i int) error {
 	w.made++
 	p := &pod{config: w.runtimes[i].PodConfig(fmt.Sprint("p", w.made))}
@@ -159,13 +159,13 @@ func (w *world) remove(i int) error {
 	return w.kubelet.RemovePodSandbox(ctx, p.id)
 }
 
-// ask asks criproxy's admin socket.
+// ask makes a request on criproxy's admin socket.
 func (w *world) ask(path string) (string, error) {
 	answer, err := proxy.Ask(w.Context(), w.proxy.Admin(), path)
 	return string(answer), err
 }
 
-// isUp waits until criproxy takes runtime i for up, isDown for down.
+// isUp waits until criproxy considers runtime i up, isDown until it considers it down.
 func (w *world) isUp(i int)   { w.Helper(); w.isAs(i, "up") }
 func (w *world) isDown(i int) { w.Helper(); w.isAs(i, "gone") }
 
@@ -185,7 +185,7 @@ func (w *world) isAs(i int, state string) {
 	})
 }
 
-// listed returns the ids of all pods and containers that a client gets listed, with their states, as words.
+// listed returns the ids of all pods and containers in a client's lists, with their states, as words.
 func listed(ctx context.Context, c internalapi.RuntimeService, name func(string) string) ([]string, error) {
 	pods, err := c.ListPodSandbox(ctx, nil)
 	if err != nil {

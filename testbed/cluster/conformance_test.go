@@ -26,11 +26,11 @@ var (
 	report      = flag.String("report", "", "write what came of -conformance into `FILE`, docs/conformance.md")
 )
 
-// labels leaves out the specs that want a machine of their own.
+// labels leaves out the specs that need their own machine.
 const labels = "NodeConformance && !Serial && !Slow && !Disruptive && !Flaky"
 
-// What passes of Kubernetes' own conformance specs on a node whose kubelet speaks to containerd
-// passes through criproxy as well, on one runtime, and with all pods on the second.
+// Kubernetes' own conformance specs that pass on a node whose kubelet uses containerd also pass
+// through criproxy, on one runtime, and with all pods on the second.
 func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 	if !*conformance {
 		t.Skip("left out: only with -conformance")
@@ -50,7 +50,7 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 			c := newCluster(t, way.variant)
 			began := time.Now()
 			is := c.suite(t, *specs)
-			for range 2 { // some specs want two things to happen within half a second of each other
+			for range 2 { // some specs require two events within half a second
 				again := direct.PassedAndNot(is)
 				if len(again) == 0 {
 					break
@@ -76,7 +76,7 @@ func TestKubernetesOwnSpecsPassAsTheyDoDirectly(t *testing.T) {
 	}
 }
 
-// suite runs those specs on the node of a cluster whose names match a regular expression.
+// suite runs the specs whose names match a regular expression, on the node of a cluster.
 func (c *cluster) suite(t *testing.T, focus string) junit.Outcomes {
 	t.Helper()
 	program := testbed.Require(t, build.E2ENode).E2ENode
@@ -100,7 +100,7 @@ func (c *cluster) suite(t *testing.T, focus string) junit.Outcomes {
 	return o
 }
 
-// The table stands between these lines.
+// The table is between these lines.
 const (
 	tableBegin = "<!-- specs of nodes: made by make nightly -->\n"
 	tableEnd   = "<!-- specs of nodes: to here -->\n"

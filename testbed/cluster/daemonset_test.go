@@ -26,7 +26,7 @@ const program = "/usr/local/bin/criproxy"
 // What docs/operations.md says of the DaemonSet, on a node that speaks to containerd at first: the manifest as it is, with
 // its own runtimes, and the image of the Containerfile from the registry that the manifest names.
 func TestADaemonSetBringsCriproxyToItsNode(t *testing.T) {
-	m := systemd.Boot(t, emptyPackage(t))                    // the node's, of which this machine has none
+	m := systemd.Boot(t, emptyPackage(t))                    // the node's systemd, which this machine lacks
 	m.Run("mount", "-t", "tmpfs", "tmpfs", "/usr/local/bin") // the rest of /usr is read-only there
 	c := newCluster(t, variant{ids: "prefix", direct: true})
 	for _, version := range []string{"0.1.0", "0.2.0"} {
@@ -46,7 +46,7 @@ func TestADaemonSetBringsCriproxyToItsNode(t *testing.T) {
 	at(t, m, "criproxy to serve both runtimes", func(r *state.Report) error { return up(r, "0.1.0") })
 	assert.Equal(t, "enabled", m.Run("systemctl", "is-enabled", "criproxy.service"))
 
-	// What provisions the node points its kubelet at criproxy, and the pods that there are stay.
+	// The node's provisioning points its kubelet at criproxy; existing pods stay.
 	own := c.kubectl(t, "-n", "criproxy", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid} {.items[*].status.containerStatuses[*].containerID}")
 	require.NoError(t, c.kubelet.Terminate(t.Context()))
 	config := filepath.Join(c.kubelet.Dir, "config.yaml")
@@ -63,7 +63,7 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: app, image: %q, arg
 	assert.Equal(t, own, c.kubectl(t, "-n", "criproxy", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid} {.items[*].status.containerStatuses[*].containerID}"))
 	still := c.containers(t, "on-one", "on-two")
 
-	// Another image: the pod is made anew through the criproxy that hands over to its successor meanwhile.
+	// Another image: the pod is recreated through a criproxy that hands over to its successor meanwhile.
 	socket := m.Socket()
 	c.kubectl(t, "-n", "criproxy", "set", "image", "daemonset/criproxy", "on-node=registry.example/criproxy:0.2.0")
 	c.kubectl(t, "-n", "criproxy", "rollout", "status", "daemonset/criproxy", "--timeout=3m")
@@ -89,7 +89,7 @@ backends:
 	c.run(t, "sent", "", "serve")
 	assert.Equal(t, []string{"on-two", "sent"}, c.pods(t, c.two))
 
-	// The DaemonSet goes, and what it has brought serves on.
+	// The DaemonSet goes, but the criproxy that it has installed keeps serving.
 	pid := m.Show("MainPID")
 	c.kubectl(t, "delete", "-f", manifest, "--timeout=3m")
 	assert.Equal(t, pid, m.Show("MainPID"))

@@ -39,7 +39,7 @@ func TestKubectlWorksOnBothRuntimes(t *testing.T) {
 			}
 			t.Run("figures", func(t *testing.T) { tryFigures(t, c, ids) })
 			t.Run("image pull secrets", func(t *testing.T) { tryPullSecrets(t, c) })
-			t.Run("drain", func(t *testing.T) { tryDrain(t, c) }) // the last, for it takes all pods away
+			t.Run("drain", func(t *testing.T) { tryDrain(t, c) }) // last, because it removes all pods
 		})
 	}
 }

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 
 const (
 	two    = "two.test"      // the second runtime's name
-	public = "registry.test" // what the runtimes know the testbed's registry as
-	closed = "closed.test"   // and one that asks for credentials
+	public = "registry.test" // the runtimes' name for the testbed's registry
+	closed = "closed.test"   // their name for a registry that requires credentials
 	image  = public + "/testbed/app:1"
 )
 
@@ -43,15 +43,15 @@ type cluster struct {
 	kubelet  *kubelet.Kubelet
 	registry *runtimes.Registry
 	yaml     string // criproxy's configuration
-	endpoint string // what kubelet speaks to
+	endpoint string // the endpoint that kubelet uses
 	node     string // its name, an address so that the API server finds it: the machine's on the bridge of the first
 }
 
 // variant is how a cluster differs from the usual one.
 type variant struct {
 	ids    string
-	direct bool   // kubelet speaks to the first containerd, and not to criproxy
-	yaml   string // more of criproxy's configuration
+	direct bool   // kubelet uses the first containerd instead of criproxy
+	yaml   string // additional configuration of criproxy
 }
 
 // newCluster starts all of it, and returns when the node is ready. Everything is gone when the test ends.
@@ -72,7 +72,7 @@ func newCluster(t *testing.T, v variant) *cluster {
 	c.yaml = fmt.Sprintf("ids: %s\nbackends:\n- address: %s\n- name: %s\n  address: %s\n  handlers: {two: runc}\n  credentials: true\n", v.ids, c.one.Socket(), two, c.two.Socket())
 	c.yaml += v.yaml
 	c.endpoint = c.one.Endpoint()
-	asked := c.one.Socket() // by kubelet's cAdvisor
+	asked := c.one.Socket() // the socket for kubelet's cAdvisor
 	if !v.direct {
 		c.proxy = testbed.NewProxy(t, c.yaml)
 		c.endpoint, asked = c.proxy.Endpoint(), c.proxy.Socket()

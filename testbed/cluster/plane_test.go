@@ -70,7 +70,7 @@ func newPlane(t *testing.T) *plane {
 	)
 	p.start(t, "kube-apiserver", "kube-apiserver",
 		flags("etcd-servers", url(etcd)), flags("bind-address", "127.0.0.1"), flags("secure-port", api), flags("cert-dir", p.at("api")),
-		flags("advertise-address", "192.0.2.1"), flags("endpoint-reconciler-type", "none"), // no pod has a way to it
+		flags("advertise-address", "192.0.2.1"), flags("endpoint-reconciler-type", "none"), // pods cannot reach it
 		flags("service-cluster-ip-range", "203.0.113.0/24"), flags("allow-privileged", true),
 		flags("token-auth-file", p.at("tokens")), flags("authorization-mode", "RBAC"),
 		flags("service-account-issuer", "https://kubernetes.default.svc"),

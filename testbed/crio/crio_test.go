@@ -61,7 +61,7 @@ func TestCRIOAndContainerdBehindOneSocket(t *testing.T) {
 			defer images.Close(t.Context())
 			ids := map[string]bool{}
 			for target, image := range map[string]string{"": reg.Image("testbed/app:1"), "two.test": "two.test/" + reg.Image("testbed/app:1")} {
-				pod := containerd.PodConfig("web") // its folder and cgroup serve for both
+				pod := containerd.PodConfig("web") // its folder and cgroup work for both
 				pod.Metadata.Name += target
 				if target != "" {
 					pod.Annotations["kubernetes.io/target-runtime"] = target

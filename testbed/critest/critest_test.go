@@ -33,7 +33,7 @@ var fast = []string{"Idempotence", "Image Manager", "Image Consistency", "suppor
 // second is the name of the second runtime.
 const second = "two.test"
 
-// A socket is that of a runtime.
+// A socket is the socket of a runtime.
 type socket interface {
 	Socket() string
 	Endpoint() string
@@ -53,7 +53,7 @@ var ways = []way{
 	{"as second, native ids", "native", true},
 }
 
-// otherwise holds the specs that need not pass on a second runtime, with the reason.
+// otherwise holds the specs that need not pass on a second runtime, with reasons.
 var otherwise = map[string]string{
 	"[It] [k8s.io] Image Identifier Consistency should return the same image identifier across all APIs [Conformance] [Serial]":                       pulledElsewhere,
 	"[It] [k8s.io] Image Identifier Consistency should return the same image identifier when pulled from different registries [Conformance] [Serial]": pulledElsewhere,
@@ -61,7 +61,7 @@ var otherwise = map[string]string{
 
 const pulledElsewhere = "it pulls an image before there is a pod, which goes to the primary, and makes a container of it on the second runtime; kubelet says with each pull for which pod it is"
 
-// What passes on a runtime has to pass on it through criproxy, in whatever way.
+// The specs that pass directly on a runtime must pass through criproxy, in each way.
 func TestCritestPassesAsItDoesDirectly(t *testing.T) {
 	focus := strings.Join(fast, "|")
 	if *all {
@@ -89,15 +89,15 @@ func TestCritestPassesAsItDoesDirectly(t *testing.T) {
 					return testbed.NewCRIO(t, reg, runtimes.CRIOConfig{Name: name, Mirrors: runtimes.CritestMirrors(reg.Addr)})
 				}
 			}
-			// Both of one kind, since it is the primary that says what a runtime can do.
+			// Both of one kind, because the primary's features count for both.
 			primary, other := start("one"), start("two")
 			direct := critest(t, primary.Endpoint(), focus)
 			require.Positive(t, direct.Count(junit.Passed), "on %s itself", title)
 			compared.Add(direct, nil, title, "directly")
 			for _, w := range ways {
 				t.Run(w.name, func(t *testing.T) {
-					// critest asks for images without saying for which pod, so that one that the primary had would not be
-					// pulled to the second.
+					// critest requests images without naming a pod, so an image that the primary has would not be pulled
+					// to the second.
 					forgetImages(t, primary, other)
 					through := w.critest(t, primary, other, focus)
 					compared.Add(through, direct, title, w.name)
@@ -140,7 +140,7 @@ func (w way) critest(t *testing.T, primary, other socket, focus string) junit.Ou
 	return critest(t, testbed.NewProxy(t, yaml).Endpoint(), focus)
 }
 
-// The table stands between these lines.
+// The table is between these lines.
 const (
 	tableBegin = "<!-- made by make conformance -->\n"
 	tableEnd   = "<!-- to here -->\n"

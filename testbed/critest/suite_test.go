@@ -20,7 +20,7 @@ func critest(t *testing.T, endpoint, focus string) junit.Outcomes {
 	t.Helper()
 	program := testbed.Require(t, build.Critest).Critest
 	dir := t.TempDir()
-	// No pull over the wire takes long here, and what hangs is a failure.
+	// Pulls are fast here, and a hanging one is a failure.
 	args := []string{
 		"-runtime-endpoint", endpoint, "-image-endpoint", endpoint, "-ginkgo.junit-report", filepath.Join(dir, "junit.xml"), "-config", filepath.Join(dir, "none"),
 		"-ginkgo.no-color", "-ginkgo.seed=1", "-ginkgo.timeout=1h",

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// A Driver is a CSI driver whose volumes are in memory. It has nothing of criproxy, and does what the specification
-// wants of a driver with all of the capabilities that it says it has.
+// A Driver is a CSI driver whose volumes are in memory. It shares no code with criproxy, and does what the specification
+// requires of a driver with the capabilities that it announces.
 type Driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
@@ -45,7 +45,7 @@ type volume struct {
 	staged    string
 }
 
-// Serve starts a driver that listens on l. Stop ends it.
+// Serve starts a driver that listens on l, until Stop.
 func Serve(l net.Listener, name, node string) *Driver {
 	d := &Driver{
 		Name: name, Node: node,
@@ -54,7 +54,7 @@ func Serve(l net.Listener, name, node string) *Driver {
 	}
 	d.server = grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		d.mu.Lock()
-		defer d.mu.Unlock() // a call at a time
+		defer d.mu.Unlock() // one call at a time
 		d.calls[info.FullMethod]++
 		return handle(ctx, request)
 	}))
@@ -69,14 +69,14 @@ func Serve(l net.Listener, name, node string) *Driver {
 // Stop ends the driver at once.
 func (d *Driver) Stop() { d.server.Stop() }
 
-// Calls are how often each method was called.
+// Calls returns how often each method was called.
 func (d *Driver) Calls() map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.calls)
 }
 
-// Volumes are the ids of all volumes.
+// Volumes returns the ids of all volumes.
 func (d *Driver) Volumes() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,7 +85,7 @@ func (d *Driver) Volumes() []string {
 
 func (d *Driver) newID() string {
 	d.last++
-	return fmt.Sprintf("%06d", d.last) // the same numbers in each driver, so that a mix-up would show
+	return fmt.Sprintf("%06d", d.last) // all drivers use the same numbers, so that a mix-up is noticed
 }
 
 func invalid(format string, args ...any) error {
@@ -167,7 +167,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-// volume finds a volume that a request is about.
+// volume returns the volume of a request.
 func (d *Driver) volume(id string) (*volume, error) {
 	if id == "" {
 		return nil, invalid("want the id of a volume")
@@ -216,7 +216,7 @@ func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVo
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: r.GetVolumeCapabilities()}}, nil
 }
 
-// page returns the items of a page, which begins where the token says, and the token of the next one.
+// page returns the items of the page that begins at the token, and the token of the next page.
 func page[T any](items []T, token string, size int32) ([]T, string, error) {
 	first := 0
 	if token != "" {

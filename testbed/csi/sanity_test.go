@@ -59,7 +59,7 @@ func TestTheSanitySuitePassesThroughTwoDrivers(t *testing.T) {
 			sanity.GinkgoTest(&config)
 		})
 	}
-	outcome := map[string]map[string]string{} // :: way → spec → what came of it
+	outcome := map[string]map[string]string{} // :: way → spec → outcome
 	ginkgo.ReportAfterEach(func(r ginkgo.SpecReport) {
 		way := r.ContainerHierarchyTexts[0]
 		if outcome[way] == nil {

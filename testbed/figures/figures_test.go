@@ -22,7 +22,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// Without naming the kubelet, for it is soon done and need not wait for the tests that are about outages.
+// Without naming the kubelet: this package is fast, and need not wait for the tests of outages.
 func TestMain(m *testing.M) { testbed.Main(m) }
 
 var report = flag.String("report", "", "write what there is into `FILE`, docs/conformance.md")
@@ -32,7 +32,7 @@ const two = "two.test"
 // A setting is a way to configure where a kubelet gets its figures.
 type setting struct {
 	title    string
-	cadvisor func(*proxy.Proxy, *runtimes.Containerd) string // what is at the path where its cAdvisor asks
+	cadvisor func(*proxy.Proxy, *runtimes.Containerd) string // socket at the path that its cAdvisor uses
 	yaml     string
 }
 
@@ -47,8 +47,8 @@ var settings = []setting{
 	{"PodAndContainerStatsFromCRI", func(_ *proxy.Proxy, one *runtimes.Containerd) string { return one.Socket() }, "featureGates: {PodAndContainerStatsFromCRI: true}\n"},
 }
 
-// missing are the figures of the second runtime's pods that a kubelet has not, by ids and setting. cAdvisor knows pods by
-// their cgroups, which bear the runtime's own ids, and kubelet looks for the network of a pod by the id that it has itself.
+// missing are the figures that a kubelet lacks of the second runtime's pods, by ids and setting. cAdvisor identifies pods
+// by their cgroups, which contain the runtime's own ids, and kubelet looks up the network of a pod by the front id.
 var missing = map[string][]figures.Figure{
 	"prefix " + byDefault:  ofCAdvisor,
 	"native " + byDefault:  ofCAdvisor,
@@ -57,7 +57,7 @@ var missing = map[string][]figures.Figure{
 
 var network = figures.Figure{Page: figures.Summary, Name: "network"}
 
-// ofCAdvisor are the figures that it has only of pods that it can attribute.
+// ofCAdvisor are the figures that cAdvisor has only of pods that it can identify.
 var ofCAdvisor = []figures.Figure{
 	network,
 	{Page: figures.CAdvisor, Name: "container_cpu_usage_seconds_total"},
@@ -65,8 +65,8 @@ var ofCAdvisor = []figures.Figure{
 	{Page: figures.CAdvisor, Name: "container_network_receive_bytes_total"},
 }
 
-// A kubelet has the figures of the pods of both runtimes, in each setting and with either kind of ids, but for those that
-// this table calls missing.
+// A kubelet has the figures of the pods of both runtimes, in each setting and with either kind of ids, except those in
+// missing.
 func TestAKubeletHasTheFiguresOfBothRuntimes(t *testing.T) {
 	testbed.Require(t, build.Kubelet)
 	reg := testbed.NewRegistry(t)
@@ -116,7 +116,7 @@ func TestAKubeletHasTheFiguresOfBothRuntimes(t *testing.T) {
 	}
 }
 
-// lacks returns the figures that a kubelet does not have of a pod.
+// lacks returns the figures that a kubelet lacks of a pod.
 func lacks(t *testing.T, k *kubelet.Kubelet, name string) []figures.Figure {
 	t.Helper()
 	missing, err := figures.Missing(func(path string) (string, error) {
@@ -124,7 +124,7 @@ func lacks(t *testing.T, k *kubelet.Kubelet, name string) []figures.Figure {
 		return string(body), err
 	}, name+"-"+k.NodeName)
 	if err != nil {
-		return figures.All // it has no view of its pods yet
+		return figures.All // the kubelet has no view of its pods yet
 	}
 	return missing
 }
@@ -141,7 +141,7 @@ func listed(all []figures.Figure) string {
 	return strings.Join(text, ", ")
 }
 
-// The table stands between these lines.
+// The table is between these lines.
 const (
 	tableBegin = "<!-- figures: made by make conformance -->\n"
 	tableEnd   = "<!-- figures: to here -->\n"

@@ -40,7 +40,7 @@ func TestAPodInGVisorRunsBesidePodsOfRunc(t *testing.T) {
 			for _, test := range []struct {
 				handler string
 				on      *runtimes.Containerd
-				shared  bool // the machine's kernel is the pod's
+				shared  bool // the pod uses the machine's kernel
 			}{{"", one, true}, {"plain", two, true}, {"gvisor", two, false}} {
 				pod := test.on.PodConfig("in-" + test.handler + ids)
 				id := run(t, runtime, images, pod, test.handler, reg.Image("testbed/app:1"))

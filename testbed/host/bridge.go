@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bridgePrefix starts the name of every bridge of ours; a number follows, which is the subnet's too.
+// bridgePrefix begins the name of each of our bridges; the number of its subnet follows.
 const bridgePrefix = "ctb"
 
-// subnets is the number of /24 networks in 198.18.0.0/15, the range set aside for benchmarks (RFC 2544),
-// which no machine's real network uses.
+// subnets is the number of /24 networks in 198.18.0.0/15, the range reserved for benchmarks (RFC 2544),
+// which real networks do not use.
 const subnets = 512
 
-// A Bridge is an instance's own network: pods on it reach each other and the machine, and nothing else.
-// There is no default route, no masquerading and no port mapping, so neither iptables nor
-// net.ipv4.ip_forward is touched.
+// A Bridge is an instance's own network: its pods reach each other and the machine, and nothing else.
+// It has no default route, no masquerading and no port mapping, so it needs no change of iptables or
+// net.ipv4.ip_forward.
 type Bridge struct {
 	Name   string
 	Subnet netip.Prefix
@@ -41,9 +41,9 @@ func bridgeNumber(n int) Bridge {
 	}
 }
 
-// ClaimBridge makes a bridge for the instance in dir. Making it is the claim on its subnet: the kernel
-// lets only one succeed with a name, so that no two instances share one, also across processes. The
-// folder is written into the link's alias, which is how a bridge is found again after a crash.
+// ClaimBridge creates a bridge for the instance in dir. Creating it claims its subnet: the kernel allows
+// a name only once, so no two instances share a subnet, even in different processes. The link's alias
+// is the folder, by which Clean finds the bridge after a crash.
 func ClaimBridge(dir string) (Bridge, error) {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -70,7 +70,7 @@ func ClaimBridge(dir string) (Bridge, error) {
 	return Bridge{}, fmt.Errorf("testbed: all %d bridges are taken (remove old ones with: testbed down -all)", subnets)
 }
 
-// Hash makes a number of a folder's path: instances in different folders should differ in it.
+// Hash returns a number for a folder's path, which should differ for instances in different folders.
 func Hash(dir string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(dir))
@@ -78,7 +78,7 @@ func Hash(dir string) uint32 {
 }
 
 func setUp(link *netlink.Bridge, b Bridge, dir string) error {
-	err := netlink.LinkSetAlias(link, dir) // not with LinkAdd: the kernel ignores it there
+	err := netlink.LinkSetAlias(link, dir) // LinkAdd cannot: the kernel ignores the alias there
 	if err == nil {
 		err = netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: b.Addr.AsSlice(), Mask: net.CIDRMask(b.Subnet.Bits(), 32)}})
 	}
@@ -104,8 +104,8 @@ func routed(routes []netlink.Route, subnet netip.Prefix) bool {
 	return false
 }
 
-// bridgesOf returns the bridges of the instances in dir and below, and every other link that is plugged
-// into them.
+// bridgesOf returns the bridges of the instances in dir and below, and all other links that are attached
+// to these bridges.
 func bridgesOf(dir string) (bridges, ports []netlink.Link) {
 	links, _ := netlink.LinkList()
 	for _, l := range links {

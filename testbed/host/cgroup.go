@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRoot is the one cgroup below which every instance has its own.
+// cgroupRoot is the parent of the cgroups of all instances.
 const cgroupRoot = "/criproxy-testbed"
 
 // defaultCgroup is where containerd puts containers whose sandbox names no parent.
@@ -24,19 +24,19 @@ const defaultCgroup = "/k8s.io"
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// Cgroup returns the name of the cgroup of an instance in dir. Clean finds it by dir alone.
+// Cgroup returns the name of the cgroup of an instance in dir. Clean needs only dir to find it.
 func Cgroup(name, dir string) string { return path.Join(cgroupRoot, name+cgroupSuffix(dir)) }
 
 func cgroupSuffix(dir string) string { return fmt.Sprintf("-%08x", Hash(dir)) }
 
-// cgroupV2 reports whether the machine has the unified hierarchy only.
+// cgroupV2 reports whether the machine has only the unified hierarchy.
 func cgroupV2() bool {
 	var fs unix.Statfs_t
 	return unix.Statfs(cgroupMount, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// hierarchies lists where cgroups are mounted: one folder on v2, one for each set of controllers on v1,
-// where a cgroup of one name exists once in each.
+// hierarchies lists the folders where cgroups are mounted: one folder on v2, and one for each set of
+// controllers on v1, where a cgroup exists once in each.
 func hierarchies() []string {
 	if cgroupV2() {
 		return []string{cgroupMount}
@@ -59,14 +59,14 @@ func cgroupFolders(name string) []string {
 			if err == nil && d.IsDir() {
 				all = append(all, p)
 			}
-			return nil // a cgroup may vanish while we look
+			return nil // a cgroup may vanish during the walk
 		})
 	}
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return all
 }
 
-// MakeCgroup makes a cgroup in every hierarchy, with all controllers, as the kubelet wants its own to be.
+// MakeCgroup makes a cgroup in every hierarchy, with all controllers, as the kubelet needs it.
 func MakeCgroup(name string) error {
 	for _, h := range hierarchies() {
 		dir := h
@@ -88,8 +88,7 @@ func MakeCgroup(name string) error {
 	return nil
 }
 
-// passControllers lets the children of a cgroup of v2 have all controllers that it has itself. On v1 there is
-// nothing to do.
+// passControllers enables all controllers of a v2 cgroup for its children. On v1 it does nothing.
 func passControllers(dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -98,14 +97,14 @@ func passControllers(dir string) error {
 	for controller := range strings.FieldsSeq(string(data)) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
 		if err != nil && slices.Contains([]string{"cpu", "cpuset", "memory", "hugetlb", "pids"}, controller) {
-			return fmt.Errorf("passing the controller %s on: %w", controller, err)
+			return fmt.Errorf("enabling the controller %s for child cgroups: %w", controller, err)
 		}
 	}
 	return nil
 }
 
-// inheritCpuset copies the CPUs and memory nodes of the parent into a new cpuset of v1. Those of a new one are empty,
-// and while they are no process can join it.
+// inheritCpuset copies the CPUs and memory nodes of the parent into a new cpuset of v1. A new cpuset has none, and no
+// process can join it until it has some.
 func inheritCpuset(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		have, err := os.ReadFile(filepath.Join(dir, file))
@@ -113,7 +112,7 @@ func inheritCpuset(parent, dir string) error {
 			continue
 		}
 		inherited, err := os.ReadFile(filepath.Join(parent, file))
-		if err == nil && strings.TrimSpace(string(inherited)) != "" { // on v2 empty means all there is
+		if err == nil && strings.TrimSpace(string(inherited)) != "" { // on v2 empty means all
 			err = os.WriteFile(filepath.Join(dir, file), inherited, 0)
 		}
 		if err != nil {
@@ -123,7 +122,7 @@ func inheritCpuset(parent, dir string) error {
 	return nil
 }
 
-// removeCgroup kills what is in a cgroup and below, and removes it. It is no error if there is none.
+// removeCgroup kills all processes in a cgroup and below it, and removes it. It succeeds if there is no such cgroup.
 func removeCgroup(ctx context.Context, name string) error {
 	if c := path.Clean(name); c == "/" || c == "." {
 		return fmt.Errorf("testbed: refusing to remove the root cgroup")
@@ -135,7 +134,7 @@ func removeCgroup(ctx context.Context, name string) error {
 		}
 		var failed error
 		for _, dir := range folders {
-			// A paused container does not die before it is thawed. One of the two files exists.
+			// A paused container dies only when it is thawed. One of the two files exists.
 			os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0)
 			os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0)
 			for _, pid := range cgroupProcs(dir) {

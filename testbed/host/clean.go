@@ -13,7 +13,8 @@ import (
 )
 
 // Clean removes by force everything that instances in dir, or in folders of dir, have on this machine,
-// and dir itself. It asks no daemon and needs none alive, so it also removes what a crashed test left. It gives up after a minute. It fails when something is left, and names it.
+// and dir itself. It needs no running daemon, so it also removes the remains of a crashed test. It gives
+// up after a minute. If something is left, Clean fails and names it.
 func Clean(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -25,9 +26,9 @@ func Clean(dir string) error {
 		dir = real
 	}
 	if isDir(dir) && !claimed(dir) {
-		return removeClaimed(dir) // which says why not
+		return removeClaimed(dir) // returns the reason
 	}
-	t := findTraces(dir) // before it goes
+	t := findTraces(dir) // while dir exists
 	cgroups := t.cgroupNames()
 	errs := []error{
 		killDaemons(dir),
@@ -55,13 +56,13 @@ func Clean(dir string) error {
 		if len(left) == 0 {
 			return nil
 		}
-		// A runtime that is making a container for a kubelet that has just died makes its cgroups again.
+		// A runtime that creates a container for a kubelet that has just died recreates the cgroups.
 		return errors.Join(fmt.Errorf("testbed: cleaning %s left:\n  %s", dir, strings.Join(left, "\n  ")), removeCgroups(ctx, cgroups))
 	})
 }
 
-// Leftovers lists what is left on this machine of the instances in dir: processes, mounts, links, cgroups,
-// files outside of dir and dir itself. After Destroy it returns nothing.
+// Leftovers lists what remains on this machine of the instances in dir: processes, mounts, links,
+// cgroups, files outside of dir, and dir itself. After Destroy it returns nothing.
 func Leftovers(dir string) []string {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
@@ -100,8 +101,8 @@ func removeCgroups(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
-// removeShared removes, if they are empty, the folders that several instances use. An instance that
-// is just starting would miss them, so Clean calls it only when there is none.
+// removeShared removes the empty folders that several instances share. An instance that is just
+// starting needs them, so Clean calls removeShared only if there is no instance.
 func removeShared() {
 	for _, pattern := range []string{
 		sharedRun + "/fifo/*", sharedRun + "/fifo", sharedRun + "/runc/*", sharedRun + "/runc", sharedRun + "/s", sharedRun,
@@ -109,7 +110,7 @@ func removeShared() {
 	} {
 		dirs, _ := filepath.Glob(pattern)
 		for _, dir := range dirs {
-			unix.Rmdir(dir) // not os.Remove, which would take a file as well
+			unix.Rmdir(dir) // os.Remove would also remove a file
 		}
 	}
 	removeEmptyCgroup(cgroupRoot)
@@ -128,7 +129,7 @@ func killDaemons(dir string) error {
 	return errors.Join(errs...)
 }
 
-// kill ends all processes, again and again until no new one shows up.
+// kill kills all processes, repeatedly, until no new ones appear.
 func (t traces) kill(ctx context.Context) error {
 	for {
 		left := t.processes()
@@ -140,14 +141,14 @@ func (t traces) kill(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("testbed: killing the processes of %s: %w: %v are left", t.dir, ctx.Err(), left)
+			return fmt.Errorf("testbed: killing the processes of %s: %w: %v still run", t.dir, ctx.Err(), left)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// unmount takes away every mount below the folder. A mount that stays busy is detached:
-// the processes that use it keep it until they end, no other process sees it.
+// unmount removes every mount below the folder. It detaches a mount that stays busy: the processes that
+// use it keep it until they end, and no other process sees it.
 func (t traces) unmount(ctx context.Context) error {
 	for try := 0; ; try++ {
 		points := t.mountPoints()

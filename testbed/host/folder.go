@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// marker is the file that says a folder is the testbed's and may be removed with all that is in it.
+// marker is the file that marks a folder as the testbed's, which may be removed with its content.
 const marker = ".criproxy-testbed"
 
 const tempDirPrefix = "ctb-"
 
-// maxSocketPath is what the kernel allows for the path of a socket.
+// maxSocketPath is the kernel's limit for the path of a socket, in bytes.
 const maxSocketPath = 107
 
-// NewDir makes and claims the folder of an instance and returns its real path, by which mounts are listed. Empty means
-// a new one in the temporary folder. The instance will make a socket at the relative path longest in it. NewDir
-// refuses a folder whose path leaves no room for that.
+// NewDir makes and claims the folder dir of an instance and returns its real path, as the kernel lists mounts. An empty
+// dir means a new folder in the temporary folder. The instance will have a socket in it at the relative path longest;
+// NewDir refuses a folder whose path leaves no room for that.
 func NewDir(dir, longest string) (string, error) {
 	var err error
 	if dir == "" {
@@ -40,8 +40,8 @@ func NewDir(dir, longest string) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// TempDir makes a new folder in which a socket at the relative path longest fits: in the temporary folder, or in /tmp
-// where that one's own path is too long.
+// TempDir makes a new folder with room for a socket at the relative path longest: in the temporary folder, or in /tmp
+// if the path of the temporary folder is too long.
 func TempDir(longest string) (string, error) {
 	temp := os.TempDir()
 	if len(temp)+len("/"+tempDirPrefix+"4294967295/"+longest) > maxSocketPath {
@@ -50,8 +50,8 @@ func TempDir(longest string) (string, error) {
 	return os.MkdirTemp(temp, tempDirPrefix)
 }
 
-// ClaimDir makes dir, or takes an empty one, and marks it as the testbed's, so that Clean will remove
-// it. A folder with other things in it is refused.
+// ClaimDir makes dir, or takes an existing empty folder, and marks it as the testbed's, so that Clean
+// will remove it. It refuses a folder that is not empty.
 func ClaimDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("testbed: making a folder: %w", err)
@@ -64,7 +64,7 @@ func ClaimDir(dir string) error {
 		return fmt.Errorf("testbed: looking into %s: %w", dir, err)
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("testbed: %s is not empty and not a testbed's: name a new folder", dir)
+		return fmt.Errorf("testbed: %s is not empty, and the testbed did not make it: name a new folder", dir)
 	}
 	text := "Made by criproxy's testbed, which removes this folder and everything in it: testbed down -dir .\n"
 	if err := os.WriteFile(filepath.Join(dir, marker), []byte(text), 0o644); err != nil {
@@ -83,7 +83,7 @@ func claimed(dir string) bool {
 	return err == nil
 }
 
-// removeClaimed removes a folder of ours. It is no error if there is none.
+// removeClaimed removes a folder of the testbed. It succeeds if there is no such folder.
 func removeClaimed(dir string) error {
 	_, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,18 +98,18 @@ func removeClaimed(dir string) error {
 	return nil
 }
 
-// Instances returns the folders of all instances on this machine, whichever program started them: of kubelets, which
-// have a mount, of proxies that run, and of containerds, which have a bridge.
+// Instances returns the folders of all instances on this machine, whatever program started them: of kubelets, which
+// have a mount, of running proxies, and of containerds, which have a bridge.
 func Instances() []string {
 	dirs := append(kubeletDirs(), proxyDirs()...)
-	bridges, _ := bridgesOf("") // every path is below this one
+	bridges, _ := bridgesOf("") // every path is below ""
 	for _, b := range bridges {
 		dirs = append(dirs, b.Attrs().Alias)
 	}
 	return dirs
 }
 
-// kubeletDirs returns the folders of kubelets, whose root folder is a mount of its own.
+// kubeletDirs returns the folders of kubelets. The root folder of a kubelet is a mount.
 func kubeletDirs() []string {
 	var dirs []string
 	for _, m := range mounts("self") {
@@ -124,7 +124,7 @@ func kubeletDirs() []string {
 	return dirs
 }
 
-// proxyDirs returns the folders of the criproxies that run with a file of a claimed folder as their configuration.
+// proxyDirs returns the folders of running proxies whose configuration file is in a folder of the testbed.
 func proxyDirs() []string {
 	var dirs []string
 	for _, pid := range pids() {
@@ -139,8 +139,8 @@ func proxyDirs() []string {
 	return dirs
 }
 
-// instanceDirs returns where instances may be: dir, the folders in it, and those below it that a bridge or a mount
-// names.
+// instanceDirs returns the folders that may hold instances: dir, the folders in it, and those below it that a bridge or
+// a mount names.
 func instanceDirs(dir string) []string {
 	dirs := []string{dir}
 	entries, _ := os.ReadDir(dir)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock takes an exclusive lock on the first of the files on which nobody else has one, and calls wait once if there is
-// none. Files are made when missing. The kernel releases the lock when its owner dies.
+// Lock locks the first of the files that no other process has locked. If there is none, it calls wait once and waits. It
+// makes missing files. The kernel releases the lock when its owner dies.
 func Lock(ctx context.Context, wait func(), files ...string) (unlock func(), err error) {
 	for first := true; ; first = false {
 		for _, file := range files {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InMountNamespace calls f on a thread that has a mount namespace of its own, a copy of ours. Processes
-// that f starts stay in it; it ends with the last of them.
+// InMountNamespace calls f on a thread with its own mount namespace, a copy of ours. Processes that f
+// starts run in that namespace, which ends with the last of them.
 func InMountNamespace(f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// /proc/self shows the namespace of the first thread, which must stay as it is. This goroutine holds that
+			// /proc/self shows the namespace of the first thread, which must not change. This goroutine holds that
 			// thread while another one does the work.
 			defer runtime.UnlockOSThread()
 			done <- InMountNamespace(f)
@@ -37,7 +37,7 @@ func InMountNamespace(f func() error) error {
 	return <-done
 }
 
-// SecludeMounts keeps what is mounted in this thread's namespace from other namespaces, except below shared. It also
+// SecludeMounts stops mounts in this thread's namespace from appearing in other namespaces, except below shared. It also
 // drops the mounts of containers, which the namespace would keep busy.
 func SecludeMounts(shared string) error {
 	for _, m := range mounts("thread-self") {
@@ -45,10 +45,10 @@ func SecludeMounts(shared string) error {
 			continue
 		}
 		if strings.Contains(m.point, "/io.containerd.") || m.fstype == "nsfs" {
-			unix.Unmount(m.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // gone already, at worst
+			unix.Unmount(m.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // fails only if it is gone
 			continue
 		}
-		// A slave follows what is unmounted outside. EINVAL: the mount is hidden below another one.
+		// A slave follows unmounts outside. EINVAL means that the mount is hidden below another one.
 		err := unix.Mount("", m.point, "", unix.MS_SLAVE, "")
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("testbed: secluding %s: %w", m.point, err)
@@ -57,8 +57,8 @@ func SecludeMounts(shared string) error {
 	return nil
 }
 
-// Cover makes path appear as an empty folder in this thread's namespace: what is written there lands in the
-// folder instead. If path does not exist, Cover covers the nearest folder above it and makes nothing.
+// Cover makes path an empty folder in this thread's namespace: files written to path go to the given folder
+// instead. If path does not exist, Cover covers the nearest folder above it and makes nothing.
 func Cover(path, folder string) error {
 	below := ""
 	for !isDir(path) {
@@ -81,13 +81,12 @@ func Bind(source, target string) error {
 	return nil
 }
 
-// ShareMount makes a folder a mount of its own that other namespaces get copies of, so that what a process
-// mounts below it in one of them is seen in all.
+// ShareMount makes a folder a shared mount, so that mounts below it in one namespace appear in all.
 func ShareMount(dir string) error {
 	if err := Bind(dir, dir); err != nil {
 		return err
 	}
-	// Private first, so that it does not share with whatever the mount above shares with.
+	// Private first, so that it does not join the peer group of the mount above.
 	for _, how := range []uintptr{unix.MS_PRIVATE, unix.MS_SHARED} {
 		if err := unix.Mount("", dir, "", how, ""); err != nil {
 			return fmt.Errorf("testbed: sharing the mount %s: %w", dir, err)

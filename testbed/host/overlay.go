@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TryOverlay mounts an overlay below dir and takes it away again. It fails where the kernel has no
-// overlayfs and where dir lies on a file system that cannot be its upper layer, such as another overlay.
+// TryOverlay mounts an overlay below dir and unmounts it. It fails if the kernel has no overlayfs, or if
+// dir is on a file system that cannot be an upper layer, such as another overlay.
 func TryOverlay(dir string) error {
 	probe, err := os.MkdirTemp(dir, "overlay-")
 	if err != nil {

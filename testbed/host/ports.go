@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// The ports that connections to elsewhere are made from begin above these, so that none of them takes a daemon's port
-// while the daemon is away.
+// These ports are below the range of ephemeral ports, so that no outgoing connection takes a daemon's port while the
+// daemon is away.
 const firstPort, lastPort = 20000, 32000
 
-// takenPorts are those that FreePorts has given away.
+// takenPorts are the ports that FreePorts has returned.
 var takenPorts struct {
 	sync.Mutex
 	all map[int]bool

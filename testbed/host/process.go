@@ -62,12 +62,12 @@ func (p Process) Start(argv, env []string) error {
 	cmd.Dir = filepath.Dir(p.pidFile)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	// A daemon must not inherit files that this program has itself inherited: one may be a lock, as under flock(1).
-	// Go passes none of its own on. A kernel older than 5.11 cannot do this, and there the daemon keeps them.
+	// Go does not pass on its own files. Kernels before 5.11 cannot do this; there the daemon inherits them.
 	unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("testbed: starting %s: %w", p.title, err)
 	}
-	go cmd.Wait() // reaps it, should it end before we do
+	go cmd.Wait() // reaps the process if it ends before this program
 	if err := p.Adopt(cmd.Process.Pid); err != nil {
 		unix.Kill(cmd.Process.Pid, unix.SIGKILL)
 		return fmt.Errorf("%w\n%s", err, p.LogTail(10))
@@ -75,16 +75,16 @@ func (p Process) Start(argv, env []string) error {
 	return nil
 }
 
-// Alias returns the process that runs now under a pid file of its own, so that it can be followed after another one
-// has been adopted in its place.
+// Alias returns the process that runs now, with its own pid file, so that the caller can follow it after the original
+// Process has adopted another one.
 func (p Process) Alias(suffix string) (Process, error) {
 	pid, _ := p.PID()
 	p.pidFile += suffix
 	return p, p.Adopt(pid)
 }
 
-// Environ returns our environment without the variables in drop, and without those that would change how a daemon
-// starts or where it reports.
+// Environ returns our environment without the variables in drop, and without variables that would change how a daemon
+// starts or where it reports to.
 func Environ(drop ...string) []string {
 	drop = append(drop, "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "GODEBUG", "GOTRACEBACK")
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
@@ -93,7 +93,7 @@ func Environ(drop ...string) []string {
 	})
 }
 
-// Adopt notes that the process pid is this one from now on.
+// Adopt makes p stand for the process pid from now on.
 func (p Process) Adopt(pid int) error {
 	stat, err := readStat(pid)
 	if err == nil {
@@ -105,7 +105,7 @@ func (p Process) Adopt(pid int) error {
 	return nil
 }
 
-// PID returns the process's id, and whether it is alive. A stopped process is alive, a zombie is not.
+// PID returns the id of the process, and whether it is alive. A stopped process is alive, a zombie is not.
 func (p Process) PID() (int, bool) {
 	data, err := os.ReadFile(p.pidFile)
 	if err != nil {
@@ -120,7 +120,7 @@ func (p Process) PID() (int, bool) {
 	return pid, err == nil && stat.start == start && !stat.dead()
 }
 
-// Signal sends sig. SIGKILL and SIGTERM succeed also when the process has ended.
+// Signal sends sig. SIGKILL and SIGTERM succeed even if the process has ended.
 func (p Process) Signal(sig unix.Signal) error {
 	pid, ok := p.PID()
 	if !ok {
@@ -157,8 +157,8 @@ func (p Process) Terminate(ctx context.Context) error {
 	return p.waitGone(ctx)
 }
 
-// Freeze stops the process with SIGSTOP and returns when it stands still: connections to its sockets succeed, and
-// nothing answers.
+// Freeze stops the process with SIGSTOP and returns when it has stopped: connections to its sockets succeed, but it
+// does not answer.
 func (p Process) Freeze() error { return p.stop(unix.SIGSTOP, true) }
 
 // Frozen reports whether the process is stopped.
@@ -168,7 +168,7 @@ func (p Process) Frozen() bool {
 	return alive && err == nil && stat.state == 'T'
 }
 
-// Thaw lets a frozen process go on and returns when it runs again.
+// Thaw continues a frozen process and returns when it runs again.
 func (p Process) Thaw() error { return p.stop(unix.SIGCONT, false) }
 
 func (p Process) stop(sig unix.Signal, stopped bool) error {

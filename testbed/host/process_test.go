@@ -13,11 +13,11 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Under flock(1) the lock would otherwise be held until the last daemon has ended, however its tests ended.
+// Otherwise, under flock(1), the last daemon would hold the lock, even after the tests have ended.
 func TestDaemonsInheritNoFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "lock")
-	fd, err := unix.Open(file, unix.O_CREAT|unix.O_RDWR, 0o644) // as by a shell: to be passed on
+	fd, err := unix.Open(file, unix.O_CREAT|unix.O_RDWR, 0o644) // inheritable, as if a shell had opened it
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
 	p := host.NewProcess("sleep", filepath.Join(dir, "sleep"))

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requirements tells why this machine cannot run real containers, each reason with what would mend it.
-// None means that it can. Things are tried, not read from a list: a bridge is made, a namespace entered,
-// a cgroup added, and all taken away again. It tries once and keeps the answer.
+// Requirements returns the reasons why this machine cannot run real containers, each with a remedy. If
+// there are none, it can. Requirements tries things out: it makes a bridge, enters a namespace, adds a
+// cgroup, and removes all of these. It does so once and keeps the answer.
 func Requirements() []error { return slices.Clone(requirements()) }
 
 var requirements = sync.OnceValue(func() []error {
@@ -36,13 +36,13 @@ var requirements = sync.OnceValue(func() []error {
 	return reasons
 })
 
-// KubeletRequirements tells why this machine cannot run a kubelet, as Requirements does for containers. Where
-// containers cannot run it tries nothing.
+// KubeletRequirements returns the reasons why this machine cannot run a kubelet, like Requirements for containers. If
+// containers cannot run, it tries nothing.
 func KubeletRequirements() []error { return slices.Clone(kubeletRequirements()) }
 
 var kubeletRequirements = sync.OnceValue(func() []error {
 	if len(requirements()) > 0 {
-		return nil // what containers need comes first
+		return nil // Requirements reports the reasons
 	}
 	var reasons []error
 	for _, try := range []func() error{tryKubeletCgroups, tryKubeletMounts, tryKernelLog} {
@@ -53,7 +53,7 @@ var kubeletRequirements = sync.OnceValue(func() []error {
 	return reasons
 })
 
-// tryKubeletCgroups looks for the controllers that a kubelet cannot do without.
+// tryKubeletCgroups checks for the cgroup controllers that a kubelet needs.
 func tryKubeletCgroups() error {
 	need := []string{"cpuset"}
 	if !cgroupV2() {
@@ -62,7 +62,7 @@ func tryKubeletCgroups() error {
 	there := controllers()
 	for _, name := range need {
 		if !slices.Contains(there, name) {
-			return fmt.Errorf("testbed: a kubelet needs the cgroup controller %q, and it is not in %s (mount it there)", name, cgroupMount)
+			return fmt.Errorf("testbed: a kubelet needs the cgroup controller %q, which is not in %s (mount it there)", name, cgroupMount)
 		}
 	}
 	name := fmt.Sprintf("%s-try-%d", cgroupRoot, os.Getpid())
@@ -70,8 +70,8 @@ func tryKubeletCgroups() error {
 	return MakeCgroup(name)
 }
 
-// tryKubeletMounts does what starting a kubelet takes: it shares a mount, and in a namespace of its own mounts a file
-// over a sysctl.
+// tryKubeletMounts tries the mounts that a kubelet needs: it shares a mount, and in its own namespace mounts a file over
+// a sysctl.
 func tryKubeletMounts() error {
 	dir, err := os.MkdirTemp("", tempDirPrefix+"kubelet-")
 	if err != nil {
@@ -98,7 +98,7 @@ func tryKubeletMounts() error {
 	return nil
 }
 
-// tryKernelLog opens what a kubelet reads to learn of processes that were killed for want of memory.
+// tryKernelLog opens the kernel's log, in which a kubelet looks for processes that the OOM killer has killed.
 func tryKernelLog() error {
 	log, err := os.Open("/dev/kmsg")
 	if err != nil {
@@ -107,7 +107,7 @@ func tryKernelLog() error {
 	return log.Close()
 }
 
-// Notes tells what the testbed does otherwise on this machine than on most, and why. Tests run nevertheless.
+// Notes says what the testbed does differently on this machine than on most, and why. Tests run nevertheless.
 func Notes() []string {
 	var notes []string
 	if err := TryOverlay(os.TempDir()); err != nil {
@@ -119,7 +119,7 @@ func Notes() []string {
 	return notes
 }
 
-// tryNamespaces starts a process in new namespaces of every kind a container has.
+// tryNamespaces starts a process in new namespaces of all the kinds that a container has.
 func tryNamespaces() error {
 	cmd := exec.Command("true")
 	cmd.SysProcAttr = &unix.SysProcAttr{
@@ -147,7 +147,7 @@ func tryMount() error {
 	return nil
 }
 
-// tryCgroups looks for the controllers that runc sets and makes a cgroup in each hierarchy.
+// tryCgroups checks for the controllers that runc sets, and makes a cgroup in each hierarchy.
 func tryCgroups() error {
 	need := []string{"cpu", "memory", "pids"}
 	if !cgroupV2() {
@@ -160,10 +160,10 @@ func tryCgroups() error {
 		}
 	}
 	if cgroupV2() {
-		// What runc would do for the first container.
+		// runc would do this for the first container.
 		file := filepath.Join(cgroupMount, "cgroup.subtree_control")
 		if err := os.WriteFile(file, []byte("+"+strings.Join(need, " +")), 0); err != nil {
-			return fmt.Errorf("testbed: passing cgroup controllers on: %w (inside a container, move the processes of the root cgroup into a child of it)", err)
+			return fmt.Errorf("testbed: enabling cgroup controllers for child cgroups: %w (inside a container, move the processes of the root cgroup into a child of it)", err)
 		}
 	}
 	name := fmt.Sprintf("%s-try-%d", cgroupRoot, os.Getpid())
@@ -191,7 +191,7 @@ func controllers() []string {
 	return all
 }
 
-// tryBridge makes a bridge and a pair of virtual Ethernet devices, which is all that pods' networking
+// tryBridge makes a bridge and a pair of virtual Ethernet devices, which is all that the network of pods
 // needs.
 func tryBridge() error {
 	name := fmt.Sprintf("ctbtry%d", os.Getpid()%10_000_000)

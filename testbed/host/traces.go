@@ -10,21 +10,20 @@ import (
 	"strings"
 )
 
-// sharedRun is a folder that containerd 1.7 and ctr use whatever their configuration says.
+// sharedRun is a folder that containerd 1.7 and ctr use regardless of their configuration.
 const sharedRun = "/run/containerd"
 
-// cniCache is where the CNI library inside containerd records the networks it set up. No setting moves it, so its
-// files are recognised by what they contain.
+// cniCache is where the CNI library in containerd records networks. No setting moves it, so the testbed recognises its
+// files by their content.
 const cniCache = "/var/lib/cni/results"
 
-// traces are what the instances in a folder have put outside of it. They are gathered from the folder
-// and from the machine, without asking any daemon, so that a crash at any moment leaves nothing that
-// cannot be found.
+// traces are what the instances in a folder have outside of it. findTraces gathers them from the folder
+// and from the machine without any daemon, so that it finds everything after a crash at any moment.
 type traces struct {
 	dir     string
-	ids     map[string]bool // of sandboxes and containers: they name bundles and cgroups
-	cgroups []string        // the instances' own, by name
-	files   []string        // outside of dir: sockets of shims, what ctr run keeps in /run/containerd
+	ids     map[string]bool // of sandboxes and containers: names of bundles and cgroups
+	cgroups []string        // names of the instances' own
+	files   []string        // outside of dir: sockets of shims, and files of ctr run in /run/containerd
 }
 
 func findTraces(dir string) traces {
@@ -65,7 +64,7 @@ func findTraces(dir string) traces {
 	return t
 }
 
-// shimSocket reads from a bundle where its shim listens. 1.7 writes the address alone, 2.4 a JSON object.
+// shimSocket reads the address of a shim from its bundle. 1.7 writes only the address, 2.4 a JSON object.
 func shimSocket(bundle string) string {
 	var params struct{ Address string }
 	if data, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json")); err == nil {
@@ -80,8 +79,8 @@ func shimSocket(bundle string) string {
 	return socket
 }
 
-// processes lists what runs for the instances: daemons, shims and helpers by their program and arguments,
-// containers by their cgroups and by where their root file system lies.
+// processes lists the processes of the instances. It recognises daemons, shims and helpers by their
+// program and arguments, and containers by their cgroups and the place of their root file system.
 func (t traces) processes() []int {
 	programs := []string{"containerd", "containerd-shim-runc-v2", "runc", "ctr", "kubelet", "criproxy", "crio", "conmon", "runsc", "shim"}
 	own, _ := os.Readlink("/proc/self/ns/mnt")
@@ -136,7 +135,7 @@ func (t traces) cgroupNames() []string {
 	return names
 }
 
-// mountPoints lists what is mounted below the folder, the newest first.
+// mountPoints lists the mounts below the folder, the newest first.
 func (t traces) mountPoints() []string {
 	var all []string
 	for _, m := range mounts("self") {
@@ -148,7 +147,7 @@ func (t traces) mountPoints() []string {
 	return all
 }
 
-// outside lists the files of the instances that do not lie in their folder and are still there.
+// outside lists the existing files of the instances outside of their folder.
 func (t traces) outside() []string {
 	var all []string
 	for _, file := range t.files {

@@ -14,8 +14,8 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Minute)
 }
 
-// Await calls try every few milliseconds until it succeeds. When ctx ends first, the error says what was waited for and
-// why the last try failed.
+// Await calls try every few milliseconds until it succeeds. If ctx ends first, the error names what it waited for, and
+// holds the error of the last try.
 func Await(ctx context.Context, what string, try func() error) error {
 	var last error
 	if err := Poll(ctx, what, func() bool { last = try(); return last == nil }); err != nil {

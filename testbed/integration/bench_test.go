@@ -21,17 +21,17 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// second is what the second runtime is called in front, and target the annotation that asks for it.
+// second is the second runtime's name, and target the annotation that chooses a runtime.
 const (
 	second = "two.test"
 	target = "kubernetes.io/target-runtime"
 )
 
-// handlers are the RuntimeClass handlers of the second runtime, each with what it is called there.
+// handlers are the RuntimeClass handlers of the second runtime, each with its name on the runtime.
 var handlers = map[string]string{"other": "", "two-alt": "alt"}
 
-// passAnnotations has a runtime put annotations of containers into what runc gets, which tests read back. Each line
-// of containerd takes the part that is its own.
+// passAnnotations makes a runtime put annotations of containers into runc's specification, from which tests read them.
+// Each line of containerd uses its own part.
 const passAnnotations = `
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 container_annotations = ["example.org/*"]
@@ -49,8 +49,8 @@ type bench struct {
 // A side is one of the runtimes.
 type side struct {
 	*runtimes.Containerd
-	prefix string // of its names in front: empty for the primary
-	client        // past the proxy
+	prefix string // of its front names; empty for the primary
+	client        // connected directly, without the proxy
 	reg    *runtimes.Registry
 }
 
@@ -79,10 +79,10 @@ func (s *side) image(back string) string {
 	return s.prefix + "/" + back
 }
 
-// app is the back name of the image that containers run.
+// app returns the back name of the image of containers.
 func (s *side) app() string { return s.reg.Image("testbed/app:1") }
 
-// choose makes a pod one of this runtime.
+// choose puts a pod on this runtime.
 func (s *side) choose(pod *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
 	if s.prefix != "" {
 		pod.Annotations[target] = s.prefix
@@ -97,7 +97,7 @@ type sharedBench struct {
 	once sync.Once
 	*bench
 	err  error
-	dirs []string       // of the containerds, to look for what is left of them
+	dirs []string       // of the containerds, to check for leftovers
 	undo []func() error // last first
 }
 
@@ -197,7 +197,7 @@ func (b *sharedBench) destroy(ctx context.Context) error {
 
 func (b *bench) sides() []*side { return []*side{b.one, b.two} }
 
-// other returns the runtime that s is not.
+// other returns the other runtime.
 func (b *bench) other(s *side) *side {
 	if s == b.one {
 		return b.two
@@ -216,7 +216,7 @@ func each(t *testing.T, test func(t *testing.T, b *bench, s *side, c client)) {
 	}
 }
 
-// pods returns what the runtime itself says it has, by id.
+// pods returns the runtime's own list of pods, by id.
 func (s *side) pods(t testing.TB) map[string]*runtimeapi.PodSandbox {
 	t.Helper()
 	resp, err := s.ListPodSandbox(context.Background(), &runtimeapi.ListPodSandboxRequest{})
@@ -228,7 +228,7 @@ func (s *side) pods(t testing.TB) map[string]*runtimeapi.PodSandbox {
 	return all
 }
 
-// containers returns what the runtime itself says it has, by id.
+// containers returns the runtime's own list of containers, by id.
 func (s *side) containers(t testing.TB) map[string]*runtimeapi.Container {
 	t.Helper()
 	resp, err := s.ListContainers(context.Background(), &runtimeapi.ListContainersRequest{})
@@ -240,7 +240,7 @@ func (s *side) containers(t testing.TB) map[string]*runtimeapi.Container {
 	return all
 }
 
-// clear removes what a failed test left, so that the next one does not fail for it.
+// clear removes the remains of a failed test, so that they do not make the next one fail.
 func (s *side) clear() {
 	ctx := context.Background()
 	resp, err := s.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
@@ -253,7 +253,7 @@ func (s *side) clear() {
 	}
 }
 
-// readAll is io.ReadAll of what is closed afterwards.
+// readAll reads all of r and closes it.
 func readAll(r io.ReadCloser) string {
 	defer r.Close()
 	data, _ := io.ReadAll(r)

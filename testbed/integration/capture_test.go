@@ -25,8 +25,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// serving starts a command of criproxy that serves a socket. The function that it returns
-// ends it and returns what it printed; so does the end of the test.
+// serving starts a command of criproxy that serves a socket, until the test ends. The function
+// that it returns ends the command earlier, and returns its output.
 func serving(t testing.TB, socket string, args ...string) (stop func() string) {
 	t.Helper()
 	cmd := exec.Command(criproxy(t), args...)
@@ -51,8 +51,8 @@ func serving(t testing.TB, socket string, args ...string) (stop func() string) {
 	return stop
 }
 
-// crictlSession leads a pod's whole life with crictl at a socket, and returns what each
-// command printed.
+// crictlSession runs crictl on a socket through a pod's whole life, and returns the output of
+// each command.
 func crictlSession(t testing.TB, socket, pod, container, image string) (printed []string) {
 	t.Helper()
 	crictl := func(args ...string) string {
@@ -73,7 +73,7 @@ func crictlSession(t testing.TB, socket, pod, container, image string) (printed 
 	crictl("inspect", "-o", "json", short(id))
 	crictl("inspectp", "-o", "json", podID)
 	crictl("exec", "-s", id, "app", "file", "/etc/image")
-	crictl("inspect", "0123456789abcdef") // there is none
+	crictl("inspect", "0123456789abcdef") // does not exist
 	crictl("stop", id)
 	crictl("ps", "-aq", "--no-trunc")
 	crictl("rm", id)
@@ -84,13 +84,13 @@ func crictlSession(t testing.TB, socket, pod, container, image string) (printed 
 	return printed
 }
 
-// A message is one that passed, as one observer saw it.
+// A message is a message that one observer has seen.
 type message struct {
 	way, method, payload string
 	redacted             bool
 }
 
-// recordedMessages are those of a capture, of clients or of the runtime.
+// recordedMessages returns the messages of a capture, on the clients' legs or on the runtime's.
 func recordedMessages(t testing.TB, path string, client bool) (all []message) {
 	t.Helper()
 	r, err := capture.Open(path)
@@ -110,7 +110,7 @@ func recordedMessages(t testing.TB, path string, client bool) (all []message) {
 	}
 }
 
-// is reports whether a recorded message is what was on the wire, but for stars.
+// is reports whether a recorded message equals the one on the wire, except for stars.
 func (m message) is(wire message) bool {
 	if m.way != wire.way || m.method != wire.method || len(m.payload) != len(wire.payload) {
 		return false
@@ -147,7 +147,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 	assert.Contains(t, shown, "testbed/captured/app")
 	assert.NotContains(t, strings.ToLower(shown), "missing")
 
-	// Every message is what was on the wire, but for secrets.
+	// Every message equals the one on the wire, except for secrets.
 	var passed []message
 	for _, call := range wire.calls {
 		if strings.HasPrefix(call.method, "/grpc.reflection.") {
@@ -188,9 +188,9 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 		got := crictlSession(t, at("fixture.sock"), pod, container, s.app())
 		for i := range want {
 			switch {
-			case strings.HasPrefix(want[i], "exec: "): // what it printed was secret
+			case strings.HasPrefix(want[i], "exec: "): // its output is secret
 				assert.Equal(t, "exec: 0\n**************", strings.TrimSpace(got[i]))
-			case strings.HasPrefix(want[i], "inspect"): // and so is what a runtime tells besides
+			case strings.HasPrefix(want[i], "inspect"): // so is the verbose information
 				assert.Equal(t, statusPart(t, want[i]), statusPart(t, got[i]))
 			default:
 				assert.Equal(t, want[i], got[i])
@@ -212,7 +212,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(line), &call))
 			lines++
 			assert.Empty(t, call.NotSent)
-			for _, c := range call.Changes { // the one thing that we chose otherwise: its folder
+			for _, c := range call.Changes { // the only difference that we chose: its folder
 				assert.Regexp(t, `^image_filesystems\[\d\]\.fs_id\.mountpoint$`, c.Path, line)
 			}
 		}
@@ -225,7 +225,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 	})
 }
 
-// statusPart is the part of what crictl inspect printed that CRI specifies.
+// statusPart returns the part of crictl inspect's output that CRI specifies.
 func statusPart(t testing.TB, printed string) any {
 	t.Helper()
 	head, object, _ := strings.Cut(printed, "\n")

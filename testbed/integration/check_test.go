@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheckTellsWhatTheRuntimesAreAndSpeak(t *testing.T) {
+func TestCheckReportsRuntimesAndVersions(t *testing.T) {
 	b := start(t)
 	program := criproxy(t)
 	args := []string{"check", "-connect", connect(b.one.Socket(), b.two.Socket()), "-listen", filepath.Join(folder(t), "criproxy.sock")}

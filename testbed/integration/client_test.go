@@ -21,7 +21,7 @@ const (
 	v1alpha1 = "runtime"
 )
 
-// callTimeout bounds each call: a runtime or a proxy that hangs is a failure, and not the end of the run.
+// callTimeout bounds each call, so that a hanging runtime or proxy fails one test and does not block the run.
 const callTimeout = time.Minute
 
 // A client makes typed calls in one version of CRI.

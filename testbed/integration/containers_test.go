@@ -72,7 +72,7 @@ func TestResourcesAreUpdatedInTheCgroup(t *testing.T) {
 	})
 }
 
-// info is what a verbose status says, as far as tests want to know it.
+// info holds the parts of a verbose status that tests need.
 type info struct{ Pid int }
 
 // pidOf returns the process id of a container, as its runtime sees it.
@@ -99,13 +99,13 @@ func pidIn(t testing.TB, verbose map[string]string) int {
 	return i.Pid
 }
 
-// memoryLimit returns what a process's memory cgroup says about its limit.
+// memoryLimit returns the limit of a process's memory cgroup.
 func memoryLimit(t testing.TB, pid int) string {
 	t.Helper()
 	return cgroupFile(t, pid, "memory", "memory.limit_in_bytes", "memory.max")
 }
 
-// cgroupFile returns what stands in a file of a process's cgroup, whose name depends on the version.
+// cgroupFile returns the content of a file of a process's cgroup, whose name depends on the cgroup version.
 func cgroupFile(t testing.TB, pid int, controller, v1, v2 string) string {
 	t.Helper()
 	const root = "/sys/fs/cgroup"
@@ -123,7 +123,7 @@ func cgroupFile(t testing.TB, pid int, controller, v1, v2 string) string {
 	return string(content)
 }
 
-// cgroupOf returns in which cgroups a process is.
+// cgroupOf returns the cgroups of a process.
 func cgroupOf(t testing.TB, pid int) string {
 	t.Helper()
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))

@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A result is what a command did.
+// A result is the result of a command.
 type result struct {
 	stdout, stderr string
 	code           int
 }
 
-// command runs a program, with nothing to read.
+// command runs a program with empty standard input.
 func command(t testing.TB, program string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
@@ -41,7 +41,7 @@ func command(t testing.TB, program string, args ...string) result {
 
 func newCommand(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=true") // which have the time in them
+	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=true") // the warnings contain the time
 	cmd.WaitDelay = time.Second
 	return cmd
 }
@@ -63,14 +63,14 @@ func (s *side) ctrProgram() string {
 	return filepath.Join(s.Binaries.Containerd[s.Containerd.Version], "ctr")
 }
 
-// containerd's own API lies on the socket that CRI does. It is not CRI, and passes to the primary as it is: streams
-// both ways, metadata that names the namespace, and whatever else ctr does.
+// containerd's own API is on the same socket as CRI. criproxy forwards it to the primary unchanged: streams in both
+// directions, metadata that names the namespace, and everything else that ctr does.
 func TestCtrWorksThroughTheProxy(t *testing.T) {
 	b := start(t)
 	for _, s := range b.sides() {
 		t.Run(s.Containerd.Version, func(t *testing.T) {
 			proxy := b.proxy
-			if s != b.one { // as the primary
+			if s != b.one { // the primary
 				proxy = inFrontOf(t, s.Socket(), b.one.Socket())
 			}
 			has := run(t, s.client, &side{Containerd: s.Containerd, client: s.client, reg: s.reg}, "ctr")
@@ -80,7 +80,7 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 				{"-n", "k8s.io", "containers", "ls"}, {"-n", "k8s.io", "containers", "info", pod}, {"-n", "k8s.io", "tasks", "ls"},
 				{"-n", "k8s.io", "snapshots", "ls"}, {"-n", "k8s.io", "content", "ls", "-q"}, {"-n", "k8s.io", "leases", "ls"},
 			} {
-				// containerd's garbage collection can remove things between two answers: only an answer between two like ones counts.
+				// containerd's garbage collection can remove things between two answers: an answer counts only between two equal ones.
 				var got string
 				want := s.ctr(t, s.Socket(), args...)
 				eventually(t, func() error {
@@ -104,7 +104,7 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 				assert.Equal(t, ref+"\n", s.ctr(t, s.Socket(), "-n", namespace, "images", "ls", "-q"))
 				dir := t.TempDir()
 				exports := map[string]string{s.Socket(): filepath.Join(dir, "direct.tar"), proxy.socket: filepath.Join(dir, "through.tar")}
-				// The order of what an export has is not always the same, with and without us.
+				// The order of an export's content varies, with and without us.
 				eventually(t, func() error {
 					var all [][]byte
 					for socket, file := range exports {
@@ -132,7 +132,7 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 			})
 
 			t.Run("containers", func(t *testing.T) {
-				const namespace = "k8s.io" // whose cgroup the testbed removes
+				const namespace = "k8s.io" // the testbed removes its cgroup
 				ref := s.reg.Image("testbed/app:1")
 				s.ctr(t, proxy.socket, "-n", namespace, "images", "pull", "--plain-http", ref)
 				cgroup := func(id string) string { return s.CgroupParent() + "/ctr-" + id }
@@ -141,7 +141,7 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 				assert.Equal(t, result{stdout: "hello\n", stderr: "careful\n", code: 7}, said)
 				assert.NotContains(t, s.ctr(t, s.Socket(), "-n", namespace, "containers", "ls", "-q"), "rm\n", "--rm has removed it")
 
-				// Until it is killed: ctr itself does not always pass on the end of its standard input.
+				// Killed in the end: ctr itself does not always forward the end of its standard input.
 				ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 				defer cancel()
 				talk := newCommand(ctx, s.ctrProgram(), "-a", proxy.socket, "-n", namespace, "run", "--rm", "--cgroup", cgroup("talk"), ref, "talk", "/bin/app", "cat")
@@ -182,7 +182,7 @@ func TestCtrWorksThroughTheProxy(t *testing.T) {
 	}
 }
 
-// sorted are the lines of text in their order: some lists have none.
+// sorted returns the sorted lines of text, because some lists have no order.
 func sorted(text string) []string {
 	lines := strings.Split(text, "\n")
 	slices.Sort(lines)

@@ -21,7 +21,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// All that the demo says one can try with crictl works.
+// All crictl commands that the demo prints work.
 func TestCrictlWorksOnTheDemo(t *testing.T) {
 	program := criproxy(t)
 	tool := testbed.Require(t, build.Crictl).Crictl
@@ -33,7 +33,7 @@ func TestCrictlWorksOnTheDemo(t *testing.T) {
 		cmd := newCommand(t.Context(), tool, append([]string{"-c", config, "-r", demo.endpoint}, args...)...)
 		var stdout, stderr strings.Builder
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-		_ = cmd.Run() // its code says so
+		_ = cmd.Run() // the test checks the exit code
 		return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 	}
 
@@ -47,7 +47,7 @@ func TestCrictlWorksOnTheDemo(t *testing.T) {
 	assert.Contains(t, shell.stderr, "exit code 3")
 
 	for !strings.Contains(crictl("", "logs", demo.container).stdout, "tick\n") {
-		time.Sleep(50 * time.Millisecond) // until the container has printed its first line
+		time.Sleep(50 * time.Millisecond) // so that the container has printed its first line
 	}
 
 	attached := demo.start(t, tool, config, "attach", demo.container)
@@ -65,7 +65,7 @@ func TestCrictlWorksOnTheDemo(t *testing.T) {
 	}
 }
 
-// A demo is a demo that stays up: the socket of its criproxy, and its pod on the second runtime.
+// A demo is a running demo: the socket of its criproxy, and its pod on the second runtime.
 type demo struct{ endpoint, pod, container string }
 
 func startDemo(t *testing.T, program string) *demo {
@@ -85,7 +85,7 @@ func startDemo(t *testing.T, program string) *demo {
 	}
 }
 
-// start starts a command of crictl that does not end by itself.
+// start starts a crictl command that runs until it is stopped.
 func (d *demo) start(t *testing.T, tool, config string, args ...string) *launchedTool {
 	t.Helper()
 	return launchTool(t, tool, append([]string{"-c", config, "-r", d.endpoint}, args...)...)
@@ -102,7 +102,7 @@ func launchTool(t *testing.T, program string, args ...string) *launchedTool {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	cmd.WaitDelay = 10 * time.Second // then it is killed
+	cmd.WaitDelay = 10 * time.Second // after that it is killed
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

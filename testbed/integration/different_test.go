@@ -19,12 +19,12 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// A pair is two runtimes in memory behind one proxy. One of them behaves as no real runtime here does. The clients are
-// kubelet's own, and ask for lists as streams, as kubelet does with CRIListStreaming.
+// A pair is two runtimes in memory behind one proxy. One of them behaves unlike any real runtime here. The clients are
+// kubelet's own, and request lists as streams, as kubelet does with CRIListStreaming.
 type pair struct {
 	proxy    *proxy
 	runtimes []*fakecri.Runtime
-	pods     []string // in front, one on each
+	pods     []string // front ids, one on each runtime
 	runtime  internalapi.RuntimeService
 	images   internalapi.ImageManagerService
 }
@@ -50,7 +50,7 @@ func newPair(t *testing.T, primary, other fakecri.Config) *pair {
 	return p
 }
 
-// run runs a pod with a container on runtime i, and returns the pod's id in front.
+// run runs a pod with a container on runtime i, and returns the pod's front id.
 func (p *pair) run(t *testing.T, i int, name string) string {
 	t.Helper()
 	config := &runtimeapi.PodSandboxConfig{
@@ -74,8 +74,8 @@ func (p *pair) run(t *testing.T, i int, name string) string {
 	return pod
 }
 
-// listsAreWhole asserts that each list has the items of both runtimes, each once, and that the clients go on asking
-// for streams: one Unimplemented turns that off for a kubelet's life.
+// listsAreWhole asserts that each list has the items of both runtimes, each once, and that the clients still use
+// streams: one Unimplemented turns streams off for a kubelet's life.
 func (p *pair) listsAreWhole(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -114,7 +114,7 @@ func TestKubeletGetsStreamedListsFromOldRuntimes(t *testing.T) {
 	}
 }
 
-func TestAKubeletGetsTheEventsOfARuntimeThatHasNone(t *testing.T) {
+func TestAKubeletGetsEventsOfARuntimeWithoutEvents(t *testing.T) {
 	for _, mode := range []fakecri.EventMode{fakecri.EventsUnimplemented, fakecri.EventsCleanEOF} {
 		t.Run(string(mode), func(t *testing.T) {
 			p := newPair(t, fakecri.Config{}, fakecri.Config{Events: mode})
@@ -164,7 +164,7 @@ func TestAKubeletReadsMetricsByThePrimarysDescriptors(t *testing.T) {
 				at := slices.Index(labels[m.Name], "id")
 				require.GreaterOrEqual(t, at, 0, "%s has the label id", m.Name)
 				require.Len(t, m.LabelValues, len(labels[m.Name]), m.Name)
-				// Its last part: cgroup paths and bare ids both are in use.
+				// Only the last part: cgroup paths and bare ids are both in use.
 				assert.Contains(t, path.Base(m.LabelValues[at]), container.ContainerId, "%s: %v", m.Name, m.LabelValues)
 			}
 		}
@@ -189,7 +189,7 @@ func TestAKubeletDoesNotWaitForARuntimeThatIsSlow(t *testing.T) {
 	p := newPair(t, fakecri.Config{}, fakecri.Config{})
 	p.listsAreWhole(t)
 	asked := func(method string) int { return len(p.runtimes[1].Calls(method)) }
-	more := func(method string, before int) { // waits until criproxy has called it more often
+	more := func(method string, before int) { // waits until criproxy has called the method more often
 		eventually(t, func() error {
 			if asked(method) <= before {
 				return fmt.Errorf("%s was called %d times", method, before)
@@ -198,7 +198,7 @@ func TestAKubeletDoesNotWaitForARuntimeThatIsSlow(t *testing.T) {
 		})
 	}
 	more("PodSandboxStatus", 0)
-	more("ListPodSandbox", asked("ListPodSandbox")+1) // a round later memory has the status
+	more("ListPodSandbox", asked("ListPodSandbox")+1) // one round later, memory has the status
 	released := make(chan struct{})
 	t.Cleanup(func() { close(released) })
 	p.runtimes[1].Fault(func(ctx context.Context, _ string, _ any) error {
@@ -208,7 +208,7 @@ func TestAKubeletDoesNotWaitForARuntimeThatIsSlow(t *testing.T) {
 		}
 		return nil
 	})
-	p.listsAreWhole(t) // while it answers nothing
+	p.listsAreWhole(t) // while the runtime answers nothing
 	status, err := p.runtime.PodSandboxStatus(t.Context(), p.pods[1], false)
 	require.NoError(t, err)
 	assert.True(t, proto.Equal(&runtimeapi.PodSandboxMetadata{Name: "pod1", Namespace: "default", Uid: "pod1"}, status.Status.Metadata))

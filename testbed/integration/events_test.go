@@ -46,15 +46,15 @@ func subscribe(t *testing.T, c client) *subscription {
 	return s
 }
 
-// of returns what happened to a pod or container.
+// of returns the events of a pod or container.
 func (s *subscription) of(id string) []*runtimeapi.ContainerEventResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.events), func(e *runtimeapi.ContainerEventResponse) bool { return e.ContainerId != id })
 }
 
-// warmUp makes events on a runtime until one arrives: 1.7 hands each event to one of its subscribers alone, and
-// those that have gone get one more (https://github.com/containerd/containerd/issues/7318).
+// warmUp causes events on a runtime until one arrives: 1.7 sends each event to only one of its subscribers, and a
+// subscriber that has gone still gets one (https://github.com/containerd/containerd/issues/7318).
 func (s *subscription) warmUp(t *testing.T, c client, on *side) {
 	t.Helper()
 	eventually(t, func() error {
@@ -93,8 +93,8 @@ func TestEventsOfBothRuntimesComeAsOneStream(t *testing.T) {
 					for _, e := range events.of(id) {
 						happened = append(happened, e.ContainerEventType)
 					}
-					// A second after a stream is open criproxy looks at what it may have missed. What has just
-					// happened comes twice then, if the look is faster than the event.
+					// A second after a stream opens, criproxy checks for missed events. A change that has just
+					// happened is then reported twice, if the check is faster than the event.
 					happened = slices.Compact(happened)
 					if len(happened) < 4 {
 						return fmt.Errorf("%s: so far %v", id, happened)
@@ -108,7 +108,7 @@ func TestEventsOfBothRuntimesComeAsOneStream(t *testing.T) {
 					runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT,
 				}, happened, id)
 				for _, e := range events.of(id) {
-					if e.PodSandboxStatus != nil { // the last events of a pod have none
+					if e.PodSandboxStatus != nil { // the last events of a pod have no status
 						assert.Equal(t, pod, e.PodSandboxStatus.Id)
 					}
 					for _, status := range e.ContainersStatuses {

@@ -17,18 +17,18 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A failing call, whose request is made with names as they are at one end or the other.
+// A failing call. Its request uses the names of one end or the other.
 type failing struct {
 	method  string
 	request func(n names) proto.Message
 }
 
-// names turn names of a runtime into those that the other end of the call knows.
+// names translate names of a runtime into those of the end that makes the call.
 type names struct {
 	id, image func(back string) string
-	pod       *runtimeapi.PodSandboxConfig // that runs
-	podID     string                       // its back id
-	running   string                       // the back id of a container
+	pod       *runtimeapi.PodSandboxConfig // of a running pod
+	podID     string                       // the pod's back id
+	running   string                       // back id of a running container
 	exited    string
 }
 
@@ -114,7 +114,7 @@ func failures(b *bench, private string) map[string]failing {
 	}
 }
 
-func TestFailuresAreAsTheRuntimeTellsThem(t *testing.T) {
+func TestFailuresReachClientsUnchanged(t *testing.T) {
 	b := start(t)
 	private, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: testbed.Require(t, build.App).App, Username: "me", Password: "secret"})
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestFailuresAreAsTheRuntimeTellsThem(t *testing.T) {
 			at := names{id: same, image: same, pod: p.config, podID: p.back(t), running: s.bare(t, running), exited: s.bare(t, exited)}
 			through := at
 			through.id, through.image = s.id, s.image
-			// Ids that a runtime makes for a call differ from call to call.
+			// A runtime makes new ids for each call.
 			stable := func(o outcome) []any {
 				message := regexp.MustCompile(`[0-9a-f]{64}`).ReplaceAllStringFunc(o.status.Message(), func(id string) string {
 					if slices.Contains([]string{at.podID, at.running, at.exited, strings.Repeat("0", 64)}, id) {

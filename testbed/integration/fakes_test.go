@@ -11,7 +11,7 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// fake serves a runtime that keeps everything in memory, for what real ones cannot be made to do, and returns it
+// fake serves a runtime that keeps everything in memory, for tests that real runtimes do not support, and returns it
 // with its socket.
 func fake(t testing.TB, config fakecri.Config) (*fakecri.Runtime, string) {
 	t.Helper()

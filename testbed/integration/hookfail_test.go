@@ -39,7 +39,7 @@ func TestAPluginRefusesARealPod(t *testing.T) {
 	})
 }
 
-// misdeeds are plugins that do what no plugin should, each at a socket of its own.
+// misdeeds are plugins that misbehave, each on its own socket.
 func misdeeds(t *testing.T) map[string]string {
 	t.Helper()
 	answering := func(answer func() []byte) string {
@@ -70,7 +70,7 @@ func misdeeds(t *testing.T) map[string]string {
 			<-stream.Context().Done()
 			return stream.Context().Err()
 		}),
-		"slow":    answering(func() []byte { time.Sleep(time.Second); return moved }), // twice its time-out
+		"slow":    answering(func() []byte { time.Sleep(time.Second); return moved }), // twice its timeout
 		"crashed": crashing.Addr().String(),
 		"gone":    filepath.Join(folder(t), "gone.sock"),
 		"garbage": answering(func() []byte { return append(moved, "garbage"...) }),
@@ -79,7 +79,7 @@ func misdeeds(t *testing.T) map[string]string {
 	}
 }
 
-func TestIgnoreSurvivesWhateverPluginsDoAndFailRefuses(t *testing.T) {
+func TestIgnoreToleratesPluginFailuresFailRefuses(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
 		h.plug(t, plugin.Plugin{Name: "zz-good", Fail: true, PreCreateContainer: func(_ context.Context, c *plugin.Container) (*plugin.ContainerAnswer, error) {
 			a := plugin.Echo(c)

@@ -16,9 +16,9 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A plugin that is itself in a pod, with Fail, does not keep its own pod from coming back: the process at its socket
-// says which pod serves it, over a restart of criproxy and by whatever uid the pod has then.
-func TestAPluginThatIsAPodIsNotKeptFromComingBack(t *testing.T) {
+// A plugin with Fail that runs in a pod does not prevent its own pod from coming back: the process at its socket tells
+// criproxy which pod serves it, also after a restart of criproxy and with any uid of the pod.
+func TestAPluginInAPodCanComeBack(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
 		source, err := build.SourceDir()
 		require.NoError(t, err)

@@ -22,14 +22,14 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// hooked is a criproxy in front of both runtimes that asks the plugins of a folder.
+// hooked is a criproxy in front of both runtimes that calls the plugins of a folder.
 type hooked struct {
 	*bench
 	*proxy
 	program, dir, folder string
 }
 
-// withHooks starts a proxy that ends with the test, which fails if the proxy has not been well.
+// withHooks starts a proxy that ends with the test. The test fails if the proxy has had a problem.
 func withHooks(t testing.TB, b *bench) *hooked {
 	t.Helper()
 	h := &hooked{bench: b, program: criproxy(t), dir: folder(t)}
@@ -53,7 +53,7 @@ func (h *hooked) launch(t testing.TB) {
 	require.NoError(t, h.waitForAll(context.Background()))
 }
 
-// pluginState is the state of a plugin, as the admin socket has it.
+// pluginState is the state of a plugin, from the admin socket.
 type pluginState struct {
 	Name, State, Policy, Error string
 	Points                     []pointState
@@ -66,7 +66,8 @@ type pointState struct {
 	LastError                        string
 }
 
-// admin asks the admin socket, as criproxy's own commands do: a command with the race detector takes a second to start.
+// admin makes a request on the admin socket, as criproxy's own commands do: with the race detector, a command takes a
+// second to start.
 func (h *hooked) admin(t testing.TB, path string) string {
 	t.Helper()
 	body, err := criproxyadmin.Ask(t.Context(), filepath.Join(h.dir, "criproxy.admin.sock"), path)
@@ -87,7 +88,7 @@ func (h *hooked) state(t testing.TB, name string) pluginState {
 	return pluginState{}
 }
 
-// until returns when the plugin of a file is in a state.
+// until waits until the plugin of a file is in a state.
 func (h *hooked) until(t testing.TB, name, want string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -98,7 +99,7 @@ func (h *hooked) until(t testing.TB, name, want string) {
 	})
 }
 
-// plug starts a plugin, and returns when it is asked. It ends with the test, or when it is stopped.
+// plug starts a plugin, and returns when criproxy calls it. The plugin ends with the test, or when it is stopped.
 func (h *hooked) plug(t testing.TB, p plugin.Plugin) (unplug func()) {
 	t.Helper()
 	p.Folder, p.Socket = h.folder, filepath.Join(h.dir, p.Name+".sock")
@@ -128,7 +129,7 @@ func (h *hooked) file(t testing.TB, name, socket, policy, points string) {
 	require.NoError(t, os.Rename(next, filepath.Join(h.folder, name+".json")))
 }
 
-// made is what a container was made of, as its runtime tells it: what runc got, and its process.
+// made describes a container, according to its runtime: runc's specification, and its process.
 type made struct {
 	Pid         int `json:"pid"`
 	RuntimeSpec struct {
@@ -157,8 +158,8 @@ func madeOf(t testing.TB, s *side, back string) (m made) {
 	return m
 }
 
-// runHooked makes a pod with a container by the kubelet's client, as the kubelet does it, and returns the container.
-// Both are gone with the test.
+// runHooked creates a pod with a container through the kubelet's client, as the kubelet does, and returns the container.
+// Both are removed when the test ends.
 func runHooked(t *testing.T, h *hooked, s *side, config *runtimeapi.PodSandboxConfig, edit func(*runtimeapi.ContainerConfig)) (internalapi.RuntimeService, string) {
 	t.Helper()
 	runtime, images := kubelet(t, h.socket)
@@ -178,7 +179,7 @@ func runHooked(t *testing.T, h *hooked, s *side, config *runtimeapi.PodSandboxCo
 	return runtime, id
 }
 
-// destroy removes a pod past the proxy, which may not be well.
+// destroy removes a pod without the proxy, which may not work.
 func (s *side) destroy(t testing.TB, back string) {
 	_, err := s.StopPodSandbox(context.Background(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: back})
 	assert.NoError(t, err)
@@ -186,7 +187,7 @@ func (s *side) destroy(t testing.TB, back string) {
 	assert.NoError(t, err)
 }
 
-// eachHooked runs a test once for each runtime, with a proxy that asks plugins.
+// eachHooked runs a test once for each runtime, with a proxy that calls plugins.
 func eachHooked(t *testing.T, test func(t *testing.T, h *hooked, s *side)) {
 	b := start(t)
 	for _, s := range b.sides() {
@@ -194,7 +195,7 @@ func eachHooked(t *testing.T, test func(t *testing.T, h *hooked, s *side)) {
 	}
 }
 
-func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
+func TestPluginChangesReachTheRunningContainer(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
 		config := s.choose(s.PodConfig("hooked"))
 		parent := s.CgroupParent() + "/moved-" + config.Metadata.Uid
@@ -241,7 +242,7 @@ func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
 		assert.Equal(t, "0", spec.Linux.Resources.CPU.Cpus)
 		assert.Equal(t, parent+"/"+back, spec.Linux.CgroupsPath)
 		wanted := regexp.MustCompile("Z=last=1\x00CHANGED=by the plugin\x00A=[^\x00]+x\x00QOS=batch\x00")
-		eventually(t, func() error { // until runc's init has become the program
+		eventually(t, func() error { // runc's init must have become the program
 			environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", m.Pid))
 			if err == nil && !wanted.Match(environ) {
 				err = fmt.Errorf("want %s, in order; what is no text passes, as far as runc can take it: %q", wanted, environ)
@@ -284,7 +285,7 @@ func TestWhatAPluginWantsIsOnTheRunningContainer(t *testing.T) {
 	})
 }
 
-// Of containers that were there before criproxy, containerd tells all that plugins get of others.
+// About containers from before criproxy, containerd reports everything that plugins get about others.
 func TestRestartedPluginsLearnHowContainersWereMade(t *testing.T) {
 	eachHooked(t, func(t *testing.T, h *hooked, s *side) {
 		told := make(chan *plugin.Container, 10)

@@ -26,8 +26,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A wire is a client's connection to a runtime through a proxy that has no other runtime, with a relay between
-// the two, which tells what left the proxy and what came to it.
+// A wire is a client's connection to a runtime through a proxy with no other runtime. A relay between proxy and
+// runtime records what the proxy sends and receives.
 type wire struct {
 	cc    *grpc.ClientConn
 	relay *relay
@@ -41,14 +41,13 @@ func newWire(t testing.TB, s *side) *wire {
 	return &wire{cc: raw(t, p.socket), relay: r, used: map[string]bool{}}
 }
 
-// call makes a call of frames, asserts that nothing about it is different on the two ends of the proxy, and
-// returns what came of it.
+// call makes a call of frames, asserts that it is the same on both ends of the proxy, and returns its outcome.
 func (w *wire) call(t testing.TB, method string, request []byte) outcome {
 	t.Helper()
 	return w.stream(t, method, request, nil)
 }
 
-// stream is call for a method that goes on until there is enough.
+// stream is call for an endless method; it ends the call when there are enough replies.
 func (w *wire) stream(t testing.TB, method string, request []byte, enough func([]string) bool) outcome {
 	t.Helper()
 	ctx, key := marked(t.Context())
@@ -57,7 +56,7 @@ func (w *wire) stream(t testing.TB, method string, request []byte, enough func([
 	got := call(t, ctx, w.cc, method, request, enough)
 	w.used[method] = true
 
-	// A list that the runtime does not know is asked for as a stream too, and the reverse.
+	// criproxy also requests a list that the runtime lacks as a stream, and the reverse.
 	calls := slices.DeleteFunc(w.relay.find(key), func(p *passed) bool { return p.method != method })
 	require.Len(t, calls, 1, "%s reaches the runtime once", method)
 	requests, answer := calls[0].said()
@@ -66,11 +65,11 @@ func (w *wire) stream(t testing.TB, method string, request []byte, enough func([
 	assert.Equal(t, []string{"localhost"}, calls[0].metadata[":authority"])
 	switch {
 	case answer.status.Code() == codes.Unimplemented && got.status.Code() == codes.OK:
-		// The one thing that is made up: a runtime's list as the stream that it does not have.
+		// The only converted answer: a runtime's list, as the stream that the runtime lacks.
 		assert.True(t, strings.HasPrefix(path.Base(method), "Stream"), method)
 	case enough == nil:
 		assert.Equal(t, answer, got, "%s: what the client got", method)
-	default: // what came after we had enough, the runtime may have sent still
+	default: // the runtime may have sent more after we stopped reading
 		require.GreaterOrEqual(t, len(answer.replies), len(got.replies), method)
 		assert.Equal(t, answer.replies[:len(got.replies)], got.replies, method)
 		assert.Equal(t, answer.header, got.header, method)
@@ -78,7 +77,7 @@ func (w *wire) stream(t testing.TB, method string, request []byte, enough func([
 	return got
 }
 
-// ok is call for a message, stained, and decodes the reply of a call that must succeed.
+// ok is call with a stained message, for a call that must succeed. It decodes the reply.
 func ok[M proto.Message](t testing.TB, w *wire, method string, request proto.Message, reply M) M {
 	t.Helper()
 	got := w.call(t, method, stained(t, request))
@@ -126,7 +125,7 @@ func TestASingleRuntimeGetsAndGivesTheSameBytes(t *testing.T) {
 			w := newWire(t, s)
 			s.wholeLife(t, w)
 
-			// Each method that there is, with ids that do not exist, so that each fails where it can.
+			// Each method, with ids that do not exist, so that each call fails if it can.
 			services := runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto.Services()
 			count := 0
 			for i := range services.Len() {
@@ -164,7 +163,7 @@ func unknownID(m protoreflect.Message) protoreflect.Message {
 	return m
 }
 
-// wholeLife calls every method of CRI, most of them with success, in an order in which they have something to do.
+// wholeLife calls every method of CRI, in an order in which most of them succeed.
 func (s *side) wholeLife(t *testing.T, w *wire) {
 	events := make(chan outcome, 1)
 	var all sync.WaitGroup
@@ -206,7 +205,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	ok(t, w, img("ImageFsInfo"), &runtimeapi.ImageFsInfoRequest{}, &runtimeapi.ImageFsInfoResponse{})
 
 	pod := ok(t, w, rt("RunPodSandbox"), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: "alt"}, &runtimeapi.RunPodSandboxResponse{}).PodSandboxId
-	t.Cleanup(func() { // should we not come to the end
+	t.Cleanup(func() { // if the test fails early
 		ctx := context.Background()
 		s.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: pod})
 		s.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod})
@@ -234,7 +233,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	require.NoError(t, os.Rename(log, log+".1"))
 	ok(t, w, rt("ReopenContainerLog"), &runtimeapi.ReopenContainerLogRequest{ContainerId: id}, &runtimeapi.ReopenContainerLogResponse{})
 
-	// What only one of the two has.
+	// Methods that only one of the two has.
 	for method, request := range map[string]proto.Message{
 		"UpdatePodSandboxResources": &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: pod, Overhead: &runtimeapi.LinuxContainerResources{}},
 		"CheckpointContainer":       &runtimeapi.CheckpointContainerRequest{ContainerId: strings.Repeat("0", 64), Location: filepath.Join(s.Dir, "checkpoint.tar")},
@@ -252,7 +251,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	}
 	w.call(t, img("StreamImages"), stained(t, &runtimeapi.StreamImagesRequest{}))
 
-	<-listening // or the runtime would keep its events for the next subscriber
+	<-listening // otherwise the runtime keeps its events for the next subscriber
 	gone <- id
 	ok(t, w, rt("StopContainer"), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 20}, &runtimeapi.StopContainerResponse{})
 	ok(t, w, rt("RemoveContainer"), &runtimeapi.RemoveContainerRequest{ContainerId: id}, &runtimeapi.RemoveContainerResponse{})
@@ -267,8 +266,7 @@ func (s *side) wholeLife(t *testing.T, w *wire) {
 	w.used[rt("GetContainerEvents")] = true
 }
 
-// Old runtimes and clients write strings that are not UTF-8, and it is for the two of them to say whether they
-// take them.
+// Old runtimes and clients write strings that are not UTF-8. Only client and runtime decide whether to accept them.
 func TestInvalidUTF8Passes(t *testing.T) {
 	b := start(t)
 	for _, s := range b.sides() {
@@ -318,7 +316,7 @@ func TestInvalidUTF8Passes(t *testing.T) {
 		p := inFrontOf(t, list("7f"), list("8f"))
 		reply := call(t, t.Context(), raw(t, p.socket), rt("ListPodSandbox"), nil, nil)
 		require.Equal(t, codes.OK, reply.status.Code(), reply.status)
-		// A client that cannot decode one runtime's text could decode nothing of the other's.
+		// In a merged reply, text that the client cannot decode would also hide the other runtime's items.
 		var want []byte
 		for _, id := range []string{"7f", second + "__8f"} {
 			item := &runtimeapi.PodSandbox{Id: id, Labels: map[string]string{"key": mended}}
@@ -335,10 +333,10 @@ func TestInvalidUTF8Passes(t *testing.T) {
 	})
 }
 
-// spoilable is what spoilt makes invalid.
+// spoilable is the text that spoilt replaces with invalid UTF-8.
 const spoilable = "place for what is not UTF-8"
 
-// mended is what it is in a reply that is merged.
+// mended is the same text in a merged reply.
 const mended = "\uFFFD( for what is not UTF-8"
 
 func spoilt(message []byte) []byte {

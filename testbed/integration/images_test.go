@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// forget removes an image from both runtimes, past the proxy at socket, so that a pull of it is one. The proxy learns
-// of it.
+// forget removes an image from both runtimes without the proxy at socket, so that the next pull fetches it. The proxy
+// learns of the removal.
 func (b *bench) forget(t testing.TB, socket, image string) {
 	t.Helper()
 	for _, s := range b.sides() {
@@ -26,7 +26,7 @@ func (b *bench) forget(t testing.TB, socket, image string) {
 	require.NoError(t, err)
 }
 
-// has returns what the runtime itself says of an image, nil if it has none.
+// has returns the runtime's own status of an image, or nil if it has none.
 func (s *side) has(t testing.TB, image string) *runtimeapi.Image {
 	t.Helper()
 	resp, err := s.ImageStatus(context.Background(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
@@ -34,8 +34,8 @@ func (s *side) has(t testing.TB, image string) *runtimeapi.Image {
 	return resp.Image
 }
 
-// pulls watches the registry: what it returns tells which runtimes have pulled since, by their versions, and asserts
-// that they got all they asked for.
+// pulls watches the registry. The function that it returns says which runtimes have pulled since, by their versions,
+// and asserts that all their requests succeeded.
 func (b *bench) pulls(t testing.TB) func() []string {
 	t.Helper()
 	before := len(b.reg.Requests())
@@ -108,8 +108,8 @@ func TestAPullWithoutAPrefixGoesWhereItsPodWill(t *testing.T) {
 	}
 }
 
-// Image garbage collection and kubelet's records of pulls compare these names: where they do not agree, images
-// in use are removed, or pulled anew for each container.
+// Image garbage collection and kubelet's records of pulls compare these names. If they differ, kubelet removes images
+// in use, or pulls them again for each container.
 func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
 		b.forget(t, b.proxy.socket, "testbed/app:1")
@@ -118,7 +118,7 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		id := p.pull(t, "testbed/app:1")
 		imageID := id
 		if s == b.one {
-			imageID = "" // 1.7 does not have the field, and what is empty stays empty
+			imageID = "" // 1.7 lacks the field, and an empty value stays empty
 		}
 		image, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
 		require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		require.Len(t, image.Image.RepoDigests, 1)
 		assert.True(t, strings.HasPrefix(image.Image.RepoDigests[0], s.image(s.reg.Image("testbed/app@sha256:"))), image.Image.RepoDigests)
 
-		// As kubelet does it: by the name that the pull returned.
+		// As kubelet does: by the name that the pull returned.
 		config := p.container()
 		config.Image = &runtimeapi.ImageSpec{Image: id, UserSpecifiedImage: ref, ImageRef: image.Image.RepoDigests[0]}
 		created, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
@@ -148,7 +148,7 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		assert.Equal(t, image.Image.RepoDigests[0], status.Status.ImageRef)
 		assert.Empty(t, status.Status.Annotations, "as it was made")
 
-		// A pod that names the image without the prefix, because a RuntimeClass sends it there, sees it so.
+		// A pod that a RuntimeClass sends there names the image without the prefix, and its status does so, too.
 		bare := p.container()
 		bare.Metadata.Name += "-bare"
 		bare.Image = &runtimeapi.ImageSpec{Image: id, UserSpecifiedImage: s.app()}
@@ -159,7 +159,7 @@ func TestAllNamesOfAnImageAgreeInFront(t *testing.T) {
 		assert.Equal(t, s.app(), status.Status.Image.Image)
 		assert.Equal(t, imageID, status.Status.ImageId)
 
-		// The runtime knows none of this.
+		// The runtime does not see the prefix.
 		direct := p.status(t, created.ContainerId)
 		assert.Equal(t, imageID, s.image(direct.ImageId))
 		assert.Equal(t, s.app(), direct.Image.Image)
@@ -200,7 +200,8 @@ func TestRemovingAnImageLeavesTheOthers(t *testing.T) {
 			gone, err := c.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: s.image(name(mine))}})
 			require.NoError(t, err)
 			if s == b.one {
-				// Without a prefix it may be anyone's: "absent" of what a runtime has makes kubelet run as uid 0.
+				// Without a prefix the image may be on any runtime. If criproxy called an existing image absent, kubelet
+				// would run the container as uid 0.
 				assert.Equal(t, b.two.image(others.Id), gone.Image.GetId(), by)
 			} else {
 				assert.Nil(t, gone.Image, by)
@@ -253,7 +254,7 @@ func TestAFilterWithAPrefixListsOneRuntimesImages(t *testing.T) {
 	assert.Contains(t, tags, b.two.image(b.two.app()), "the filter reached the runtime, which ignores it")
 }
 
-func TestImageFsInfoHasThePrimarysFirst(t *testing.T) {
+func TestImageFsInfoListsThePrimaryFirst(t *testing.T) {
 	b := start(t)
 	for _, version := range []string{v1, v1alpha2} {
 		resp, err := dial(t, b.proxy.socket, version).ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{})

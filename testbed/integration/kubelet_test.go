@@ -17,7 +17,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// kubelet returns the kubelet's own clients for a socket. Making them is a test: they want an answer to
+// kubelet returns the kubelet's own clients for a socket. Creating them is a test: they need answers to
 // Version and ImageFsInfo.
 func kubelet(t testing.TB, socket string) (internalapi.RuntimeService, internalapi.ImageManagerService) {
 	t.Helper()
@@ -37,7 +37,7 @@ func TestKubeletsClientLeadsAWholeLife(t *testing.T) {
 	}
 }
 
-// life does with a pod on s all that the kubelet does with one, through a socket.
+// life makes all of the kubelet's calls about a pod on s, through a socket.
 func life(t *testing.T, b *bench, s *side, socket string) {
 	runtime, images := kubelet(t, socket)
 	ctx := t.Context()
@@ -118,7 +118,7 @@ func life(t *testing.T, b *bench, s *side, socket string) {
 	require.NoError(t, runtime.RemovePodSandbox(ctx, pod))
 	assert.NotContains(t, s.pods(t), back)
 
-	// As its image garbage collection does: by the id in the list.
+	// As kubelet's image garbage collection does: by the id in the list.
 	all, err := images.ListImages(ctx, nil)
 	require.NoError(t, err)
 	assert.Contains(t, ids(all, (*runtimeapi.Image).GetId), id)

@@ -21,10 +21,10 @@ import (
 	"github.com/criproxy/criproxy/internal/fakecri"
 )
 
-// kubeletsLimit is what the kubelet takes at most, and criproxy by default.
+// kubeletsLimit is the longest message that the kubelet accepts, and criproxy by default.
 const kubeletsLimit = 16 << 20
 
-// itemSize is about what an item of the lists here takes: more than in life, so that making the lists is quick.
+// itemSize is the approximate size of an item of the lists here: larger than in reality, so that filling is fast.
 const itemSize = 4096
 
 // full returns the sockets of two runtimes that hold n pods, containers and images each.
@@ -79,8 +79,8 @@ func full(t testing.TB, n int) []string {
 	return sockets
 }
 
-// patient are arguments for a proxy that may take its time, on a machine that does much else: to list, and
-// to end, which it does not before what it knows is written.
+// patient are arguments for a proxy on a busy machine: it gets more time for lists, and to end, for which it must first
+// write its memory.
 func patient(sockets []string) []string {
 	return []string{"-connect", connect(sockets...), "-list-budget", "1m", "-state-dir", "none"}
 }
@@ -110,11 +110,11 @@ func TestAMergedListOfFifteenMebibytesPasses(t *testing.T) {
 func TestAMergedListOverTheLimitSaysSo(t *testing.T) {
 	const each = 2200
 	sockets := full(t, each)
-	// Not waiting for lists: they are what does not pass.
+	// This cannot wait for lists, because lists do not pass.
 	p := startProxy(t, patient(sockets)...)
 	for _, method := range []string{rt("ListPodSandbox"), rt("ListContainers"), img("ListImages")} {
 		var got outcome
-		eventually(t, func() error { // both runtimes may not be reached yet
+		eventually(t, func() error { // criproxy may not have reached both runtimes yet
 			got = call(t, t.Context(), raw(t, p.socket), method, nil, nil)
 			if got.status.Code() == codes.Unavailable {
 				return got.status.Err()

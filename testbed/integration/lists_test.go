@@ -21,8 +21,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A population is what the lists are about: on each side a pod that is ready with a container that runs
-// and one that has ended, and a pod that is stopped.
+// A population is the content of the lists: on each side a ready pod with a running and an exited container, and a
+// stopped pod.
 type population struct {
 	ready, stopped    map[*side]*pod
 	running, finished map[*side]string // front ids
@@ -101,7 +101,7 @@ func TestListsHoldItemsOfBothRuntimesByFrontNames(t *testing.T) {
 			sameItems(t, b, c, func(c client) ([]*runtimeapi.ContainerStats, error) {
 				resp, err := c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{})
 				var all []*runtimeapi.ContainerStats
-				for _, stats := range resp.GetStats() { // all but the attributes changes from call to call
+				for _, stats := range resp.GetStats() { // everything but the attributes changes from call to call
 					all = append(all, &runtimeapi.ContainerStats{Attributes: stats.Attributes})
 				}
 				return all, err
@@ -134,8 +134,8 @@ func TestListsHoldItemsOfBothRuntimesByFrontNames(t *testing.T) {
 	}
 }
 
-// sameItems asserts that a list in front is the lists of the two runtimes, the primary's first, each item as
-// inFront leaves it. Each runtime must have some.
+// sameItems asserts that the client's list is the concatenation of the runtimes' lists, the primary's first, with each
+// item translated by inFront. Neither list may be empty.
 func sameItems[M proto.Message](t *testing.T, b *bench, front client, list func(client) ([]M, error), some int, inFront func(*side, M)) {
 	t.Helper()
 	got, err := list(front)
@@ -149,14 +149,14 @@ func sameItems[M proto.Message](t *testing.T, b *bench, front client, list func(
 		for _, item := range items {
 			inFront(s, item)
 		}
-		// A runtime lists in no order, other than the one among its items and another's.
+		// A runtime lists its items in any order; only the order of the runtimes is fixed.
 		assert.Equal(t, texts(items), texts(rest[:len(items)]), s.Name)
 		rest = rest[len(items):]
 	}
 	assert.Empty(t, rest)
 }
 
-// texts are messages that can be compared, in the order of their texts.
+// texts returns the texts of messages, sorted, for comparison.
 func texts[M proto.Message](items []M) []string {
 	var all []string
 	for _, item := range items {
@@ -269,7 +269,7 @@ func TestFiltersNarrowListsAcrossRuntimes(t *testing.T) {
 	}
 }
 
-// ids are the names of items.
+// ids returns the ids of items.
 func ids[M any](items []M, id func(M) string) []string {
 	var all []string
 	for _, item := range items {
@@ -278,7 +278,7 @@ func ids[M any](items []M, id func(M) string) []string {
 	return all
 }
 
-// short is the beginning of a front id, as crictl shows it.
+// short returns the beginning of a front id, as crictl shows it.
 func short(id string) string { return id[:len(id)-64+13] }
 
 func TestUniqueBeginningsOfIDsAreUnderstood(t *testing.T) {
@@ -293,7 +293,7 @@ func TestUniqueBeginningsOfIDsAreUnderstood(t *testing.T) {
 		assert.Equal(t, id, container.Status.Id)
 		assert.Equal(t, "testbed/app:1\n", p.exec(t, short(id), "app", "file", "/etc/image"))
 
-		if s == b.two { // what looks like the primary's is the primary's, and not searched for elsewhere
+		if s == b.two { // an id without a prefix is the primary's; criproxy does not look for it elsewhere
 			bare := s.bare(t, id)
 			for _, unprefixed := range []string{bare, bare[:13]} {
 				_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: unprefixed})
@@ -385,7 +385,7 @@ func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
 		}
 	}
 	for i, s := range b.sides() {
-		for _, got := range relays[i].find(key) { // the primary may list such names: a criproxy behind it does
+		for _, got := range relays[i].find(key) { // the primary may list such names, if it is a criproxy itself
 			assert.Contains(t, path.Base(got.method), "List", "calls that %s got", s.Name)
 			assert.Equal(t, b.one, s)
 		}
@@ -393,7 +393,7 @@ func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
 		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, pods[s].status(t, running[s]).State)
 	}
 
-	// The relays do see calls.
+	// To check the check: the relays do see calls.
 	ctx, key = marked(t.Context())
 	_, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	require.NoError(t, err)
@@ -401,8 +401,8 @@ func TestAnUnknownPrefixIsNotFoundAndTouchesNothing(t *testing.T) {
 	assert.Len(t, relays[1].find(key), 1)
 }
 
-// CheckpointPod is the one call that names several things.
-func TestACallThatNamesThingsOfTwoRuntimesIsRefused(t *testing.T) {
+// CheckpointPod is the only call that names several items.
+func TestACallWithNamesOfTwoRuntimesIsRefused(t *testing.T) {
 	b := start(t)
 	c := dial(t, b.proxy.socket, v1)
 	one, two := run(t, c, b.one, "first"), run(t, c, b.two, "second")

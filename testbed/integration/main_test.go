@@ -18,14 +18,14 @@ func TestMain(m *testing.M) {
 	testbed.Main(suite{m}, append(build.ForContainers(), build.Nerdctl)...)
 }
 
-// suite is all tests, with what is done before the first and after the last.
+// suite runs all tests, with set-up and clean-up.
 type suite struct{ m *testing.M }
 
 func (s suite) Run() int {
 	if !testing.Short() && len(testbed.Requirements()) == 0 {
-		_, _ = buildProxy() // an error comes up again in the tests that need it
+		_, _ = buildProxy() // the tests that need it return the error again
 	}
-	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client tells of each failed call, and tests make them
+	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client logs each failed call, and tests make such calls
 	code := s.m.Run()
 	if err := shared.destroy(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -37,7 +37,7 @@ func (s suite) Run() int {
 // buildProxy builds criproxy with the race detector, once, and returns the program's path.
 var buildProxy = sync.OnceValues(func() (string, error) { return build.Proxy(context.Background(), true) })
 
-// criproxy returns the path of the program. A test that calls it is skipped where the testbed's are.
+// criproxy returns the path of the program. A test that calls it is skipped on the same machines as the testbed's.
 func criproxy(t testing.TB) string {
 	t.Helper()
 	testbed.Require(t, build.App)

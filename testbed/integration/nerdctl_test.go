@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A nerdctl is the program of that name for one containerd. It keeps its state on disk by the path of the socket, so that
-// tests always give it the same path.
+// A nerdctl runs nerdctl for one containerd. nerdctl keeps its state on disk by the path of the socket, so tests always
+// give it the same path.
 type nerdctl struct {
 	testing.TB
 	*runtimes.Containerd
@@ -36,7 +36,7 @@ func (n *nerdctl) try(args ...string) result {
 	}, args...)...)
 }
 
-// do returns what it printed; it must succeed.
+// do runs nerdctl, which must succeed, and returns its output.
 func (n *nerdctl) do(args ...string) string {
 	n.Helper()
 	r := n.try(args...)
@@ -44,7 +44,7 @@ func (n *nerdctl) do(args ...string) string {
 	return r.stdout
 }
 
-// run makes a container and runs the test program with args in it. It has no network: nerdctl's own takes iptables.
+// run creates a container that runs the test program with args. It has no network, because nerdctl's needs iptables.
 func (n *nerdctl) run(flags, args []string) result {
 	n.Helper()
 	flags = append([]string{"run", "--net", "none", "--cgroup-parent", n.CgroupParent(), "--security-opt", "seccomp=unconfined"}, flags...)
@@ -64,11 +64,11 @@ func (n *nerdctl) pid(name string) string {
 	return strings.TrimSpace(n.do("inspect", "--format", "{{.State.Pid}}", name))
 }
 
-// lives is what people do with a container that runs.
+// lives does what users do with a running container.
 func (n *nerdctl) lives(name string) {
 	n.Helper()
 	assert.Contains(n, n.do("ps", "--format", "{{.Names}} {{.Status}}"), name+" Up")
-	eventually(n, func() error { // on a busy machine nerdctl may end before it has copied what a short process said
+	eventually(n, func() error { // on a busy machine nerdctl may end before it has copied the output of a short process
 		if said := n.do("exec", name, "app", "print", "here"); said != "here\n" {
 			return fmt.Errorf("nerdctl exec printed %q", said)
 		}
@@ -77,10 +77,10 @@ func (n *nerdctl) lives(name string) {
 	assert.Contains(n, n.do("top", name), "/bin/app tick")
 }
 
-// says looks at the log of a container that runs.
+// says checks the log of a running container.
 func (n *nerdctl) says(name string) {
 	n.Helper()
-	// It goes on counting, so that its log is still written.
+	// The container goes on counting, so its log is still written.
 	said := strings.Count(n.do("logs", name), "tick ")
 	eventually(n, func() error {
 		if now := strings.Count(n.do("logs", name), "tick "); now <= said {
@@ -90,7 +90,7 @@ func (n *nerdctl) says(name string) {
 	})
 }
 
-// wholeLife is what people do with a container from beginning to end, and with its image.
+// wholeLife does what users do with a container from beginning to end, and with its image.
 func (n *nerdctl) wholeLife() {
 	n.Helper()
 	n.do("pull", "-q", n.image)

@@ -34,12 +34,12 @@ type move struct {
 
 // A running is a pod with a container.
 type running struct {
-	*runtimes.Containerd // whose it is
+	*runtimes.Containerd // the pod's runtime
 	config               *runtimeapi.PodSandboxConfig
 	sandbox, container   string
 }
 
-// write writes criproxy's file, and returns when it goes by it.
+// write writes criproxy's configuration file, and returns when criproxy uses it.
 func (m *move) write(text string) {
 	m.Helper()
 	reloads := func() int { return strings.Count(m.proxy.log(), `"Reloaded`) }
@@ -72,7 +72,7 @@ func (m *move) status() map[string]int {
 	return pods
 }
 
-// run does with a pod what kubelet does, and asserts whose it becomes. The image it pulls when it is not there.
+// run creates a pod as kubelet does, and asserts on which runtime it is. It pulls the image if it is missing.
 func (m *move) run(name, image, handler string, whose *runtimes.Containerd) {
 	m.Helper()
 	config := whose.PodConfig(name)
@@ -84,7 +84,7 @@ func (m *move) run(name, image, handler string, whose *runtimes.Containerd) {
 	m.restart(p, image)
 }
 
-// restart makes another container of a pod, or its first.
+// restart creates the next container of a pod, or its first.
 func (m *move) restart(p *running, image string) {
 	m.Helper()
 	spec := &runtimeapi.ImageSpec{Image: image, Annotations: p.config.Annotations}
@@ -104,7 +104,7 @@ func (m *move) restart(p *running, image string) {
 	require.NoError(m, m.runtime.StartContainer(m.Context(), p.container))
 }
 
-// remove removes a pod, as kubelet does it.
+// remove removes a pod, as kubelet does.
 func (m *move) remove(name string) {
 	m.Helper()
 	p := m.running[name]
@@ -114,7 +114,7 @@ func (m *move) remove(name string) {
 	delete(m.running, name)
 }
 
-// sandboxes asks a runtime or criproxy for all sandboxes.
+// sandboxes returns all sandboxes of a runtime or of criproxy.
 func (m *move) sandboxes(of internalapi.RuntimeService) []string {
 	m.Helper()
 	all, err := of.ListPodSandbox(m.Context(), nil)
@@ -122,7 +122,7 @@ func (m *move) sandboxes(of internalapi.RuntimeService) []string {
 	return slices.Sorted(slices.Values(ids(all, (*runtimeapi.PodSandbox).GetId)))
 }
 
-// all is as it should be: each pod is on its runtime under the id that kubelet knows, in kubelet's lists, and works.
+// all asserts that each pod is on its runtime under the id that kubelet knows, is in kubelet's lists, and works.
 func (m *move) all(runtimes ...*runtimes.Containerd) {
 	m.Helper()
 	var front []string
@@ -162,10 +162,10 @@ func (m *move) has(image string, want ...*runtimes.Containerd) {
 	}
 }
 
-// docs/migration.md, "From one containerd to another, on the node as it is", step by step. The containerd that is taken
-// out is an old one, the one that stays a new one, and both are real.
-func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
-	const host = "registry.test" // an address with a port has no place behind new.example/
+// docs/migration.md, "From one containerd to another, on the node as it is", step by step, from an old containerd to a
+// new one; both are real.
+func TestOneContainerdIsDrainedIntoAnother(t *testing.T) {
+	const host = "registry.test" // an address with a port cannot follow new.example/
 	reg := testbed.NewRegistry(t)
 	mirrors := map[string]string{host: reg.Addr}
 	m := &move{TB: t, program: criproxy(t), running: map[string]*running{}}
@@ -173,11 +173,11 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	m.new = testbed.NewContainerd(t, reg, runtimes.Config{Version: "2.4", Mirrors: mirrors})
 	app, app2, other := host+"/testbed/app:1", host+"/testbed/app:2", host+"/testbed/other:1"
 
-	// What is there before criproxy is.
+	// Pods from before criproxy.
 	m.runtime, m.images = kubelet(t, m.old.Socket())
 	m.run("before", app, "", m.old)
 
-	// Step 2: criproxy, with all pods still on the old one. kubelet is pointed at it.
+	// Step 2: kubelet uses criproxy, with all pods still on the old runtime.
 	dir := folder(t)
 	m.config, m.admin = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "a.sock")
 	both := fmt.Sprintf("admin: %s\nids: native\nbackends:\n- address: %s\n- name: new.example\n  address: %s\n  handlers: {runc: runc}\n", m.admin, m.old.Socket(), m.new.Socket())
@@ -193,7 +193,7 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	m.write("newPodsTo: new.example\n" + both)
 	m.run("fresh", app2, "", m.new)
 	m.has(app2, m.new)
-	m.run("classy", app, "runc", m.new) // a handler that the new one takes over
+	m.run("classy", app, "runc", m.new) // a handler that the new runtime takes over
 	m.has(app, m.old, m.new)
 	m.run("unmapped", app, "alt", m.old) // and one without a mapping
 	m.restart(m.running["early"], other)
@@ -204,7 +204,7 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, version.RuntimeVersion, "1.7.", "kubelet sees the primary until it goes")
 
-	// A pod whose sandbox has ended gets the next one on the new runtime. kubelet removes the old one.
+	// A pod whose sandbox has ended gets its next sandbox on the new runtime. kubelet removes the old sandbox.
 	again := m.running["before"]
 	m.remove("before")
 	config := proto.CloneOf(again.config)
@@ -231,7 +231,7 @@ func TestOneContainerdIsDrainedIntoAnotherUntilItCanGo(t *testing.T) {
 	m.all(m.old, m.new)
 	assert.Equal(t, map[string]int{"primary": 0, "new.example": 6}, m.status())
 
-	// Step 5: what is left is the only backend, and the old one is stopped.
+	// Step 5: the new runtime is the only backend, and the old one is stopped.
 	m.write(fmt.Sprintf("admin: %s\nids: native\nbackends:\n- address: %s\n", m.admin, m.new.Socket()))
 	require.NoError(t, m.old.Terminate(t.Context()))
 	m.all(m.new)

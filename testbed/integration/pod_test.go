@@ -17,7 +17,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A pod is one that a test made through a client, and the runtime it must be on.
+// A pod is a pod that a test has created through a client, and the runtime on which it must be.
 type pod struct {
 	client
 	side   *side
@@ -25,8 +25,8 @@ type pod struct {
 	id     string // in front
 }
 
-// run makes a pod on s, chosen by the annotation. It is stopped and removed with the test through the same
-// client, and must be gone from its runtime then.
+// run creates a pod on s, chosen by the annotation. When the test ends, the same client stops and removes it, and it
+// must be gone from its runtime.
 func run(t *testing.T, c client, s *side, name string) *pod {
 	t.Helper()
 	return runWith(t, c, s, s.choose(s.PodConfig(name)), "")
@@ -59,7 +59,7 @@ func (p *pod) remove(t testing.TB) {
 	assert.NoError(t, err)
 }
 
-// back is the pod's id on its runtime.
+// back returns the pod's id on its runtime.
 func (p *pod) back(t testing.TB) string { return p.side.bare(t, p.id) }
 
 // create makes a container that runs the test program with args, and does not start it.
@@ -82,7 +82,7 @@ func (p *pod) start(t *testing.T, args ...string) string {
 	return id
 }
 
-// container is the configuration of a container in the pod, with the image's name as it is in front.
+// container returns the configuration of a container in the pod, with the image's front name.
 func (p *pod) container(args ...string) *runtimeapi.ContainerConfig {
 	return runtimes.ContainerConfig("app", p.side.image(p.side.app()), args...)
 }
@@ -97,7 +97,7 @@ func (p *pod) pull(t *testing.T, image string) string {
 	return resp.ImageRef
 }
 
-// exec runs a command in a container and returns what it printed; it must succeed.
+// exec runs a command in a container, which must succeed, and returns its output.
 func (p *pod) exec(t *testing.T, id string, command ...string) string {
 	t.Helper()
 	resp, err := p.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: 20})
@@ -106,7 +106,7 @@ func (p *pod) exec(t *testing.T, id string, command ...string) string {
 	return string(resp.Stdout)
 }
 
-// logFile is where a container's log is.
+// logFile returns the path of a container's log.
 func (p *pod) logFile(container string) string {
 	return filepath.Join(p.config.LogDirectory, container, "0.log")
 }
@@ -131,15 +131,15 @@ func fileWith(t *testing.T, file, want string) string {
 	return content
 }
 
-// eventually returns when done returns nil, and fails with what it returned last when it never does.
+// eventually waits until done returns nil. If that never happens, the test fails with the last error.
 func eventually(t testing.TB, done func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also in a clean-up
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // works during clean-up, too
 	defer cancel()
 	require.NoError(t, host.Await(ctx, "it to succeed", done))
 }
 
-// status is what the runtime itself says of a container, by its front id.
+// status returns the runtime's own status of a container with the given front id.
 func (p *pod) status(t testing.TB, id string) *runtimeapi.ContainerStatus {
 	t.Helper()
 	resp, err := p.side.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: p.side.bare(t, id)})

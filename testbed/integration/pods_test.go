@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// to is the annotation that asks for a runtime.
+// to returns the annotation that chooses a runtime.
 func to(name string) map[string]string { return map[string]string{target: name} }
 
 func TestPodsRunWhereHandlerOrAnnotationSays(t *testing.T) {
@@ -43,7 +43,7 @@ func TestPodsRunWhereHandlerOrAnnotationSays(t *testing.T) {
 				assert.Equal(t, pod.wantHandler, has.RuntimeHandler)
 				assert.Equal(t, config.Annotations, has.Annotations, "annotations are the client's")
 
-				inFront := pod.handler // the same name in front, whatever the runtime calls it
+				inFront := pod.handler // clients see the same name, whatever the runtime calls it
 				if pod.handler == "alt" && pod.want == b.two {
 					inFront = "two-alt"
 				} else if pod.want == b.two && pod.wantHandler == "" {
@@ -88,7 +88,7 @@ func TestAContainerLivesAndDiesOnItsRuntime(t *testing.T) {
 		_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
 		require.NoError(t, err)
 		assert.Equal(t, runtimeapi.ContainerState_CONTAINER_RUNNING, p.status(t, id).State)
-		p.log(t, "app", "hello\n") // the order of two streams is not promised
+		p.log(t, "app", "hello\n") // the order of the two streams is not guaranteed
 		log := p.log(t, "app", "careful")
 		assert.Contains(t, log, "stdout F hello\n")
 		assert.Contains(t, log, "stderr F careful\n")
@@ -114,9 +114,8 @@ func TestAContainerLivesAndDiesOnItsRuntime(t *testing.T) {
 	})
 }
 
-// Stop and Remove succeed for whatever a runtime does not know: only the runtimes show whether the right
-// one was called.
-func TestStopAndRemoveReachTheOwnerAlone(t *testing.T) {
+// Stop and Remove succeed for unknown ids: only the runtimes show whether criproxy has called the right one.
+func TestStopAndRemoveReachOnlyTheOwner(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
 		mine, others := run(t, c, s, "mine"), run(t, c, b.other(s), "others")
 		id, bystander := mine.start(t), others.start(t)

@@ -36,12 +36,12 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// Each test here is a defect that one of the predecessors had. More of them are where they belong by
-// subject: events_test.go (no streams), failures_test.go (status codes destroyed), limits_test.go (a limit of
-// 4 MiB), versions_test.go (namespaces of v1alpha1).
+// Each test here is about a defect of one of the predecessors. Others are in files by subject: events_test.go (no
+// streams), failures_test.go (lost status codes), limits_test.go (a limit of 4 MiB), versions_test.go (namespaces of
+// v1alpha1).
 
-// The first of them refused methods it had not heard of, and others refuse them when they are built
-// with a newer CRI than they were written for.
+// The first predecessor refused unknown methods. Others refuse them if they are built with a newer CRI than they were
+// written for.
 func TestUnknownMethodPassesThrough(t *testing.T) {
 	b := start(t)
 	front := raw(t, b.proxy.socket)
@@ -87,8 +87,8 @@ func TestUnknownMethodPassesThrough(t *testing.T) {
 	})
 }
 
-// The first of them decoded messages with the types it was built with, and encoded them again: what it did
-// not know was lost, and of an image's specification all but the name.
+// The first predecessor decoded messages with the types that it was built with, and encoded them again: unknown fields
+// were lost, and of an image's specification everything except the name.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	b := start(t)
 	relays := map[*side]*relay{b.one: newRelay(t, b.one.Socket(), nil), b.two: newRelay(t, b.two.Socket(), nil)}
@@ -151,8 +151,8 @@ func determined(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// The first of them answered a pull or removal with an empty success when the runtime was not there: kubelet
-// believed it.
+// The first predecessor answered a pull or removal with an empty success when the runtime was away, which kubelet
+// believed.
 func TestPullToAnOfflineRuntimeIsNotSuccess(t *testing.T) {
 	b := start(t)
 	absent := filepath.Join(folder(t), "absent.sock")
@@ -213,7 +213,7 @@ func TestPullToAnOfflineRuntimeIsNotSuccess(t *testing.T) {
 	assert.NoError(t, run(t, c, b.one, "online").side.alive())
 }
 
-// alive says why not, if the daemon is not.
+// alive returns an error if the daemon is not alive.
 func (s *side) alive() error {
 	if _, alive := s.PID(); !alive {
 		return fmt.Errorf("%s has ended", s.Name)
@@ -221,8 +221,8 @@ func (s *side) alive() error {
 	return nil
 }
 
-// The first of them waited on a channel for a runtime that was not there, whatever deadline the caller had, and
-// made a busy loop of one that accepted connections and did not answer.
+// The first predecessor waited for an absent runtime regardless of the caller's deadline, and looped busily on a runtime
+// that accepted connections and did not answer.
 func TestACallToAnAbsentRuntimeKeepsItsDeadline(t *testing.T) {
 	mute, err := net.Listen("unix", filepath.Join(folder(t), "mute.sock")) // connections succeed, and are never accepted
 	require.NoError(t, err)
@@ -298,7 +298,7 @@ func TestARuntimeThatComesLaterIsFound(t *testing.T) {
 	assert.Equal(t, []string{second + "__" + late.Pods()[0].Id}, ids(list.Items, (*runtimeapi.PodSandbox).GetId))
 }
 
-// The first of them asked one runtime after another. Here each answers only when the other has been asked.
+// The first predecessor called one runtime after another. Here each runtime answers only when the other has been called.
 func TestListsAreAskedInParallel(t *testing.T) {
 	var sockets []string
 	var waiting [2]chan struct{}
@@ -326,13 +326,13 @@ func TestListsAreAskedInParallel(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// isMarked reports whether a server's call is one of a test.
+// isMarked reports whether a call at a server comes from a test.
 func isMarked(ctx context.Context) bool {
 	md, _ := metadata.FromIncomingContext(ctx)
 	return len(md[mark]) > 0
 }
 
-// One of them joined replies as they came, so that no two lists were in the same order.
+// One predecessor joined replies in order of arrival, so that the order of lists varied.
 func TestListsMergeInTheOrderOfTheRuntimes(t *testing.T) {
 	one, oneSocket := fake(t, fakecri.Config{})
 	two, twoSocket := fake(t, fakecri.Config{})
@@ -372,7 +372,7 @@ func TestListsMergeInTheOrderOfTheRuntimes(t *testing.T) {
 	}
 }
 
-// All of them lost metadata: requests', and responses' headers and trailers.
+// All predecessors lost metadata of requests, and headers and trailers of responses.
 func TestMetadataTravelsBothWays(t *testing.T) {
 	backend := func(name string) (string, func() metadata.MD) {
 		var mu sync.Mutex
@@ -436,7 +436,7 @@ func TestMetadataTravelsBothWays(t *testing.T) {
 	}
 }
 
-// grpc-proxy's handler sends a header with the first message, and so loses those of calls that fail.
+// grpc-proxy's handler sends headers with the first message, and so loses the headers of failing calls.
 func TestHeadersAndDetailsOfAFailedCallSurvive(t *testing.T) {
 	detail, err := anypb.New(wrapperspb.String("detail"))
 	require.NoError(t, err)
@@ -471,7 +471,7 @@ func TestHeadersAndDetailsOfAFailedCallSurvive(t *testing.T) {
 	}
 }
 
-// The first of them put a runtime's name before tags and not before digests: images by digest had no owner.
+// The first predecessor prefixed tags with a runtime's name, but not digests: images by digest had no owner.
 func TestImageDigestsArePrefixed(t *testing.T) {
 	b := start(t)
 	c := dial(t, b.proxy.socket, v1)
@@ -490,7 +490,7 @@ func TestImageDigestsArePrefixed(t *testing.T) {
 	}
 }
 
-// The first of them ended with a panic when a message could not be converted.
+// The first predecessor panicked when it could not convert a message.
 func TestMalformedMessagesHurtNoOtherCall(t *testing.T) {
 	b := start(t)
 	front := raw(t, b.proxy.socket)
@@ -518,7 +518,7 @@ func TestMalformedMessagesHurtNoOtherCall(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// The first of them wrote whole requests into its log at the level that its unit file sets, passwords included.
+// The first predecessor logged whole requests, including passwords, at the level that its unit file sets.
 func TestNoPasswordInTheLog(t *testing.T) {
 	b := start(t)
 	private, err := runtimes.StartRegistry(runtimes.RegistryConfig{App: testbed.Require(t, build.App).App, Username: "planted-user", Password: "planted-password"})
@@ -576,7 +576,7 @@ func TestNoPasswordInTheLog(t *testing.T) {
 	}
 }
 
-// usernames are those under which a registry was asked.
+// usernames returns the user names in the requests to a registry.
 func usernames(r *runtimes.Registry) []string {
 	var all []string
 	for _, request := range r.Requests() {

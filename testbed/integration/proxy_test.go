@@ -24,7 +24,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A proxy is a criproxy that runs.
+// A proxy is a running criproxy.
 type proxy struct {
 	socket string
 	cmd    *exec.Cmd
@@ -33,8 +33,8 @@ type proxy struct {
 	err    error // of the process, once it has ended
 }
 
-// launch starts program with args, listening in dir, and returns when it accepts connections. It logs as
-// much as it can, so that what must not be in a log has every chance to be.
+// launch starts program with args, listening in dir, and returns when it accepts connections. It logs at the highest
+// level, so that tests notice text that must not be in a log.
 func launch(program, dir string, args ...string) (*proxy, error) {
 	p := &proxy{socket: filepath.Join(dir, "criproxy.sock"), stderr: filepath.Join(dir, "criproxy.log"), ended: make(chan struct{})}
 	log, err := os.Create(p.stderr)
@@ -44,14 +44,14 @@ func launch(program, dir string, args ...string) (*proxy, error) {
 	defer log.Close()
 	args = append([]string{"-v", "5", "-logtostderr", "-listen", p.socket, "-state-dir", filepath.Join(dir, "state")}, args...)
 	p.cmd = exec.Command(program, args...)
-	// A race fails the test when it is found: no need to wait at the end for one more.
+	// A race fails the test at once: there is no need to wait for more at the end.
 	p.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
-	// It dies with us, however we die.
+	// criproxy is killed when this process ends, however it ends.
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// The kernel takes the thread that started a child for its parent: it must live as long.
+		// For the kernel, the thread that started a child is its parent: the thread must live as long.
 		runtime.LockOSThread()
 		err := p.cmd.Start()
 		started <- err
@@ -80,7 +80,7 @@ func launch(program, dir string, args ...string) (*proxy, error) {
 	}
 }
 
-// stop asks the proxy to end and reports what went wrong while it lived: a race, a panic, an exit code.
+// stop ends the proxy and reports its problems: a race, a panic, an exit code.
 func (p *proxy) stop() error {
 	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -121,7 +121,7 @@ func (p *proxy) waitForAll(ctx context.Context, opts ...grpc.CallOption) error {
 	defer cancel()
 	err = host.Await(ctx, "criproxy to answer with whole lists", func() (err error) {
 		for _, method := range []string{rt("ListPodSandbox"), rt("ListContainers"), img("ListImages")} {
-			// Frames: what a test's runtime answers may be no message.
+			// Frames, because the answers of a test's runtime may not be messages.
 			if err == nil {
 				err = conn.Invoke(ctx, method, &codec.Frame{}, &codec.Frame{}, append(opts, grpc.ForceCodecV2(codec.Raw))...)
 			}
@@ -134,8 +134,8 @@ func (p *proxy) waitForAll(ctx context.Context, opts ...grpc.CallOption) error {
 	return nil
 }
 
-// startProxy starts a criproxy of the test's own. It is stopped with the test, which fails if it has not
-// been well until then.
+// startProxy starts a criproxy for one test. It is stopped when the test ends, and the test fails if it has had a
+// problem.
 func startProxy(t testing.TB, args ...string) *proxy {
 	t.Helper()
 	p, err := launch(criproxy(t), folder(t), args...)

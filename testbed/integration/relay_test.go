@@ -24,7 +24,7 @@ import (
 	"github.com/criproxy/criproxy/testbed"
 )
 
-// maxMessage is more than any message here.
+// maxMessage is longer than any message here.
 const maxMessage = 64 << 20
 
 // A handler answers the calls of a server that knows no service.
@@ -52,7 +52,7 @@ func serve(t testing.TB, h handler) string {
 	return socket
 }
 
-// A relay stands before a runtime and keeps what passed.
+// A relay is in front of a runtime and records calls.
 type relay struct {
 	socket string
 
@@ -67,18 +67,18 @@ type passed struct {
 
 	mu       sync.Mutex
 	requests []string
-	outcome  // what the runtime answered
+	outcome  // the runtime's answer
 }
 
-// said returns what the client and the runtime said.
+// said returns the messages of the client and of the runtime.
 func (p *passed) said() (requests []string, answer outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.requests), p.outcome
 }
 
-// newRelay starts a relay before the socket of a runtime. Calls for which refuse returns an error are answered
-// with that; nil refuses none.
+// newRelay starts a relay in front of the socket of a runtime. It answers calls for which refuse returns an error with
+// that error; a nil refuse refuses none.
 func newRelay(t testing.TB, runtime string, refuse func(method string) error) *relay {
 	t.Helper()
 	r := &relay{}
@@ -102,7 +102,7 @@ func newRelay(t testing.TB, runtime string, refuse func(method string) error) *r
 	return r
 }
 
-// recorded is a client's stream that keeps what passes.
+// recorded is a client's stream that records its messages.
 type recorded struct {
 	grpc.ServerStream
 	passed *passed
@@ -139,7 +139,7 @@ func (s *recorded) SetTrailer(md metadata.MD) {
 	s.ServerStream.SetTrailer(md)
 }
 
-// forwarded is md without what is the connection's.
+// forwarded returns md without keys that belong to the connection.
 func forwarded(md metadata.MD) metadata.MD {
 	md = md.Copy()
 	for _, key := range []string{":authority", "content-type", "user-agent", "grpc-accept-encoding"} {
@@ -148,12 +148,12 @@ func forwarded(md metadata.MD) metadata.MD {
 	return md
 }
 
-// mark is the metadata by which a test finds its own calls again: a proxy makes calls of its own as well.
+// mark is the metadata key by which a test finds its own calls, because a proxy makes calls of its own as well.
 const mark = "x-integration-test"
 
 var marks atomic.Int64
 
-// marked returns a context whose calls a relay finds by the key.
+// marked returns a context whose calls a relay can find by key.
 func marked(ctx context.Context) (marked context.Context, key string) {
 	key = strconv.FormatInt(marks.Add(1), 10)
 	return metadata.AppendToOutgoingContext(ctx, mark, key), key
@@ -172,7 +172,7 @@ func (r *relay) find(key string) []*passed {
 	return found
 }
 
-// An outcome is all that a client can see of a call.
+// An outcome is everything that a client can see of a call.
 type outcome struct {
 	replies         []string
 	header, trailer metadata.MD
@@ -191,8 +191,8 @@ func raw(t testing.TB, socket string) *grpc.ClientConn {
 	return cc
 }
 
-// call makes a call of any kind with one request, and returns all that came of it. It is open ended when enough
-// is not nil: it is cancelled when enough says that there are enough replies.
+// call makes a call of any kind with one request, and returns its outcome. If enough is not nil, call cancels the call
+// when enough reports that there are enough replies.
 func call(t testing.TB, ctx context.Context, cc *grpc.ClientConn, method string, request []byte, enough func(replies []string) bool) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -19,8 +19,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// descriptors is the file with which containerd publishes what its services are. It comes with the module that
-// containerd is built of.
+// descriptors is the file in which containerd publishes the descriptors of its services. It is part of the module from
+// which containerd is built.
 func descriptors(t testing.TB) string {
 	t.Helper()
 	source, err := build.SourceDir()
@@ -35,14 +35,14 @@ func descriptors(t testing.TB) string {
 	return filepath.Join(module.Dir, "next.txtpb")
 }
 
-// Two containerds behind one socket, by a profile alone: the namespace of a call says which one it is for. ctr is the
+// Two containerds behind one socket, with only a profile: the namespace of a call chooses the containerd. ctr is the
 // client, and does not notice.
 func TestCtrWorksOnTwoContainerdsByTheirNamespaces(t *testing.T) {
 	b := start(t)
 	dir := folder(t)
 	source, err := build.SourceDir()
 	require.NoError(t, err)
-	// One namespace of each is its own; another one is not mapped, and is so the primary's.
+	// Each runtime has its own namespace; a third namespace is not mapped, and belongs to the primary.
 	const blue = "blue"
 	config := filepath.Join(dir, "criproxy.yaml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
@@ -56,12 +56,12 @@ backends:
 `, filepath.Join(filepath.Dir(source), "docs/profiles/containerd.yaml"), descriptors(t), b.one.Socket(), second, b.two.Socket(), blue), 0o600))
 	proxy := startProxy(t, "-config", config)
 	sides := map[string]*side{"red": b.one, blue: b.two}
-	ctr := func(namespace string, args ...string) string { // each containerd with the ctr of its time
+	ctr := func(namespace string, args ...string) string { // for each containerd, the ctr of its version
 		t.Helper()
 		return sides[namespace].ctr(t, proxy.socket, append([]string{"-n", namespace}, args...)...)
 	}
 
-	// Events of both come on one stream, from now on.
+	// From now on, the events of both come on one stream.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	events := newCommand(ctx, b.two.ctrProgram(), "-a", proxy.socket, "events")
@@ -90,7 +90,7 @@ backends:
 		}
 		return nil
 	}
-	// ctr does not say when it is subscribed.
+	// ctr does not report when it is subscribed.
 	eventually(t, func() error {
 		for name, s := range map[string]*side{"warm-red": b.one, "warm-blue": b.two} {
 			s.ctr(t, s.Socket(), "namespaces", "create", name)
@@ -139,7 +139,7 @@ backends:
 	<-read
 	_ = events.Wait() // it was killed
 	for namespace, s := range sides {
-		eventually(t, func() error { // leases and content are collected in their own time
+		eventually(t, func() error { // containerd collects leases and content asynchronously
 			if r := s.tryCtr(t, proxy.socket, "namespaces", "rm", namespace); r.code != 0 {
 				return fmt.Errorf("%s", r.stderr)
 			}

@@ -20,8 +20,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The runtimes serve their streams themselves, and criproxy passes the URL: what is shown here is that it is
-// the right runtime's, and that it leads there.
+// The runtimes serve their streams themselves, and criproxy forwards the URL. These tests show that the URL is the right
+// runtime's, and that it works.
 
 func TestExecByURLCarriesBytesAndExitCode(t *testing.T) {
 	each(t, func(t *testing.T, b *bench, s *side, c client) {
@@ -39,7 +39,7 @@ func TestExecByURLCarriesBytesAndExitCode(t *testing.T) {
 				},
 				command: []string{"app", "cat"}, stdin: "\x00\xff to and fro", want: "\x00\xff to and fro",
 			},
-			// The fourth version of the protocol, which runtimes speak, cannot close standard input.
+			// Version 4 of the protocol, which runtimes speak, cannot close standard input.
 			"WebSocket": {
 				connect: func(u *url.URL) (remotecommand.Executor, error) {
 					return remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{}, http.MethodGet, u.String(), "v4.channel.k8s.io")
@@ -84,7 +84,7 @@ func TestAttachReachesTheFirstProcess(t *testing.T) {
 		executor, err := remotecommand.NewSPDYExecutor(&rest.Config{}, http.MethodPost, parse(t, resp.Url))
 		require.NoError(t, err)
 		var stdout bytes.Buffer
-		// StdinOnce: when we are through, so is the container's standard input, and cat ends.
+		// StdinOnce: the container's standard input ends with our session, and cat ends.
 		require.NoError(t, executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{
 			Stdin: strings.NewReader("knock knock\n"), Stdout: &stdout, Stderr: io.Discard,
 		}))
@@ -118,7 +118,7 @@ func TestPortForwardReachesThePod(t *testing.T) {
 		}()
 		ports, err := forwarder.GetPorts()
 		require.NoError(t, err)
-		path := "/through/" + id // which only this pod's program says back
+		path := "/through/" + id // only this pod's program echoes this
 		var body string
 		eventually(t, func() error {
 			resp, err := http.Get("http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))) + path)

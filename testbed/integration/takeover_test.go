@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A takenOver is a containerd whose socket's path criproxy takes, and gives back.
+// A takenOver is a containerd whose socket path criproxy takes over and gives back.
 type takenOver struct {
 	testing.TB
 	*runtimes.Containerd
@@ -27,14 +27,14 @@ type takenOver struct {
 	cmd                  *exec.Cmd // nil while it does not run
 }
 
-// prepare has install or uninstall change the files.
+// prepare runs install or uninstall, which change the files.
 func (o *takenOver) prepare(args ...string) {
 	o.Helper()
 	r := command(o, o.program, append(args, "-containerd-config", filepath.Join(o.Dir, "config.toml"), "-config", o.config)...)
 	require.Zero(o, r.code, r.stdout+r.stderr)
 }
 
-// restart restarts containerd; criproxy runs from then on, or no more.
+// restart restarts containerd, and starts or stops criproxy.
 func (o *takenOver) restart(criproxy bool) {
 	o.Helper()
 	require.NoError(o, o.Terminate(o.Context()))
@@ -54,7 +54,7 @@ func (o *takenOver) restart(criproxy bool) {
 	require.NoError(o, o.Start(o.Context()), "and it answers at the path where it did")
 }
 
-// server is the process that serves containerd's path.
+// server returns the process that serves containerd's path.
 func (o *takenOver) server() int {
 	o.Helper()
 	conn, err := net.Dial("unix", o.Socket())
@@ -68,14 +68,14 @@ func (o *takenOver) server() int {
 	return int(cred.Pid)
 }
 
-// Whatever uses containerd's socket goes on using it: kubelet's client, crictl, ctr and nerdctl, for what is from before and
-// after, and over restarts of containerd, which does not take its path back.
+// All clients of containerd's socket keep working: kubelet's client, crictl, ctr and nerdctl, with objects from before
+// and after, and over restarts of containerd, which does not take its path back.
 func TestCriproxyTakesContainerdsSocketAndLeavesIt(t *testing.T) {
 	program := criproxy(t)
 	reg := testbed.NewRegistry(t)
 	for _, version := range []string{"1.7", "2.4"} {
 		t.Run(version, func(t *testing.T) {
-			t.Parallel() // most of the time is waited
+			t.Parallel() // the test mostly waits
 			c := testbed.NewContainerd(t, reg, runtimes.Config{Version: version})
 			dir, err := os.MkdirTemp("", "takeover-") // t.TempDir is too long for a socket
 			require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestCriproxyTakesContainerdsSocketAndLeavesIt(t *testing.T) {
 			require.NoError(t, err)
 
 			n := newNerdctl(t, c, reg, dir)
-			// Without a log: nerdctl's logger ends with its connection to containerd, and so with any restart of it.
+			// Without a log: nerdctl's logger ends with its connection to containerd, so with each restart of containerd.
 			n.start("own", "--log-driver", "none")
 			own := n.pid("own")
 			ref := reg.Image("testbed/app:1")
@@ -139,7 +139,7 @@ func TestCriproxyTakesContainerdsSocketAndLeavesIt(t *testing.T) {
 			works(before, after)
 			n.wholeLife()
 
-			// A container that ends is noticed: its shim still finds containerd.
+			// containerd notices the end of a container: the shim still finds containerd.
 			status, err := runtime.ContainerStatus(t.Context(), before, true)
 			require.NoError(t, err)
 			_, err = c.Ctr(t.Context(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", status.Status.Id)

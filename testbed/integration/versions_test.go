@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// withoutV1 refuses calls of v1 as a runtime does that does not have it.
+// withoutV1 refuses calls of v1, like a runtime without v1.
 func withoutV1(method string) error {
 	if strings.HasPrefix(method, "/"+v1+".") {
 		return status.Error(codes.Unimplemented, "unknown service "+strings.TrimPrefix(path.Dir(method), "/"))
@@ -22,8 +22,8 @@ func withoutV1(method string) error {
 	return nil
 }
 
-// That a client of v1alpha2 can do everything on a runtime that has v1 alone is what the tests that run "each"
-// show. This is the opposite, and both at once: one runtime has v1alpha2 alone, the other v1 alone.
+// The tests that run "each" show that a client of v1alpha2 can do everything on a runtime with only v1. This test shows
+// the reverse, and both at once: one runtime has only v1alpha2, the other only v1.
 func TestEveryClientWorksWithUnequalRuntimeVersions(t *testing.T) {
 	b := start(t)
 	for name, order := range map[string][]*side{"the primary is older": {b.one, b.two}, "the other is older": {b.two, b.one}} {
@@ -73,7 +73,7 @@ func TestEveryClientWorksWithUnequalRuntimeVersions(t *testing.T) {
 	}
 }
 
-// Kubelet wants to read "0.1.0", whatever it speaks, and the name and version of a runtime.
+// Kubelet expects "0.1.0" in every version of CRI, and the name and version of a runtime.
 func TestVersionIsThePrimarysForEveryClient(t *testing.T) {
 	b := start(t)
 	direct, err := b.one.client.Version(t.Context(), &runtimeapi.VersionRequest{Version: "0.1.0"})
@@ -88,14 +88,14 @@ func TestVersionIsThePrimarysForEveryClient(t *testing.T) {
 	}
 }
 
-// hostNamespaces is how a client of v1alpha1 writes NamespaceOption, whose first three fields were bool then.
-// What it means as true reads CONTAINER in v1.
+// hostNamespaces is a client's NamespaceOption in v1alpha1, whose first three fields were bool. Its true reads CONTAINER
+// in v1.
 func hostNamespaces(network, pid, ipc bool) *runtimeapi.NamespaceOption {
 	bit := map[bool]runtimeapi.NamespaceMode{true: 1}
 	return &runtimeapi.NamespaceOption{Network: bit[network], Pid: bit[pid], Ipc: bit[ipc]}
 }
 
-// Passed on as it is, host_network=true would be read as another mode, and so would all the others.
+// If forwarded unchanged, host_network=true would mean another mode, like all other values.
 func TestNamespacesOfV1alpha1ArriveRight(t *testing.T) {
 	b := start(t)
 	c := dial(t, b.proxy.socket, v1alpha1)

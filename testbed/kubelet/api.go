@@ -21,12 +21,12 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/metrics"
 )
 
-// client asks kubelets; their certificates are their own.
+// client is for requests to kubelets, whose certificates are self-signed.
 var client = &http.Client{
 	Timeout: 10 * time.Second,
 	Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
-		DisableKeepAlives: true, // a kubelet that was started again is another one
+		DisableKeepAlives: true, // a restarted kubelet is another server
 	},
 }
 
@@ -55,12 +55,12 @@ func (k *Kubelet) healthy(ctx context.Context) error {
 	return err
 }
 
-// Page returns what the kubelet answers to a GET of path, such as /stats/summary.
+// Page returns the kubelet's answer to a GET of path, such as /stats/summary.
 func (k *Kubelet) Page(ctx context.Context, path string) ([]byte, error) {
 	return k.get(ctx, fmt.Sprintf("http://%s:%d%s", k.Address, k.ports.readOnly, path))
 }
 
-// Pods returns the pods that the kubelet has, with their status as it would report it.
+// Pods returns the kubelet's pods, with the status that it would report.
 func (k *Kubelet) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	body, err := k.Page(ctx, "/pods")
 	if err != nil {
@@ -73,7 +73,7 @@ func (k *Kubelet) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// Pod returns the pod of a manifest, nil if there is none.
+// Pod returns the pod of a manifest, or nil if there is none.
 func (k *Kubelet) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	pods, err := k.Pods(ctx)
 	for i := range pods {
@@ -84,8 +84,8 @@ func (k *Kubelet) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return nil, err
 }
 
-// WaitPod returns the pod of a manifest once it is as wanted; what names that in errors. The pod is nil while there
-// is none. It waits for a minute where ctx has no deadline.
+// WaitPod waits until a condition of a manifest's pod holds, and returns the pod; what describes the condition in errors.
+// The condition gets nil while there is no pod. WaitPod waits for a minute if ctx has no deadline.
 func (k *Kubelet) WaitPod(ctx context.Context, name, what string, wanted func(*corev1.Pod) bool) (*corev1.Pod, error) {
 	ctx, cancel := host.Bounded(ctx)
 	defer cancel()
@@ -109,7 +109,7 @@ func (k *Kubelet) WaitPod(ctx context.Context, name, what string, wanted func(*c
 	return pod, nil
 }
 
-// WaitRunning returns the pod of a manifest once it is running and all its containers are ready.
+// WaitRunning waits until the pod of a manifest is running and all its containers are ready, and returns it.
 func (k *Kubelet) WaitRunning(ctx context.Context, name string) (*corev1.Pod, error) {
 	return k.WaitPod(ctx, name, "to be ready", func(pod *corev1.Pod) bool {
 		if pod == nil || pod.Status.Phase != corev1.PodRunning || len(pod.Status.ContainerStatuses) < len(pod.Spec.Containers) {
@@ -124,7 +124,8 @@ func (k *Kubelet) WaitRunning(ctx context.Context, name string) (*corev1.Pod, er
 	})
 }
 
-// WaitRestarted returns the pod of a manifest once its first container has been restarted that often and is ready.
+// WaitRestarted waits until the first container of a manifest's pod has been restarted that often and is ready, and
+// returns the pod.
 func (k *Kubelet) WaitRestarted(ctx context.Context, name string, times int32) (*corev1.Pod, error) {
 	return k.WaitPod(ctx, name, "to be restarted", func(pod *corev1.Pod) bool {
 		if pod == nil || len(pod.Status.ContainerStatuses) == 0 {
@@ -135,7 +136,7 @@ func (k *Kubelet) WaitRestarted(ctx context.Context, name string, times int32) (
 	})
 }
 
-// WaitGone returns once the kubelet has no pod of that name.
+// WaitGone waits until the kubelet has no pod of that name.
 func (k *Kubelet) WaitGone(ctx context.Context, name string) error {
 	_, err := k.WaitPod(ctx, name, "to go", func(pod *corev1.Pod) bool { return pod == nil })
 	return err
@@ -150,8 +151,8 @@ func (k *Kubelet) Metrics(ctx context.Context) (metrics.Metrics, error) {
 	return metrics.Parse(string(body)), nil
 }
 
-// PLEGAge returns how long ago the kubelet last had a complete view of all pods. It counts in whole seconds. Above
-// three minutes a node is not ready. It fails while the kubelet never had one.
+// PLEGAge returns how long ago the kubelet last had a complete view of all pods, in whole seconds. Above three minutes
+// a node is not ready. PLEGAge fails until the kubelet has had such a view.
 func (k *Kubelet) PLEGAge(ctx context.Context) (time.Duration, error) {
 	samples, err := k.Metrics(ctx)
 	if err != nil {
@@ -159,12 +160,12 @@ func (k *Kubelet) PLEGAge(ctx context.Context) (time.Duration, error) {
 	}
 	seen := samples["kubelet_pleg_last_seen_seconds"]
 	if seen == 0 {
-		return 0, fmt.Errorf("testbed: %s has not looked at all pods yet", k.Title())
+		return 0, fmt.Errorf("testbed: %s has not listed all pods yet", k.Title())
 	}
 	return time.Since(time.Unix(int64(seen), 0)), nil
 }
 
-// api returns the URL of something of a container, as the kubelet's API has it: exec/NAMESPACE/POD/CONTAINER.
+// api returns the URL of a container's resource in the kubelet's API: exec/NAMESPACE/POD/CONTAINER.
 func (k *Kubelet) api(verb, pod, container string, query url.Values) *url.URL {
 	return &url.URL{
 		Scheme: "https", Host: fmt.Sprintf("%s:%d", k.Address, k.ports.api),
@@ -173,8 +174,8 @@ func (k *Kubelet) api(verb, pod, container string, query url.Values) *url.URL {
 	}
 }
 
-// Exec runs a command in a container of the pod of a manifest, as kubectl exec would, and returns what it printed
-// and its exit code. It fails when the command could not be run.
+// Exec runs a command in a container of a manifest's pod, as kubectl exec would, and returns its output and its exit
+// code. It fails if the command could not run.
 func (k *Kubelet) Exec(ctx context.Context, pod, container string, command ...string) (stdout string, code int, err error) {
 	target := k.api("exec", pod, container, url.Values{"command": command, "output": {"1"}, "error": {"1"}})
 	executor, err := remotecommand.NewSPDYExecutor(&rest.Config{
@@ -195,7 +196,7 @@ func (k *Kubelet) Exec(ctx context.Context, pod, container string, command ...st
 	return out.String(), 0, nil
 }
 
-// ContainerLog returns what a container of the pod of a manifest has printed, as kubectl logs would.
+// ContainerLog returns the output of a container of a manifest's pod, as kubectl logs would.
 func (k *Kubelet) ContainerLog(ctx context.Context, pod, container string) (string, error) {
 	body, err := k.get(ctx, k.api("containerLogs", pod, container, nil).String())
 	return string(body), err

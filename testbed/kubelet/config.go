@@ -14,53 +14,53 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/table"
 )
 
-// Config says what kubelet to run. Binaries and Endpoint are needed; the zero value of everything
-// else works.
+// Config configures a kubelet. Binaries and Endpoint are required; all other fields may be zero.
 type Config struct {
 	// Name tells instances apart in messages and in the name of their cgroup. Empty means "kubelet".
 	Name string
-	// Dir is the folder for everything the instance makes. Destroy removes it. Empty means a new one in the
-	// temporary folder. It must be short, because sockets lie in it.
+	// Dir is the folder for the instance's files. Destroy removes it. Empty means a new one in the temporary
+	// folder. Its path must be short, because it holds sockets.
 	Dir string
-	// Binaries are what build.Get returned for [build.Kubelet].
+	// Binaries are from build.Get, with [build.Kubelet].
 	Binaries build.Binaries
-	// Endpoint is the CRI socket: unix:///... It must answer before Start is called.
+	// Endpoint is the CRI socket: unix:///... A runtime must answer there before Start is called.
 	Endpoint string
-	// NodeName ends the name of every pod: web becomes web-NODENAME. Empty means one that no other
-	// instance on this machine has.
+	// NodeName is the suffix of the name of every pod: web becomes web-NODENAME. Empty means a name that
+	// no other instance on this machine has.
 	NodeName string
-	// Verbosity is that of its log. Zero means 4, which has all events in it.
+	// Verbosity is the verbosity of its log. Zero means 4, which includes all events.
 	Verbosity int
 	// ExtraYAML is merged into the configuration file, field by field:
 	//
 	//	featureGates: {EventedPLEG: true}
 	//	crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 	ExtraYAML string
-	// Kubeconfig is the file that leads to an API server, whose node the kubelet becomes. Empty means that it stands
-	// alone.
+	// Kubeconfig is the file for an API server, of which the kubelet becomes a node. Empty means that there is no API
+	// server.
 	Kubeconfig string
-	// Address is where it listens, which an API server that proxies to it wants to be no loopback. Empty means 127.0.0.1.
+	// Address is the address on which it listens. An API server that proxies to it needs one that is not loopback. Empty
+	// means 127.0.0.1.
 	Address string
-	// Flags are put behind those that it has anyway.
+	// Flags are appended to its other flags.
 	Flags []string
-	// RunCRIO is a folder that it sees as /run/crio, where its cAdvisor looks for CRI-O's socket, crio.sock. Empty means that
-	// it sees what is there.
+	// RunCRIO is a folder that the kubelet sees as /run/crio, where its cAdvisor looks for CRI-O's socket, crio.sock. Empty
+	// means the machine's own.
 	RunCRIO string
-	// DropIn is a file of its --config-dir, whose lines go before those of the configuration file. Empty means
-	// that there is none.
+	// DropIn is the content of a file in its --config-dir, which overrides the configuration file. Empty means
+	// no such file.
 	DropIn string
 }
 
-// ports are where a kubelet listens: at its address, and health on 127.0.0.1.
+// ports are the ports on which a kubelet listens: at its address, except health, which is on 127.0.0.1.
 type ports struct{ api, readOnly, health int }
 
-// longestSocket is the socket in a kubelet's folder that has the longest path.
+// longestSocket is the longest relative path of a socket in a kubelet's folder.
 const longestSocket = "root/pod-resources/kubelet.sock"
 
-// manifestName is the file that says that a folder holds a kubelet.
+// manifestName is the file that marks the folder of a kubelet.
 const manifestName = "kubelet.json"
 
-// withDefaults checks c and fills in what is empty. It makes the folder.
+// withDefaults checks c, fills in defaults, and makes the folder.
 func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
 		c.Name = "kubelet"
@@ -91,7 +91,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// sysctls are what the kubelet wants them to be, and would otherwise set for the whole machine.
+// sysctls are the values that the kubelet requires, and would otherwise set for the whole machine.
 var sysctls = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -107,9 +107,9 @@ func (k *Kubelet) writeConfig() error {
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
 
-		// Pods from files. Those of an API server come beside them.
+		// Pods from files, in addition to those of an API server.
 		"staticPodPath":                k.at("manifests"),
-		"fileCheckFrequency":           "2s", // changes are noticed at once; this is for what was missed
+		"fileCheckFrequency":           "2s", // inotify reports changes at once; this is for missed ones
 		"syncFrequency":                "10s",
 		"registerNode":                 k.Kubeconfig != "",
 		"enableControllerAttachDetach": false,
@@ -127,7 +127,7 @@ func (k *Kubelet) writeConfig() error {
 		"authorization":      table.Table{"mode": "AlwaysAllow"},
 
 		// The machine is not ours.
-		"protectKernelDefaults":  true, // sysctls are only compared, and with files of ours at that
+		"protectKernelDefaults":  true, // the kubelet only compares sysctls, with files of ours
 		"makeIPTablesUtilChains": false,
 		"cgroupDriver":           "cgroupfs",
 		"cgroupRoot":             k.cgroup(),
@@ -135,8 +135,8 @@ func (k *Kubelet) writeConfig() error {
 		"enforceNodeAllocatable": []string{"pods"},
 		"failCgroupV1":           false,
 		"failSwapOn":             false,
-		"oomScoreAdj":            0, // any other takes CAP_SYS_RESOURCE
-		// However full it is.
+		"oomScoreAdj":            0, // any lower score needs CAP_SYS_RESOURCE
+		// However full its disk is.
 		"imageGCHighThresholdPercent": 100,
 		"evictionHard": table.Table{
 			"memory.available": "1Mi",

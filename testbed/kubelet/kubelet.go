@@ -19,21 +19,21 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A Kubelet is one real kubelet. All it needs is a CRI socket: its pods are static ones, from [Kubelet.AddManifest], and
-// those of an API server if Config.Kubeconfig leads to one. It keeps to its own folder, cgroup and loopback
-// ports; what it insists on elsewhere (/var/lib/kubelet, /var/log/containers, sysctls of the machine) it sees in a mount
-// namespace of its own, where files of its folder stand in for them.
+// A Kubelet is a real kubelet. It needs only a CRI socket: its pods are static pods, from [Kubelet.AddManifest], and
+// those of an API server if Config.Kubeconfig is set. It uses only its own folder, cgroup and ports. Paths that kubelet
+// cannot do without (/var/lib/kubelet, /var/log/containers, sysctls of the machine) are replaced by files of the
+// folder, in its own mount namespace.
 //
-// Methods may be called from any goroutine, but those that change its state (Start, Kill, Terminate,
-// Freeze, Thaw, Destroy) one at a time. Pods live on when the kubelet is killed or terminated. Start brings it back.
+// Methods may be called from any goroutine, but only one at a time of those that change the state (Start, Kill,
+// Terminate, Freeze, Thaw, Destroy). Pods keep running when the kubelet is killed or terminated. Start starts it again.
 type Kubelet struct {
-	Config       // as it was started, defaults filled in; not to be changed
+	Config       // with defaults; must not be changed
 	host.Process // the kubelet itself
 	ports        ports
 }
 
-// Start starts an instance and returns when it looks after pods. When it does not come up, what was
-// made is taken away again, and the error holds the end of its log.
+// Start starts an instance and returns when it looks after pods. If it does not come up, Start removes
+// it again, and the error holds the end of its log.
 func Start(ctx context.Context, config Config) (*Kubelet, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -41,7 +41,7 @@ func Start(ctx context.Context, config Config) (*Kubelet, error) {
 	}
 	k := &Kubelet{Config: config, Process: host.NewProcess("kubelet "+config.Name, filepath.Join(config.Dir, "kubelet"))}
 	if _, err := os.Stat(k.at(manifestName)); err == nil {
-		return nil, fmt.Errorf("testbed: starting kubelet %s: %s holds an instance already (remove it with host.Clean)", config.Name, config.Dir)
+		return nil, fmt.Errorf("testbed: starting kubelet %s: %s already holds an instance (remove it with host.Clean)", config.Name, config.Dir)
 	}
 	free, err := host.FreePorts(3)
 	if err == nil {
@@ -78,8 +78,8 @@ func (k *Kubelet) prepare() error {
 	if err != nil {
 		return fmt.Errorf("testbed: writing the instance's manifest: %w", err)
 	}
-	// The volumes that the kubelet mounts must reach the runtimes. This mount is the first thing outside
-	// of the folder and the last to go: by it Instances finds a kubelet.
+	// The volumes that the kubelet mounts must reach the runtimes. This mount is made before everything else
+	// outside of the folder, and removed last: host.Instances finds a kubelet by it.
 	if err := host.ShareMount(k.at("root")); err != nil {
 		return err
 	}
@@ -93,10 +93,10 @@ func (k *Kubelet) sysctl(name string) string {
 	return filepath.Join(k.at("sysctl"), strings.ReplaceAll(name, "/", "."))
 }
 
-// cgroup is the one that all pods lie below.
+// cgroup returns the parent of the cgroups of all pods.
 func (k *Kubelet) cgroup() string { return host.Cgroup(k.Name, k.Dir) }
 
-// Start starts the process, the first time or again after Kill or Terminate, and returns when it looks after pods.
+// Start starts the process, or starts it again after Kill or Terminate, and returns when it looks after pods.
 func (k *Kubelet) Start(ctx context.Context) error {
 	argv := []string{
 		k.Binaries.Kubelet,
@@ -125,7 +125,7 @@ func (k *Kubelet) Start(ctx context.Context) error {
 	return k.WaitReady(ctx)
 }
 
-// seclude gives this thread's mount namespace what the kubelet is to see.
+// seclude sets up this thread's mount namespace as the kubelet must see it.
 func (k *Kubelet) seclude() error {
 	if err := host.SecludeMounts(k.at("root")); err != nil {
 		return err
@@ -133,14 +133,14 @@ func (k *Kubelet) seclude() error {
 	for name := range sysctls {
 		target := filepath.Join("/proc/sys", name)
 		if _, err := os.Stat(target); err != nil {
-			continue // nor will the kubelet ask for it
+			continue // the kubelet will not use it either
 		}
 		if err := host.Bind(k.sysctl(name), target); err != nil {
 			return err
 		}
 	}
 	if k.RunCRIO != "" {
-		// Where there is no /run/crio, what covers /run has to have one.
+		// If there is no /run/crio, the folder that covers /run must have one.
 		if err := os.Symlink(".", filepath.Join(k.RunCRIO, "crio")); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -154,8 +154,8 @@ func (k *Kubelet) seclude() error {
 	)
 }
 
-// WaitReady returns when the kubelet is healthy and has looked at its runtime. It fails at once when the
-// process has ended, with the end of its log, and after a minute where ctx has no deadline.
+// WaitReady waits until the kubelet is healthy and has listed the pods of its runtime. It fails at once if the
+// process has ended, with the end of its log, and after a minute if ctx has no deadline.
 func (k *Kubelet) WaitReady(ctx context.Context) error {
 	ctx, cancel := host.Bounded(ctx)
 	defer cancel()
@@ -180,25 +180,25 @@ func (k *Kubelet) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// StaticPod returns a pod of one container, "app", that runs the test program of an image with args, in the
-// namespace "testbed". No args mean that it sleeps until it is stopped. Edit it at will before AddManifest.
+// StaticPod returns a pod in the namespace "testbed" with one container, "app", that runs the test program of an
+// image with args. Without args the program sleeps until it is stopped. The caller may edit the pod before AddManifest.
 func StaticPod(name, image string, args ...string) *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "testbed", Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{
-			DNSPolicy:  corev1.DNSDefault, // there is no cluster to have another
+			DNSPolicy:  corev1.DNSDefault, // the others need a cluster
 			Containers: []corev1.Container{{Name: "app", Image: image, Args: args}},
 		},
 	}
 }
 
-// AddManifest makes the kubelet run a pod, or if there is one of that name already, replace it. The kubelet learns of
-// it at once, also when it is started later.
+// AddManifest makes the kubelet run a pod, which replaces any pod with the same name. The kubelet learns of it at once, or
+// when it is started.
 func (k *Kubelet) AddManifest(pod *corev1.Pod) error {
 	data, err := json.MarshalIndent(pod, "", "  ")
 	if err == nil {
-		// The kubelet must never read half of it.
+		// The kubelet must never read a half-written file.
 		half := k.at(pod.Name + ".new")
 		if err = os.WriteFile(half, data, 0o644); err == nil {
 			err = os.Rename(half, k.manifest(pod.Name))
@@ -210,7 +210,7 @@ func (k *Kubelet) AddManifest(pod *corev1.Pod) error {
 	return nil
 }
 
-// RemoveManifest makes the kubelet take a pod down.
+// RemoveManifest makes the kubelet remove a pod.
 func (k *Kubelet) RemoveManifest(name string) error {
 	if err := os.Remove(k.manifest(name)); err != nil {
 		return fmt.Errorf("testbed: removing pod %s: %w", name, err)
@@ -222,16 +222,16 @@ func (k *Kubelet) manifest(name string) string {
 	return filepath.Join(k.at("manifests"), name+".json")
 }
 
-// Destroy takes the instance away: pods in good manners where the runtime answers, then the kubelet, then
-// by force whatever is left of it, and its folder. It works in any state and may be called twice. The
-// context bounds only the good manners. Destroy fails when something is left, and names it.
+// Destroy removes the instance: first its pods, in an orderly way if the runtime answers, then the kubelet,
+// then by force whatever is left, and its folder. It works in any state and may be called twice. The
+// context bounds only the orderly part. If something is left, Destroy fails and names it.
 func (k *Kubelet) Destroy(ctx context.Context) error {
 	polite, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	if _, alive := k.PID(); alive {
 		k.Thaw()
-		if k.Kubeconfig == "" { // the API server's pods are removed when nothing brings them back
-			k.removePods(polite) // what fails here Clean makes up for
+		if k.Kubeconfig == "" { // the API server would bring its pods back
+			k.removePods(polite) // Clean removes what is left
 		}
 		k.Terminate(polite)
 	}
@@ -253,7 +253,7 @@ func (k *Kubelet) removePods(ctx context.Context) error {
 	return host.Poll(ctx, "pods to end", func() bool { return len(host.CgroupPIDs(k.cgroup())) == 0 })
 }
 
-// Complaints returns the last n lines of the log that are warnings or worse, for error messages.
+// Complaints returns the last n warnings and errors of the log, for error messages.
 func (k *Kubelet) Complaints(n int) string {
 	data, err := os.ReadFile(k.LogFile())
 	if err != nil {

@@ -16,7 +16,7 @@ func TestAKubeletRunsStaticPodsOnBothRuntimes(t *testing.T) {
 	n.sandboxGone(t, "leaving")
 }
 
-// standAlone looks at what a kubelet does all day, while both runtimes are well.
+// standAlone tests a kubelet's ordinary work while both runtimes are healthy.
 func (n *node) standAlone(t *testing.T) {
 	t.Helper()
 	started := n.mark(t)
@@ -54,7 +54,7 @@ func (n *node) standAlone(t *testing.T) {
 	assert.NotEqual(t, before.Container, after.Container)
 	n.killOn(t, n.one)
 
-	// A pod whose manifest goes, goes.
+	// The kubelet removes a pod whose manifest is removed.
 	n.run(t, n.leavingPod("leaving"))
 	gone := n.running(t, n.two, "leaving")
 	n.remove(t, "leaving")
@@ -65,7 +65,7 @@ func (n *node) standAlone(t *testing.T) {
 	n.say("restarts, exec, logs and removal work on both runtimes")
 }
 
-// sandboxGone waits until nothing is left of a pod on the second runtime. It takes the kubelet up to a minute.
+// sandboxGone waits until the second runtime has nothing left of a pod, which takes the kubelet up to a minute.
 func (n *node) sandboxGone(t *testing.T, pod string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(n.tasks(t, n.two)[pod]) == 0 },

@@ -24,7 +24,7 @@ import (
 
 var withDocker = flag.Bool("docker", false, "run the test with Docker, too, whose build takes long")
 
-// dockers are the components that it needs beside those for containers.
+// dockers are the components that the test needs in addition to those for containers.
 func dockers() []string {
 	if *withDocker {
 		return []string{build.Dockerd, build.CRIDockerd}
@@ -59,7 +59,7 @@ func startDocker(t *testing.T, reg *runtimes.Registry, network *runtimes.Contain
 		assert.NoError(t, d.cri.Kill())
 		assert.NoError(t, d.daemon.Terminate(context.Background())) // t's context has ended
 		assert.NoError(t, os.RemoveAll(dir))
-		_ = os.Remove("/run/docker/plugins") // dockerd makes it wherever its other folders are; others may use it
+		_ = os.Remove("/run/docker/plugins") // dockerd always makes it there; fails if others use it
 		_ = os.Remove("/run/docker")
 	})
 	bin := network.Binaries
@@ -84,7 +84,7 @@ func startDocker(t *testing.T, reg *runtimes.Registry, network *runtimes.Contain
 	return d
 }
 
-// has returns the names of the pods that it has, whatever kubelet thinks.
+// has returns the names of the pods on Docker, according to Docker itself.
 func (d *docker) has(t *testing.T) []string {
 	t.Helper()
 	client, err := runtimes.Runtime(t.Context(), "unix://"+d.socket())
@@ -145,7 +145,7 @@ func TestDockersPodsGoOnWhileContainerdTakesOver(t *testing.T) {
 	works("old")
 	works("plain")
 
-	// The file is read again at once; new pods go to containerd.
+	// criproxy reads the file again at once; new pods go to containerd.
 	at := n.mark(t)
 	require.NoError(t, os.WriteFile(filepath.Join(n.proxy.Dir, "criproxy.yaml"), []byte("newPodsTo: "+two+"\n"+config), 0o600))
 	n.awaitProxy(t, at, 10*time.Second, "Reloaded the configuration")
@@ -155,7 +155,7 @@ func TestDockersPodsGoOnWhileContainerdTakesOver(t *testing.T) {
 	works("old")
 	works("new")
 
-	// A container of Docker's that ends is restarted where it was.
+	// A container on Docker that ends is restarted there.
 	client, err := runtimes.Runtime(t.Context(), "unix://"+d.socket())
 	require.NoError(t, err)
 	defer client.Close(t.Context())

@@ -21,10 +21,10 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// A finding is one of criproxy doctor's.
+// A finding is a finding of criproxy doctor.
 type finding struct{ Level, About, Text, Cure string }
 
-// A diagnosis is what criproxy doctor -json prints.
+// A diagnosis is the output of criproxy doctor -json.
 type diagnosis struct {
 	Findings []finding
 	Kubelet  struct {
@@ -35,8 +35,8 @@ type diagnosis struct {
 	code int
 }
 
-// doctor has the real program look at this machine as the kubelet sees it, which has folders of its own, with the
-// configuration that criproxy runs with or another one.
+// doctor runs the real criproxy doctor in the kubelet's mount namespace, with criproxy's current configuration or
+// another one.
 func (n *node) doctor(t *testing.T, config string) diagnosis {
 	t.Helper()
 	pid, alive := n.kubelet.PID()
@@ -58,7 +58,7 @@ func (n *node) doctor(t *testing.T, config string) diagnosis {
 	return d
 }
 
-// texts are what is found, by level.
+// texts returns the findings by level.
 func (d diagnosis) texts(levels ...string) []string {
 	all := []string{}
 	for _, f := range d.Findings {
@@ -71,16 +71,16 @@ func (d diagnosis) texts(levels ...string) []string {
 	return all
 }
 
-// containerd 1.7 has no RuntimeConfig, which is good to know and nothing to mend.
+// containerd 1.7 lacks RuntimeConfig, which is a note and not a problem.
 const untold = "the primary does not tell its cgroup driver; kubelet takes cgroupfs, as its own configuration says"
 
-// What is to know of a name as long as that of the second runtime.
+// The note about a name as long as the second runtime's.
 const shortIDs = "backend " + two + ": crictl shows 13 characters of an id, of which 3 are the id's behind this name: none of them can be used without crictl's --no-trunc"
 
 func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "doctor", variant{})
-	n.runAll(t) // so that there are log links, of both runtimes
+	n.runAll(t) // so that there are log links for both runtimes
 
 	healthy := n.doctor(t, "")
 	assert.Zero(t, healthy.code)
@@ -94,7 +94,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "Kubernetes "+healthy.Kubelet.Version+"\n", string(said))
 
-	// Another client listens to the events of the second runtime, past us.
+	// Another client follows the events of the second runtime, bypassing criproxy.
 	ctr := exec.CommandContext(t.Context(), filepath.Join(n.two.Binaries.Containerd["2.4"], "ctr"), "-a", n.two.Socket(), "events")
 	require.NoError(t, ctr.Start())
 	behind := fmt.Sprintf("ctr (process %d) talks to backend %s behind criproxy's back, at %s", ctr.Process.Pid, two, n.two.Socket())
@@ -104,7 +104,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	require.Error(t, ctr.Wait())
 	assert.Empty(t, n.doctor(t, "").texts("error", "warning"))
 
-	// The second runtime is taken out of the configuration, and its pods are still there.
+	// The second runtime is removed from the configuration, but its pods still exist.
 	one := filepath.Join(n.kubelet.Dir, "one.yaml")
 	require.NoError(t, os.WriteFile(one, fmt.Appendf(nil, "backends: [{address: %s}]\n", n.one.Socket()), 0o600))
 	assert.Equal(t, []string{"there are links to logs of containers of " + two + ", which is no backend any more"}, n.doctor(t, one).texts("warning"))

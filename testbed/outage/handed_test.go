@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/mounttest"
 )
 
-// reload has criproxy read its configuration with lines before it, and waits until it has.
+// reload makes criproxy read its configuration with additional lines at the beginning, and waits until it has.
 func (n *node) reload(t *testing.T, lines string) {
 	t.Helper()
 	at := n.mark(t)
@@ -21,7 +21,7 @@ func (n *node) reload(t *testing.T, lines string) {
 	n.say("criproxy has reloaded its configuration")
 }
 
-// handOver has criproxy hand over to a new process, and waits until the old one has ended.
+// handOver makes criproxy hand over to a new process, and waits until the old one has ended.
 func (n *node) handOver(t *testing.T) {
 	t.Helper()
 	gone, err := n.proxy.HandOver(t.Context())
@@ -32,8 +32,8 @@ func (n *node) handOver(t *testing.T) {
 	n.say("the process before has ended after %s", seconds(time.Since(began)))
 }
 
-// The length of these outages is what the kubelet needs to look at its pods a few times after the change, and to have a
-// restart and a pod done on the other runtime.
+// These outages are long enough for a few relists of the kubelet after the change, and for a restart and a new pod on the
+// other runtime.
 func (n *node) changeInOutages(t *testing.T, also string, change func(t *testing.T, i int), kinds ...byte) {
 	t.Helper()
 	for i, kind := range kinds {
@@ -44,7 +44,7 @@ func (n *node) changeInOutages(t *testing.T, also string, change func(t *testing
 	}
 }
 
-// budgets are changed by each reload to one that it has not been.
+// budgets are the values of listBudget: each reload uses a new one.
 func (n *node) reloadBudget(t *testing.T, i int) {
 	t.Helper()
 	n.reload(t, []string{"listBudget: 1900ms\n", "listBudget: 1800ms\n"}[i%2])

@@ -26,7 +26,7 @@ import (
 
 const (
 	two      = "two.test"      // the second runtime's name
-	registry = "registry.test" // what the runtimes know the testbed's registry as; an address with a port has no place behind two.test/
+	registry = "registry.test" // the runtimes' name for the testbed's registry; an address with a port cannot follow two.test/
 	image    = registry + "/testbed/app:1"
 
 	targetRuntime = "kubernetes.io/target-runtime"
@@ -40,14 +40,14 @@ type node struct {
 	kubelet  *kubelet.Kubelet
 	began    time.Time
 	shared   string // a folder that pods may write to
-	evented  bool   // the kubelet learns of changes by events
+	evented  bool   // the kubelet uses events (evented PLEG)
 	ctx      context.Context
 
 	yaml     string           // the configuration of criproxy
-	slowness testbed.Slowness // of the runtime that variant.slow names
+	slowness testbed.Slowness // of the runtime in variant.slow
 
-	usually              time.Duration // a restart of a container on the runtime that is well takes
-	usualCome, usualGone time.Duration // the same of a pod there
+	usually              time.Duration // duration of a container's restart on the healthy runtime
+	usualCome, usualGone time.Duration // until a pod there runs, and until it is gone
 }
 
 // variant is how a node differs from the usual one.
@@ -59,10 +59,10 @@ type variant struct {
 	kubeletYAML string
 }
 
-// first is what variant.slow calls the first runtime.
+// first is the name of the first runtime in variant.slow.
 const first = "first"
 
-// newNode starts all of it. Everything is gone when the test ends.
+// newNode starts a node, which is removed when the test ends.
 func newNode(t *testing.T, lane string, v variant) *node {
 	t.Helper()
 	n := &node{lane: lane, began: time.Now(), ctx: t.Context(), evented: strings.Contains(v.kubeletYAML, "EventedPLEG: true")}
@@ -105,13 +105,13 @@ func (n *node) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%-8s %4.0fs  %s\n", n.lane, time.Since(n.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// on makes a pod one of the second runtime.
+// on puts a pod on the second runtime.
 func onTwo(pod *corev1.Pod) *corev1.Pod {
 	pod.Annotations[targetRuntime] = two
 	return pod
 }
 
-// The pods that every node has. Those of the second runtime name their image in each way there is.
+// The pods of every node. Those on the second runtime name their image in each possible way.
 func plainPod() *corev1.Pod { return onTwo(kubelet.StaticPod("plain", two+"/"+image, "tick")) }
 
 func neverPod() *corev1.Pod {
@@ -128,7 +128,7 @@ func probedPod() *corev1.Pod {
 		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"app", "exit", "0"}}},
 		PeriodSeconds:    1,
 		TimeoutSeconds:   5,
-		FailureThreshold: 1, // the least failure counts
+		FailureThreshold: 1, // a single failure counts
 	}
 	pod.Spec.Containers[0].LivenessProbe = &probe
 	pod.Spec.Containers[0].ReadinessProbe = probe.DeepCopy()
@@ -139,7 +139,7 @@ func firstPod() *corev1.Pod {
 	return kubelet.StaticPod("first", image, "print", "hello", "then", "tick")
 }
 
-// settledPod is one of the first runtime's that the least mistake ends for good.
+// settledPod returns a pod for the first runtime that a single mistake ends for good.
 func settledPod() *corev1.Pod {
 	pod := kubelet.StaticPod("settled", image, "tick")
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -152,7 +152,7 @@ func settledPod() *corev1.Pod {
 	return pod
 }
 
-// leavingPod takes its leave: at SIGTERM it goes on for a second, and then writes its name into the shared folder.
+// leavingPod returns a pod that at SIGTERM goes on for a second, and then writes its name into the shared folder.
 func (n *node) leavingPod(name string) *corev1.Pod {
 	pod := onTwo(kubelet.StaticPod(name, two+"/"+image, "farewell", "/shared/"+name, "1s", "then", "tick"))
 	pod.Spec.Volumes = []corev1.Volume{{Name: "shared", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: n.shared}}}}
@@ -179,18 +179,18 @@ func (n *node) runAll(t *testing.T) {
 	n.say("pods on both runtimes are ready")
 }
 
-// A task is a container as its runtime and the kernel see it.
+// A task is a container as its runtime and the kernel report it.
 type task struct {
 	Sandbox, Container string // ids
 	Attempts           string // of both
 	PID                int
-	Start              string // of the process: tells two owners of one pid apart
+	Start              string // of the process: distinguishes processes with the same pid
 }
 
 func (x task) alive() bool { return x.PID > 0 && host.StartTime(x.PID) == x.Start }
 
-// tasks asks a runtime itself, not through criproxy, for every sandbox and every container of it that has not
-// been removed, by the name of the pod: more than one task of a pod means that it got another.
+// tasks returns, from the runtime itself, every sandbox and container that has not been removed, by the name of the
+// pod. More than one task of a pod means that the pod got another one.
 func (n *node) tasks(t *testing.T, rt *runtimes.Containerd) map[string][]task {
 	t.Helper()
 	client := n.client(t, rt)
@@ -234,7 +234,7 @@ func (n *node) client(t *testing.T, rt *runtimes.Containerd) internalapi.Runtime
 	return client
 }
 
-// running returns the one task of a pod that runs.
+// running returns the only running task of a pod.
 func (n *node) running(t *testing.T, rt *runtimes.Containerd, pod string) task {
 	t.Helper()
 	for _, x := range n.tasks(t, rt)[pod] {
@@ -264,8 +264,7 @@ func (n *node) short(pod metav1.ObjectMeta) string {
 	return strings.TrimSuffix(pod.Name, "-"+n.kubelet.NodeName)
 }
 
-// killOn kills the container of a pod on a runtime, which has no other meaning in life, and returns how long it takes
-// until it runs again.
+// killOn kills the container of a pod that exists for this purpose, and returns the time until it runs again.
 func (n *node) killOn(t *testing.T, rt *runtimes.Containerd) time.Duration {
 	t.Helper()
 	pod := map[*runtimes.Containerd]string{n.one: "first", n.two: "plain"}[rt]
@@ -279,7 +278,7 @@ func (n *node) killOn(t *testing.T, rt *runtimes.Containerd) time.Duration {
 	return time.Since(began)
 }
 
-// comeAndGo lets a pod come and go on a runtime and returns how long each takes. It is gone when its process is.
+// comeAndGo adds and removes a pod on a runtime and returns how long each takes. The pod is gone when its process is.
 func (n *node) comeAndGo(t *testing.T, rt *runtimes.Containerd) (come, gone time.Duration) {
 	t.Helper()
 	guest := kubelet.StaticPod("guest", image, "tick")
@@ -296,7 +295,7 @@ func (n *node) comeAndGo(t *testing.T, rt *runtimes.Containerd) (come, gone time
 	return come, time.Since(began)
 }
 
-// remove removes a pod. A static pod is gone from the kubelet's list at once; its processes end in their time.
+// remove removes a pod. A static pod vanishes from the kubelet's list at once; its processes end later.
 func (n *node) remove(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(t, n.kubelet.RemoveManifest(name))
@@ -323,7 +322,7 @@ func (n *node) mark(t *testing.T) mark {
 	return m
 }
 
-// kubeletSaid returns the lines of the kubelet's log after m that have all of words.
+// kubeletSaid returns the lines of the kubelet's log after m that contain all words.
 func (n *node) kubeletSaid(t *testing.T, m mark, words ...string) []string {
 	t.Helper()
 	lines, _, err := n.kubelet.LogLines(m.kubelet, words...)
@@ -331,7 +330,7 @@ func (n *node) kubeletSaid(t *testing.T, m mark, words ...string) []string {
 	return lines
 }
 
-// awaitProxy waits until criproxy has logged a line after m that has all of words.
+// awaitProxy waits until criproxy has logged a line after m that contains all words.
 func (n *node) awaitProxy(t *testing.T, m mark, within time.Duration, words ...string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -340,12 +339,12 @@ func (n *node) awaitProxy(t *testing.T, m mark, within time.Duration, words ...s
 	}, within, 20*time.Millisecond, "criproxy says %q", words)
 }
 
-// twoSaid returns the lines of the second runtime's log, from offset on, that have all of words, and where it ends.
+// twoSaid returns the lines of the second runtime's log, from offset on, that contain all words, and the log's end.
 func (n *node) twoSaid(offset int64, words ...string) (lines []string, end int64, err error) {
 	return n.two.LogLines(offset, words...)
 }
 
-// awaitHealth waits until everything is as it should be: each pod ready, the kubelet's view fresh.
+// awaitHealth waits until each pod is ready and the kubelet's view is fresh.
 func (n *node) awaitHealth(t *testing.T, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
@@ -358,7 +357,7 @@ func (n *node) awaitHealth(t *testing.T, pods ...string) {
 	}, 30*time.Second, 100*time.Millisecond, "the kubelet sees all pods again")
 }
 
-// changes counts the pods that differ between two views in the part of a task that of returns.
+// changes counts the pods whose tasks differ between two views in the part that of returns.
 func changes(before, after map[string][]task, of func(task) string) int {
 	set := func(all []task) map[string]bool {
 		parts := map[string]bool{}

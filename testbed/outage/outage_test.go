@@ -1,12 +1,12 @@
-// Package outage tries what becomes of pods when one of two runtimes goes away or is slow, with a real kubelet on
-// criproxy on real runtimes. Nothing of it is importable: it is all tests.
+// Package outage tests what happens to pods when one of two runtimes goes away or is slow, with a real kubelet, criproxy
+// and real runtimes. It has only tests.
 //
 //	cd outage && go test           progress, and a table at the end
 //	cd outage && go test -long -timeout 60m
 //	                               longer outages, of up to 240 s, and most of them twice
 //
-// Each test is a lane: a kubelet, a criproxy and two containerds of its own. Several run at once, because most
-// of the time they wait.
+// Each test is a lane with its own kubelet, criproxy and two containerds. Several lanes run at once, because they
+// mostly wait.
 package outage_test
 
 import (
@@ -30,8 +30,9 @@ import (
 
 var long = flag.Bool("long", false, "longer outages, and more of them")
 
-// maxPLEGAge is how old the kubelet's view of the pods may become in an outage. The node is given up at three minutes.
-// A view that an outage stops is older than the shortest outage, 10 s, and what a runtime may take for a list.
+// maxPLEGAge bounds the age of the kubelet's view of the pods in an outage. A node is not ready at three minutes. If an
+// outage stops relists, the view is older than the shortest outage, 10 s, plus the time that a runtime may take for a
+// list.
 const maxPLEGAge = 10 * time.Second
 
 func TestMain(m *testing.M) {
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 	if !atOnce {
 		flag.Set("test.parallel", "4")
 	}
-	klog.SetLogger(klog.Logger{}) // silence: containers may go while they are asked for
+	klog.SetLogger(klog.Logger{}) // silence: containers may vanish during calls about them
 	testbed.Main(reporting{m}, slices.Concat(build.ForContainers(), []string{build.Kubelet}, dockers())...)
 }
 
@@ -53,7 +54,7 @@ func span(usual, longer int) time.Duration {
 	return time.Duration(usual) * time.Second
 }
 
-// repeat returns how often a round of outages is to be done.
+// repeat returns the number of rounds of outages.
 func repeat() int {
 	if *long {
 		return 2
@@ -74,8 +75,8 @@ func TestAnOutageHarmsNoPodAndSlowsNoOther(t *testing.T) {
 	}
 }
 
-// The kubelet gives an ExecSync two minutes and the probe's timeout, and then counts it as a failed probe. A runtime that hangs
-// for longer must not have one.
+// The kubelet waits for an ExecSync for two minutes plus the probe's timeout, and then counts a failed probe. A runtime
+// that hangs for longer must not cause one.
 func TestALongHangFailsNoProbe(t *testing.T) {
 	t.Parallel()
 	if !*long {
@@ -112,7 +113,7 @@ func TestADeletionWaitsForTheRuntimeAndIsDoneProperly(t *testing.T) {
 					stops, _, err := n.twoSaid(said, "Stop container", leaving.Container, "with signal terminated")
 					require.NoError(t, err)
 					assert.NotEmpty(t, stops, "the runtime got the call to stop it")
-					// The kubelet removes the container before one could ask for its exit code.
+					// The kubelet removes the container before the test can read its exit code.
 					require.Eventually(t, func() bool {
 						ends, _, err := n.twoSaid(said, "exit event", leaving.Container)
 						return err == nil && len(ends) > 0 && !strings.Contains(ends[0], "exit_status")
@@ -147,7 +148,7 @@ func TestRestartsInAnOutageChangeNothing(t *testing.T) {
 	for range repeat() {
 		for _, kind := range []byte{'K', 'S'} {
 			n.suffer(t, outage{kind: kind, length: span(10, 30), also: "kubelet restarted", anew: true, harmless: true, during: restartKubelet})
-			// A criproxy that is stopped takes up to 4 s to drain calls that hang; then kubelet connects anew, after a pause.
+			// criproxy takes up to 4 s to drain hanging calls when it stops; then kubelet reconnects, after a pause.
 			n.suffer(t, outage{kind: kind, length: span(10, 30), also: "criproxy restarted", harmless: true, age: maxPLEGAge + 7*time.Second, during: restartProxy})
 			n.suffer(t, outage{kind: kind, length: span(10, 30), also: "both restarted", anew: true, harmless: true, during: func(t *testing.T) {
 				require.NoError(t, n.kubelet.Kill())
@@ -158,7 +159,7 @@ func TestRestartsInAnOutageChangeNothing(t *testing.T) {
 	}
 }
 
-// What criproxy did before it remembered, and does again with policy: skip.
+// criproxy behaved like this before it had a memory, and does so with policy: skip.
 func TestSkippingARuntimeKillsItsPods(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "skip", variant{policy: "skip"})
@@ -171,11 +172,11 @@ func TestSkippingARuntimeKillsItsPods(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Equal(t, int32(137), failed.Status.ContainerStatuses[0].State.Terminated.ExitCode)
-	awaitEnd(t, never) // and the runtime, which is back long since, was not asked to
+	awaitEnd(t, never) // the runtime, which is long back, was not asked to stop it
 	assert.Positive(t, r.restarts, "nor were the other pods to be restarted")
 }
 
-// Without the primary there is no Version and no Status: the kubelet takes the node for not ready, which it is.
+// Without the primary there is no Version and no Status: the kubelet considers the node not ready, which is right.
 func TestWithoutThePrimaryNothingIsKilled(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "primary", variant{})
@@ -204,7 +205,7 @@ func TestNativeIDsChangeNothing(t *testing.T) {
 	n.sandboxGone(t, "leaving")
 }
 
-// What kubelet may do tomorrow.
+// Features that future kubelets may use by default.
 func TestEventsAndStreamedListsChangeNothing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "gates", variant{kubeletYAML: "featureGates: {EventedPLEG: true, CRIListStreaming: true}\n"})

@@ -11,17 +11,17 @@ import (
 	"github.com/criproxy/criproxy/testbed/kubelet"
 )
 
-// lists are the methods that a late runtime is late with: each list, each status, and what is measured.
+// lists are the methods that a late runtime answers late: each list, status and statistic.
 var lists = []string{"List*", "*Status", "*Stats", "ImageFsInfo"}
 
-// late returns a slowness for so long that the kubelet does once all that it does every minute, which is to remove dead
-// containers; most of the rest it does every ten seconds. With -long it lasts, to see that nothing wears out.
+// late returns an outage with a slow runtime. It is long enough for the kubelet to do everything that it does once a
+// minute, such as removing dead containers. With -long it lasts longer, to show that nothing degrades.
 func late(by time.Duration, o outage) outage {
 	o.kind, o.by, o.length, o.harmless = 'L', by, span(65, 240), true
 	return o
 }
 
-// A disk under load, many pods, or a machine to be asked in each of them: it is late for ever, and works.
+// With a disk under load, many pods, or a virtual machine in each pod, a runtime is always late, but works.
 func TestALateRuntimeHarmsNoPodAndSlowsNoOther(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "late", variant{slow: two})
@@ -31,9 +31,9 @@ func TestALateRuntimeHarmsNoPodAndSlowsNoOther(t *testing.T) {
 	n.suffer(t, late(6*time.Second, outage{}))
 }
 
-// Its own pods come and go later, and they do. What the kubelet must not see as it was before, such as a pod that it has
-// just made, memory cannot answer: the kubelet waits for two lists and for two statuses, one after the other, and so do
-// the pods of the other runtime, as they would without criproxy.
+// Pods of a late runtime come and go later, but they do. Memory cannot answer where the kubelet must not see an old state,
+// such as that of a pod that it has just created: the kubelet waits for two lists and for two statuses, one after the
+// other, and so do the pods of the other runtime, as they would without criproxy.
 func TestALateRuntimeRunsPods(t *testing.T) {
 	t.Parallel()
 	const by = 2500 * time.Millisecond
@@ -68,18 +68,18 @@ func TestALatePrimaryHarmsNoPodAndSlowsNoOther(t *testing.T) {
 	n.suffer(t, late(6*time.Second, outage{first: true}))
 }
 
-// Nothing is remembered of a primary that was alone, and it is late just when it is to be joined with another one: no
-// list may be without its pods.
+// criproxy has no memory of a primary that was its only runtime. If the primary is late just when a second runtime is
+// added, no list may lack its pods.
 func TestARuntimeIsAddedWhileThePrimaryIsLate(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "added", variant{slow: first, alone: true})
 	n.run(t, firstPod(), settledPod())
 	const by = 2500 * time.Millisecond
 	n.slowness.Set(by, lists...)
-	n.awaitRelists(t, 2) // it has seen lists that came late
+	n.awaitRelists(t, 2) // the kubelet has got late lists
 	o := late(by, outage{also: "the primary, another one added", first: true, quiet: true, unseen: true})
 	o.length = span(30, 120)
-	o.age = 12 * by // it was that old before: memory does not answer for a runtime that is alone
+	o.age = 12 * by // the view was that old before: memory does not answer for a single runtime
 	o.during = func(t *testing.T) {
 		n.reload(t, "")
 		began := time.Now()

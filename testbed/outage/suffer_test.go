@@ -17,18 +17,18 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// An outage is one runtime's absence, or slowness.
+// An outage is the absence or slowness of one runtime.
 type outage struct {
-	kind   byte          // K: killed, and started again; S: stopped; R: ended by SIGTERM, and started at once; L: late
-	by     time.Duration // if it is late: with each list and each status
-	length time.Duration // what happens during it may make it longer
+	kind   byte          // K: killed, later started; S: stopped; R: ended by SIGTERM, and started at once; L: late
+	by     time.Duration // delay of a late runtime's lists and statuses
+	length time.Duration // at least; during may make it longer
 	also   string        // what else happens, for the table
 
-	first    bool // it is the first runtime that is away
-	anew     bool // the kubelet is started anew: it has to find out what is ready
-	quiet    bool // nothing is tried on the other runtime
-	harmless bool // it changes nothing: asserted
-	unseen   bool // criproxy need not notice before during
+	first    bool // the first runtime is away, not the second
+	anew     bool // the kubelet is restarted, and must find out which pods are ready
+	quiet    bool // the test changes nothing on the other runtime
+	harmless bool // assert that the outage changes nothing
+	unseen   bool // call during even if criproxy has not noticed the outage
 
 	age time.Duration // how old the kubelet's view may become, if that is more than usual
 
@@ -51,7 +51,7 @@ func (o outage) String() string {
 	return text
 }
 
-// suffer takes a runtime away and brings it back, looks at the pods all the while, and reports.
+// suffer runs an outage, watches the pods all the time, and reports.
 func (n *node) suffer(t *testing.T, o outage) row {
 	t.Helper()
 	away, other := n.two, n.one
@@ -59,7 +59,7 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		away, other = other, away
 	}
 	r := row{lane: n.lane, outage: o.String(), usually: n.usually}
-	mine := func(all map[string][]task) map[string][]task { // without those that come and go
+	mine := func(all map[string][]task) map[string][]task { // without the pods that the test adds and removes
 		maps.DeleteFunc(all, func(pod string, _ []task) bool { return !slices.Contains(lasting, pod) })
 		return all
 	}
@@ -160,7 +160,7 @@ func (n *node) suffer(t *testing.T, o outage) row {
 		}
 		if !o.quiet && o.kind != 'R' {
 			slack := 3 * time.Second
-			if o.soon() == "slow" { // criproxy waits its budget for each kind of answer, once
+			if o.soon() == "slow" { // criproxy waits for its budget once for each kind of answer
 				slack += 2 * time.Second
 			}
 			assert.Less(t, r.restart, 3*n.usually+slack, "%s: a killed container on the other runtime is back as fast as ever (%s)", o, n.usually)
@@ -175,33 +175,33 @@ func (n *node) suffer(t *testing.T, o outage) row {
 	return r
 }
 
-// lasting are the pods that are to live through everything.
+// lasting are the pods that must survive everything.
 var lasting = []string{"first", "settled", "plain", "probed", "never"}
 
-// afterStart drops what a kubelet says once right after its start, before it has seen anything.
+// afterStart drops messages that a kubelet logs only right after its start, before its first view.
 func (n *node) afterStart(lines []string) []string {
 	return slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "status check may not have completed yet") })
 }
 
-// tell says how long it will take, if it will.
+// tell prints how long the outage will take, if it takes long.
 func (n *node) tell(o outage, began time.Time) {
 	if left := time.Until(began.Add(o.length)); left > 5*time.Second {
 		n.say("%s: the other runtime works; %s to go", o, left.Round(time.Second))
 	}
 }
 
-// measure finds out how fast things are on a runtime while nothing is wrong.
+// measure measures the speed of a runtime without an outage.
 func (n *node) measure(t *testing.T, rt *runtimes.Containerd) {
 	t.Helper()
-	for range 2 { // the second restart waits out a back-off that the first has not
+	for range 2 { // the second restart has a back-off, the first has none
 		n.usually = max(n.usually, n.killOn(t, rt))
 	}
 	n.usualCome, n.usualGone = n.comeAndGo(t, rt)
 	n.say("usually a restart takes %s, a new pod %s, its end %s", seconds(n.usually), seconds(n.usualCome), seconds(n.usualGone))
 }
 
-// awaitRelists waits until the kubelet has looked at all pods that often. One that learns of changes by events hardly
-// ever does: then it waits until that many pods have been brought up to date, each of which is every ten seconds.
+// awaitRelists waits for the given number of relists. A kubelet that uses events rarely relists: for it, awaitRelists
+// waits for that many updates of pods; each pod is updated every ten seconds.
 func (n *node) awaitRelists(t *testing.T, times float64) {
 	t.Helper()
 	counter := "kubelet_pleg_relist_duration_seconds_count"
@@ -227,7 +227,7 @@ func (n *node) awaitRelists(t *testing.T, times float64) {
 	}, time.Minute, 100*time.Millisecond, "the kubelet looks at its pods")
 }
 
-// A watcher looks at the kubelet's view of some pods.
+// A watcher watches the kubelet's view of some pods.
 type watcher struct {
 	stop, stopped chan struct{}
 	once          sync.Once
@@ -235,11 +235,11 @@ type watcher struct {
 	strange       []string
 }
 
-// watch begins to look at the kubelet's view of pods, until end. A kubelet that is started anew may not know at once what is
+// watch begins to watch the kubelet's view of pods, until end. A restarted kubelet may not know at once which pods are
 // ready.
 func (n *node) watch(pods map[string][]task, anew bool) *watcher {
 	w := &watcher{stop: make(chan struct{}), stopped: make(chan struct{})}
-	first := map[string]string{} // :: pod → how it looked
+	first := map[string]string{} // :: pod → its first state
 	go func() {
 		defer close(w.stopped)
 		for {
@@ -253,7 +253,7 @@ func (n *node) watch(pods map[string][]task, anew bool) *watcher {
 			}
 			all, err := n.kubelet.Pods(n.ctx)
 			if err != nil {
-				continue // it is being started anew
+				continue // the kubelet is restarting
 			}
 			for _, pod := range all {
 				name := n.short(pod.ObjectMeta)
@@ -277,7 +277,7 @@ func (n *node) watch(pods map[string][]task, anew bool) *watcher {
 	return w
 }
 
-// look says how a pod looks. It is empty where that may be unknown.
+// look describes a pod. It returns "" while the kubelet may not know the pod's state.
 func look(pod corev1.Pod, anew bool) string {
 	if anew && len(pod.Status.ContainerStatuses) == 0 {
 		return ""
@@ -299,7 +299,7 @@ func look(pod corev1.Pod, anew bool) string {
 	return text
 }
 
-// end stops looking and returns how old the kubelet's view became at most, and what was not as before.
+// end stops the watcher and returns the greatest age of the kubelet's view, and the changes that it has seen.
 func (w *watcher) end() (oldest time.Duration, strange []string) {
 	w.once.Do(func() { close(w.stop) })
 	<-w.stopped

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// A row is what came of one outage.
+// A row is the result of one outage.
 type row struct {
 	lane, outage string
-	restarts     int           // that the kubelet counted, of all pods of the runtime that was away
-	sandboxes    int           // pods of it whose sandbox is another one, or one more
-	pids         int           // pods of it whose process is another one
-	age          time.Duration // the oldest that the kubelet's view became
-	noAge        string        // why there is none
-	restart      time.Duration // of a killed container on the other runtime
-	usually      time.Duration // the same when nothing is wrong
+	restarts     int           // restarts that the kubelet counted, of all pods on the affected runtime
+	sandboxes    int           // pods on it with another or an additional sandbox
+	pids         int           // pods on it with another process
+	age          time.Duration // greatest age of the kubelet's view
+	noAge        string        // why there is no age
+	restart      time.Duration // until a killed container on the other runtime is back
+	usually      time.Duration // the same without an outage
 	come, gone   time.Duration // of a new pod on the other runtime
 	remembered   int           // answers from memory
 	note         string

@@ -31,14 +31,14 @@ type takeover struct {
 	restarted    map[string]int32
 }
 
-// change has install or uninstall change the files.
+// change runs install or uninstall, which change the files.
 func (o *takeover) change(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), o.program, append(args, "-containerd-config", filepath.Join(o.one.Dir, "config.toml"), "-config", filepath.Join(o.dir, "config.yaml"))...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
-// restart is what people do then: systemctl restart containerd, and start or stop criproxy.
+// restart does what administrators do then: restart containerd, and start or stop criproxy.
 func (o *takeover) restart(t *testing.T, criproxy bool) {
 	t.Helper()
 	require.NoError(t, o.one.Terminate(t.Context()))
@@ -51,8 +51,8 @@ func (o *takeover) restart(t *testing.T, criproxy bool) {
 	require.Equal(t, criproxy, runs)
 }
 
-// undisturbed waits until kubelet has looked at all pods since now, and asserts that they are what they were: the same
-// sandboxes, containers and processes, none restarted.
+// undisturbed waits for a new view of kubelet, and asserts that the pods are unchanged: the same sandboxes, containers and
+// processes, none restarted.
 func (o *takeover) undisturbed(t *testing.T, after string) {
 	t.Helper()
 	since := time.Now()
@@ -91,7 +91,7 @@ func TestPodsGoOnThroughATakeoverAndBack(t *testing.T) {
 			reg := testbed.NewRegistry(t)
 			o.one = testbed.NewContainerd(t, reg, runtimes.Config{Version: version, Mirrors: map[string]string{registry: reg.Addr}})
 			o.kubelet = testbed.NewKubelet(t, kubelet.Config{Endpoint: o.one.Endpoint(), ExtraYAML: "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"})
-			t.Cleanup(func() { // first, so that the pods are removed where they are if the test has failed
+			t.Cleanup(func() { // runs first, so that a failed test removes the pods from their runtimes
 				if t.Failed() {
 					t.Log(o.criproxy.LogTail(40))
 				}
@@ -127,7 +127,7 @@ func TestPodsGoOnThroughATakeoverAndBack(t *testing.T) {
 			o.restart(t, false)
 			o.undisturbed(t, "uninstall")
 
-			o.killOn(t, o.one) // and what happens is noticed, as ever
+			o.killOn(t, o.one) // the kubelet still notices changes
 			assert.Equal(t, o.before["first"][0].Sandbox, o.running(t, o.one, "first").Sandbox)
 			o.comeAndGo(t, o.one)
 		})

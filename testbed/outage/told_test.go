@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A backend is a runtime as criproxy status tells of it.
+// A backend is a runtime in the output of criproxy status.
 type backend struct {
 	Name, State, Error string
 	Remembered         float64 // answers from memory
@@ -21,7 +21,7 @@ type backend struct {
 	pid                int // of the criproxy
 }
 
-// backend asks criproxy about the runtime that is away.
+// backend returns the status of the affected runtime.
 func (n *node) backend(t *testing.T, o outage) backend {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), n.proxy.Program, "status", "-json", "-admin", n.proxy.Admin()).Output()
@@ -40,7 +40,7 @@ func (n *node) backend(t *testing.T, o outage) backend {
 	return backend{Name: o.name()}
 }
 
-// name is what criproxy calls the runtime that is away.
+// name returns criproxy's name for the affected runtime.
 func (o outage) name() string {
 	if o.first {
 		return "primary"
@@ -48,10 +48,10 @@ func (o outage) name() string {
 	return two
 }
 
-// backend is how the log of criproxy names it.
+// backend returns the name of the affected runtime in criproxy's log.
 func (o outage) backend() string { return `backend="` + o.name() + `"` }
 
-// soon is what criproxy takes the runtime for at first.
+// soon returns the state in which criproxy considers the runtime first.
 func (o outage) soon() string {
 	if o.kind == 'K' {
 		return "gone"
@@ -59,7 +59,7 @@ func (o outage) soon() string {
 	return "slow"
 }
 
-// late is what it takes it for at the end of the outage. It is empty where that depends on how long it has become.
+// late returns the state at the end of the outage, or "" if that depends on the outage's length.
 func (o outage) late() string {
 	switch {
 	case o.kind != 'S':
@@ -70,8 +70,8 @@ func (o outage) late() string {
 	return ""
 }
 
-// toldSo asserts, at the end of an outage, that criproxy tells of it: how the runtime is, and that it is memory that
-// answers. It returns the number of those answers since before.
+// toldSo asserts, at the end of an outage, that criproxy reports the state of the runtime, and that memory answers. It
+// returns the number of answers from memory since before.
 func (n *node) toldSo(t *testing.T, o outage, before backend) int {
 	t.Helper()
 	now := n.backend(t, o)
@@ -88,7 +88,7 @@ func (n *node) toldSo(t *testing.T, o outage, before backend) int {
 		assert.True(t, ok, "%s: metric %s", o, metric)
 		return value
 	}
-	if state := n.backend(t, o).State; state == now.State { // it may be changing just now
+	if state := n.backend(t, o).State; state == now.State { // the state may just be changing
 		assert.Equal(t, state != "gone", of("criproxy_backend_up") == 1, "%s: metrics", o)
 		assert.Equal(t, state == "slow", of("criproxy_backend_slow") == 1, "%s: metrics", o)
 	}
@@ -96,7 +96,7 @@ func (n *node) toldSo(t *testing.T, o outage, before backend) int {
 		lists := metrics[`criproxy_backend_remembered_answers_total{`+o.backend()+`,method="ListPodSandbox"}`]
 		assert.Positive(t, lists, "%s: lists were answered from memory", o)
 	}
-	if !n.evented { // it may ask for nothing for a while
+	if !n.evented { // with events, the kubelet may call nothing for a while
 		n.shownByTail(t, o)
 	}
 	if before.pid == now.pid {
@@ -106,8 +106,8 @@ func (n *node) toldSo(t *testing.T, o outage, before backend) int {
 	return int(now.Remembered)
 }
 
-// onceEach asserts that criproxy has said one thing of each change of a runtime that was late: it was slow, and up again. On
-// a busy machine that happens more than once.
+// onceEach asserts that criproxy has logged each change of a late runtime once: slow, and up again. On a busy machine
+// there may be more than one such pair.
 func (n *node) onceEach(t *testing.T, m mark, o outage) {
 	t.Helper()
 	said := map[string]int{}
@@ -121,7 +121,7 @@ func (n *node) onceEach(t *testing.T, m mark, o outage) {
 	assert.Zero(t, said["gone"], "%s: what the log says of it", o)
 }
 
-// shownByTail asserts that criproxy tail says of the calls that memory answers for the runtime.
+// shownByTail asserts that criproxy tail shows for the calls that memory answers for the runtime.
 func (n *node) shownByTail(t *testing.T, o outage) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// emulator runs programs of arm64 where no such processor is.
+// emulator runs arm64 programs on other processors.
 const emulator = "qemu-aarch64-static"
 
 func TestArm64PackagesHoldAStaticProgramThatRuns(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// What the DaemonSet's container does, done to a machine with a systemd.
+// The steps of the DaemonSet's container, on a machine with systemd.
 func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	m := boot(t)
 	image := t.TempDir()
@@ -62,7 +62,7 @@ func TestTheDaemonSetChangesNothingTwice(t *testing.T) {
 	m.Eventually("it is read again", func() bool { return strings.Contains(m.Run("/opt/criproxy", "status", "-json"), `"reloads":1`) })
 	assert.Equal(t, pid, m.Show("MainPID"))
 
-	// What has mistakes never gets to the node, where a criproxy that is started could not live with it.
+	// A configuration with mistakes never reaches the node, where criproxy could not start with it.
 	require.NoError(t, os.WriteFile(config, append(text, "\nlistBudgte: 3s\n"...), 0o644))
 	out, err := try()
 	require.Error(t, err)

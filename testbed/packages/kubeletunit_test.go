@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/systemd"
 )
 
-// withKubelet puts on a machine what the packages of kubelet and kubeadm, and kubeadm join, leave there, our drop-in, and a
-// script for kubelet. The units in enabled are started when the machine boots.
+// withKubelet puts files on a machine: those of the packages kubelet and kubeadm and of kubeadm join, our drop-in, and a
+// script in place of kubelet. The units in enabled are started when the machine boots.
 func withKubelet(t *testing.T, enabled ...string) func(dir string) {
 	source, err := build.SourceDir()
 	require.NoError(t, err)
@@ -45,9 +45,9 @@ func withKubelet(t *testing.T, enabled ...string) func(dir string) {
 	}
 }
 
-// kubeletStarts returns how kubelet was started, each time.
+// kubeletStarts returns the command line of each start of kubelet.
 func kubeletStarts(m *systemd.Machine) (starts []string) {
-	data, _ := os.ReadFile(m.At("/run/kubelet.log")) // missing until it is started
+	data, _ := os.ReadFile(m.At("/run/kubelet.log")) // missing until kubelet is started
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
 		starts = append(starts, lines[i]+": "+lines[i+1])
@@ -59,7 +59,7 @@ func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
 	for _, enabled := range [][]string{
 		{"kubelet.service", "criproxy.service"},
 		{"kubelet.service", "criproxy.socket"},
-		{"kubelet.service"}, // which wants criproxy by our drop-in
+		{"kubelet.service"}, // our drop-in makes it want criproxy
 	} {
 		t.Run(strings.Join(enabled, " "), func(t *testing.T) {
 			m := boot(t, withKubelet(t, enabled...))
@@ -92,7 +92,7 @@ func TestKubeletStartsWhenCriproxyServesAndOutlivesIt(t *testing.T) {
 	}
 }
 
-// What kubeadm join and an administrator have written stays, and the endpoint is ours all the same.
+// The files of kubeadm join and of an administrator stay, and the endpoint is ours all the same.
 func TestTheKubeletDropInSetsTheEndpointAndNothingElse(t *testing.T) {
 	m := boot(t, withKubelet(t))
 	require.NoError(t, os.MkdirAll(m.At("/var/lib/kubelet"), 0o755))
@@ -107,9 +107,9 @@ func TestTheKubeletDropInSetsTheEndpointAndNothingElse(t *testing.T) {
 	assert.Equal(t, "unix:///run/criproxy.sock: criproxy serves", endpoints[len(endpoints)-1])
 }
 
-// A criproxy that cannot start, here for a mistake in its configuration, must not keep kubelet from starting, or
-// from starting again: what kubelet says of its runtime is how people learn of it.
-func TestKubeletStartsWithoutACriproxyThatCannot(t *testing.T) {
+// If criproxy cannot start, here because of a mistake in its configuration, kubelet must still start and restart:
+// administrators learn of the problem from what kubelet reports about its runtime.
+func TestKubeletStartsEvenIfCriproxyCannot(t *testing.T) {
 	m := boot(t, withKubelet(t))
 	require.NoError(t, os.WriteFile(m.At("/etc/criproxy/config.yaml"), []byte("listne: /run/criproxy.sock\n"), 0o644))
 	m.Run("systemctl", "start", "kubelet.service")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// installed are the files of a package.
+// installed are the installed files of a package.
 var installed = []string{
 	"/usr/bin/criproxy", "/etc/criproxy/config.yaml", "/usr/lib/systemd/system/criproxy.service", "/usr/lib/systemd/system/criproxy.socket",
 	"/usr/share/doc/criproxy/README.md", "/usr/share/doc/criproxy/CHANGELOG.md", "/usr/share/doc/criproxy/copyright", "/usr/share/man/man8/criproxy.8",
@@ -83,7 +83,7 @@ func TestInstallingStartsNothingAndUpgradingHandsOver(t *testing.T) {
 				assert.NotRegexp(t, "stop|restart|disable", call)
 			}
 
-			// Removing it gives a socket back that it has taken.
+			// Removing the package gives back a socket that criproxy has taken over.
 			require.NoError(t, os.MkdirAll(r.at("/etc/containerd"), 0o755))
 			r.write("/etc/containerd/config.toml", "version = 2\n")
 			r.run("chroot", r.dir, "/usr/bin/criproxy", "install", "-takeover", "/run/containerd/containerd.sock")
@@ -123,7 +123,7 @@ func TestPurgeLeavesNothing(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// Programs that make images of machines install into a folder, where no process runs, and there may be no shell.
+// Programs that build machine images install into a folder where no process runs, and which may lack a shell.
 func TestPackagesInstallWhereNothingRuns(t *testing.T) {
 	needs(t, "dpkg", "rpm", "busybox")
 	for _, m := range managers(t) {

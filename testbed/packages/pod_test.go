@@ -54,8 +54,8 @@ func startCalling(t *testing.T, endpoint string) *caller {
 	return c
 }
 
-// daemonSetsPod is the DaemonSet's pod as a node has it: with the image, and with the ConfigMap as a folder, which
-// kubelet makes of it where there is an API server.
+// daemonSetsPod returns the DaemonSet's pod as on a node: with the image, and with the ConfigMap as a folder, as kubelet
+// would create it with an API server.
 func daemonSetsPod(t *testing.T, m *systemd.Machine, image, folder string) *corev1.Pod {
 	t.Helper()
 	_, configMap, set := daemonSet(t)
@@ -67,11 +67,11 @@ func daemonSetsPod(t *testing.T, m *systemd.Machine, image, folder string) *core
 		ObjectMeta: metav1.ObjectMeta{Name: "criproxy", Namespace: set.Namespace, Labels: set.Spec.Template.Labels},
 		Spec:       set.Spec.Template.Spec,
 	}
-	pod.Spec.NodeSelector = nil // for the scheduler, which is not here
+	pod.Spec.NodeSelector = nil // there is no scheduler here
 	pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}}
 	c := &pod.Spec.Containers[0]
 	c.Image = image
-	c.Env = append(c.Env, corev1.EnvVar{Name: "NODE_PID", Value: strconv.Itoa(m.PID)}) // the first process of the node is not that of this machine
+	c.Env = append(c.Env, corev1.EnvVar{Name: "NODE_PID", Value: strconv.Itoa(m.PID)}) // the node's first process is not this machine's
 	return pod
 }
 
@@ -97,7 +97,7 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	}
 	anyhow := func(corev1.ContainerStatus) bool { return true }
 
-	// kubelet speaks to containerd, and knows of criproxy only from its configuration.
+	// kubelet uses containerd; only its configuration names criproxy.
 	folder := t.TempDir()
 	require.NoError(t, k.AddManifest(daemonSetsPod(t, m, reg.Image("criproxy:0"), folder)))
 	m.Eventually("criproxy serves", func() bool { return m.Show("ActiveState") == "active" })
@@ -115,12 +115,12 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	socket, pid := m.Socket(), m.Show("MainPID")
 	calling := startCalling(t, endpoint)
 
-	// Its container ends. kubelet starts another one, through the proxy that it has brought.
+	// The pod's container ends. kubelet starts another one, through the proxy that the pod has installed.
 	require.NoError(t, calling.client.StopContainer(t.Context(), strings.TrimPrefix(own.ContainerID, "containerd://"), 0))
 	running("criproxy", func(s corev1.ContainerStatus) bool { return s.RestartCount == own.RestartCount+1 })
 	assert.Equal(t, pid, m.Show("MainPID"))
 
-	// Another image: the program is another one, and the socket the same.
+	// Another image: the program changes, and the socket stays.
 	require.NoError(t, k.AddManifest(daemonSetsPod(t, m, reg.Image("criproxy:1"), folder)))
 	m.Eventually("the new one serves", func() bool { return m.Show("MainPID") != pid })
 	assert.Contains(t, m.Run("/usr/local/bin/criproxy", "version"), "criproxy "+versions[1])
@@ -128,7 +128,7 @@ func TestTheDaemonSetsPodBringsCriproxyAndMayGoAgain(t *testing.T) {
 	running("criproxy", anyhow)
 	pid = m.Show("MainPID")
 
-	// The pod goes, and what it has brought stays.
+	// The pod goes, but the program that it has installed stays.
 	require.NoError(t, k.RemoveManifest("criproxy"))
 	m.Eventually("its containers have ended", func() bool {
 		left, err := calling.client.ListContainers(t.Context(), &runtimeapi.ContainerFilter{

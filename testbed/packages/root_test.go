@@ -23,10 +23,10 @@ import (
 	"github.com/criproxy/criproxy/testbed/proxy"
 )
 
-// patience bounds how long a test waits for what has to happen.
+// patience bounds how long a test waits for an event.
 const patience = 30 * time.Second
 
-// needs leaves the test out where a program is missing.
+// needs skips the test if a program is missing.
 func needs(t testing.TB, programs ...string) {
 	t.Helper()
 	if testing.Short() {
@@ -51,7 +51,7 @@ func needs(t testing.TB, programs ...string) {
 	t.Skip("left out: " + text)
 }
 
-// versions are two of criproxy, the second one newer.
+// versions are two versions of criproxy, the newer one second.
 var versions = [2]string{"0.0.1", "0.0.2"}
 
 // dirs hold the packages of each version, once they are built.
@@ -84,7 +84,7 @@ func (s suite) Run() int {
 	return code
 }
 
-// file is the one package with that ending of a version, 0 or 1.
+// file returns the only package with the given extension, of version 0 or 1.
 func file(t testing.TB, version int, ending string) string {
 	t.Helper()
 	require.NoError(t, buildPackages())
@@ -94,14 +94,14 @@ func file(t testing.TB, version int, ending string) string {
 	return found[0]
 }
 
-// A root is a folder that a package manager takes for the whole machine: a shell and what maintainer scripts
-// may want, all of it busybox, and a systemctl that writes down its arguments.
+// A root is a folder that a package manager uses as a whole machine: it has a shell and the programs for maintainer
+// scripts, all from busybox, and a systemctl that records its arguments.
 type root struct {
 	testing.TB
 	dir string
 }
 
-// newRoot makes one; systemd says whether it seems to run there.
+// newRoot makes a root; systemd says whether systemd seems to run there.
 func newRoot(t testing.TB, systemd bool) *root {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "root-")
@@ -149,9 +149,9 @@ func (r *root) read(path string) string {
 	return string(data)
 }
 
-// told returns what systemctl was told since the last time.
+// told returns the arguments of systemctl since the last call of told.
 func (r *root) told() []string {
-	data, _ := os.ReadFile(r.at("/systemctl.log")) // missing if it was told nothing
+	data, _ := os.ReadFile(r.at("/systemctl.log")) // missing if it was never called
 	os.Remove(r.at("/systemctl.log"))
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
@@ -168,7 +168,7 @@ func (r *root) run(program string, args ...string) string {
 	return string(out)
 }
 
-// start starts the criproxy that is installed, with the configuration that is, and returns when it serves.
+// start starts the installed criproxy, with the installed configuration, and returns when it serves.
 func (r *root) start() {
 	r.Helper()
 	var log bytes.Buffer
@@ -195,19 +195,19 @@ func (r *root) start() {
 	r.write("/main.pid", fmt.Sprintln(v.PID))
 }
 
-// running says which criproxy serves.
+// A running describes the criproxy that serves.
 type running struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 }
 
-// serving asks the admin socket, also in a clean-up, when the test's own context has ended.
+// serving makes a request on the admin socket. It works during clean-up, too, when the test's own context has ended.
 func (r *root) serving() (v running, err error) {
 	err = proxy.AskJSON(context.Background(), r.at("/run/criproxy.admin.sock"), "/version", &v)
 	return v, err
 }
 
-// waitServing returns the criproxy that serves once it is as wanted.
+// waitServing waits until the serving criproxy meets a condition, and returns it.
 func (r *root) waitServing(wanted func(running) bool) (v running) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), patience)

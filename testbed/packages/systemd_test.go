@@ -20,7 +20,7 @@ func boot(t testing.TB, with ...func(dir string)) *systemd.Machine {
 	out, err := exec.Command("dpkg-deb", "-x", file(t, 1, "deb"), pkg).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.MkdirAll(filepath.Join(pkg, "usr/local/bin"), 0o755))
-	require.NoError(t, os.Symlink("/usr/bin/criproxy", filepath.Join(pkg, "usr/local/bin/criproxy"))) // where the predecessor's unit has it
+	require.NoError(t, os.Symlink("/usr/bin/criproxy", filepath.Join(pkg, "usr/local/bin/criproxy"))) // the path in the predecessor's unit
 	for _, add := range with {
 		add(pkg)
 	}
@@ -35,7 +35,7 @@ func TestServiceKeepsItsSocketWhateverSystemdDoes(t *testing.T) {
 	socket, pid := m.Socket(), m.Show("MainPID")
 	same := func(after string) {
 		t.Helper()
-		// systemctl reload does not wait for the process, which says itself when it begins and when it is done.
+		// systemctl reload does not wait for the process, which itself reports the beginning and the end of the reload.
 		m.Eventually("it is active after "+after, func() bool { return m.Show("ActiveState") == "active" })
 		assert.Equal(t, socket, m.Socket(), "%s: the socket is another one", after)
 		assert.Equal(t, "2", m.Show("NFileDescriptorStore"), after)
@@ -78,7 +78,7 @@ func TestASocketUnitStartsTheServiceForItsFirstClient(t *testing.T) {
 	require.NoError(t, m.Dial())
 }
 
-// The unit that README of Mirantis CRI Proxy told people to write.
+// The unit from the README of Mirantis CRI Proxy.
 func TestUnitOfThePredecessorWorksUnchanged(t *testing.T) {
 	m := boot(t)
 	unit, err := os.ReadFile("testdata/mirantis.service")
@@ -99,6 +99,6 @@ func TestSystemdAnalyzeAcceptsTheUnits(t *testing.T) {
 	m := boot(t)
 	out := m.Run("systemd-analyze", "verify", "criproxy.service", "criproxy.socket")
 	assert.Empty(t, out, "it warns")
-	// Exposure in tenths, as docs/operations.md has it.
+	// The exposure in tenths, as in docs/operations.md.
 	m.Run("systemd-analyze", "security", "--offline=true", "--threshold=26", "/usr/lib/systemd/system/criproxy.service")
 }

@@ -13,12 +13,11 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/metrics"
 )
 
-// AdminOf returns the path of the admin socket of a criproxy that listens at socket, NAME.sock, and whose configuration
-// names no other.
+// AdminOf returns the default path of the admin socket of a criproxy that listens at socket, NAME.sock.
 func AdminOf(socket string) string { return strings.TrimSuffix(socket, ".sock") + ".admin.sock" }
 
-// Ask returns what criproxy answers at its admin socket to a GET of path, such as "/status". Any answer but 200 is an
-// error.
+// Ask returns criproxy's answer to a GET of path, such as "/status", on its admin socket. Any status other than 200 is
+// an error.
 func Ask(ctx context.Context, admin, path string) ([]byte, error) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", admin)
@@ -42,7 +41,7 @@ func Ask(ctx context.Context, admin, path string) ([]byte, error) {
 	return body, nil
 }
 
-// AskJSON is Ask for an answer in JSON, which it reads into answer.
+// AskJSON is Ask for an answer in JSON, which it decodes into answer.
 func AskJSON(ctx context.Context, admin, path string, answer any) error {
 	body, err := Ask(ctx, admin, path)
 	if err != nil {

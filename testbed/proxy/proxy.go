@@ -16,37 +16,36 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// Config says what criproxy to run. Program and YAML are needed; the zero value of everything else
-// works.
+// Config configures a criproxy. Program and YAML are required; all other fields may be zero.
 type Config struct {
-	// Dir is the folder for everything the instance makes: its socket, its log, what it remembers. Destroy
-	// removes it. Empty means a new one in the temporary folder. It must be short.
+	// Dir is the folder for the instance's files: its socket, log and memory. Destroy removes it. Empty means
+	// a new one in the temporary folder. Its path must be short.
 	Dir string
-	// Program is what build.Proxy returned.
+	// Program is the path of criproxy, from build.Proxy.
 	Program string
 	// YAML is its configuration file, without listen and stateDir.
 	YAML string
-	// Flags are put behind those that it has anyway.
+	// Flags are appended to its other flags.
 	Flags []string
 }
 
-// A Proxy is one running criproxy, built from this checkout.
+// A Proxy is a criproxy, built from this checkout.
 //
-// Methods may be called from any goroutine, but those that change its state one at a time.
+// Methods may be called from any goroutine, but only one at a time of those that change the state.
 type Proxy struct {
-	Config       // as it was started, defaults filled in; not to be changed
+	Config       // with defaults; must not be changed
 	host.Process // criproxy itself; after a handover its successor
 }
 
 const (
 	configName = "criproxy.yaml"
 	socketName = "criproxy.sock"
-	// The socket whose path is the longest.
+	// The socket with the longest path.
 	longestSocket = "criproxy.admin.sock"
 )
 
-// Start starts an instance and returns when it answers CRI calls. When it does not come up, what was
-// made is taken away again, and the error holds the end of its log.
+// Start starts an instance and returns when it answers CRI calls. If it does not come up, Start removes
+// it again, and the error holds the end of its log.
 func Start(ctx context.Context, config Config) (*Proxy, error) {
 	var err error
 	config.Dir, err = host.NewDir(config.Dir, longestSocket)
@@ -65,7 +64,7 @@ func Start(ctx context.Context, config Config) (*Proxy, error) {
 
 func (p *Proxy) at(name string) string { return filepath.Join(p.Dir, name) }
 
-// Start starts the process, the first time or again after Kill or Terminate, and returns when it answers.
+// Start starts the process, or starts it again after Kill or Terminate, and returns when it answers.
 func (p *Proxy) Start(ctx context.Context) error {
 	if err := p.Launch(); err != nil {
 		return err
@@ -73,12 +72,12 @@ func (p *Proxy) Start(ctx context.Context) error {
 	return runtimes.WaitReady(ctx, p.Process, p.Socket())
 }
 
-// Launch starts the process, and returns before it answers: without its primary it does not answer all.
+// Launch starts the process, and returns before it answers: without its primary it cannot answer all calls.
 func (p *Proxy) Launch() error {
 	argv := append([]string{
 		p.Program, "-config", p.at(configName), "-listen", p.Socket(), "-state-dir", p.at("state"), "-logtostderr", "-v", "4",
 	}, p.Flags...)
-	// A data race ends it, so that it cannot go unnoticed.
+	// A data race ends the process, so that it cannot go unnoticed.
 	return p.Process.Start(argv, append(host.Environ("GORACE"), "GORACE=halt_on_error=1"))
 }
 
@@ -88,12 +87,12 @@ func (p *Proxy) Socket() string { return p.at(socketName) }
 // Admin returns the path of its admin socket.
 func (p *Proxy) Admin() string { return AdminOf(p.Socket()) }
 
-// Endpoint returns the socket as kubelet and crictl want it: unix:///...
+// Endpoint returns the socket in the form of kubelet and crictl: unix:///...
 func (p *Proxy) Endpoint() string { return "unix://" + p.Socket() }
 
-// Configure replaces its configuration file, which it reads again at once, as it does when it is started later.
+// Configure replaces the configuration file. criproxy reads it at once, or when it is started.
 func (p *Proxy) Configure(yaml string) error {
-	// It must never read half of it.
+	// criproxy must never read a half-written file.
 	half := p.at("half.yaml")
 	err := os.WriteFile(half, []byte(yaml), 0o644)
 	if err == nil {
@@ -105,8 +104,8 @@ func (p *Proxy) Configure(yaml string) error {
 	return nil
 }
 
-// HandOver has it hand its sockets over to a new process, and returns when that serves. The old one goes on until its
-// calls have ended; gone reports whether it has.
+// HandOver makes criproxy hand over its sockets to a new process, and returns when that process serves. The old process
+// goes on until its calls have ended; gone reports whether it has ended.
 func (p *Proxy) HandOver(ctx context.Context) (gone func() bool, err error) {
 	old, err := p.Alias(".old")
 	if err != nil {
@@ -145,8 +144,8 @@ func (p *Proxy) HandOver(ctx context.Context) (gone func() bool, err error) {
 // Metrics returns its metrics.
 func (p *Proxy) Metrics(ctx context.Context) (metrics.Metrics, error) { return Metrics(ctx, p.Admin()) }
 
-// Destroy ends it and removes its folder. It works in any state and may be called twice.
+// Destroy ends the process and removes its folder. It works in any state and may be called twice.
 func (p *Proxy) Destroy(ctx context.Context) error {
-	p.Terminate(ctx) // what fails here Clean makes up for
+	p.Terminate(ctx) // Clean removes what is left
 	return host.Clean(p.Dir)
 }

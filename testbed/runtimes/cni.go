@@ -9,7 +9,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// writeCNI writes the one network that pods of an instance are put on.
+// writeCNI writes the configuration of the only network of an instance's pods.
 func writeCNI(dir string, b host.Bridge) error {
 	conf := map[string]any{
 		"cniVersion": "1.0.0",
@@ -17,7 +17,7 @@ func writeCNI(dir string, b host.Bridge) error {
 		"plugins": []any{map[string]any{
 			"type":      "bridge",
 			"bridge":    b.Name,
-			"isGateway": false, // true would switch on net.ipv4.ip_forward; the bridge has its address already
+			"isGateway": false, // true would turn on net.ipv4.ip_forward; the bridge already has its address
 			"ipMasq":    false, // true would need iptables
 			"ipam": map[string]any{
 				"type":    "host-local",

@@ -11,36 +11,35 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Config says what containerd to run. Binaries and Registry are needed; the zero value of everything
-// else works.
+// Config configures a containerd. Binaries and Registry are required; all other fields may be zero.
 type Config struct {
 	// Name tells instances apart in messages and in the name of their cgroup. Empty means the version.
 	Name string
 	// Version is "1.7", which speaks runtime.v1 and runtime.v1alpha2, or "2.4", which speaks runtime.v1.
 	// Empty means "2.4".
 	Version string
-	// Dir is the folder for everything the instance makes: sockets, images, logs. Destroy removes it.
-	// Empty means a new one in the temporary folder. It must be short, because sockets lie in it.
+	// Dir is the folder for the instance's files: sockets, images, logs. Destroy removes it. Empty means
+	// a new one in the temporary folder. Its path must be short, because it holds sockets.
 	Dir string
-	// Binaries are what build.Get returned: containerd of that version, runc, noseccomp and CNI.
+	// Binaries are from build.Get: containerd of that version, runc, noseccomp and CNI.
 	Binaries build.Binaries
 	// Registry is the address of a Registry, from which the sandbox image is pulled.
 	Registry string
 	// SandboxImage is the pause image. Empty means testbed/pause:1 of that registry.
 	SandboxImage string
-	// Handlers are the runtime handlers beside "runc", which is always there and the default. Each is runc
-	// under another name. Nil means one, "alt".
+	// Handlers are the runtime handlers in addition to "runc", the default. Each is runc under another
+	// name. Nil means one, "alt".
 	Handlers []string
-	// GVisor adds the handler "gvisor", whose pods have a kernel of their own. Binaries have to have it.
+	// GVisor adds the handler "gvisor", whose pods have their own kernel. Binaries must include it.
 	GVisor bool
-	// Mirrors sends pulls for a registry to an address on this machine, over HTTP: "docker.io" to
-	// "127.0.0.1:5000". The registry's own address needs no entry.
+	// Mirrors redirects pulls from a registry to an address on this machine, over HTTP: "docker.io" to
+	// "127.0.0.1:5000". Registry itself needs no entry.
 	Mirrors map[string]string
-	// Snapshotter is "overlayfs" or "native". Empty means overlayfs if the file system below Dir can do it.
+	// Snapshotter is "overlayfs" or "native". Empty means overlayfs if the file system of Dir supports it.
 	Snapshotter string
 	// LogLevel is containerd's. Empty means "info".
 	LogLevel string
-	// ExtraTOML is merged into the configuration file, table by table. Plugins are named as in a file of
+	// ExtraTOML is merged into the configuration file, table by table. It names plugins as in a file of
 	// version 2 for 1.7, and of version 4 for 2.4.
 	ExtraTOML string
 }
@@ -50,13 +49,13 @@ const (
 	manifestName = "instance.json"
 )
 
-// withDefaults checks c and fills in what is empty. It makes the folder.
+// withDefaults checks c, fills in defaults, and makes the folder.
 func (c Config) withDefaults() (Config, error) {
 	if c.Version == "" {
 		c.Version = "2.4"
 	}
 	if c.Version != "1.7" && c.Version != "2.4" {
-		return c, fmt.Errorf("testbed: containerd %q: no such version here (there are 1.7 and 2.4)", c.Version)
+		return c, fmt.Errorf("testbed: unknown containerd version %q (want 1.7 or 2.4)", c.Version)
 	}
 	if c.Name == "" {
 		c.Name = "containerd-" + c.Version
@@ -96,7 +95,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// A manifest tells Open about an instance that another program started.
+// A manifest describes an instance to Open, for instances that another program started.
 type manifest struct {
 	Config Config
 	Bridge string

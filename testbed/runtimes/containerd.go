@@ -14,28 +14,29 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// A Containerd is one running containerd with everything that is its own: folders, socket, bridge,
-// cgroup. It is a daemon: it goes on when the program that started it ends, and [Open] finds it again.
+// A Containerd is a containerd with its own folders, socket, bridge and cgroup. It is a daemon: it keeps
+// running when the program that started it ends, and [Open] finds it again.
 //
-// Containers and their shims live on when the daemon is killed or terminated. Start brings it back.
+// Containers and their shims keep running when the daemon is killed or terminated. Start starts the daemon
+// again.
 //
-// Methods may be called from any goroutine, but those that change its state (Start, Kill, Freeze, Thaw,
-// Terminate, Destroy) one at a time.
+// Methods may be called from any goroutine, but only one at a time of those that change the state (Start,
+// Kill, Freeze, Thaw, Terminate, Destroy).
 type Containerd struct {
-	Config       // as it was started, defaults filled in; not to be changed
+	Config       // with defaults; must not be changed
 	host.Process // containerd itself
 	bridge       string
 }
 
-// StartContainerd starts an instance and returns when it answers CRI calls. When it does not come up,
-// what was made is taken away again, and the error holds the end of its log.
+// StartContainerd starts an instance and returns when it answers CRI calls. If it does not come up,
+// StartContainerd removes it again, and the error holds the end of its log.
 func StartContainerd(ctx context.Context, config Config) (*Containerd, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(filepath.Join(config.Dir, manifestName)); err == nil {
-		return nil, fmt.Errorf("testbed: starting containerd %s: %s holds an instance already (open it with runtimes.Open, or remove it with host.Clean)", config.Name, config.Dir)
+		return nil, fmt.Errorf("testbed: starting containerd %s: %s already holds an instance (open it with runtimes.Open, or remove it with host.Clean)", config.Name, config.Dir)
 	}
 	c := newContainerd(config, "")
 	if err = c.prepare(); err == nil {
@@ -47,7 +48,7 @@ func StartContainerd(ctx context.Context, config Config) (*Containerd, error) {
 	return c, nil
 }
 
-// Open returns the instance in dir that this or another program started, running or not.
+// Open returns the instance in dir, running or not, which this or another program has started.
 func Open(dir string) (*Containerd, error) {
 	m, err := readManifest(dir)
 	if err != nil {
@@ -81,7 +82,7 @@ func (c *Containerd) prepare() error {
 	)
 }
 
-// Start starts the daemon, the first time or again after Kill or Terminate, and returns when it answers.
+// Start starts the daemon, or starts it again after Kill or Terminate, and returns when it answers.
 func (c *Containerd) Start(ctx context.Context) error {
 	bin := c.Binaries.Containerd[c.Version]
 	argv := []string{filepath.Join(bin, "containerd"), "--config", filepath.Join(c.Dir, "config.toml")}
@@ -91,8 +92,8 @@ func (c *Containerd) Start(ctx context.Context) error {
 	return c.WaitReady(ctx)
 }
 
-// env is our environment with the instance's own programs in front of the machine's: containerd looks
-// for its shim and the shim for runc in PATH.
+// env returns our environment with the instance's programs first in PATH: containerd looks there for its
+// shim, and the shim for runc.
 func (c *Containerd) env() []string {
 	path := strings.Join([]string{c.Binaries.Containerd[c.Version], filepath.Dir(c.Binaries.Runc), os.Getenv("PATH")}, ":")
 	return append(host.Environ("PATH", "TMPDIR", "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE"), "PATH="+path, "TMPDIR="+filepath.Join(c.Dir, "tmp"))
@@ -101,17 +102,17 @@ func (c *Containerd) env() []string {
 // Socket returns the path of the CRI socket, which is containerd's own.
 func (c *Containerd) Socket() string { return filepath.Join(c.Dir, socketName) }
 
-// Endpoint returns the socket as kubelet and crictl want it: unix:///...
+// Endpoint returns the socket in the form of kubelet and crictl: unix:///...
 func (c *Containerd) Endpoint() string { return "unix://" + c.Socket() }
 
-// Bridge returns the name of the link that pods are plugged into.
+// Bridge returns the name of the bridge to which pods are attached.
 func (c *Containerd) Bridge() string { return c.bridge }
 
-// CgroupParent returns the cgroup that all pods of the instance should lie below. [Containerd.PodConfig]
-// puts each pod into a child of it; sandboxes that are made by other means should lie there too.
+// CgroupParent returns the cgroup below which all pods of the instance should be. [Containerd.PodConfig]
+// puts each pod into a child of it; sandboxes that are made in other ways should be there, too.
 func (c *Containerd) CgroupParent() string { return host.Cgroup(c.Name, c.Dir) }
 
-// Ctr runs the ctr of the same version against the instance and returns what it printed. Images and
+// Ctr runs the ctr of the same version against the instance and returns its output. Images and
 // containers of CRI are in the namespace k8s.io: Ctr(ctx, "-n", "k8s.io", "images", "ls").
 func (c *Containerd) Ctr(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.Binaries.Containerd[c.Version], "ctr"), append([]string{"-a", c.Socket()}, args...)...)

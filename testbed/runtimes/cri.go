@@ -16,11 +16,11 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// callTimeout bounds each call that Runtime and Images make, as kubelet's runtimeRequestTimeout does.
+// callTimeout bounds each call of the clients of Runtime and Images, as kubelet's runtimeRequestTimeout does.
 const callTimeout = 30 * time.Second
 
 // Dial returns a plain gRPC connection to a unix socket, for calls that the kubelet's client does not
-// make. The first call connects. The caller closes it.
+// make. It connects on its first call. The caller must close it.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -28,33 +28,34 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
-			// A frozen daemon's socket connects and says nothing more; waiting is the caller's decision.
+			// The socket of a frozen daemon accepts connections and nothing more; the caller decides how long to wait.
 			MinConnectTimeout: 20 * time.Second,
 		}))
 }
 
 // Runtime returns the kubelet's own client for the runtime service at an endpoint (unix:///...), which
-// may be a Containerd's or a proxy's. It fails when no server answers Version there. The caller closes it.
+// may be a Containerd's or a proxy's. It fails if no server answers Version there. The caller must close
+// the client.
 func Runtime(ctx context.Context, endpoint string) (internalapi.RuntimeService, error) {
 	return criclient.NewRemoteRuntimeServiceBuilder().WithEndpoint(endpoint).WithConnectionTimeout(callTimeout).Build(ctx)
 }
 
-// Images returns the kubelet's own client for the image service at an endpoint. The caller closes it.
+// Images returns the kubelet's own client for the image service at an endpoint. The caller must close it.
 func Images(ctx context.Context, endpoint string) (internalapi.ImageManagerService, error) {
 	return criclient.NewRemoteImageServiceBuilder().WithEndpoint(endpoint).WithConnectionTimeout(callTimeout).Build(ctx)
 }
 
-// Runtime returns the kubelet's client for this instance. The caller closes it.
+// Runtime returns the kubelet's client for this instance. The caller must close it.
 func (c *Containerd) Runtime(ctx context.Context) (internalapi.RuntimeService, error) {
 	return Runtime(ctx, c.Endpoint())
 }
 
-// Images returns the kubelet's image client for this instance. The caller closes it.
+// Images returns the kubelet's image client for this instance. The caller must close it.
 func (c *Containerd) Images(ctx context.Context) (internalapi.ImageManagerService, error) {
 	return Images(ctx, c.Endpoint())
 }
 
-// PIDOf returns the process id of a container, as its runtime sees it; 0 if it does not run.
+// PIDOf returns the process id of a container from its runtime, or 0 if the container is not running.
 func PIDOf(ctx context.Context, client internalapi.RuntimeService, container string) (int, error) {
 	resp, err := client.ContainerStatus(ctx, container, true)
 	if err != nil {
@@ -67,14 +68,14 @@ func PIDOf(ctx context.Context, client internalapi.RuntimeService, container str
 	return info.Pid, nil
 }
 
-// WaitReady returns when the instance answers Version and ListPodSandbox. It fails at once when the
-// process has ended, with the end of its log, and after a minute where ctx has no deadline.
+// WaitReady waits until the instance answers Version and ListPodSandbox. It fails at once if the process
+// has ended, with the end of its log, and after a minute if ctx has no deadline.
 func (c *Containerd) WaitReady(ctx context.Context) error {
 	return WaitReady(ctx, c.Process, c.Socket())
 }
 
-// WaitReady returns when a daemon answers Version and ListPodSandbox at a socket, as a Containerd's method of
-// that name does. It is for daemons that speak CRI and are no Containerd, such as criproxy.
+// WaitReady waits until a daemon answers Version and ListPodSandbox at a socket, like [Containerd.WaitReady]. It
+// is for other daemons that speak CRI, such as criproxy.
 func WaitReady(ctx context.Context, p host.Process, socket string) error {
 	ctx, cancel := host.Bounded(ctx)
 	defer cancel()

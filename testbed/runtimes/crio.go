@@ -16,29 +16,29 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/table"
 )
 
-// CRIOConfig says what CRI-O to run. Binaries and Registry are needed; the zero value of everything else works.
+// CRIOConfig configures a CRI-O. Binaries and Registry are required; all other fields may be zero.
 type CRIOConfig struct {
 	// Name tells instances apart in messages and in the name of their cgroup. Empty means crio.
 	Name string
-	// Dir is the folder for everything the instance makes, as that of [Config].
+	// Dir is the folder for the instance's files, as in [Config].
 	Dir string
-	// Binaries are what build.Get returned: CRIO, runc, noseccomp and CNI.
+	// Binaries are from build.Get: CRIO, runc, noseccomp and CNI.
 	Binaries build.Binaries
 	// Registry is the address of a Registry, from which the sandbox image is pulled.
 	Registry string
-	// Mirrors sends pulls for a registry to an address on this machine, as those of [Config].
+	// Mirrors redirects pulls from a registry to an address on this machine, as in [Config].
 	Mirrors map[string]string
 }
 
-// A CRIO is one running CRI-O with everything that is its own. It serves HTTP at its CRI socket, too. Its methods are as
-// those of [Containerd].
+// A CRIO is a CRI-O with its own folders, socket, bridge and cgroup. It also serves HTTP on its CRI socket. Its methods
+// are like those of [Containerd].
 type CRIO struct {
 	CRIOConfig
 	host.Process
 	bridge string
 }
 
-// CRIORequirements returns what this machine lacks to run CRI-O, besides what containerd needs.
+// CRIORequirements returns what this machine lacks to run CRI-O, in addition to the needs of containerd.
 func CRIORequirements() []error {
 	if _, err := exec.LookPath("conmon"); err != nil {
 		return []error{errors.New("testbed: no conmon in PATH, which watches CRI-O's containers (apt-get install conmon)")}
@@ -46,7 +46,7 @@ func CRIORequirements() []error {
 	return nil
 }
 
-// StartCRIO starts an instance and returns when it answers CRI calls, as StartContainerd does.
+// StartCRIO starts an instance and returns when it answers CRI calls, like StartContainerd.
 func StartCRIO(ctx context.Context, config CRIOConfig) (*CRIO, error) {
 	if config.Name == "" {
 		config.Name = "crio"
@@ -100,7 +100,7 @@ func (c *CRIO) prepare() error {
 
 func (c *CRIO) at(name string) string { return filepath.Join(c.Dir, name) }
 
-// config is CRI-O's configuration: all that it would put or look for elsewhere is in the folder.
+// config returns CRI-O's configuration, by which all its files are in the folder.
 func (c *CRIO) config() table.Table {
 	return table.Table{"crio": table.Table{
 		"root": c.at("storage"), "runroot": c.at("run"), "storage_driver": "overlay", "log_dir": c.at("logs"),
@@ -112,7 +112,7 @@ func (c *CRIO) config() table.Table {
 			"container_exits_dir": c.at("exits"), "container_attach_socket_dir": c.at("attach"), "hooks_dir": []string{c.at("hooks")},
 			"decryption_keys_path": c.at("keys"), "irqbalance_config_file": "", "irqbalance_config_restore_file": "disable",
 			"apparmor_profile": "unconfined", "enable_criu_support": false,
-			"disable_hostport_mapping": true, // it takes iptables
+			"disable_hostport_mapping": true, // it needs iptables
 			"default_runtime":          "runc",
 			"runtimes": table.Table{"runc": table.Table{
 				"runtime_path": c.Binaries.NoSeccomp, "runtime_root": c.at("runc"), "monitor_cgroup": "pod",
@@ -130,7 +130,7 @@ func (c *CRIO) config() table.Table {
 	}}
 }
 
-// Start starts the daemon, the first time or again after Kill or Terminate, and returns when it answers.
+// Start starts the daemon, or starts it again after Kill or Terminate, and returns when it answers.
 func (c *CRIO) Start(ctx context.Context) error {
 	env := append(host.Environ("PATH", "TMPDIR"), "TMPDIR="+c.at("tmp"), "PATH="+filepath.Dir(c.Binaries.Runc)+":"+os.Getenv("PATH"))
 	argv := []string{filepath.Join(c.Binaries.CRIO, "crio"), "-c", c.at("crio.conf"), "-d", c.at("dropins"),
@@ -141,17 +141,17 @@ func (c *CRIO) Start(ctx context.Context) error {
 	return WaitReady(ctx, c.Process, c.Socket())
 }
 
-// Socket returns the path of the socket of CRI and of HTTP.
+// Socket returns the path of the socket for CRI and HTTP.
 func (c *CRIO) Socket() string { return c.at("crio.sock") }
 
-// Endpoint returns the socket as kubelet and crictl want it: unix:///...
+// Endpoint returns the socket in the form of kubelet and crictl: unix:///...
 func (c *CRIO) Endpoint() string { return "unix://" + c.Socket() }
 
-// Destroy takes the instance away, as [Containerd.Destroy] does.
+// Destroy removes the instance, like [Containerd.Destroy].
 func (c *CRIO) Destroy(ctx context.Context) error {
 	if _, alive := c.PID(); alive {
 		c.Thaw()
-		_ = RemovePods(ctx, c.Endpoint(), func(string) bool { return true }) // Clean makes up for what fails
+		_ = RemovePods(ctx, c.Endpoint(), func(string) bool { return true }) // Clean removes what is left
 		stop, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		c.Terminate(stop)

@@ -12,13 +12,13 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// CritestMirrors are the registries whose images critest names, for [Config].Mirrors: their images come from the
-// registry at addr, which [Registry.PushCritest] has filled.
+// CritestMirrors returns [Config].Mirrors for critest: the images that critest names come from the registry at addr,
+// which [Registry.PushCritest] must have filled.
 func CritestMirrors(addr string) map[string]string {
 	return map[string]string{"registry.k8s.io": addr, "k8s.gcr.io": addr, "gcr.io": addr}
 }
 
-// Busybox returns the machine's busybox. It has to be a static one, for it becomes all programs of an image.
+// Busybox returns the path of the machine's busybox. It must be static, because it becomes all programs of an image.
 func Busybox() (string, error) {
 	program, err := exec.LookPath("busybox")
 	if err != nil {
@@ -37,12 +37,12 @@ func Busybox() (string, error) {
 	return program, nil
 }
 
-// own is where critest's own images are in gcr.io.
+// own is the folder of critest's own images in gcr.io.
 const own = "k8s-staging-cri-tools/"
 
-// PushCritest stores stand-ins for the images that critest names, all of them made of the machine's busybox. There is
-// none for test-image-digest, which critest names by the digest of the original, and none for nonewprivs, a program of
-// its own.
+// PushCritest stores replacements for the images that critest names, made from the machine's busybox. There is none for
+// test-image-digest, which critest names by the digest of the original, and none for nonewprivs, which is a special
+// program.
 func (r *Registry) PushCritest() error {
 	busybox, err := Busybox()
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *Registry) PushCritest() error {
 	return nil
 }
 
-// busyboxLayer makes a layer of busybox under the names of all its programs, of users, and of what is missing.
+// busyboxLayer makes a layer of busybox under the names of all its programs, with users and some missing programs.
 func busyboxLayer(program string) (v1.Layer, error) {
 	content, err := os.ReadFile(program)
 	if err != nil {
@@ -104,7 +104,7 @@ func busyboxLayer(program string) (v1.Layer, error) {
 	}
 	files := map[string]file{
 		"/bin/busybox": {Content: string(content), Mode: 0o755},
-		// A process of this name serves a page; see /usr/bin/serve.
+		// A process with this name serves a page; see /usr/bin/serve.
 		"/usr/sbin/nginx": {Content: string(content), Mode: 0o755},
 	}
 	for name := range strings.FieldsSeq(string(list)) {
@@ -115,7 +115,7 @@ func busyboxLayer(program string) (v1.Layer, error) {
 	maps.Copy(files, plain(map[string]string{
 		// Not all busyboxes have these.
 		"/usr/bin/pgrep": "#!/bin/sh\nexec pidof \"$@\"\n",
-		// It says the time, to a part of a second.
+		// It prints the time, with fractions of a second.
 		"/usr/bin/nmeter": "#!/bin/sh\nread up rest < /proc/uptime\nwhile read key value rest; do [ $key != btime ] || boot=$value; done < /proc/stat\n" +
 			"echo $(date -u -d @$((boot + ${up%.*})) +%T).${up#*.}\n",
 		"/usr/bin/ipcs":  "#!/bin/sh\nexec cat /proc/sysvipc/shm\n",

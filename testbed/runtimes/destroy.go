@@ -12,14 +12,14 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Destroy takes the instance away: pods through CRI, other containers through ctr, then the daemon, then
-// by force whatever is left of it, and its folder. It works in any state, frozen, killed or half
-// started, and may be called twice. The context bounds only the good manners: once it has ended,
-// everything goes by force. Destroy fails when something is left, and names it.
+// Destroy removes the instance: pods through CRI, other containers through ctr, then the daemon, then
+// by force whatever is left, and its folder. It works in any state, even frozen, killed or half started,
+// and may be called twice. The context bounds only the orderly part: once it has ended, Destroy uses
+// force. If something is left, Destroy fails and names it.
 func (c *Containerd) Destroy(ctx context.Context) error {
 	if _, alive := c.PID(); alive {
-		// In good manners first, because only CRI runs CNI's DEL and only ctr finds containers of other
-		// namespaces. What fails here is made up for by Clean, so the errors are of no interest.
+		// In an orderly way first, because only CRI runs CNI's DEL and only ctr finds containers of other
+		// namespaces. Errors do not matter here, because Clean removes what is left.
 		c.Thaw()
 		if err := RemovePods(ctx, c.Endpoint(), func(string) bool { return true }); err == nil {
 			c.removeContainers(ctx)
@@ -61,7 +61,7 @@ func RemovePods(ctx context.Context, endpoint string, ours func(name string) boo
 	return errors.Join(errs...)
 }
 
-// removeContainers removes what was made by other means than CRI, in every namespace of containerd.
+// removeContainers removes containers that were not made through CRI, in every namespace of containerd.
 func (c *Containerd) removeContainers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

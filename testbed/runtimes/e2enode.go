@@ -15,8 +15,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// PushE2ENode stores the images that Kubernetes' tests of a node name, under registry.k8s.io, for a mirror. agnhost and
-// nonewprivs are the programs of these names in a folder, over the machine's busybox; the rest is busybox by itself.
+// PushE2ENode stores the images that Kubernetes' tests of a node name, under registry.k8s.io, for a mirror. The images
+// agnhost and nonewprivs hold the programs of these names, from a folder, and the machine's busybox; the others hold only
+// busybox.
 func (r *Registry) PushE2ENode(programs string) error {
 	busybox, err := Busybox()
 	if err != nil {
@@ -44,7 +45,7 @@ func (r *Registry) PushE2ENode(programs string) error {
 		"/localhost.crt": {Content: certificate, Mode: 0o644},
 		"/localhost.key": {Content: key, Mode: 0o644},
 		"/bin/bash":      {Content: "#!/bin/sh\nexec sh \"$@\"\n", Mode: 0o755},
-		// The specs want a page, and no more of curl.
+		// The specs use curl only to fetch a page.
 		"/usr/bin/curl": {Content: "#!/bin/sh\nfor url; do :; done\nexec wget -q -O - \"$url\"\n", Mode: 0o755},
 	})
 	if err != nil {
@@ -92,7 +93,7 @@ func (r *Registry) PushE2ENode(programs string) error {
 	return nil
 }
 
-// selfSigned makes a certificate of a name that is good for a day, and its key, as PEM.
+// selfSigned makes a certificate for a name, valid for a day, and its key, as PEM.
 func selfSigned(name string) (certificate, key string, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -20,16 +20,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// imageSpec says what an image is made of. The zero value is an image that holds nothing but the test
-// program and sleeps.
+// imageSpec describes an image. The zero value is an image that holds only the test program, which
+// sleeps.
 type imageSpec struct {
-	App   string            // the program, as built by build.Get; it becomes /bin/app
-	Files map[string]string // :: absolute path → content, in a layer of its own
-	User  string            // the uid that the program runs as; empty means root
+	App   string            // the program, from build.Get; it becomes /bin/app
+	Files map[string]string // :: absolute path → content, in a separate layer
+	User  string            // the uid of the program; empty means root
 	Cmd   []string          // arguments of /bin/app that a container may replace; empty means sleep
 }
 
-// newImage assembles an OCI image in memory. The same spec gives the same digest each time.
+// newImage assembles an OCI image in memory. Equal specs give equal digests.
 func newImage(spec imageSpec) (v1.Image, error) {
 	program, err := programLayer(spec.App)
 	if err != nil {
@@ -57,7 +57,7 @@ func newImage(spec imageSpec) (v1.Image, error) {
 // shellEnv is the environment of an image that has a shell.
 var shellEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
-// assemble makes an OCI image of layers.
+// assemble makes an OCI image from layers.
 func assemble(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	image := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	image = mutate.ConfigMediaType(image, types.OCIConfigJSON)
@@ -74,7 +74,7 @@ func assemble(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	return mutate.ConfigFile(image, file)
 }
 
-// programLayers holds the layer of each program file, which all images share: packing takes a moment.
+// programLayers caches the layer of each program file, which all images share, because packing is slow.
 var programLayers sync.Map // :: path → v1.Layer
 
 func programLayer(file string) (v1.Layer, error) {
@@ -92,14 +92,14 @@ func programLayer(file string) (v1.Layer, error) {
 	return made, err
 }
 
-// A file is one of a layer.
+// A file is a file of a layer.
 type file struct {
 	Content string
 	Mode    int64
-	Link    string // where a symbolic link leads; the rest is of no interest then
+	Link    string // target of a symbolic link; the other fields are then ignored
 }
 
-// plain returns files of one mode.
+// plain returns files with one mode.
 func plain(files map[string]string, mode int64) map[string]file {
 	all := map[string]file{}
 	for name, content := range files {
@@ -108,7 +108,7 @@ func plain(files map[string]string, mode int64) map[string]file {
 	return all
 }
 
-// layer makes a layer of files and of the folders above them. Everybody may write into /tmp.
+// layer makes a layer of files and of the folders above them. All users may write to /tmp.
 func layer(files map[string]file) (v1.Layer, error) {
 	dirs := map[string]int64{}
 	for name := range files {

@@ -12,9 +12,9 @@ import (
 
 var podCount atomic.Int64
 
-// PodConfig returns the configuration of a pod on the instance's bridge, as a kubelet would send it: a
-// uid of its own, a cgroup of its own below CgroupParent, a log folder below Dir. Edit it at will before
-// it is used:
+// PodConfig returns the configuration of a pod on the instance's bridge, as a kubelet would send it: with
+// its own uid, its own cgroup below CgroupParent, and a log folder below Dir. The caller may edit it
+// before use:
 //
 //	pod := rt.PodConfig("web")
 //	pod.Annotations["kubernetes.io/target-runtime"] = "two.test"
@@ -33,7 +33,7 @@ func (c *Containerd) PodConfig(name string) *runtimeapi.PodSandboxConfig {
 	}
 }
 
-// OnHostNetwork puts a pod on the machine's own network, which needs no CNI, and returns it.
+// OnHostNetwork puts a pod on the machine's network, which needs no CNI, and returns the pod.
 func OnHostNetwork(pod *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
 	pod.Linux.SecurityContext.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
 	pod.Hostname = ""
@@ -41,7 +41,7 @@ func OnHostNetwork(pod *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfi
 }
 
 // ContainerConfig returns the configuration of a container that runs the test program with args, and
-// logs to NAME/0.log below the pod's log folder. No args mean that it sleeps until it is stopped.
+// logs to NAME/0.log below the pod's log folder. Without args the program sleeps until it is stopped.
 func ContainerConfig(name, image string, args ...string) *runtimeapi.ContainerConfig {
 	return &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: name},

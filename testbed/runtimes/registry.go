@@ -19,27 +19,27 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// RegistryConfig says which images a registry serves, and which clients may pull them.
+// RegistryConfig configures a registry: its images, and the clients that may pull them.
 type RegistryConfig struct {
-	// App is the program inside the standard images, see [build.Get]. Empty means an empty registry.
+	// App is the program in the standard images, from [build.Get]. Empty means an empty registry.
 	App string
-	// Addr is a loopback address to listen on. Empty means 127.0.0.1 and a port that is free.
+	// Addr is a loopback address to listen on. Empty means a free port on 127.0.0.1.
 	Addr string
-	// Username and Password, when set, are asked of everyone (HTTP basic auth, 401 otherwise).
+	// Username and Password, if set, are required from all clients (HTTP basic authentication).
 	Username, Password string
 	// Log, if not nil, gets a line for each request.
 	Log io.Writer
 }
 
 // A Registry is an image registry on a loopback port that keeps everything in memory. Runtimes pull from
-// it over real HTTP, without any set-up of theirs, because loopback hosts are not expected to have TLS.
+// it over plain HTTP without any configuration, because they do not expect TLS on loopback addresses.
 //
 // It starts with these images, each of which holds its own name in /etc/image:
 //
 //	testbed/pause:1   the sandbox image
 //	testbed/app:1     the test program
-//	testbed/app:2     the same with other content, and so another digest
-//	testbed/other:1   the same under another name
+//	testbed/app:2     like testbed/app:1, with another digest
+//	testbed/other:1   like testbed/app:1, under another name
 //	testbed/user:1    runs as uid 1000
 //
 // A Registry is safe for concurrent use.
@@ -54,15 +54,15 @@ type Registry struct {
 	requests []Request
 }
 
-// A Request is one that a registry answered.
+// A Request is a request that a registry has answered.
 type Request struct {
 	Method, Path string
 	Status       int
 	UserAgent    string
-	Username     string // that was sent with the request, if any
+	Username     string // from the request; may be empty
 }
 
-// pusher is our own user agent, whose requests are not noted.
+// pusher is the user agent of Push, whose requests are not recorded.
 const pusher = "criproxy-testbed"
 
 // StartRegistry starts a registry and fills it. Close ends it.
@@ -126,21 +126,21 @@ func (r *Registry) Push(image string, content v1.Image) error {
 	return nil
 }
 
-// Requests returns what was asked so far, Push left out: the proof that a pull went over the wire.
+// Requests returns the requests so far, without those of Push. They prove that a pull went over the wire.
 func (r *Registry) Requests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.requests)
 }
 
-// Close ends the registry, and every transfer under way.
+// Close ends the registry and all transfers under way.
 func (r *Registry) Close() error {
 	err := r.server.Close()
 	<-r.done
 	return err
 }
 
-// guard asks for credentials where they are wanted and notes each request.
+// guard checks credentials, if they are required, and records each request.
 func (r *Registry) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		username, password, _ := req.BasicAuth()
@@ -155,8 +155,8 @@ func (r *Registry) guard(next http.Handler) http.Handler {
 	})
 }
 
-// note records a request before it is answered, so that a client that has the answer finds it in Requests. It returns
-// the function that fills in the status.
+// note records a request before it is answered, so that Requests has it when the client gets the answer. It returns a
+// function that fills in the status.
 func (r *Registry) note(req *http.Request, username string) (answered func(status int)) {
 	if strings.HasPrefix(req.UserAgent(), pusher) {
 		return func(int) {}

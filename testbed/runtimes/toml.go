@@ -12,8 +12,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/table"
 )
 
-// containerdTOML is the configuration of an instance. What is the same in both lines is said once; where
-// they differ is in the names of the plugins that CRI was split into.
+// containerdTOML returns the configuration of an instance. The two lines of containerd differ in the names
+// of the plugins into which CRI was split.
 func containerdTOML(c Config) table.Table {
 	at := func(parts ...string) string { return filepath.Join(append([]string{c.Dir}, parts...)...) }
 	images := table.Table{"snapshotter": c.Snapshotter}
@@ -22,8 +22,8 @@ func containerdTOML(c Config) table.Table {
 		runtimes[handler] = table.Table{
 			"runtime_type": "io.containerd.runc.v2",
 			"options": table.Table{
-				"BinaryName": c.Binaries.NoSeccomp, // which calls the runc in PATH
-				"Root":       at("runc"),           // not /run/containerd/runc, which everybody shares
+				"BinaryName": c.Binaries.NoSeccomp, // executes the runc in PATH
+				"Root":       at("runc"),           // not /run/containerd/runc, which all containerds share
 			},
 		}
 	}
@@ -35,9 +35,9 @@ func containerdTOML(c Config) table.Table {
 		}
 	}
 	service := table.Table{
-		"restrict_oom_score_adj":       true, // a sandbox wants -998, which takes CAP_SYS_RESOURCE
-		"disable_hugetlb_controller":   true, // not every kernel has it
-		"disable_apparmor":             true, // it would load a profile into the kernel and leave it there
+		"restrict_oom_score_adj":       true, // sandboxes use -998, which needs CAP_SYS_RESOURCE
+		"disable_hugetlb_controller":   true, // some kernels lack it
+		"disable_apparmor":             true, // it would leave a profile in the kernel
 		"netns_mounts_under_state_dir": true, // not /var/run/netns
 	}
 	cni := table.Table{"conf_dir": at("cni", "net.d")}
@@ -74,7 +74,7 @@ func containerdTOML(c Config) table.Table {
 		images["pinned_images"] = table.Table{"sandbox": c.SandboxImage}
 		plugins["io.containerd.cri.v1.images"] = images
 		if c.Snapshotter != "overlayfs" {
-			// Pulls go through the transfer service, which unpacks for the default snapshotter alone.
+			// Pulls go through the transfer service, which unpacks only for the default snapshotter.
 			plugins["io.containerd.transfer.v1.local"] = table.Table{"unpack_config": []any{
 				table.Table{"platform": "linux/" + runtime.GOARCH, "snapshotter": c.Snapshotter},
 			}}
@@ -89,13 +89,13 @@ func containerdTOML(c Config) table.Table {
 	return config
 }
 
-// maxShimSocketDir is what containerd 2.4 allows: a hash of 64 letters follows.
+// maxShimSocketDir is the longest path that containerd 2.4 allows: it appends a hash of 64 letters.
 const maxShimSocketDir = 42
 
 // gvisorConfig is the file that gVisor's shim reads.
 const gvisorConfig = "gvisor.toml"
 
-// writeGVisor writes it: pods get along without KVM.
+// writeGVisor writes the configuration of gVisor, so that pods do not need KVM.
 func writeGVisor(c Config) error {
 	if !c.GVisor {
 		return nil
@@ -132,7 +132,7 @@ func writeTOML(c Config) error {
 	return nil
 }
 
-// writeMirrors makes names of other registries lead to addresses on this machine: certs.d/HOST/hosts.toml.
+// writeMirrors redirects registries to addresses on this machine: certs.d/HOST/hosts.toml.
 func writeMirrors(c Config) error {
 	if err := os.MkdirAll(filepath.Join(c.Dir, "certs.d"), 0o755); err != nil {
 		return fmt.Errorf("testbed: making the folder of mirrors: %w", err)

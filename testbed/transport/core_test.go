@@ -26,7 +26,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// python returns a command with gRPC's C core, of Debian's python3-grpcio.
+// python returns a command that uses gRPC's C core, from Debian's python3-grpcio.
 func python(t *testing.T, args ...string) *exec.Cmd {
 	for _, p := range []string{"/usr/bin/python3", "python3"} {
 		if exec.Command(p, "-c", "import grpc").Run() == nil {
@@ -37,7 +37,7 @@ func python(t *testing.T, args ...string) *exec.Cmd {
 	return nil
 }
 
-// missing skips a test for which a package of Debian's is not there. CI has all of them.
+// missing skips a test if one of Debian's packages is not installed. CI has all of them.
 func missing(t *testing.T, name string) {
 	if os.Getenv("CI") != "" {
 		t.Fatalf("there is no %s", name)
@@ -45,7 +45,7 @@ func missing(t *testing.T, name string) {
 	t.Skipf("there is no %s", name)
 }
 
-// method is a handler as that of peer.py.
+// method is a handler like the one in peer.py.
 func method(_ any, ss grpc.ServerStream) error {
 	in, _ := metadata.FromIncomingContext(ss.Context())
 	name, _ := grpc.MethodFromServerStream(ss)

@@ -19,9 +19,9 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// TestH2Spec holds the server to all cases of h2spec, the strict ones included. Requests of
-// h2spec are no calls of gRPC: they are answered with 415 and a text, through the same flow
-// control as messages.
+// TestH2Spec runs all cases of h2spec against the server, including the strict ones. The requests
+// of h2spec are not gRPC calls: the server answers them with status 415 and a text, through the
+// same flow control as messages.
 func TestH2Spec(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestH2Spec(t *testing.T) {
 	t.Log(passed, "cases passed")
 }
 
-// run runs the cases of a group, and returns how many have passed.
+// run runs the cases of a group, and returns the number that passed.
 func run(t *testing.T, c *config.Config, g *spec.TestGroup) (passed int) {
 	for i, tc := range append(g.Tests, g.StrictTests...) {
 		require.NoError(t, tc.Test(c, i+1))

@@ -21,7 +21,7 @@ import (
 	"github.com/criproxy/criproxy/internal/transport"
 )
 
-// An end is an implementation of gRPC, as a server and as a client.
+// An end is a gRPC implementation: a server and a client.
 type end struct {
 	serve func(t testing.TB, l net.Listener, secure bool, register func(grpc.ServiceRegistrar))
 	dial  func(t testing.TB, address net.Addr, secure bool) grpc.ClientConnInterface
@@ -100,8 +100,9 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// cases are those of gRPC's interoperability suite that need no cloud, no credentials of one,
-// and no balancer (the ORCA ones, and pick_first_unary, for which the server says its name).
+// cases are the cases of gRPC's interoperability suite that need no cloud, no cloud credentials,
+// and no balancer (as the ORCA cases do, and pick_first_unary, for which the server returns its
+// name).
 var cases = map[string]func(context.Context, testgrpc.TestServiceClient){
 	"empty_unary":                 func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoEmptyUnaryCall(ctx, c) },
 	"large_unary":                 func(ctx context.Context, c testgrpc.TestServiceClient) { interop.DoLargeUnaryCall(ctx, c) },
@@ -119,7 +120,7 @@ var cases = map[string]func(context.Context, testgrpc.TestServiceClient){
 
 func suite(t *testing.T, cc grpc.ClientConnInterface) {
 	for name, do := range cases {
-		t.Run(name, func(t *testing.T) { // which ends the process if it fails, and says why
+		t.Run(name, func(t *testing.T) { // a failure prints the reason and ends the process
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			do(ctx, testgrpc.NewTestServiceClient(cc))
@@ -130,7 +131,7 @@ func suite(t *testing.T, cc grpc.ClientConnInterface) {
 	})
 	real, ok := cc.(*grpc.ClientConn)
 	if !ok {
-		return // what follows wants no other client
+		return // the rest is for only one client
 	}
 	t.Run("unimplemented_method", func(t *testing.T) { interop.DoUnimplementedMethod(t.Context(), real) })
 	t.Run("rpc_soak", func(t *testing.T) {
@@ -161,7 +162,7 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// TestInteropThroughAProxy runs the suite through a proxy of frames that is made of our ends.
+// TestInteropThroughAProxy runs the suite through a proxy of frames that is built from our ends.
 func TestInteropThroughAProxy(t *testing.T) {
 	back := listen(t)
 	serveGRPC(t, back, false, func(r grpc.ServiceRegistrar) { testgrpc.RegisterTestServiceServer(r, interop.NewTestServer()) })

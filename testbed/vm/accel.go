@@ -5,12 +5,12 @@ import (
 	"regexp"
 )
 
-// hardware is in /proc/cpuinfo where the processor itself runs virtual machines.
+// hardware matches /proc/cpuinfo if the processor supports virtual machines.
 var hardware = regexp.MustCompile(`(?m)^flags\s*:.* (vmx|svm)\b`)
 
-// accelerator is what qemu runs machines with: "kvm" where this machine lets us, else "tcg", which is software alone and
-// about ten times slower. $CRIPROXY_VM_ACCEL overrides it. A /dev/kvm without hardware behind it, as in some
-// virtual machines, does not boot Debian's kernel.
+// accelerator returns qemu's accelerator: "kvm" if this machine allows it, otherwise "tcg", which is pure software and
+// about ten times slower. $CRIPROXY_VM_ACCEL overrides it. A /dev/kvm without hardware support, as in some virtual
+// machines, does not boot Debian's kernel.
 func accelerator() string {
 	if forced := os.Getenv("CRIPROXY_VM_ACCEL"); forced != "" {
 		return forced
@@ -26,10 +26,10 @@ func accelerator() string {
 	return "kvm"
 }
 
-// processor is what qemu shows to the machine: all that it has, but for what software emulates slowly. It copies and
-// clears memory a byte at a time where the processor has instructions for that (erms, fsrm), walks through page tables
-// of five levels (la57) for each process anew, and ends a run of code at each switch of smap. Without these a boot takes
-// 19 s in place of 34.
+// processor returns the processor model of the machine: all features except those that are slow to emulate. Software
+// copies and clears memory a byte at a time if the processor has instructions for that (erms, fsrm), walks page tables
+// of five levels (la57) again for each process, and ends a block of code at each switch of smap. Without these features
+// a boot takes 19 s instead of 34 s.
 func processor(accel string) string {
 	if accel == "kvm" {
 		return "max"

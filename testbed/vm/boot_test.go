@@ -13,7 +13,7 @@ func (n *node) outlivesAReboot() { n.comesBack(n.reboot) }
 func (n *node) outlivesAPowerCut() {
 	n.write("/etc/systemd/system/two.service.d/late.conf", late)
 	n.run("systemctl", "daemon-reload")
-	n.run("sync", "/etc/systemd/system/two.service.d/late.conf") // it is no part of what is lost
+	n.run("sync", "/etc/systemd/system/two.service.d/late.conf") // so that the power cut does not lose the file
 	n.comesBack(func() {
 		n.say("cutting the power")
 		require.NoError(n, n.PowerOff())
@@ -22,8 +22,8 @@ func (n *node) outlivesAPowerCut() {
 	})
 }
 
-// comesBack boots the machine again, and asserts that nothing that lived in the boot before is told of as living, and
-// that all pods come back, restarted as often as without criproxy.
+// comesBack reboots the machine, and asserts that lists show nothing from the previous boot as running, and that all
+// pods come back, restarted as often as without criproxy.
 func (n *node) comesBack(boot func()) {
 	before := n.ready(0, pods...)
 	living := livingIn(last(n.fromTheBoot().events()))
@@ -49,5 +49,5 @@ func (n *node) comesBack(boot func()) {
 	n.findsNothingWrong()
 }
 
-// fromTheBoot is what was seen since the machine has booted.
+// fromTheBoot returns the events since the machine has booted.
 func (n *node) fromTheBoot() *watch { return &watch{node: n, file: "/run/watch"} }

@@ -19,7 +19,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// packages are what the image holds beside Debian's essential packages.
+// packages are the packages of the image in addition to Debian's essential ones.
 var packages = []string{
 	"systemd", "systemd-sysv", "dbus", "udev", "kmod", "apparmor", "iproute2", "procps",
 	"linux-image-cloud-amd64", "initramfs-tools",
@@ -31,13 +31,13 @@ var packages = []string{
 //go:embed all:image
 var files embed.FS
 
-// An Image is what a machine boots.
+// An Image holds the files that a machine boots.
 type Image struct {
 	Disk, Kernel, Initrd string // files; the disk is to be copied
 }
 
-// GetImage returns the image, and makes it first when it is not in the testbed's cache: for that it needs root,
-// mmdebstrap and Debian's mirror. A change of debootstrap or of the folder image makes a new one.
+// GetImage returns the image, and makes it first if it is not in the testbed's cache; this needs root, mmdebstrap and
+// Debian's mirror. A change of debootstrap or of the folder image causes a new image.
 func GetImage(ctx context.Context, progress io.Writer) (Image, error) {
 	cache, err := build.CacheDir()
 	if err != nil {
@@ -94,7 +94,7 @@ func debootstrap(overlay, root string) []string {
 	return append(args, "bookworm", root)
 }
 
-// recipe names an image: the same one means that making it would give the same, but for newer versions of Debian's packages.
+// recipe returns the name of an image: equal names mean equal images, except for newer versions of Debian's packages.
 func recipe() (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, debootstrap("overlay", "root"), diskSize)
@@ -116,7 +116,7 @@ func makeImage(ctx context.Context, dir string) error {
 		err = os.CopyFS(overlay, below)
 	}
 	if err == nil {
-		// What it mounts in the folder is in no other process's way, whatever becomes of it.
+		// In its own namespace, so that its mounts cannot disturb other processes, even if it fails.
 		err = command(ctx, "unshare", append([]string{"--mount", "--propagation", "private", "mmdebstrap"}, debootstrap(overlay, root)...)...)
 	}
 	if err == nil {
@@ -131,7 +131,7 @@ func makeImage(ctx context.Context, dir string) error {
 	return errors.Join(err, os.RemoveAll(root), os.RemoveAll(overlay))
 }
 
-// keep copies what a link in the root folder leads to into dir.
+// keep copies the target of a link in the root folder into dir.
 func keep(root, name, dir string) error {
 	target, err := os.Readlink(filepath.Join(root, name))
 	if err != nil {
@@ -144,10 +144,10 @@ func keep(root, name, dir string) error {
 	return os.WriteFile(filepath.Join(dir, name), data, 0o644)
 }
 
-// diskSize is what the machine's disk holds at most; the file is sparse.
+// diskSize is the capacity of the machine's disk; the file is sparse.
 const diskSize = "6G"
 
-// makeDisk makes a file with an ext4 file system of a folder's content.
+// makeDisk makes a file with an ext4 file system that holds a folder's content.
 func makeDisk(ctx context.Context, file, folder, size string) error {
 	if err := command(ctx, "truncate", "-s", size, file); err != nil {
 		return err
@@ -155,7 +155,7 @@ func makeDisk(ctx context.Context, file, folder, size string) error {
 	return command(ctx, "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-d", folder, file)
 }
 
-// command runs a program, and shows the end of what it said if it fails.
+// command runs a program. If it fails, the error holds the end of its output.
 func command(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second

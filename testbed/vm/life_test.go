@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/doctor"
 )
 
-// The life of a node, from the first boot to a power cut. Each step stands on the one before.
+// The life of a node, from the first boot to a power cut. Each step depends on the one before.
 func TestANodeLivesWithCriproxy(t *testing.T) {
 	n := newNode(t)
 	for _, step := range []struct {
@@ -40,7 +40,7 @@ func TestANodeLivesWithCriproxy(t *testing.T) {
 			step.do(n)
 			n.say("shown: %s, in %.0fs", step.name, time.Since(began).Seconds())
 		}) {
-			return // it is shown what happened in the machine
+			return // the machine's log is shown
 		}
 	}
 }
@@ -70,8 +70,8 @@ func (n *node) isANode() {
 	}
 }
 
-// configuration is that of criproxy on this node. The times are those of a machine that may be emulated, where a list
-// takes longer than the 2s after which a runtime is called slow.
+// configuration is criproxy's configuration on this node. Its times suit a machine that may be emulated, where a list
+// takes longer than the 2s after which a runtime counts as slow.
 const configuration = `listen: /run/criproxy.sock
 listBudget: 30s
 goneAfter: 2m
@@ -87,7 +87,7 @@ func (n *node) installs() {
 	assert.Equal(n, "disabled", n.show("criproxy", "UnitFileState"))
 	assert.Equal(n, "inactive", n.show("criproxy", "ActiveState"))
 
-	// What it says to do.
+	// The remedy that the output names.
 	n.run("criproxy", "check", "-config", "/etc/criproxy/config.yaml")
 	n.write("/etc/criproxy/config.yaml", configuration)
 	n.Log(n.run("criproxy", "check", "-config", "/etc/criproxy/config.yaml"))
@@ -111,7 +111,7 @@ func (n *node) bothAreUp() {
 	})
 }
 
-// findsNothingWrong asks the doctor, who is to find nothing that is worse than a note.
+// findsNothingWrong runs doctor, which must find nothing worse than a note.
 func (n *node) findsNothingWrong() {
 	n.Helper()
 	out, err := n.try("criproxy", "doctor", "-config", "/etc/criproxy/config.yaml", "-json")

@@ -16,8 +16,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// A Machine is a virtual machine with a disk of its own and a second one, which it cannot write, at /payload. All of it
-// lies in its folder.
+// A Machine is a virtual machine with its own disk and a second, read-only one at /payload. All its files are in one
+// folder.
 type Machine struct {
 	dir   string
 	image Image
@@ -26,11 +26,11 @@ type Machine struct {
 	qemu *exec.Cmd
 	done chan struct{} // closed when qemu has ended
 	port *port
-	boot string // the boot_id of the kernel that runs
+	boot string // boot_id of the running kernel
 }
 
-// NewMachine makes a machine in an empty folder, with a payload, that is switched off. Its path must be short, because a
-// socket lies in it.
+// NewMachine makes a machine with a payload in an empty folder. It is switched off. The folder's path must be short,
+// because it holds a socket.
 func NewMachine(ctx context.Context, dir string, image Image, payload string) (*Machine, error) {
 	m := &Machine{dir: dir, image: image, accel: accelerator()}
 	if err := command(ctx, "cp", "--sparse=always", image.Disk, m.at("disk")); err != nil {
@@ -49,11 +49,11 @@ func (m *Machine) args() []string {
 	disk := func(name, more string) string {
 		return "if=virtio,format=raw,file=" + m.at(name) + more
 	}
-	// unsafe is about flushing the disks of this machine, which does not lose its power: a qemu that is killed has
-	// written all that its machine wrote.
+	// cache=unsafe only skips flushing the host's disks, and the host does not lose power: a killed qemu has already
+	// written all writes of its machine.
 	return []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35", "-smp", "2", "-m", "2560",
-		"-accel", m.accel, "-cpu", processor(m.accel), // software emulates several processors at once by itself
+		"-accel", m.accel, "-cpu", processor(m.accel), // without KVM, one thread emulates each processor by default
 		"-kernel", m.image.Kernel, "-initrd", m.image.Initrd,
 		"-append", "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=1 panic=10 mitigations=off nowatchdog" +
 			" systemd.default_timeout_start_sec=10min systemd.default_device_timeout_sec=10min", // an emulated processor is slow
@@ -71,7 +71,7 @@ func (m *Machine) PowerOn(ctx context.Context) error {
 	if err := os.WriteFile(m.at("console.before"), console, 0o644); err != nil {
 		return err
 	}
-	_ = os.Remove(m.at("port")) // of the qemu before
+	_ = os.Remove(m.at("port")) // of the previous qemu
 	log, err := os.Create(m.at("qemu.log"))
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (m *Machine) PowerOn(ctx context.Context) error {
 	return m.waitBoot(ctx)
 }
 
-// waitBoot waits for the boot after the one that is known.
+// waitBoot waits for the next boot.
 func (m *Machine) waitBoot(ctx context.Context) error {
 	boot, err := m.port.waitBoot(ctx, m.boot)
 	if err != nil {
@@ -126,7 +126,7 @@ func (m *Machine) waitBoot(ctx context.Context) error {
 	return nil
 }
 
-// PowerOff takes the power away: what was not on the disk yet is lost.
+// PowerOff cuts the power: data that is not on the disk is lost.
 func (m *Machine) PowerOff() error {
 	if m.qemu == nil || m.qemu.Process == nil {
 		return nil
@@ -142,7 +142,7 @@ func (m *Machine) PowerOff() error {
 	return err
 }
 
-// Reboot has the machine boot again in good order, and returns when its guest program answers.
+// Reboot reboots the machine in an orderly way, and returns when its guest program answers.
 func (m *Machine) Reboot(ctx context.Context) error {
 	if _, err := m.Run(ctx, "systemctl", "reboot"); err != nil && !errors.Is(err, errNoReply) {
 		return err
@@ -150,7 +150,7 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return m.waitBoot(ctx)
 }
 
-// Run runs a command in the machine, and returns what it printed on standard output. It fails if the command does.
+// Run runs a command in the machine, and returns its standard output. It fails if the command fails.
 func (m *Machine) Run(ctx context.Context, args ...string) (string, error) {
 	return m.RunWith(ctx, "", args...)
 }
@@ -164,7 +164,7 @@ func (m *Machine) RunWith(ctx context.Context, stdin string, args ...string) (st
 	return string(reply.Out), err
 }
 
-// An ExitError is that of a command which did not end with 0.
+// An ExitError is the error of a command with an exit code other than 0.
 type ExitError struct {
 	Args   []string
 	Code   int
@@ -184,5 +184,5 @@ func (m *Machine) Console(lines int) string {
 	return fmt.Sprintf("(end of the console of the virtual machine:)\n%s", host.LastLines(string(data), lines))
 }
 
-// patience bounds how long a test waits for what has to happen in a machine that may be emulated on a busy one.
+// patience bounds how long a test waits for a machine that may be emulated on a busy one.
 const patience = 10 * time.Minute

@@ -26,13 +26,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "testbed: left out: the node in a virtual machine:", err)
 		os.Exit(m.Run())
 	}
-	// Before the tests' clock starts. What fails here fails again where it is needed.
+	// Before the tests' time limit begins. An error here comes up again in the tests.
 	_, _ = build.Get(context.Background(), os.Stderr, needed...)
 	_, _ = GetImage(context.Background(), os.Stderr)
 	os.Exit(m.Run())
 }
 
-// leftOut says why no machine is booted, nil if one is.
+// leftOut returns why the tests boot no machine, or nil if they do.
 func leftOut() error {
 	if !*withBoot || testing.Short() {
 		return errors.New("it takes minutes; make vm runs it")

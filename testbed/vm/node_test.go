@@ -22,7 +22,7 @@ const (
 	targetRuntime = "kubernetes.io/target-runtime"
 )
 
-// A node is the machine, with what a test asks of it.
+// A node is the machine, with helpers for tests.
 type node struct {
 	testing.TB
 	*Machine
@@ -87,7 +87,7 @@ func (n *node) power() {
 	n.booted()
 }
 
-// reboot boots the machine again, in good order.
+// reboot reboots the machine in an orderly way.
 func (n *node) reboot() {
 	n.Helper()
 	n.say("rebooting")
@@ -97,7 +97,7 @@ func (n *node) reboot() {
 	n.booted()
 }
 
-// booted returns when all units that start at boot have.
+// booted returns when all units that start at boot have started.
 func (n *node) booted() {
 	n.Helper()
 	n.say("booted")
@@ -117,7 +117,7 @@ func (n *node) try(args ...string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// run runs a command that must succeed, and returns what it printed.
+// run runs a command that must succeed, and returns its output.
 func (n *node) run(args ...string) string {
 	n.Helper()
 	out, err := n.try(args...)
@@ -146,7 +146,7 @@ func (n *node) show(unit, property string) string {
 	return n.run("systemctl", "show", "-p", property, "--value", unit)
 }
 
-// eventually waits for what has to happen.
+// eventually waits until a condition holds.
 func (n *node) eventually(what string, is func() error) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), patience)
@@ -159,12 +159,12 @@ func (n *node) eventually(what string, is func() error) {
 		select {
 		case <-ctx.Done():
 			require.NoError(n, err, "waited for "+what)
-		case <-time.After(300 * time.Millisecond): // each try costs the machine some
+		case <-time.After(300 * time.Millisecond): // each try costs the machine CPU time
 		}
 	}
 }
 
-// pods returns what kubelet has, by the name of the manifest.
+// pods returns kubelet's pods, by the name of the manifest.
 func (n *node) pods() (map[string]corev1.Pod, error) {
 	out, err := n.try("/payload/bin/guest", "get", "http://127.0.0.1:10255/pods")
 	if err != nil {

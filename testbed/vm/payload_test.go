@@ -15,14 +15,14 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// versions are two of criproxy, the second one newer.
+// versions are two versions of criproxy, the newer one second.
 var versions = [2]string{"0.0.1", "0.0.2"}
 
-// registry is what the images in the machine are named after; nothing is pulled.
+// registry is the registry in the names of the machine's images; nothing is pulled.
 const registry = "registry.test"
 
-// payload makes the folder of what the machine gets beside its image: programs, criproxy's packages, images of pods,
-// and the files of a node below root.
+// payload makes the folder with the machine's files that are not in its image: programs, criproxy's packages, images of
+// pods, and the files of a node below root.
 func payload(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/kubelet"
 )
 
-// The pods that are there from the first boot to the last: a plugin of criproxy, which is asked about the other two and
-// is on the primary, and one on each runtime.
+// The pods that exist from the first boot to the last: a plugin of criproxy, which is on the primary and handles the
+// other two, and one pod on each runtime.
 var pods = []string{"plugin", "one", "two"}
 
 // pluginPod serves the plugin in hook/plugin/example, which gives containers cpu shares by an annotation.
@@ -33,11 +33,10 @@ func pluginPod() *corev1.Pod {
 	return pod
 }
 
-// registration tells criproxy of the plugin: no container is made without it.
+// registration registers the plugin, without which criproxy creates no container.
 const registration = `{"remote-endpoint": "/run/plugin/priority.sock", "failure-policy": "Fail", "runtime-hooks": ["PreCreateContainer"], "timeout": "30s"}`
 
-// servingPod is a pod that serves, with limits, of which the plugin is asked, and that kubelet asks over the network
-// whether it is ready.
+// servingPod returns a pod that serves HTTP, with limits and a readiness probe over the network; the plugin handles it.
 func servingPod(name string) *corev1.Pod {
 	pod := kubelet.StaticPod(name, image, "serve")
 	pod.Annotations["example.org/priority"] = "high"
@@ -51,7 +50,7 @@ func servingPod(name string) *corev1.Pod {
 	return pod
 }
 
-// highWeight is what runc 1.1 makes of the 8192 cpu shares that the plugin gives.
+// highWeight is the cgroup weight to which runc 1.1 converts the plugin's 8192 cpu shares.
 const highWeight = "313"
 
 func (n *node) hasAPlugin() {
@@ -60,7 +59,7 @@ func (n *node) hasAPlugin() {
 	n.ready(0, "plugin")
 	n.write("/etc/runtime/hookserver.d/priority.json", registration)
 	n.pluginIsReady()
-	// By the cgroup of its process, which the systemd driver names.
+	// By the cgroup of its process, whose name comes from the systemd driver.
 	n.eventually("criproxy to know the plugin's pod", func() error {
 		_, err := n.try("grep", `"name": "plugin-testbed"`, "/var/lib/criproxy/hook-servers.json")
 		return err
@@ -78,7 +77,7 @@ func (n *node) pluginIsReady() {
 	})
 }
 
-// status is what criproxy says of itself.
+// status returns the output of criproxy status.
 func (n *node) status() (report state.Report, err error) {
 	out, err := n.try("criproxy", "status", "-json")
 	if err == nil {
@@ -122,7 +121,7 @@ func (n *node) haveTheirCgroups(all map[string]corev1.Pod) {
 	}
 }
 
-// checksOut asks check, which is to find nothing to warn of.
+// checksOut runs check, which must print no warning.
 func (n *node) checksOut() {
 	n.Helper()
 	out := n.run("criproxy", "check", "-config", "/etc/criproxy/config.yaml", "-json")
@@ -132,7 +131,7 @@ func (n *node) checksOut() {
 	assert.Empty(n, report.Warnings)
 }
 
-// The plugin's own pod is not kept from coming back by the plugin, which cannot be asked meanwhile.
+// The plugin's own pod comes back although the plugin cannot be called meanwhile.
 func (n *node) losesThePlugin() {
 	before := n.ready(0, "plugin")["plugin"].Status.ContainerStatuses[0].RestartCount
 	n.sh(`kill -9 $(pidof plugin)`)

@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/serial"
 )
 
-// A port is our end of the machine's serial port. Commands may be run at once.
+// A port is our end of the machine's serial port. Several commands may run at once.
 type port struct {
 	conn net.Conn
 
@@ -33,7 +33,7 @@ func newPort(conn net.Conn) *port {
 	return p
 }
 
-// read hands the replies out until the machine is gone.
+// read delivers replies until the machine is gone.
 func (p *port) read() {
 	lines := bufio.NewReader(p.conn)
 	for {
@@ -53,7 +53,7 @@ func (p *port) read() {
 		default:
 			p.mu.Lock()
 			if c := p.waiting[reply.ID]; c != nil {
-				c <- reply // there is room for it
+				c <- reply // c has room for one
 				delete(p.waiting, reply.ID)
 			}
 			p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *port) read() {
 	}
 }
 
-// begin notes that another guest program answers from now on, or none. It knows nothing of commands before it.
+// begin notes that another guest program answers from now on, or none. It will not answer earlier commands.
 func (p *port) begin(boot string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *port) begin(boot string) {
 	}
 }
 
-// waitBoot returns once a guest program answers in another boot than that one.
+// waitBoot waits until a guest program answers in a boot other than the given one.
 func (p *port) waitBoot(ctx context.Context, not string) (string, error) {
 	for {
 		p.mu.Lock()

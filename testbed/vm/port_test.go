@@ -61,7 +61,7 @@ func TestCommandsGetTheirOwnReplies(t *testing.T) {
 		}()
 	}
 	a, b := f.command(), f.command()
-	f.say(`{"id": 1, "out`) // the power went
+	f.say(`{"id": 1, "out`) // as after a power cut
 	f.say("\n\n")
 	f.reply(serial.Reply{ID: b.ID, Out: append(b.Stdin, '!')})
 	f.reply(serial.Reply{ID: a.ID, Out: append(a.Stdin, '!')})

@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// path is containerd's own, where kubelet looks unless it is told otherwise.
+// path is containerd's own socket, which kubelet uses by default.
 const path = "/run/containerd/containerd.sock"
 
-// takesThePath puts criproxy at containerd's path, as docs/migration.md says, and kubelet back to where it looks by itself.
+// takesThePath puts criproxy at containerd's path, as docs/migration.md says, and makes kubelet use its default path.
 func (n *node) takesThePath() {
 	still := n.undisturbed(pods...)
 	n.run("criproxy", "install", "-takeover", path)
@@ -28,8 +28,8 @@ func (n *node) takesThePath() {
 	n.checksOut()
 }
 
-// isRemoved removes the package, when nothing runs on the second runtime any more: containerd has its path back, and
-// kubelet and the pods of the first runtime go on.
+// isRemoved removes the package after the last pod of the second runtime has gone: containerd has its path back, and
+// kubelet and the pods of the first runtime keep running.
 func (n *node) isRemoved() {
 	n.run("rm", "/etc/kubernetes/manifests/two.json")
 	n.eventually("the pod of the second runtime to end", func() error {

@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// process says which criproxy serves, and which socket, and how often systemd had to start it.
+// process returns which criproxy serves, its socket, and how often systemd had to start it.
 func (n *node) process() (pid, socket, restarts string) {
 	n.Helper()
 	return n.show("criproxy", "MainPID"), n.run("stat", "-c", "%i", "/run/criproxy.sock"), n.show("criproxy", "NRestarts")
 }
 
-// undisturbed returns a function that asserts that the pods are still the same ones, which have not been restarted.
+// undisturbed returns a function that asserts that the pods are still the same and have not been restarted.
 func (n *node) undisturbed(names ...string) (still func()) {
 	n.Helper()
 	before := n.ready(0, names...)

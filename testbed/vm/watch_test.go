@@ -15,14 +15,14 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/serial"
 )
 
-// A watch is what guest watch has written into a file of the machine since a time.
+// A watch reads the events that guest watch has written to a file of the machine since a time.
 type watch struct {
 	*node
 	file   string
 	offset int
 }
 
-// watched begins to look at what the unit watch.service sees, which lists all the time from the boot on.
+// watched begins to read the events of the unit watch.service, which lists all the time from the boot on.
 func (n *node) watched() *watch {
 	n.Helper()
 	w := &watch{node: n, file: "/run/watch"}
@@ -39,7 +39,7 @@ func (n *node) underLoad() (w *watch, stop func()) {
 	return w, func() { n.run("systemctl", "stop", "load") }
 }
 
-// more fails until so many calls were made after the first ones.
+// more fails until the unit has made so many more calls.
 func (w *watch) more(after, count int) error {
 	events, err := w.read()
 	if err != nil {
@@ -59,14 +59,14 @@ func (w *watch) read() (events []serial.Event, err error) {
 	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
 		var e serial.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			break // the last one is being written
+			break // the last line is being written
 		}
 		events = append(events, e)
 	}
 	return events, nil
 }
 
-// events returns what was seen once it has gone on for some calls: what comes now is seen.
+// events returns the events so far. First it waits for some more calls, so that the current state is among them.
 func (w *watch) events() (events []serial.Event) {
 	w.Helper()
 	events, err := w.read()
@@ -85,7 +85,7 @@ func calls(events []serial.Event) int {
 	return events[len(events)-1].Calls
 }
 
-// failures are the errors among events.
+// failures returns the errors among events.
 func failures(events []serial.Event) (all []string) {
 	for _, e := range events {
 		if e.Error != "" {
@@ -95,7 +95,7 @@ func failures(events []serial.Event) (all []string) {
 	return all
 }
 
-// neverMissing asserts that each list had these pods in it, ready, and a running container of each.
+// neverMissing asserts that each list had these pods, ready, and a running container of each.
 func neverMissing(n *node, events []serial.Event, pods ...string) {
 	n.Helper()
 	for _, e := range events {
@@ -112,7 +112,7 @@ func neverMissing(n *node, events []serial.Event, pods ...string) {
 	}
 }
 
-// livingIn returns the ids of sandboxes that are ready and of containers that run.
+// livingIn returns the ids of ready sandboxes and running containers.
 func livingIn(e serial.Event) map[string]bool {
 	ids := map[string]bool{}
 	for id, s := range e.Pods {

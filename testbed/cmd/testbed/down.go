@@ -17,7 +17,7 @@ import (
 func down(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := newFlags("down", progress)
 	dir := flags.String("dir", defaultDir, "folder that up was given")
-	all := flags.Bool("all", false, "take down every instance of the testbed on this machine, those of tests that run right now too")
+	all := flags.Bool("all", false, "take down every instance of the testbed on this machine, including those of tests that are running")
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
@@ -42,8 +42,8 @@ func down(ctx context.Context, args []string, out, progress io.Writer) error {
 	return nil
 }
 
-// destroy takes everything in the folder down: first what depends on others, politely, then whatever is
-// left by force. It works on any state, half started, crashed or gone.
+// destroy takes down everything in the folder: first in an orderly way, dependents first, then by force
+// whatever is left. It works in any state, half started, crashed or gone.
 func (p place) destroy(ctx context.Context) error {
 	stop, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -53,7 +53,7 @@ func (p place) destroy(ctx context.Context) error {
 	for i, instance := range instances {
 		rt, err := runtimes.Open(p.instance(instance.name))
 		if err != nil {
-			continue // none, or half made: Clean does without its manifest
+			continue // none, or half made: Clean needs no manifest
 		}
 		all.Go(func() { errs[i] = rt.Destroy(ctx) })
 	}

@@ -1,10 +1,10 @@
-// Command testbed starts real container runtimes on this machine to play with, and takes them down
+// Command testbed starts real container runtimes on this machine for experiments, and takes them down
 // again:
 //
-//	testbed up       two containerds, 1.7 and 2.4, an image registry, and criproxy in front of them
-//	testbed status   what of it is alive
-//	testbed down     everything gone
-//	testbed build    only build the runtimes, and say where they are
+//	testbed up       start two containerds, 1.7 and 2.4, an image registry, and criproxy in front of them
+//	testbed status   show which of these are alive
+//	testbed down     remove everything
+//	testbed build    only build the runtimes, and print where they are
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// defaultDir is short, because sockets lie in it, and gone after a reboot, as the mounts in it are.
+// defaultDir is short, because it holds sockets, and is gone after a reboot, like the mounts in it.
 const defaultDir = "/run/criproxy-testbed"
 
 const usage = `usage: testbed COMMAND [FLAGS]
@@ -33,7 +33,7 @@ const usage = `usage: testbed COMMAND [FLAGS]
 Run "testbed COMMAND -h" for the flags of a command.
 `
 
-// commands take their arguments without their own name. Results go to out, progress to err.
+// commands get their arguments without their name. They write results to out, and progress to err.
 var commands = map[string]func(ctx context.Context, args []string, out, err io.Writer) error{
 	"build":    buildAll,
 	"up":       up,
@@ -63,12 +63,12 @@ func run(ctx context.Context, args []string, out, err io.Writer) error {
 	command, known := commands[args[0]]
 	if !known {
 		fmt.Fprint(err, usage)
-		return fmt.Errorf("testbed: %q: no such command", args[0])
+		return fmt.Errorf("testbed: unknown command %q", args[0])
 	}
 	return command(ctx, args[1:], out, err)
 }
 
-// newFlags returns a flag set that reports its mistakes instead of ending the program.
+// newFlags returns a flag set that returns errors instead of ending the program.
 func newFlags(name string, err io.Writer) *flag.FlagSet {
 	flags := flag.NewFlagSet("testbed "+name, flag.ContinueOnError)
 	flags.SetOutput(err)

@@ -93,7 +93,7 @@ func TestUpPlayDown(t *testing.T) {
 	assert.Contains(t, screen, dir+"/criproxy.sock")
 	require.NotEmpty(t, host.Leftovers(dir))
 
-	// What the screen says to paste works, up to the second runtime, which takes a real proxy.
+	// The commands on the screen work, except those for the second runtime, which need a real proxy.
 	_, paste, found := strings.Cut(screen, "Try it:\n")
 	require.True(t, found)
 	paste, _, found = strings.Cut(paste, "The same on the second")
@@ -156,9 +156,9 @@ func TestDownMendsACrash(t *testing.T) {
 
 func TestMistakesAreNamed(t *testing.T) {
 	for want, args := range map[string][]string{
-		`"dwon": no such command`:     {"dwon"},
+		`unknown command "dwon"`:      {"dwon"},
 		"help requested":              {"up", "-directory", "x"},
-		`"extra": what is it for?`:    {"up", "extra"},
+		`unexpected argument "extra"`: {"up", "extra"},
 		`"kubelt": no such component`: {"build", "kubelt"},
 	} {
 		_, err := do(t, args...)

@@ -14,8 +14,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// writePlay writes what one plays with: a crictl for each socket, and for each runtime a pod and a
-// container.
+// writePlay writes files for experiments: a crictl for each socket, and a pod and a container for each
+// runtime.
 func (p place) writePlay(crictl, registry string, proxy bool) error {
 	for i, instance := range instances {
 		rt, err := runtimes.Open(p.instance(instance.name))
@@ -36,13 +36,13 @@ func (p place) writePlay(crictl, registry string, proxy bool) error {
 		pod := rt.PodConfig("play-" + instance.version)
 		image := registry + "/testbed/app:1"
 		if i > 0 {
-			// How a pod is sent past the primary. The runtime itself does not mind the annotation, but
-			// the image's name is only for criproxy.
+			// This is how a pod gets to a runtime other than the primary. The runtime ignores the annotation, but
+			// only criproxy understands the image's name.
 			pod.Annotations["kubernetes.io/target-runtime"] = instance.name
 			image = instance.name + "/" + image
 		}
 		container := runtimes.ContainerConfig("app", image, "print", "hello from "+instance.name, "then", "serve", "8080")
-		maps.Copy(container.Labels, pod.Labels) // as a kubelet does: crictl ps reads the pod's name there
+		maps.Copy(container.Labels, pod.Labels) // like kubelet: crictl ps shows the pod's name from there
 		if err := p.writeJSON(fmt.Sprintf("pod-%s.json", instance.name), pod); err != nil {
 			return err
 		}
@@ -53,8 +53,8 @@ func (p place) writePlay(crictl, registry string, proxy bool) error {
 	return nil
 }
 
-// writeCrictl writes a crictl that knows its socket. With a configuration file it is also silent about
-// having none.
+// writeCrictl writes a script that runs crictl with a socket. The script passes a configuration file, so that
+// crictl does not warn about missing configuration.
 func (p place) writeCrictl(crictl, name, endpoint string) error {
 	config := p.at(name + ".yaml")
 	settings := fmt.Sprintf("runtime-endpoint: %s\nimage-endpoint: %[1]s\ntimeout: 30\n", endpoint)
@@ -69,7 +69,7 @@ func (p place) writeCrictl(crictl, name, endpoint string) error {
 	return nil
 }
 
-// writeJSON writes a message as crictl reads it: by its Go names' JSON tags, not in protobuf's JSON.
+// writeJSON writes a message as crictl reads it: with the JSON tags of its Go fields, not as ProtoJSON.
 func (p place) writeJSON(name string, message any) error {
 	data, err := json.MarshalIndent(message, "", "  ")
 	if err == nil {
@@ -122,7 +122,7 @@ Take it down:
 
 type daemon struct{ Name, Says, Endpoint, Log string }
 
-// welcome prints what runs and what to do with it.
+// welcome prints what is running and how to use it.
 func (p place) welcome(out io.Writer, proxy bool) error {
 	registry, err := os.ReadFile(p.registryAddr())
 	if err != nil {
@@ -130,7 +130,7 @@ func (p place) welcome(out io.Writer, proxy bool) error {
 	}
 	self := os.Args[0]
 	if source, err := build.SourceDir(); err == nil && strings.Contains(self, "/go-build") {
-		self = "cd " + source + " && go run ./cmd/testbed" // which has made this program, and removes it
+		self = "cd " + source + " && go run ./cmd/testbed" // go run has built this program, and removes it
 	}
 	screen := struct {
 		Dir, Default, Registry, Self string

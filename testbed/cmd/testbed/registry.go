@@ -10,13 +10,13 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// registry serves the test images until a signal ends it. It is how up keeps a registry that outlives
-// it: a daemon of the same program.
+// registry serves the test images until a signal ends it. up starts it as a daemon, so that the registry
+// outlives up.
 func registry(ctx context.Context, args []string, out, log io.Writer) error {
 	flags := newFlags("registry", log)
-	app := flags.String("app", "", "the program inside the test images")
+	app := flags.String("app", "", "the program in the test images")
 	addr := flags.String("addr", "127.0.0.1:0", "address to listen on")
-	ready := flags.String("ready", "", "file to write the address to, once everything can be pulled")
+	ready := flags.String("ready", "", "file to which to write the address when all images can be pulled")
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
@@ -26,7 +26,7 @@ func registry(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	fmt.Fprintln(out, "testbed: serving images at", reg.Addr)
 	if *ready != "" {
-		// A process that waits for the file must never read half of it.
+		// A process that waits for the file must never read a half-written one.
 		half := *ready + ".new"
 		if err := os.WriteFile(half, []byte(reg.Addr), 0o644); err != nil {
 			return fmt.Errorf("testbed: writing the registry's address: %w", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// errDown is what status ends with when something that was started does not answer.
+// errDown is the error of status if something that was started does not answer.
 var errDown = errors.New("testbed: not everything is up")
 
 func status(ctx context.Context, args []string, out, progress io.Writer) error {
@@ -52,7 +52,7 @@ func status(ctx context.Context, args []string, out, progress io.Writer) error {
 	return failed
 }
 
-// ask tells how a daemon does, and for one that speaks CRI how many pods it has.
+// ask returns the state of a daemon and, if it speaks CRI, the number of its pods.
 func ask(ctx context.Context, p host.Process, socket string) (string, error) {
 	pid, alive := p.PID()
 	if !alive {

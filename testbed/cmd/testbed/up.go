@@ -17,14 +17,14 @@ import (
 	"github.com/criproxy/criproxy/testbed/runtimes"
 )
 
-// instances are the runtimes that up starts: criproxy's primary and its second, under the name that
+// instances are the runtimes that up starts: criproxy's primary and a second one, with the names that
 // clients see.
 var instances = []struct{ name, version string }{
 	{"primary", "1.7"},
 	{"two.test", "2.4"},
 }
 
-// A place is a folder that up fills: which daemon's files lie where.
+// A place is the folder of up, which holds the files of all daemons.
 type place struct{ dir string }
 
 func (p place) at(name string) string       { return filepath.Join(p.dir, name) }
@@ -38,13 +38,13 @@ func (p place) daemon(name string) host.Process {
 
 func up(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := newFlags("up", progress)
-	dir := flags.String("dir", defaultDir, "folder for everything that runs, at most about 60 letters")
-	proxy := flags.String("proxy", "", "criproxy to put in front of the two; arguments that follow are passed to it")
+	dir := flags.String("dir", defaultDir, "folder for all files; its path has at most about 60 letters")
+	proxy := flags.String("proxy", "", "criproxy to start in front of the two; it gets the arguments that follow the flags")
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
 	if *proxy == "" && flags.NArg() > 0 {
-		return fmt.Errorf("testbed: up: %q: what is it for? (arguments are passed to the proxy, and there is no -proxy)", flags.Arg(0))
+		return fmt.Errorf("testbed: up: unexpected argument %q (arguments go to the proxy, but there is no -proxy)", flags.Arg(0))
 	}
 	if reasons := testbed.Requirements(); len(reasons) > 0 {
 		return errors.Join(reasons...)
@@ -61,10 +61,10 @@ func up(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	if _, err := os.Stat(p.at("registry.log")); err == nil {
-		return fmt.Errorf("testbed: %s is up or half up (see: testbed status -dir %[1]s; mend with: testbed down -dir %[1]s)", p.dir)
+		return fmt.Errorf("testbed: %s is up or half up (see: testbed status -dir %[1]s; remove it with: testbed down -dir %[1]s)", p.dir)
 	}
 	if err := p.start(ctx, bin, *proxy, flags.Args()); err != nil {
-		return errors.Join(err, p.destroy(ctx)) // nothing half up is left behind
+		return errors.Join(err, p.destroy(ctx)) // leave nothing half up
 	}
 	return p.welcome(out, *proxy != "")
 }
@@ -106,7 +106,7 @@ func (p place) start(ctx context.Context, bin build.Binaries, proxy string, extr
 	return p.startProxy(ctx, proxy, extra)
 }
 
-// startRegistry runs this very program in the background and returns its address.
+// startRegistry runs this program's command registry in the background and returns the registry's address.
 func (p place) startRegistry(ctx context.Context, bin build.Binaries) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,14 +1,14 @@
-// Command app is everything that is inside the testbed's images: one static binary that can wait,
-// answer, print, copy and exit, so that a test needs no shell, no busybox and no distribution.
+// Command app is the only program in the testbed's images: a static binary that can wait, answer, print,
+// copy and exit, so that tests need no shell, busybox or distribution.
 //
 //	app [COMMAND [ARGS...] [then COMMAND ...]]
 //
-// Commands joined by "then" run one after the other, which is how a test says "print this, then stay":
+// Commands joined by "then" run one after the other, as in "print this, then stay":
 //
 //	app print hello then sleep
 //
-// Every command ends with exit code 0 at SIGTERM at once, also as process 1 of a container, except after farewell,
-// and stubborn. Without a command app sleeps.
+// On SIGTERM every command ends at once with exit code 0, also as process 1 of a container; farewell and stubborn
+// change that. Without a command app sleeps.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// commands are what app can do. Each gets its arguments and says what went wrong.
+// commands are the commands of app. Each gets its arguments.
 var commands = map[string]func(args []string) error{
 	"pause":    pause,
 	"sleep":    sleep,
@@ -60,7 +60,7 @@ func main() {
 	}
 }
 
-// split cuts the command line at each "then". No words at all mean sleep.
+// split splits the command line at each "then". An empty command line means sleep.
 func split(words []string) [][]string {
 	var all [][]string
 	for {
@@ -96,10 +96,10 @@ func exitAtTerm() {
 	}()
 }
 
-// atTerm is what is done at SIGTERM before the end. It is set before anything waits.
+// atTerm runs at SIGTERM before the process ends. It must be set before any command waits.
 var atTerm func()
 
-// pause holds a sandbox's namespaces and reaps whatever is left to process 1.
+// pause holds a sandbox's namespaces and reaps orphaned processes.
 func pause([]string) error {
 	orphans := make(chan os.Signal, 1)
 	signal.Notify(orphans, syscall.SIGCHLD)
@@ -114,7 +114,7 @@ func pause([]string) error {
 	return nil
 }
 
-// sleep [DURATION] waits that long, without a duration until a signal ends it.
+// sleep [DURATION] waits for the duration, or until a signal if there is none.
 func sleep(args []string) error {
 	if len(args) == 0 {
 		for {
@@ -132,8 +132,8 @@ func stubborn([]string) error {
 	return sleep(nil)
 }
 
-// farewell PATH DURATION lets what comes then take its leave: at SIGTERM it goes on for the duration, and then writes
-// the file and ends with code 0. The file is the proof that there was a signal, and time enough.
+// farewell PATH DURATION delays the end of the commands that follow: at SIGTERM they go on for the duration, and then
+// app writes the file and ends with code 0. The file proves that there was a signal, and enough time.
 func farewell(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("which file, and after how long?")
@@ -146,8 +146,8 @@ func farewell(args []string) error {
 	return err
 }
 
-// serve [PORT] answers HTTP on every address, by default on 8080: the method, the path and the body
-// it was sent. It prints "serving" when it does.
+// serve [PORT] answers HTTP requests on every address, by default on port 8080, with their method, path and
+// body. It prints "serving" when it is ready.
 func serve(args []string) error {
 	port := "8080"
 	if len(args) > 0 {
@@ -169,7 +169,7 @@ func printTo(w io.Writer, words []string) error {
 	return err
 }
 
-// exit N ends with that code.
+// exit N ends with exit code N.
 func exit(args []string) error {
 	if len(args) == 0 {
 		os.Exit(0)

@@ -1,4 +1,4 @@
-// Package containerfile makes the image of packaging/container/Containerfile where no base image can be fetched.
+// Package containerfile builds the image of packaging/container/Containerfile on machines that cannot fetch base images.
 package containerfile
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/criproxy/criproxy/testbed/build"
 )
 
-// A stage of a Containerfile while it is carried out: its root folder, and where in it the work is done.
+// A stage is a stage of a Containerfile during the build: its root folder, and its working directory.
 type stage struct {
 	base, root, workdir string
 	cmd                 []string
 }
 
-// Build makes an image of the Containerfile line by line, as podman build would, with this machine in the place
-// of its first base, and busybox of Debian as the second one. A line that is not understood fails the test.
+// Build builds the image of the Containerfile line by line, as podman build would, with this machine in place of its
+// first base image, and Debian's busybox in place of the second one. A line that it does not understand fails the test.
 func Build(t *testing.T, version string) v1.Image {
 	t.Helper()
 	source, err := build.SourceDir()
@@ -61,12 +61,12 @@ func Build(t *testing.T, version string) v1.Image {
 			} else {
 				require.Contains(t, now.base, "docker.io/library/golang:")
 			}
-		case instruction == "ARG": // it is in the environment
+		case instruction == "ARG": // the environment has it
 			require.Equal(t, "VERSION=0.0.0-devel", rest)
 		case instruction == "WORKDIR":
 			now.workdir = rest
 			require.NoError(t, os.MkdirAll(filepath.Join(now.root, rest), 0o755))
-		case line == "COPY . .\n": // all that git does not ignore, which is less than podman would copy
+		case line == "COPY . .\n": // all files that git does not ignore; podman would copy more
 			shell(source, `git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C "$1"`, filepath.Join(now.root, now.workdir))
 		case instruction == "COPY":
 			from := source
@@ -76,7 +76,7 @@ func Build(t *testing.T, version string) v1.Image {
 			}
 			require.Len(t, args, 2, line)
 			shell("/", `mkdir -p "${2%/*}"; cp "$1" "$2"`, filepath.Join(from, args[0]), filepath.Join(now.root, args[1]))
-		case instruction == "RUN": // not in a chroot, so what is written there goes into the root folder by name
+		case instruction == "RUN": // not in a chroot, so paths are replaced by paths in the root folder
 			require.Contains(t, rest, " /criproxy")
 			shell(filepath.Join(now.root, now.workdir), strings.ReplaceAll(rest, " /criproxy", " "+now.root+"/criproxy"))
 		case instruction == "CMD":
@@ -88,7 +88,7 @@ func Build(t *testing.T, version string) v1.Image {
 	return imageOf(t, now)
 }
 
-// imageOf packs what a stage has come to.
+// imageOf packs the root folder of a stage.
 func imageOf(t *testing.T, s *stage) v1.Image {
 	t.Helper()
 	var buf bytes.Buffer

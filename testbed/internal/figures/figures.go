@@ -1,4 +1,4 @@
-// Package figures looks for what a kubelet tells of a pod: CPU, memory, network and file system, on each of its pages.
+// Package figures checks which figures a kubelet has of a pod, on each of its pages: CPU, memory, network and file system.
 package figures
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A Figure is one that a kubelet may have of a pod.
+// A Figure is a figure that a kubelet may have of a pod.
 type Figure struct{ Page, Name string }
 
 func (f Figure) String() string { return fmt.Sprintf("`%s` in %s", f.Name, f.Page) }
@@ -20,7 +20,7 @@ const (
 	CAdvisor = "/metrics/cadvisor"
 )
 
-// All are those that are looked for. On pages of metrics their names are names of metrics.
+// All are the expected figures. On pages of metrics they have the names of metrics.
 var All = []Figure{
 	{Summary, "cpu"},
 	{Summary, "memory"},
@@ -33,10 +33,10 @@ var All = []Figure{
 	{CAdvisor, "container_network_receive_bytes_total"},
 }
 
-// ofContainers are the metrics that are the container's; the others are the pod's as a whole.
+// ofContainers are the metrics of containers; the others belong to the pod as a whole.
 var ofContainers = []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes"}
 
-// Missing returns the figures that a kubelet does not have of a pod with one container, app; nil if it has all. It fails if a page cannot be read.
+// Missing returns the figures that a kubelet lacks of a pod with one container, app. It fails if it cannot read a page.
 func Missing(page func(path string) (string, error), pod string) ([]Figure, error) {
 	pages := map[string]string{}
 	for _, f := range All {
@@ -66,7 +66,7 @@ func Missing(page func(path string) (string, error), pod string) ([]Figure, erro
 	return missing, nil
 }
 
-// summary returns which figures of a pod are in that page.
+// summary returns the figures of a pod that are on the page [Summary].
 func summary(page, pod string) (has map[string]bool, err error) {
 	var all struct {
 		Pods []struct {

@@ -1,7 +1,7 @@
-// Command guest is the one program of ours inside the virtual machine of testbed/vm:
+// Command guest is the testbed's only program in the virtual machine of testbed/vm:
 //
-//	guest serve DEVICE             runs commands that come through a serial port, one JSON object a line
-//	guest watch SOCKET FILE PAUSE  lists pods and containers all the time, and writes down what changes and what fails
+//	guest serve DEVICE             runs commands from a serial port, one JSON object a line
+//	guest watch SOCKET FILE PAUSE  lists pods and containers all the time, and records changes and errors
 //	guest get URL                  prints a page
 package main
 
@@ -44,7 +44,7 @@ func get(url string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("asking for %s: %s", url, resp.Status)
+		return fmt.Errorf("getting %s: %s", url, resp.Status)
 	}
 	_, err = io.Copy(os.Stdout, resp.Body)
 	return err

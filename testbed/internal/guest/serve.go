@@ -15,8 +15,8 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/serial"
 )
 
-// serve runs the commands that come through a serial port, at once, and answers as they end. It begins with
-// saying which boot this is.
+// serve runs commands from a serial port concurrently, and answers each when it ends. First it sends the id of
+// the current boot.
 func serve(device string) error {
 	port, err := os.OpenFile(device, os.O_RDWR, 0)
 	if err != nil {
@@ -28,17 +28,17 @@ func serve(device string) error {
 	}
 	var mu sync.Mutex
 	send := func(m serial.Reply) {
-		line, _ := json.Marshal(m) // it holds nothing that cannot be encoded
+		line, _ := json.Marshal(m) // cannot fail: everything in it can be encoded
 		mu.Lock()
 		defer mu.Unlock()
-		// A line of a process before us may have been cut off: a line of our own begins.
-		_, _ = port.Write(append(append([]byte{'\n'}, line...), '\n')) // without the port there is no way to report it
+		// Begin a new line: an earlier process may have written half of one.
+		_, _ = port.Write(append(append([]byte{'\n'}, line...), '\n')) // if it fails, there is no way to report that
 	}
 	send(serial.Reply{Boot: strings.TrimSpace(string(boot))})
 	for lines := bufio.NewReaderSize(port, 1<<20); ; {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			time.Sleep(100 * time.Millisecond) // the other end is not open
+			time.Sleep(100 * time.Millisecond) // the host has not opened its end
 			continue
 		}
 		if err != nil {
@@ -55,7 +55,7 @@ func execute(c serial.Command) serial.Reply {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(c.Stdin)
-	cmd.WaitDelay = time.Second // what it has started may hold its output
+	cmd.WaitDelay = time.Second // its children may hold its output open
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

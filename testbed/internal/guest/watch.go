@@ -18,14 +18,14 @@ import (
 	"github.com/criproxy/criproxy/testbed/internal/serial"
 )
 
-// patience is how long one list may take, as kubelet has it.
+// patience bounds the duration of one list, as in kubelet.
 const patience = 2 * time.Minute
 
-// watch lists pods and containers over and over, on a connection that stays, as kubelet does. It writes a line when an
-// answer is another than the one before, for each error, and one a second with how many calls there were.
+// watch lists pods and containers again and again, on one connection, as kubelet does. It writes a line when an answer
+// differs from the previous one, for each error, and once a second with the number of calls.
 func watch(socket, path string, pause time.Duration) error {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: patience})) // until a process takes the connection
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: patience})) // bounds the wait for a process to accept
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func watch(socket, path string, pause time.Duration) error {
 		}
 		wrote = time.Now()
 		if now.Error != "" {
-			time.Sleep(100 * time.Millisecond) // without a socket it would fill the file
+			time.Sleep(100 * time.Millisecond) // so that it does not fill the file while there is no socket
 		}
 	}
 }
@@ -89,7 +89,7 @@ func list(client runtimeapi.RuntimeServiceClient) (serial.Event, error) {
 }
 
 func uptime() float64 {
-	data, _ := os.ReadFile("/proc/uptime") // it is always there
+	data, _ := os.ReadFile("/proc/uptime") // always exists
 	first, _, _ := strings.Cut(string(data), " ")
 	seconds, _ := strconv.ParseFloat(first, 64)
 	return seconds

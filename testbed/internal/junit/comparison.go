@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// A Comparison says how the same specs ended in several runs: directly, and through criproxy.
+// A Comparison compares the outcomes of the same specs in several runs: directly, and through criproxy.
 type Comparison struct {
-	Columns []string          // the names of the columns that say which run it is
-	Reasons map[string]string // :: spec → why it may end otherwise than directly
+	Columns []string          // names of the columns that identify a run
+	Reasons map[string]string // :: spec → why its outcome may differ from the direct one
 
 	runs []run
 }
@@ -20,12 +20,12 @@ type run struct {
 	is, direct Outcomes
 }
 
-// Add appends a run. Without direct it is the direct one itself.
+// Add appends a run. If direct is nil, it is the direct run itself.
 func (c *Comparison) Add(is, direct Outcomes, columns ...string) {
 	c.runs = append(c.runs, run{columns, is, direct})
 }
 
-// Table returns how many specs of each run ended how, as Markdown.
+// Table returns the numbers of outcomes of each run, as Markdown.
 func (c *Comparison) Table() string {
 	var b strings.Builder
 	row := func(first []string, cells ...any) {
@@ -45,7 +45,7 @@ func (c *Comparison) Table() string {
 	return b.String()
 }
 
-// Lists returns the specs that fail directly, and those that end otherwise than directly, as Markdown.
+// Lists returns the specs that fail directly, and those whose outcome differs from the direct one, as Markdown.
 func (c *Comparison) Lists() string {
 	var b strings.Builder
 	for _, r := range c.runs {
@@ -73,7 +73,7 @@ func (c *Comparison) Lists() string {
 	return b.String()
 }
 
-// different returns the specs that did not end as they did directly, in their order.
+// different returns the specs whose outcome differs from the direct one, sorted.
 func (r run) different() (specs []string) {
 	if r.direct == nil {
 		return nil
@@ -88,7 +88,7 @@ func (r run) different() (specs []string) {
 	return specs
 }
 
-// short returns the name of a spec without what all have.
+// short returns the name of a spec without the part that all names share.
 func short(spec string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(spec, "[It] "), "[k8s.io] ")
 }

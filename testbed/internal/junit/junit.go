@@ -1,4 +1,4 @@
-// Package junit reads the reports of suites that are written with Ginkgo.
+// Package junit reads the reports of Ginkgo's suites.
 package junit
 
 import (
@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// What became of a spec.
+// The outcomes of a spec.
 const (
 	Passed  = "passed"
 	Failed  = "failed"
 	Skipped = "skipped"
 )
 
-// Outcomes says what became of the specs of a run, and why.
+// Outcomes are the outcomes of the specs of a run, with reasons.
 type Outcomes map[string]Outcome // :: spec → …
 
 type Outcome struct{ State, Why string }
@@ -27,7 +27,7 @@ type Outcome struct{ State, Why string }
 // String returns the state, and "missing" for a spec that did not run.
 func (o Outcome) String() string { return cmp.Or(o.State, "missing") }
 
-// Count says how many specs ended in a state.
+// Count returns how many specs ended in a state.
 func (o Outcomes) Count(state string) (n int) {
 	for _, spec := range o {
 		if spec.State == state {
@@ -37,7 +37,7 @@ func (o Outcomes) Count(state string) (n int) {
 	return n
 }
 
-// PassedAndNot returns the specs that passed here and did not there, in their order.
+// PassedAndNot returns the specs that passed here but not there, sorted.
 func (o Outcomes) PassedAndNot(there Outcomes) (specs []string) {
 	for _, spec := range slices.Sorted(maps.Keys(o)) {
 		if o[spec].State == Passed && there[spec].State != Passed {
@@ -47,8 +47,8 @@ func (o Outcomes) PassedAndNot(there Outcomes) (specs []string) {
 	return specs
 }
 
-// Focus is a regular expression for Ginkgo that matches these specs and no others. Ginkgo compares it with the name of the
-// suite and the text of a spec, without the labels that the names in a report end with.
+// Focus returns a regular expression for Ginkgo that matches only these specs. Ginkgo matches it against the name of the
+// suite and the text of a spec, without the labels that follow the names in a report.
 func Focus(specs []string) string {
 	var texts []string
 	for _, spec := range specs {
@@ -61,7 +61,7 @@ func Focus(specs []string) string {
 	return strings.Join(texts, "|")
 }
 
-// Read returns the outcomes in a report. Specs that were out of focus are not among them.
+// Read returns the outcomes in a report, without specs that were out of focus.
 func Read(file string) (Outcomes, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -89,7 +89,7 @@ func Read(file string) (Outcomes, error) {
 		for _, spec := range suite.Cases {
 			switch {
 			case !strings.HasPrefix(spec.Name, "[It] "):
-				// What is done before and after all.
+				// Set-up and clean-up of the suite.
 			case spec.Status == Passed:
 				o[spec.Name] = Outcome{State: Passed}
 			case spec.Status == Skipped && spec.Skipped.Message == "skipped":

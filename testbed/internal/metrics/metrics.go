@@ -1,4 +1,4 @@
-// Package metrics reads what a program publishes for Prometheus.
+// Package metrics reads metrics in the text format of Prometheus.
 package metrics
 
 import (
@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Metrics are samples of a program's own metrics, by name and labels as they are written:
+// Metrics are samples by name and labels, as in the text format:
 //
 //	kubelet_runtime_operations_total{operation_type="stop_container"}
 type Metrics map[string]float64
 
-// Parse reads the text format. It leaves out lines that are no sample.
+// Parse reads the text format. It skips lines that are not samples.
 func Parse(text string) Metrics {
 	all := Metrics{}
 	for line := range strings.Lines(text) {

@@ -1,9 +1,9 @@
-// Command noseccomp stands in for runc on behalf of containerd: it takes the seccomp profile out of the
-// specification of a container that is to be created, and then becomes the runc in PATH, which was built
-// without libseccomp and would refuse it. kubelet asks for a profile for each and every sandbox.
+// Command noseccomp replaces runc for containerd: it removes the seccomp profile from the specification of a
+// new container, and then executes the runc in PATH, which was built without libseccomp and would refuse the
+// profile. kubelet requests a profile for every sandbox.
 //
-// It also takes out what takes CAP_SYS_RESOURCE: an OOM score below our own, and where we do not have it the capability itself
-// and limits of huge pages, which CRI-O gives. containerd has a setting against that, Docker and CRI-O have none.
+// It also removes settings that need CAP_SYS_RESOURCE: an OOM score below our own and, if we lack the capability, the
+// capability itself and CRI-O's limits of huge pages. containerd has options to avoid these; Docker and CRI-O do not.
 package main
 
 import (
@@ -39,7 +39,7 @@ func run(args []string) error {
 	return syscall.Exec(runc, args, os.Environ())
 }
 
-// drop removes linux.seccomp from a specification, and process.oomScoreAdj where it is too low, and leaves the rest as it is.
+// drop removes linux.seccomp from a specification, and process.oomScoreAdj if it is too low, and keeps the rest.
 func drop(file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -1,15 +1,16 @@
-// Package serial is what a test and the guest program of a virtual machine say to each other through a serial port: a
-// JSON object a line. What is no such line is skipped, because a machine can lose its power in the middle of one.
+// Package serial is the protocol of a test and the guest program of a virtual machine on a serial port: one JSON object
+// a line. Readers skip other lines, because a machine can lose its power in the middle of a line.
 package serial
 
-// A Command is to be run in the machine.
+// A Command is a command to run in the machine.
 type Command struct {
 	ID    int      `json:"id"`
 	Args  []string `json:"args"`
 	Stdin []byte   `json:"stdin,omitempty"`
 }
 
-// A Reply is what came of the command with that ID. One with a Boot answers none: the guest program has started.
+// A Reply is the result of the command with that ID. A Reply with a Boot answers no command: it says that the guest
+// program has started.
 type Reply struct {
 	ID   int    `json:"id,omitempty"`
 	Code int    `json:"code"` // the exit code, -1 if it did not start or was killed
@@ -18,8 +19,7 @@ type Reply struct {
 	Boot string `json:"boot,omitempty"` // the kernel's boot_id
 }
 
-// An Event is a line that guest watch writes: how often it has called so far, and what is another answer than the one
-// before, or an error.
+// An Event is a line that guest watch writes: the number of calls so far, and a changed answer or an error.
 type Event struct {
 	Uptime     float64           `json:"uptime"` // seconds since the boot
 	Calls      int               `json:"calls"`

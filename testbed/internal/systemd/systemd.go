@@ -1,4 +1,4 @@
-// Package systemd boots a machine made of namespaces, whose first process is this machine's systemd.
+// Package systemd boots this machine's systemd as the first process of new namespaces.
 package systemd
 
 import (
@@ -25,16 +25,17 @@ import (
 //go:embed boot.sh
 var script string
 
-// patience bounds how long a test waits for what has to happen.
+// patience bounds how long a test waits for an event.
 const patience = 30 * time.Second
 
-// A Machine is a systemd that is the first process of its own namespaces. It is gone when the test ends.
+// A Machine is a systemd that is the first process of its own namespaces. It ends with the test.
 type Machine struct {
 	testing.TB
-	PID int // of systemd, here
+	PID int // of systemd, in our namespace
 }
 
-// Boot starts one with the files of a package, a folder, over this machine's /usr, and the package's /etc.
+// Boot starts a Machine. The files of a package, which are in a folder, are laid over this machine's /usr; /etc is the
+// package's.
 func Boot(t testing.TB, pkg string) *Machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "systemd-")
@@ -55,11 +56,11 @@ func Boot(t testing.TB, pkg string) *Machine {
 	m := &Machine{TB: t}
 	t.Cleanup(func() {
 		if t.Failed() && m.PID != 0 {
-			said, _ := os.ReadFile(m.At("/run/systemd.log")) // as far as there is one
+			said, _ := os.ReadFile(m.At("/run/systemd.log")) // may not exist
 			t.Logf("%s", said)
 		}
-		_ = cmd.Process.Kill() // and with it all of the namespace
-		_ = cmd.Wait()         // which says that it was killed
+		_ = cmd.Process.Kill() // kills the whole pid namespace
+		_ = cmd.Wait()         // reports the kill
 		if t.Failed() {
 			t.Log(log.String())
 		}
@@ -90,17 +91,17 @@ func removeGroups(dir string) error {
 	return os.Remove(dir)
 }
 
-// At is a path of the machine as seen from here.
+// At returns the path of a file of the machine in our namespace.
 func (m *Machine) At(path string) string { return fmt.Sprintf("/proc/%d/root%s", m.PID, path) }
 
-// In is a program on the machine, not started yet.
+// In returns a command to run on the machine, which has not been started.
 func (m *Machine) In(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(m.PID), "-m", "-p", "-n", "-u", "-i", program}, args...)...)
 	cmd.WaitDelay = time.Second
 	return cmd
 }
 
-// Run runs a program on the machine, which must succeed.
+// Run runs a program on the machine. The test fails unless the program succeeds.
 func (m *Machine) Run(program string, args ...string) string {
 	m.Helper()
 	out, err := m.In(program, args...).CombinedOutput()
@@ -120,15 +121,15 @@ func (m *Machine) Of(unit, property string) string {
 	return m.Run("systemctl", "show", "-p", property, "--value", unit)
 }
 
-// Eventually waits for what has to happen.
+// Eventually waits until a condition holds.
 func (m *Machine) Eventually(what string, is func() bool) {
 	m.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience) // also in a clean-up, when the test's own has ended
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // the test's own has ended during clean-up
 	defer cancel()
 	require.NoError(m, host.Poll(ctx, what, is))
 }
 
-// Socket tells the file at kubelet's socket from any other.
+// Socket identifies the file of kubelet's socket: it differs for a new file.
 func (m *Machine) Socket() uint64 {
 	m.Helper()
 	info, err := os.Stat(m.At("/run/criproxy.sock"))
@@ -136,7 +137,7 @@ func (m *Machine) Socket() uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-// Dial connects to kubelet's socket, and leaves.
+// Dial connects to kubelet's socket, and closes the connection.
 func (m *Machine) Dial() error {
 	conn, err := net.Dial("unix", m.At("/run/criproxy.sock"))
 	if err == nil {
@@ -145,7 +146,7 @@ func (m *Machine) Dial() error {
 	return err
 }
 
-// Relay makes a socket at a path of the machine that leads to one outside of it.
+// Relay makes a socket at a path of the machine that forwards to a socket outside of it.
 func (m *Machine) Relay(path, to string) {
 	m.Helper()
 	path = m.At(path)
@@ -166,7 +167,7 @@ func (m *Machine) Relay(path, to string) {
 					return // the client sees it
 				}
 				go func() {
-					_, _ = io.Copy(server, client) // until one of them leaves
+					_, _ = io.Copy(server, client) // until one end closes
 					server.Close()
 				}()
 				_, _ = io.Copy(client, server)

@@ -1,10 +1,10 @@
-// Package table merges configurations whose format has tables, such as TOML and YAML.
+// Package table merges configurations in formats with tables, such as TOML and YAML.
 package table
 
-// A Table is a configuration, or a table in one, by the names of its fields.
+// A Table is a configuration, or a table in one: its values by name.
 type Table = map[string]any
 
-// Merge puts extra into dst: tables are merged, anything else replaces what was there.
+// Merge merges extra into dst: it merges tables, and replaces other values.
 func Merge(dst, extra Table) {
 	for key, value := range extra {
 		if t, ok := value.(Table); ok {
