@@ -82,8 +82,11 @@ func (t *table) compileTells(form map[string]string, desc *codec.Method, classes
 func (t *table) listen(ctx context.Context, m *method, body []byte) error {
 	for _, l := range m.tells {
 		value, _, err := l.value.Lookup(body)
-		if err != nil || len(value) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(value) == 0 {
+			continue
 		}
 		name, _, err := l.name.Lookup(body)
 		if err != nil {

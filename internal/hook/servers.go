@@ -80,8 +80,10 @@ func readServers(path string) (*servers, error) {
 	if err == nil {
 		err = json.Unmarshal(data, &s.seen)
 	}
-	if err != nil || s.seen == nil {
+	if s.seen == nil { // the file says null
 		s.seen = map[string]identity{}
+	}
+	if err != nil {
 		return s, fmt.Errorf("reading %s: %w", path, err)
 	}
 	return s, nil
