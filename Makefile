@@ -23,7 +23,7 @@ FORCE:
 
 build: $(PROXY) ## build bin/criproxy
 
-run: build ## build criproxy and try it: two runtimes in memory, a client, and the proxy between them
+run: build ## build criproxy and run a demonstration: two runtimes in memory, a client, and criproxy between them
 	$(PROXY) demo
 
 ARCHS ?= amd64 arm64

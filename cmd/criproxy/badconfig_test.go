@@ -70,12 +70,12 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	text, r := check()
 	assert.Nil(t, r.Changes)
 	assert.Contains(t, r.ChangesUnknown, "is criproxy running")
-	assert.Contains(t, text, "What it would change is unknown: ")
+	assert.Contains(t, text, "What this would change in the criproxy that runs is unknown: ")
 	p.launch()
 	text, r = check()
 	assert.Empty(t, r.Changes)
 	assert.NotNil(t, r.Changes)
-	assert.Contains(t, text, "Nothing would change in the criproxy that serves now.")
+	assert.Contains(t, text, "Nothing would change in the criproxy that runs.")
 
 	// A file other than the watched one.
 	p.config += "2"

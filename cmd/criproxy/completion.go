@@ -11,17 +11,17 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// flagHelp is what the help of a command says of a flag.
+// flagHelp is what the help of a command says about a flag.
 type flagHelp struct {
 	name, value, text string
 }
 
-// flags reads the help of a command, which is made of its flags.
+// flags returns the flags of a command, which it reads from the command's help.
 func (c command) flags() []flagHelp {
 	var help bytes.Buffer
-	_ = c.run(context.Background(), []string{"-h"}, &help, io.Discard) // which is help, not a failure
+	_ = c.run(context.Background(), []string{"-h"}, &help, io.Discard) // the error only says that help was printed
 	if help.Len() == 0 {
-		printHelp(&help) // of serve
+		printHelp(&help) // the command is serve
 	}
 	var all []flagHelp
 	for line := range strings.Lines(help.String()) {
@@ -37,26 +37,26 @@ func (c command) flags() []flagHelp {
 	return all
 }
 
-// shells returns the shells that completion knows, with what prints for them.
+// shells returns the shells that completion knows, each with the function that prints its script.
 func shells() map[string]func(io.Writer) {
 	return map[string]func(io.Writer){"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
 }
 
-// completion is the subcommand that prints what a shell needs to complete command lines.
+// completion is the subcommand that prints the script with which a shell completes command lines.
 func completion(_ context.Context, args []string, out, _ io.Writer) error {
 	known := []string{"bash", "zsh", "fish"}
 	switch {
 	case len(args) == 1 && strings.TrimLeft(args[0], "-") == "h", len(args) == 1 && strings.TrimLeft(args[0], "-") == "help":
-		fmt.Fprintln(out, "criproxy completion SHELL prints what a shell needs to complete command lines of criproxy: of", strings.Join(known, ", "))
+		fmt.Fprintln(out, "criproxy completion SHELL prints the script with which a shell completes command lines of criproxy. SHELL is one of", strings.Join(known, ", "))
 		return nil
 	case len(args) == 1 && strings.HasPrefix(args[0], "-"):
 		return cli.Usage(fmt.Errorf("completion: there is no flag %s", args[0]))
 	case len(args) != 1:
-		return cli.Usage(fmt.Errorf("completion: want a shell: one of %s", strings.Join(known, ", ")))
+		return cli.Usage(fmt.Errorf("completion: want the name of a shell, one of %s", strings.Join(known, ", ")))
 	}
 	print := shells()[args[0]]
 	if print == nil {
-		return cli.Usage(fmt.Errorf("completion: %q is none of %s%s", args[0], strings.Join(known, ", "), suggest.Nearest(args[0], known)))
+		return cli.Usage(fmt.Errorf("completion: %q: want one of %s%s", args[0], strings.Join(known, ", "), suggest.Nearest(args[0], known)))
 	}
 	print(out)
 	return nil

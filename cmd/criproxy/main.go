@@ -25,8 +25,8 @@ import (
 // A command is one of criproxy's subcommands.
 type command struct {
 	name  string
-	usage string // behind the name
-	short string // what it is for, in a line
+	usage string // its arguments, for the help
+	short string // what it does, in one line
 	run   func(ctx context.Context, args []string, out, errOut io.Writer) error
 }
 
@@ -35,38 +35,38 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"serve", "[flags]", "stand between kubelet and the runtimes (the default)", cli.Serve},
-		{"check", "[flags]", "try a configuration, and show what becomes of each method", cli.Check},
+		{"check", "[flags]", "try a configuration, and show where each method goes", cli.Check},
 		{"status", "[flags]", "show how a running criproxy is doing", cli.ShowStatus},
-		{"pods", "[flags]", "show the pods of all runtimes, and where each is", cli.Pods},
-		{"where", "ID", "show on which runtime a pod or a container is", cli.Where},
-		{"doctor", "[flags]", "examine this node, and say what would not work and how to mend it", cli.ExamineNode},
+		{"pods", "[flags]", "show the pods of all runtimes, and which runtime each is on", cli.Pods},
+		{"where", "ID", "show which runtime a pod or container is on", cli.Where},
+		{"doctor", "[flags]", "examine this node, and say what would not work and how to fix it", cli.ExamineNode},
 		{"hooks", "[-json]", "show the plugins of a running criproxy", cli.ShowHooks},
-		{"instances", "[-json]", "list the criproxies that run on this machine", cli.Instances},
+		{"instances", "[-json]", "list the criproxy processes on this machine", cli.Instances},
 		{"support", "[-o FILE]", "collect status, configuration and calls in one file, for a bug report", cli.Support},
-		{"completion", "SHELL", "print what bash, zsh or fish need to complete command lines", completion},
-		{"demo", "[-once]", "see it work: two runtimes in memory, a client, and the proxy between", cli.Demo},
+		{"completion", "SHELL", "print the script with which bash, zsh or fish completes command lines", completion},
+		{"demo", "[-once]", "run a demonstration: two runtimes in memory, a client, and criproxy between them", cli.Demo},
 		{"ui", "[flags]", "show calls, pods and status in a browser on this machine", cli.UI},
 		{"tail", "[flags]", "show calls as they happen", cli.Tail},
-		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy has in memory", cli.Dump},
-		{"tap", "-connect PATH -listen PATH", "show the calls to one server of any gRPC API", cli.Tap},
+		{"dump", "[-o FILE]", "save the latest calls, which a running criproxy keeps in memory", cli.Dump},
+		{"tap", "-connect PATH -listen PATH", "show the calls between clients and one server of any gRPC API", cli.Tap},
 		{"view", "[flags] FILE", "show the calls in a file", cli.View},
-		{"convert", "FILE TO", "turn a file of calls into another format, which its ending says", cli.Convert},
-		{"replay", "FILE -to PATH", "make recorded calls again, and show in what the answers differ", cli.ReplayCalls},
-		{"fixture", "FILE -listen PATH", "answer calls as in a file, without a runtime", cli.Fixture},
-		{"wireshark-profile", "DIR", "teach Wireshark the names of fields", cli.WiresharkProfile},
-		{"install", "-takeover PATH", "stand at the path of containerd's own socket", cli.Install},
-		{"uninstall", "", "take that back", cli.Uninstall},
+		{"convert", "FILE TO", "convert a file of calls to the format that the ending of TO names", cli.Convert},
+		{"replay", "FILE -to PATH", "send recorded calls again, and show how the answers differ", cli.ReplayCalls},
+		{"fixture", "FILE -listen PATH", "answer calls from a recording, without a runtime", cli.Fixture},
+		{"wireshark-profile", "DIR", "write a profile with which Wireshark shows the names of fields", cli.WiresharkProfile},
+		{"install", "-takeover PATH", "put criproxy at the path of containerd's or CRI-O's own socket", cli.Install},
+		{"uninstall", "", "undo install", cli.Uninstall},
 		{"version", "", "print the version", cli.Version},
 	}
 }
 
-// killBound is how long any command may take to end after the signal to end. It is longer than
-// the time after which serve logs what it waits for, so that this line is still written.
+// killBound is how long any command may run after the signal to end. It is longer than the time after which serve logs
+// what it waits for, so that serve can still write that line.
 const killBound = daemon.ExitBound + 2*stderr.LastRead
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	errOut := os.Stderr // which serve replaces for its log
+	errOut := os.Stderr // serve replaces os.Stderr, for its log
 	context.AfterFunc(ctx, func() { time.AfterFunc(killBound, func() { kill(errOut) }) })
 	c, args := find(os.Args[1:])
 	setLog(c.name, errOut)
@@ -76,7 +76,7 @@ func main() {
 	os.Exit(cli.ExitCode(err, errOut))
 }
 
-// kill ends the process. It first writes why, if standard error takes that soon.
+// kill ends the process. It first writes why, unless that would block on standard error.
 func kill(errOut io.Writer) {
 	said := make(chan struct{})
 	go func() {
@@ -90,8 +90,8 @@ func kill(errOut io.Writer) {
 	os.Exit(1)
 }
 
-// setLog chooses the log of the process for a command: commands that report or show calls log
-// errors at most. Only main calls it, because tests run commands beside proxies that log.
+// setLog chooses the log of the process for a command: commands that report or show calls log errors at most. Only main
+// calls it, because tests run commands in a process with proxies that log.
 func setLog(command string, errOut io.Writer) {
 	switch command {
 	case "check", "demo":
@@ -101,7 +101,7 @@ func setLog(command string, errOut io.Writer) {
 	}
 }
 
-// do runs the command. Where the command asks for it, do prints the help on all commands.
+// do runs the command. If the command returns [cli.ErrHelp], do prints the help on all commands.
 func (c command) do(ctx context.Context, args []string, out, errOut io.Writer) error {
 	err := c.run(ctx, args, out, errOut)
 	if errors.Is(err, cli.ErrHelp) {
@@ -110,12 +110,12 @@ func (c command) do(ctx context.Context, args []string, out, errOut io.Writer) e
 	return err
 }
 
-// failing returns a command that does nothing but fail.
+// failing returns a command that fails with err.
 func failing(err error) command {
 	return command{run: func(context.Context, []string, io.Writer, io.Writer) error { return err }}
 }
 
-// find returns the command that args name, and its own arguments.
+// find returns the command that args name, and the arguments of the command.
 func find(args []string) (command, []string) {
 	all := commands()
 	name := all[0].name

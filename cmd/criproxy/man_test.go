@@ -53,8 +53,8 @@ func manualPage() string {
 	line(`.TH CRIPROXY 8 "" criproxy "System administration"`)
 	line(".SH NAME\ncriproxy \\- one CRI socket in front of several container runtimes")
 	line(".SH SYNOPSIS\n.B criproxy\n.RI [ command ]\n.RI [ flags ]")
-	line(".SH DESCRIPTION\n%s", roff("criproxy stands between kubelet and the container runtimes of a node. It sends each call to the runtime that it is for, makes several runtimes answer as one, and speaks the version of CRI that each side speaks. Messages stay bytes; only the fields that hold names are looked at."))
-	line(".PP\n%s", roff("The runtime without a name is the primary: it gets all that nothing directs elsewhere. Pods go to another one by their RuntimeClass, if the configuration maps its handler, or by the annotation kubernetes.io/target-runtime. Ids and images of other runtimes begin with the runtime's name."))
+	line(".SH DESCRIPTION\n%s", roff("criproxy stands between kubelet and the container runtimes of a node. It sends each call to the runtime that it concerns, merges the answers of several runtimes into one, and translates between the versions of CRI that kubelet and the runtimes speak. It leaves messages as they are, except for the fields that hold names."))
+	line(".PP\n%s", roff("The runtime without a name is the primary: it gets every call that nothing directs elsewhere. A pod goes to another runtime if the configuration maps the handler of its RuntimeClass, or if it has the annotation kubernetes.io/target-runtime. Ids and images of other runtimes begin with the runtime's name."))
 	line(".SH COMMANDS")
 	for _, c := range commands() {
 		item(fmt.Sprintf(`\fB%s\fR %s`, roff(c.name), roff(c.usage)), c.short)
@@ -72,7 +72,7 @@ func manualPage() string {
 		name, text := flag.UnquoteUsage(f)
 		item(fmt.Sprintf(`\fB%s\fR \fI%s\fR`, roff("-"+f.Name), roff(name)), text)
 	})
-	item(`\fB\-v\fR \fILEVEL\fR`, "how much to log: 2 calls that fail, 3 calls that change something with request and reply, 4 status calls too, 5 lists too")
+	item(`\fB\-v\fR \fILEVEL\fR`, "how much to log: 2 logs calls that fail, 3 also calls that change something, with request and reply, 4 also status calls, 5 also lists")
 	line(".PP\nAnd the other flags of klog: %s.", roff(strings.Join(log, ", ")))
 	for _, c := range commands() {
 		if c.name == "serve" {
@@ -92,20 +92,20 @@ func manualPage() string {
 		}
 	}
 	line(".SH ENVIRONMENT")
-	item(".B CRIPROXY_ADMIN", "the admin socket that commands ask, where -admin does not say")
-	item(".B NO_COLOR", "no colours on terminals, whatever its value")
+	item(".B CRIPROXY_ADMIN", "the admin socket that commands ask, unless -admin is given")
+	item(".B NO_COLOR", "if it is not empty, commands print no colours on terminals")
 	line(".SH FILES")
-	item(".I /etc/criproxy/config.yaml", "the configuration of the service; it is read again when it changes")
+	item(".I /etc/criproxy/config.yaml", "the configuration of the service; criproxy reads it again when it changes")
 	item(".I "+config.DefaultListen, "the socket that kubelet connects to")
-	item(".I "+config.DefaultAdmin, "the socket of criproxy's own commands, only for the user that it runs as")
-	item(".I "+config.DefaultHooks, "where plugins register that may change or refuse calls")
-	item(".I "+config.DefaultStateDir, "memory of the runtimes, kept over a restart")
+	item(".I "+config.DefaultAdmin, "the socket for criproxy's own commands, only for the user that criproxy runs as")
+	item(".I "+config.DefaultHooks, "the folder in which plugins register, which may change or refuse calls")
+	item(".I "+config.DefaultStateDir, "remembered answers of the runtimes, for restarts")
 	line(".SH SIGNALS")
 	item(".B SIGHUP", "read the configuration again")
 	item(".B SIGUSR1", "save the latest calls to a file")
-	item(".B SIGUSR2", "start the program anew, hand all sockets over to it, and end when it serves")
+	item(".B SIGUSR2", "start the installed program as a new process, hand all sockets over to it, and end when it serves")
 	item(".B SIGTERM", "let calls under way finish for up to 4 seconds, and end")
-	line(".SH EXIT STATUS\n%s", roff("0 for success, 1 for a failure, 2 for a mistake on the command line; 3 of status -exit-code where a runtime is slow or gone."))
+	line(".SH EXIT STATUS\n%s", roff("0 for success, 1 for a failure, 2 for a mistake on the command line; 3 from status -exit-code if a runtime is slow or gone."))
 	line(".SH SEE ALSO\n.BR kubelet (8),\n.BR crictl (1),\n.BR systemd.socket (5)\n.PP\n/usr/share/doc/criproxy, https://github.com/criproxy/criproxy")
 	return b.String()
 }

@@ -111,7 +111,7 @@ func TestPodsSaysOnWhichRuntimeEachIs(t *testing.T) {
 	text, err = p.ask("pods")
 	require.NoError(t, err)
 	assert.Regexp(t, `vm +beta\.io +ready\? `, text)
-	assert.Contains(t, text, "beta.io does not answer: its pods are shown as they were last known")
+	assert.Contains(t, text, "beta.io does not answer: a ? marks its pods, which are shown as they were last known")
 	p.end()
 }
 
@@ -122,7 +122,7 @@ func TestPodsFailsIfTheListIsNotComplete(t *testing.T) {
 	p.runtimes[0].When(testkit.Failing(status.Error(codes.Internal, "out of order"), "ListContainers"))
 	p.launch()
 	text, err := p.ask("pods")
-	require.ErrorContains(t, err, "the pods of backend primary are not shown: out of order")
+	require.ErrorContains(t, err, "the pods of backend primary are missing here: out of order")
 	assert.Contains(t, text, "No pods")
 	p.end()
 }
@@ -156,7 +156,7 @@ func TestWhereFindsAnIdHoweverItIsWritten(t *testing.T) {
 			assert.ErrorContains(t, err, `no backend has a pod or a container whose id begins with "0123abc"`)
 			if ids == config.PrefixIDs {
 				_, err = p.ask("where", "beta.io")
-				assert.ErrorContains(t, err, "is not an id, but how all ids of beta.io begin; crictl cuts ids")
+				assert.ErrorContains(t, err, "is not enough of an id: all ids of beta.io begin like this; crictl shows 13 characters")
 			}
 			p.end()
 		})
@@ -230,7 +230,7 @@ func TestAChangeOfIdsWaitsForARestart(t *testing.T) {
 	p.config = filepath.Join(p.dir, "next.yaml")
 	p.write("ids: native\n")
 	require.NoError(t, run(t.Context(), []string{"check", "-config", p.config}, &out, &out))
-	assert.Contains(t, out.String(), "kubelet knows the pods of this node by the ids that they have now")
+	assert.Contains(t, out.String(), "kubelet knows the pods of this node by their current ids")
 	assert.Contains(t, out.String(), `ids: "native", was "prefix"   (waits for a restart)`)
 	p.config = text
 	p.write("ids: native\n")

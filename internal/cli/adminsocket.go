@@ -18,18 +18,17 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// adminVariable names the admin socket that commands ask, where -admin does not.
+// adminVariable is the environment variable with the path of the admin socket to ask, unless -admin is given.
 const adminVariable = "CRIPROXY_ADMIN"
 
 // adminFlag is the flag -admin of the commands that ask a running criproxy.
 type adminFlag struct{ given string }
 
 func (a *adminFlag) flags(fs *flag.FlagSet) {
-	fs.StringVar(&a.given, "admin", "", "the `PATH` of the admin socket of the criproxy to ask (default $"+adminVariable+", else "+config.DefaultAdmin+", else that of the only criproxy that runs)")
+	fs.StringVar(&a.given, "admin", "", "the `PATH` of the admin socket of the criproxy to ask (default $"+adminVariable+", else "+config.DefaultAdmin+" if it exists, else the socket of the only criproxy that runs)")
 }
 
-// path returns the socket to ask. There is one even if nothing serves there: the error about that
-// says more.
+// path returns the socket to ask. It does not check that a process serves it: connecting to it gives a better error.
 func (a *adminFlag) path(ctx context.Context) (string, error) {
 	if given := cmp.Or(a.given, os.Getenv(adminVariable)); given != "" {
 		return given, nil
@@ -43,7 +42,7 @@ func (a *adminFlag) path(ctx context.Context) (string, error) {
 	case 1:
 		return found[0].Admin, nil
 	default:
-		text := fmt.Sprintf("%d criproxies run here; choose one with -admin:", len(found))
+		text := fmt.Sprintf("%d criproxy processes run on this machine; choose one with -admin:", len(found))
 		for _, one := range found {
 			text += "\n" + one.Admin
 		}
@@ -51,18 +50,19 @@ func (a *adminFlag) path(ctx context.Context) (string, error) {
 	}
 }
 
-// Instance is a criproxy that runs on this machine. Its JSON is stable.
+// Instance is a criproxy process on this machine. Its JSON is stable.
 type Instance struct {
 	Admin   string `json:"admin"`
 	PID     int    `json:"pid"`
 	Version string `json:"version"`
 }
 
-// instanceTime bounds how long a process may take to say that it is a criproxy.
+// instanceTime bounds how long a process may take to answer that it is a criproxy.
 const instanceTime = time.Second
 
-// instances returns the criproxies whose admin sockets let this user in. No private sockets of other programs are asked: it
-// is one that a criproxy holds, or has a name like those beside a main socket, as where the program is called otherwise.
+// instances returns the criproxy processes whose admin sockets this user can open. It connects only to private sockets
+// that a process called criproxy has open, or that are named like an admin socket, in case the program has another
+// name.
 func instances(ctx context.Context) []Instance {
 	var found []Instance
 	held := heldSockets()
@@ -82,7 +82,8 @@ func instances(ctx context.Context) []Instance {
 	return found
 }
 
-// heldSockets are the inodes of the sockets that processes called criproxy have open, as far as this user may see that.
+// heldSockets returns the inodes of the sockets that processes called criproxy have open, as far as this user can see
+// them.
 func heldSockets() map[string]bool {
 	held := map[string]bool{}
 	names, _ := filepath.Glob("/proc/[0-9]*/comm")
@@ -101,7 +102,8 @@ func heldSockets() map[string]bool {
 	return held
 }
 
-// listeningSockets are the paths at which a process accepts connections, as proc(5) has them, with their inodes.
+// listeningSockets returns the paths at which a process accepts connections, with the inodes of the sockets: see
+// proc(5).
 func listeningSockets() map[string]string {
 	file, err := os.Open("/proc/net/unix")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/criproxy/criproxy/internal/show"
 )
 
-// callView is how calls are shown, the same for calls under way and for those in files.
+// callView shows calls, for commands that show calls as they happen and for those that read a file.
 type callView struct {
 	filter  inspect.Filter
 	output  outputFlags
@@ -25,43 +25,42 @@ type callView struct {
 	past      past
 	every     func(c *inspect.Call)
 
-	seen, shown int    // calls
-	latest      uint64 // event
+	seen, shown int    // how many calls
+	latest      uint64 // number of the latest event
 }
 
-// past selects how many of the calls from before the command started are shown. The zero past
-// shows all.
+// past selects which calls from before the start of the command are shown. The zero value shows all.
 type past struct {
-	until uint64    // the latest event that was recorded then; none if it is zero
-	none  bool      // nothing is shown
-	since time.Time // nothing that began earlier is shown
-	last  int       // only so many calls are shown, if it is not zero
+	until uint64    // number of the latest event recorded then; zero if there was none
+	none  bool      // show none of these calls
+	since time.Time // show no calls that began earlier
+	last  int       // show only the latest calls, so many; zero shows all
 
-	kept [][]byte // the latest of them, printed
-	done bool     // what follows is the present
-	over func()   // is called when the present begins; nil calls nothing
+	kept [][]byte // the text of the latest calls, if last is not zero
+	done bool     // all events from now on are later than the start of the command
+	over func()   // called when done becomes true; nil calls nothing
 }
 
-// flags adds those of a look to fs.
+// flags adds the flags that select and format calls to fs.
 func (l *callView) flags(fs *flag.FlagSet) {
-	fs.StringVar(&l.filter.Method, "method", "", "only methods that fit `PATTERN`, such as 'Run*|Stop*'")
-	fs.StringVar(&l.filter.Backend, "backend", "", "only calls to backends that fit `PATTERN`; the primary may be called primary")
-	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name fits `PATTERN`")
-	fs.StringVar(&l.filter.Status, "status", "", "only calls that ended with `CODE`; several with commas between, ! before for all others: '!OK'")
-	fs.StringVar(&l.filter.Namespace, "namespace", "", "only calls about namespaces that fit `PATTERN`")
-	fs.StringVar(&l.filter.Pod, "pod", "", "only calls about pods whose name fits `PATTERN`")
-	fs.StringVar(&l.filter.Container, "container", "", "only calls about containers whose name fits `PATTERN`")
+	fs.StringVar(&l.filter.Method, "method", "", "only methods that match `PATTERN`, such as 'Run*|Stop*'")
+	fs.StringVar(&l.filter.Backend, "backend", "", "only calls to backends that match `PATTERN`; a primary without a name is called primary")
+	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name matches `PATTERN`")
+	fs.StringVar(&l.filter.Status, "status", "", "only calls that ended with `CODE`; several are separated by commas, and ! selects all others: '!OK'")
+	fs.StringVar(&l.filter.Namespace, "namespace", "", "only calls about namespaces that match `PATTERN`")
+	fs.StringVar(&l.filter.Pod, "pod", "", "only calls about pods whose name matches `PATTERN`")
+	fs.StringVar(&l.filter.Container, "container", "", "only calls about containers whose name matches `PATTERN`")
 	fs.StringVar(&l.filter.ID, "id", "", "only calls about an id that begins with `ID`")
 	fs.Var((*unitDuration)(&l.filter.Slower), "slower", "only calls that took at least `TIME`, such as 100ms")
 	fs.StringVar(&l.filter.FollowPod, "follow-pod", "", "all calls in the life of one `POD`: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id")
 	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
 	fs.BoolVar(&l.printer.Full, "full", false, "show the messages, with the names of their fields, on each leg")
-	fs.BoolVar(&l.printer.Changes, "diff", false, "show what the proxy changed on the way, field by field")
+	fs.BoolVar(&l.printer.Changes, "diff", false, "show what criproxy changed on the way, field by field")
 	l.output.lineFlags(fs)
 	l.schema.flags(fs)
 }
 
-// open prepares for events of a source.
+// open prepares to show the events of the recording with the header h.
 func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
 	m, err := l.schema.meaning(h)
 	if err != nil {
@@ -115,14 +114,14 @@ func (l *callView) add(ev *capture.Event) error {
 	return err
 }
 
-// present shows what is kept of the past, which is over.
+// present ends the past, and shows the calls kept of it.
 func (l *callView) present() {
 	if l.past.done {
 		return
 	}
 	l.past.done = true
 	for _, one := range l.past.kept {
-		_, _ = l.printer.Out.Write(one) // the next call finds out
+		_, _ = l.printer.Out.Write(one) // showing the next call reports the error
 	}
 	l.past.kept = nil
 	if l.past.over != nil {
@@ -130,7 +129,7 @@ func (l *callView) present() {
 	}
 }
 
-// show shows the call of an event, if that is what it completes.
+// show shows the call of an event, if the event completes it or is a message of a stream.
 func (l *callView) show(ev *capture.Event) error {
 	c, what := l.assembler.Add(ev)
 	if ev.Kind == capture.Missed && !l.printer.JSON {
@@ -162,19 +161,19 @@ func (l *callView) show(ev *capture.Event) error {
 	return l.printer.Err()
 }
 
-// none says so if calls were there, and the flags chose none of them.
+// none prints a message if there were calls, but the flags selected none of them.
 func (l *callView) none(errOut io.Writer, of string) {
 	if l.shown == 0 && l.seen > 0 {
 		fmt.Fprintf(errOut, "criproxy: 0 of %d %s match\n", l.seen, of)
 	}
 }
 
-// unitDuration is a duration whose flag says what is missing from a number alone.
+// unitDuration is the value of a flag. Its error about a number without a unit suggests units.
 type unitDuration time.Duration
 
 func (d *unitDuration) String() string { return time.Duration(*d).String() }
 
-// Set is for the flag package.
+// Set implements flag.Value.
 func (d *unitDuration) Set(s string) error {
 	parsed, err := time.ParseDuration(s)
 	if _, number := strconv.ParseFloat(s, 64); err != nil && number == nil {
@@ -186,7 +185,7 @@ func (d *unitDuration) Set(s string) error {
 	return nil
 }
 
-// read shows all events that a reader has.
+// read shows the calls of all events of a reader.
 func (l *callView) read(r *capture.Reader) error {
 	for {
 		var ev capture.Event

@@ -18,19 +18,19 @@ import (
 	"github.com/criproxy/criproxy/internal/show"
 )
 
-// Report is what check finds. Its JSON is stable.
+// Report is the result of check. Its JSON is stable.
 type Report struct {
 	daemon.Examination
 
-	Changes        []config.Change `json:"changes"`                  // in the process that serves now; null if
-	ChangesUnknown string          `json:"changesUnknown,omitempty"` // that is unknown, because of this
+	Changes        []config.Change `json:"changes"`                  // in the criproxy that runs; null if unknown
+	ChangesUnknown string          `json:"changesUnknown,omitempty"` // why the changes are unknown
 
 	Drift *daemon.DriftReport `json:"drift,omitempty"` // with -drift
 }
 
 // aboutCheck describes the command.
-const aboutCheck = `check tries a configuration without serving it: what each runtime is and speaks, every mistake, and
-what would change in the criproxy that serves now. It fails if something would not work.`
+const aboutCheck = `check tries a configuration without serving it. It shows the name and the API versions of each runtime,
+every mistake, and what would change in the criproxy that runs. It fails if something would not work.`
 
 // Check is the subcommand that tries a configuration without serving it.
 func Check(ctx context.Context, args []string, out, _ io.Writer) error {
@@ -40,17 +40,17 @@ func Check(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs, f := NewFlags()
 	f.own(fs, aboutCheck, out, func() {
 		output.flags(fs)
-		withDrift = fs.Bool("drift", false, "show what the profile does not know: fields that look like ids and have no rule, and what the criproxy that serves has seen; with -admin alone it needs no -connect")
+		withDrift = fs.Bool("drift", false, "show what the profile does not know: fields that look like ids and have no rule, and what the criproxy that runs has seen; with -admin alone, no -connect is needed")
 	})
 	log := fs.Lookup("v")
-	log.Value, log.Usage = &verbose, "show what becomes of each method as well"
+	log.Value, log.Usage = &verbose, "also show where each method goes"
 	if err := f.parse(fs, verbose.join(args)); err != nil {
 		return err
 	}
 	if err := output.check("check"); err != nil {
 		return err
 	}
-	// A profile can be tried without anything to connect to, and a criproxy asked that serves.
+	// Trying a profile, or asking the criproxy that runs, needs no backends.
 	f.dry = f.given["profile"] || *withDrift
 	cfg, err := f.readConfig()
 	if err != nil {
@@ -88,20 +88,20 @@ func Check(ctx context.Context, args []string, out, _ io.Writer) error {
 	return nil
 }
 
-// verbosity is the flag -v of check. It may have a level behind it, as klog's has, of which any
-// but 0 is the same.
+// verbosity is the flag -v of check. Like klog's it takes a level; all levels except 0 are the same.
 type verbosity bool
 
 func (*verbosity) IsBoolFlag() bool { return true }
 func (v *verbosity) String() string { return strconv.FormatBool(bool(*v)) }
 
-// Set is for the flag package.
+// Set implements flag.Value.
 func (v *verbosity) Set(s string) error {
 	*v = s != "0" && s != "false"
 	return nil
 }
 
-// join returns args with a level joined to its -v: the flag package takes a bool's value only so.
+// join returns args with each "-v LEVEL" as "-v=LEVEL", the only form in which the flag package accepts the value of a
+// boolean flag.
 func (*verbosity) join(args []string) []string {
 	all := slices.Clone(args)
 	for i := 0; i+1 < len(all); i++ {
@@ -112,33 +112,33 @@ func (*verbosity) join(args []string) []string {
 	return all
 }
 
-// warn adds a warning for each change that is not what it looks like.
+// warn adds a warning for each change with unexpected consequences.
 func (r *Report) warn() {
 	for _, c := range r.Changes {
 		if c.Setting == "ids" {
-			r.Warnings = append(r.Warnings, "ids: kubelet knows the pods of this node by the ids that they have now, and takes pods with other ids for new ones; drain the node before criproxy is restarted with this")
+			r.Warnings = append(r.Warnings, "ids: kubelet knows the pods of this node by their current ids, and takes pods with other ids for new ones; drain the node before you restart criproxy with this change")
 		}
 	}
 }
 
-// print shows the report to people: first whether it works.
+// print shows the report to people: first whether the configuration works.
 func (r *Report) print(out *show.Screen, verbose bool) {
 	if len(r.Backends) > 0 {
 		r.summary(out)
 	}
 	switch {
-	case verbose, len(r.Backends) == 0 && r.Drift == nil: // then there is nothing else to say
+	case verbose, len(r.Backends) == 0 && r.Drift == nil: // then the methods are all there is to show
 		printMethods(out, r)
 	case len(r.Backends) > 0:
 		out.Gap()
-		out.Say(0, "-v shows what becomes of each of %d methods.", len(r.Methods))
+		out.Say(0, "-v shows where each of %d methods goes.", len(r.Methods))
 	}
 	if len(r.Backends) > 0 {
 		printChanges(out, r.Changes, r.ChangesUnknown)
 	}
 }
 
-// summary says whether the configuration works, and how the backends are.
+// summary shows whether the configuration works, and the state of the backends.
 func (r *Report) summary(out *show.Screen) {
 	failing := 0
 	var rows [][]show.Cell
@@ -159,7 +159,7 @@ func (r *Report) summary(out *show.Screen) {
 	case len(r.Errors) > 0:
 		out.Paint(show.Red, 0, "This does not work:")
 	case len(r.Warnings) > 0:
-		out.Paint(show.Yellow, 0, "This works, but take note.")
+		out.Paint(show.Yellow, 0, "This works, with warnings:")
 	default:
 		out.Paint(show.Green, 0, "This works.")
 	}
@@ -204,8 +204,7 @@ func printMethods(out *show.Screen, r *Report) {
 	}
 }
 
-// own adds the flags of a command that takes those of serve as well, and lets its help be about
-// it.
+// own adds the flags of a command that also takes those of serve, and sets the help of the command.
 func (f *Flags) own(fs *flag.FlagSet, about string, out io.Writer, add func()) {
 	of := map[string]bool{}
 	fs.VisitAll(func(one *flag.Flag) { of[one.Name] = true })
@@ -217,7 +216,7 @@ func (f *Flags) own(fs *flag.FlagSet, about string, out io.Writer, add func()) {
 				printFlag(out, one, "")
 			}
 		})
-		fmt.Fprintf(out, "\nAnd those of serve, which say what to look at:\n")
+		fmt.Fprintf(out, "\nAnd the flags of serve, which say what to examine:\n")
 		PrintServeFlags(out)
 	}
 }

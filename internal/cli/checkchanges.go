@@ -10,8 +10,8 @@ import (
 	"github.com/criproxy/criproxy/internal/show"
 )
 
-// changesOf returns what c would change in the process that serves its admin socket. Its error
-// says why that is unknown.
+// changesOf returns what c would change in the process that serves c's admin socket. Its error says why the changes are
+// unknown.
 func changesOf(ctx context.Context, c *config.Config) ([]config.Change, error) {
 	if c.Admin == "" {
 		return nil, errors.New("there is no admin socket in this configuration")
@@ -30,13 +30,13 @@ func printChanges(out *show.Screen, all []config.Change, unknown string) {
 	out.Gap()
 	switch {
 	case unknown != "":
-		out.Say(0, "What it would change is unknown: %s", unknown)
+		out.Say(0, "What this would change in the criproxy that runs is unknown: %s", unknown)
 		return
 	case len(all) == 0:
-		out.Say(0, "Nothing would change in the criproxy that serves now.")
+		out.Say(0, "Nothing would change in the criproxy that runs.")
 		return
 	}
-	out.Say(0, "In the criproxy that serves now it would change:")
+	out.Say(0, "Changes in the criproxy that runs:")
 	for _, c := range all {
 		colour, restart := show.Plain, ""
 		if c.Restart {

@@ -14,16 +14,16 @@ func Demo(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs := subFlags("demo")
 	var o demo.Options
 	fs.BoolVar(&o.Once, "once", false, "exit after the session")
-	fs.BoolVar(&o.Idle, "idle", false, "stay up without pods and traffic")
-	outage := fs.String("outage", "", "take the runtime called `NAME` away and bring it back, and show what a client sees; it is "+demo.Backend)
-	about := `demo runs two runtimes in memory, the proxy in front of them, and a client that prints what it
-sees. It needs nothing and leaves nothing, and stays up with two pods and a little traffic until
-Ctrl-C.`
+	fs.BoolVar(&o.Idle, "idle", false, "keep running, without pods and traffic")
+	outage := fs.String("outage", "", "stop the runtime called `NAME`, start it again, and show what a client sees; the only NAME is "+demo.Backend)
+	about := `demo runs two runtimes in memory, criproxy in front of them, and a client that prints what it sees.
+It needs no setup and leaves no files behind. It keeps running, with two pods and a little traffic,
+until Ctrl-C.`
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
 	if o.Outage = *outage != ""; o.Outage && *outage != demo.Backend {
-		return &UsageError{fmt.Errorf("demo: -outage %s: there is %s%s", *outage, demo.Backend, suggest.Nearest(*outage, []string{demo.Backend}))}
+		return &UsageError{fmt.Errorf("demo: -outage %s: the only name is %s%s", *outage, demo.Backend, suggest.Nearest(*outage, []string{demo.Backend}))}
 	}
 	return demo.Run(ctx, o, out, errOut)
 }

@@ -29,20 +29,20 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// Diagnosis is what the doctor found. Its JSON is stable.
+// Diagnosis is the result of the doctor. Its JSON is stable.
 type Diagnosis struct {
 	Findings []doctor.Finding `json:"findings"`          // the worst first
-	Kubelet  *doctor.Kubelet  `json:"kubelet,omitempty"` // that was looked at
+	Kubelet  *doctor.Kubelet  `json:"kubelet,omitempty"` // the kubelet of the node; nil if none runs
 }
 
-// wellKnown are the sockets of runtimes that the doctor looks at without a configuration.
+// wellKnown are the sockets of runtimes that the doctor examines if there is no configuration.
 var wellKnown = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock"}
 
 // aboutDoctor describes the command.
-const aboutDoctor = `doctor looks at this node: at kubelet, the configuration, the running criproxy, the runtimes, sockets,
-clients and log links. It says what would not work, and how to mend it, and fails if there is such.`
+const aboutDoctor = `doctor examines this node: kubelet, the configuration, the criproxy that runs, the runtimes, sockets,
+clients and log links. It says what would not work and how to fix it. It fails if it finds an error.`
 
-// ExamineNode is the subcommand that looks at the node and says what would not work.
+// ExamineNode is the subcommand that examines the node and says what would not work.
 func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 	var output outputFlags
 	fs, f := NewFlags()
@@ -62,7 +62,7 @@ func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
 	}
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			d.add(doctor.Error, "configuration", strings.TrimSpace(line), "mend it; criproxy check tries it without serving")
+			d.add(doctor.Error, "configuration", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
 		}
 		cfg = withoutConfig()
 	}
@@ -86,7 +86,8 @@ func (d *Diagnosis) add(level doctor.Level, about, text, cure string) {
 	d.Findings = append(d.Findings, doctor.Finding{Level: level, About: about, Text: text, Cure: cure})
 }
 
-// configOfRunning is what the running criproxy says of its sockets and runtimes, where no file does. It is nil if none runs.
+// configOfRunning returns a configuration with the sockets and runtimes of the criproxy that runs, nil if none runs. It
+// is for a criproxy that has no file.
 func configOfRunning(ctx context.Context, asked adminFlag) *config.Config {
 	path, err := asked.path(ctx)
 	if err != nil {
@@ -109,7 +110,7 @@ func configOfRunning(ctx context.Context, asked adminFlag) *config.Config {
 	return cfg
 }
 
-// withoutConfig is a configuration for a node without a usable one.
+// withoutConfig returns a configuration for a node that has no valid one.
 func withoutConfig() *config.Config {
 	cfg := &config.Config{Listen: config.DefaultListen, Admin: config.DefaultAdmin}
 	for _, path := range wellKnown {
@@ -121,7 +122,7 @@ func withoutConfig() *config.Config {
 	return cfg
 }
 
-// configuration looks at cfg, and at the files and folders that it names.
+// configuration examines cfg, and the files and folders that it names.
 func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 	const about = "configuration"
 	for _, b := range cfg.Backends {
@@ -139,7 +140,7 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 		}
 		add(doctor.Warning, config.NameWarnings(b.Name))
 		if cfg.IDs != config.NativeIDs {
-			add(doctor.Note, config.IDWarnings(b.Name)) // of use to know, and nothing is wrong with the node
+			add(doctor.Note, config.IDWarnings(b.Name)) // nothing is wrong with the node
 		}
 	}
 	for what, path := range map[string]string{"the configuration": f.config, "the folder of plugins": cfg.Hooks, "the state folder": cfg.StateDir} {
@@ -147,22 +148,22 @@ func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
 			continue
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
-			d.add(doctor.Error, about, fmt.Sprintf("%s, %s, can be changed by others than its owner (%04o): they can run anything as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
+			d.add(doctor.Error, about, fmt.Sprintf("users other than the owner can change %s, %s (mode %04o), and so run any program as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
 		}
 	}
 	if cfg.StateDir == "" && len(cfg.Backends) > 1 {
-		d.add(doctor.Warning, about, "the memory of the runtimes is not kept: a restart of criproxy while one is down makes kubelet kill its pods", "set stateDir")
+		d.add(doctor.Warning, about, "criproxy does not store the remembered answers of the runtimes: if criproxy restarts while a runtime is down, kubelet kills the pods of that runtime", "set stateDir")
 	}
 	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
 		for _, err := os.Stat(path); err != nil && path != "/"; _, err = os.Stat(path) {
-			path = filepath.Dir(path) // it is made when criproxy starts
+			path = filepath.Dir(path) // criproxy makes missing folders when it starts
 		}
 		if err := unix.Access(path, unix.W_OK); err != nil && os.Getuid() == 0 {
-			d.add(doctor.Error, about, fmt.Sprintf("the state folder %s cannot be written: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it has to be in ReadWritePaths= or StateDirectory=")
+			d.add(doctor.Error, about, fmt.Sprintf("criproxy cannot write to the state folder %s: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
 		}
 	}
 	if os.Getuid() != 0 {
-		d.add(doctor.Note, about, "this does not run as root", "run it as root, as criproxy has to: much cannot be seen otherwise")
+		d.add(doctor.Note, about, "this command does not run as root", "run it as root, as criproxy itself must run: other users cannot see much of the node")
 	}
 }
 
@@ -176,30 +177,30 @@ func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
 	defer cancel()
 	var r state.Report
 	if _, err := admin.NewClient(cfg.Admin).Read(ctx, "status", &r); err != nil {
-		d.add(doctor.Note, about, "the state of a running criproxy is unknown: "+err.Error(), "start it, and look again")
+		d.add(doctor.Note, about, "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
 		return
 	}
 	for _, b := range r.Backends {
 		switch b.State {
 		case lastknown.Gone.String():
-			d.add(doctor.Error, about, fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime; kubelet is shown its pods as they were")
+			d.add(doctor.Error, about, fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime's log; meanwhile kubelet sees its pods as they were")
 		case lastknown.Slow.String():
-			d.add(doctor.Warning, about, fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime; what it does not answer in time is answered from memory")
+			d.add(doctor.Warning, about, fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
 		}
 	}
 	if r.Config.Error != "" {
-		d.add(doctor.Error, about, "the configuration was not reloaded: "+show.Cut(r.Config.Error, 500), "mend it; it is read again as soon as it changes")
+		d.add(doctor.Error, about, "the configuration was not reloaded: "+show.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
 	}
 	for _, w := range r.Config.NeedsRestart {
 		d.add(doctor.Warning, about, "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
 	}
 	if r.Version != version.Version {
-		d.add(doctor.Note, about, fmt.Sprintf("the running criproxy is %s, this one %s", r.Version, version.Version), fmt.Sprintf("kill -USR2 %d starts what is installed now, and fails no call", r.PID))
+		d.add(doctor.Note, about, fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, version.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
 	}
 	if r.Hooks != nil {
 		for _, p := range r.Hooks.Plugins {
 			if p.State != "ready" {
-				d.add(doctor.Warning, about, fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks has the details; with policy Fail, pods do not start")
+				d.add(doctor.Warning, about, fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks shows the details; if its policy is Fail, pods do not start")
 			}
 		}
 	}
@@ -216,11 +217,11 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.B
 	}
 	a, err := api.Read(cfg)
 	if err != nil {
-		d.add(doctor.Error, "configuration", err.Error(), "mend it; criproxy check tries it without serving")
+		d.add(doctor.Error, "configuration", err.Error(), "correct it; criproxy check tries it without serving")
 		return all
 	}
 	if !api.IsCRI(a.Profile) {
-		return all // there are no pods
+		return all // another API has no pods
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
 	defer cancel()
@@ -229,7 +230,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.B
 		wg.Go(func() {
 			conn, err := director.NewConn(director.ConnConfig{Name: b.Name, Address: b.Address, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
 			if err != nil {
-				return // the profile cannot be used, which New says as well
+				return // the profile cannot be used; check reports why
 			}
 			defer conn.Close() // nothing is under way
 			all[i].HTTP = listen.ServesHTTP(b.Address)
@@ -243,7 +244,7 @@ func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.B
 	return all
 }
 
-// kubeletVersion asks the program of the running kubelet.
+// kubeletVersion asks the program at exe for the version of kubelet.
 func kubeletVersion(exe string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -256,7 +257,7 @@ func kubeletVersion(exe string) (string, error) {
 	}
 	_, version, ok := strings.Cut(strings.TrimSpace(string(out)), "Kubernetes ")
 	if !ok {
-		return "", errors.New("it says " + show.Cut(string(out), 100))
+		return "", errors.New("kubelet --version prints " + show.Cut(string(out), 100))
 	}
 	return version, nil
 }
@@ -264,7 +265,7 @@ func kubeletVersion(exe string) (string, error) {
 // print shows the diagnosis to people.
 func (d *Diagnosis) print(out *show.Screen) {
 	if k := d.Kubelet; k != nil {
-		out.Say(0, "Looked at kubelet %s, process %d, which speaks to %s.", show.OrDash(k.Version), k.Process, show.OrDash(k.Endpoint))
+		out.Say(0, "This node's kubelet is %s, process %d, and speaks to %s.", show.OrDash(k.Version), k.Process, show.OrDash(k.Endpoint))
 		out.Gap()
 	}
 	colours := map[doctor.Level]show.Colour{doctor.Error: show.Red, doctor.Warning: show.Yellow, doctor.Note: show.Dim}
@@ -284,14 +285,14 @@ func (d *Diagnosis) print(out *show.Screen) {
 	switch {
 	case bad > 0:
 		out.Gap()
-		out.Paint(show.Red, 0, "%d of this would not work.", bad)
+		out.Paint(show.Red, 0, "Errors found: %d.", bad)
 	case len(d.Findings) > 0:
 		out.Gap()
-		out.Paint(show.Green, 0, "All of it works.")
+		out.Paint(show.Green, 0, "Nothing here prevents criproxy from working.")
 	default:
 		out.Paint(show.Green, 0, "Nothing is wrong with this node.")
 	}
 }
 
-// readable is how long a line of prose is at most.
+// readable is the greatest width of a line of prose.
 const readable = 100

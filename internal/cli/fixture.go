@@ -21,22 +21,23 @@ import (
 	"github.com/criproxy/criproxy/internal/replay"
 )
 
-// Fixture is the subcommand that answers as a recorded runtime did.
+// Fixture is the subcommand that answers calls as a recorded runtime did.
 func Fixture(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs := subFlags("fixture")
 	path := fs.String("listen", "", "the `PATH` of the socket to answer at")
-	speed := fs.Float64("speed", 0, "take as long as the recorded server did, divided by `N`; 0 answers at once")
-	backend := fs.String("backend", "", "answer as backend `NAME` did, and not as the clients were answered; that of a primary without a name is primary")
+	speed := fs.Float64("speed", 0, "answer `N` times faster than the recorded server; 0 answers at once")
+	backend := fs.String("backend", "", "answer as backend `NAME` answered criproxy, instead of as criproxy answered clients; a primary without a name is called primary")
 	quiet := fs.Bool("quiet", false, "do not print the calls")
 	var flags schemaFlags
 	flags.flags(fs)
-	err := parseSub(fs, args, out, `fixture FILE -listen SOCKET answers calls as in a capture, without a runtime, until Ctrl-C:
-a call is matched by its method and request, and if no request is the same by their sequence.`, 1, 1)
+	err := parseSub(fs, args, out, `fixture FILE -listen SOCKET answers calls from a recording, without a runtime, until Ctrl-C. It looks
+for a recorded call with the same method and request; if there is none, it takes the next recorded
+call of the method.`, 1, 1)
 	if err != nil {
 		return err
 	}
 	if *path == "" {
-		return &UsageError{errors.New("fixture needs -listen, the socket to answer at")}
+		return &UsageError{errors.New("fixture: -listen is missing; it is the socket at which to answer")}
 	}
 	if err := checkSpeed("fixture", *speed); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (c *playedCount) add(p replay.Played) {
 		c.equal++
 	default:
 		c.others++
-		how += ", whose request is another one"
+		how += ", whose request differs"
 	}
 	if !c.quiet {
 		fmt.Fprintf(c.out, "%-26s %s  %s\n", inspect.Sanitize(inspect.ShortMethod(p.Method)), p.Code, how)
@@ -113,6 +114,6 @@ func (c *playedCount) sum(left []*replay.Call) {
 	if c.quiet {
 		return
 	}
-	fmt.Fprintf(c.out, "%d calls: %d by their request, %d by their sequence, %d not recorded; %d recorded calls were not made\n",
+	fmt.Fprintf(c.out, "%d calls: %d matched by request, %d by sequence, %d not recorded; %d recorded calls were not made\n",
 		c.equal+c.others+c.never, c.equal, c.others, c.never, len(left))
 }

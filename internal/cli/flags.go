@@ -20,34 +20,34 @@ import (
 // Flags are the command line of serve and check.
 type Flags struct {
 	config    string
-	content   string // of config, when readConfig last read it
-	fallback  string // in place of config, if nothing is said
+	content   string // the text of the file config, when readConfig last read it
+	fallback  string // the file to read if the command line names none
 	connect   string
 	apiserver string
 	logFormat string
 	koord     koordFlags
 	typed     config.Config // the values of Options on the command line
-	dry       bool          // there need be no backends
+	dry       bool          // a configuration without backends is valid
 
 	given map[string]bool // :: name of a flag → it was on the command line
-	help  func()          // prints the help of the command; nil for that on all commands
+	help  func()          // prints the help of the command; nil prints the help on all commands
 }
 
-// NewFlags returns the flag set, and where the values of the flags go.
+// NewFlags returns the flags of serve, and the values that parsing them sets.
 func NewFlags() (*flag.FlagSet, *Flags) {
 	f := &Flags{given: map[string]bool{}, fallback: config.DefaultConfig}
 	fs := flag.NewFlagSet("criproxy", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are returned, and printed once
-	fs.StringVar(&f.config, "config", "", "read the configuration from YAML `FILE`; flags take precedence over it (default "+config.DefaultConfig+", if it is there and there is no -connect)")
-	fs.StringVar(&f.connect, "connect", "", "the runtimes, as `PATH,NAME:PATH,...` of their sockets; the one without a name is the primary, which gets all that nothing directs elsewhere")
+	fs.StringVar(&f.config, "config", "", "read the configuration from the YAML file `FILE`; flags take precedence over it (default "+config.DefaultConfig+", if it exists and -connect is not given)")
+	fs.StringVar(&f.connect, "connect", "", "the sockets of the runtimes, as `PATH,NAME:PATH,...`; the one without a name is the primary, which gets every call that nothing directs elsewhere")
 	for _, o := range config.Options() {
 		if o.Flag != "" {
 			addFlag(fs, o.Value(&f.typed), o.Flag, o.Usage)
 		}
 	}
 	f.koord.register(fs)
-	fs.StringVar(&f.logFormat, "log-format", "text", "how the log is written: `FORMAT` text, or json, a line for each entry")
-	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; old command lines have it")
+	fs.StringVar(&f.logFormat, "log-format", "text", "write the log as `FORMAT` text, or json, one line for each entry")
+	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; accepted because old command lines have it")
 	klog.InitFlags(fs)
 	return fs, f
 }
@@ -72,7 +72,7 @@ func addFlag(fs *flag.FlagSet, to any, name, usage string) {
 	}
 }
 
-// commaList is the value of a flag that takes several, with commas between.
+// commaList is the value of a flag that takes several values, separated by commas.
 type commaList []string
 
 func (l *commaList) String() string { return strings.Join(*l, ",") }
@@ -101,7 +101,7 @@ func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
 		return &UsageError{flagError(fs, err)}
 	}
 	if fs.NArg() > 0 {
-		return &UsageError{fmt.Errorf("%q is not a flag; is a dash missing, or a comma in -connect followed by a space?", fs.Arg(0))}
+		return &UsageError{fmt.Errorf("%q is not a flag; is its dash missing, or does a space follow a comma in -connect?", fs.Arg(0))}
 	}
 	fs.Visit(func(one *flag.Flag) { f.given[one.Name] = true })
 	if f.logFormat != "text" && f.logFormat != "json" {
@@ -110,14 +110,14 @@ func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// apply puts the values of the command line over those of the file.
+// apply replaces values in c, which come from the file, with those of the command line.
 func (f *Flags) apply(c *config.Config) error {
 	if f.given["connect"] {
 		backends, err := config.ParseConnect(f.connect)
 		if err != nil {
 			return err
 		}
-		for i := range backends { // the same backend keeps what the file says of it otherwise
+		for i := range backends { // a backend of the file keeps its other settings
 			for _, b := range c.Backends {
 				if b.Name == backends[i].Name {
 					b.Address = backends[i].Address
@@ -143,7 +143,7 @@ func PrintServeFlags(out io.Writer) {
 	printFlags(fs, out)
 }
 
-// printFlags prints the flags: ours one by one, those of the log in short.
+// printFlags prints criproxy's flags one by one, and the names of the other flags of klog.
 func printFlags(fs *flag.FlagSet, out io.Writer) {
 	var rest []string
 	fs.VisitAll(func(f *flag.Flag) {
@@ -151,7 +151,7 @@ func printFlags(fs *flag.FlagSet, out io.Writer) {
 			printFlag(out, f, "")
 		}
 	})
-	printFlag(out, fs.Lookup("v"), "how much to log: `LEVEL` 2 calls that fail, 3 calls that change something with request and reply, 4 status calls too, 5 lists too")
+	printFlag(out, fs.Lookup("v"), "how much to log: `LEVEL` 2 logs calls that fail, 3 also calls that change something, with request and reply, 4 also status calls, 5 also lists")
 	fs.VisitAll(func(f *flag.Flag) {
 		if IsKlog(f.Name) && f.Name != "v" {
 			rest = append(rest, "-"+f.Name)
@@ -160,13 +160,14 @@ func printFlags(fs *flag.FlagSet, out io.Writer) {
 	fmt.Fprintf(out, "  and the other flags of klog: %s\n", strings.Join(rest, " "))
 }
 
+// IsKlog reports whether a flag is one of klog's.
 func IsKlog(name string) bool {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(fs)
 	return fs.Lookup(name) != nil
 }
 
-// saysWhat reports whether the command line says where the runtimes are.
+// saysWhat reports whether the command line names the runtimes, or a file that does.
 func (f *Flags) saysWhat() bool {
 	return f.given["config"] || f.given["connect"] || f.koord.given(f.given)
 }
@@ -175,7 +176,7 @@ func (f *Flags) saysWhat() bool {
 func (f *Flags) readConfig() (*config.Config, error) {
 	c := &config.Config{NoBackends: f.dry}
 	if _, err := os.Stat(f.fallback); err == nil && !f.saysWhat() {
-		f.config = f.fallback // which is watched from here on
+		f.config = f.fallback // a watcher watches it from now on
 	}
 	if f.config != "" {
 		data, err := os.ReadFile(f.config)
@@ -186,7 +187,7 @@ func (f *Flags) readConfig() (*config.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}
-		_ = c.Parse(f.config, data) // which Check reports, with all else
+		_ = c.Parse(f.config, data) // Check reports the error, with all others
 	}
 	if err := f.apply(c); err != nil {
 		c.Fail(err)

@@ -13,9 +13,9 @@ import (
 func Install(_ context.Context, args []string, out, _ io.Writer) error {
 	var t takeover.Takeover
 	fs := subFlags("install")
-	fs.StringVar(&t.Path, "takeover", "", "the `PATH` of the runtime's own socket, at which criproxy is to listen: /run/containerd/containerd.sock or /run/crio/crio.sock")
+	fs.StringVar(&t.Path, "takeover", "", "the `PATH` of the runtime's own socket, where criproxy will listen: /run/containerd/containerd.sock or /run/crio/crio.sock")
 	addTakeoverFlags(fs, &t)
-	about := "install -takeover PATH makes containerd or CRI-O listen beside its own socket, and criproxy at it, by changing these files:"
+	about := "install -takeover PATH makes criproxy listen at PATH, and containerd or CRI-O at another path beside it. It changes these files:"
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
@@ -25,12 +25,12 @@ func Install(_ context.Context, args []string, out, _ io.Writer) error {
 	return t.Install(out)
 }
 
-// Uninstall is the subcommand that takes that back.
+// Uninstall is the subcommand that reverts Install.
 func Uninstall(_ context.Context, args []string, out, _ io.Writer) error {
 	var t takeover.Takeover
 	fs := subFlags("uninstall")
 	addTakeoverFlags(fs, &t)
-	if err := parseSub(fs, args, out, "uninstall takes back what install changed in these files:", 0, 0); err != nil {
+	if err := parseSub(fs, args, out, "uninstall reverts what install changed in these files:", 0, 0); err != nil {
 		return err
 	}
 	return t.Uninstall(out)

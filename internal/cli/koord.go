@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// koordFlags are the five flags of KoordRuntimeProxy, so that its unit file starts criproxy.
+// koordFlags are the five flags of KoordRuntimeProxy, with which its unit file can start criproxy.
 type koordFlags struct {
 	endpoint, backend, mode, skipKey, skipValue string
 }
@@ -30,9 +30,9 @@ func (k *koordFlags) all() []koordFlag {
 	return []koordFlag{
 		{"koord-runtimeproxy-endpoint", &k.endpoint, "/var/run/koord-runtimeproxy/runtimeproxy.sock", as + "-listen `PATH`"},
 		{"remote-runtime-service-endpoint", &k.backend, "/var/run/containerd/containerd.sock", as + "-connect `PATH`"},
-		{"backend-runtime-mode", &k.mode, "Containerd", "as KoordRuntimeProxy has it; the only `MODE` is Containerd, which is any CRI runtime"},
-		{"runtime-hook-server-key", &k.skipKey, "runtimeproxy.koordinator.sh/skip-hookserver", "the `KEY` of the label of pods that no plugin is asked about"},
-		{"runtime-hook-server-val", &k.skipValue, "true", "and its `VALUE`"},
+		{"backend-runtime-mode", &k.mode, "Containerd", "accepted for KoordRuntimeProxy's command lines; the only `MODE` is Containerd, which stands for any CRI runtime"},
+		{"runtime-hook-server-key", &k.skipKey, "runtimeproxy.koordinator.sh/skip-hookserver", "the `KEY` of a label; criproxy asks no plugin about pods that have it"},
+		{"runtime-hook-server-val", &k.skipValue, "true", "the `VALUE` of that label"},
 	}
 }
 
@@ -60,18 +60,18 @@ func (k *koordFlags) apply(c *config.Config, given map[string]bool) error {
 	}
 	for ours, theirs := range map[string]string{"connect": "remote-runtime-service-endpoint", "listen": "koord-runtimeproxy-endpoint"} {
 		if given[ours] && given[theirs] {
-			return fmt.Errorf("-%s and -%s say the same thing; use one of them", ours, theirs)
+			return fmt.Errorf("-%s and -%s set the same thing; use only one of them", ours, theirs)
 		}
 	}
 	switch {
 	case k.mode == "Docker":
-		return errors.New("-backend-runtime-mode Docker: there is no dockershim any more that would speak HTTP through here; start cri-dockerd, use -remote-runtime-service-endpoint /run/cri-dockerd.sock without this flag, and plugins are asked about its calls as well")
+		return errors.New("-backend-runtime-mode Docker: criproxy does not speak Docker's HTTP; start cri-dockerd, and use -remote-runtime-service-endpoint /run/cri-dockerd.sock without this flag: plugins are then asked about its calls as well")
 	case k.mode != "Containerd":
-		return fmt.Errorf("-backend-runtime-mode %s: the only mode is Containerd, which is any CRI runtime; leave the flag out", k.mode)
+		return fmt.Errorf("-backend-runtime-mode %s: the only mode is Containerd, which stands for any CRI runtime; leave the flag out", k.mode)
 	}
 	if c.Listen == "" || given["koord-runtimeproxy-endpoint"] {
 		c.Listen = k.endpoint
-		if err := os.MkdirAll(filepath.Dir(k.endpoint), 0o755); err != nil { // as it does
+		if err := os.MkdirAll(filepath.Dir(k.endpoint), 0o755); err != nil { // as KoordRuntimeProxy does
 			return fmt.Errorf("making the folder of -koord-runtimeproxy-endpoint: %w", err)
 		}
 	}
@@ -88,7 +88,7 @@ func (k *koordFlags) apply(c *config.Config, given map[string]bool) error {
 	}
 	if given["runtime-hook-server-key"] || given["runtime-hook-server-val"] {
 		if strings.Contains(k.skipKey, "=") {
-			return fmt.Errorf("-runtime-hook-server-key %s: is no key of a label", k.skipKey)
+			return fmt.Errorf("-runtime-hook-server-key %s: the key of a label cannot contain =", k.skipKey)
 		}
 		c.HookSkipLabel = k.skipKey + "=" + k.skipValue
 	}

@@ -14,31 +14,31 @@ import (
 	"github.com/criproxy/criproxy/internal/suggest"
 )
 
-// outputFlags are the flags -o and -json, which say how an answer is printed.
+// outputFlags are the flags -o and -json, which choose the format of the output.
 type outputFlags struct {
 	format  string
 	json    bool
 	formats []string
 }
 
-// flags adds the flags to fs, with formats besides json and yaml.
+// flags adds the flags to fs. more are formats in addition to json and yaml.
 func (o *outputFlags) flags(fs *flag.FlagSet, more ...string) {
 	o.formats = append(more, show.JSON, show.YAML)
-	fs.StringVar(&o.format, "o", "", "print `FORMAT` "+strings.Join(o.formats, " or ")+" in place of text")
-	fs.BoolVar(&o.json, "json", false, "print JSON, for programs: -o json")
+	fs.StringVar(&o.format, "o", "", "print `FORMAT` "+strings.Join(o.formats, " or ")+" instead of text")
+	fs.BoolVar(&o.json, "json", false, "print JSON, for programs; the same as -o json")
 }
 
 // lineFlags adds the flags to fs, for a command that prints call by call.
 func (o *outputFlags) lineFlags(fs *flag.FlagSet) {
 	o.formats = []string{show.JSON, show.YAML}
-	fs.StringVar(&o.format, "o", "", "print each call as `FORMAT` json, a line, or yaml, a document")
-	fs.BoolVar(&o.json, "json", false, "print a line of JSON for each call: -o json")
+	fs.StringVar(&o.format, "o", "", "print calls as `FORMAT` json, one line for each call, or yaml, one document for each")
+	fs.BoolVar(&o.json, "json", false, "print a line of JSON for each call; the same as -o json")
 }
 
 // programs reports whether the output is for programs.
 func (o *outputFlags) programs() bool { return o.format != show.Text && o.format != show.Wide }
 
-// lines returns where to write lines of JSON, so that out gets what the flags say.
+// lines returns a writer that takes lines of JSON, and writes them to out in the chosen format.
 func (o *outputFlags) lines(out io.Writer) io.Writer {
 	if o.format == show.YAML {
 		return show.Documents{Out: out}
@@ -57,12 +57,12 @@ func (o *outputFlags) check(command string) error {
 	return nil
 }
 
-// watchInterval is how often -watch looks.
+// watchInterval is how often -watch prints the answer.
 const watchInterval = 2 * time.Second
 
-// watch prints what print writes again and again, until ctx ends: on a terminal in place of what
-// it printed before, and else whenever it differs. An error is printed below: a criproxy
-// may be between two processes.
+// watch calls print repeatedly until ctx ends. On a terminal it replaces the text that it printed before; elsewhere it
+// prints the text only if it differs. An error appears below the text and does not end watch: criproxy may be between
+// two processes.
 func watch(ctx context.Context, out io.Writer, print func(*show.Screen) error) error {
 	screen := show.NewScreen(out)
 	var before []byte

@@ -14,13 +14,13 @@ import (
 func Pods(ctx context.Context, args []string, out, errOut io.Writer) error {
 	a := askFlags("pods", show.Wide)
 	var filter show.PodFilter
-	a.StringVar(&filter.Namespace, "namespace", "", "only pods of namespaces that fit `PATTERN`")
+	a.StringVar(&filter.Namespace, "namespace", "", "only pods of namespaces that match `PATTERN`")
 	a.StringVar(&filter.Namespace, "n", "", "the same as -namespace")
-	a.StringVar(&filter.Backend, "backend", "", "only pods on runtimes that fit `PATTERN`; the primary is primary")
-	again := a.Bool("watch", false, "look again and again, until Ctrl-C")
-	about := `pods shows the pods that a running criproxy has behind it: on which runtime each is, in which state,
-since when, how many of its containers run, and whether that is from memory because the runtime does
-not answer. It fails if the list is not complete.`
+	a.StringVar(&filter.Backend, "backend", "", "only pods on runtimes that match `PATTERN`; a primary without a name is called primary")
+	again := a.Bool("watch", false, "repeat every two seconds, until Ctrl-C")
+	about := `pods shows the pods of all runtimes behind a running criproxy: the runtime that each is on, its state, its
+age, and how many of its containers run. It marks pods that are shown from memory because their runtime
+does not answer. It fails if the list is not complete.`
 	if err := a.parse(args, out, about, 0); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ not answer. It fails if the list is not complete.`
 		}
 		silent, err := show.Pods(ctx, q, filter)
 		for _, s := range silent {
-			err = errors.Join(err, fmt.Errorf("the pods of backend %s are not shown: %s", s.Backend, s.Error))
+			err = errors.Join(err, fmt.Errorf("the pods of backend %s are missing here: %s", s.Backend, s.Error))
 		}
 		return err
 	}
@@ -44,11 +44,11 @@ not answer. It fails if the list is not complete.`
 	return print(show.NewScreen(out))
 }
 
-// Where is the subcommand that says on which runtime an id is.
+// Where is the subcommand that shows which runtime a pod or container is on.
 func Where(ctx context.Context, args []string, out, _ io.Writer) error {
 	a := askFlags("where")
-	about := `where ID shows on which runtime a pod or a container is: by its id as clients see it or as the
-runtime made it, whole or only its beginning, or by the pod's uid.`
+	about := `where ID shows which runtime a pod or container is on. ID is its id, as clients see it or as the runtime
+made it, or the uid of the pod; the first characters are enough.`
 	if err := a.parse(args, out, about, 1); err != nil {
 		return err
 	}
@@ -59,10 +59,10 @@ runtime made it, whole or only its beginning, or by the pod's uid.`
 	return show.Where(ctx, q, a.Arg(0))
 }
 
-// Instances is the subcommand that lists the criproxies of this machine.
+// Instances is the subcommand that lists the criproxy processes on this machine.
 func Instances(ctx context.Context, args []string, out, _ io.Writer) error {
 	a := answerFlags("instances")
-	if err := a.parse(args, out, "instances shows the criproxies that run on this machine, by their admin sockets.", 0); err != nil {
+	if err := a.parse(args, out, "instances lists the criproxy processes on this machine whose admin sockets you can open.", 0); err != nil {
 		return err
 	}
 	found := instances(ctx)
@@ -71,7 +71,7 @@ func Instances(ctx context.Context, args []string, out, _ io.Writer) error {
 	}
 	screen := show.NewScreen(out)
 	if len(found) == 0 {
-		screen.Say(0, "No criproxy runs here that lets this user ask it.")
+		screen.Say(0, "No criproxy with an admin socket that you can open runs on this machine.")
 		return nil
 	}
 	var rows [][]show.Cell

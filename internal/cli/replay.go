@@ -21,14 +21,14 @@ import (
 	"github.com/criproxy/criproxy/internal/show"
 )
 
-// played is a capture to play, as either side.
+// played is a recording to play, as the client or as the server.
 type played struct {
 	*meaning
 	calls    []*replay.Call
-	redactor *capture.Redactor // nil if the capture has secrets
+	redactor *capture.Redactor // nil if the recording has secrets
 }
 
-// openPlayed reads the calls of a file: those of clients, or of one backend.
+// openPlayed reads the calls of a file: those of clients, or those to the backend of that name.
 func openPlayed(path, backend string, flags *schemaFlags) (*played, error) {
 	r, err := capture.Open(path)
 	if err != nil {
@@ -55,29 +55,29 @@ func (p *played) given(fd protoreflect.FieldDescriptor) bool {
 // checkSpeed returns an error if the value of -speed is invalid.
 func checkSpeed(command string, speed float64) error {
 	if speed < 0 || math.IsNaN(speed) || math.IsInf(speed, 0) {
-		return &UsageError{fmt.Errorf("%s: -speed is how many times faster than recorded: want a number such as 10, or 0 for no waiting", command)}
+		return &UsageError{fmt.Errorf("%s: -speed is how many times faster than recorded to play: want a number such as 10, or 0 for no waiting", command)}
 	}
 	return nil
 }
 
-// ReplayCalls is the subcommand that makes recorded calls again.
+// ReplayCalls is the subcommand that sends recorded calls again.
 func ReplayCalls(ctx context.Context, args []string, out, errOut io.Writer) error {
 	fs := subFlags("replay")
 	to := fs.String("to", "", "the `PATH` of the socket to send the calls to")
 	var plan replayPlan
-	fs.BoolVar(&plan.write, "write", false, "also send calls that change something, to a server that is not a fixture")
+	fs.BoolVar(&plan.write, "write", false, "also send calls that change something to a server that is not a fixture")
 	fs.BoolVar(&plan.failed, "failed", false, "also send calls that failed when they were recorded")
-	fs.StringVar(&plan.method, "method", "", "only send calls of methods that fit `PATTERN`, such as 'List*|*Status'")
+	fs.StringVar(&plan.method, "method", "", "only send calls of methods that match `PATTERN`, such as 'List*|*Status'")
 	dry := fs.Bool("dry-run", false, "show which calls would be sent, and send none")
-	speed := fs.Float64("speed", 1, "play `N` times faster than recorded; 0 waits for nothing but the calls before")
-	backend := fs.String("backend", "", "play what `NAME` was sent, and not what clients sent; that of a primary without a name is primary")
+	speed := fs.Float64("speed", 1, "play `N` times faster than recorded; 0 waits only for earlier calls to end")
+	backend := fs.String("backend", "", "send the calls that backend `NAME` got, instead of those that clients made; a primary without a name is called primary")
 	var output outputFlags
 	output.lineFlags(fs)
 	var flags schemaFlags
 	flags.flags(fs)
-	err := parseSub(fs, args, out, `replay FILE -to SOCKET makes the recorded calls of clients again, and shows in what the answers
-differ. Names that the runtime gives now take the place of the recorded ones. Calls that change
-something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
+	err := parseSub(fs, args, out, `replay FILE -to SOCKET sends the recorded calls of clients again, and shows how the answers differ.
+In later requests it replaces recorded ids with those that the server gives now. It sends calls that
+change something only to a fixture, unless you give -write.`, 1, 1)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 		return &UsageError{fmt.Errorf("replay: %w", err)}
 	}
 	if *to == "" && !*dry {
-		return &UsageError{errors.New("replay needs -to, the socket to send the calls to")}
+		return &UsageError{errors.New("replay: -to is missing; it is the socket to send the calls to")}
 	}
 	if err := checkSpeed("replay", *speed); err != nil {
 		return err
@@ -103,7 +103,7 @@ something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 		return nil
 	}
 	if len(plan.send) == 0 {
-		return fmt.Errorf("%s: none of %d calls is to be sent; %d failed when they were recorded, which -failed sends", fs.Arg(0), len(p.calls), plan.leftOut)
+		return fmt.Errorf("%s: there is nothing to send: the flags select none of %d calls; %d calls failed when they were recorded, and -failed sends those as well", fs.Arg(0), len(p.calls), plan.leftOut)
 	}
 	cc, err := grpc.NewClient("unix:"+*to, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
@@ -126,13 +126,13 @@ something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 	})
 	under.clear()
 	if sum.Redacted > 0 {
-		fmt.Fprintf(errOut, "criproxy: %d calls were sent without their secrets, which the capture does not have; -unsafe-raw records them\n", sum.Redacted)
+		fmt.Fprintf(errOut, "criproxy: %d calls were sent without their secrets, which the recording does not have; record with -unsafe-raw to keep them\n", sum.Redacted)
 	}
 	if plan.leftOut > 0 {
-		fmt.Fprintf(errOut, "criproxy: %d calls were left out, for they failed when they were recorded; -failed sends them\n", plan.leftOut)
+		fmt.Fprintf(errOut, "criproxy: %d calls were left out because they failed when they were recorded; -failed sends them\n", plan.leftOut)
 	}
 	if !output.programs() {
-		fmt.Fprintf(out, "%d calls in %s: %d answered as recorded, %d otherwise, %d not sent\n",
+		fmt.Fprintf(out, "%d calls in %s: %d answered as recorded, %d differently, %d not sent\n",
 			sum.Same+sum.Different+sum.NotSent, time.Since(began).Round(time.Millisecond), sum.Same, sum.Different, sum.NotSent)
 	}
 	switch {
@@ -144,7 +144,7 @@ something are sent to fixtures only, unless -write says otherwise.`, 1, 1)
 	return nil
 }
 
-// progress says on a terminal how many calls are done.
+// progress shows on a terminal how many calls are done.
 type progress struct {
 	screen    *show.Screen
 	all, done int
@@ -183,7 +183,7 @@ func printResult(out io.Writer, res replay.Result) {
 	}
 }
 
-// resultJSON is a replayed call as -json prints it. It is stable.
+// resultJSON is a replayed call as -json prints it. The keys are stable.
 type resultJSON struct {
 	Call    uint64        `json:"call"`
 	Method  string        `json:"method"`

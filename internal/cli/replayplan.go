@@ -21,17 +21,17 @@ import (
 	"github.com/criproxy/criproxy/internal/show"
 )
 
-// replayPlan says which of the recorded calls to send.
+// replayPlan selects the recorded calls to send.
 type replayPlan struct {
-	method string // patterns
-	failed bool   // also those that failed when recorded
-	write  bool   // also those that change something
+	method string // patterns; empty selects all methods
+	failed bool   // also send calls that failed when recorded
+	write  bool   // also send calls that change something
 
 	send    []*replay.Call
 	leftOut int // because they failed
 }
 
-// choose fills in the calls to send.
+// choose fills in send and leftOut.
 func (p *replayPlan) choose(calls []*replay.Call) {
 	for _, c := range calls {
 		switch {
@@ -44,7 +44,7 @@ func (p *replayPlan) choose(calls []*replay.Call) {
 	}
 }
 
-// changes reports whether a method may change something: all do that are not known to read.
+// changes reports whether a method may change something: true unless it is known to only read.
 func changes(method string) bool {
 	name, ofCRI := cri.ShortName(method)
 	return !ofCRI || !slices.ContainsFunc(cri.Reads(), func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
@@ -75,7 +75,7 @@ func (p *replayPlan) allow(ctx context.Context, conn grpc.ClientConnInterface, s
 	if replay.IsFixture(asking, conn, socket) {
 		return nil
 	}
-	what := fmt.Sprintf("%d of %d calls change something at %s: %s", n, len(p.send), socket, inspect.Sanitize(strings.Join(methods, ", ")))
+	what := fmt.Sprintf("%d of %d calls would change something at %s: %s", n, len(p.send), socket, inspect.Sanitize(strings.Join(methods, ", ")))
 	if term.IsTerminal(int(os.Stdin.Fd())) && show.NewScreen(errOut).Width > 0 {
 		fmt.Fprintf(errOut, "%s\nType the path of the socket to send them: ", what)
 		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -83,10 +83,10 @@ func (p *replayPlan) allow(ctx context.Context, conn grpc.ClientConnInterface, s
 			return nil
 		}
 	}
-	return fmt.Errorf("%s; nothing was sent; -write sends them, -method chooses others, and -dry-run shows all", what)
+	return fmt.Errorf("%s; nothing was sent; -write sends them, -method selects other calls, and -dry-run shows which calls would be sent", what)
 }
 
-// fixtureTime bounds how long a server may take to say that it is a fixture.
+// fixtureTime bounds how long a server may take to answer that it is a fixture.
 const fixtureTime = 2 * time.Second
 
 // show prints the calls to send.
@@ -99,11 +99,11 @@ func (p *replayPlan) show(out *show.Screen) {
 		}
 		why := c.Unfit()
 		if why != "" {
-			why = "is not sent: " + why
+			why = "cannot be sent: " + why
 		}
 		rows = append(rows, append(show.Cells(fmt.Sprint(c.ID), inspect.ShortMethod(c.Method)), what, show.Cell{Text: why}))
 	}
 	out.Table([]string{"CALL", "METHOD", "WHAT", ""}, rows)
 	n, _ := p.writes()
-	out.Say(0, "%d calls, of which %d change something; %d left out, for they failed when recorded.", len(p.send), n, p.leftOut)
+	out.Say(0, "%d calls, of which %d change something; %d left out because they failed when recorded.", len(p.send), n, p.leftOut)
 }

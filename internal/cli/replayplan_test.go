@@ -19,7 +19,7 @@ func TestReplayWritesOnlyWhenAsked(t *testing.T) {
 	conn := muxtest.Connect(t, socket)
 	const stop, list = "/runtime.v1.RuntimeService/StopContainer", "/runtime.v1.RuntimeService/ListContainers"
 	plan := replayPlan{send: []*replay.Call{{Method: stop}, {Method: list}}}
-	assert.ErrorContains(t, plan.allow(t.Context(), conn, socket, io.Discard), "1 of 2 calls change something")
+	assert.ErrorContains(t, plan.allow(t.Context(), conn, socket, io.Discard), "1 of 2 calls would change something")
 	plan.write = true
 	assert.NoError(t, plan.allow(t.Context(), conn, socket, io.Discard))
 	reads := replayPlan{send: []*replay.Call{{Method: list}}}

@@ -15,7 +15,7 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// schemaFlags are the flags that say what messages mean, besides those of CRI.
+// schemaFlags are the flags that describe the messages of other APIs than CRI.
 type schemaFlags struct {
 	protos  multi
 	folders multi
@@ -29,13 +29,13 @@ func (m *multi) String() string     { return strings.Join(*m, ",") }
 func (m *multi) Set(s string) error { *m = append(*m, s); return nil }
 
 func (s *schemaFlags) flags(fs *flag.FlagSet) {
-	fs.Var(&s.protos, "proto", "a .proto `FILE` that describes the calls, besides CRI; may be given several times")
-	fs.Var(&s.folders, "proto-path", "a `FOLDER` for what -proto imports; may be given several times")
-	fs.Var(&s.sets, "descriptor-set", "a `FILE` of descriptors that describes the calls, as protoc --descriptor_set_out --include_imports writes it; may be given several times")
+	fs.Var(&s.protos, "proto", "a .proto `FILE` that describes calls of another API than CRI; may be repeated")
+	fs.Var(&s.folders, "proto-path", "a `FOLDER` with the files that -proto imports; may be repeated")
+	fs.Var(&s.sets, "descriptor-set", "a `FILE` of descriptors that describes such calls, as protoc --descriptor_set_out --include_imports writes it; may be repeated")
 }
 
-// load returns CRI's profile, and a schema of CRI and of what the flags name. A set of
-// descriptors that came with a capture is added to it.
+// load returns CRI's profile, and a schema of CRI and of the files that the flags name. more is a set of descriptors
+// from a recording, which load adds to the schema; it may be empty.
 func (s *schemaFlags) load(more []byte) (*director.Profile, *codec.Schema, error) {
 	d, err := criadapter.Config(criadapter.Options{})
 	if err != nil {
@@ -49,14 +49,14 @@ func (s *schemaFlags) load(more []byte) (*director.Profile, *codec.Schema, error
 	if len(more) > 0 {
 		found, err := codec.ParseSchema(more)
 		if err != nil {
-			return nil, nil, fmt.Errorf("the descriptors in the capture: %w", err)
+			return nil, nil, fmt.Errorf("reading the descriptors in the recording: %w", err)
 		}
 		schema = schema.Join(found)
 	}
 	return d.Profile, schema, nil
 }
 
-// own returns a schema of what the flags name, which is nothing if there are none.
+// own returns a schema of the files that the flags name, which is empty if they name none.
 func (s *schemaFlags) own() (*codec.Schema, error) {
 	schema := codec.NewSchema()
 	if len(s.protos) > 0 {
@@ -80,16 +80,16 @@ func (s *schemaFlags) own() (*codec.Schema, error) {
 	return schema, nil
 }
 
-// meaning is what the messages of a capture mean.
+// meaning says what the messages of a recording mean.
 type meaning struct {
 	profile *director.Profile
 	schema  *codec.Schema
 	names   *cri.Names
 	secrets dump.Secrets
-	text    dump.Text // shows them without secrets, if the capture is without
+	text    dump.Text // shows messages; without secrets, unless the recording has them
 }
 
-// meaning returns what the messages of a capture mean, by its header and the flags.
+// meaning returns the meaning of the messages of a recording, from its header and the flags.
 func (s *schemaFlags) meaning(h *capture.FileHeader) (m *meaning, err error) {
 	m = &meaning{}
 	if m.profile, m.schema, err = s.load(h.Descriptors); err != nil {

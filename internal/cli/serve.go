@@ -21,7 +21,8 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// asText has the log in JSON say what the one in text does, where JSON would have a number or nothing: codes, backends.
+// asText replaces values in the JSON log with the text of their String method, as in the text log. JSON alone would
+// have a number or nothing for codes and backends.
 func asText(_ []string, a slog.Attr) slog.Attr {
 	if s, ok := a.Value.Any().(fmt.Stringer); ok && a.Value.Kind() == slog.KindAny {
 		return slog.String(a.Key, s.String())
@@ -46,7 +47,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	defer unread.Close()
 	unread.Take()
 	if f.logFormat == "json" {
-		all := slog.Level(math.MinInt8) // -v decides before
+		all := slog.Level(math.MinInt8) // klog has already filtered by -v
 		klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: all, ReplaceAttr: asText})))
 	}
 	for _, w := range cfg.Warnings() {
@@ -55,7 +56,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if f.given["apiserver"] {
 		klog.InfoS("The flag -apiserver is ignored: nothing here talks to the API server")
 	}
-	// Before other processes know of this one: an unhandled signal would end it.
+	// Handle signals before other processes learn of this one: an unhandled signal would end it.
 	hup, usr2 := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	signal.Notify(usr2, syscall.SIGUSR2)
@@ -94,8 +95,8 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 		}
 		notifyReady(cfg)
 		inherited.Serving()
-		// Not before: there would be nothing to reload or to hand over. Signals wait, and so
-		// does a file that has changed.
+		// Only now is there something to reload or to hand over. Earlier signals and changes of the file wait until
+		// here.
 		watchers.Go(func() {
 			p.Keep(watching, "reading the configuration anew", func() { r.watch(watching, hup) })
 		})
@@ -112,7 +113,7 @@ func Serve(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return err
 }
 
-// watchHandover hands over on each value from usr2, until one was a success or ctx ends.
+// watchHandover hands over on each value from usr2, until a handover succeeds or ctx ends.
 func watchHandover(ctx context.Context, p *daemon.Proxy, usr2 <-chan os.Signal) {
 	for {
 		select {

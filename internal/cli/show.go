@@ -8,20 +8,20 @@ import (
 	"github.com/criproxy/criproxy/internal/show"
 )
 
-// answering are the flags of a command that shows one answer, also to programs.
+// answering has the flags of a command that shows one answer, to people or to programs.
 type answering struct {
 	*flag.FlagSet
 	output outputFlags
 }
 
-// answerFlags returns the flags of a command, with formats besides json and yaml.
+// answerFlags returns the flags of a command. more are formats in addition to json and yaml.
 func answerFlags(name string, more ...string) *answering {
 	a := &answering{FlagSet: subFlags(name)}
 	a.output.flags(a.FlagSet, more...)
 	return a
 }
 
-// parse reads the arguments of the command, of which n are not flags.
+// parse reads the arguments of the command: flags, and n others.
 func (a *answering) parse(args []string, out io.Writer, about string, n int) error {
 	if err := parseSub(a.FlagSet, args, out, about, n, n); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (a *answering) parse(args []string, out io.Writer, about string, n int) err
 	return a.output.check(a.Name())
 }
 
-// asking is answering for a command whose answer is that of a running criproxy.
+// asking has the flags of a command that gets its answer from a running criproxy.
 type asking struct {
 	*answering
 	admin adminFlag
@@ -41,7 +41,7 @@ func askFlags(name string, more ...string) *asking {
 	return a
 }
 
-// query returns the question whose answer goes to a screen.
+// query returns the query whose answer goes to the screen to.
 func (a *asking) query(ctx context.Context, to *show.Screen) (show.Query, error) {
 	path, err := a.admin.path(ctx)
 	return show.Query{Path: path, Format: a.output.format, Screen: to}, err
@@ -50,8 +50,8 @@ func (a *asking) query(ctx context.Context, to *show.Screen) (show.Query, error)
 // ShowHooks is the subcommand that shows the plugins of a running criproxy.
 func ShowHooks(ctx context.Context, args []string, out, _ io.Writer) error {
 	a := askFlags("hooks")
-	about := `hooks shows the plugins of a running criproxy: how they are, at which points they are asked,
-what came of it, and their last errors.`
+	about := `hooks shows the plugins of a running criproxy: their state, the points at which criproxy asks them, how
+often they answered, failed and changed something, and their last errors.`
 	if err := a.parse(args, out, about, 0); err != nil {
 		return err
 	}
@@ -65,11 +65,10 @@ what came of it, and their last errors.`
 // ShowStatus is the subcommand that shows how a running criproxy is doing.
 func ShowStatus(ctx context.Context, args []string, out, _ io.Writer) error {
 	a := askFlags("status")
-	again := a.Bool("watch", false, "look again and again, until Ctrl-C")
+	again := a.Bool("watch", false, "repeat every two seconds, until Ctrl-C")
 	check := a.Bool("exit-code", false, "exit with 3 if a runtime is slow or gone, and with 1 if criproxy is not ready")
-	about := `status shows how a running criproxy is doing: its sockets, the runtimes with what they have and
-when they were away, the plugins, the latest errors that clients got, how far back the recorder
-reaches, and the configuration.`
+	about := `status shows how a running criproxy is doing: its sockets, the runtimes with their pods and outages, the
+plugins, the latest errors that clients got, how far back the recorder reaches, and the configuration.`
 	if err := a.parse(args, out, about, 0); err != nil {
 		return err
 	}
@@ -90,7 +89,7 @@ reaches, and the configuration.`
 		return nil
 	}
 	if *again {
-		*check = false // there is no end to it
+		*check = false // -watch ends only with Ctrl-C
 		return watch(ctx, out, print)
 	}
 	return print(show.NewScreen(out))

@@ -25,16 +25,16 @@ import (
 // supportTime bounds how long one part of a bundle may take.
 const supportTime = 20 * time.Second
 
-// Support is the subcommand that collects what the analysis of a problem needs in one file.
+// Support is the subcommand that collects in one file what a bug report needs.
 func Support(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs := subFlags("support")
 	var asked adminFlag
 	asked.flags(fs)
 	to := fs.String("o", "", "write to `FILE`.tar.gz, which must not exist yet (default criproxy-support-TIME.tar.gz)")
-	file := fs.String("config", "", "the `FILE` of the configuration (default that of the running criproxy, else "+config.DefaultConfig+")")
-	about := `support collects in one file what the analysis of a problem needs: status, pods, doctor, configuration,
-the recorded calls, the log of the service, and versions. Credentials, environments and the output of
-commands are not in it; names of pods, images and namespaces are.`
+	file := fs.String("config", "", "the configuration `FILE` (default that of the running criproxy, else "+config.DefaultConfig+")")
+	about := `support collects in one file what a bug report needs: status, pods, the output of doctor, the
+configuration, the recorded calls, the log of the service, and versions. It leaves out credentials,
+environments and the output of commands. The names of pods, images and namespaces are in it.`
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
@@ -56,11 +56,11 @@ commands are not in it; names of pods, images and namespaces are.`
 	if err := errors.Join(b.err, b.tar.Close(), zip.Close(), bundle.Close()); err != nil {
 		return fmt.Errorf("writing %s: %w", *to, err)
 	}
-	b.out.Say(0, "%s has all of it. Look into it before you pass it on: names of pods and images are in it.", *to)
+	b.out.Say(0, "%s is complete. Look into it before you pass it on: it contains the names of pods and images.", *to)
 	return nil
 }
 
-// runningConfig is the file that a running criproxy has its configuration from, empty if there is none.
+// runningConfig returns the path of the running criproxy's configuration file, empty if there is none.
 func runningConfig(ctx context.Context, socket string) string {
 	ctx, cancel := context.WithTimeout(ctx, supportTime)
 	defer cancel()
@@ -71,15 +71,16 @@ func runningConfig(ctx context.Context, socket string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/cwd", running.PID), running.Config.File)
 }
 
-// supportBundle is a bundle that is written.
+// supportBundle writes the parts of a bundle.
 type supportBundle struct {
 	folder string
 	tar    *tar.Writer
 	out    *show.Screen
-	err    error // the first that the file had
+	err    error // of writing the file
 }
 
-// add puts a part into the bundle. What fails is said in its place: the rest is worth having.
+// add adds a part to the bundle. If making the part fails, the bundle has the error in its place, and the other parts
+// are still useful.
 func (b *supportBundle) add(ctx context.Context, name string, make func(ctx context.Context, to io.Writer) error) {
 	ctx, cancel := context.WithTimeout(ctx, supportTime)
 	defer cancel()
@@ -174,14 +175,13 @@ func fetch(ctx context.Context, socket, path string, to io.Writer) error {
 	return err
 }
 
-// inURL finds the user and the password in a URL, and isSecret values whose key says that they are
-// secret.
+// inURL finds the user and the password in a URL. isSecret finds values whose key says that they are secret.
 var (
 	inURL    = regexp.MustCompile(`(://)[^/@\s"']+@`)
 	isSecret = regexp.MustCompile(`(?i)((?:password|token|secret|authorization)["']?\s*[:=]\s*)\S+`)
 )
 
-// withoutCredentials is text for others to read.
+// withoutCredentials returns text with credentials replaced.
 func withoutCredentials(text []byte) []byte {
 	return isSecret.ReplaceAll(inURL.ReplaceAll(text, []byte("$1[redacted]@")), []byte("$1[redacted]"))
 }

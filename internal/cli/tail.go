@@ -21,10 +21,10 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	l.flags(fs)
 	var asked adminFlag
 	asked.flags(fs)
-	all := fs.Bool("past", false, "also the calls that are recorded already")
-	last := fs.Int("n", 0, "also the latest `N` calls that are recorded already")
+	all := fs.Bool("past", false, "also show all calls recorded so far")
+	last := fs.Int("n", 0, "also show the latest `N` calls recorded so far")
 	var since unitDuration
-	fs.Var(&since, "since", "also the calls of the latest `TIME`, such as 5m, as far as they are recorded")
+	fs.Var(&since, "since", "also show the recorded calls of the last `TIME`, such as 5m")
 	if err := parseSub(fs, args, out, "tail shows the calls of a running criproxy as they happen, until Ctrl-C.", 0, 0); err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	if *last < 0 || since < 0 {
-		return &UsageError{errors.New("tail: -n and -since are not negative")}
+		return &UsageError{errors.New("tail: -n and -since cannot be negative")}
 	}
 	socket, err := asked.path(ctx)
 	if err != nil {
@@ -69,10 +69,10 @@ func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return nil
 }
 
-// follow shows the events in the answer of a process, until that ends. It goes on behind what it
-// has shown of the process before this one, if that has passed it on.
+// follow shows the events in the answer of a process until the answer ends. If the process has inherited the recording
+// of the one before it, follow goes on after the last event that it has shown.
 func (l *callView) follow(response *http.Response, look past, first bool, out io.Writer) error {
-	defer response.Body.Close() // it is read to its end, or not wanted
+	defer response.Body.Close() // it is read to its end, or no longer needed
 	r, err := capture.NewReader(response.Body)
 	if err != nil {
 		return err
@@ -88,16 +88,16 @@ func (l *callView) follow(response *http.Response, look past, first bool, out io
 	case !first && latest <= look.until:
 		look.until = latest
 	case !first:
-		look.until = 0 // it counts from the beginning
+		look.until = 0 // this process has not inherited the recording: its events count from 1
 	}
 	l.past = look
 	return l.read(r)
 }
 
-// reconnectTime is how long tail looks for a process that has taken over.
+// reconnectTime is how long tail waits for another process to take over.
 const reconnectTime = 5 * time.Second
 
-// reconnect returns the answer of the process that has taken over. It is nil if there is none.
+// reconnect returns the answer of the process that has taken over, nil if there is none.
 func (l *callView) reconnect(ctx context.Context, client *admin.Client) *http.Response {
 	for until := time.Now().Add(reconnectTime); time.Now().Before(until); {
 		if response, err := client.Get(ctx, "/events?follow=true"); err == nil {
@@ -120,7 +120,7 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	to := fs.String("o", "", "write to `FILE`.jsonl, .pcapng or .binlog, which must not exist yet (default standard output, as JSON lines)")
 	var schema schemaFlags
 	schema.flags(fs)
-	if err := parseSub(fs, args, out, "dump saves the latest calls, which a running criproxy has in memory.", 0, 0); err != nil {
+	if err := parseSub(fs, args, out, "dump saves the latest calls, which a running criproxy keeps in memory.", 0, 0); err != nil {
 		return err
 	}
 	format := capture.JSONL
@@ -149,8 +149,8 @@ func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error)
 	return err
 }
 
-// copyCapture writes what a reader has to the file at path, or to out if there is none.
-// It returns how many events there were.
+// copyCapture writes the events of a reader to the file at path, or to out if path is empty. It returns how many events
+// it wrote.
 func copyCapture(r *capture.Reader, flags *schemaFlags, format capture.Format, path string, out io.Writer) (n int, err error) {
 	_, schema, err := flags.load(r.Header().Descriptors)
 	if err != nil {

@@ -25,22 +25,22 @@ import (
 // reflectTime is how long tap waits for the server's description of its messages.
 const reflectTime = 2 * time.Second
 
-// Tap is the subcommand that only shows calls: it stands before one server of any gRPC API.
+// Tap is the subcommand that shows the calls between clients and one server of any gRPC API.
 func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 	cfg := &config.Config{StateDir: "none", Hooks: "none"}
 	l := &callView{}
 	fs := subFlags("tap")
 	l.flags(fs)
 	connect := fs.String("connect", "", "the `PATH` of the server's socket")
-	fs.StringVar(&cfg.Listen, "listen", "", "the `PATH` of the socket that clients are to use instead")
-	fs.StringVar(&cfg.Admin, "admin", "", "the `PATH` of the socket for tail and dump; none opens no such socket (default beside that of -listen)")
-	fs.IntVar(&cfg.FlightRecorder, "flight-recorder", 0, "memory, in `BYTES`, in which the latest calls are recorded (default 8388608)")
+	fs.StringVar(&cfg.Listen, "listen", "", "the `PATH` of the socket at which to listen for clients")
+	fs.StringVar(&cfg.Admin, "admin", "", "the `PATH` of the socket for tail and dump; none opens no such socket (default beside -listen)")
+	fs.IntVar(&cfg.FlightRecorder, "flight-recorder", 0, "record the latest calls in memory of this size, in `BYTES` (default 8388608)")
 	fs.StringVar(&cfg.Capture.Path, "capture", "", "write all calls to `FILE`.jsonl, .pcapng (for Wireshark) or .binlog")
-	fs.Int64Var(&cfg.Capture.MaxBytes, "capture-max-bytes", 0, "begin a new file of -capture after `BYTES`; -1 never does (default 67108864)")
+	fs.Int64Var(&cfg.Capture.MaxBytes, "capture-max-bytes", 0, "begin a new file of -capture after `BYTES`; -1 for no limit (default 67108864)")
 	fs.IntVar(&cfg.Capture.MaxFiles, "capture-files", 0, "keep `N` files of -capture (default 5)")
 	fs.BoolVar(&cfg.UnsafeRaw, "unsafe-raw", false, "record and show secrets as well")
 	quiet := fs.Bool("quiet", false, "do not print the calls")
-	err := parseSub(fs, args, out, "tap stands before one server, of CRI or any other gRPC API, changes nothing, and shows what passes.", 0, 0)
+	err := parseSub(fs, args, out, "tap passes calls on to one server, of CRI or any other gRPC API, changes nothing, and shows the calls.", 0, 0)
 	if err != nil {
 		return err
 	}
@@ -48,16 +48,16 @@ func Tap(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	if *connect == "" || cfg.Listen == "" {
-		return &UsageError{errors.New("tap needs -connect, the socket of the server, and -listen, the socket to be")}
+		return &UsageError{errors.New("tap needs -connect, the socket of the server, and -listen, the socket for clients")}
 	}
 	cfg.Backends = []config.Backend{{Address: *connect}}
 	if err := daemon.Check(cfg); err != nil {
 		return err
 	}
 	if cfg.FlightRecorder < 0 {
-		return &UsageError{errors.New("tap: without -flight-recorder there is nothing to see")}
+		return &UsageError{errors.New("tap: -flight-recorder is negative, so that nothing would be recorded and shown; leave it out")}
 	}
-	cfg.MaxMessageBytes = math.MaxInt32 // whatever the two sides agree on
+	cfg.MaxMessageBytes = math.MaxInt32 // the two sides have their own limits
 	shown, err := shownAPI(ctx, cfg, &l.schema, errOut)
 	if err != nil {
 		return err
@@ -109,7 +109,8 @@ func shownAPI(ctx context.Context, cfg *config.Config, flags *schemaFlags, errOu
 	return &api.API{Config: director.Config{Profile: profile, Schema: schema}, Own: own}, nil
 }
 
-// reflectServer asks the server what its messages are. It returns nil if the server does not say.
+// reflectServer asks the server to describe its messages, by gRPC's reflection. It returns nil if the server does not
+// answer that.
 func reflectServer(ctx context.Context, cfg *config.Config, errOut io.Writer) *codec.Schema {
 	ctx, cancel := context.WithTimeout(ctx, reflectTime)
 	defer cancel()
@@ -120,12 +121,12 @@ func reflectServer(ctx context.Context, cfg *config.Config, errOut io.Writer) *c
 	defer conn.Close() // nothing is under way
 	schema, err := codec.Reflect(ctx, conn)
 	if err != nil && status.Code(err) != codes.Unimplemented {
-		fmt.Fprintf(errOut, "criproxy: the server does not say what its messages are: %s\n", status.Convert(err).Message())
+		fmt.Fprintf(errOut, "criproxy: the server does not describe its messages: %s\n", status.Convert(err).Message())
 	}
 	return schema
 }
 
-// ErrorsOnly returns a log that writes errors to out, for a command whose output is something else.
+// ErrorsOnly returns a log that writes only errors, to out.
 func ErrorsOnly(out io.Writer) logr.Logger { return logr.New(errorsOnly{out}) }
 
 type errorsOnly struct{ out io.Writer }

@@ -15,10 +15,10 @@ func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 	fs := subFlags("ui")
 	var asked adminFlag
 	asked.flags(fs)
-	address := fs.String("listen", "127.0.0.1:0", "the `ADDRESS` for the browser, on the loopback; port 0 is any that is free")
+	address := fs.String("listen", "127.0.0.1:0", "the loopback `ADDRESS` to which the browser connects; port 0 chooses a free one")
 	var schema schemaFlags
 	schema.flags(fs)
-	about := "ui shows the calls of a running criproxy, its pods and how it is doing in a browser on this machine, until Ctrl-C."
+	about := "ui shows the calls, pods and status of a running criproxy in a browser on this machine, until Ctrl-C."
 	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
 		return err
 	}
@@ -38,6 +38,6 @@ func UI(ctx context.Context, args []string, out, _ io.Writer) error {
 		}
 		return &shown.printer, shown.assembler, nil
 	}}, l)
-	fmt.Fprintf(out, "Open this in a browser. The link is good for one:\n\n  %s\n\nIt stays up until Ctrl-C. From another machine, first: ssh -L %[2]s:127.0.0.1:%[2]s HOST\n", server.URL(), server.Port())
+	fmt.Fprintf(out, "Open this link in a browser. It works once:\n\n  %s\n\nThe page is served until Ctrl-C. To open it from another machine, first run there: ssh -L %[2]s:127.0.0.1:%[2]s HOST\n", server.URL(), server.Port())
 	return server.Serve(ctx, l)
 }

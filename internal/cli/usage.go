@@ -1,7 +1,7 @@
 // Package cli has the commands of criproxy, each with its flags. cmd/criproxy lists them.
 //
 // A command is a function of its arguments and its output, in a file of its name. It parses its
-// flags with parseSub, and a mistake of the user in them is a [UsageError]; [ExitCode] prints what a
+// arguments with parseSub. Mistakes in them are a [UsageError]. [ExitCode] prints the error that a
 // command returns.
 package cli
 
@@ -22,10 +22,10 @@ type UsageError struct{ error }
 // Usage returns err as a mistake on the command line.
 func Usage(err error) error { return &UsageError{err} }
 
-// ErrReported ends a command that has printed itself what was wrong.
+// ErrReported ends a command that has already printed what was wrong.
 var ErrReported = errors.New("reported")
 
-// ErrDegraded ends a command that has printed that criproxy works, but not with all runtimes.
+// ErrDegraded ends a command that has reported that criproxy works, but not with all runtimes.
 var ErrDegraded = errors.New("degraded")
 
 // ErrHelp ends a command after which main prints the help on all commands.
@@ -66,8 +66,8 @@ func subFlags(name string) *flag.FlagSet {
 	return fs
 }
 
-// parseSub reads the arguments of a subcommand, of which least to most are not flags. Flags may
-// stand behind them. what describes the command, for -h.
+// parseSub reads the arguments of a subcommand: flags, and from least to most other arguments. Flags may follow the
+// other arguments. what describes the command, for -h.
 func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least, most int) error {
 	var rest []string
 	for {
@@ -96,7 +96,7 @@ func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least
 	case n > most && most == 0:
 		return &UsageError{fmt.Errorf("%s takes no arguments, got %q", fs.Name(), rest[0])}
 	case n > most:
-		return &UsageError{fmt.Errorf("%s takes %d arguments, got %q as well", fs.Name(), most, rest[most])}
+		return &UsageError{fmt.Errorf("%s takes %d arguments; %q is one too many", fs.Name(), most, rest[most])}
 	}
 	return fs.Parse(append([]string{"--"}, rest...))
 }

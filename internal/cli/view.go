@@ -17,9 +17,9 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	l := &callView{}
 	fs := subFlags("view")
 	l.flags(fs)
-	sequence := fs.Bool("sequence", false, "draw a sequence diagram, in the text of Mermaid")
+	sequence := fs.Bool("sequence", false, "print a sequence diagram in Mermaid's syntax")
 	stats := fs.Bool("stats", false, "count calls, errors, bytes and times by method")
-	page := fs.String("html", "", "write a page for browsers to `FILE`, which must not exist yet; - is standard output")
+	page := fs.String("html", "", "write an HTML page to `FILE`, which must not exist yet; - is standard output")
 	if err := parseSub(fs, args, out, "view FILE shows the calls in a file that criproxy wrote; - is standard input.", 1, 1); err != nil {
 		return err
 	}
@@ -28,14 +28,14 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	}
 	switch {
 	case *sequence && *stats:
-		return &UsageError{errors.New("view: -sequence and -stats are two ways to show calls; choose one")}
+		return &UsageError{errors.New("view: -sequence and -stats exclude each other; choose one")}
 	case *sequence && l.printer.JSON:
-		return &UsageError{errors.New("view: -sequence is text of Mermaid, and -json is JSON; choose one")}
+		return &UsageError{errors.New("view: -sequence prints Mermaid, not JSON; choose -sequence or -json")}
 	case (*sequence || *stats) && (l.printer.Full || l.printer.Changes):
-		return &UsageError{errors.New("view: -full and -diff show calls one by one, -sequence and -stats all together; choose one")}
+		return &UsageError{errors.New("view: -full and -diff show single calls, -sequence and -stats all calls together; choose one")}
 	}
 	if *page != "" && (*sequence || *stats || l.printer.JSON || l.printer.Full || l.printer.Changes) {
-		return &UsageError{errors.New("view: -html has all that -sequence, -stats, -json, -full and -diff show; choose one")}
+		return &UsageError{errors.New("view: the page of -html already shows what -sequence, -stats, -json, -full and -diff show; choose one")}
 	}
 	r, err := capture.Open(fs.Arg(0))
 	if err != nil {
@@ -60,7 +60,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 		l.printer.Header()
 	}
 	if err := l.read(r); errors.Is(err, io.ErrUnexpectedEOF) {
-		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, as files do that are still written\n", fs.Arg(0))
+		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, perhaps because it is still being written\n", fs.Arg(0))
 	} else if err != nil {
 		return fmt.Errorf("%s: %w", fs.Arg(0), err)
 	}
@@ -92,7 +92,7 @@ func View(_ context.Context, args []string, out, errOut io.Writer) error {
 	return l.printer.Err()
 }
 
-// Convert is the subcommand that turns a file of calls into another format.
+// Convert is the subcommand that converts a file of calls to another format.
 func Convert(_ context.Context, args []string, out, errOut io.Writer) error {
 	fs := subFlags("convert")
 	var schema schemaFlags
@@ -111,7 +111,7 @@ func Convert(_ context.Context, args []string, out, errOut io.Writer) error {
 	defer r.Close()
 	n, err := copyCapture(r, &schema, format, fs.Arg(1), out)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, as files do that are still written; %d events are before it\n", fs.Arg(0), n)
+		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, perhaps because it is still being written; %d events before it were converted\n", fs.Arg(0), n)
 		return nil
 	}
 	if err != nil && n == 0 && !errors.Is(err, os.ErrExist) {

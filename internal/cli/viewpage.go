@@ -56,7 +56,7 @@ func (l *callView) writePage(r *capture.Reader, fs *flag.FlagSet, path string, o
 	return nil
 }
 
-// createFile makes a file for its owner alone: calls name all that runs on a node.
+// createFile makes a file that only its owner can read: calls name everything that runs on a node.
 func createFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
@@ -65,7 +65,7 @@ func createFile(path string) (*os.File, error) {
 	return file, err
 }
 
-// givenFlags returns the flags that were given, as they may be given again, without one.
+// givenFlags returns the flags that were given, except one, as on a command line.
 func givenFlags(fs *flag.FlagSet, without string) string {
 	var all []string
 	fs.Visit(func(f *flag.Flag) {

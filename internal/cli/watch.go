@@ -17,8 +17,8 @@ import (
 	"github.com/criproxy/criproxy/internal/listen"
 )
 
-// settle is how long the folder of the configuration has to be quiet before the file is read
-// again: editors write in several steps.
+// settle is how long the folder of the configuration must be unchanged before criproxy reads the file again: editors
+// write in several steps.
 const settle = 200 * time.Millisecond
 
 // A watcher reads the configuration again when its file changes, or on SIGHUP.
@@ -29,8 +29,7 @@ type watcher struct {
 	mu sync.Mutex // guards what flags last read
 }
 
-// reload reads the configuration and applies it. If there is anything wrong with it nothing
-// changes.
+// reload reads the configuration and applies it. If the configuration has mistakes, nothing changes.
 func (r *watcher) reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +43,7 @@ func (r *watcher) reload() error {
 		waits, err = r.proxy.Reload(cfg)
 	}
 	if err != nil {
-		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is mended", "file", r.flags.config)
+		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is corrected", "file", r.flags.config)
 		return err
 	}
 	for _, w := range append(cfg.Warnings(), r.proxy.Assumptions()...) {
@@ -67,13 +66,12 @@ func notifyReady(cfg *config.Config) {
 func (r *watcher) changed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	data, _ := os.ReadFile(r.flags.config) // missing is as good as empty: a change
+	data, _ := os.ReadFile(r.flags.config) // a missing file counts as an empty one
 	return r.flags.content != string(data)
 }
 
-// watch reloads the configuration when its file changes, and on each value from hup, until ctx
-// ends. It watches the folder: editors replace files, and those of a ConfigMap are links to
-// links.
+// watch reloads the configuration when its file changes, and on each value from hup, until ctx ends. It watches the
+// folder, because editors replace files, and the files of a ConfigMap are links to links.
 func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
 	var events chan fsnotify.Event
 	if r.flags.config != "" {

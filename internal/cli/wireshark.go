@@ -16,13 +16,13 @@ import (
 	"github.com/criproxy/criproxy/internal/profile"
 )
 
-// WiresharkProfile is the subcommand that teaches Wireshark the names of fields.
+// WiresharkProfile is the subcommand that writes a profile with which Wireshark shows the names of fields.
 func WiresharkProfile(_ context.Context, args []string, out, _ io.Writer) error {
 	fs := subFlags("wireshark-profile")
 	var flags schemaFlags
 	flags.flags(fs)
-	err := parseSub(fs, args, out, `wireshark-profile DIR writes a profile with which Wireshark and tshark name the fields of
-messages, and filter on them, as in pbf.runtime.v1.ImageSpec.image contains "nginx":
+	err := parseSub(fs, args, out, `wireshark-profile DIR writes a profile with which Wireshark and tshark show the names of fields in
+messages, and can filter by them, as in pbf.runtime.v1.ImageSpec.image contains "nginx":
 
   criproxy wireshark-profile ~/.config/wireshark/profiles/criproxy
   wireshark -C criproxy FILE.pcapng`, 1, 1)
@@ -36,8 +36,8 @@ messages, and filter on them, as in pbf.runtime.v1.ImageSpec.image contains "ngi
 	return writeProfile(fs.Arg(0), schema)
 }
 
-// preferences of Wireshark. pbf_as_hf makes fields of what messages have; it works only
-// from a profile, since that is read before the fields are registered.
+// preferences of Wireshark. pbf_as_hf makes the fields of messages available to filters. It works only in a profile,
+// because Wireshark reads profiles before it registers the fields.
 const preferences = `# Written by criproxy wireshark-profile.
 protobuf.preload_protos: TRUE
 protobuf.pbf_as_hf: TRUE
@@ -51,7 +51,7 @@ func writeProfile(dir string, schema *codec.Schema) error {
 		return err
 	}
 	if strings.ContainsAny(protos, "\"\n") {
-		return fmt.Errorf("wireshark-profile: Wireshark cannot have %q in the name of a folder; choose another one", `"`)
+		return fmt.Errorf("wireshark-profile: Wireshark does not accept %q in the name of a folder; choose another one", `"`)
 	}
 	files, err := protoFiles(schema)
 	if err != nil {
@@ -75,7 +75,7 @@ func writeFile(path, text string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// protoFiles returns the .proto files of a schema, and of what they import.
+// protoFiles returns the .proto files of a schema, and the files that they import.
 func protoFiles(schema *codec.Schema) (map[string]string, error) {
 	files := map[string]string{} // :: name → text
 	p := protoprint.Printer{Compact: true}
@@ -101,7 +101,7 @@ func protoFiles(schema *codec.Schema) (map[string]string, error) {
 		if err := add(fd); err != nil {
 			return nil, err
 		}
-		// An older version whose messages are the same is a file of its own.
+		// An older version with the same messages gets a file of its own.
 		pkg, was := profile.PackageOf(m.Name), string(fd.Package())
 		if name := strings.TrimSuffix(fd.Path(), ".proto") + "-" + pkg + ".proto"; pkg != was && files[name] == "" {
 			files[name] = strings.ReplaceAll(files[fd.Path()], "package "+was+";", "package "+pkg+";")

@@ -37,7 +37,7 @@ func (c *Config) Check() error {
 			fail("admin: %w", err)
 		}
 		if c.Admin == c.Listen {
-			fail("admin: %s is the socket to listen on as well; kubelet would reach criproxy's own commands", c.Admin)
+			fail("admin: %s is also the socket of listen, where kubelet would reach criproxy's own commands; choose another path", c.Admin)
 		}
 	default:
 		// If the path is too long there is no such socket. That is no mistake in the configuration.
@@ -51,7 +51,7 @@ func (c *Config) Check() error {
 		}
 	}
 	if !isHTTP(c.Tracing) {
-		fail("tracing: %q: want http://HOST:PORT or https://HOST:PORT, where a collector takes OTLP over gRPC", c.Tracing)
+		fail("tracing: %q: want http://HOST:PORT or https://HOST:PORT, where a collector accepts OTLP over gRPC", c.Tracing)
 	}
 	c.checkListeners(fail)
 	if c.Profile == "" && len(c.Proto) == 0 { // else the methods are not known here
@@ -68,13 +68,13 @@ func (c *Config) Check() error {
 		at := fmt.Sprintf("backends[%d]", i)
 		b.check(at, fail)
 		if b.Address == c.Admin && b.Address != "" {
-			fail("%s: %s is the admin socket as well; choose another one with -admin", at, b.Address)
+			fail("%s: %s is also the admin socket; choose another one with -admin", at, b.Address)
 		}
 		if b.Address == c.Listen {
-			fail("%s: %s is the socket to listen on as well; criproxy would call itself", at, b.Address)
+			fail("%s: %s is also the socket of listen; criproxy would call itself", at, b.Address)
 		}
 		if j, twice := addresses[b.Address]; twice && b.Address != "" {
-			fail("%s: %s is backends[%d] already; its pods would be listed twice", at, b.Address, j)
+			fail("%s: %s is already the address of backends[%d]; its pods would be listed twice", at, b.Address, j)
 		}
 		addresses[b.Address] = i
 		if b.MaxCalls < 0 {
@@ -82,7 +82,7 @@ func (c *Config) Check() error {
 		}
 		if b.Name == "" {
 			if primary >= 0 {
-				fail("%s: %s has no name, but %s is the primary already; give it one, as in -connect %s,NAME:%s",
+				fail("%s: %s has no name, but %s already is the primary; give it a name, as in -connect %s,NAME:%s",
 					at, b.Address, c.Backends[primary].Address, c.Backends[primary].Address, b.Address)
 			}
 			primary = i
@@ -102,7 +102,7 @@ func (c *Config) Check() error {
 	handlers := map[string]int{}
 	for i, b := range c.Backends {
 		if b.Maps[criadapter.Handlers] != nil {
-			fail("backends[%d].maps.%s: is what handlers is for", i, criadapter.Handlers)
+			fail("backends[%d].maps.%s: use the setting handlers instead", i, criadapter.Handlers)
 		}
 		for front := range b.Handlers {
 			if front == "" {
@@ -135,7 +135,7 @@ func (c *Config) Check() error {
 		}
 	}
 	if c.ListBudget < 0 || c.ListBudget > time.Minute {
-		fail("listBudget: %s: want a time up to 1m; kubelet gives a node up after 3 minutes without lists", c.ListBudget)
+		fail("listBudget: %s: want a time up to 1m; kubelet reports the node as not ready after 3 minutes without lists", c.ListBudget)
 	}
 	if c.GoneAfter < 0 || c.GoneAfter > 2*time.Minute {
 		fail("goneAfter: %s: want a time up to 2m, which is how long kubelet waits for an answer", c.GoneAfter)
@@ -201,7 +201,7 @@ func (c *Config) checkCapture(fail func(format string, args ...any)) {
 			fail("capture: %w", err)
 		}
 		if c.FlightRecorder == -1 {
-			fail("capture: nothing is recorded, because flightRecorder is -1; leave that out")
+			fail("capture: nothing is recorded, because flightRecorder is -1; leave flightRecorder out")
 		}
 	}
 	switch {
@@ -220,14 +220,13 @@ func (c *Config) checkCapture(fail func(format string, args ...any)) {
 	}
 }
 
-// AdminBeside is the path of the admin socket for a main socket at listen, unless the
-// configuration says otherwise.
+// AdminBeside returns the default path of the admin socket for a main socket at listen.
 func AdminBeside(listen string) string {
 	ending := filepath.Ext(listen)
 	return strings.TrimSuffix(listen, ending) + ".admin" + ending
 }
 
-// check calls fail for each mistake in where the backend is.
+// check calls fail for each mistake in the addresses of the backend.
 func (b *Backend) check(at string, fail func(string, ...any)) {
 	for _, addr := range append([]string{b.Address}, b.Addresses...) {
 		network, err := address.Network(addr)
@@ -239,11 +238,11 @@ func (b *Backend) check(at string, fail func(string, ...any)) {
 				fail("%s: %w", at, err)
 			}
 		case network == "tcp" && b.TLS == nil:
-			fail("%s: %s is over a network, and needs tls: {ca: FILE}", at, addr)
+			fail("%s: %s is on a network and needs tls: {ca: FILE}", at, addr)
 		}
 	}
 	if len(b.Addresses) > 0 && strings.HasPrefix(b.Address, "dns:") {
-		fail("%s.addresses: %s is all servers of that name already", at, b.Address)
+		fail("%s.addresses: %s already stands for all servers of that name; leave addresses out", at, b.Address)
 	}
 	if err := address.CheckBalance(b.Balance); err != nil {
 		fail("%s.balance: %w", at, err)
@@ -251,19 +250,20 @@ func (b *Backend) check(at string, fail func(string, ...any)) {
 	b.TLS.check(at, false, fail)
 }
 
+// CheckSocketPath returns an error if path cannot be the path of a unix socket.
 func CheckSocketPath(path string) error {
 	switch {
 	case path == "":
 		return errors.New("has no path; want the absolute path of a socket")
 	case !filepath.IsAbs(path):
-		return fmt.Errorf("%q is no absolute path", path)
+		return fmt.Errorf("%q is not an absolute path", path)
 	case len(path) > maxSocketPath:
 		return fmt.Errorf("%q has %d bytes; the path of a unix socket can have at most %d", path, len(path), maxSocketPath)
 	}
 	return nil
 }
 
-// Warnings are settings that work, with consequences that people should know.
+// Warnings returns warnings about settings that work, but have unexpected consequences.
 func (c *Config) Warnings() []string {
 	var all []string
 	if c.Profile != "" {

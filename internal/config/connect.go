@@ -27,7 +27,7 @@ func parseBackend(s string) (Backend, error) {
 	case s == "":
 		return Backend{}, errors.New("-connect: there is an empty item; want PATH or NAME:PATH between the commas")
 	case s == "docker":
-		return Backend{}, errors.New("-connect docker: there is no dockershim in here any more; start cri-dockerd and use -connect /run/cri-dockerd.sock")
+		return Backend{}, errors.New("-connect docker: criproxy has no dockershim; start cri-dockerd and use -connect /run/cri-dockerd.sock")
 	case strings.HasPrefix(s, "/"):
 		return Backend{Address: s}, nil
 	case strings.HasPrefix(s, scheme):
@@ -37,10 +37,10 @@ func parseBackend(s string) (Backend, error) {
 		return Backend{Name: s[:i], Address: s[i+1+len(scheme):]}, nil
 	}
 	if strings.Contains(s, "://") && strings.Count(s, ":/") == 1 {
-		return Backend{}, fmt.Errorf("-connect: %q has the scheme of a URL; want unix:///PATH, PATH or NAME:PATH; networks are for the configuration file", s)
+		return Backend{}, fmt.Errorf("-connect: %q is the URL of another scheme; want unix:///PATH, PATH or NAME:PATH; addresses on a network go into the configuration file", s)
 	}
 	if i := strings.LastIndex(s, ":/"); i >= 0 {
 		return Backend{Name: s[:i], Address: s[i+1:]}, nil
 	}
-	return Backend{}, fmt.Errorf("-connect: %q is neither PATH nor NAME:PATH, where PATH is the absolute path of a socket", s)
+	return Backend{}, fmt.Errorf("-connect: %q: want PATH or NAME:PATH, where PATH is the absolute path of a socket", s)
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// Settings are the values of a configuration as text, by their paths in the file, for
-// comparison. Backends and listeners go by their names.
+// Settings are the values of a configuration as text, by their paths in the file, for comparison. Paths have the names
+// of backends and listeners in place of numbers.
 type Settings map[string]string
 
-// Settings returns what c says, defaults included. It leaves out empty values.
+// Settings returns the values in c, defaults included. It leaves out empty values.
 func (c *Config) Settings() Settings {
 	s := Settings{}
 	s.add("", reflect.ValueOf(*c))
@@ -67,7 +67,7 @@ type Change struct {
 	Setting string `json:"setting"`
 	Was     string `json:"was"` // empty if there was nothing
 	Will    string `json:"will"`
-	Restart bool   `json:"restart,omitempty"` // it waits for one
+	Restart bool   `json:"restart,omitempty"` // it takes effect only at a restart
 }
 
 // Changes returns the settings that differ in next.

@@ -29,12 +29,13 @@ type configDoc struct {
 
 const configDocHead = `# The configuration file
 
-` + "`criproxy -config FILE`" + `, by default ` + "`" + DefaultConfig + "`" + `. It is YAML. Unknown keys, keys that are there twice and wrong types ` +
-	`are mistakes, and all of them are named at once; ` + "`criproxy check -config FILE`" + ` tries a file, and says what it would change in the ` +
-	`criproxy that serves. Flags take precedence over the file. The file is read again when it changes and on SIGHUP; one with mistakes ` +
-	`changes nothing. These settings wait for a restart (kill -USR2 fails no call): %s; so do profile, proto and rules as far as they say what is recorded.
+The file is YAML: ` + "`criproxy -config FILE`" + `, by default ` + "`" + DefaultConfig + "`" + `. Unknown keys, repeated keys and wrong types ` +
+	`are mistakes; criproxy reports all mistakes at once. ` + "`criproxy check -config FILE`" + ` tries a file, and says what it would change in the ` +
+	`criproxy that runs. Flags take precedence over the file. criproxy reads the file again when it changes and on SIGHUP; a file with mistakes ` +
+	`changes nothing. Changes of these settings wait for a restart (kill -USR2 fails no call): %s. So do changes of profile, proto and rules, as ` +
+	`far as they concern the recording.
 
-This page consists of the comments in the program: go test ./internal/config -run Configuration -update.
+This page is made from the comments in the program: go test ./internal/config -run Configuration -update.
 
 `
 

@@ -15,64 +15,61 @@ import (
 
 // Listener is a socket that clients connect to.
 type Listener struct {
-	// Path is where the socket is. A listener with the path of listen is about that socket. It
-	// may also be HOST:PORT, which takes TLS, or vsock:CID:PORT, where CID 4294967295 is any of
-	// this machine.
+	// Path is the path of the socket. If it is the path of listen, the item is about the main socket. It may also be
+	// HOST:PORT, which needs TLS, or vsock:CID:PORT, where CID 4294967295 stands for any CID of this machine.
 	Path string `yaml:"path"`
 
-	// TLS is how connections are secured. Optional for sockets and vsock.
+	// TLS secures the connections. Optional for sockets and vsock.
 	TLS *TLS `yaml:"tls"`
 
-	// Owner of the socket's file, as USER, USER:GROUP or :GROUP, names or numbers. A reload
-	// changes it; connected clients stay connected. Optional: that of the primary runtime's own
-	// socket when the file is made; a file of systemd or of the process before keeps its owner.
+	// Owner is the owner of the socket's file, as USER, USER:GROUP or :GROUP, with names or numbers. A reload changes
+	// it; connected clients stay connected. Default: the owner of the primary runtime's own socket when criproxy makes
+	// the file. A file that systemd or an earlier process made keeps its owner.
 	Owner string `yaml:"owner"`
 
-	// Mode of the socket's file, in octal digits such as "0660". A reload changes it; connected
-	// clients stay connected. Optional: that of the primary runtime's own socket when the file
-	// is made, or "0660" if that does not exist yet; a file of systemd, with its SocketMode=, or
-	// of the process before keeps its mode.
+	// Mode is the mode of the socket's file, in octal digits such as "0660". A reload changes it; connected clients
+	// stay connected. Default: the mode of the primary runtime's own socket when criproxy makes the file, or "0660" if
+	// that socket does not exist yet. A file that systemd made, with its SocketMode=, or an earlier process, keeps its
+	// mode.
 	Mode string `yaml:"mode"`
 
-	// Access lists the calls that clients may make: a call that no rule allows is
-	// PermissionDenied. Optional: without rules every client that can open the socket may make
-	// every call.
+	// Access lists the calls that clients may make: a call that no rule allows fails with PermissionDenied. Default:
+	// every client that can open the socket may make every call.
 	Access []AccessRule `yaml:"access"`
 
-	// MaxCalls is how many calls may be under way at once, streams of events among them. One
-	// more is ResourceExhausted. Optional: 4096 at the main socket, 1024 at another one.
+	// MaxCalls is how many calls, including streams of events, may be under way on this socket at once. Further calls
+	// fail with ResourceExhausted. Default: 4096 on the main socket, 1024 on any other.
 	MaxCalls int `yaml:"maxCalls"`
 
 	Main bool // it is the socket of listen
 }
 
 const (
-	// DefaultMaxCalls is how many calls the main socket takes at once, and a backend gets.
+	// DefaultMaxCalls is how many calls may be under way on the main socket, and to a backend.
 	DefaultMaxCalls = 4096
 
-	// DefaultSideCalls is how many another socket takes: half of what a backend has for
-	// these sockets together, so that one alone leaves room for the next.
+	// DefaultSideCalls is how many calls may be under way on any other socket: half of what a backend accepts from all
+	// of these sockets together, so that one leaves room for another.
 	DefaultSideCalls = DefaultMaxCalls / 4
 )
 
 // AccessRule allows calls.
 type AccessRule struct {
-	// Methods are patterns such as "List*", for methods of CRI, or with the whole name
-	// "/runtime.v1.ImageService/*". "read-only" stands for all methods that only read. A client
-	// that may do nothing else does not see what the profile calls secret: verbose information,
-	// which has the environments of containers, and the annotation with the last applied
-	// configuration, in lists, statuses and events. A method that a rule names without a star
-	// shows everything: [read-only, ContainerStatus]. Optional: all methods, also those of other
+	// Methods are patterns for methods of CRI, such as "List*", or for full names, such as
+	// "/runtime.v1.ImageService/*". "read-only" stands for all methods that only read. A client with only this right
+	// does not see what the profile calls secret: verbose information, which has the environments of containers, and
+	// the annotation with the last applied configuration, in lists, statuses and events. A method that a rule names
+	// without a star shows everything: [read-only, ContainerStatus]. Default: all methods, including those of other
 	// services.
 	Methods []string `yaml:"methods" json:"methods,omitempty"`
 
-	// UIDs and GIDs are the clients that the rule is for: processes with one of the user ids, or
-	// in one of the groups. Optional: every client that can open the socket.
+	// UIDs and GIDs say which clients the rule is for: processes with one of the user ids, or in one of the groups.
+	// Default: every client that can open the socket.
 	UIDs []uint32 `yaml:"uids" json:"uids,omitempty"`
 	GIDs []uint32 `yaml:"gids" json:"gids,omitempty"`
 }
 
-// DefaultMode is that of containerd's own socket.
+// DefaultMode is the mode of containerd's own socket.
 const DefaultMode = 0o660
 
 // Sockets are all sockets that clients connect to, the main one first.
@@ -142,15 +139,15 @@ func (l Listener) checkPath() error {
 	case l.Path == "" || err == nil && network == "unix":
 		return CheckSocketPath(l.Path)
 	case err != nil || strings.HasPrefix(l.Path, "dns:"):
-		return fmt.Errorf("%q is neither the absolute path of a socket, nor HOST:PORT, nor vsock:CID:PORT", l.Path)
+		return fmt.Errorf("%q: want the absolute path of a socket, HOST:PORT, or vsock:CID:PORT", l.Path)
 	case network == "tcp" && l.TLS == nil:
-		return fmt.Errorf("%s is over a network, and needs tls: {cert: FILE, key: FILE}", l.Path)
+		return fmt.Errorf("%s is on a network and needs tls: {cert: FILE, key: FILE}", l.Path)
 	case l.Owner != "" || l.Mode != "":
-		return fmt.Errorf("%s is no file; it has neither owner nor mode", l.Path)
+		return fmt.Errorf("%s is not a file, so it cannot have an owner or mode; leave them out", l.Path)
 	}
 	for _, r := range l.Access {
 		if len(r.UIDs)+len(r.GIDs) > 0 {
-			return fmt.Errorf("%s does not identify the user of a client; ask for a certificate with tls.ca in place of uids and gids", l.Path)
+			return fmt.Errorf("%s does not show the user of a client, which uids and gids need; leave them out, and require certificates with tls.ca", l.Path)
 		}
 	}
 	return nil
@@ -165,7 +162,7 @@ func (l Listener) IsFile() bool {
 // checkPattern returns what is wrong with a pattern for methods.
 func checkPattern(pattern string) error {
 	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-		return fmt.Errorf("%q is no pattern; want one such as List* or /runtime.v1.ImageService/*", pattern)
+		return fmt.Errorf("%q is not a pattern; want one such as List* or /runtime.v1.ImageService/*", pattern)
 	}
 	if strings.Contains(pattern, "/") && strings.Count(pattern, "/") != 2 || strings.Index(pattern, "/") > 0 {
 		return fmt.Errorf("%q matches no method; want one such as List* or /runtime.v1.ImageService/*", pattern)
@@ -173,20 +170,19 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// Perm returns the mode of the socket's file, 0 if the mode is that of the primary's socket.
+// Perm returns the configured mode of the socket's file. Zero means the mode of the primary's socket.
 func (l Listener) Perm() (os.FileMode, error) {
 	if l.Mode == "" {
 		return 0, nil
 	}
 	m, err := strconv.ParseUint(l.Mode, 8, 32)
 	if err != nil || m == 0 || m > 0o777 {
-		return 0, fmt.Errorf(`%q is no mode; want octal digits in quotes, such as "0660"`, l.Mode)
+		return 0, fmt.Errorf(`%q is not a mode; want octal digits in quotes, such as "0660"`, l.Mode)
 	}
 	return os.FileMode(m), nil
 }
 
-// IDs returns the user and the group that own the socket's file. -1 leaves the owner that it
-// has.
+// IDs returns the configured user and group of the socket's file. -1 means that none is configured.
 func (l Listener) IDs() (uid, gid int, err error) {
 	name, group, _ := strings.Cut(l.Owner, ":")
 	uid, gid = -1, -1

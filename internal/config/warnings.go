@@ -7,7 +7,7 @@ import (
 	"github.com/criproxy/criproxy/internal/cri"
 )
 
-// NameWarnings describes the surprises that a runtime's name will cause.
+// NameWarnings returns warnings about the problems that a runtime's name will cause.
 func NameWarnings(name string) []string {
 	var all []string
 	if strings.Contains(name, "-") {
@@ -17,10 +17,10 @@ func NameWarnings(name string) []string {
 	}
 	if !strings.Contains(name, ".") {
 		// kubelet, pkg/credentialprovider/keyring.go: isDefaultRegistryMatch.
-		all = append(all, fmt.Sprintf("backend %s: kubelet takes an image %s/... for one of Docker Hub, and sends the node's Docker Hub credentials with its pulls, to whatever registry follows the prefix; choose a name with a dot", name, name))
+		all = append(all, fmt.Sprintf("backend %s: kubelet takes an image %s/... for one on Docker Hub, and sends the node's Docker Hub credentials with its pulls, to whatever registry follows the prefix; choose a name with a dot", name, name))
 	}
 	if len(name) > 40 {
-		all = append(all, fmt.Sprintf("backend %s: with a name this long the names of log links pass 255 characters, and kubelet cuts off the id", name))
+		all = append(all, fmt.Sprintf("backend %s: with a name this long the names of log links exceed 255 characters, and kubelet cuts off the id; choose a shorter name", name))
 	}
 	return all
 }
@@ -29,12 +29,12 @@ func NameWarnings(name string) []string {
 // cmd/crictl/util.go, truncatedIDLen.
 const crictlID = 13
 
-// IDWarnings describes the surprises that a runtime's name will cause before its ids.
+// IDWarnings returns warnings about the problems that a runtime's name will cause as a prefix of ids.
 func IDWarnings(name string) []string {
 	const enough = 4 // characters of an id, to find it by
 	room := crictlID - len(cri.Separator())
 	if left := max(room-len(name), 0); left < enough {
-		return []string{fmt.Sprintf("backend %s: crictl shows %d characters of an id, of which %d are the id's behind this name: none of them can be used without crictl's --no-trunc; choose a name of at most %d characters, or ids: native for a node without pods", name, crictlID, left, room-enough)}
+		return []string{fmt.Sprintf("backend %s: crictl shows %d characters of an id, and after this name only %d of them are the runtime's id: too few to use with crictl, unless --no-trunc shows the whole id; choose a name of at most %d characters, or ids: native for a node without pods", name, crictlID, left, room-enough)}
 	}
 	return nil
 }

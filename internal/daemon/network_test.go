@@ -306,19 +306,19 @@ func TestAddressesThatCannotBeMeantAreRefused(t *testing.T) {
 	newAuthority(t, "x").write(files, "x")
 	for want, change := range map[string]func(c *config.Config){
 		`backends[0]: "nowhere" is no address; want the absolute path of a socket, HOST:PORT, dns:///HOST:PORT or vsock:CID:PORT`: func(c *config.Config) { c.Backends[0].Address = "nowhere" },
-		`backends[0]: 10.0.0.1:99 is over a network, and needs tls: {ca: FILE}`:                                                   func(c *config.Config) { c.Backends[0].Address = "10.0.0.1:99" },
+		`backends[0]: 10.0.0.1:99 is on a network and needs tls: {ca: FILE}`:                                                      func(c *config.Config) { c.Backends[0].Address = "10.0.0.1:99" },
 		`backends[0]: "vsock:2:port" is no address; want vsock:CID:PORT, two numbers`:                                             func(c *config.Config) { c.Backends[0].Address = "vsock:2:port" },
 		`backends[0].balance: "fair" is no policy; want round_robin, pick_first or least_request_experimental`:                    func(c *config.Config) { c.Backends[0].Balance = "fair" },
-		`backends[0].tls: has one of cert and key; want both, or none`:                                                            func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: files.CA, Cert: files.Cert} },
-		`backends[0].tls.ca: "ca.pem" is no absolute path`:                                                                        func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: "ca.pem"} },
-		`listeners[0]: 10.0.0.1:99 is over a network, and needs tls: {cert: FILE, key: FILE}`:                                     func(c *config.Config) { c.Listeners = []config.Listener{{Path: "10.0.0.1:99"}} },
+		`backends[0].tls: has only one of cert and key; want both or neither`:                                                     func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: files.CA, Cert: files.Cert} },
+		`backends[0].tls.ca: "ca.pem" is not an absolute path`:                                                                    func(c *config.Config) { c.Backends[0].TLS = &config.TLS{CA: "ca.pem"} },
+		`listeners[0]: 10.0.0.1:99 is on a network and needs tls: {cert: FILE, key: FILE}`:                                        func(c *config.Config) { c.Listeners = []config.Listener{{Path: "10.0.0.1:99"}} },
 		`listeners[0].tls: has no cert; clients cannot verify a server without one`: func(c *config.Config) {
 			c.Listeners = []config.Listener{{Path: "10.0.0.1:99", TLS: &config.TLS{CA: files.CA}}}
 		},
-		`listeners[0]: 10.0.0.1:99 is no file; it has neither owner nor mode`: func(c *config.Config) {
+		`listeners[0]: 10.0.0.1:99 is not a file, so it cannot have an owner or mode; leave them out`: func(c *config.Config) {
 			c.Listeners = []config.Listener{{Path: "10.0.0.1:99", Mode: "0600", TLS: &files}}
 		},
-		`listeners[0]: vsock:3:99 does not identify the user of a client; ask for a certificate with tls.ca in place of uids and gids`: func(c *config.Config) {
+		`listeners[0]: vsock:3:99 does not show the user of a client, which uids and gids need; leave them out, and require certificates with tls.ca`: func(c *config.Config) {
 			c.Listeners = []config.Listener{{Path: "vsock:3:99", Access: []config.AccessRule{{UIDs: []uint32{0}}}}}
 		},
 	} {

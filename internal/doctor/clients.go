@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// clients looks for processes that talk to a runtime behind criproxy's back: the ids that they
-// use have no prefix, no plugin is asked about their calls, and criproxy's memory does not see them.
+// clients looks for processes that bypass criproxy and talk to a runtime directly: they use ids without a prefix, and
+// criproxy neither asks plugins about their calls nor remembers what they change.
 func (e *examination) clients() {
 	const about = "clients"
 	for _, b := range e.Backends {
@@ -18,7 +18,7 @@ func (e *examination) clients() {
 		}
 		inodes, err := e.Connected(e.file(b.Address))
 		if err != nil {
-			e.add(Note, about, fmt.Sprintf("the clients of %s cannot be listed: %v", b.Address, err), "run this as root, on the node itself")
+			e.add(Note, about, fmt.Sprintf("cannot list the clients of %s: %v", b.Address, err), "run this as root, on the node itself")
 			continue
 		}
 		owners, all := e.owners(inodes)
@@ -28,29 +28,29 @@ func (e *examination) clients() {
 			case "criproxy":
 			case "kubelet":
 				if e.kubelet != nil && e.same(e.kubelet.Endpoint, b.Address) {
-					continue // said already
+					continue // kubelets has reported this
 				}
-				cure := "nothing is wrong; container_* metrics of cAdvisor have the ids without prefix"
+				cure := "nothing is wrong; cAdvisor's container_* metrics have ids without a prefix"
 				switch {
 				case e.kubelet != nil && e.kubelet.fromCRI:
-					cure = "nothing is wrong; kubelet asks CRI for the figures of pods (PodAndContainerStatsFromCRI)"
+					cure = "nothing is wrong; kubelet gets its figures about pods from CRI (PodAndContainerStatsFromCRI)"
 				case len(e.Backends) > 1:
-					cure = fmt.Sprintf("for metrics of the pods of all backends start it with --containerd=%s, or with the feature gate PodAndContainerStatsFromCRI; the first leaves the network in /stats/summary missing where ids have a prefix (docs/operations.md)", e.Listen)
+					cure = fmt.Sprintf("to get metrics of the pods of all backends, start kubelet with --containerd=%s, or with the feature gate PodAndContainerStatsFromCRI; with the former and ids with a prefix, the network figures in /stats/summary are missing (docs/operations.md)", e.Listen)
 				}
-				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: that is cAdvisor, which is built into it", process, b.Address, b.Name), cure)
+				e.add(Note, about, fmt.Sprintf("%s is connected to %s of backend %s: this is cAdvisor, which is built into kubelet", process, b.Address, b.Name), cure)
 			default:
-				e.add(Warning, about, fmt.Sprintf("%s talks to backend %s behind criproxy's back, at %s", process, b.Name, b.Address),
-					fmt.Sprintf("let it use unix://%s, or a listener of its own with an access list; what only reads images or snapshots may stay", e.Listen))
+				e.add(Warning, about, fmt.Sprintf("%s bypasses criproxy: it talks to backend %s directly, at %s", process, b.Name, b.Address),
+					fmt.Sprintf("make it use unix://%s, or a listener of its own with an access list; programs that only read images or snapshots need no change", e.Listen))
 			}
 		}
 		if !all {
-			e.add(Note, about, fmt.Sprintf("some clients of %s cannot be named", b.Address), "run this as root; they may be in another container")
+			e.add(Note, about, fmt.Sprintf("some clients of %s are unknown", b.Address), "run this as root; the clients may be in another container")
 		}
 	}
 	e.crictl()
 }
 
-// crictl looks at what people's own tool speaks to.
+// crictl looks at the sockets that crictl is configured to use.
 func (e *examination) crictl() {
 	var file struct {
 		Runtime string `yaml:"runtime-endpoint"`
@@ -63,7 +63,7 @@ func (e *examination) crictl() {
 	}
 	for key, endpoint := range map[string]string{"runtime-endpoint": file.Runtime, "image-endpoint": file.Image} {
 		if to := strings.TrimPrefix(endpoint, "unix://"); to != "" && !e.same(to, e.Listen) {
-			e.add(Warning, "clients", fmt.Sprintf("crictl speaks to %s (%s in %s), and shows only what is there, without prefixes", to, key, path), fmt.Sprintf("set %s: unix://%s", key, e.Listen))
+			e.add(Warning, "clients", fmt.Sprintf("crictl speaks to %s (%s in %s), and shows only the pods of that runtime, without prefixes", to, key, path), fmt.Sprintf("set %s: unix://%s", key, e.Listen))
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What follows is sock_diag(7), from which ss knows both ends of each connection.
+// These constants are from sock_diag(7), the interface with which ss finds both ends of connections.
 const (
 	sockDiagByFamily = 20
 	showName         = 1 // UDIAG_SHOW_NAME
@@ -22,8 +22,8 @@ const (
 	messageLength    = 16
 )
 
-// Connected returns the inodes of the sockets that are connected to the socket at path.
-// Those of other network namespaces are left out: the kernel does not show them.
+// Connected returns the inodes of the sockets that are connected to the socket at path. It cannot see sockets in other
+// network namespaces.
 func Connected(path string) ([]uint32, error) {
 	peers, err := peersOf(path)
 	if err != nil {
@@ -95,7 +95,7 @@ func attributes(b []byte) (name string, peer uint32) {
 	return name, peer
 }
 
-// plain is a path as it is without the link that /var/run is.
+// plain returns path with /var/run, which is a link, replaced by /run.
 func plain(path string) string {
 	path = filepath.Clean(path)
 	if rest, ok := strings.CutPrefix(path, "/var/run/"); ok {

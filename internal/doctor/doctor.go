@@ -1,8 +1,8 @@
-// Package doctor looks at a node and says what would not work with criproxy between
-// kubelet and its runtimes, each time with the way to mend it. It changes nothing.
+// Package doctor examines a node. It finds what would not work with criproxy between kubelet and the runtimes, and says
+// how to fix it. It changes nothing.
 //
-// What the runtimes say of themselves is for the caller to ask; here are the files,
-// processes and sockets.
+// It looks at files, processes and sockets. The caller asks the runtimes themselves, and passes their answers in
+// [Backend].
 package doctor
 
 import (
@@ -26,14 +26,14 @@ const (
 // A Finding is one thing that was found. Its JSON is stable.
 type Finding struct {
 	Level Level  `json:"level"`
-	About string `json:"about"` // what it was found at: "kubelet", "sockets", ...
+	About string `json:"about"` // the part of the node: "kubelet", "sockets", ...
 	Text  string `json:"text"`
-	Cure  string `json:"cure"` // how to mend it; for a note, what to know
+	Cure  string `json:"cure"` // how to fix it; for a note, what to know
 }
 
-// Node is what to look at. Only Listen is needed.
+// Node is the node to examine. Only Listen is required.
 type Node struct {
-	// Root is where the file system of the node begins. Empty means /.
+	// Root is the root of the node's file system. Empty means /.
 	Root string
 
 	Listen   string // the socket that kubelet is to speak to
@@ -43,29 +43,28 @@ type Node struct {
 	// prefix.
 	Separator string
 
-	// Version returns the version of the kubelet that is the program at exe, such as
-	// "v1.34.1". Nil means that it is not asked.
+	// Version returns the version of the kubelet program at exe, such as "v1.34.1". Nil means that the version stays
+	// unknown.
 	Version func(exe string) (string, error)
 
-	// Connected returns the inodes of the sockets that are connected to the socket at
-	// path. Nil means [Connected], which asks the kernel this process runs on.
+	// Connected returns the inodes of the sockets that are connected to the socket at path. Nil means [Connected],
+	// which asks the kernel.
 	Connected func(path string) ([]uint32, error)
 
-	// Served returns the process that serves the socket at path. Nil is [peercred.Serving].
+	// Served returns the process that serves the socket at path. Nil means [peercred.Serving].
 	Served func(path string) (peercred.Process, error)
 }
 
 // Backend is one of the runtimes.
 type Backend struct {
 	Name    string // for people; "primary" if it has none
-	Prefix  string // before the separator in its ids, empty for those of the primary
+	Prefix  string // the text before the separator in its ids; empty for the primary
 	Address string
-	Driver  string // of cgroups: "systemd" or "cgroupfs"; empty if it does not tell
-	HTTP    bool   // HTTP/1 is served at its socket beside CRI, as CRI-O does
+	Driver  string // its cgroup driver, "systemd" or "cgroupfs"; empty if it does not report one
+	HTTP    bool   // its socket serves HTTP/1 as well as CRI, as CRI-O's does
 }
 
-// Examine returns all that is found, the worst first, and the kubelet that was looked at, nil if
-// none runs.
+// Examine returns the findings, the worst first, and the kubelet of the node, nil if none runs.
 func (n *Node) Examine() ([]Finding, *Kubelet) {
 	e := &examination{Node: n}
 	if e.Connected == nil {
@@ -83,7 +82,7 @@ func (n *Node) Examine() ([]Finding, *Kubelet) {
 	return Sort(e.found), e.kubelet
 }
 
-// Sort puts the worst first, changing all, and returns it.
+// Sort sorts all in place, the worst first, and returns it.
 func Sort(all []Finding) []Finding {
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Level.rank(), b.Level.rank()) })
 	return all
@@ -91,7 +90,7 @@ func Sort(all []Finding) []Finding {
 
 func (l Level) rank() int { return slices.Index([]Level{Error, Warning, Note}, l) }
 
-// examination is one look at a node.
+// examination is the state of one Examine.
 type examination struct {
 	*Node
 	processes []process
@@ -103,5 +102,5 @@ func (e *examination) add(level Level, about, text, cure string) {
 	e.found = append(e.found, Finding{level, about, text, cure})
 }
 
-// file is where a file of the node can be read.
+// file returns the path at which this process can read the node's file at path.
 func (e *examination) file(path string) string { return filepath.Join("/", e.Root, path) }

@@ -127,7 +127,7 @@ func TestOfSeveralKubeletsOursIsLookedAt(t *testing.T) {
 		ours, text string
 	}{
 		"that which speaks to us":        {"/run/criproxy.sock", ""},
-		"that which speaks to a runtime": {"/run/kata.sock", "kubelet speaks to /run/kata.sock, past criproxy"},
+		"that which speaks to a runtime": {"/run/kata.sock", "kubelet bypasses criproxy: it speaks to /run/kata.sock, not to"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMade(t)
@@ -154,7 +154,7 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 	}{
 		"kubelet past us": {func(m *made) {
 			m.write("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\ncgroupDriver: systemd\n")
-		}, Error, "kubelet speaks to /run/containerd/containerd.sock, past criproxy at /run/criproxy.sock", "set containerRuntimeEndpoint: unix:///run/criproxy.sock in /var/lib/kubelet/config.yaml"},
+		}, Error, "kubelet bypasses criproxy: it speaks to /run/containerd/containerd.sock, not to /run/criproxy.sock", "set containerRuntimeEndpoint: unix:///run/criproxy.sock in /var/lib/kubelet/config.yaml"},
 		"kubelet takes us for CRI-O": {func(m *made) {
 			m.Listen = "/run/crio/crio.sock"
 			m.socket(m.Listen, "criproxy", 20)
@@ -163,45 +163,45 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.Listen = "/run/crio/crio.sock"
 			m.socket(m.Listen, "criproxy", 20)
 			m.Backends[0].HTTP = true
-		}, Error, "past criproxy at /run/crio/crio.sock", "set containerRuntimeEndpoint: unix:///run/crio/crio.sock"},
+		}, Error, "not to /run/crio/crio.sock", "set containerRuntimeEndpoint: unix:///run/crio/crio.sock"},
 		"kubelet past us by a drop-in": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--config-dir", "/etc/kubelet.d")
 			m.write("/etc/kubelet.d/10-a.conf", "containerRuntimeEndpoint: unix:///run/a.sock\n")
 			m.write("/etc/kubelet.d/20-b/b.conf", "containerRuntimeEndpoint: unix:///run/b.sock\n")
 			m.write("/etc/kubelet.d/30-c.yaml", "containerRuntimeEndpoint: unix:///run/c.sock\n")
 			m.write("/etc/kubelet.d/30-d.conf", "port: 1\n")
-		}, Error, "kubelet speaks to /run/b.sock, past criproxy", "in /etc/kubelet.d/20-b/b.conf, and restart"},
+		}, Error, "kubelet bypasses criproxy: it speaks to /run/b.sock", "in /etc/kubelet.d/20-b/b.conf, and restart"},
 		"kubelet inside another program": {func(m *made) {
 			m.process(10, "k3s-server", "/usr/local/bin/k3s server")
-		}, Note, "kubelet runs inside k3s-server (process 10)", "container-runtime-endpoint in /etc/rancher/k3s/config.yaml tells it: unix:///run/criproxy.sock"},
+		}, Note, "kubelet runs inside k3s-server (process 10)", "set it with container-runtime-endpoint in /etc/rancher/k3s/config.yaml: unix:///run/criproxy.sock"},
 		"kubelet past us by a flag": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--container-runtime-endpoint", "unix:///run/x.sock")
-		}, Error, "kubelet speaks to /run/x.sock", "start kubelet with --container-runtime-endpoint=unix:///run/criproxy.sock"},
-		"kubelet without endpoint": {func(m *made) { m.process(10, "kubelet", "kubelet") }, Error, "kubelet speaks to /run/containerd/containerd.sock, past criproxy", "--container-runtime-endpoint"},
+		}, Error, "kubelet bypasses criproxy: it speaks to /run/x.sock", "start kubelet with --container-runtime-endpoint=unix:///run/criproxy.sock"},
+		"kubelet without endpoint": {func(m *made) { m.process(10, "kubelet", "kubelet") }, Error, "kubelet bypasses criproxy: it speaks to /run/containerd/containerd.sock", "--container-runtime-endpoint"},
 		"kubelet 1.23 without endpoint": {func(m *made) {
 			m.process(10, "kubelet", "kubelet")
 			m.Version = func(string) (string, error) { return "v1.23.17", nil }
 		}, Error, "names no runtime", "--container-runtime-endpoint"},
 		"images past us": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--image-service-endpoint=/run/containerd/containerd.sock")
-		}, Error, "pulls images through /run/containerd/containerd.sock", "imageServiceEndpoint"},
+		}, Error, "pulls them through /run/containerd/containerd.sock", "imageServiceEndpoint"},
 		"dockershim": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--container-runtime=docker")
-		}, Error, "asks no socket at all", "--container-runtime=remote"},
-		"no kubelet":         {func(m *made) { require.NoError(m, os.RemoveAll(m.path("/proc/10"))) }, Note, "kubelet does not run", "look again"},
-		"an unreadable file": {func(m *made) { require.NoError(m, os.Remove(m.path("/var/lib/kubelet/config.yaml"))) }, Warning, "its configuration cannot be read", "as root"},
+		}, Error, "uses no socket at all", "--container-runtime=remote"},
+		"no kubelet":         {func(m *made) { require.NoError(m, os.RemoveAll(m.path("/proc/10"))) }, Note, "kubelet does not run", "run doctor again"},
+		"an unreadable file": {func(m *made) { require.NoError(m, os.Remove(m.path("/var/lib/kubelet/config.yaml"))) }, Warning, "cannot read kubelet's configuration", "as root"},
 		"an old kubelet":     {func(m *made) { m.Version = func(string) (string, error) { return "v1.5.2", nil } }, Error, "kubelet v1.5.2", "1.6 or newer"},
 		"a new kubelet and an old primary": {func(m *made) {
 			m.Version = func(string) (string, error) { return "v1.38.0", nil }
 			m.Backends[0].Driver = ""
 		}, Warning, "kubelet v1.38.0 asks the primary for its cgroup driver", "containerd from 2.0"},
-		"an unknown version": {func(m *made) { m.Version = func(string) (string, error) { return "", errors.New("x") } }, Note, "its version is unknown: x", "root"},
+		"an unknown version": {func(m *made) { m.Version = func(string) (string, error) { return "", errors.New("x") } }, Note, "kubelet's version is unknown: x", "root"},
 		"a version that takes long": {func(m *made) {
 			m.Version = func(string) (string, error) { return "", context.DeadlineExceeded }
-		}, Note, "its version is unknown: context deadline exceeded", "less busy"},
+		}, Note, "kubelet's version is unknown: context deadline exceeded", "less busy"},
 
 		"different drivers":            {func(m *made) { m.Backends[1].Driver = "cgroupfs" }, Error, "backend kata.example uses the cgroup driver cgroupfs, the primary systemd", "SystemdCgroup = true"},
-		"a primary that does not tell": {func(m *made) { m.Backends[0].Driver = "" }, Note, "kubelet takes systemd", "make sure"},
+		"a primary that does not tell": {func(m *made) { m.Backends[0].Driver = "" }, Note, "kubelet uses systemd", "make sure"},
 		"another driver than kubelet's": {func(m *made) { m.Backends[0].Driver, m.Backends[1].Driver = "", "cgroupfs" }, Error,
 			"backend kata.example uses the cgroup driver cgroupfs, kubelet systemd", "cgroupDriver"},
 
@@ -211,10 +211,10 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 		"no socket": {func(m *made) {
 			require.NoError(m, os.Remove(m.path("/run/kata.sock")))
 			m.write("/run/kata.sock", "")
-		}, Error, "/run/kata.sock of backend kata.example is no socket", "remove it"},
+		}, Error, "/run/kata.sock of backend kata.example is not a socket", "remove it"},
 		"a socket for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/kata.sock"), 0o666)) }, Error, "every user can connect to /run/kata.sock", "chmod o-rwx"},
 		"a folder for all": {func(m *made) { require.NoError(m, os.Chmod(m.path("/run/"), 0o777)) }, Error, "every user can put another socket in place of", "chmod o-w /run"},
-		"another process":  {func(m *made) { m.served["/run/criproxy.sock"] = peercred.Process{Name: "crio", PID: 7} }, Error, "is served by crio (process 7), and not by criproxy", "choose another path"},
+		"another process":  {func(m *made) { m.served["/run/criproxy.sock"] = peercred.Process{Name: "crio", PID: 7} }, Error, "is served by crio (process 7), not by criproxy", "choose another path"},
 		"ourselves behind": {func(m *made) { m.served["/run/kata.sock"] = peercred.Process{Name: "criproxy", PID: 20} }, Warning, "is served by criproxy (process 20)", "never answers"},
 		"a socket that may not be opened": {func(m *made) {
 			m.Served = func(string) (peercred.Process, error) { return peercred.Process{}, syscall.EACCES }
@@ -224,34 +224,34 @@ func TestEachTroubleIsFoundWithItsCure(t *testing.T) {
 			m.process(40, "nerdctl", "nerdctl")
 			m.has(40, 77)
 			m.connected["/run/containerd/containerd.sock"] = []uint32{77}
-		}, Warning, "nerdctl (process 40) talks to backend primary behind criproxy's back", "unix:///run/criproxy.sock"},
+		}, Warning, "nerdctl (process 40) bypasses criproxy: it talks to backend primary directly", "unix:///run/criproxy.sock"},
 		"cAdvisor": {func(m *made) {
 			m.has(10, 78)
 			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
-		}, Note, "that is cAdvisor", "start it with --containerd=/run/criproxy.sock, or with the feature gate PodAndContainerStatsFromCRI"},
+		}, Note, "this is cAdvisor", "start kubelet with --containerd=/run/criproxy.sock, or with the feature gate PodAndContainerStatsFromCRI"},
 		"cAdvisor beside one runtime": {func(m *made) {
 			m.Backends = m.Backends[:1]
 			m.has(10, 78)
 			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
-		}, Note, "that is cAdvisor", "nothing is wrong"},
+		}, Note, "this is cAdvisor", "nothing is wrong"},
 		"cAdvisor, and figures from CRI": {func(m *made) {
 			m.write("/var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: unix:///run/criproxy.sock\ncgroupDriver: systemd\nfeatureGates: {PodAndContainerStatsFromCRI: true}\n")
 			m.has(10, 78)
 			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
-		}, Note, "that is cAdvisor", "nothing is wrong; kubelet asks CRI"},
+		}, Note, "this is cAdvisor", "nothing is wrong; kubelet gets its figures about pods from CRI"},
 		"cAdvisor, and figures from CRI by a flag": {func(m *made) {
 			m.process(10, "kubelet", "kubelet", "--config=/var/lib/kubelet/config.yaml", "--feature-gates=Other=true,PodAndContainerStatsFromCRI=true")
 			m.has(10, 78)
 			m.connected["/run/containerd/containerd.sock"] = []uint32{78}
-		}, Note, "that is cAdvisor", "nothing is wrong; kubelet asks CRI"},
-		"an unseen process": {func(m *made) { m.connected["/run/kata.sock"] = []uint32{79} }, Note, "cannot be named", "another container"},
+		}, Note, "this is cAdvisor", "nothing is wrong; kubelet gets its figures about pods from CRI"},
+		"an unseen process": {func(m *made) { m.connected["/run/kata.sock"] = []uint32{79} }, Note, "are unknown", "another container"},
 		"a kernel that says nothing": {func(m *made) {
 			m.Connected = func(string) ([]uint32, error) { return nil, errors.New("no") }
-		}, Note, "cannot be listed: no", "root"},
+		}, Note, "cannot list the clients of ", "root"},
 		"crictl": {func(m *made) { m.write("/etc/crictl.yaml", "image-endpoint: unix:///run/containerd/containerd.sock\n") }, Warning, "crictl speaks to /run/containerd/containerd.sock (image-endpoint", "set image-endpoint: unix:///run/criproxy.sock"},
 
 		"a dangling link":   {func(m *made) { m.link("/var/log/containers/a_b_c-1.log", "/var/log/pods/gone.log") }, Warning, "1 links in /var/log/containers lead nowhere, such as a_b_c-1.log", "find /var/log/containers -xtype l -delete"},
-		"a removed runtime": {func(m *made) { m.link("/var/log/containers/a_b_c-old.io__1.log", "/var/log/pods/p/c/0.log") }, Warning, "containers of old.io, which is no backend any more", "drain"},
+		"a removed runtime": {func(m *made) { m.link("/var/log/containers/a_b_c-old.io__1.log", "/var/log/pods/p/c/0.log") }, Warning, "containers of old.io, which is no longer a backend", "drain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMade(t)

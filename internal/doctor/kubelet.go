@@ -17,20 +17,20 @@ import (
 // Kubelet is how the kubelet of the node is set up. Its JSON is stable.
 type Kubelet struct {
 	Process  int    `json:"process"`
-	Version  string `json:"version,omitempty"`       // "v1.34.1"; empty if it is not known
+	Version  string `json:"version,omitempty"`       // "v1.34.1"; empty if it is unknown
 	Endpoint string `json:"endpoint,omitempty"`      // the path of the socket that it speaks to
-	Images   string `json:"images,omitempty"`        // the same for images; empty if it is the same
-	Driver   string `json:"cgroup_driver,omitempty"` // "systemd" or "cgroupfs", as configured; kubelet may go by what the runtime says
+	Images   string `json:"images,omitempty"`        // the path of the socket for images; empty if it is Endpoint
+	Driver   string `json:"cgroup_driver,omitempty"` // "systemd" or "cgroupfs", as configured; the runtime's answer may override it
 
 	process
-	unset   bool   // nothing names its endpoint, which is kubelet's default then
-	fromCRI bool   // it asks CRI, and not its cAdvisor, for the figures of pods
-	config  string // the file that says what it speaks to, or the first; empty if it has none
+	unset   bool   // its configuration names no endpoint, so that Endpoint is kubelet's default
+	fromCRI bool   // it gets its figures about pods from CRI, not from its cAdvisor
+	config  string // the file that names its endpoint, else its first file; empty if it has none
 }
 
-// findKubelet returns the kubelet of the node, nil if none runs, and what is wrong with its
-// configuration. A machine may be several nodes, in containers or in tests: ours is the one
-// that speaks to criproxy, or else to one of the runtimes.
+// findKubelet returns the kubelet of the node, nil if none runs, and an error if its configuration cannot be read. If
+// several kubelets run on the machine, as nodes in containers or in tests, it prefers one that speaks to criproxy, then
+// one that speaks to one of the runtimes.
 func (e *examination) findKubelet() (*Kubelet, error) {
 	var best *Kubelet
 	var failed error
@@ -56,39 +56,39 @@ func (e *examination) findKubelet() (*Kubelet, error) {
 	return best, failed
 }
 
-// kubeletInside are programs that have a kubelet in them, and the setting that names its runtime: https://docs.k3s.io/cli/agent and
-// https://microk8s.io/docs/configuring-services.
+// kubeletInside maps programs that contain a kubelet to the setting that names its runtime:
+// https://docs.k3s.io/cli/agent and https://microk8s.io/docs/configuring-services.
 var kubeletInside = map[string]string{
 	"k3s-server": "container-runtime-endpoint in /etc/rancher/k3s/config.yaml",
 	"k3s-agent":  "container-runtime-endpoint in /etc/rancher/k3s/config.yaml",
 	"kubelite":   "--container-runtime-endpoint in /var/snap/microk8s/current/args/kubelet",
 }
 
-// kubelets finds kubelet, and looks at what it speaks to.
+// kubelets finds kubelet, and examines the sockets that it speaks to.
 func (e *examination) kubelets() {
 	k, err := e.findKubelet()
 	if k == nil {
 		for _, p := range e.processes {
 			if where, ok := kubeletInside[p.name]; ok {
-				e.add(Note, "kubelet", fmt.Sprintf("kubelet runs inside %s (process %d), which does not show what it speaks to", p.name, p.pid),
-					fmt.Sprintf("%s tells it: unix://%s; criproxy tail shows whether it calls", where, e.Listen))
+				e.add(Note, "kubelet", fmt.Sprintf("kubelet runs inside %s (process %d), which hides the socket that kubelet speaks to", p.name, p.pid),
+					fmt.Sprintf("set it with %s: unix://%s; criproxy tail shows whether kubelet calls criproxy", where, e.Listen))
 				return
 			}
 		}
-		e.add(Note, "kubelet", "kubelet does not run", "look again when it does: its runtime is unknown until then")
+		e.add(Note, "kubelet", "kubelet does not run, so the socket that it speaks to is unknown", "run doctor again when kubelet runs")
 		return
 	}
 	e.kubelet = k
 	if err != nil {
-		e.add(Warning, "kubelet", fmt.Sprintf("its configuration cannot be read: %v", err), "run this as root, on the node itself")
+		e.add(Warning, "kubelet", fmt.Sprintf("cannot read kubelet's configuration: %v", err), "run this as root, on the node itself")
 	}
 	to := fmt.Sprintf("set containerRuntimeEndpoint: unix://%s in %s, and restart kubelet", e.Listen, k.config)
 	if k.config == "" || k.flag("container-runtime-endpoint") != "" {
 		to = fmt.Sprintf("start kubelet with --container-runtime-endpoint=unix://%s", e.Listen)
 	}
 	if strings.HasSuffix(e.Listen, crioSuffix) && len(e.Backends) > 0 && !e.Backends[0].HTTP {
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet takes %s for CRI-O's own socket, and asks there over HTTP for the figures of containers, which the primary does not serve", e.Listen), "choose another path with listen, such as /run/criproxy.sock")
-		to = "first choose another path with listen, and let kubelet use that"
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet takes %s for CRI-O's own socket, and asks there over HTTP for figures about containers, but the primary does not serve HTTP", e.Listen), "choose another path with listen, such as /run/criproxy.sock")
+		to = "first choose another path with listen, then make kubelet use that path"
 	}
 	e.kubeletVersion()
 	if minor := minorOf(k.Version); k.unset && minor > 0 && minor < 27 {
@@ -98,22 +98,23 @@ func (e *examination) kubelets() {
 	case k.Endpoint == "":
 		e.add(Error, "kubelet", "kubelet's configuration names no runtime to speak to", to)
 	case !e.same(k.Endpoint, e.Listen):
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet speaks to %s, past criproxy at %s", k.Endpoint, e.Listen), to)
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet bypasses criproxy: it speaks to %s, not to %s", k.Endpoint, e.Listen), to)
 	}
 	if k.Images != "" && !e.same(k.Images, e.Listen) {
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet pulls images through %s, past criproxy: images with a prefix are not found", k.Images),
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet bypasses criproxy for images: it pulls them through %s, where images with a prefix are not found", k.Images),
 			fmt.Sprintf("leave imageServiceEndpoint out, or set it to unix://%s", e.Listen))
 	}
 	if kind := k.flag("container-runtime"); kind != "" && kind != "remote" {
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet is started with --container-runtime=%s and asks no socket at all", kind), "start it with --container-runtime=remote, or leave that out from 1.27 on")
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet runs with --container-runtime=%s, so that it uses no socket at all", kind), "start it with --container-runtime=remote, or leave that out from 1.27 on")
 	}
 }
 
-// defaultEndpoint is where kubelet 1.27 and later look for the runtime if their configuration names none. Kubelet 1.24 to
-// 1.26 need a name, and older ones have Docker built in: https://github.com/kubernetes/kubernetes/pull/112136.
+// defaultEndpoint is the socket that kubelet 1.27 and later use if their configuration names none. kubelet 1.24 to 1.26
+// do not start without one, and older versions have Docker built in:
+// https://github.com/kubernetes/kubernetes/pull/112136.
 const defaultEndpoint = "/run/containerd/containerd.sock"
 
-// crioSuffix is what a path ends in that kubelet takes for CRI-O's socket.
+// crioSuffix is the end of paths that kubelet takes for CRI-O's socket.
 const crioSuffix = "run/crio/crio.sock"
 
 func (e *examination) kubeletVersion() {
@@ -125,23 +126,23 @@ func (e *examination) kubeletVersion() {
 	if k.Version, err = e.Version(e.file(fmt.Sprintf("/proc/%d/exe", k.pid))); err != nil {
 		cure := "run this as root, on the node itself"
 		if errors.Is(err, context.DeadlineExceeded) {
-			cure = "look again when the node is less busy: kubelet --version took too long"
+			cure = "run doctor again when the node is less busy: kubelet --version took too long"
 		}
-		e.add(Note, "kubelet", fmt.Sprintf("its version is unknown: %v", err), cure)
+		e.add(Note, "kubelet", fmt.Sprintf("kubelet's version is unknown: %v", err), cure)
 		return
 	}
 	minor := minorOf(k.Version)
 	switch {
 	case minor == 0:
 	case minor < 6:
-		e.add(Error, "kubelet", fmt.Sprintf("kubelet %s speaks a CRI from before v1alpha1 had its present form", k.Version), "use kubelet 1.6 or newer")
+		e.add(Error, "kubelet", fmt.Sprintf("kubelet %s speaks a CRI older than the final form of v1alpha1", k.Version), "use kubelet 1.6 or newer")
 	case minor >= 37 && len(e.Backends) > 0 && e.Backends[0].Driver == "":
-		e.add(Warning, "kubelet", fmt.Sprintf("kubelet %s asks the primary for its cgroup driver, which it does not tell (RuntimeConfig); kubelet means to start no more without that", k.Version),
+		e.add(Warning, "kubelet", fmt.Sprintf("kubelet %s asks the primary for its cgroup driver (RuntimeConfig), but the primary does not report it; future versions of kubelet will not start without an answer", k.Version),
 			"update the primary: containerd from 2.0, CRI-O from 1.28")
 	}
 }
 
-// minorOf returns the 34 of "v1.34.1", 0 if there is none.
+// minorOf returns the minor version, such as 34 for "v1.34.1", or 0 if version has another form.
 func minorOf(version string) int {
 	parts := strings.Split(strings.TrimPrefix(version, "v1."), ".")
 	if !strings.HasPrefix(version, "v1.") {
@@ -151,8 +152,8 @@ func minorOf(version string) int {
 	return minor
 }
 
-// readKubelet fills in what command line and files say. The command line goes first, then
-// the last of the files of --config-dir, in the order of their names, then that of --config:
+// readKubelet fills in k from kubelet's command line and files. The command line takes precedence over the files in
+// --config-dir, of which the last by name takes precedence, and those over the file of --config:
 // https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/
 func (e *examination) readKubelet(k *Kubelet) error {
 	var file struct {
@@ -162,7 +163,7 @@ func (e *examination) readKubelet(k *Kubelet) error {
 		Gates    map[string]bool `yaml:"featureGates"`
 	}
 	at := func(path string) string {
-		if !filepath.IsAbs(path) { // it is below kubelet's working folder
+		if !filepath.IsAbs(path) { // it is relative to kubelet's working folder
 			path = filepath.Join("/proc", strconv.Itoa(k.pid), "cwd", path)
 		}
 		return e.file(path)
@@ -210,7 +211,7 @@ func (e *examination) readKubelet(k *Kubelet) error {
 	return failed
 }
 
-// same reports whether two paths are those of one file.
+// same reports whether two paths lead to the same file.
 func (e *examination) same(a, b string) bool {
 	if filepath.Clean(a) == filepath.Clean(b) {
 		return true
@@ -223,7 +224,7 @@ func (e *examination) same(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-// drivers compares how the groups of pods are made.
+// drivers compares the cgroup drivers of kubelet and the runtimes.
 func (e *examination) drivers() {
 	if len(e.Backends) == 0 {
 		return
@@ -231,8 +232,8 @@ func (e *examination) drivers() {
 	primary := e.Backends[0]
 	for _, b := range e.Backends[1:] {
 		if b.Driver != "" && primary.Driver != "" && b.Driver != primary.Driver {
-			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, the primary %s: kubelet names the cgroups of all pods in the primary's way, so pods of %s fail or escape their limits", b.Name, b.Driver, primary.Driver, b.Name),
-				"set both to one driver, systemd where systemd runs the node: SystemdCgroup = true of containerd's runc options, cgroup_manager of CRI-O")
+			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, the primary %s: kubelet names the cgroups of all pods as the primary's driver does, so pods of %s fail or escape their limits", b.Name, b.Driver, primary.Driver, b.Name),
+				"set both to the same driver, systemd if systemd runs the node: for containerd SystemdCgroup = true in runc's options, for CRI-O cgroup_manager")
 		}
 	}
 	k := e.kubelet
@@ -242,9 +243,9 @@ func (e *examination) drivers() {
 	for _, b := range e.Backends {
 		switch {
 		case b.Driver == "" && b == primary:
-			e.add(Note, "cgroups", fmt.Sprintf("the primary does not tell its cgroup driver; kubelet takes %s, as its own configuration says", k.Driver), "make sure that the primary has the same, in its configuration")
+			e.add(Note, "cgroups", fmt.Sprintf("the primary does not report its cgroup driver; kubelet uses %s, from its own configuration", k.Driver), "make sure that the primary's configuration has the same driver")
 		case b.Driver != "" && primary.Driver == "" && b.Driver != k.Driver:
-			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, kubelet %s", b.Name, b.Driver, k.Driver), "set both to one driver: cgroupDriver in kubelet's configuration")
+			e.add(Error, "cgroups", fmt.Sprintf("backend %s uses the cgroup driver %s, kubelet %s", b.Name, b.Driver, k.Driver), "set both to the same driver: cgroupDriver in kubelet's configuration")
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// logs looks at the links by which log collectors find what containers print.
+// logs examines the links through which log collectors find the logs of containers.
 func (e *examination) logs() {
 	const about, folder = "log links", "/var/log/containers"
 	entries, err := os.ReadDir(e.file(folder))
@@ -34,17 +34,17 @@ func (e *examination) logs() {
 		}
 	}
 	if len(dangling) > 0 {
-		e.add(Warning, about, fmt.Sprintf("%d links in %s lead nowhere, such as %s: log collectors miss those containers, or hold files that are gone", len(dangling), folder, dangling[0]),
-			"kubelet removes the links of dead containers within a minute; if these stay, remove them: find "+folder+" -xtype l -delete")
+		e.add(Warning, about, fmt.Sprintf("%d links in %s lead nowhere, such as %s: log collectors miss those containers, or keep deleted files open", len(dangling), folder, dangling[0]),
+			"kubelet removes the links of dead containers within a minute; if these stay, remove them with find "+folder+" -xtype l -delete")
 	}
 	slices.Sort(strange)
 	for _, prefix := range slices.Compact(strange) {
-		e.add(Warning, about, fmt.Sprintf("there are links to logs of containers of %s, which is no backend any more", prefix),
-			"drain a runtime before it is taken out of the configuration; its pods run on, and no kubelet looks after them")
+		e.add(Warning, about, fmt.Sprintf("there are links to logs of containers of %s, which is no longer a backend", prefix),
+			"drain a runtime before you take it out of the configuration; otherwise its pods go on, but kubelet no longer manages them")
 	}
 }
 
-// leads reports whether a link of the node leads to a file, following others below Root.
+// leads reports whether path leads to a file of the node. It follows at most so many links, all below Root.
 func (e *examination) leads(path string, links int) bool {
 	info, err := os.Lstat(e.file(path))
 	if err != nil {
@@ -72,7 +72,7 @@ func (e *examination) prefixOf(name string) (string, bool) {
 	}
 	front := name[:at]
 	if i := strings.LastIndex(front, "_"); i >= 0 {
-		front = front[i+1:] // NAME-PREFIX; a prefix may have dashes, too, which is warned of elsewhere
+		front = front[i+1:] // NAME-PREFIX; a prefix may contain dashes, too, but config warns about that
 	}
 	for _, b := range e.Backends {
 		if b.Prefix != "" && strings.HasSuffix(front, "-"+b.Prefix) {

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// process is one that runs on the node.
+// process is a process on the node.
 type process struct {
 	pid  int
 	name string
 	args []string
 }
 
-// readProcesses returns those that can be seen.
+// readProcesses returns the processes that this user can see.
 func (e *examination) readProcesses() []process {
 	entries, _ := os.ReadDir(e.file("/proc"))
 	var all []process
@@ -34,8 +34,8 @@ func (e *examination) readProcesses() []process {
 	return all
 }
 
-// owners returns the processes that have the sockets with these inodes, and whether
-// all were found: the files of other users' processes are only for root.
+// owners returns the processes that have the sockets with these inodes open, and whether it found all. Only root can
+// see the open files of other users' processes.
 func (e *examination) owners(inodes []uint32) ([]process, bool) {
 	wanted := map[string]bool{} // :: link → not yet found
 	for _, inode := range inodes {
@@ -59,7 +59,7 @@ func (e *examination) owners(inodes []uint32) ([]process, bool) {
 	return all, len(wanted) == 0
 }
 
-// flag returns the value of a flag on a command line, the last one if there are more.
+// flag returns the value of a flag on the command line of p. If the flag is repeated, the last one counts.
 func (p *process) flag(name string) string {
 	value := ""
 	for i, arg := range p.args {

@@ -16,7 +16,7 @@ func Hooks(ctx context.Context, q Query) error {
 
 func printHooks(out *Screen, s *hook.State) {
 	if len(s.Plugins) == 0 {
-		out.Say(0, "There is no plugin in %s.", s.Folder)
+		out.Say(0, "No plugin is registered in %s.", s.Folder)
 		return
 	}
 	for i, p := range s.Plugins {
@@ -37,7 +37,7 @@ func printHooks(out *Screen, s *hook.State) {
 		printPoints(out, p.Points)
 	}
 	out.Gap()
-	out.Say(0, "%d pods and %d containers are known; %d conflicts between plugins.", s.Known["sandbox"], s.Known["container"], s.Conflicts)
+	out.Say(0, "criproxy knows %d pods and %d containers. %d conflicts between plugins.", s.Known["sandbox"], s.Known["container"], s.Conflicts)
 }
 
 func printPoints(out *Screen, points []hook.PointState) {
@@ -54,7 +54,7 @@ func printPoints(out *Screen, points []hook.PointState) {
 	}
 }
 
-// short10 rounds a time to what people read.
+// short10 returns d, rounded for people.
 func short10(d time.Duration) string {
 	if d > 10*time.Millisecond {
 		return d.Round(time.Millisecond).String()

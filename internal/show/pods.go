@@ -14,13 +14,13 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// PodFilter says which pods to show.
+// PodFilter selects pods.
 type PodFilter struct {
 	Namespace string // pattern; empty for all
 	Backend   string // pattern; empty for all
 }
 
-// Pods shows the pods of all backends. It returns the backends that do not say what they have.
+// Pods shows the pods of all backends. It returns the backends whose pods are unknown.
 func Pods(ctx context.Context, q Query, f PodFilter) ([]state.Silent, error) {
 	var pods state.Pods
 	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
@@ -37,11 +37,11 @@ func Pods(ctx context.Context, q Query, f PodFilter) ([]state.Silent, error) {
 	return pods.Silent, nil
 }
 
-// printPods shows pods to people, out of so many in all.
+// printPods shows pods, which a filter has selected from all, to people.
 func printPods(out *Screen, pods []state.Pod, all int, wide bool, now time.Time) {
 	if len(pods) == 0 {
 		if all > 0 {
-			out.Say(0, "None of %d pods.", all)
+			out.Say(0, "None of %d pods matches.", all)
 		} else {
 			out.Say(0, "No pods.")
 		}
@@ -78,11 +78,11 @@ func printPods(out *Screen, pods []state.Pod, all int, wide bool, now time.Time)
 	}
 	out.Table(head, rows)
 	for _, name := range slices.Sorted(maps.Keys(memory)) {
-		out.Paint(Yellow, 0, "%s does not answer: its pods are shown as they were last known, with a ? behind the state.", name)
+		out.Paint(Yellow, 0, "%s does not answer: a ? marks its pods, which are shown as they were last known.", name)
 	}
 }
 
-// since is ago, or a dash for a time that is not known.
+// since is ago, or a dash if t is unknown.
 func since(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"

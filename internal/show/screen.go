@@ -17,21 +17,21 @@ import (
 type Screen struct {
 	Out    io.Writer
 	Colour bool
-	Width  int // in characters; zero has no bound, as files have
+	Width  int // in characters; zero means no limit, as for files
 
-	said bool // something
+	said bool // something was printed
 }
 
-// NewScreen returns the screen that out is: with colours and a width if it is a terminal.
+// NewScreen returns a screen that prints to out. It has colours and a width if out is a terminal.
 func NewScreen(out io.Writer) *Screen {
 	s := &Screen{Out: out, Colour: Colours(out)}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		s.Width, _, _ = term.GetSize(int(file.Fd())) // zero if it does not say
+		s.Width, _, _ = term.GetSize(int(file.Fd())) // zero on an error
 	}
 	return s
 }
 
-// Colours reports whether out is a terminal, and colours are wanted.
+// Colours reports whether out is a terminal, and the environment does not turn colours off.
 func Colours(out io.Writer) bool {
 	file, ok := out.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -50,7 +50,7 @@ const (
 	Yellow Colour = "\x1b[33m"
 )
 
-// StateColour is the colour for the state of a backend, or of a plugin.
+// StateColour returns the colour for a state of a backend or plugin.
 func StateColour(state string) Colour {
 	switch state {
 	case "up", "ready":
@@ -61,10 +61,10 @@ func StateColour(state string) Colour {
 	return Yellow
 }
 
-// Say prints a paragraph, whose lines begin with spaces.
+// Say prints a paragraph, indented by so many spaces.
 func (s *Screen) Say(indent int, format string, args ...any) { s.Paint(Plain, indent, format, args...) }
 
-// Paint is Say in a colour.
+// Paint prints a paragraph like Say, in a colour.
 func (s *Screen) Paint(c Colour, indent int, format string, args ...any) {
 	text := inspect.Sanitize(fmt.Sprintf(format, args...))
 	for line := range strings.Lines(Wrap(text, indent, s.Width)) {
@@ -72,7 +72,7 @@ func (s *Screen) Paint(c Colour, indent int, format string, args ...any) {
 	}
 }
 
-// Gap prints an empty line, unless nothing stands above it.
+// Gap prints an empty line, unless nothing was printed before.
 func (s *Screen) Gap() {
 	if s.said {
 		s.write("\n")
@@ -86,7 +86,7 @@ func (s *Screen) coloured(c Colour, text string) string {
 	return string(c) + text + "\x1b[0m"
 }
 
-// write prints text that is clean. There is nowhere to report that it fails.
+// write prints text without control characters. It ignores errors: there is nowhere to report them.
 func (s *Screen) write(text string) {
 	s.said = true
 	_, _ = io.WriteString(s.Out, text)

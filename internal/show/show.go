@@ -1,5 +1,5 @@
-// Package show prints what a running criproxy answers at its admin socket: each function asks for
-// one answer, and prints it on a [Screen] for people, or as JSON or YAML for programs.
+// Package show prints answers of a running criproxy's admin socket. Each function asks for one answer, and prints it on
+// a [Screen] for people, or as JSON or YAML for programs.
 package show
 
 import (
@@ -28,7 +28,8 @@ type Query struct {
 	*Screen
 }
 
-// ask writes the answer called name, and returns it: with print for people, or for programs as it is.
+// ask gets the answer called name, prints it, and returns it. For people it prints with print, for programs as the
+// server wrote it.
 func ask[T any](ctx context.Context, q Query, name string, print func(*Screen, *T)) (*T, error) {
 	answer := new(T)
 	raw, err := admin.NewClient(q.Path).Read(ctx, name, answer)
@@ -58,10 +59,10 @@ func Encode(out io.Writer, format string, v any) error {
 	return err
 }
 
-// Documents writes each line of JSON that it is given as a document of YAML.
+// Documents writes each line of JSON as a document of YAML.
 type Documents struct{ Out io.Writer }
 
-// Write takes whole lines.
+// Write accepts only whole lines.
 func (d Documents) Write(b []byte) (int, error) {
 	for line := range bytes.Lines(b) {
 		if _, err := io.WriteString(d.Out, "---\n"); err != nil {
@@ -74,7 +75,7 @@ func (d Documents) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// writeYAML writes JSON as YAML, with its keys in their order.
+// writeYAML writes JSON as YAML, with the keys in the same order.
 func writeYAML(out io.Writer, raw []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(raw, &doc); err != nil {
@@ -91,7 +92,7 @@ func writeYAML(out io.Writer, raw []byte) error {
 	return err
 }
 
-// unstyle takes off braces and quotes, which JSON needs.
+// unstyle removes the braces and quotes of JSON, which YAML does not need.
 func unstyle(n *yaml.Node) {
 	n.Style = 0
 	for _, one := range n.Content {

@@ -12,7 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/state"
 )
 
-// Status shows how a criproxy is doing, and returns what it said.
+// Status shows how a criproxy is doing, and returns its report.
 func Status(ctx context.Context, q Query) (*state.Report, error) {
 	return ask(ctx, q, "status", func(out *Screen, r *state.Report) { printStatus(out, r, time.Now()) })
 }
@@ -40,7 +40,7 @@ func printStatus(out *Screen, r *state.Report, now time.Time) {
 		case l.Error != "":
 			out.Paint(Red, 2, "%s", l.Error)
 		case l.Lost > 0:
-			out.Paint(Yellow, 2, "the file %s was gone %d times, and was restored; find out what deletes it", l.Path, l.Lost)
+			out.Paint(Yellow, 2, "the file %s was deleted %d times, and criproxy made it again; find out which program deletes it", l.Path, l.Lost)
 		}
 	}
 	out.Gap()
@@ -60,7 +60,7 @@ func printStatus(out *Screen, r *state.Report, now time.Time) {
 			out.Paint(Red, 2, "%s: %s", b.Name, b.Error)
 		}
 		if b.LastKnown {
-			out.Paint(Yellow, 2, "%s: the numbers are from memory", b.Name)
+			out.Paint(Yellow, 2, "%s: the counts are from memory", b.Name)
 		}
 	}
 	printOutages(out, r.Backends, now)
@@ -86,7 +86,7 @@ func printOutages(out *Screen, all []state.Backend, now time.Time) {
 	}
 }
 
-// clock is a time of today, or the day as well.
+// clock returns the time of day of t, with the date unless it is today.
 func clock(t, now time.Time) string {
 	if t, now := t.Local(), now.Local(); t.YearDay() != now.YearDay() || t.Year() != now.Year() {
 		return t.Format("2006-01-02 15:04:05")
@@ -100,7 +100,7 @@ func printRecorder(out *Screen, r *state.Recorder, now time.Time) {
 	}
 	out.Gap()
 	out.Paint(Bold, 0, "RECORDER")
-	out.Say(2, "reaches back %s, to %s: criproxy tail -past shows the calls", ago(now, r.Oldest), clock(r.Oldest, now))
+	out.Say(2, "has the calls of the last %s, since %s: criproxy tail -past shows them", ago(now, r.Oldest), clock(r.Oldest, now))
 }
 
 // accessText describes the access list of a socket.
@@ -175,13 +175,13 @@ func printErrors(out *Screen, all []state.CallError, now time.Time) {
 	}
 }
 
-// printConfig shows how the configuration is doing to people, as of now.
+// printConfig shows the state of the configuration to people, as of now.
 func printConfig(out *Screen, c *state.Config, now time.Time) {
 	out.Gap()
 	out.Paint(Bold, 0, "CONFIGURATION")
 	out.Say(2, "%s, loaded %s ago, %d reloads", cmp.Or(c.File, "the command line"), ago(now, c.Loaded), c.Reloads)
 	if c.Error != "" {
-		out.Paint(Red, 2, "NOT RELOADED %s ago, because of", ago(now, c.Failed))
+		out.Paint(Red, 2, "NOT RELOADED %s ago, because of these mistakes:", ago(now, c.Failed))
 		for line := range strings.Lines(c.Error) {
 			out.Say(4, "%s", strings.TrimRight(line, "\n"))
 		}
@@ -191,7 +191,7 @@ func printConfig(out *Screen, c *state.Config, now time.Time) {
 	}
 }
 
-// ago is how long before now t was, in the words of people.
+// ago returns the time from t to now, rounded for people.
 func ago(now, t time.Time) string {
 	d := now.Sub(t)
 	switch {
@@ -212,7 +212,7 @@ func count(n *int) string {
 	return fmt.Sprint(*n)
 }
 
-// OrDash is s, or a dash for nothing.
+// OrDash returns s, or a dash if s is empty.
 func OrDash(s string) string { return cmp.Or(s, "-") }
 
 // Cut shortens text to about n bytes.

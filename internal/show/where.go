@@ -15,12 +15,12 @@ import (
 type Place struct {
 	Backend   string           `json:"backend"`
 	Pod       state.Pod        `json:"pod"`                 // all of its containers with it
-	Container *state.Container `json:"container,omitempty"` // missing if the id is that of the pod
+	Container *state.Container `json:"container,omitempty"` // missing if the id is the pod's
 }
 
-// Where shows to which backend an id belongs: of a pod or a container, as clients see it or as
-// the runtime made it, whole or only its beginning, also as kubectl prints it, with a scheme
-// before it, or the uid of a pod. It fails if no backend has it.
+// Where shows which backend an id belongs to: the id of a pod or container, as clients see it or as the runtime made
+// it, or the uid of a pod. The id may be cut short, or have a scheme before it, as kubectl prints it. Where fails if no
+// backend has the id.
 func Where(ctx context.Context, q Query, id string) error {
 	var pods state.Pods
 	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
@@ -28,7 +28,7 @@ func Where(ctx context.Context, q Query, id string) error {
 	}
 	for _, p := range pods.Pods {
 		if front := strings.TrimSuffix(p.ID, p.NativeID); front != "" && strings.HasPrefix(front, id) {
-			return fmt.Errorf("%q is not an id, but how all ids of %s begin; crictl cuts ids at 13 characters, unless it is called with --no-trunc", id, p.Backend)
+			return fmt.Errorf("%q is not enough of an id: all ids of %s begin like this; crictl shows 13 characters of an id, and all with --no-trunc", id, p.Backend)
 		}
 	}
 	places := find(pods.Pods, id)
@@ -70,11 +70,11 @@ func find(pods []state.Pod, id string) []Place {
 	return places
 }
 
-// notFound is the error about an id that no backend has.
+// notFound returns the error about an id that no backend has.
 func notFound(pods *state.Pods, id string) error {
 	text := fmt.Sprintf("no backend has a pod or a container whose id begins with %q", id)
 	for _, s := range pods.Silent {
-		text += fmt.Sprintf("\nbackend %s does not say what it has: %s", s.Backend, s.Error)
+		text += fmt.Sprintf("\nthe pods of backend %s are unknown: %s", s.Backend, s.Error)
 	}
 	return fmt.Errorf("%s", text)
 }
@@ -93,7 +93,7 @@ func printPlace(out *Screen, p *Place, now time.Time) {
 		}
 	}
 	if p.Pod.FromMemory {
-		st += ", as it was last known: the backend does not answer"
+		st += " when last known: the backend does not answer"
 	}
 	line("state", st)
 	line("since", since(now, made))

@@ -10,13 +10,13 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// imported is the file that containerd's configuration imports.
+// imported returns the path of the file that containerd's configuration will import.
 func (t *Takeover) imported() string {
 	return filepath.Join(filepath.Dir(t.Containerd), "criproxy.toml")
 }
 
-// containerdFiles returns what containerd's files become, and in which order: what is imported has
-// to exist before it is named.
+// containerdFiles returns the new contents of containerd's files, and the order in which to write them: the imported
+// file must exist before the configuration names it.
 func (t *Takeover) containerdFiles() (files map[string]string, order []string, err error) {
 	main, err := readIfThere(t.Containerd)
 	if err != nil {
@@ -29,8 +29,8 @@ func (t *Takeover) containerdFiles() (files map[string]string, order []string, e
 	return map[string]string{t.imported(): imported, t.Containerd: imports}, []string{t.imported(), t.Containerd}, nil
 }
 
-// withImport returns containerd's configuration with an import, and what is
-// imported: only the address changes. Where running containers report to must not.
+// withImport returns containerd's configuration with an import, and the text of the imported file. It changes only the
+// address of containerd's API, not the one to which running containers report.
 func (t *Takeover) withImport(main string) (imports, imported string, err error) {
 	if main == "" {
 		main = made + "version = 2\n"
@@ -57,7 +57,7 @@ func (t *Takeover) withImport(main string) (imports, imported string, err error)
 		}
 	}
 	if version < 2 {
-		return "", "", errors.New("it has no version, or 1, which names its tables otherwise; first let containerd config migrate write one of version 2 or later")
+		return "", "", errors.New("the file has no version, or version 1, whose tables have other names; first convert it to a later version with containerd config migrate")
 	}
 	grpc, ttrpc := "[grpc]", "[ttrpc]"
 	if version >= 4 {
@@ -69,14 +69,14 @@ func (t *Takeover) withImport(main string) (imports, imported string, err error)
 	paths = append(paths, strconv.Quote(filepath.Base(t.imported())))
 	imports = strings.Join(replaceLines(lines, at, n, "imports = ["+strings.Join(paths, ", ")+"]"), "")
 	imported = fmt.Sprintf(written+`%s in containerd's place.
-# criproxy uninstall takes it back.
+# criproxy uninstall reverts this.
 version = %d
 
 %s
   address = %q
 `, t.Path, version, grpc, t.runtimeSocket())
 	if valueIn(statements, tomlAddress, ttrpc, "[plugins.'io.containerd.server.v1.ttrpc']") == "" {
-		imported += fmt.Sprintf("\n# Containers that run know this one, and report here.\n%s\n  address = %q\n", ttrpc, t.Path+".ttrpc")
+		imported += fmt.Sprintf("\n# Running containers report to this address.\n%s\n  address = %q\n", ttrpc, t.Path+".ttrpc")
 	}
 	return imports, imported, nil
 }

@@ -34,7 +34,7 @@ func TestInstallMakesCRIOListenBesideItsSocket(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, x.Install(&out))
 		dropIn := filepath.Join(x.CRIO, "zz-criproxy.conf")
-		assert.Equal(t, "# Written by criproxy install: criproxy listens at /run/crio/crio.sock in CRI-O's place.\n# criproxy uninstall takes it back.\n"+
+		assert.Equal(t, "# Written by criproxy install: criproxy listens at /run/crio/crio.sock in CRI-O's place.\n# criproxy uninstall reverts this.\n"+
 			"[crio.api]\nlisten = \"/run/crio/crio.runtime.sock\"\n", n.read(dropIn))
 		assert.Equal(t, []string{"/run/crio/crio.runtime.sock"}, n.backends())
 		assert.NoFileExists(t, n.containerd)
@@ -43,7 +43,7 @@ func TestInstallMakesCRIOListenBesideItsSocket(t *testing.T) {
 		x.Served = func(string) (peercred.Process, error) { return peercred.Process{Name: "criproxy"}, nil }
 		out.Reset()
 		require.NoError(t, x.Install(&out), "a second time, when criproxy serves it")
-		assert.Contains(t, out.String(), "It is installed already")
+		assert.Contains(t, out.String(), "It is already installed")
 
 		out.Reset()
 		require.NoError(t, x.Uninstall(&out))

@@ -8,8 +8,7 @@ import (
 	"github.com/criproxy/criproxy/internal/config"
 )
 
-// criproxyFile returns criproxy's configuration, listening at the path and with
-// containerd where that will listen.
+// criproxyFile returns criproxy's configuration, changed to listen at Path and to find the runtime at its new path.
 func (t *Takeover) criproxyFile(text string) (string, error) {
 	if text == "" {
 		text = made + "backends:\n- address: " + t.Path + "\n"
@@ -33,7 +32,7 @@ func (t *Takeover) criproxyFile(text string) (string, error) {
 		}
 	}
 	at := top(lines)
-	if !admin { // criproxy's own commands look for it there
+	if !admin { // criproxy's own commands look for the admin socket there
 		lines = replaceLines(lines, at, 0, "admin: "+config.DefaultAdmin)
 	}
 	if !listen {
@@ -49,7 +48,7 @@ func (t *Takeover) criproxyFile(text string) (string, error) {
 		return "", err
 	}
 	if c.Listen != t.Path || c.Backends[0].Address != t.runtimeSocket() {
-		return "", fmt.Errorf("the primary runtime is at %s, and would have to be at %s; write - address: %s for it, on a line of its own", c.Backends[0].Address, t.Path, t.Path)
+		return "", fmt.Errorf("the address of the primary runtime is %s, and must be %s before install; write - address: %s for it, on a line of its own", c.Backends[0].Address, t.Path, t.Path)
 	}
 	return next, nil
 }

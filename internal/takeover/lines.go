@@ -6,23 +6,22 @@ import (
 	"strings"
 )
 
-// Lines that install takes out of a file stay in it as comments, and those that it puts
-// in are marked, so that uninstall leaves the file as it was, whatever has been changed
-// elsewhere in it meanwhile.
+// Install turns the lines that it replaces into comments, and marks the lines that it adds. So uninstall can restore
+// them, and keep changes that were made to other lines meanwhile.
 const (
 	takenOut = "#criproxy install# "
 	putIn    = " # criproxy install"
-	unended  = "# The line above had no end." + putIn + "\n" // the last line, where that is so
+	unended  = "# The line above had no end." + putIn + "\n" // added after a last line without a newline
 )
 
-// made begins a file that install makes where there is none. Without what install puts in, it
-// is one that a person could have written, and remains that when a person adds to it.
+// made is the first line of a file that install creates. The file is valid without the marked lines, too, so that it
+// stays valid if a person adds to it and then runs uninstall.
 const made = "# Made by criproxy install; criproxy uninstall removes it, unless more is in it.\n"
 
-// onlyMade is such a file to which nothing has been added.
+// onlyMade matches such a file, without the marked lines, if nothing was added to it.
 var onlyMade = regexp.MustCompile("^" + regexp.QuoteMeta(made) + `(?:version = 2|backends:\n- address: .*)\n$`)
 
-// undoLines is text without the changes of install.
+// undoLines returns text without the changes of install.
 func undoLines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -33,7 +32,7 @@ func undoLines(text string) string {
 		}
 	}
 	before := b.String()
-	if strings.HasSuffix(text, "\n"+unended) { // still the last: no line was added
+	if strings.HasSuffix(text, "\n"+unended) { // it is still the last line: nothing was appended
 		before = strings.TrimSuffix(before, "\n")
 	}
 	if onlyMade.MatchString(before) {
@@ -42,7 +41,7 @@ func undoLines(text string) string {
 	return before
 }
 
-// splitLines are the lines of text, each with its end, also the last one.
+// splitLines returns the lines of text, each with a newline, even the last one.
 func splitLines(text string) []string {
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n" + unended
@@ -50,8 +49,8 @@ func splitLines(text string) []string {
 	return strings.SplitAfter(text, "\n")
 }
 
-// top is where lines are put in that could stand anywhere: not above the comment of a file
-// that install has made, and inside a YAML document that begins with ---.
+// top returns the index at which to insert lines that can stand anywhere: after the first comment of a file that
+// install has made, and after the --- at which a YAML document begins.
 func top(lines []string) int {
 	at := 0
 	if lines[0] == made {
@@ -68,7 +67,7 @@ func top(lines []string) int {
 	return at
 }
 
-// replaceLines removes n lines from the i-th on, and inserts one.
+// replaceLines turns n lines, from index i on, into comments, and inserts one line after them.
 func replaceLines(lines []string, i, n int, line string) []string {
 	next := slices.Clone(lines[:i])
 	for _, old := range lines[i : i+n] {

@@ -1,8 +1,8 @@
-// Package takeover puts criproxy at the path of a runtime's own socket, by changing the
-// configuration files of both, and takes that back. The runtime is containerd or CRI-O.
+// Package takeover puts criproxy at the path of a runtime's own socket, by changing the configuration files of both,
+// and can reverse this. The runtime is containerd or CRI-O.
 //
-// Install and Uninstall, in takeover.go, say in which order. What becomes of each file is in
-// containerd.go, crio.go and criproxy.go; lines.go marks the lines that uninstall restores.
+// Install and Uninstall are in takeover.go. containerd.go, crio.go and criproxy.go make the contents of the files.
+// lines.go marks changed lines, so that Uninstall can restore them.
 package takeover
 
 import (
@@ -17,37 +17,37 @@ import (
 	"github.com/criproxy/criproxy/internal/peercred"
 )
 
-// Takeover puts criproxy at the path of a runtime's own socket, so that the clients of that
-// socket need no change: the runtime listens beside it.
+// Takeover puts criproxy at the path of a runtime's own socket, so that the clients of that socket need no change. The
+// runtime moves to another path beside it.
 type Takeover struct {
-	Path       string // where criproxy is to listen
+	Path       string // the path to take over
 	Containerd string // containerd's configuration file
 	CRIO       string // the folder of CRI-O's drop-ins
 	Config     string // criproxy's
 	DryRun     bool
 
-	// Served returns the process that serves the socket at a path. Nil is [peercred.Serving].
+	// Served returns the process that serves the socket at a path. Nil means [peercred.Serving].
 	Served func(path string) (peercred.Process, error)
 }
 
-// runtimeSocket is where the runtime listens then.
+// runtimeSocket returns the path at which the runtime listens after a takeover.
 func (t *Takeover) runtimeSocket() string {
 	ending := filepath.Ext(t.Path)
 	return strings.TrimSuffix(t.Path, ending) + ".runtime" + ending
 }
 
-// CheckPath returns what is wrong with the path to take over.
+// CheckPath returns an error if Path cannot be the path of a socket.
 func (t *Takeover) CheckPath() error {
 	if err := config.CheckSocketPath(t.Path); err != nil {
-		return fmt.Errorf("-takeover: %w; want that of the runtime, such as /run/containerd/containerd.sock or /run/crio/crio.sock", err)
+		return fmt.Errorf("-takeover: %w; want the path of the runtime's socket, such as /run/containerd/containerd.sock or /run/crio/crio.sock", err)
 	}
 	return nil
 }
 
-// Install prepares a takeover, and writes to out what it changes. It restarts nothing.
+// Install changes the files for a takeover, and writes the changes to out. It restarts nothing.
 func (t *Takeover) Install(out io.Writer) error {
 	if err := config.CheckSocketPath(t.runtimeSocket()); err != nil {
-		return fmt.Errorf("where the runtime is to listen: %w", err)
+		return fmt.Errorf("the new path for the runtime: %w", err)
 	}
 	unit, err := t.unit()
 	if err != nil {
@@ -75,19 +75,19 @@ func (t *Takeover) Install(out io.Writer) error {
 		return err
 	}
 	if !changed {
-		fmt.Fprintln(out, "It is installed already: no file has to be changed.")
+		fmt.Fprintln(out, "It is already installed: no file needs a change.")
 	}
 	fmt.Fprintf(out, `
-To put it into effect:
-  systemctl restart %-50s# containers run on
+To put this into effect:
+  systemctl restart %-50s# containers go on
   systemctl enable criproxy.service && systemctl restart criproxy.service
   crictl --runtime-endpoint unix://%s version
-Between the two restarts no process answers there; kubelet tries again. To take it back: criproxy uninstall
+Between the two restarts no process answers there; kubelet tries again. To undo this: criproxy uninstall
 `, unit, t.Path)
 	return nil
 }
 
-// Uninstall reverts Install, and writes to out what it changes. It restarts nothing.
+// Uninstall reverts Install, and writes the changes to out. It restarts nothing.
 func (t *Takeover) Uninstall(out io.Writer) error {
 	_, _, unit, err := t.installed()
 	if err != nil {
@@ -107,30 +107,30 @@ func (t *Takeover) Uninstall(out io.Writer) error {
 		return err
 	}
 	if !changed {
-		fmt.Fprintln(out, "It is not installed: no file has to be changed.")
+		fmt.Fprintln(out, "It is not installed: no file needs a change.")
 		return nil
 	}
 	fmt.Fprintf(out, `
-To put it into effect, if criproxy is to go, or to listen at a socket of its own again:
+To put this into effect:
   systemctl stop criproxy.service
-  systemctl restart %-50s# containers run on
-  systemctl start criproxy.service                                    # unless it is to go
-If there was a second runtime, remove its pods before: without criproxy kubelet does not see them.
+  systemctl restart %-50s# containers go on
+  systemctl start criproxy.service                                    # to use it at its own socket again
+If there was a second runtime, first remove its pods: without criproxy kubelet does not see them.
 `, cmp.Or(unit, containerdUnit))
 	return nil
 }
 
-// The units of systemd that the runtimes run as.
+// The systemd units of the runtimes.
 const (
 	containerdUnit = "containerd.service"
 	crioUnit       = "crio.service"
 )
 
-// written begins the files that make a runtime listen beside its own socket, before the path of that.
+// written begins the files that make a runtime listen at another path. The path that criproxy takes over follows it.
 const written = "# Written by criproxy install: criproxy listens at "
 
-// installed returns the file by which a runtime listens beside its own socket, what is in it, and
-// the unit of the runtime. Another's file of such a name, which may be empty, has the unit alone.
+// installed returns the path and the text of the file that install wrote to make a runtime listen at another path, and
+// the unit of the runtime. If only another program's file has such a name, even an empty one, it returns just the unit.
 func (t *Takeover) installed() (path, text, unit string, err error) {
 	for _, f := range [][2]string{{t.dropIn(), crioUnit}, {t.imported(), containerdUnit}} {
 		text, err := readIfThere(f[0])
@@ -141,13 +141,13 @@ func (t *Takeover) installed() (path, text, unit string, err error) {
 			return f[0], text, f[1], nil
 		}
 		if _, err := os.Lstat(f[0]); err == nil && unit == "" {
-			unit = f[1] // another's file of that name
+			unit = f[1] // another program's file
 		}
 	}
 	return "", "", unit, nil
 }
 
-// unit returns the unit of the runtime that serves the path, or served it before it was taken over.
+// unit returns the unit of the runtime that serves Path, or served it before a takeover.
 func (t *Takeover) unit() (string, error) {
 	path, text, unit, err := t.installed()
 	if err != nil {
@@ -155,7 +155,7 @@ func (t *Takeover) unit() (string, error) {
 	}
 	if at, ours := strings.CutPrefix(text, written); ours {
 		if !strings.HasPrefix(at, t.Path+" ") {
-			err = fmt.Errorf("%s is of a takeover of another socket than %s; first run criproxy uninstall", path, t.Path)
+			err = fmt.Errorf("%s belongs to a takeover of another socket than %s; first run criproxy uninstall", path, t.Path)
 		}
 		return unit, err
 	}
@@ -172,5 +172,5 @@ func (t *Takeover) unit() (string, error) {
 	case strings.HasPrefix(name, "crio"):
 		return crioUnit, nil
 	}
-	return "", fmt.Errorf("%s serves %s, and install knows how to make containerd and CRI-O listen elsewhere, not that: give it another socket by its own settings, and criproxy that path with listen", p, t.Path)
+	return "", fmt.Errorf("%s serves %s, but install can move only containerd and CRI-O: give that program another socket in its own settings, and set listen of criproxy to that path", p, t.Path)
 }

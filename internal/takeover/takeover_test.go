@@ -124,9 +124,9 @@ func TestInstallKeepsAllImports(t *testing.T) {
 
 func TestInstallRefusesWhatContainerdCannotRead(t *testing.T) {
 	for text, want := range map[string]string{
-		"version = 2\nimports = [\n  '/etc/a.toml'\n":          "config.toml: line 2: what begins here has no end; put a bracket there",
-		"version = 2\nimports = [\n  '/etc/a.toml]\n":          "config.toml: line 3: a string has no end; put a quote there",
-		"version = 2\nimports = [\"\"\"\n/etc/a.toml\"\"\"]\n": "config.toml: line 2: imports: a string goes over several lines; write it in one",
+		"version = 2\nimports = [\n  '/etc/a.toml'\n":          "config.toml: line 2: a bracket that opens here is not closed; close it",
+		"version = 2\nimports = [\n  '/etc/a.toml]\n":          "config.toml: line 3: a string has no closing quote; add it",
+		"version = 2\nimports = [\"\"\"\n/etc/a.toml\"\"\"]\n": "config.toml: line 2: imports: a string spans several lines; write it on one line",
 	} {
 		n := newTakeoverNode(t, text, "")
 		assert.ErrorContains(t, n.install(), want)

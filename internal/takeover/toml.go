@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// tomlStatement is a key with its value, the header of a table, a comment or nothing, in
-// whole lines of a file.
+// tomlStatement is a key with its value, the header of a table, a comment or an empty line. It consists of whole lines
+// of a file.
 type tomlStatement struct {
 	text        string
 	line, lines int // the first, from 0, and how many
 }
 
-// tomlToken is what says where a statement ends, and what could be taken for that: in a
-// string or a comment a bracket is none. A quote by itself is a string without an end.
+// tomlToken matches what determines the end of a statement: brackets and newlines, and also strings and comments, in
+// which these do not count. A lone quote is a string without an end.
 var tomlToken = regexp.MustCompile(`(?s)` +
 	`"""(?:[^\\]|\\.)*?"{3,5}|'''.*?'{3,5}` + // with up to two quotes before its end
 	`|"(?:[^"\\\n]|\\[^\n])*"|'[^'\n]*'` +
 	`|#[^\n]*|[\[\]{}\n"']`)
 
-// tomlStatements are all of a file whose last line ends.
+// tomlStatements returns the statements of a file whose last line ends with a newline.
 func tomlStatements(text string) ([]tomlStatement, error) {
 	var all []tomlStatement
 	begin, line, open := 0, 0, 0
@@ -33,7 +33,7 @@ func tomlStatements(text string) ([]tomlStatement, error) {
 		case "]", "}":
 			open--
 		case `"`, `'`:
-			return nil, fmt.Errorf("line %d: a string has no end; put a quote there", 1+strings.Count(text[:at[0]], "\n"))
+			return nil, fmt.Errorf("line %d: a string has no closing quote; add it", 1+strings.Count(text[:at[0]], "\n"))
 		case "\n":
 			if open > 0 {
 				continue
@@ -45,19 +45,19 @@ func tomlStatements(text string) ([]tomlStatement, error) {
 		}
 	}
 	if begin < len(text) {
-		return nil, fmt.Errorf("line %d: what begins here has no end; put a bracket there", line+1)
+		return nil, fmt.Errorf("line %d: a bracket that opens here is not closed; close it", line+1)
 	}
 	return all, nil
 }
 
-// tomlStrings are the strings in an array of them, in their quotes.
+// tomlStrings returns the strings in an array, with their quotes.
 func tomlStrings(array string) ([]string, error) {
 	var all []string
 	for _, token := range tomlToken.FindAllString(array, -1) {
 		switch {
 		case token[0] != '"' && token[0] != '\'':
 		case strings.Contains(token, "\n"):
-			return nil, errors.New("a string goes over several lines; write it in one")
+			return nil, errors.New("a string spans several lines; write it on one line")
 		default:
 			all = append(all, token)
 		}
@@ -73,7 +73,7 @@ var (
 	tomlAddress = regexp.MustCompile(`^\s*address\s*=\s*["']([^"']*)["']`)
 )
 
-// valueIn is what a key has in one of the tables.
+// valueIn returns the value of a key in one of the tables, empty if there is none.
 func valueIn(statements []tomlStatement, key *regexp.Regexp, tables ...string) string {
 	in := false
 	for _, s := range statements {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// write gives files their contents where they differ, and writes to out what it changed. It
-// removes files with empty contents.
+// write writes the files whose contents differ, in this order, and prints the changes to out. It removes files whose
+// new contents are empty.
 func (t *Takeover) write(out io.Writer, files map[string]string, order []string) (changed bool, err error) {
 	for _, path := range order {
 		before, err := readIfThere(path)
@@ -63,18 +63,18 @@ func replaceFile(path, text string) error {
 		path = real // a link stays one
 	}
 	next := path + ".criproxy-new"
-	os.Remove(next) // what an install that was killed has left
+	os.Remove(next) // a leftover of an install that was killed
 	err := writeLike(path, next, text)
 	if err == nil {
 		err = os.Rename(next, path)
 	}
 	if err != nil {
-		os.Remove(next) // the error is the one before
+		os.Remove(next) // err is the one that matters
 	}
 	return err
 }
 
-// writeLike makes a file with owner, group and mode of another one, if that exists.
+// writeLike makes a file with the owner, group and mode of the file model, if model exists.
 func writeLike(model, path, text string) error {
 	info, err := os.Stat(model)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -82,19 +82,19 @@ func writeLike(model, path, text string) error {
 	}
 	mode := os.FileMode(0o644)
 	if info != nil {
-		mode = 0o600 // until it has the owner and mode of the other one
+		mode = 0o600 // until it has the owner and mode of model
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
-	defer f.Close() // a second time, mostly
+	defer f.Close() // for the error paths; it is harmless after Close
 	if info != nil {
 		owner := info.Sys().(*syscall.Stat_t)
 		if err := f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
-			return fmt.Errorf("giving it owner and group of %s: %w; try as root", model, err)
+			return fmt.Errorf("giving %s the owner and group of %s: %w; run this as root", path, model, err)
 		}
-		if err := f.Chmod(info.Mode()); err != nil { // which the umask does not change
+		if err := f.Chmod(info.Mode()); err != nil { // unlike OpenFile, Chmod ignores the umask
 			return err
 		}
 	}

@@ -197,7 +197,7 @@ func TestASessionOfCrictlIsCapturedAndPlayedAgain(t *testing.T) {
 			}
 		}
 		said := stop()
-		assert.Contains(t, said, " 0 by their sequence, 0 not recorded; 0 recorded calls were not made\n")
+		assert.Contains(t, said, " 0 by sequence, 0 not recorded; 0 recorded calls were not made\n")
 	})
 
 	t.Run("a replay on a fresh runtime differs in nothing", func(t *testing.T) {

@@ -72,10 +72,10 @@ func (d diagnosis) texts(levels ...string) []string {
 }
 
 // containerd 1.7 lacks RuntimeConfig, which is a note and not a problem.
-const untold = "the primary does not tell its cgroup driver; kubelet takes cgroupfs, as its own configuration says"
+const untold = "the primary does not report its cgroup driver; kubelet uses cgroupfs, from its own configuration"
 
 // The note about a name as long as the second runtime's.
-const shortIDs = "backend " + two + ": crictl shows 13 characters of an id, of which 3 are the id's behind this name: none of them can be used without crictl's --no-trunc"
+const shortIDs = "backend " + two + ": crictl shows 13 characters of an id, and after this name only 3 of them are the runtime's id: too few to use with crictl, unless --no-trunc shows the whole id"
 
 func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	// Another client follows the events of the second runtime, bypassing criproxy.
 	ctr := exec.CommandContext(t.Context(), filepath.Join(n.two.Binaries.Containerd["2.4"], "ctr"), "-a", n.two.Socket(), "events")
 	require.NoError(t, ctr.Start())
-	behind := fmt.Sprintf("ctr (process %d) talks to backend %s behind criproxy's back, at %s", ctr.Process.Pid, two, n.two.Socket())
+	behind := fmt.Sprintf("ctr (process %d) bypasses criproxy: it talks to backend %s directly, at %s", ctr.Process.Pid, two, n.two.Socket())
 	require.Eventually(t, func() bool { return len(n.doctor(t, "").texts("warning")) > 0 }, 20*time.Second, 100*time.Millisecond, "it is connected")
 	assert.Equal(t, []string{behind}, n.doctor(t, "").texts("error", "warning"))
 	require.NoError(t, ctr.Process.Kill())
@@ -107,14 +107,14 @@ func TestDoctorIsSilentOnAHealthyNodeAndNamesBypasses(t *testing.T) {
 	// The second runtime is removed from the configuration, but its pods still exist.
 	one := filepath.Join(n.kubelet.Dir, "one.yaml")
 	require.NoError(t, os.WriteFile(one, fmt.Appendf(nil, "backends: [{address: %s}]\n", n.one.Socket()), 0o600))
-	assert.Equal(t, []string{"there are links to logs of containers of " + two + ", which is no backend any more"}, n.doctor(t, one).texts("warning"))
+	assert.Equal(t, []string{"there are links to logs of containers of " + two + ", which is no longer a backend"}, n.doctor(t, one).texts("warning"))
 
 	require.NoError(t, n.two.Kill())
 	require.Eventually(t, func() bool { return len(n.doctor(t, "").texts("error")) == 2 }, 20*time.Second, 100*time.Millisecond)
 	away := n.doctor(t, "")
 	assert.Equal(t, 1, away.code)
 	assert.Contains(t, away.texts("error")[0], "backend "+two+" is gone: ")
-	assert.Equal(t, fmt.Sprintf("no process serves %s of backend %s any more: the file was left there", n.two.Socket(), two), away.texts("error")[1])
+	assert.Equal(t, fmt.Sprintf("no process serves %s of backend %s any more: the file is a leftover", n.two.Socket(), two), away.texts("error")[1])
 	require.NoError(t, n.two.Start(t.Context()))
 	n.say("doctor has seen it well and ill")
 }
@@ -136,8 +136,8 @@ SystemdCgroup = true
 	assert.Equal(t, 1, d.code)
 	assert.Equal(t, n.one.Socket(), d.Kubelet.Endpoint)
 	assert.ElementsMatch(t, []string{
-		fmt.Sprintf("kubelet speaks to %s, past criproxy at %s", n.one.Socket(), n.proxy.Socket()),
-		fmt.Sprintf("backend %s uses the cgroup driver systemd, the primary cgroupfs: kubelet names the cgroups of all pods in the primary's way, so pods of %[1]s fail or escape their limits", two),
+		fmt.Sprintf("kubelet bypasses criproxy: it speaks to %s, not to %s", n.one.Socket(), n.proxy.Socket()),
+		fmt.Sprintf("backend %s uses the cgroup driver systemd, the primary cgroupfs: kubelet names the cgroups of all pods as the primary's driver does, so pods of %[1]s fail or escape their limits", two),
 		shortIDs,
 	}, d.texts("error", "warning", "note"))
 	for _, f := range d.Findings {
