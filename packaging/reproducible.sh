@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds what is released from two copies of the tree in folders of different names, the second time with an
-# empty build cache, and fails unless all files are the same bytes. ARCHS limits it, as in the Makefile.
+# Builds the release from two copies of the tree, in folders with different names, the second time with an empty build
+# cache. It fails unless all files have the same bytes. ARCHS limits the architectures, as in the Makefile.
 set -euo pipefail
 version=$1
 cd "$(dirname "$0")/.."

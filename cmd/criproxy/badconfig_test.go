@@ -69,7 +69,7 @@ func TestCheckSaysWhatWouldChange(t *testing.T) {
 	}
 	text, r := check()
 	assert.Nil(t, r.Changes)
-	assert.Contains(t, r.ChangesUnknown, "is criproxy running")
+	assert.Contains(t, r.ChangesUnknown, "check that criproxy is running")
 	assert.Contains(t, text, "What this would change in the criproxy that runs is unknown: ")
 	p.launch()
 	text, r = check()

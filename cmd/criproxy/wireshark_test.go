@@ -27,7 +27,7 @@ func demoCapture(t *testing.T) map[capture.Format]string {
 	t.Helper()
 	dir := shortDir(t)
 	out, _ := launched(t, []string{"TMPDIR=" + dir}, "demo")
-	out.waitFor(t, "It stays up")
+	out.waitFor(t, "The demo runs")
 	sockets, err := filepath.Glob(filepath.Join(dir, "*", "criproxy.admin.sock"))
 	require.NoError(t, err)
 	require.Len(t, sockets, 1)

@@ -32,8 +32,7 @@ func NewClient(path string) *Client {
 	}}}
 }
 
-// Get asks for a path, such as "/version?a=b". The caller closes the body. Its error says how to
-// mend the matter.
+// Get requests a path, such as "/version?a=b". The caller closes the body. The error says what to do.
 func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://criproxy"+path, nil)
 	if err != nil {
@@ -45,13 +44,13 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no admin socket at %s; is criproxy running, and with this -admin?", c.path)
+		return nil, fmt.Errorf("there is no admin socket at %s; check that criproxy is running, and with this -admin", c.path)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("no process serves the admin socket %s; start criproxy", c.path)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the admin socket %s is only for the user that criproxy runs as; run this as root", c.path)
+		return nil, fmt.Errorf("only the user that criproxy runs as may use the admin socket %s; run this as root", c.path)
 	case err != nil && ctx.Err() == nil && speaksGRPC(c.path):
-		return nil, fmt.Errorf("%s is not an admin socket: it speaks gRPC, as runtimes and criproxy's sockets for clients do; the admin socket stands beside the latter, as in %s", c.path, config.AdminBeside(c.path))
+		return nil, fmt.Errorf("%s is not an admin socket: it speaks gRPC, as runtimes and criproxy's sockets for clients do; the admin socket is beside criproxy's main socket, as in %s", c.path, config.AdminBeside(c.path))
 	case err != nil:
 		return nil, fmt.Errorf("asking criproxy at %s: %w", c.path, err)
 	}
@@ -61,7 +60,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	defer response.Body.Close() // an error's, which is read below
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10))
 	if response.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("the criproxy at %s does not know %s; it may be an older one", c.path, path)
+		return nil, fmt.Errorf("the criproxy at %s does not know %s; it may be an older version", c.path, path)
 	}
 	return nil, fmt.Errorf("criproxy at %s: %s", c.path, strings.TrimSpace(string(text)))
 }
@@ -69,8 +68,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 // maxAnswer bounds an answer that is read as a whole, in bytes.
 const maxAnswer = 64 << 20
 
-// Read asks for the answer called name, such as "status", and decodes it into answer. It returns
-// the answer also as it came, which is JSON.
+// Read gets the answer called name, such as "status", and decodes it into answer. It also returns the undecoded JSON.
 func (c *Client) Read(ctx context.Context, name string, answer any) ([]byte, error) {
 	response, err := c.Get(ctx, "/"+name)
 	if err != nil {
@@ -87,8 +85,8 @@ func (c *Client) Read(ctx context.Context, name string, answer any) ([]byte, err
 	return raw, nil
 }
 
-// speaksGRPC reports whether the server at path answers to the greeting of HTTP/2, as gRPC does
-// and an admin socket does not: RFC 9113, section 3.4.
+// speaksGRPC reports whether the server at path answers the preface of HTTP/2, as gRPC servers do and an admin socket
+// does not: RFC 9113, section 3.4.
 func speaksGRPC(path string) bool {
 	conn, err := net.DialTimeout("unix", path, greetTime)
 	if err != nil {
@@ -105,5 +103,5 @@ func speaksGRPC(path string) bool {
 	return err == nil && head[3] == settings
 }
 
-// greetTime bounds how long a server may take to greet.
+// greetTime bounds how long a server may take to answer the preface.
 const greetTime = 2 * time.Second

@@ -18,22 +18,22 @@ import (
 	"github.com/criproxy/criproxy/internal/version"
 )
 
-// Mode lets only the user that criproxy runs as connect to the admin socket: its answers are
-// about all pods.
+// Mode allows only the user that criproxy runs as to connect to the admin socket, because its answers are about all
+// pods.
 const Mode = 0o600
 
 // Server is the HTTP server on the admin socket, for criproxy's own commands and for monitoring.
 // The caller sets the listeners before Start.
 type Server struct {
 	Listener net.Listener // nil if there is no admin socket
-	TCP      net.Listener // where monitoring is served over TCP as well; nil if nowhere
-	TCPAt    string       // what that is called in the configuration
+	TCP      net.Listener // serves monitoring over TCP as well; nil if not configured
+	TCPAt    string       // the address of TCP in the configuration
 
 	mux    *http.ServeMux
-	public *http.ServeMux // what every user of the machine may read
+	public *http.ServeMux // the paths that every client may read, over TCP
 }
 
-// Source is the proxy that the admin socket is about.
+// Source is the proxy that answers requests of the admin socket.
 type Source interface {
 	Report(ctx context.Context) state.Report
 	Pods(ctx context.Context) (state.Pods, error)
@@ -41,8 +41,8 @@ type Source interface {
 	Config() *config.Config
 }
 
-// New returns the admin server of a proxy. monitoring adds the paths that are public as well;
-// events answers with the recorded events.
+// New returns the admin server of a proxy. monitoring adds the paths that are also public; events answers with the
+// recorded events.
 func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Server {
 	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
 	servePprof(a.mux)
@@ -72,12 +72,12 @@ func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Se
 		if plugins := p.State().Plugins; plugins != nil {
 			return plugins, nil
 		}
-		return nil, errors.New("plugins are turned off here: -hooks is none")
+		return nil, errors.New("plugins are turned off: -hooks is none")
 	})
 	return a
 }
 
-// servePprof adds the paths that go tool pprof asks for.
+// servePprof adds the paths that go tool pprof requests.
 func servePprof(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -86,8 +86,8 @@ func servePprof(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
-// Start serves the listeners that are set. stop ends that, and returns when all handlers have
-// returned: their requests' contexts end.
+// Start serves the listeners that are set. stop ends the contexts of all requests, and returns when all handlers have
+// returned.
 func (a *Server) Start() (stop func()) {
 	stopSocket, stopTCP := serveHTTP(a.Listener, a.mux), serveHTTP(a.TCP, a.public)
 	return func() {

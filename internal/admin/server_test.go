@@ -43,7 +43,7 @@ func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
 	_, err = NewClient(path).Get(t.Context(), "/nothing")
 	require.ErrorContains(t, err, "does not know /nothing")
 	_, err = NewClient(path+"x").Get(t.Context(), "/version")
-	require.ErrorContains(t, err, "is criproxy running, and with this -admin?")
+	require.ErrorContains(t, err, "check that criproxy is running, and with this -admin")
 }
 
 func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// A Scrape is all metrics at one time.
+// A Scrape has all metrics at one time.
 type Scrape struct {
 	At     time.Time
 	series map[string][]series // :: metric, with _bucket for those of a histogram
@@ -72,7 +72,7 @@ const Span = 30 * time.Second
 
 // A Meter reads all panels from one scrape after another. The zero Meter is ready for use.
 type Meter struct {
-	scrapes []*Scrape // of one process, those of Span and the one before
+	scrapes []*Scrape // of one process: those within Span, and the one before
 }
 
 // Next returns the values of each panel at a scrape that is later than all before. Rates are over the latest Span, or as
@@ -94,7 +94,7 @@ func (m *Meter) Next(now *Scrape) [][]Value {
 		values := []Value{}
 		for _, q := range p.Queries {
 			for _, v := range q.eval(before, now) {
-				if !math.IsNaN(v.Value) && !math.IsInf(v.Value, 0) { // which JSON has no words for
+				if !math.IsNaN(v.Value) && !math.IsInf(v.Value, 0) { // JSON cannot represent these
 					values = append(values, v)
 				}
 			}
@@ -104,7 +104,7 @@ func (m *Meter) Next(now *Scrape) [][]Value {
 	return all
 }
 
-// began tells processes apart.
+// began returns the start time of the process, by which processes differ.
 func (s *Scrape) began() float64 {
 	for _, one := range s.series["process_start_time_seconds"] {
 		return one.value

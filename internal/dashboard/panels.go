@@ -1,7 +1,7 @@
-// Package dashboard is what is worth seeing of criproxy's metrics: panels, and what each asks.
+// Package dashboard defines the panels that show criproxy's metrics, and their queries.
 //
-// The panels are data, which is read twice: [Grafana] makes packaging/monitoring/dashboard.json of them, and a
-// [Meter] evaluates them for `criproxy ui`. So both have the same panels with the same words.
+// The panels are data. [Grafana] makes packaging/monitoring/dashboard.json of them, and a [Meter] evaluates them
+// for `criproxy ui`. So both have the same panels with the same texts.
 package dashboard
 
 // A Panel shows some of the metrics.
@@ -16,7 +16,7 @@ type Panel struct {
 // down and up are the words of most states.
 var downUp = []string{"DOWN", "up"}
 
-// Rows are the panels as they stand below each other in Grafana.
+// Rows are the rows of panels, from top to bottom, as in Grafana.
 var Rows = [][]Panel{
 	{
 		{
@@ -155,7 +155,7 @@ var Rows = [][]Panel{
 	},
 }
 
-// failed leaves out what is no failure: a client that goes away ends its streams with Canceled.
+// failed excludes codes that are not failures: a client that leaves ends its streams with Canceled.
 var failed = []Label{{Name: "code", IsNot: []string{"OK", "Canceled"}}}
 
 // Panels returns the panels of all rows.

@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// A Query asks for some series of a metric.
+// A Query selects some series of a metric.
 type Query struct {
 	Metric   string
 	Where    []Label
 	Rate     bool     // how much a counter grows in a second
-	By       []string // labels that tell series apart, which are added up otherwise. Nil leaves them as they are
-	Quantile float64  // of a histogram's latest observations; zero if the metric is none
-	Legend   string   // what a series is called: {{label}} stands for the label's value. It has all labels of By
+	By       []string // series that differ in other labels are added up. Nil adds up none
+	Quantile float64  // the quantile of a histogram's latest observations; zero if the metric is not a histogram
+	Legend   string   // the name of a series: {{label}} stands for the label's value. It has all labels of By
 }
 
-// A Label chooses series by the value of a label.
+// A Label selects series by the value of a label.
 type Label struct {
 	Name  string
 	Is    string
 	IsNot []string // instead of Is
 }
 
-// A Value is that of one series.
+// A Value is the value of one series.
 type Value struct {
 	Series string
 	Value  float64
@@ -37,8 +37,8 @@ func (l Label) matches(labels map[string]string) bool {
 	return labels[l.Name] == l.Is
 }
 
-// eval returns what Prometheus would: the values of now, and rates since before. A series that is new since before began
-// at 0, as all of criproxy's do. Without before there are no rates.
+// eval returns what Prometheus would: the current values, and rates since before. A series that is new since before
+// counts from 0, as all of criproxy's do. If before is nil there are no rates.
 func (q Query) eval(before, now *Scrape) []Value {
 	rate := q.Rate || q.Quantile > 0
 	if rate && before == nil {
@@ -80,7 +80,8 @@ func (q Query) eval(before, now *Scrape) []Value {
 	return all
 }
 
-// legend is the name of a series. What it lacks, as a scrape of one process lacks its instance, is left out.
+// legend returns the name of a series. It leaves out labels that the series lacks, as a scrape of one process lacks its
+// instance.
 func legend(template string, labels map[string]string) string {
 	var b strings.Builder
 	for {
@@ -95,8 +96,8 @@ func legend(template string, labels map[string]string) string {
 	}
 }
 
-// quantile is what histogram_quantile says of cumulative buckets: within one, observations are spread evenly. It is
-// NaN if there are none.
+// quantile returns what Prometheus's histogram_quantile returns for cumulative buckets: it assumes that observations
+// are spread evenly within a bucket. It returns NaN if there are none.
 func quantile(q float64, counts map[float64]float64) float64 {
 	var bounds []float64
 	for le := range counts {

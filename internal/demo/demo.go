@@ -1,5 +1,5 @@
-// Package demo shows criproxy at work: two runtimes in memory, the proxy in front of them, and
-// a client that prints what it sees.
+// Package demo shows criproxy at work: it runs two runtimes in memory, criproxy in front of them, and a client that
+// prints its calls and their results.
 package demo
 
 import (
@@ -24,19 +24,18 @@ import (
 // Backend is the name of the demo's second runtime.
 const Backend = "beta.io"
 
-// outageTime is how long the second runtime stays away: long enough to be seen in a picture of what happened.
+// outageTime is how long the second runtime stays down: long enough to be visible in a timeline.
 const outageTime = 10 * time.Second
 
-// Options say what the demo shows.
+// Options select the parts of the demo.
 type Options struct {
-	Once   bool // it ends after the session
-	Idle   bool // it stays up without pods and traffic
-	Outage bool // the second runtime goes away and comes back
+	Once   bool // Run returns after the session
+	Idle   bool // Run keeps the runtimes and criproxy running without pods and traffic
+	Outage bool // the second runtime goes down and comes back
 }
 
-// Run shows criproxy at work on two runtimes in memory: it starts them, the proxy in front of
-// them, and a client that prints what it sees. Unless it is to end then, it stays up with two pods
-// and a little traffic until ctx ends.
+// Run runs the demo, and prints to out. Unless o.Once is set, it then keeps running, with two pods and a little
+// traffic, until ctx ends.
 func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "criproxy-demo-")
 	if err != nil {
@@ -47,13 +46,13 @@ func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	cfg := &config.Config{
 		Listen:   filepath.Join(dir, "criproxy.sock"),
 		StateDir: dir,
-		Hooks:    "none", // those of this machine are none of its business
+		Hooks:    "none", // do not ask the plugins of this machine
 		Backends: []config.Backend{
 			{Address: filepath.Join(dir, "alpha.sock")},
 			{Name: Backend, Address: filepath.Join(dir, "beta.sock"), Handlers: map[string]string{"vm": ""}},
 		},
 	}
-	// What was started last is stopped first: the proxy, then the runtimes.
+	// Stop in reverse order: the proxy, then the runtimes.
 	var machines []*machine
 	for i, name := range []string{"alpha", "beta"} {
 		m := &machine{path: cfg.Backends[i].Address, rt: fakecri.New(fakecri.Config{Name: name, Version: fmt.Sprintf("%d.0.0", i+1), Seed: uint64(i + 1)})}
@@ -106,7 +105,7 @@ func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	if o.Once {
 		return nil
 	}
-	fmt.Fprintf(out, "\nIt stays up until Ctrl-C. Play with it:\n\n  export CRIPROXY_ADMIN=%[3]s CONTAINER_RUNTIME_ENDPOINT=unix://%[1]s\n"+
+	fmt.Fprintf(out, "\nThe demo runs until Ctrl-C. Try these commands:\n\n  export CRIPROXY_ADMIN=%[3]s CONTAINER_RUNTIME_ENDPOINT=unix://%[1]s\n"+
 		"  %[2]s ui\n  %[2]s pods\n  %[2]s tail -past\n  %[2]s check -connect %[4]s,%[5]s:%[6]s\n",
 		cfg.Listen, os.Args[0], cfg.Admin, cfg.Backends[0].Address, Backend, cfg.Backends[1].Address)
 	if o.Idle {
@@ -117,11 +116,11 @@ func Run(ctx context.Context, o Options, out, errOut io.Writer) (err error) {
 	return s.keepUp(ctx, machines)
 }
 
-// A machine is a runtime that can be taken away and brought back, with all that it has.
+// A machine is a runtime that can be stopped and started again, with its pods and images.
 type machine struct {
 	path string
 	rt   *fakecri.Runtime
-	stop func() // nil while it is away
+	stop func() // nil while it is stopped
 }
 
 func (m *machine) bringBack() error {

@@ -18,8 +18,8 @@ import (
 	"github.com/criproxy/criproxy/internal/lastknown"
 )
 
-// callsItself changes the name of this process, by which the recorder identifies the client, until
-// the function that it returns is called.
+// callsItself changes the name of this process, by which the recorder identifies the client. The function that it
+// returns restores the name.
 func callsItself(name string) func() {
 	const comm = "/proc/self/comm"
 	was, err := os.ReadFile(comm)
@@ -29,8 +29,8 @@ func callsItself(name string) func() {
 	return func() { _ = os.WriteFile(comm, []byte(strings.TrimSpace(string(was))), 0) } // it is only a name
 }
 
-// outage shows what a client sees while a runtime is away: two pods are made, and stay.
-// The runtime stays away for as long as stay says.
+// outage shows what a client sees while a runtime is down. It makes two pods, which stay. stay is how long the runtime
+// is down.
 func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -48,7 +48,7 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	}
 	_ = s.list(ctx) // which says so itself
 
-	fmt.Fprintf(s.out, "\n%s goes away. Its pods stay in the lists, so that kubelet does not kill them; the other runtime notices nothing:\n\n", Backend)
+	fmt.Fprintf(s.out, "\n%s goes down. Its pods stay in the lists, so that kubelet does not kill them; the other runtime is not affected:\n\n", Backend)
 	m.takeAway()
 	s.until(ctx, func() bool { _, err := s.exec(ctx, vm); return err != nil })
 	_ = s.list(ctx) // which says so itself
@@ -80,7 +80,7 @@ func (s *session) outage(ctx context.Context, m *machine, stay time.Duration) er
 	return ctx.Err()
 }
 
-// startPods runs the pods that stay, if there are none.
+// startPods starts the pods that stay, unless it has done so before.
 func (s *session) startPods(ctx context.Context) error {
 	if s.pods != nil {
 		return nil
@@ -94,7 +94,7 @@ func (s *session) startPods(ctx context.Context) error {
 	return nil
 }
 
-// list prints the pods that are listed, or why none are.
+// list prints the listed pods, or the error of the list.
 func (s *session) list(ctx context.Context) error {
 	var header metadata.MD
 	list, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}, grpc.Header(&header))
@@ -108,7 +108,7 @@ func (s *session) list(ctx context.Context) error {
 	return nil
 }
 
-// fromMemory says which runtimes did not answer themselves.
+// fromMemory returns a note that names the runtimes whose items are from memory, empty if there are none.
 func fromMemory(header metadata.MD) string {
 	if names := header[lastknown.HeaderKey]; len(names) > 0 {
 		return "    (" + strings.Join(names, ", ") + " from memory)"
@@ -132,13 +132,13 @@ func (s *session) sayExec(ctx context.Context, p *demoPod) error {
 	return err
 }
 
-// cut is a status on a line.
+// cut returns a status on one line.
 func cut(s *status.Status) string {
 	text, _, _ := strings.Cut(s.Message(), ": (")
 	return fmt.Sprintf("%s: %s", s.Code(), text)
 }
 
-// until waits until is says so.
+// until waits until is returns true or ctx ends.
 func (s *session) until(ctx context.Context, is func() bool) {
 	for !is() && ctx.Err() == nil {
 		select {
@@ -148,8 +148,8 @@ func (s *session) until(ctx context.Context, is func() bool) {
 	}
 }
 
-// keepUp keeps two pods, which print a line a second, and makes the calls that a kubelet makes,
-// until ctx ends. At a terminal Enter takes the second runtime away, or brings it back.
+// keepUp keeps two pods, which print a line a second, and makes the calls of a kubelet, until ctx ends. At a terminal,
+// Enter stops the second runtime, or starts it again.
 func (s *session) keepUp(ctx context.Context, machines []*machine) error {
 	m := machines[1]
 	quiet := s.out
@@ -165,7 +165,7 @@ func (s *session) keepUp(ctx context.Context, machines []*machine) error {
 		short(vm.container), short(vm.sandbox))
 	keys := make(chan struct{})
 	if term.IsTerminal(int(os.Stdin.Fd())) {
-		fmt.Fprintf(s.out, "\nEnter takes %s away, and brings it back.\n", Backend)
+		fmt.Fprintf(s.out, "\nPress Enter to stop %s, and again to start it.\n", Backend)
 		go func() { // until the process ends: nothing ends a read from a terminal
 			for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 				keys <- struct{}{}
@@ -181,7 +181,7 @@ func (s *session) keepUp(ctx context.Context, machines []*machine) error {
 		case <-keys:
 			if m.stop != nil {
 				m.takeAway()
-				fmt.Fprintf(s.out, "%s is away.\n", Backend)
+				fmt.Fprintf(s.out, "%s is down.\n", Backend)
 			} else if err := m.bringBack(); err == nil {
 				fmt.Fprintf(s.out, "%s is back.\n", Backend)
 			}
@@ -194,7 +194,8 @@ func (s *session) keepUp(ctx context.Context, machines []*machine) error {
 	}
 }
 
-// traffic is what a kubelet asks every second. Its errors are for criproxy's own commands to show.
+// traffic makes the calls that a kubelet makes every second. It ignores their errors, which criproxy's own commands
+// show.
 func (s *session) traffic(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

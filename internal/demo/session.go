@@ -14,15 +14,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// session is the demo's client. It goes through the life of two pods, one on each runtime,
-// through one socket, and prints each call as a line with its result.
+// session is the demo's client. It makes, inspects and removes two pods, one on each runtime, through one socket, and
+// prints each call on a line with its result.
 type session struct {
 	runtime runtimeapi.RuntimeServiceClient
 	image   runtimeapi.ImageServiceClient
-	logs    string // the folder for those of containers
+	logs    string // the folder for the logs of containers
 	out     io.Writer
 	events  runtimeapi.RuntimeService_GetContainerEventsClient
-	pods    []*demoPod // that stay; nil if none do
+	pods    []*demoPod // the pods that stay; nil if there are none
 }
 
 func newSession(cc grpc.ClientConnInterface, logs string, out io.Writer) *session {
@@ -37,7 +37,7 @@ type demoPod struct {
 	config             *runtimeapi.PodSandboxConfig
 }
 
-// demoPods are the pods of the session, one for each runtime.
+// demoPods returns the pods of the session, one for each runtime.
 func demoPods() []*demoPod {
 	return []*demoPod{
 		{name: "web", image: "docker.io/library/nginx:1", why: "nothing says where it goes: the primary"},
@@ -74,7 +74,7 @@ func (s *session) run(ctx context.Context) error {
 
 // start pulls the image of a pod and runs it.
 func (s *session) start(ctx context.Context, p *demoPod) error {
-	labels := map[string]string{ // as kubelet has them, for crictl
+	labels := map[string]string{ // the labels that kubelet sets, which crictl shows
 		"io.kubernetes.pod.name": p.name, "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": "uid-" + p.name,
 	}
 	p.config = &runtimeapi.PodSandboxConfig{

@@ -1,5 +1,5 @@
-// Package drift finds what an API has that its profile does not know: methods and fields that
-// came with a newer version, and fields that look as if they held an id but have no rule.
+// Package drift finds parts of an API that its profile does not know: methods and fields of a newer
+// version, and fields that look like ids but have no rule.
 //
 //	w, err := drift.New(drift.Config{Profile: p, Schema: s, Backends: names, Found: log})
 //	if err != nil {
@@ -7,7 +7,7 @@
 //	}
 //	d, err := director.New(director.Config{..., Tracer: w})
 //
-// A [Watch] looks at some calls of each method, on the client's leg, and changes nothing.
+// A [Watch] examines some calls of each method, on the client's leg, and changes nothing.
 // [Uncovered] needs no calls: it lists the fields of the descriptors that look like ids and
 // have no rule.
 package drift

@@ -14,21 +14,21 @@ import (
 
 // The kinds of findings.
 const (
-	Method = "method" // the schema does not have it: it passes to the primary as it is
-	Field  = "field"  // a number that its message does not have: it passes as it is
-	ID     = "id"     // looks like an id, and is not translated
+	Method = "method" // a method that the schema does not have: its calls pass to the primary unchanged
+	Field  = "field"  // a field that the message does not have in the schema: it passes unchanged
+	ID     = "id"     // a field that looks like an id but is not translated
 )
 
 // A Finding is something that the profile does not know.
 type Finding struct {
 	Kind    string `json:"kind"`
 	Where   string `json:"where"`            // "/runtime.v1.RuntimeService/FreezePod", "ImageSpec field 20", "FreezePodRequest.peer_id"
-	Method  string `json:"method,omitempty"` // in which it was seen first
-	Count   uint64 `json:"count,omitempty"`  // in how many messages it was seen, of those that were looked at
-	Suggest string `json:"suggest"`          // a line for the configuration that would mend it
+	Method  string `json:"method,omitempty"` // the method in which it was first seen
+	Count   uint64 `json:"count,omitempty"`  // how many of the examined messages had it
+	Suggest string `json:"suggest"`          // a line for the configuration that fixes it
 }
 
-// idNames are what fields are called that hold ids.
+// idNames are patterns for the names of fields that hold ids.
 var idNames = []string{"id", "ids", "*_id", "*_ids", "*_ref", "*_refs"}
 
 func looksLikeID(fd protoreflect.FieldDescriptor) bool {
@@ -38,7 +38,7 @@ func looksLikeID(fd protoreflect.FieldDescriptor) bool {
 	})
 }
 
-// holdsStrings reports whether a field has strings in it. A map has its values.
+// holdsStrings reports whether the values of a field are strings. For a map, its values count.
 func holdsStrings(fd protoreflect.FieldDescriptor) bool {
 	if fd.IsMap() {
 		fd = fd.MapValue()
@@ -65,15 +65,15 @@ func Uncovered(p *director.Profile, s *codec.Schema) ([]Finding, error) {
 	return found, nil
 }
 
-// ruleFor is the line of the configuration that gives a field a kind.
+// ruleFor returns the line of the configuration that gives a field a kind.
 func (t *table) ruleFor(fd protoreflect.FieldDescriptor) string {
 	message, name := fd.ContainingMessage(), fd.Name()
 	return fmt.Sprintf("rules: {fields: {%s.%s: %s}}, or, if it holds nothing of one backend, rules: {harmless: {%s: [%s]}}",
 		message.Name(), name, t.guess(fd), message.Name(), name)
 }
 
-// guess returns the kind of name that a field probably holds: the one that the field is
-// called after, or the one that another field of the message has.
+// guess returns the kind of name that a field probably holds: the kind in the name of the field, else the kind of
+// another field of the message.
 func (t *table) guess(fd protoreflect.FieldDescriptor) string {
 	kinds := slices.SortedFunc(slices.Values(t.kinds), func(a, b string) int { return len(b) - len(a) })
 	for _, kind := range kinds {

@@ -20,7 +20,7 @@ type table struct {
 	fields   *profile.Fields
 	byName   map[string][]protoreflect.FieldDescriptor // :: "Message.field"
 	open     map[protoreflect.FullName]bool            // fields of text that no rule covers
-	prefixes []string                                  // of front names
+	prefixes []string                                  // the beginnings of names that have a backend in front
 }
 
 func compile(cfg Config) (*table, error) {
@@ -65,7 +65,7 @@ func compile(cfg Config) (*table, error) {
 	return t, nil
 }
 
-// ours reports whether a method is of the API.
+// ours reports whether a method belongs to the API.
 func (t *table) ours(method string) bool {
 	return slices.ContainsFunc(t.packages, func(p string) bool { return strings.HasPrefix(method, p) })
 }

@@ -17,24 +17,24 @@ import (
 	"github.com/criproxy/criproxy/director"
 )
 
-// Config says what the profile and the schema have of the API. It needs all but Found.
+// Config has the profile and the schema of the API. All fields except Found are required.
 type Config struct {
 	Profile  *director.Profile
 	Schema   *codec.Schema
 	Backends []string // their names
 
-	// Found is called once for each finding, when it is new. It must return at once. Optional.
+	// Found is called once for each new finding. It must not block. Optional.
 	Found func(Finding)
 }
 
-// These bound what a Watch examines: the first calls of each method and then one in a while; of a
-// call, the first messages in each direction and the beginning of each.
+// These bound what a Watch examines: of each method the first calls, and then one at intervals; of each call the
+// beginning of the first messages in each direction.
 const (
 	firstCalls  = 32
 	pause       = 5 * time.Second
 	maxMessages = 8
 	maxBytes    = 256 << 10
-	maxFindings = 200 // of a client that makes up methods
+	maxFindings = 200 // a client can invent any number of methods
 )
 
 // A Watch is a [director.Tracer] that collects findings. It is safe for concurrent
@@ -48,7 +48,7 @@ type Watch struct {
 	findings map[[2]string]*Finding // :: kind, where
 }
 
-// New returns a watch for cfg. Its error is a mistake of the profile.
+// New returns a watch for cfg. It fails if the profile has a mistake.
 func New(cfg Config) (*Watch, error) {
 	w := &Watch{found: cfg.Found, findings: map[[2]string]*Finding{}}
 	return w, w.Update(cfg)
@@ -72,7 +72,7 @@ func (w *Watch) Update(cfg Config) error {
 	return nil
 }
 
-// Findings are all that was found, the most serious first.
+// Findings returns all findings, the most serious first.
 func (w *Watch) Findings() []Finding {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *Watch) Findings() []Finding {
 // turn says when the Watch examines a method again.
 type turn struct {
 	calls atomic.Int64
-	next  atomic.Int64 // a time.Duration since began: a clock that is set back must not end the looking
+	next  atomic.Int64 // a time.Duration since began, which does not depend on changes of the clock
 }
 
 var began = time.Now()
@@ -108,7 +108,7 @@ func (w *Watch) due(method string) bool {
 	return now >= next && t.next.CompareAndSwap(next, now+int64(pause))
 }
 
-// Begin is for the director.
+// Begin implements [director.Tracer].
 func (w *Watch) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
 	t := w.table.Load()
 	if !info.Client {
@@ -147,7 +147,7 @@ func (w *Watch) add(method string, f Finding) {
 	}
 }
 
-// knows reports whether the profile covers a finding by now.
+// knows reports whether the profile now covers a finding.
 func (t *table) knows(f *Finding) bool {
 	switch f.Kind {
 	case Method:
@@ -155,11 +155,11 @@ func (t *table) knows(f *Finding) bool {
 	case ID:
 		return !slices.ContainsFunc(t.byName[f.Where], func(fd protoreflect.FieldDescriptor) bool { return t.open[fd.FullName()] })
 	default:
-		return true // to be seen again, if it is still unknown
+		return true // if it is still unknown, the watch finds it again
 	}
 }
 
-// unknown is the finding of a field that its message does not have.
+// unknown returns the finding for a field that its message does not have.
 func (t *table) unknown(md protoreflect.MessageDescriptor, num protowire.Number, value []byte) Finding {
 	f := Finding{Kind: Field, Where: fmt.Sprintf("%s field %d", md.Name(), num),
 		Suggest: fmt.Sprintf("proto: [api.proto], a newer one in which %s has field %d; until then it passes as it is", md.FullName(), num)}

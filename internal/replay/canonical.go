@@ -9,11 +9,10 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// canonical brings the fields of a message into one order, so that two messages that say
-// the same are equal: entries of maps by their key, and with lists also the messages in a
-// list, where a server promises no order. Lists of plain values stay as they are. each
-// is called for every field, and may change it, or say with false that it is to be left
-// out; nil changes nothing.
+// canonical sorts the fields of a message, so that two messages with the same content are equal. It sorts the entries
+// of maps by key and, if lists is set, also the messages in lists, for which servers promise no order. It does not sort
+// lists of plain values. It calls each for every field; each may change the field, or return false to leave it out. A
+// nil each changes nothing.
 func canonical(nodes []*dump.Node, lists bool, each func(*dump.Node) bool) []*dump.Node {
 	kept := nodes[:0]
 	for _, n := range nodes {
@@ -39,12 +38,12 @@ func canonical(nodes []*dump.Node, lists bool, each func(*dump.Node) bool) []*du
 
 func number(n *dump.Node) int {
 	if n.Field == nil {
-		return 0 // those that no schema knows go by name
+		return 0 // the schema does not know the field
 	}
 	return int(n.Field.Number())
 }
 
-// key is what equal messages have in common.
+// key returns a text that is the same for equal messages.
 func key(md protoreflect.MessageDescriptor, payload []byte) string {
 	if md == nil {
 		return string(payload)

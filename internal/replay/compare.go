@@ -12,8 +12,7 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// compare learns the names in the answer to a call, and returns in what it differs from
-// the recorded one.
+// compare learns the names in the answer to a call, and returns the differences from the recorded answer.
 func (r *run) compare(c *Call, got *answer) []dump.Change {
 	md := capture.MessageOf(r.Schema, c.Method, capture.Reply)
 	if len(c.Replies) == 1 && len(got.replies) == 1 && md != nil && !c.open() {
@@ -32,12 +31,12 @@ func (r *run) compare(c *Call, got *answer) []dump.Change {
 		}
 	}
 	if len(got.replies) == 0 && len(changes) > 0 && !c.open() {
-		return changes // it says it all
+		return changes // with another status, replies are not worth comparing
 	}
 	was, is := make([][]*dump.Node, len(c.Replies)), make([][]*dump.Node, len(got.replies))
 	for i, m := range c.Replies {
 		if m.Truncated {
-			return changes // the rest of it is not known
+			return changes // the rest of the message is not known
 		}
 		was[i] = r.tree(md, slices.Clone(m.Payload), false)
 	}
@@ -55,8 +54,7 @@ func statusText(code, message string) string {
 	return strings.TrimSuffix(code+": "+message, ": ")
 }
 
-// tree takes a reply apart, without the fields that differ in each run, and with the names of the
-// recording.
+// tree decodes a reply. It leaves out fields that differ in each run, and replaces new names with the recorded ones.
 func (r *run) tree(md protoreflect.MessageDescriptor, payload []byte, now bool) []*dump.Node {
 	return canonical(r.Text.Tree(md, payload), true, func(n *dump.Node) bool {
 		if n.Field != nil && r.Volatile != nil && r.Volatile(n.Field) {
@@ -69,8 +67,8 @@ func (r *run) tree(md protoreflect.MessageDescriptor, payload []byte, now bool) 
 	})
 }
 
-// diffMessages compares the messages of a stream, whatever their order: servers promise no order
-// of events.
+// diffMessages compares the messages of a stream without regard to their order, because servers promise no order of
+// events.
 func diffMessages(was, is [][]*dump.Node) []dump.Change {
 	text := func(nodes []*dump.Node) string { return (&dump.Node{IsMsg: true, Nodes: nodes}).String() }
 	extra := map[string]int{}

@@ -1,5 +1,5 @@
-// Package replay plays recorded calls again: as the client, against a server that may
-// be another one ([Run]), or as the server, for clients that may be others ([Fixture]).
+// Package replay plays recorded calls again: as the client, to any server ([Run]), or as the server, for
+// any client ([Fixture]).
 //
 //	calls, err := replay.Load(reader, "")
 //	sum, err := replay.Run(ctx, replay.Config{Calls: calls, Conn: cc, Schema: schema})

@@ -14,29 +14,28 @@ import (
 	"github.com/criproxy/criproxy/internal/capture"
 )
 
-// FixtureConfig says how a [Fixture] plays. Calls is needed.
+// FixtureConfig configures a [Fixture]. Only Calls is required.
 type FixtureConfig struct {
 	Calls []*Call
-	// Schema tells requests that say the same from others. Those that it does not know
-	// are compared byte by byte.
+	// Schema is for comparing requests by their content. Requests that it does not describe are compared byte by byte.
 	Schema *codec.Schema
-	// Changes reports methods that change the state of the server. Nil means all.
+	// Changes reports whether a method changes the state of the server. Nil means that all do.
 	Changes func(method string) bool
-	// Redact is what requests were recorded with, nil if with nothing.
+	// Redact is the redactor with which requests were recorded, nil if there was none.
 	Redact *capture.Redactor
-	// Speed is how much faster than in the recording to answer. Zero answers at once.
+	// Speed is how many times faster than the recorded server to answer. Zero answers at once.
 	Speed float64
 	// Report is called with each call when it has ended. Optional.
 	Report func(Played)
 }
 
-// A Fixture is a server that answers as a recorded one did. A call is matched by method
-// and request, those that were not played yet first; if no request is equal, by method
-// and sequence.
+// A Fixture is a server that answers as a recorded one did. It matches a call by method and request, and
+// prefers recorded calls that it has not played yet. If no recorded request is equal, it takes the next
+// recorded call of the method.
 //
-// Calls that change nothing may come more often than in the recording, or less: they
-// get the answers that were recorded between the changes that were made and those that
-// were not. It is safe for concurrent use.
+// Calls that change nothing may come more or less often than in the recording. They get the answers that
+// were recorded between the latest change that was played and the next one. A Fixture is safe for
+// concurrent use.
 type Fixture struct {
 	cfg   FixtureConfig
 	calls []*recorded

@@ -70,7 +70,7 @@ func TestAFixtureSaysWhatWasNotRecorded(t *testing.T) {
 	cc := recordedConn{muxtest.Connect(t, serve(t, fixtureHandler(f))), capture.NewRecorder(capture.Config{})}
 	_, err := cc.call(t, "Tidy", &codec.Frame{})
 	assert.Equal(t, codes.Unimplemented, status.Code(err))
-	assert.ErrorContains(t, err, "the capture has no call of /library.v1.Library/Tidy")
+	assert.ErrorContains(t, err, "the recording has no call of /library.v1.Library/Tidy")
 	assert.Len(t, f.Left(), 1)
 }
 

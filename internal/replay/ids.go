@@ -14,14 +14,14 @@ import (
 	"github.com/criproxy/criproxy/internal/wire"
 )
 
-// ids knows which name a server gave now to what had another one in the recording.
+// ids maps recorded names to the names that the server gives now.
 type ids struct {
 	given func(protoreflect.FieldDescriptor) bool
 	bare  func(name string) string
 
 	mu      sync.Mutex
 	now     map[string]string // :: recorded → now
-	there   *strings.Replacer // recorded → now, of long names wherever they stand
+	there   *strings.Replacer // recorded → now, for long names anywhere in a text
 	back    *strings.Replacer // now → recorded
 	changed bool
 }
@@ -36,20 +36,19 @@ func newIDs(given func(protoreflect.FieldDescriptor) bool, bare func(string) str
 	return &ids{given: given, bare: bare, now: map[string]string{}, there: strings.NewReplacer(), back: strings.NewReplacer()}
 }
 
-// LooksLikeID reports fields that are called id, or end so: a guess, for APIs without a
-// profile.
+// LooksLikeID reports whether a field is called id, or ends in _id. It is a guess, for APIs without a profile.
 func LooksLikeID(fd protoreflect.FieldDescriptor) bool {
 	name := string(fd.Name())
 	return fd.Kind() == protoreflect.StringKind && (name == "id" || strings.HasSuffix(name, "_id"))
 }
 
 const (
-	longName  = 12 // names as long as this are found within other text
-	shortName = 6  // the beginning of a name that stands for it, as crictl has it
+	longName  = 12 // least length of names that are replaced within other text
+	shortName = 6  // least length of the beginning of a name that stands for the name, as in crictl
 )
 
-// learn compares a recorded reply with the one of now. Lists say nothing new: what is in
-// them was given a name before.
+// learn pairs the names in a recorded reply with those in the reply now. It skips lists: the names in them were given
+// by earlier calls.
 func (x *ids) learn(recorded, now []*dump.Node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -91,20 +90,20 @@ func (x *ids) add(old, now string) {
 		return
 	}
 	x.now[old], x.changed = now, true
-	bareOld, bareNow := x.bare(old), x.bare(now) // in what a runtime says itself
+	bareOld, bareNow := x.bare(old), x.bare(now) // text from a runtime has names without a prefix
 	if len(bareOld) >= longName && len(bareNow) >= longName {
 		x.add(bareOld, bareNow)
 	}
 }
 
-// recorded returns text with the names of the recording.
+// recorded returns text with new names replaced by the recorded ones.
 func (x *ids) recorded(text string) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.back.Replace(text)
 }
 
-// request returns a recorded request with the names of now.
+// request returns a recorded request with recorded names replaced by the new ones.
 func (x *ids) request(md protoreflect.MessageDescriptor, src []byte) []byte {
 	x.mu.Lock()
 	defer x.mu.Unlock()

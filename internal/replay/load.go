@@ -19,10 +19,10 @@ type Call struct {
 	ID       uint64
 	Method   string
 	Began    time.Duration // since the recording began
-	Finished time.Duration // if it has ended
+	Finished time.Duration // since the recording began; only if Ended
 	Ended    bool
 	Partial  bool          // it began before the recording; the missing part is unknown
-	Timeout  time.Duration // what the client gave it; zero is no bound
+	Timeout  time.Duration // set by the client; zero means none
 	Code     codes.Code
 	Message  string
 	Details  []byte // serialized google.rpc.Status, if there are any
@@ -33,7 +33,7 @@ type Call struct {
 	Replies  []Message
 	Redacted bool // secrets of a request were overwritten
 
-	latest time.Duration // when its latest event was
+	latest time.Duration // time of its latest event
 }
 
 // A Message is one message of a recorded call.
@@ -43,9 +43,9 @@ type Message struct {
 	Truncated bool
 }
 
-// Load reads the legs of clients or, if backend is not empty, those of that backend, in
-// the order in which they began. Of recordings that were joined the second begins when the
-// first has ended. A file that ends in the middle of an event is read up to there.
+// Load reads the legs of clients or, if backend is not empty, those of that backend, in the order in which they began.
+// If several recordings were joined, each begins when the one before it has ended. If a file ends in the middle of an
+// event, Load reads up to there.
 func Load(r *capture.Reader, backend string) ([]*Call, error) {
 	type leg struct {
 		call uint64
@@ -98,9 +98,9 @@ func Load(r *capture.Reader, backend string) ([]*Call, error) {
 	}
 	if len(order) == 0 {
 		if backend != "" {
-			return nil, fmt.Errorf("the capture has no calls to a backend %q", backend)
+			return nil, fmt.Errorf("the recording has no calls to a backend %q", backend)
 		}
-		return nil, errors.New("the capture has no calls of clients")
+		return nil, errors.New("the recording has no calls of clients")
 	}
 	slices.SortStableFunc(order, func(a, b *Call) int { return cmp.Compare(a.Began, b.Began) })
 	return order, nil

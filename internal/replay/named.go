@@ -12,7 +12,7 @@ import (
 // socketMethod is a method to which only a fixture answers, with the path of its socket.
 const socketMethod = "/criproxy.replay.v1.Fixture/Socket"
 
-// Named is a handler of a fixture at a socket that says so to [IsFixture].
+// Named wraps the handler of a fixture at a socket, so that [IsFixture] recognizes it.
 func Named(socket string, h grpc.StreamHandler) grpc.StreamHandler {
 	return func(srv any, ss grpc.ServerStream) error {
 		if method, _ := grpc.MethodFromServerStream(ss); method != socketMethod {
@@ -25,12 +25,12 @@ func Named(socket string, h grpc.StreamHandler) grpc.StreamHandler {
 	}
 }
 
-// IsFixture reports whether a fixture serves the socket that conn is connected to. A multiplexer
-// in front of one is none: there may be others behind it.
+// IsFixture reports whether a fixture serves the socket that conn is connected to. It is false for a multiplexer in
+// front of a fixture, since other servers may be behind it.
 func IsFixture(ctx context.Context, conn grpc.ClientConnInterface, socket string) bool {
 	reply := &codec.Frame{}
 	if conn.Invoke(ctx, socketMethod, codec.NewFrame(nil), reply, grpc.ForceCodecV2(codec.Raw)) != nil {
-		return false // as a runtime does not know the method
+		return false // a runtime does not know the method
 	}
 	defer reply.Free()
 	said, err := os.Stat(string(reply.Bytes()))

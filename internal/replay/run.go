@@ -15,23 +15,22 @@ import (
 	"github.com/criproxy/criproxy/internal/dump"
 )
 
-// Config says which calls to play, and to which server. It needs Calls and Conn.
+// Config configures [Run]. Only Calls and Conn are required.
 type Config struct {
 	Calls []*Call
 	Conn  grpc.ClientConnInterface
 
-	// Schema names the fields of messages. What it does not know is compared as it is,
-	// and names in it stay those of the recording.
+	// Schema describes the fields of messages. Messages that it does not describe are compared byte by byte, and Run
+	// does not replace names in them.
 	Schema *codec.Schema
-	// Text prints values, and hides those that are secret.
+	// Text prints values, and hides secret ones.
 	Text dump.Text
-	// Redact is what the calls were recorded with, nil if with nothing. It hides in
-	// replies what it hid in theirs.
+	// Redact is the redactor with which the calls were recorded, nil if there was none. Run hides the same fields in
+	// the replies that it gets.
 	Redact *capture.Redactor
-	// Given reports fields in which a server names what it made. Nil means [LooksLikeID].
+	// Given reports whether a field holds a name that the server has given. Nil means [LooksLikeID].
 	Given func(protoreflect.FieldDescriptor) bool
-	// Volatile reports fields that differ in each run, such as times, and are not compared. Nil
-	// means none.
+	// Volatile reports whether a field differs in each run, as times do, and is not compared. Nil means that none does.
 	Volatile func(protoreflect.FieldDescriptor) bool
 
 	// Bare returns a name without the prefix of its backend, as it may stand in text that a
@@ -48,12 +47,12 @@ type Config struct {
 	Report func(Result)
 }
 
-// Result is what became of a call.
+// Result is the result of one call.
 type Result struct {
 	Call    *Call
 	Took    time.Duration
-	NotSent string        // why, if it was not
-	Changes []dump.Change // from the recorded call
+	NotSent string        // why the call was not sent; empty if it was
+	Changes []dump.Change // differences from the recorded answer
 }
 
 // Summary counts results.
@@ -65,18 +64,17 @@ type Summary struct {
 type run struct {
 	Config
 	ids    *ids
-	calm   context.Context // ends when all is done but streams without an end
-	ending context.Context // ends when those have to end, too
-	mu     sync.Mutex      // of Report and sum
+	calm   context.Context // ends when all calls are done except streams without an end
+	ending context.Context // ends when those streams must end, too
+	mu     sync.Mutex      // guards Report and sum
 	sum    Summary
 }
 
-// subscribed is what a server gets to begin a stream in, which it does not confirm.
+// subscribed is the time that a server has to begin a stream, because servers do not confirm it.
 const subscribed = 50 * time.Millisecond
 
-// Run plays calls in the order and with the timing of the recording: each begins when
-// those have ended that had ended before it. It returns when all have, with ctx's error
-// if that ended them.
+// Run plays calls in the order and with the timing of the recording: each call begins when all calls that had ended
+// before it have ended again. Run returns when all calls have ended, with ctx's error if ctx ended them.
 func Run(ctx context.Context, cfg Config) (Summary, error) {
 	calm, allElse := context.WithCancel(context.Background())
 	defer allElse()
@@ -91,7 +89,7 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 		*Call
 		over chan struct{}
 	}
-	var before []begun // that no call has waited for yet
+	var before []begun // calls that no later call has waited for yet
 	var bounded, open sync.WaitGroup
 	began := time.Now()
 	for _, c := range cfg.Calls {
@@ -145,7 +143,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// play sends a call and reports what became of it.
+// play sends a call and reports its result.
 func (r *run) play(ctx context.Context, c *Call) {
 	res := Result{Call: c, NotSent: c.Unfit()}
 	if res.NotSent == "" {

@@ -15,11 +15,11 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// answer is what came of a call.
+// answer is what a call returned.
 type answer struct {
 	replies [][]byte
 	err     error
-	cut     bool // it was ended here
+	cut     bool // Run ended the call
 }
 
 // send makes a recorded call.
@@ -36,13 +36,13 @@ func (r *run) send(ctx context.Context, c *Call) *answer {
 	if err != nil {
 		return &answer{err: err}
 	}
-	came := newLevel(0) // how many replies
+	came := newLevel(0) // number of replies so far
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	defer cancel()
 	sending.Go(func() { r.requests(ctx, stream, c, came) })
 	if c.open() {
-		// It may end once all else is done, and it has brought as much as in the recording.
+		// End the stream once all other calls are done and it has brought as many messages as recorded.
 		defer context.AfterFunc(r.ending, cancel)()
 		defer context.AfterFunc(r.calm, func() {
 			if came.reach(ctx, len(c.Replies)) == nil {
@@ -65,8 +65,8 @@ func (r *run) send(ctx context.Context, c *Call) *answer {
 	}
 }
 
-// requests sends the requests of a call, each when the replies have come that had come
-// before it.
+// requests sends the requests of a call. It sends each when as many replies have come as had come before it in the
+// recording.
 func (r *run) requests(ctx context.Context, stream grpc.ClientStream, c *Call, came *level[int]) {
 	method := r.Schema.Method(c.Method)
 	for _, m := range c.Requests {

@@ -15,8 +15,8 @@ import (
 	"github.com/criproxy/criproxy/codec"
 )
 
-// Handler returns the handler of a server that has the codec [codec.Raw] and no services.
-// What was not recorded it answers with Unimplemented.
+// Handler returns the handler for a server that has the codec [codec.Raw] and no services. It answers methods that were
+// not recorded with Unimplemented.
 func (f *Fixture) Handler() grpc.StreamHandler {
 	return func(_ any, ss grpc.ServerStream) error {
 		began := time.Now()
@@ -31,7 +31,7 @@ func (f *Fixture) Handler() grpc.StreamHandler {
 		c, equal := f.choose(method, request.Bytes())
 		if c == nil {
 			f.cfg.Report(Played{Method: method, Code: codes.Unimplemented})
-			return status.Errorf(codes.Unimplemented, "criproxy: the capture has no call of %s", method)
+			return status.Errorf(codes.Unimplemented, "criproxy: the recording has no call of %s", method)
 		}
 		err := f.play(ss, c, began, received)
 		f.cfg.Report(Played{Method: method, Call: c.ID, Equal: equal, Code: status.Code(err)})
@@ -39,7 +39,7 @@ func (f *Fixture) Handler() grpc.StreamHandler {
 	}
 }
 
-// play answers as in the recording.
+// play answers a call as it was answered in the recording.
 func (f *Fixture) play(ss grpc.ServerStream, c *recorded, began time.Time, received int) error {
 	if len(c.Header) > 0 {
 		if err := ss.SetHeader(pairs(c.Header)); err != nil {
@@ -84,7 +84,7 @@ func (f *Fixture) play(ss grpc.ServerStream, c *recorded, began time.Time, recei
 	return status.Error(c.Code, c.Message)
 }
 
-// wait takes as long as the recorded server did, if the fixture is to.
+// wait sleeps as long as the recorded server took, divided by Speed.
 func (f *Fixture) wait(ctx context.Context, c *recorded, began time.Time, when time.Duration) {
 	if f.cfg.Speed > 0 {
 		sleep(ctx, time.Until(began.Add(time.Duration(float64(when-c.Began)/f.cfg.Speed))))

@@ -9,8 +9,8 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-// A Batch is some rows of the table of calls, as the page reads them: arrays of numbers, in which
-// a string is its place in a list that the batch has. The zero Batch is empty.
+// A Batch has some rows of the table of calls, in the form that the page reads: arrays of numbers. For a string, the
+// number is its index in the batch's list of strings. The zero Batch is empty.
 type Batch struct {
 	strings []string
 	places  map[string]int64
@@ -20,11 +20,11 @@ type Batch struct {
 // Len returns how many rows there are.
 func (b *Batch) Len() int { return len(b.rows) }
 
-// Codes of a row beside those of gRPC.
+// Codes of a row in addition to gRPC's.
 const (
 	underWay = -1
 	lost     = -2
-	left     = -3 // Canceled, as the client ended the call
+	left     = -3 // Canceled, because the client ended the call
 )
 
 // The flags of a row.
@@ -33,15 +33,15 @@ const (
 	flagPartial
 	flagStream
 	flagMemory
-	flagNoRead // some of it could not be compared
+	flagNoRead // some messages could not be compared
 )
 
 // A Row is a call in the table.
 type Row struct {
-	Key     uint64        // of the call in the page; a row replaces an earlier one with the same key
-	Call    *inspect.Call // of which the row keeps nothing
+	Key     uint64        // identifies the call in the page; a row replaces an earlier one with the same key
+	Call    *inspect.Call // Add copies what it needs
 	Changes int           // how many fields were rewritten
-	Gaps    bool          // not all could be compared
+	Gaps    bool          // some messages could not be compared
 	Lost    bool          // the call was under way when the recording ended
 }
 
@@ -118,7 +118,7 @@ func code(ended, gone, failed bool, code int64) int64 {
 	return underWay
 }
 
-// place returns where s stands in the list of strings. The empty string is the first.
+// place returns the index of s in the list of strings. The index of the empty string is 0.
 func (b *Batch) place(s string) int64 {
 	if b.places == nil {
 		b.places, b.strings = map[string]int64{"": 0}, []string{""}
@@ -140,5 +140,5 @@ func (b *Batch) JSON() []byte {
 	}{b.strings, append([][]any{}, b.rows...)})
 }
 
-// milliseconds is a duration as the page has it.
+// milliseconds returns a duration in the unit of the page.
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

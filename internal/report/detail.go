@@ -12,15 +12,15 @@ import (
 	"github.com/criproxy/criproxy/internal/inspect"
 )
 
-// Bounds on what the page has of one call. `criproxy view -full` prints all of it.
+// Limits on the details of one call in the page. `criproxy view -full` prints everything.
 const (
 	maxValue    = 2000 // bytes of a string
-	maxLines    = 400  // of a message
-	maxMessages = 25   // of a leg, in one direction
+	maxLines    = 400  // lines of a message
+	maxMessages = 25   // messages of a leg in one direction
 	maxChanges  = 400
 )
 
-// detail is a call opened. The names are those of page/detail.js.
+// detail has the details of a call. page/detail.js reads these keys.
 type detail struct {
 	Legs    []legDetail     `json:"legs"`
 	Changes json.RawMessage `json:"changes,omitempty"` // [inspect.Difference]s
@@ -60,17 +60,17 @@ type messageDetail struct {
 // A line is the depth of a field, its name, its value (none of a message), and 1 if it was rewritten.
 type line []any
 
-// Render returns a call opened, as JSON, and its row, which lacks a key. The printer prints nothing:
-// it has the schema, what is secret, and the order of backends.
+// Render returns the details of a call, as JSON, and its row, without a key. The printer prints nothing: Render takes
+// the schema, the secrets and the order of backends from it.
 func Render(p *inspect.Printer, c *inspect.Call) (json.RawMessage, Row) {
 	return render(*p, c, func(part json.RawMessage) json.RawMessage { return part })
 }
 
-// render is Render where what share returns stands in place of the parts that calls have in common:
-// the lists of every second are mostly the same.
+// render does the work of Render. It replaces parts of the details with what share returns for them, since many calls
+// have such parts in common: kubelet's lists of every second are mostly the same.
 func render(p inspect.Printer, c *inspect.Call, share func(json.RawMessage) json.RawMessage) (json.RawMessage, Row) {
 	p.Text.MaxValue = maxValue
-	p.Text.Unsafe = false // whatever the recording holds: a page is for showing it to others
+	p.Text.Unsafe = false // even if the recording has secrets: people mail pages to others
 	var d detail
 	opened := opening{p: &p, call: c, marks: marks{}, share: share}
 	changes, gaps := inspect.Gaps(p.Diff(c))
@@ -91,7 +91,7 @@ func render(p inspect.Printer, c *inspect.Call, share func(json.RawMessage) json
 	return marshal(d), row
 }
 
-// marshal is for strings and numbers, with which it cannot fail.
+// marshal encodes strings and numbers, for which encoding cannot fail.
 func marshal(v any) json.RawMessage {
 	out, err := json.Marshal(v)
 	if err != nil {
@@ -100,7 +100,7 @@ func marshal(v any) json.RawMessage {
 	return out
 }
 
-// An opening is a call that is being rendered.
+// An opening is the state of rendering one call.
 type opening struct {
 	p     *inspect.Printer
 	call  *inspect.Call
@@ -178,8 +178,8 @@ func (m marks) has(way string, n *dump.Node) bool {
 	return (!n.IsMsg || m[way+" "+n.Name]) && m[way+" "+n.Name+" "+n.String()]
 }
 
-// inOrder sorts the entries of maps, which come in another order each time: people find a key, and lists
-// that say the same are the same.
+// inOrder sorts the entries of maps, which come in another order each time. So people find a key, and equal lists have
+// equal lines.
 func inOrder(nodes []*dump.Node) []*dump.Node {
 	for i := 0; i < len(nodes); {
 		end := i + 1
@@ -228,8 +228,8 @@ func (w *lineWriter) add(nodes []*dump.Node, depth int, marked bool) {
 	}
 }
 
-// pairs are metadata in order, without what says nothing of the call, and without credentials,
-// which recordings of other programs may have.
+// pairs returns the metadata in order. It leaves out keys that say nothing about the call, and credentials, which
+// recordings of other programs may contain.
 func pairs(md map[string][]string) (all [][2]string) {
 	for _, key := range slices.Sorted(maps.Keys(md)) {
 		if inspect.OfConnection(key) {

@@ -7,7 +7,7 @@
 //	}
 //	err := w.Close(report.Info{Title: "calls.jsonl"})
 //
-// A [Writer] makes one file with all that is needed; nothing in it asks the network. [Live] is the
-// same page for a server that sends it calls. The recorded calls stand in the page as compressed
-// data, never as HTML, and a policy in the page allows no script but its own.
+// A [Writer] makes one self-contained file, which makes no requests. [Live] returns the same page for a
+// server that sends it calls. The page contains the recorded calls as compressed data, never as HTML, and
+// a policy in it allows no script but its own.
 package report

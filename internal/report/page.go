@@ -11,19 +11,19 @@ import (
 //go:embed page
 var files embed.FS
 
-// scripts are the parts of the page's one script, in the order in which they need each other.
+// scripts are the parts of the page's script. Each needs only those before it.
 var scripts = []string{
 	"dom.js", "model.js", "filter.js", "overview.js", "table.js", "detail.js",
 	"pods.js", "latency.js", "talk.js", "sequence.js", "status.js", "metrics.js", "live.js", "main.js",
 }
 
-// page is what all pages have. There is no template of Go's: nothing is filled in but what is
-// our own, and text/template makes the linker keep every method of every type.
+// page returns the part that all pages have in common. It uses no template package: it fills in only the program's own
+// text, and text/template makes the linker keep every method of every type.
 var page = sync.OnceValue(func() (p struct{ head, body, script, style []byte }) {
 	read := func(name string) []byte {
 		b, err := files.ReadFile("page/" + name)
 		if err != nil {
-			panic(err) // a file that is built in
+			panic(err) // cannot happen: the file is embedded
 		}
 		return b
 	}
@@ -48,7 +48,7 @@ const filePolicy = ""
 // livePolicy lets it ask the server that it came from.
 const livePolicy = "; connect-src 'self'"
 
-// policy is the Content-Security-Policy of a page.
+// policy returns the Content-Security-Policy of a page.
 func policy(more string) string {
 	p := page()
 	return "default-src 'none'; script-src " + hash(p.script) + "; style-src " + hash(p.style) +

@@ -24,17 +24,17 @@ type Info struct {
 	Calls    int                     `json:"calls"`
 	Missed   uint64                  `json:"missed,omitempty"` // events that are not in the recording
 	Cut      bool                    `json:"cut,omitempty"`    // the recording ends in the middle of an event
-	Filter   string                  `json:"filter,omitempty"` // what was asked for when the page was made
+	Filter   string                  `json:"filter,omitempty"` // the flags that selected the calls of the page
 	Live     bool                    `json:"live,omitempty"`
 }
 
-// Of fills in what the header of a recording says.
+// Of fills in the fields that the header of a recording has.
 func (i *Info) Of(h *capture.FileHeader) {
 	i.Program, i.Created, i.Listen, i.Backends = h.Program, h.Created, h.Listen, h.Backends
 }
 
-// How many calls stand in one piece of compressed data. The page opens the pieces of rows when
-// it begins, and one of details when a call is opened. It reckons with perDetails.
+// How many calls one block of compressed data holds. The page reads all blocks of rows when it starts, and a block of
+// details when a user opens a call. page/detail.js has the same constant.
 const (
 	perRows    = 4096
 	perDetails = 128
@@ -47,12 +47,12 @@ type Writer struct {
 	calls   int
 	rows    Batch
 	details []json.RawMessage
-	shared  []json.RawMessage // what the calls of details have in common
-	places  map[string]int    // :: part of a call → its place in shared
+	shared  []json.RawMessage // parts that the calls of details have in common
+	places  map[string]int    // :: part of a call → its index in shared
 	err     error
 }
 
-// NewWriter begins a page. It uses printer as [Render] does. The caller closes out after Close.
+// NewWriter returns a writer of a page to out. It uses printer as [Render] does. The caller closes out after Close.
 func NewWriter(out io.Writer, printer *inspect.Printer) *Writer {
 	w := &Writer{out: out, printer: printer}
 	w.write(pageBegin(filePolicy))
@@ -74,7 +74,7 @@ func (w *Writer) Add(c *inspect.Call) {
 	}
 }
 
-// Close ends the page. It returns the first error of all that was written.
+// Close writes the rest of the page. It returns the first error of all writes.
 func (w *Writer) Close(info Info) error {
 	w.flushDetails()
 	w.flushRows()
@@ -88,10 +88,10 @@ func (w *Writer) Close(info Info) error {
 	return w.err
 }
 
-// minShared is what is worth a place of its own, in bytes.
+// minShared is the least size, in bytes, of a part that is worth sharing.
 const minShared = 64
 
-// share returns the number of a part of a call, by which the page finds it.
+// share returns the index of a part of a call in shared.
 func (w *Writer) share(part json.RawMessage) json.RawMessage {
 	if len(part) < minShared {
 		return part
@@ -127,7 +127,7 @@ func (w *Writer) flushRows() {
 	}
 }
 
-// block writes data as a script that is none: base64 of gzip, so that nothing in it can be taken
+// block writes data as a script element that browsers do not run: base64 of gzip, so that no part of it can be taken
 // for HTML.
 func (w *Writer) block(id string, data []byte) {
 	var packed bytes.Buffer

@@ -1,10 +1,10 @@
-// Package ui serves the page of internal/report live: calls as they come from the admin socket of a
-// running criproxy, and how it is doing.
+// Package ui serves the page of internal/report live: with the calls of a running criproxy as they come
+// from its admin socket, and with its status and metrics.
 //
-//	server := ui.New(ui.Config{Admin: socket, Open: open})
-//	fmt.Println(server.URL(listener.Addr()))
+//	server := ui.New(ui.Config{Admin: socket, Open: open}, listener)
+//	fmt.Println(server.URL())
 //	err := server.Serve(ctx, listener)
 //
-// One goroutine follows the admin socket into a [history] that is bounded; any number of browsers
-// read from there, each at its own pace. The page is for one person: whoever has the link may look, once.
+// One goroutine reads the admin socket into a bounded [history]; browsers read from the history, each
+// at its own pace. The link works once, for the first browser that opens it.
 package ui

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	again      = 300 * time.Millisecond // until the next try to connect
-	longEnough = 500 * time.Millisecond // a call under way for that long is shown before it ends
-	keepBytes  = 256 << 10              // of the messages of a leg, one way
+	again      = 300 * time.Millisecond // time between attempts to connect
+	longEnough = 500 * time.Millisecond // a call that is under way for so long is shown before it ends
+	keepBytes  = 256 << 10              // bytes of messages kept for each leg and direction
 )
 
-// A link is how the connection to criproxy is. Its JSON is for the page.
+// A link is the state of the connection to criproxy. Its JSON is for the page.
 type link struct {
 	Up    bool   `json:"up"`
 	PID   int    `json:"pid,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// A follower puts what the admin socket says into a history.
+// A follower reads the events of the admin socket into a history.
 type follower struct {
 	client  *admin.Client
 	open    func(*capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error)
@@ -36,8 +36,8 @@ type follower struct {
 	changed chan struct{} // gets a value when the link changes
 }
 
-// run follows one process after the other until ctx ends. A handover ends the connection, and the next one
-// is to the new process.
+// run follows one process after the other until ctx ends. A handover ends the connection; run then connects to the new
+// process.
 func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := f.once(ctx)
@@ -63,7 +63,7 @@ func (f *follower) set(l *link) {
 	}
 }
 
-// once follows one process to its end.
+// once follows one process until it ends.
 func (f *follower) once(ctx context.Context) error {
 	var process state.Version
 	if _, err := f.client.Read(ctx, "version", &process); err != nil {
@@ -91,10 +91,10 @@ func (f *follower) once(ctx context.Context) error {
 	return nil
 }
 
-// take reads events until there are none any more.
+// take reads events until r ends.
 func (f *follower) take(ctx context.Context, r *capture.Reader, a *inspect.Assembler) {
 	a.KeepBytes = keepBytes
-	before := f.history.latest // a process that got the recording of its predecessor sends calls again
+	before := f.history.latest // a process that has inherited a recording sends calls that are already here
 	events := make(chan capture.Event)
 	go func() {
 		defer close(events)

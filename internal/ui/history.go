@@ -10,25 +10,25 @@ import (
 	"github.com/criproxy/criproxy/internal/report"
 )
 
-// Bounds of a history. The oldest calls make room.
+// Bounds of a history. It forgets the oldest calls first.
 const (
 	maxCalls = 50_000
 	maxBytes = 64 << 20 // of messages
 )
 
-// A history is the latest calls, for browsers to read at their own pace. It is safe for concurrent use.
+// A history holds the latest calls, for browsers to read at their own pace. It is safe for concurrent use.
 type history struct {
 	mu      sync.Mutex
-	printer *inspect.Printer // of the process that is followed now
-	entries []entry          // with keys that grow
+	printer *inspect.Printer // for calls of the process that is followed now
+	entries []entry          // in the order of seq
 	bytes   int
-	next    uint64                   // key
+	next    uint64                   // the latest key
 	open    map[*inspect.Call]uint64 // :: call under way that was shown → its key
-	changed chan struct{}            // closed when something is added
-	latest  time.Time                // of the calls
+	changed chan struct{}            // closed when an entry is added
+	latest  time.Time                // when the latest call ended
 }
 
-// An entry is a call, or that one which is there already has gone on: then it has the key of that.
+// An entry is a call, or a newer state of an earlier entry's call, with the same key.
 type entry struct {
 	seq   uint64 // grows with each entry
 	row   report.Row
@@ -40,14 +40,14 @@ func newHistory() *history {
 	return &history{open: map[*inspect.Call]uint64{}, changed: make(chan struct{})}
 }
 
-// follow begins with the calls of another process.
+// follow sets the printer for the calls of another process.
 func (h *history) follow(p *inspect.Printer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.printer = p
 }
 
-// end notes that the process which was followed is gone: the ends of its calls will not be seen.
+// end notes that the process that was followed has gone: the ends of its calls will not be known.
 func (h *history) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,7 +91,7 @@ func (h *history) underWay(calls []*inspect.Call) {
 	}
 }
 
-// snapshot returns a call as it is now: it goes on while browsers look at it.
+// snapshot returns a copy of a call, which may change while browsers look at it.
 func snapshot(c *inspect.Call) *inspect.Call {
 	now := *c
 	now.Legs = make([]*inspect.Leg, len(c.Legs))
@@ -132,8 +132,8 @@ func (h *history) wake() {
 	h.changed = make(chan struct{})
 }
 
-// since returns rows of what came after an entry, at most so many, with the number of the last. changed is
-// closed when there is more.
+// since returns the rows of at most so many entries after entry seq, and the seq of the last of them. changed is closed
+// when there are more.
 func (h *history) since(seq uint64, most int) (b report.Batch, last uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,7 +145,7 @@ func (h *history) since(seq uint64, most int) (b report.Batch, last uint64, chan
 	return b, seq, h.changed
 }
 
-// opened returns a call opened, as far as it is still known.
+// opened returns the details of a call, unless the history has forgotten it.
 func (h *history) opened(key uint64) (json.RawMessage, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -23,7 +23,8 @@ import (
 // Config says what to show.
 type Config struct {
 	Admin string // the path of the admin socket
-	// Open prepares for the calls of a process: how to put them together, and what [report.Render] needs.
+	// Open returns the assembler that makes calls of a process's events, and the printer for [report.Render]. It gets
+	// the header of the process's recording.
 	Open func(*capture.FileHeader) (*inspect.Printer, *inspect.Assembler, error)
 }
 
@@ -31,13 +32,13 @@ type Config struct {
 type Server struct {
 	follower *follower
 	guard    *guard
-	session  string // tells a page that the server is another one
+	session  string // by which a page notices that the server has restarted
 	browsers atomic.Int64
 }
 
 const (
 	perBatch     = 2000            // calls sent at once
-	statusEvery  = 5 * time.Second // which asks the runtimes
+	statusEvery  = 5 * time.Second // not more often, because status asks the runtimes
 	metricsEvery = 2 * time.Second
 	maxBrowsers  = 16
 	maxMetrics   = 16 << 20 // bytes
@@ -50,12 +51,12 @@ func Listen(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("-listen %s: want an address such as 127.0.0.1:0, where 0 is any free port", address)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("-listen %s: calls name all that runs on a node, so this listens on the loopback only; from another machine, use ssh -L 8080:127.0.0.1:8080 and -listen 127.0.0.1:8080", address)
+		return nil, fmt.Errorf("-listen %s: ui listens only on the loopback, because calls name everything that runs on a node; to use it from another machine, give -listen 127.0.0.1:8080, and run ssh -L 8080:127.0.0.1:8080 HOST there", address)
 	}
 	return net.Listen("tcp", address)
 }
 
-// New returns a server for a listener.
+// New returns a server whose link leads to l.
 func New(cfg Config, l net.Listener) *Server {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	f := &follower{client: admin.NewClient(cfg.Admin), open: cfg.Open, history: newHistory(), changed: make(chan struct{}, 1)}
@@ -64,12 +65,12 @@ func New(cfg Config, l net.Listener) *Server {
 	return &Server{follower: f, guard: newGuard(port), session: rand.Text()}
 }
 
-// URL is the link to print. It is good for one browser.
+// URL returns the link. It works for one browser.
 func (s *Server) URL() string {
 	return "http://127.0.0.1:" + s.guard.port + "/?token=" + s.guard.token
 }
 
-// Port is that of the link.
+// Port returns the port of the link.
 func (s *Server) Port() string { return s.guard.port }
 
 // Serve follows criproxy and answers browsers until ctx ends.
@@ -91,7 +92,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		defer close(followed)
 		s.follower.run(ctx)
 	}()
-	context.AfterFunc(ctx, func() { _ = web.Close() }) // nothing there is worth waiting for
+	context.AfterFunc(ctx, func() { _ = web.Close() }) // no request is worth waiting for
 	err := web.Serve(l)
 	stopped := ctx.Err() != nil
 	cancel()
@@ -102,28 +103,28 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 }
 
-// call answers with a call opened.
+// call answers with the details of a call.
 func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	key, err := strconv.ParseUint(r.URL.Query().Get("key"), 10, 64)
 	if err != nil {
-		http.Error(w, "which call? key is a number", http.StatusBadRequest)
+		http.Error(w, "the key of a call must be a number", http.StatusBadRequest)
 		return
 	}
 	d, ok := s.follower.history.opened(key)
 	if !ok {
-		http.Error(w, "This call was forgotten to make room for later ones.", http.StatusNotFound)
+		http.Error(w, "This call is no longer in memory: later calls have taken its place.", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(d) // fails when the browser has gone
 }
 
-// stream sends what there is and what comes, as server-sent events. A browser that reads too slowly gets the
-// calls that are still known when it comes to them.
+// stream sends the calls so far and new ones, the status and the metrics, as server-sent events. A browser that reads
+// too slowly misses calls that the history has forgotten meanwhile.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	if s.browsers.Add(1) > maxBrowsers {
 		s.browsers.Add(-1)
-		http.Error(w, "too many pages are open", http.StatusTooManyRequests)
+		http.Error(w, "too many pages of criproxy ui are open; close one", http.StatusTooManyRequests)
 		return
 	}
 	defer s.browsers.Add(-1)
@@ -202,8 +203,8 @@ func (s *Server) status(ctx context.Context) []byte {
 	return marshal(any) // on one line
 }
 
-// metrics asks criproxy for its metrics, and returns what each panel has to show of them: names and values of its series.
-// It returns nil if there is no answer.
+// metrics asks criproxy for its metrics, and returns the names and values of the series of each panel. It returns nil
+// if there is no answer.
 func (s *Server) metrics(ctx context.Context, meter *dashboard.Meter) []byte {
 	ctx, cancel := context.WithTimeout(ctx, statusEvery)
 	defer cancel()
@@ -231,7 +232,7 @@ func (s *Server) metrics(ctx context.Context, meter *dashboard.Meter) []byte {
 	return marshal(point)
 }
 
-// marshal is for data of our own, with which it cannot fail.
+// marshal encodes data of this program, for which encoding cannot fail.
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -1,8 +1,7 @@
 #!/bin/sh
-# Puts criproxy on the node that this container runs on, as a service of the node's systemd, and keeps program
-# and configuration as they are in here. It needs the node's pid namespace and to be privileged.
-#
-# The service does not end when this container does: kubelet needs it to start this container again.
+# Installs criproxy on the node that this container runs on, as a service of the node's systemd, and keeps the program
+# and the configuration the same as in this container. It needs the node's pid namespace and privileges. The service
+# goes on when this container ends: kubelet needs it to start this container again.
 set -eu
 
 node=${NODE_PID:-1}                          # a process of the node's namespaces
@@ -23,8 +22,8 @@ put() {
 	echo "criproxy: $2 is new"
 }
 
-# A configuration with mistakes is not put there. A criproxy that runs would go on with the one before, but one that is started, as
-# after a boot, could not, and without it kubelet does not start this pod either, which would bring a better one.
+# Do not install a configuration with mistakes. A running criproxy would go on with the old one, but a criproxy that
+# starts with it, as after a boot, would not serve, and kubelet could not start this pod to bring a better one.
 configure() {
 	cmp -s "$config" "$root/etc/criproxy/config.yaml" && return
 	put "$config" /etc/criproxy/config.yaml.new 644 || true

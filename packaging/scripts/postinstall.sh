@@ -1,6 +1,6 @@
 #!/bin/sh
-# After the files are there. dpkg says "configure" and the version that was there before, if there was
-# one; rpm says how many versions are installed now.
+# Runs after the files are installed. dpkg passes "configure" and the previous version, if there was one; rpm passes how
+# many versions are installed now.
 set -e
 
 case "$1" in
@@ -10,7 +10,7 @@ configure) before=$2 ;;
 *) exit 0 ;; # dpkg goes back to what was there before
 esac
 
-# Nothing is started by an installation: which runtimes there are is for the configuration to say.
+# An installation starts nothing: the administrator must first configure the runtimes.
 if [ -z "$before" ]; then
 	cat <<'TEXT'
 criproxy is installed, and changes nothing yet:
@@ -21,12 +21,12 @@ criproxy is installed, and changes nothing yet:
 TEXT
 fi
 
-# Not in a root folder of somebody else's, nor without systemd.
+# Do nothing if the root folder is not the running system's, or without systemd.
 [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload || true
 
-# A criproxy that runs hands over to the new one, and no call is lost. One that a unit of the
-# administrator's starts from elsewhere is left alone.
+# A running criproxy hands over to the new one, and no call is lost. Leave alone a criproxy that the administrator's own
+# unit starts from another path.
 pid=$(systemctl show -p MainPID --value criproxy.service 2>/dev/null || echo 0)
 if [ -n "$before" ] && [ "${pid:-0}" -gt 0 ]; then
 	case "$(readlink "/proc/$pid/exe")" in

@@ -1,5 +1,5 @@
 #!/bin/sh
-# After the files have gone. Only dpkg's purge asks for what was written since to go as well.
+# Runs after the files are removed. Only dpkg's purge also removes files that criproxy has written.
 set -e
 
 if [ "$1" = purge ]; then

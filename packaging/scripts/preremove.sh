@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before the files go. dpkg says "remove" or "upgrade"; rpm says how many versions will be left.
+# Runs before the files are removed. dpkg passes "remove" or "upgrade"; rpm passes how many versions will be left.
 set -e
 
 case "$1" in

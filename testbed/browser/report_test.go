@@ -83,7 +83,7 @@ func TestFiltersMatchThoseOfTail(t *testing.T) {
 	p.fill("status", "Aborted")
 	p.see(`document.querySelector(".empty b").textContent.startsWith("None of ")`)
 	p.fill("status", "nonsense")
-	p.see(`document.querySelector("input[name=status]").parentElement.title.includes("is no code")`)
+	p.see(`document.querySelector("input[name=status]").parentElement.title.includes("is not a code")`)
 }
 
 func TestTheFilterIsShownAsACommand(t *testing.T) {

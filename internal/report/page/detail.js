@@ -59,7 +59,7 @@ function drawDetail(box, call, d) {
     el("h2", {}, call.name, el("span", { class: "soft" }, call.method.slice(1, call.method.lastIndexOf("/"))),
       el("span", { class: "push" },
         el("button", { type: "button", class: "plain", title: "only the calls about this pod", hidden: !call.pod, onclick: () => setFilter("pod", call.pod) }, "Pod"),
-        el("button", { type: "button", class: "plain", title: "add to the sequence diagram, or take it out (x)", onclick: () => toggleSelected(call) }, "Select"),
+        el("button", { type: "button", class: "plain", title: "add to the sequence diagram, or remove (x)", onclick: () => toggleSelected(call) }, "Select"),
         el("button", { type: "button", class: "plain", title: "as wide as the page (w)", onclick: widen }, "Wide"),
         el("button", { type: "button", class: "plain", title: "close (Esc)", "aria-label": "Close", onclick: closeCall }, "Close"))),
     el("div", { class: "says" }, el("span", { class: failed(call) ? "bad" : call.code < 0 ? "soft" : "good" }, statusOf(call)), ` after ${duration(call.took)}`,
@@ -110,11 +110,11 @@ function rewritten(call, d) {
   const legs = d.legs.filter((l) => l.backend).length;
   const changes = d.changes || [];
   const box = el("section", {}, el("h3", {}, "Rewritten on the way"));
-  if (call.memory.length) box.append(el("p", { class: "soft" }, `${call.memory.join(", ")} did not answer in time: what no runtime sees here is from memory.`));
+  if (call.memory.length) box.append(el("p", { class: "soft" }, `${call.memory.join(", ")} did not answer in time: values that no runtime sees here are from memory.`));
   for (const g of d.gaps || []) box.append(el("p", { class: "soft" }, `Not compared${g.way ? `, ${g.way}` : ""}${g.backend ? ` of ${g.backend}` : ""}: ${g.why}.`));
   if (!changes.length) {
     if (!(d.gaps || []).length) {
-      box.append(el("div", { class: "soft" }, d.problem ? "" : call.flags & OWN ? "criproxy made this call itself." : !legs ? "criproxy answered without a runtime." : "Nothing: each byte passed as it is."));
+      box.append(el("div", { class: "soft" }, d.problem ? "" : call.flags & OWN ? "criproxy made this call itself." : !legs ? "criproxy answered without a runtime." : "Nothing: every byte passed unchanged."));
     }
     return box;
   }

@@ -34,7 +34,7 @@ function millisecondsOf(text) {
   if (/^[\d.]+$/.test(rest)) rest += "ms";
   while (rest) {
     const found = /^([\d.]+)\s*(ns|us|µs|ms|s|m|h)\s*/.exec(rest);
-    if (!found) throw new Error(`${text} is no time: want one such as 100ms or 2s`);
+    if (!found) throw new Error(`${text} is not a time: want one such as 100ms or 2s`);
     sum += found[1] * units[found[2]];
     rest = rest.slice(found[0].length);
   }
@@ -46,7 +46,7 @@ function statusTest(text) {
   const names = text.slice(not ? 1 : 0).toLowerCase().replace(/_/g, "").replace("cancelled", "canceled").split(",").filter(Boolean);
   const known = CODES.map((c) => c.toLowerCase());
   const codes = names.flatMap((n) => known.map((k, i) => (k === n || (!known.includes(n) && k.startsWith(n)) ? i : -1)).filter((i) => i >= 0));
-  if (names.length && !codes.length) throw new Error(`${text} is no code: want one such as NotFound, several with commas, or ! before`);
+  if (names.length && !codes.length) throw new Error(`${text} is not a code: want one such as NotFound, several separated by commas, or ! before`);
   return (call) => ended(call) && codes.includes(call.code === LEFT ? CANCELED : call.code) !== not;
 }
 

@@ -38,7 +38,7 @@ function drawLatency() {
   const all = statistics(filter.shown);
   all.sort((a, b) => (latency.sort === "name" ? a.name.localeCompare(b.name) : b[latency.sort] - a[latency.sort]));
   if (!all.length) {
-    latency.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "Nothing to measure"), "No call that the filters leave has ended."));
+    latency.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "Nothing to measure"), "No call that matches the filters has ended."));
     return;
   }
   const w = 480;
@@ -57,7 +57,7 @@ function drawLatency() {
     el("tbody", {}, all.map((m) => el("tr", { onclick: () => setFilter("method", filter.values.method?.value === m.name ? "" : m.name) },
       el("td", {}, m.name), el("td", { class: "num" }, number(m.count)), el("td", { class: `num${m.errors ? " bad" : " soft"}` }, m.errors ? number(m.errors) : "–"),
       ["p50", "p90", "p99", "max"].map((k) => el("td", { class: "num" }, duration(m[k]))), el("td", {}, distribution(m, w)))))),
-  el("p", { class: "caption" }, "How many calls took how long; red ones failed. The line is where half of them had ended, the dashed one 99 of 100. Streams are not counted.")));
+  el("p", { class: "caption" }, "How many calls took how long; red ones failed. The line marks the median, the dashed line the 99th percentile. Streams are not counted.")));
 }
 
 // distribution draws how many calls took how long, with the median and the 99th of a hundred.

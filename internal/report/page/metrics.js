@@ -74,7 +74,7 @@ function span() {
 function drawMetrics() {
   const { points } = metrics;
   if (!points.length) {
-    (metrics.head || metrics.view).replaceChildren(el("b", {}, "No answer yet. "), "criproxy is asked for its metrics every two seconds.");
+    (metrics.head || metrics.view).replaceChildren(el("b", {}, "No answer yet. "), "This page asks criproxy for its metrics every two seconds.");
     return;
   }
   const { from, to } = span(), chosen = points[metrics.at] || points[points.length - 1];

@@ -104,7 +104,7 @@ function drawPods() {
   }
   pods.body.style.height = `${pods.lanes.length * LANE}px`;
   pods.none.hidden = pods.lanes.length > 0;
-  pods.none.replaceChildren(el("b", {}, "No pods here"), model.calls.length ? "None of the calls that the filters leave is about a pod." : "");
+  pods.none.replaceChildren(el("b", {}, "No pods here"), model.calls.length ? "No call that matches the filters is about a pod." : "");
   drawLanes();
 }
 

@@ -14,7 +14,7 @@ function drawSequence() {
   const bar = el("div", { class: "seqbar" }, chosen ? [`${plural(model.selected.size, "selected call")}`, el("button", { type: "button", onclick: () => {
     model.selected.clear();
     redraw();
-  } }, "Select none")] : "Calls as the filters leave them. Select some in the table with x, or with a shift-click, to see only those.");
+  } }, "Select none")] : "These are the calls that match the filters. To see only some of them, select them in the table with x or a shift-click.");
   const clients = [...new Set(calls.map((c) => (c.flags & OWN ? "" : c.client)))].filter(Boolean);
   const backs = backendsOf().filter((n) => calls.some((c) => c.legs.some((l) => l.backend === n)));
   const lanes = [...clients.map((n) => `c${n}`), "p", ...backs.map((n) => `b${n}`)];
@@ -36,7 +36,7 @@ function drawSequence() {
   arrows.sort((a, b) => a.t - b.t || a.order - b.order);
   const cut = Math.max(0, arrows.length - MOST_ARROWS), list = arrows.slice(0, MOST_ARROWS);
   if (!list.length) {
-    sequence.view.replaceChildren(bar, el("div", { class: "empty" }, el("b", {}, "Nothing to draw"), "No call fits the filters."));
+    sequence.view.replaceChildren(bar, el("div", { class: "empty" }, el("b", {}, "Nothing to draw"), "No call matches the filters."));
     return;
   }
   const high = 28, top = 44, H = top + list.length * high + 24, W = left + 140 + (lanes.length - 1) * step + 40;

@@ -9,7 +9,7 @@ function buildStatus(view) {
 function drawStatus() {
   const r = status.report;
   if (!r) {
-    status.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No answer yet"), "criproxy is asked how it is doing every few seconds."));
+    status.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No answer yet"), "This page asks criproxy for its status every few seconds."));
     return;
   }
   const facts = (pairs) => el("dl", {}, pairs.filter(([, v]) => v !== undefined && v !== "" && v !== null).map(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))]));

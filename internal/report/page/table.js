@@ -49,7 +49,7 @@ function drawTable() {
   $("grid").hidden = table.list.length === 0;
   table.none.hidden = table.list.length > 0;
   if (!table.list.length) {
-    table.none.replaceChildren(el("b", {}, model.calls.length ? `None of ${plural(model.calls.length, "call")} fits` : live.on ? "No calls yet" : "No calls are recorded here"),
+    table.none.replaceChildren(el("b", {}, model.calls.length ? `None of ${plural(model.calls.length, "call")} matches` : live.on ? "No calls yet" : "No calls are recorded here"),
       model.calls.length ? "Change a filter, or press Esc to clear them all." : live.on ? "They appear as they end." : "");
   }
   if (live.on && live.follow && !table.sort) {

@@ -28,7 +28,7 @@ function drawTalk() {
     for (const name of c.memory) if (!c.legs.some((l) => l.backend === name)) of(backs, name).memory++;
   }
   if (!clients.size && !backs.size) {
-    talk.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "Nobody talks here"), "No call fits the filters."));
+    talk.view.replaceChildren(el("div", { class: "empty" }, el("b", {}, "No calls here"), "No call matches the filters."));
     return;
   }
   const states = new Map(troubles(model.calls).filter((t) => t.lasts).map((t) => [t.backend, t]));
