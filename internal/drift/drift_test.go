@@ -58,9 +58,9 @@ func TestUnknownFieldsAreReportedOnceAndCounted(t *testing.T) {
 		{Kind: drift.ID, Where: "GetRequest.lender_id", Method: muxtest.Method("Get"), Count: 3,
 			Suggest: "rules: {fields: {GetRequest.lender_id: book}}, or, if it holds nothing of one backend, rules: {harmless: {GetRequest: [lender_id]}}"},
 		{Kind: drift.Method, Where: muxtest.Method("Burn"), Method: muxtest.Method("Burn"), Count: 1,
-			Suggest: "proto: [api.proto], a newer one that has this method; until then it passes to the primary as it is"},
+			Suggest: "proto: [api.proto], with a newer file that has this method; until then its calls pass to the primary unchanged"},
 		{Kind: drift.Field, Where: "GetRequest field 127", Method: muxtest.Method("Get"), Count: 3,
-			Suggest: "proto: [api.proto], a newer one in which library.v1.GetRequest has field 127; until then it passes as it is"},
+			Suggest: "proto: [api.proto], with a newer file in which library.v1.GetRequest has field 127; until then the field passes unchanged"},
 	}
 	assert.Equal(t, want, w.Findings())
 	assert.Len(t, *told, 3)
@@ -79,7 +79,7 @@ func TestAValueThatBeginsLikeANameIsTakenForOne(t *testing.T) {
 	for _, f := range w.Findings() {
 		where = append(where, f.Where+" "+f.Suggest[:30])
 	}
-	assert.Equal(t, []string{"Book.labels rules: {fields: {Book.labels: ", "GetRequest field 127 proto: [api.proto], a newer on"}, where)
+	assert.Equal(t, []string{"Book.labels rules: {fields: {Book.labels: ", "GetRequest field 127 proto: [api.proto], with a new"}, where)
 	assert.Contains(t, w.Findings()[1].Suggest, "though it seems to hold an id, with beta.io__ before it")
 }
 

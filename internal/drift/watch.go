@@ -118,7 +118,7 @@ func (w *Watch) Begin(ctx context.Context, info director.LegInfo) (context.Conte
 	switch {
 	case m == nil && t.ours(info.Method):
 		w.add(info.Method, Finding{Kind: Method, Where: info.Method,
-			Suggest: "proto: [api.proto], a newer one that has this method; until then it passes to the primary as it is"})
+			Suggest: "proto: [api.proto], with a newer file that has this method; until then its calls pass to the primary unchanged"})
 		return ctx, nil
 	case m == nil || !t.ours(info.Method) || !w.due(info.Method):
 		return ctx, nil
@@ -162,7 +162,7 @@ func (t *table) knows(f *Finding) bool {
 // unknown returns the finding for a field that its message does not have.
 func (t *table) unknown(md protoreflect.MessageDescriptor, num protowire.Number, value []byte) Finding {
 	f := Finding{Kind: Field, Where: fmt.Sprintf("%s field %d", md.Name(), num),
-		Suggest: fmt.Sprintf("proto: [api.proto], a newer one in which %s has field %d; until then it passes as it is", md.FullName(), num)}
+		Suggest: fmt.Sprintf("proto: [api.proto], with a newer file in which %s has field %d; until then the field passes unchanged", md.FullName(), num)}
 	if p := t.prefix(value); p != "" {
 		f.Suggest += fmt.Sprintf(", though it seems to hold an id, with %s before it", p)
 	}

@@ -115,7 +115,7 @@ func (x *ids) apply(md protoreflect.MessageDescriptor, src []byte) []byte {
 		return src
 	}
 	out := make([]byte, 0, len(src)+64)
-	for f := range wire.Fields(src) { // and what is malformed at its end, as it is
+	for f := range wire.Fields(src) { // a malformed end is copied unchanged
 		fd := md.Fields().ByNumber(f.Number)
 		if f.Type != protowire.BytesType || fd == nil {
 			out = append(out, f.Raw...)
@@ -142,7 +142,7 @@ func (x *ids) translate(value string, isName bool) string {
 		for old, now := range x.now {
 			if strings.HasPrefix(old, value) && found != now {
 				if found != "" {
-					return value // of several
+					return value // the short name fits several names
 				}
 				found = now
 			}

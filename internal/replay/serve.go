@@ -47,14 +47,14 @@ func (f *Fixture) play(ss grpc.ServerStream, c *recorded, began time.Time, recei
 		}
 	}
 	for _, m := range c.Replies {
-		for i := received; i < len(c.Requests) && c.Requests[i].When < m.When; i++ { // what the client has to say first
+		for i := received; i < len(c.Requests) && c.Requests[i].When < m.When; i++ { // requests that came before this reply
 			if ss.RecvMsg(&codec.Frame{}) != nil {
 				break
 			}
 			received++
 		}
 		if len(c.Replies) > 1 || c.open() {
-			if err := f.frontier.reach(ss.Context(), m.When); err != nil { // the changes before it have been made
+			if err := f.frontier.reach(ss.Context(), m.When); err != nil { // wait for the changes that were recorded before it
 				return status.FromContextError(err).Err()
 			}
 		}
@@ -66,7 +66,7 @@ func (f *Fixture) play(ss grpc.ServerStream, c *recorded, began time.Time, recei
 			return err
 		}
 	}
-	if c.open() { // its end is the client's business
+	if c.open() { // the client ends it
 		<-ss.Context().Done()
 		return status.FromContextError(ss.Context().Err()).Err()
 	}

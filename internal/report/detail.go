@@ -29,7 +29,7 @@ type detail struct {
 }
 
 type legDetail struct {
-	Backend  string          `json:"backend,omitempty"` // none of the client's
+	Backend  string          `json:"backend,omitempty"` // empty on the client's leg
 	Process  string          `json:"process,omitempty"`
 	Method   string          `json:"method"`
 	Deadline float64         `json:"deadline,omitempty"` // in milliseconds
@@ -57,7 +57,7 @@ type messageDetail struct {
 	More     int             `json:"more,omitempty"`  // lines that are left out
 }
 
-// A line is the depth of a field, its name, its value (none of a message), and 1 if it was rewritten.
+// A line is an array: the depth of a field, its name, its value (none for a message), and 1 if it was rewritten.
 type line []any
 
 // Render returns the details of a call, as JSON, and its row, without a key. The printer prints nothing: Render takes
@@ -134,7 +134,7 @@ func (o *opening) messages(kind capture.Kind, l *inspect.Leg, ms inspect.Message
 	c, p := o.call, o.p
 	md := capture.MessageOf(p.Schema, l.Method, kind)
 	if md == nil && inspect.ShortMethod(l.Method) == inspect.ShortMethod(c.Method) {
-		md = capture.MessageOf(p.Schema, c.Method, kind) // a version without a description, of a method that has one
+		md = capture.MessageOf(p.Schema, c.Method, kind) // the method is described in another version only
 	}
 	for _, m := range ms.Kept[:min(len(ms.Kept), maxMessages)] {
 		d := messageDetail{Type: "not described", Size: m.Size, At: milliseconds(max(m.Time.Sub(c.Began), 0)), Redacted: m.Redacted}
@@ -154,7 +154,7 @@ func (o *opening) messages(kind capture.Kind, l *inspect.Leg, ms inspect.Message
 	return all, ms.Count - len(all)
 }
 
-// marks are the values that were rewritten: on each leg the lines that have them are marked.
+// marks are the rewritten values. The page marks the lines that have them, on each leg.
 type marks map[string]bool
 
 func (m marks) add(ch inspect.Difference) {
