@@ -21,7 +21,7 @@ var Rows = [][]Panel{
 	{
 		{
 			Title: "Ready", Unit: "none", Words: downUp,
-			About:   "1 while calls are answered: the primary is up, and clients can connect.",
+			About:   "1 while criproxy can answer calls: the primary is up, and clients can connect.",
 			Queries: []Query{{Metric: "criproxy_ready", Legend: "{{instance}}"}},
 		},
 		{
@@ -31,12 +31,12 @@ var Rows = [][]Panel{
 		},
 		{
 			Title: "Configuration", Unit: "none", Words: []string{"HAS MISTAKES", "loaded"},
-			About:   "0 if the file has mistakes: the configuration before it is in use.",
+			About:   "0 if the file has mistakes: the previous configuration is in use.",
 			Queries: []Query{{Metric: "criproxy_config_last_reload_successful", Legend: "{{instance}}"}},
 		},
 		{
 			Title: "Age of what lists show", Unit: "s",
-			About:   "How old the pods are that lists show of a runtime. 0 while it is up; while it grows, kubelet sees no container die there, and restarts none.",
+			About:   "The age of a runtime's pods in lists. 0 while the runtime is up. While it grows, kubelet does not see containers die there, and restarts none.",
 			Queries: []Query{{Metric: "criproxy_backend_last_known_age_seconds", Legend: "{{instance}} {{backend}}"}},
 		},
 	},
@@ -48,12 +48,12 @@ var Rows = [][]Panel{
 		},
 		{
 			Title: "Failed calls of clients", Unit: "reqps",
-			About:   "Calls that clients got an error for. criproxy status has the latest, with their texts.",
+			About:   "Calls that ended with an error. criproxy status shows the latest errors, with their texts.",
 			Queries: []Query{{Metric: "criproxy_calls_total", Where: failed, Rate: true, By: []string{"method", "code"}, Legend: "{{method}} {{code}}"}},
 		},
 		{
 			Title: "Calls under way", Unit: "none",
-			About: "What clients and runtimes are busy with now. A line that stays up is a runtime that hangs.",
+			About: "Calls of clients, and calls to runtimes, that have not ended. A line that stays up means that a runtime hangs.",
 			Queries: []Query{
 				{Metric: "criproxy_calls_in_flight", By: []string{"method"}, Legend: "{{method}}"},
 				{Metric: "criproxy_backend_calls_in_flight", By: []string{"backend"}, Legend: "to {{backend}}"},
@@ -68,12 +68,12 @@ var Rows = [][]Panel{
 		},
 		{
 			Title: "Duration at the runtimes, p99", Unit: "s",
-			About:   "How long runtimes take. The difference to the panel before is what criproxy takes.",
+			About:   "How long runtimes take. The difference from the previous panel is the time in criproxy.",
 			Queries: []Query{{Metric: "criproxy_backend_call_duration_seconds", Quantile: 0.99, By: []string{"backend", "method"}, Legend: "{{backend}} {{method}}"}},
 		},
 		{
 			Title: "Failed calls to runtimes", Unit: "reqps",
-			About:   "Errors of runtimes, also to what criproxy asks itself.",
+			About:   "Errors of runtimes, including those of criproxy's own calls.",
 			Queries: []Query{{Metric: "criproxy_backend_calls_total", Where: failed, Rate: true, By: []string{"backend", "method", "code"}, Legend: "{{backend}} {{method}} {{code}}"}},
 		},
 	},
@@ -88,7 +88,7 @@ var Rows = [][]Panel{
 		},
 		{
 			Title: "Bytes of runtimes", Unit: "Bps",
-			About: "Messages to and from runtimes, with those that criproxy asks for itself.",
+			About: "Messages to and from runtimes, including those of criproxy's own calls.",
 			Queries: []Query{
 				{Metric: "criproxy_backend_request_bytes_total", Rate: true, By: []string{"backend"}, Legend: "{{backend}} requests"},
 				{Metric: "criproxy_backend_reply_bytes_total", Rate: true, By: []string{"backend"}, Legend: "{{backend}} replies"},
@@ -96,7 +96,7 @@ var Rows = [][]Panel{
 		},
 		{
 			Title: "Refused by access lists, missed by readers", Unit: "ops",
-			About: "Calls that an access list refused, and events that a capture or tail was too slow for.",
+			About: "Calls that an access list refused, and events that a capture, the log or tail missed because it was too slow.",
 			Queries: []Query{
 				{Metric: "criproxy_refused_calls_total", Rate: true, By: []string{"listener"}, Legend: "refused at {{listener}}"},
 				{Metric: "criproxy_capture_missed_events_total", Rate: true, By: []string{}, Legend: "events missed"},
@@ -111,7 +111,7 @@ var Rows = [][]Panel{
 		},
 		{
 			Title: "Questions to plugins", Unit: "reqps",
-			About: "How often plugins are asked, and fail to answer.",
+			About: "How often criproxy asks plugins, and how often they fail to answer.",
 			Queries: []Query{
 				{Metric: "criproxy_hook_calls_total", Rate: true, By: []string{"plugin", "point"}, Legend: "{{plugin}} {{point}}"},
 				{Metric: "criproxy_hook_failures_total", Rate: true, By: []string{"plugin", "point"}, Legend: "failed: {{plugin}} {{point}}"},
@@ -127,29 +127,29 @@ var Rows = [][]Panel{
 	{
 		{
 			Title: "Processor", Unit: "percentunit",
-			About:   "CPUs that criproxy takes.",
+			About:   "CPUs that criproxy uses.",
 			Queries: []Query{{Metric: "process_cpu_seconds_total", Rate: true, Legend: "{{instance}}"}},
 		},
 		{
 			Title: "Memory", Unit: "bytes",
-			About:   "Memory that criproxy takes.",
+			About:   "Memory that criproxy uses.",
 			Queries: []Query{{Metric: "process_resident_memory_bytes", Legend: "{{instance}}"}},
 		},
 		{
 			Title: "Goroutines", Unit: "none",
-			About:   "A line that only grows is a mistake in criproxy: please report it.",
+			About:   "A line that only grows means a bug in criproxy: please report it.",
 			Queries: []Query{{Metric: "go_goroutines", Legend: "{{instance}}"}},
 		},
 	},
 	{
 		{
 			Title: "Pods and containers", Unit: "none",
-			About:   "What each runtime has, as far as known: also while it is away.",
+			About:   "What each runtime has, as far as criproxy knows, even while the runtime is down.",
 			Queries: []Query{{Metric: "criproxy_backend_items", Where: []Label{{Name: "kind", IsNot: []string{"image"}}}, Legend: "{{backend}} {{kind}}"}},
 		},
 		{
 			Title: "Answers from memory", Unit: "reqps",
-			About:   "Lists and statuses that memory gave in place of a runtime that is slow or gone.",
+			About:   "Lists and statuses that criproxy answered from memory, for runtimes that are slow or gone.",
 			Queries: []Query{{Metric: "criproxy_backend_remembered_answers_total", Rate: true, By: []string{"backend", "method"}, Legend: "{{backend}} {{method}}"}},
 		},
 	},
