@@ -1,9 +1,9 @@
-// A call opened: what was rewritten, and both legs, field by field.
+// The details of a call: what was rewritten, and both legs, field by field.
 
 const PER_DETAILS = 128;
 const detail = { chunks: new Map(), wanted: null, backend: "" };
 
-// detailsOf returns what there is of a call, from the page or from the server.
+// detailsOf returns the details of a call, from the page or from the server.
 async function detailsOf(call) {
   if (live.on) {
     const answer = await fetch(`call?key=${call.key}`);
@@ -98,7 +98,7 @@ function waterfall(call, legs) {
   }));
 }
 
-// split returns what two values have in common at their beginning and end, and the middles.
+// split returns the common beginning and end of two values, and the parts between them.
 function split(a, b) {
   let i = 0, j = 0;
   while (i < a.length && i < b.length && a[i] === b[i]) i++;
@@ -139,7 +139,7 @@ function rewritten(call, d) {
   return box;
 }
 
-// bothLegs shows the messages of the client's leg next to those of one of the others.
+// bothLegs shows the messages of the client's leg beside those of another leg.
 function bothLegs(box, call, d) {
   const client = d.legs.find((l) => !l.backend), backs = d.legs.filter((l) => l.backend);
   let chosen = backs.find((l) => l.backend === detail.backend) || backs.find((l) => l.code === "OK" || !l.code) || backs[0];
@@ -184,7 +184,7 @@ function line(depth, name, value, changed) {
   return el("div", { class: `d${Math.min(depth, 6)}${changed ? " changed" : ""}` }, el("span", { class: "name" }, name), value === undefined || value === null ? "" : [el("span", { class: "name" }, ": "), el("span", { class: "value" }, value)]);
 }
 
-// unpack reads a piece of compressed data.
+// unpack reads a block of compressed data.
 async function unpack(script) {
   const text = atob(script.textContent);
   const packed = new Uint8Array(text.length);

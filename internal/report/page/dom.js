@@ -1,4 +1,4 @@
-// Elements and texts. Whatever was recorded becomes text, never markup.
+// Elements and texts. Recorded data becomes text, never markup.
 
 const $ = (id) => document.getElementById(id);
 
@@ -20,7 +20,7 @@ const svg = (tag, attributes = {}, ...children) => build(document.createElementN
 const number = (n) => n.toLocaleString("en-US");
 const plural = (n, one, many = one + "s") => `${number(n)} ${n === 1 ? one : many}`;
 
-// three prints x with three digits that count.
+// three prints x with three significant digits.
 const three = (x) => (x < 9.995 ? x.toFixed(2) : x < 99.95 ? x.toFixed(1) : x.toFixed(0));
 
 // duration prints milliseconds.
@@ -49,7 +49,7 @@ const day = (ms) => {
   return `${t.getFullYear()}-${two(t.getMonth() + 1)}-${two(t.getDate())}`;
 };
 
-// shortID cuts the hexadecimal end of an id down to what people look at.
+// shortID shortens the hexadecimal end of an id for people.
 const shortID = (id) => id.replace(/[0-9a-f]{14,}$/, (hex) => hex.slice(0, 13));
 
 // ticks returns round times between two others, about n of them, and how many digits they need.
@@ -61,7 +61,7 @@ function ticks(from, to, n) {
   return { all, digits: step < 10 ? 3 : step < 100 ? 2 : step < 1000 ? 1 : 0 };
 }
 
-// tip shows a word on what the mouse points at.
+// tip shows a tooltip about the element under the mouse.
 function tip(event, ...content) {
   const box = $("tip");
   if (!event) {

@@ -1,4 +1,4 @@
-// The filters: those of criproxy tail. A pattern without * ? or [ is found anywhere, others fit the whole.
+// The filters, as in criproxy tail. A pattern without * ? or [ is found anywhere; others must match the whole text.
 
 const FILTERS = [
   { name: "find", label: "Find", hint: "anything (/)", wide: true },
@@ -12,7 +12,7 @@ const FILTERS = [
 
 const filter = { values: {}, tests: [], from: -Infinity, to: Infinity, own: false, shown: [], seen: 0, version: 0 };
 
-// patternOf returns a test for patterns with | between.
+// patternOf returns a test for patterns that are separated by |.
 function patternOf(text) {
   const parts = text.split("|").filter(Boolean).map((p) => {
     if (!/[*?[]/.test(p)) {
@@ -27,7 +27,7 @@ function patternOf(text) {
   return (s) => parts.some((p) => p(s));
 }
 
-// millisecondsOf reads a duration of Go's. It throws if it cannot.
+// millisecondsOf parses a duration in Go's format. It throws if the text is invalid.
 function millisecondsOf(text) {
   const units = { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1e3, m: 6e4, h: 36e5 };
   let sum = 0, rest = text.trim();
@@ -84,7 +84,7 @@ function buildFilters() {
   form.addEventListener("submit", (e) => e.preventDefault());
 }
 
-// complete offers the values there are.
+// complete offers the values that occur.
 function complete(name) {
   const values = new Map();
   const add = (v) => v && values.set(v, (values.get(v) || 0) + 1);
@@ -138,7 +138,7 @@ function passes(call) {
   return true;
 }
 
-// refilter looks at all calls anew; more only at those that came since.
+// refilter filters all calls again; more filters only the new ones.
 function refilter() {
   filter.tests = Object.values(filter.values).map((f) => f.test);
   filter.shown = model.calls.filter(passes);
@@ -160,10 +160,10 @@ function more() {
   redraw();
 }
 
-// range is the time that is looked at.
+// range returns the selected time.
 const range = () => ({ from: Math.max(filter.from, model.from), to: Math.max(Math.min(filter.to, model.to), Math.max(filter.from, model.from) + 1) });
 
-// command is what prints the same calls on a terminal.
+// command returns the command that prints the same calls on a terminal.
 function command() {
   const words = ["criproxy", model.info.live ? "tail -past" : "view"];
   for (const f of FILTERS) {

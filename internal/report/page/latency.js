@@ -1,4 +1,4 @@
-// Latency by method, on a scale of its logarithm.
+// Latency by method, on a logarithmic scale.
 
 const latency = { made: -1, sort: "count" };
 const FINE = 8, DECADES = 7; // from 10 µs to 100 s
@@ -60,7 +60,7 @@ function drawLatency() {
   el("p", { class: "caption" }, "How many calls took how long; red ones failed. The line marks the median, the dashed line the 99th percentile. Streams are not counted.")));
 }
 
-// distribution draws how many calls took how long, with the median and the 99th of a hundred.
+// distribution draws how many calls took how long, with the median and the 99th percentile.
 function distribution(m, w) {
   const h = 30, most = Math.sqrt(Math.max(1, ...m.bars));
   const x = (ms) => Math.max(0, Math.min(w, ((Math.log10(Math.max(ms, 0.01)) + 2) / DECADES) * w));

@@ -1,4 +1,4 @@
-// Calls as they come, from the server that the page came from.
+// New calls, from the server of the page.
 
 const live = { on: false, follow: true, moving: false, waiting: [] };
 
@@ -10,7 +10,7 @@ function connectLive() {
   const source = new EventSource("stream");
   source.addEventListener("info", (e) => {
     const info = JSON.parse(e.data);
-    if (live.session !== undefined && live.session !== info.session) location.reload(); // the server is another one
+    if (live.session !== undefined && live.session !== info.session) location.reload(); // the server has restarted
     live.session = info.session;
     model.info = info;
     facts();

@@ -37,7 +37,7 @@ const focusView = () => $(`view-${current}`).focus({ preventScroll: true });
 
 let drawing = false;
 
-// redraw draws what can be seen, once for all changes before the next frame.
+// redraw draws the visible view, once for all changes before the next frame.
 function redraw() {
   if (drawing) return;
   drawing = true;
@@ -82,20 +82,20 @@ function facts() {
   $("facts").replaceChildren(...parts);
 }
 
-// announce tells screen readers.
+// announce passes a text to screen readers.
 function announce(text) {
   $("detail").setAttribute("aria-label", `Call ${text}`);
 }
 
 const KEYS = [
   ["j k", "next and previous call"], ["g G", "first and last call"], ["Enter", "open a call"], ["Esc", "close it, or clear the filters"], ["/", "find"],
-  ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 7", "another view"], ["← →", "an earlier or later time, in a panel of the metrics"], ["t", "light or dark"], ["f", "follow, while calls come"], ["?", "these keys"],
+  ["x", "select a call for the sequence diagram"], ["w", "the open call as wide as the page"], ["1 … 7", "another view"], ["← →", "an earlier or later time, in a panel of the metrics"], ["t", "light or dark"], ["f", "follow the newest call"], ["?", "these keys"],
 ];
 
 function showKeys() {
   const box = $("help");
   box.replaceChildren(el("h2", {}, "Keys"), el("dl", {}, KEYS.map(([k, what]) => [el("dt", {}, k.split(" ").map((one) => [el("kbd", {}, one), " "])), el("dd", {}, what)])),
-    el("p", {}, "Filters take what the flags of criproxy view take: patterns with * ? and [a-z], several with | between. A word without these is found anywhere. Drag over the picture above to choose a time; click it to take that back."),
+    el("p", {}, "Filters work like the flags of criproxy view: they take patterns with * ? and [a-z], separated by |. A word without these is found anywhere. Drag over the chart above to select a time; click it to clear the selection."),
     el("p", {}, el("button", { type: "button", onclick: () => box.close() }, "Close")));
   box.showModal();
 }

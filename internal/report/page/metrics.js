@@ -1,4 +1,4 @@
-// The panels of the dashboard, drawn from what this page has got since it was opened.
+// The panels of the dashboard, drawn from the metrics that this page has received since it was opened.
 
 const metrics = { panels: [], points: [], at: -1, view: null, parts: [], told: "" };
 const POINTS = 1800;       // an hour of them
@@ -124,7 +124,7 @@ function plot(part, names, unit, top, from, to, chosen) {
   return svg("svg", { width, height, "aria-hidden": "true" }, grid, times, lines, cursor);
 }
 
-// niceTop is a round number that is at least v.
+// niceTop returns a round number that is at least v.
 function niceTop(v) {
   if (v <= 0) return 1;
   const unit = 10 ** Math.floor(Math.log10(v));
@@ -135,5 +135,5 @@ const UNITS = { s: (v) => (v === 0 ? "0" : duration(v * 1000)), reqps: (v) => `$
 
 const inUnit = (v, unit) => (UNITS[unit] || short)(v);
 
-// short prints a number with as many digits as people read.
+// short prints a number with few digits.
 const short = (v) => (Number.isInteger(v) ? number(v) : v < 0.01 ? v.toPrecision(1) : v < 1000 ? String(Number(three(v))) : number(Math.round(v)));

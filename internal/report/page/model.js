@@ -1,4 +1,4 @@
-// The calls: how they come, and what they mean.
+// The model: reads calls from the page or the server, and interprets them.
 
 const OWN = 1, PARTIAL = 2, STREAM = 4, MEMORY = 8;
 const UNDER_WAY = -1, LOST = -2, LEFT = -3; // LEFT is Canceled because the client ended the call, which is no failure
@@ -6,7 +6,8 @@ const CODES = ["OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded
   "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"];
 const CANCELED = 1, DEADLINE = 4, UNAVAILABLE = 14;
 
-// The columns of a row, as batch.go writes them. Those of TEXT are places in the batch's list of strings.
+// The columns of a row, as batch.go writes them. The numbers in TEXT columns are indexes in the batch's list of
+// strings.
 const COLUMNS = ["key", "began", "took", "method", "client", "pid", "code", "message", "namespace", "pod", "uid", "container", "image", "ids",
   "items", "bytesIn", "bytesOut", "flags", "changes", "legs", "memory"];
 const TEXT = new Set(["method", "client", "message", "namespace", "pod", "uid", "container", "image", "ids"]);
@@ -23,7 +24,7 @@ const model = {
   selected: new Set(),
 };
 
-// A page that goes on for ever keeps the latest calls.
+// A live page keeps only the latest calls.
 const MOST = 100_000, FEWER = 90_000;
 
 function callOf(row, strings) {
@@ -44,7 +45,8 @@ function callOf(row, strings) {
   return call;
 }
 
-// ownerOf says which runtime a call was for that reached none: that of the id's prefix, or of the pod.
+// ownerOf returns the runtime that a call was meant for, if it reached none: the runtime of the id's prefix, or of the
+// pod.
 function ownerOf(call) {
   if (call.code !== UNAVAILABLE) return [];
   const named = model.info.backends.find((b) => call.ids.startsWith(`${b.name}__`));
@@ -52,7 +54,7 @@ function ownerOf(call) {
   return name ? [name] : [];
 }
 
-// ingest takes a batch of rows in.
+// ingest adds a batch of rows.
 function ingest(batch) {
   for (const row of batch.r) {
     const call = callOf(row, batch.s);
@@ -84,7 +86,7 @@ function ingest(batch) {
   model.version++;
 }
 
-// kindOf says what a method of CRI is to a pod.
+// kindOf returns the kind of a method of CRI: what it does to a pod.
 function kindOf(name) {
   switch (name) {
     case "RunPodSandbox": case "UpdatePodSandboxResources": return "sandbox";
@@ -101,8 +103,8 @@ const KINDS = { sandbox: "sandbox", pull: "pull", run: "container made, started"
 const failed = (call) => call.code > 0;
 const ended = (call) => call.code >= 0 || call.code === LEFT;
 
-// slowFor is how long a call of a kind may take until it is marked, in milliseconds. Streams and calls that
-// work in a container take as long as they do.
+// slowFor returns after how many milliseconds a call of a kind is marked as slow. Streams and calls that run commands
+// in a container are never marked.
 const SLOW = { sandbox: 5000, pull: 60_000, run: 2000, probe: Infinity, stop: Infinity, poll: 1000 };
 const slow = (call) => !(call.flags & STREAM) && call.code >= 0 && call.took >= SLOW[call.kind] && !/^(GetContainerEvents|Stream)/.test(call.name);
 
@@ -115,7 +117,7 @@ function statusOf(call) {
 
 const podOf = (call) => (call.pod ? `${call.namespace ? `${call.namespace}/` : ""}${call.pod}` : "");
 
-// aboutOf is what people look for: pod and container, an id or an image.
+// aboutOf returns the subject of a call: pod and container, an id or an image.
 function aboutOf(call) {
   const name = [podOf(call), call.container].filter(Boolean).join("/");
   const id = call.ids && shortID(call.ids.split(" ")[0]);
@@ -128,12 +130,12 @@ const backendsOf = () => {
   return names;
 };
 
-// CALM is how long a backend answers until its next silence is another one.
+// CALM is how long a backend must answer before another silence counts as a new trouble.
 const CALM = 5000;
 
-// troubles are the times when a backend did not answer: from the first call that it was not there for, or that
-// memory answered in its place, to the next one that it answered. A command that takes too long is no trouble of
-// the backend's.
+// troubles returns the periods in which a backend did not answer: from the first call that it did not accept, or that
+// criproxy answered from memory, to the next call that it answered. A command in a container that takes too long does
+// not count.
 function troubles(calls) {
   const at = new Map(), all = [];
   const marks = [];

@@ -1,4 +1,5 @@
-// Calls over time, at the top: all of them, those that the filters leave, and failures. Dragging chooses a time.
+// The chart of calls over time at the top: all calls, those that match the filters, and failures. Dragging selects a
+// time.
 
 const overview = { drag: null };
 

@@ -32,7 +32,8 @@ function buildPods(view) {
   });
 }
 
-// lanesOf puts calls into lanes: one for each runtime, and below it its pods as they came.
+// lanesOf puts calls into lanes: one for each runtime, and below it one for each of its pods, in the order in which
+// they appeared.
 function lanesOf() {
   const lanes = new Map();
   const names = backendsOf();
@@ -67,8 +68,8 @@ function lanesOf() {
   return all.filter((l) => !l.group || l.pods.length || l.calls.length);
 }
 
-// lifeOf finds from when to when the sandboxes of a pod and its containers lived, as far as the calls say. A pod has one
-// sandbox after the other when the first dies.
+// lifeOf finds when the sandboxes and containers of a pod began and ended, as far as the calls show. A pod gets another
+// sandbox when its sandbox dies.
 function lifeOf(lane) {
   lane.from = Math.min(...lane.calls.map((c) => c.began));
   lane.lives = [];
@@ -171,7 +172,7 @@ function marksOf(lane, r, x) {
   return [...Object.entries(paths).filter(([, d]) => d).map(([k, d]) => svg("path", { class: k, d })), rings ? svg("path", { class: "slowmark", d: rings }) : ""];
 }
 
-// callUnder returns the call that the mouse points at: of those near, one that matters more goes first.
+// callUnder returns the call under the mouse. Of several nearby calls it prefers the most important.
 function callUnder(e) {
   const row = e.target.closest && e.target.closest(".lane");
   const picture = row && row.querySelector("svg");

@@ -1,4 +1,4 @@
-// Calls as a sequence diagram: those that are selected, or the first that the filters leave.
+// Calls as a sequence diagram: the selected ones, or the first that match the filters.
 
 const sequence = { made: "" };
 const MOST_ARROWS = 240;

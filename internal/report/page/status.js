@@ -1,4 +1,4 @@
-// How a running criproxy is doing, as its status command says.
+// The status of a running criproxy, as criproxy status shows it.
 
 const status = { report: null, view: null };
 

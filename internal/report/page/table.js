@@ -1,4 +1,4 @@
-// The table of calls. Only the rows that can be seen are in the document.
+// The table of calls. Only the visible rows are in the document.
 
 const ROW = 26;
 const table = { at: -1, sort: "", down: false, list: [], made: -1, opened: null };
@@ -87,7 +87,7 @@ function rowOf(call, i) {
   return row;
 }
 
-// tookOf is a duration with a line on a scale of its logarithm, from 100 µs to 100 s.
+// tookOf returns the duration of a call, with a bar on a logarithmic scale from 100 µs to 100 s.
 function tookOf(call) {
   const bar = el("i");
   bar.style.width = `${Math.max(1, Math.min(44, ((Math.log10(Math.max(call.took, 0.1)) + 1) / 6) * 44))}%`;

@@ -1,4 +1,4 @@
-// Who talks to whom: clients, criproxy, runtimes, with how much and how it went.
+// Who talks to whom: clients, criproxy and runtimes, with the amount of data, and failures.
 
 const talk = { made: -1 };
 
@@ -75,7 +75,7 @@ function drawTalk() {
   talk.view.replaceChildren(svg("svg", { class: "talk", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Who talks to whom" }, parts), matrix(left, right));
 }
 
-// matrix says how often each method went which way.
+// matrix shows how often each client and runtime had calls of each method.
 function matrix(clients, backs) {
   const methods = new Map();
   const bump = (m, key, bad) => {
