@@ -88,7 +88,7 @@ conformance: ## run critest on each runtime and through criproxy (an hour), and 
 	cd testbed/figures && go test -v -timeout 30m -report $(CURDIR)/docs/conformance.md
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md
 
-# The gate has no time even for their builds. .ci/nightly installs what they need in addition to Go.
+# The gate has no time for them. .ci/nightly installs what they need in addition to Go.
 nightly: ## run the tests that the gate leaves out: a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/conformance.md
 	cd testbed/cluster && go test -race -v -timeout 2h -conformance -report $(CURDIR)/docs/conformance.md
 	cd testbed/gvisor && go test -race -v -timeout 60m
