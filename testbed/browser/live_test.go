@@ -320,5 +320,5 @@ func TestTheLinkLetsOneBrowserIn(t *testing.T) {
 	open(t, m.link).see(`document.querySelector("#link.up")`)
 	code, body := get(m.link, "")
 	assert.Equal(t, http.StatusForbidden, code)
-	assert.Contains(t, body, "used already")
+	assert.Contains(t, body, "already used")
 }
