@@ -3,13 +3,14 @@ package daemon
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
-
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
@@ -160,13 +161,21 @@ func cutName(n *node, id string) (i int, back string, ok bool) {
 	return 0, "", false
 }
 
+// loseStateDir puts a file in the place of the state folder. It does so at once, because criproxy writes to the folder
+// meanwhile, and would create a missing one.
+func (n *node) loseStateDir() {
+	n.Helper()
+	file := filepath.Join(n.TempDir(), "file")
+	require.NoError(n, os.WriteFile(file, nil, 0o600))
+	require.NoError(n, unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, n.cfg.StateDir, unix.RENAME_EXCHANGE))
+}
+
 func TestAnUnusableStateFolderIsOneLineInTheLog(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil, machineConfig{}, machineConfig{backend: config.Backend{Name: "diskfull.io"}})
 	n.run(1, "db1", 1)
 	n.known()
-	require.NoError(t, os.RemoveAll(n.cfg.StateDir))
-	require.NoError(t, os.WriteFile(n.cfg.StateDir, nil, 0o600)) // criproxy would create a missing folder
+	n.loseStateDir()
 	n.run(1, "db2", 1)
 	testkit.Eventually(t, "it is said", func() bool { return len(testkit.LogLines("diskfull.io", "writing the memory of the runtime")) > 0 })
 	n.known() // more rounds, after each of which it tries again
