@@ -37,7 +37,7 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 		c.stillGone(dead) // it answers every call with an error
 		return false
 	}
-	c.mu.Lock()
+	c.lockWhenQuiet(ctx)
 	defer c.mu.Unlock()
 	for _, g := range gates {
 		defer g.answer.Free()
@@ -73,6 +73,30 @@ func (c *Conn) comeBack(ctx context.Context) bool {
 	close(c.back)
 	c.Check()
 	return true
+}
+
+// lockWhenQuiet locks c.mu once no change has been refused for the time quiet. A caller whose change
+// was refused may be halfway through a sequence of calls, which must fail as a whole: kubelet sends
+// StopPodSandbox whatever StopContainer returned, and that kills the containers at once. Such calls
+// follow each other within milliseconds.
+func (c *Conn) lockWhenQuiet(ctx context.Context) {
+	end := time.Now().Add(mostQuiet)
+	for {
+		c.mu.Lock()
+		wait := min(time.Until(c.refused.Add(quiet)), time.Until(end))
+		if wait <= 0 || ctx.Err() != nil {
+			return
+		}
+		c.mu.Unlock()
+		sleep(ctx, wait, nil)
+	}
+}
+
+// noteRefusal notes that a change was refused because the backend is gone.
+func (c *Conn) noteRefusal() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused = time.Now()
 }
 
 // beginEpoch begins a new epoch: the backend has come back, perhaps as another version of it.

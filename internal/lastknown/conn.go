@@ -43,6 +43,7 @@ type Conn struct {
 	probeTime time.Duration         // how long the next call of Alive may take while it is gone
 	waiting   map[*attempt]struct{} // attempts that have used up their budget
 	probing   bool                  // Alive is under way
+	refused   time.Time             // when a change was last refused because the backend is gone
 	retired   bool                  // the Memory is another connection's now
 	follows   bool                  // statuses are being asked for
 	unwatched []State               // states for which Watch has not been called yet
@@ -260,6 +261,8 @@ func (c *Conn) Invoke(ctx context.Context, name string, args, reply any, opts ..
 	})
 	if sent {
 		c.noteCall(r, name, args, answer, err)
+	} else if len(r.changes) > 0 {
+		c.noteRefusal()
 	}
 	if err != nil {
 		return err

@@ -15,6 +15,11 @@ const (
 	firstWait = 100 * time.Millisecond
 	lastWait  = 3 * time.Second
 
+	// quiet is how long a backend stays gone after criproxy has refused it a change, and mostQuiet
+	// bounds that if refusals keep coming: see lockWhenQuiet.
+	quiet     = 500 * time.Millisecond
+	mostQuiet = 2 * time.Second
+
 	// breath is the least time between two rounds, however much changes.
 	breath = 50 * time.Millisecond
 
