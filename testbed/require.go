@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/criproxy/criproxy/internal/untested"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"
@@ -13,8 +14,8 @@ import (
 
 // Require returns the binaries that a test needs, named as for [build.Get]; without names, [build.ForContainers].
 // It builds those that are missing, with progress on standard error. If this machine cannot run containers, or a
-// kubelet or CRI-O for a test that names it, Require skips the test and says why. With CI=true in the environment the
-// test fails instead, so that a CI that has lost the ability cannot stay green. With -short, Require always skips.
+// kubelet or CRI-O for a test that names it, Require skips the test and says why, as [untested.Skip]
+// does. With -short, Require always skips.
 func Require(t testing.TB, names ...string) build.Binaries {
 	t.Helper()
 	if testing.Short() {
@@ -24,7 +25,7 @@ func Require(t testing.TB, names ...string) build.Binaries {
 		for _, err := range reasons {
 			t.Log(err)
 		}
-		LeaveOut(t, "real runtimes cannot run here")
+		untested.Skip(t, "real runtimes cannot run here")
 	}
 	// Not t.Context: the next test can use a build that has begun.
 	binaries, err := build.Get(context.Background(), os.Stderr, names...)
@@ -32,16 +33,6 @@ func Require(t testing.TB, names ...string) build.Binaries {
 		t.Fatal(err)
 	}
 	return binaries
-}
-
-// LeaveOut skips the rest of a test and says why. With CI=true in the environment it fails the test instead, so that a
-// CI that has lost what the test needs cannot stay green.
-func LeaveOut(t testing.TB, reason any) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("%v: with CI=true this is a failure", reason)
-	}
-	t.Skipf("left out: %v", reason)
 }
 
 // Requirements returns the reasons why this machine cannot run real containers, each with a remedy. If there are none,

@@ -49,12 +49,13 @@ var mayImport = map[string][]string{
 	"internal/fence":      {},
 	"internal/invariant":  {}, // for tests only
 	"internal/markdown":   {},
-	"internal/mounttest":  {}, // for tests only
-	"internal/prototest":  {}, // for tests only
+	"internal/untested":   {},                    // for tests only
+	"internal/mounttest":  {"internal/untested"}, // for tests only
+	"internal/prototest":  {},                    // for tests only
 	"internal/doctor":     {"internal/peercred"},
 	"internal/mutants":    {"internal/markdown"}, // a command, for make mutants
 	"internal/config":     {"codec", "criadapter", "internal/cri", "director", "internal/capture", "internal/lastknown", "internal/strict", "internal/suggest", "internal/address", "internal/profile"},
-	"internal/testkit":    {"codec", "internal/fakecri", "internal/mounttest"},
+	"internal/testkit":    {"codec", "internal/fakecri", "internal/mounttest", "internal/untested"},
 	"internal/certs":      {"internal/config"},
 	"internal/limits":     {"codec", "director", "internal/buffers", "internal/config", "internal/lastknown"},
 	"internal/listen":     {"internal/certs", "internal/config", "internal/limits", "internal/recovery", "internal/trust", "internal/peercred"},
@@ -89,7 +90,7 @@ var reserved = []struct {
 	{"k8s.io/cri-api", append(rooms, "criadapter", "internal/fakecri"), "the multiplexer knows no CRI: CRI is one profile of it"},
 	{"google.golang.org/grpc", append(rooms, "codec", "internal/buffers", "internal/transport", "internal/lastknown", "internal/address", "director", "director/example", "internal/drift", "criadapter", "internal/hook", "hook/plugin", "internal/capture", "internal/inspect", "internal/replay", "internal/recovery", "internal/fakecri", "internal/muxtest", "internal/testkit"), "rewrite is pure: bytes in, bytes out"},
 	{"github.com/mwitkow/grpc-proxy", nil, "the program forwards streams itself; only tests compare it with grpc-proxy"},
-	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/prototest", "internal/fence"}, "production code must not link package testing"},
+	{"testing", []string{"internal/muxtest", "internal/testkit", "internal/mounttest", "internal/prototest", "internal/untested", "internal/fence"}, "production code must not link package testing"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

@@ -155,7 +155,7 @@ func (r *room) add(path string) error {
 // forTests reports whether only tests and development commands use a package, not the program or a
 // library.
 func (r *room) forTests() bool {
-	return slices.Contains([]string{"internal/invariant", "internal/markdown", "internal/mounttest", "internal/mutants", "internal/muxtest", "internal/prototest", "internal/testkit"}, r.name)
+	return slices.Contains([]string{"internal/invariant", "internal/markdown", "internal/mounttest", "internal/mutants", "internal/muxtest", "internal/prototest", "internal/testkit", "internal/untested"}, r.name)
 }
 
 // inTable reports whether the table lists a package. It lists the packages of criproxy, not those

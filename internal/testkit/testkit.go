@@ -12,17 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/untested"
 )
 
 // Patience bounds how long a test waits. It is long: the machine may be busy.
 const Patience = time.Minute
 
-// NeedRoot skips a test of what unless it runs as root. In CI the test fails instead.
+// NeedRoot skips a test of what unless it runs as root.
 func NeedRoot(t testing.TB, what string) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		require.Empty(t, os.Getenv("CI"), "%s: the tests must run as root", what)
-		t.Skipf("NOT TESTED: %s; this needs root", what)
+		untested.Skip(t, what+": this needs root")
 	}
 }
 

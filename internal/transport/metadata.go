@@ -14,7 +14,7 @@ import (
 
 const binarySuffix = "-bin" // ends the names of metadata whose values are bytes; they are sent in base64
 
-// reserved reports whether HTTP or gRPC itself uses a header field, so that it is not metadata.
+// reserved reports whether a header field belongs to HTTP or to gRPC itself, and not to the metadata.
 func reserved(name string) bool {
 	if strings.HasPrefix(name, ":") {
 		return true

@@ -24,6 +24,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/transport"
+	"github.com/criproxy/criproxy/internal/untested"
 )
 
 // python returns a command that uses gRPC's C core, from Debian's python3-grpcio.
@@ -33,16 +34,8 @@ func python(t *testing.T, args ...string) *exec.Cmd {
 			return exec.CommandContext(t.Context(), p, append([]string{"testdata/peer.py"}, args...)...)
 		}
 	}
-	missing(t, "python3-grpcio")
+	untested.Skip(t, "there is no python3-grpcio: apt-get install python3-grpcio")
 	return nil
-}
-
-// missing skips a test if one of Debian's packages is not installed. CI has all of them.
-func missing(t *testing.T, name string) {
-	if os.Getenv("CI") != "" {
-		t.Fatalf("there is no %s", name)
-	}
-	t.Skipf("there is no %s", name)
 }
 
 // method is a handler like the one in peer.py.
@@ -161,7 +154,7 @@ func TestTheCCoreAsServer(t *testing.T) {
 func TestNghttp2AsClient(t *testing.T) {
 	h2load, err := exec.LookPath("h2load")
 	if err != nil {
-		missing(t, "nghttp2-client")
+		untested.Skip(t, "there is no h2load: apt-get install nghttp2-client")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

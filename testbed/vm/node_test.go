@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/criproxy/criproxy/testbed"
+	"github.com/criproxy/criproxy/internal/untested"
 )
 
 const (
@@ -34,7 +34,7 @@ func newNode(t *testing.T) *node {
 	t.Helper()
 	if err := leftOut(); err != nil {
 		if *withBoot {
-			testbed.LeaveOut(t, err)
+			untested.Skip(t, err)
 		}
 		t.Skip("left out: ", err)
 	}
