@@ -51,31 +51,35 @@ man: ## update the manual page and the completion after a change of flags or com
 reproducible: ## build everything twice, in different folders and from scratch, and compare
 	packaging/reproducible.sh $(VERSION)
 
-# Kubelets mostly wait, so their tests run in parallel with the others. They take the longest, so their builds come
-# first: a run of no tests.
-BESIDE_KUBELETS = (cd testbed && go test -race -run '^$$' ./outage); $(MAKE) --no-print-directory kubelets & kubelets=$$!; $(MAKE) --no-print-directory $(1); rest=$$?; wait $$kubelets && exit $$rest
+# The tests of the testbed start criproxy as a process, always with the race detector, so they need none themselves.
+# make lint vets. A compiler spends a fifth of its time collecting garbage, and a linker as much on what only debuggers
+# read.
+GOTEST := go test -vet=off -ldflags=-w -toolexec 'env GOGC=off GOMEMLIMIT=2GiB'
 
-test: ## run all tests with the race detector; the integration tests start real runtimes and need root
-	@$(call BESIDE_KUBELETS,unit runtimes)
+# Tests with runtimes mostly wait, so they run in parallel with the others. What they need is built first: a run of no
+# tests.
+test: ## run all tests, of criproxy with the race detector; the integration tests start real runtimes and need root
+	cd testbed && $(GOTEST) -run '^$$' ./outage
+	@$(MAKE) --no-print-directory -j3 kubelets runtimes unit
 
 unit: ## run the tests that need only Go
-	go test -race -shuffle=on -timeout 15m ./...
-	go test -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # the race detector changes allocation counts
-	go test -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/transport # and the use of memory
+	$(GOTEST) -race -shuffle=on -timeout 15m ./...
+	$(GOTEST) -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # the race detector changes allocation counts
+	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/transport # and the use of memory
 
 integration: ## run the tests with real runtimes
-	@$(call BESIDE_KUBELETS,runtimes)
+	@$(MAKE) --no-print-directory -j2 kubelets runtimes
 
 runtimes:
-	cd testbed/csi && go test -race
-	cd testbed/transport && go test -race
-	cd testbed/browser && go test
-	cd testbed && go test -race -timeout 25m $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor)
+	cd testbed/csi && $(GOTEST)
+	cd testbed/transport && $(GOTEST) -race
+	cd testbed/browser && $(GOTEST)
+	cd testbed && $(GOTEST) -timeout 25m $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor)
 
 # The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns.
 KUBELETS := outage crio
 kubelets:
-	cd testbed && go test -race -timeout 40m -p 1 $(KUBELETS:%=./%) .
+	cd testbed && $(GOTEST) -timeout 40m -p 1 $(KUBELETS:%=./%) .
 
 vm: ## test a node in a virtual machine with systemd and cgroup v2: installation, upgrade, reboot, power cut; takes minutes
 	@missing=; for pair in qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs; do \
@@ -91,9 +95,9 @@ conformance: ## run critest on each runtime and through criproxy (an hour), and 
 
 # The gate has no time for them. .ci/nightly installs what they need in addition to Go.
 nightly: ## run the tests that the gate leaves out: a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/conformance.md
-	cd testbed/cluster && go test -race -v -timeout 2h -conformance -report $(CURDIR)/docs/conformance.md
-	cd testbed/gvisor && go test -race -v -timeout 60m
-	cd testbed/outage && go test -race -v -timeout 60m -docker -run Docker
+	cd testbed/cluster && go test -v -timeout 2h -conformance -report $(CURDIR)/docs/conformance.md
+	cd testbed/gvisor && go test -v -timeout 60m
+	cd testbed/outage && go test -v -timeout 60m -docker -run Docker
 
 bench: ## measure the cost of criproxy and of the alternatives: docs/performance.md
 	cd testbed && go run ./bench -out ../docs/performance.md -json ../docs/performance.json $(BENCHFLAGS)

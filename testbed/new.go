@@ -77,7 +77,7 @@ func NewKubelet(t testing.TB, config kubelet.Config) *kubelet.Kubelet {
 }
 
 // buildProxyOnce builds criproxy once for all tests of a program.
-var buildProxyOnce = sync.OnceValues(func() (string, error) { return build.Proxy(context.Background(), build.Raced) })
+var buildProxyOnce = sync.OnceValues(func() (string, error) { return build.Proxy(context.Background()) })
 
 // NewProxy starts criproxy, built from this checkout, with a configuration file without listen and stateDir. NewProxy
 // destroys it when the test ends. The test fails if criproxy has crashed or had a data race. A failing test shows the

@@ -280,7 +280,8 @@ func (c component) key(source, version string) (string, error) {
 
 // args is the go command line that builds the component into out.
 func (c component) args(version, out string) []string {
-	ldflags := "-s -w" // no debug information, which then need not be compiled either
+	// Without debug information and inlining, a third less work for the compiler.
+	gcflags, ldflags := "all=-dwarf=false -l", "-s -w"
 	if c.stamp != "" {
 		ldflags += " -X " + c.stamp + "=" + strings.TrimSuffix(version, "+incompatible")
 	}
@@ -288,7 +289,7 @@ func (c component) args(version, out string) []string {
 	if c.test {
 		verb = []string{"test", "-c"}
 	}
-	args := append(verb, "-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", ldflags)
+	args := append(verb, "-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags", gcflags, "-ldflags", ldflags)
 	if c.tags != "" {
 		args = append(args, "-tags", c.tags)
 	}

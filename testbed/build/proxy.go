@@ -11,9 +11,9 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Proxy builds criproxy from this checkout, with the race detector if race is set, and returns the path of the program.
-// Thanks to Go's cache this is quick if nothing has changed.
-func Proxy(ctx context.Context, race bool) (string, error) {
+// Proxy builds criproxy from this checkout, with the race detector, and returns the path of the program. Thanks to Go's
+// cache this is quick if nothing has changed.
+func Proxy(ctx context.Context) (string, error) {
 	source, err := SourceDir()
 	if err != nil {
 		return "", err
@@ -23,12 +23,7 @@ func Proxy(ctx context.Context, race bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, fmt.Sprintf("criproxy-%08x", host.Hash(root)))
-	args := []string{"build", "-buildvcs=false"}
-	if race {
-		dir += "-race"
-		args = append(args, "-race")
-	}
+	dir := filepath.Join(cache, fmt.Sprintf("criproxy-%08x-race", host.Hash(root)))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("testbed: making the cache folder: %w", err)
 	}
@@ -39,8 +34,8 @@ func Proxy(ctx context.Context, race bool) (string, error) {
 	defer unlock()
 	// A running criproxy keeps its file when a new file takes the name.
 	program := filepath.Join(dir, "criproxy")
-	cmd := exec.CommandContext(ctx, "go", append(args, "-o", program+".new", "./cmd/criproxy")...)
-	cmd.Dir, cmd.Env = root, Env(os.Environ(), race)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-race", "-o", program+".new", "./cmd/criproxy")
+	cmd.Dir, cmd.Env = root, Env(os.Environ(), true)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("testbed: building criproxy in %s: %w\n%s", root, errors.Join(ctx.Err(), err), host.LastLines(string(out), 20))
 	}

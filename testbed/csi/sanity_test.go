@@ -212,7 +212,7 @@ func newBed(t *testing.T) *bed {
 			conn.Close()
 		}
 		return err == nil
-	}, 30*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	return b
 }
 

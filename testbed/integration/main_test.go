@@ -35,7 +35,7 @@ func (s suite) Run() int {
 }
 
 // buildProxy builds criproxy with the race detector, once, and returns the program's path.
-var buildProxy = sync.OnceValues(func() (string, error) { return build.Proxy(context.Background(), true) })
+var buildProxy = sync.OnceValues(func() (string, error) { return build.Proxy(context.Background()) })
 
 // criproxy returns the path of the program. A test that calls it is skipped on the same machines as the testbed's.
 func criproxy(t testing.TB) string {

@@ -242,14 +242,16 @@ func (n *node) watch(pods map[string][]task, anew bool) *watcher {
 	first := map[string]string{} // :: pod → its first state
 	go func() {
 		defer close(w.stopped)
-		for {
+		for i := 0; ; i++ {
 			select {
 			case <-w.stop:
 				return
 			case <-time.After(200 * time.Millisecond):
 			}
-			if age, err := n.kubelet.PLEGAge(n.ctx); err == nil {
-				w.oldest = max(w.oldest, age)
+			if i%5 == 0 { // whole seconds
+				if age, err := n.kubelet.PLEGAge(n.ctx); err == nil {
+					w.oldest = max(w.oldest, age)
+				}
 			}
 			all, err := n.kubelet.Pods(n.ctx)
 			if err != nil {

@@ -3,7 +3,6 @@ package outage_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/testbed/proxy"
 )
 
 // A backend is a runtime in the output of criproxy status.
@@ -24,13 +25,11 @@ type backend struct {
 // backend returns the status of the affected runtime.
 func (n *node) backend(t *testing.T, o outage) backend {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), n.proxy.Program, "status", "-json", "-admin", n.proxy.Admin()).Output()
-	require.NoError(t, err)
 	var status struct {
 		PID      int
 		Backends []backend
 	}
-	require.NoError(t, json.Unmarshal(out, &status))
+	require.NoError(t, proxy.AskJSON(t.Context(), n.proxy.Admin(), "/status", &status))
 	for _, b := range status.Backends {
 		if b.Name == o.name() {
 			b.pid = status.PID

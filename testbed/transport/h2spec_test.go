@@ -29,7 +29,7 @@ func TestH2Spec(t *testing.T) {
 	go s.Serve(l, nil)
 	t.Cleanup(s.Stop)
 	c := &config.Config{
-		Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, Path: "/", Timeout: 2 * time.Second,
+		Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, Path: "/", Timeout: 20 * time.Second,
 		MaxHeaderLen: 4000, Strict: true,
 	}
 	if only := os.Getenv("H2SPEC"); only != "" {

@@ -1,6 +1,0 @@
-//go:build !race
-
-package build
-
-// Raced says whether this program was built with the race detector.
-const Raced = false
