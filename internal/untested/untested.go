@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// Skip skips the rest of a test. The reason says what is missing, and how to get it. With CI=true in the environment Skip
-// fails the test instead, so that a CI that has lost what the test needs cannot stay green.
+// Skip skips the rest of a test. The reason says what is missing, and how to get it. With CI=true in
+// the environment Skip fails the test instead, so that a CI that has lost what the test needs cannot
+// stay green.
 func Skip(t testing.TB, reason any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {

@@ -246,9 +246,9 @@ func (n *node) watch(pods map[string][]task, anew bool) *watcher {
 			select {
 			case <-w.stop:
 				return
-			case <-time.After(200 * time.Millisecond):
+			case <-time.After(500 * time.Millisecond): // the kubelet itself looks once a second
 			}
-			if i%5 == 0 { // whole seconds
+			if i%2 == 0 { // it is in whole seconds
 				if age, err := n.kubelet.PLEGAge(n.ctx); err == nil {
 					w.oldest = max(w.oldest, age)
 				}
