@@ -70,11 +70,12 @@ unit: ## run the tests that need only Go
 integration: ## run the tests with real runtimes
 	@$(MAKE) --no-print-directory -j2 kubelets runtimes
 
+# The packages come first, because they take long to build, and the integration tests in parallel.
 runtimes:
 	cd testbed/csi && $(GOTEST)
 	cd testbed/transport && $(GOTEST) -race
 	cd testbed/browser && $(GOTEST)
-	cd testbed && $(GOTEST) -timeout 25m $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor)
+	cd testbed && $(GOTEST) -timeout 25m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages)
 
 # The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns.
 KUBELETS := outage crio

@@ -24,9 +24,9 @@ func Await(ctx context.Context, what string, try func() error) error {
 	return nil
 }
 
-// Poll calls done every few milliseconds until it returns true.
+// Poll calls done until it returns true: after a millisecond at first, later every 100 ms.
 func Poll(ctx context.Context, what string, done func() bool) error {
-	for pause := time.Millisecond; !done(); pause = min(2*pause, 50*time.Millisecond) {
+	for pause := time.Millisecond; !done(); pause = min(2*pause, 100*time.Millisecond) {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("testbed: waiting for %s: %w", what, ctx.Err())
