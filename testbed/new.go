@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/criproxy/criproxy/testbed/build"
@@ -76,15 +75,12 @@ func NewKubelet(t testing.TB, config kubelet.Config) *kubelet.Kubelet {
 	return k
 }
 
-// buildProxyOnce builds criproxy once for all tests of a program.
-var buildProxyOnce = sync.OnceValues(func() (string, error) { return build.Proxy(context.Background()) })
-
 // NewProxy starts criproxy, built from this checkout, with a configuration file without listen and stateDir. NewProxy
 // destroys it when the test ends. The test fails if criproxy has crashed or had a data race. A failing test shows the
 // end of its log.
 func NewProxy(t testing.TB, yaml string, flags ...string) *proxy.Proxy {
 	t.Helper()
-	program, err := buildProxyOnce()
+	program, err := build.Proxy()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 
 // Require returns the binaries that a test needs, named as for [build.Get]; without names, [build.ForContainers].
 // It builds those that are missing, with progress on standard error. If this machine cannot run containers, or a
-// kubelet or CRI-O for a test that names it, Require skips the test and says why, as [untested.Skip]
-// does. With -short, Require always skips.
+// kubelet or CRI-O for a test that names it, Require skips the test and says why, as [untested.Skip] does. With -short,
+// Require always skips.
 func Require(t testing.TB, names ...string) build.Binaries {
 	t.Helper()
 	if testing.Short() {

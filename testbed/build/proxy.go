@@ -7,13 +7,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Proxy builds criproxy from this checkout, with the race detector, and returns the path of the program. Thanks to Go's
-// cache this is quick if nothing has changed.
-func Proxy(ctx context.Context) (string, error) {
+// Proxy builds criproxy from this checkout, with the race detector, and returns the path of the program. Each process
+// builds it once; thanks to Go's cache that is quick if nothing has changed.
+var Proxy = sync.OnceValues(func() (string, error) { return buildProxy(context.Background()) })
+
+func buildProxy(ctx context.Context) (string, error) {
 	source, err := SourceDir()
 	if err != nil {
 		return "", err

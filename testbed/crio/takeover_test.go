@@ -28,7 +28,7 @@ func TestCRIOsPathIsTakenOver(t *testing.T) {
 	require.NoError(t, err)
 	runtime.Close(t.Context())
 
-	program, err := build.Proxy(t.Context())
+	program, err := build.Proxy()
 	require.NoError(t, err)
 	at := func(name string) string { return filepath.Join(crio.Dir, name) }
 	out, err := exec.Command(program, "install", "-takeover", crio.Socket(), "-crio-drop-ins", at("dropins"), "-config", at("criproxy.yaml"),

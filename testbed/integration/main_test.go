@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,7 +22,7 @@ type suite struct{ m *testing.M }
 
 func (s suite) Run() int {
 	if !testing.Short() && len(testbed.Requirements()) == 0 {
-		_, _ = buildProxy() // the tests that need it return the error again
+		_, _ = build.Proxy() // the tests that need it return the error again
 	}
 	klog.SetLogger(klog.Logger{}) // silence: the kubelet's client logs each failed call, and tests make such calls
 	code := s.m.Run()
@@ -34,14 +33,11 @@ func (s suite) Run() int {
 	return code
 }
 
-// buildProxy builds criproxy with the race detector, once, and returns the program's path.
-var buildProxy = sync.OnceValues(func() (string, error) { return build.Proxy(context.Background()) })
-
 // criproxy returns the path of the program. A test that calls it is skipped on the same machines as the testbed's.
 func criproxy(t testing.TB) string {
 	t.Helper()
 	testbed.Require(t, build.App)
-	program, err := buildProxy()
+	program, err := build.Proxy()
 	require.NoError(t, err)
 	return program
 }

@@ -80,7 +80,7 @@ func TestPodsGoOnThroughATakeoverAndBack(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			testbed.Require(t, build.Kubelet)
-			program, err := build.Proxy(t.Context())
+			program, err := build.Proxy()
 			require.NoError(t, err)
 			dir, err := os.MkdirTemp("", "take-") // t.TempDir is too long for a socket
 			require.NoError(t, err)
