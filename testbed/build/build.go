@@ -86,7 +86,7 @@ func goBuild(ctx context.Context, c component, source, version, out string) erro
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, tool, args...)
 	cmd.Dir = filepath.Join(source, c.dir)
-	// A compiler spends a fifth of its time collecting garbage, and a C compiler most of it on SQLite for CRI-O.
+	// A Go compiler spends a fifth of its time collecting garbage. Of C there is SQLite for CRI-O, which is not to be fast.
 	cmd.Env = append(Env(os.Environ(), c.cgo), "GOGC=off", "GOMEMLIMIT=2GiB", "CGO_CFLAGS=-O0")
 	cmd.Stdout, cmd.Stderr = &output, &output
 	// The compilers must not outlive a canceled build.
