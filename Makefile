@@ -1,7 +1,11 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-export GOFLAGS := -buildvcs=false
 export GOTOOLCHAIN := local
+# All is compiled in the same way, so that tests, packages and tools share what the compiler has made. grpcnotrace leaves
+# out the pages of gRPC's own tracing, which criproxy does not serve: they use text/template, for which the linker keeps
+# every method of every type, a seventh of the program.
+export GOFLAGS := -buildvcs=false -trimpath -tags=grpcnotrace
+export CGO_ENABLED := 0
 
 # A tag or, without one, 0.0.0 and the commit. dpkg and rpm accept it as a version, too.
 VERSION ?= $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' 2>/dev/null || \
@@ -9,15 +13,12 @@ VERSION ?= $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' 2>/dev/
 # All times in packages are the commit's, so that two builds of one commit are identical.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PROXY := bin/criproxy
-# Without the pages of gRPC's own tracing, which criproxy does not serve: they use text/template, for which the linker
-# keeps every method of every type. This saves a seventh of the program.
-TAGS := grpcnotrace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(PROXY): FORCE
-	go build -tags $(TAGS) -trimpath -ldflags "-X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
+	go build -ldflags "-X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
 .PHONY: FORCE help run build dist deb rpm reproducible man test unit integration runtimes kubelets conformance nightly bench microbench soak fuzz chaos mutants lint vm testbed testbed-down clean
 
@@ -28,12 +29,12 @@ run: build ## build criproxy and run a demonstration: two runtimes in memory, a 
 
 ARCHS ?= amd64 arm64
 DIST ?= dist
-NFPM := go tool -modfile=.ci/nfpm/go.mod nfpm
+NFPM := go run -modfile=.ci/nfpm/go.mod github.com/goreleaser/nfpm/v2/cmd/nfpm
 PACKAGE := $(NFPM) package -f packaging/nfpm.yaml -t $(DIST)/
 BINARIES := $(ARCHS:%=$(DIST)/linux-%/criproxy)
 
 $(DIST)/linux-%/criproxy: FORCE
-	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -tags $(TAGS) -trimpath -ldflags "-s -w -X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $@ ./cmd/criproxy
+	GOOS=linux GOARCH=$* go build -ldflags "-s -w -X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $@ ./cmd/criproxy
 
 dist: $(BINARIES) ## static binaries for amd64 and arm64, and their checksums, in dist
 	cd $(DIST) && for a in $(ARCHS); do cp -p linux-$$a/criproxy criproxy-$(VERSION)-linux-$$a; done
@@ -51,10 +52,10 @@ man: ## update the manual page and the completion after a change of flags or com
 reproducible: ## build everything twice, in different folders and from scratch, and compare
 	packaging/reproducible.sh $(VERSION)
 
-# The tests of the testbed start criproxy as a process, always with the race detector, so they need none themselves.
 # make lint vets. A compiler spends a fifth of its time collecting garbage, and a linker as much on what only debuggers
-# read.
+# read. The tests of the testbed start criproxy as a process with the race detector, and need none themselves.
 GOTEST := go test -vet=off -ldflags=-w -toolexec 'env GOGC=off GOMEMLIMIT=2GiB'
+RACETEST := CGO_ENABLED=1 $(GOTEST) -race
 
 # Tests with runtimes mostly wait, so they run in parallel with the others. What they need is built first: a run of no
 # tests.
@@ -63,7 +64,7 @@ test: ## run all tests, of criproxy with the race detector; the integration test
 	@$(MAKE) --no-print-directory -j3 kubelets runtimes unit
 
 unit: ## run the tests that need only Go
-	$(GOTEST) -race -shuffle=on -timeout 15m ./...
+	$(RACETEST) -shuffle=on -timeout 15m ./...
 	$(GOTEST) -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # the race detector changes allocation counts
 	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/transport # and the use of memory
 
@@ -73,14 +74,15 @@ integration: ## run the tests with real runtimes
 # The packages come first, because they take long to build, and the integration tests in parallel.
 runtimes:
 	cd testbed/csi && $(GOTEST)
-	cd testbed/transport && $(GOTEST) -race
+	cd testbed/transport && $(RACETEST)
 	cd testbed/browser && $(GOTEST)
 	cd testbed && $(GOTEST) -timeout 25m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages)
 
-# The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns.
+# The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns. The race detector
+# would make them a quarter more work, so only make nightly gives it to criproxy here.
 KUBELETS := outage crio
 kubelets:
-	cd testbed && $(GOTEST) -timeout 40m -p 1 $(KUBELETS:%=./%) .
+	cd testbed && CRIPROXY_TESTBED_RACE=off $(GOTEST) -timeout 40m -p 1 $(KUBELETS:%=./%) .
 
 vm: ## test a node in a virtual machine with systemd and cgroup v2: installation, upgrade, reboot, power cut; takes minutes
 	@missing=; for pair in qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs; do \
@@ -95,7 +97,8 @@ conformance: ## run critest on each runtime and through criproxy (an hour), and 
 	cd testbed/critest && go test -v -timeout 3h -all -on 1.7,2.4 -report $(CURDIR)/docs/conformance.md
 
 # The gate has no time for them. .ci/nightly installs what they need in addition to Go.
-nightly: ## run the tests that the gate leaves out: a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/conformance.md
+nightly: ## run the tests that the gate leaves out: kubelets with the race detector, a whole cluster, Kubernetes' specs of nodes, gVisor, and Docker: docs/conformance.md
+	cd testbed && go test -v -timeout 60m -p 1 $(KUBELETS:%=./%) .
 	cd testbed/cluster && go test -v -timeout 2h -conformance -report $(CURDIR)/docs/conformance.md
 	cd testbed/gvisor && go test -v -timeout 60m
 	cd testbed/outage && go test -v -timeout 60m -docker -run Docker

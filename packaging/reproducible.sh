@@ -10,7 +10,8 @@ trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
 mkdir "$tmp/one" "$tmp/another-name"
 git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C "$tmp/one"
 cp -a "$tmp/one/." "$tmp/another-name"
-nfpm=$(go tool -modfile=.ci/nfpm/go.mod -n nfpm) # built once: it is not in what is released
+nfpm=$tmp/nfpm
+go build -modfile=.ci/nfpm/go.mod -o "$nfpm" github.com/goreleaser/nfpm/v2/cmd/nfpm # once: it is not in what is released
 for copy in one another-name; do
 	[ $copy = one ] || export GOCACHE="$tmp/cache"
 	make -s -C "$tmp/$copy" VERSION="$version" NFPM="$nfpm" dist deb rpm

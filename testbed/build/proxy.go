@@ -12,11 +12,13 @@ import (
 	"github.com/criproxy/criproxy/testbed/host"
 )
 
-// Proxy builds criproxy from this checkout, with the race detector, and returns the path of the program. Each process
-// builds it once; thanks to Go's cache that is quick if nothing has changed.
-var Proxy = sync.OnceValues(func() (string, error) { return buildProxy(context.Background()) })
+// Proxy builds criproxy from this checkout, with the race detector unless $CRIPROXY_TESTBED_RACE is off, and returns the
+// path of the program. Each process builds it once; thanks to Go's cache that is quick if nothing has changed.
+var Proxy = sync.OnceValues(func() (string, error) {
+	return buildProxy(context.Background(), os.Getenv("CRIPROXY_TESTBED_RACE") != "off")
+})
 
-func buildProxy(ctx context.Context) (string, error) {
+func buildProxy(ctx context.Context, race bool) (string, error) {
 	source, err := SourceDir()
 	if err != nil {
 		return "", err
@@ -26,7 +28,13 @@ func buildProxy(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, fmt.Sprintf("criproxy-%08x-race", host.Hash(root)))
+	name := fmt.Sprintf("criproxy-%08x", host.Hash(root))
+	args := []string{"build", "-buildvcs=false", "-trimpath", "-tags=grpcnotrace"} // as the Makefile does, so that Go's cache serves both
+	if race {
+		name += "-race"
+		args = append(args, "-race")
+	}
+	dir := filepath.Join(cache, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("testbed: making the cache folder: %w", err)
 	}
@@ -37,8 +45,8 @@ func buildProxy(ctx context.Context) (string, error) {
 	defer unlock()
 	// A running criproxy keeps its file when a new file takes the name.
 	program := filepath.Join(dir, "criproxy")
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-race", "-o", program+".new", "./cmd/criproxy")
-	cmd.Dir, cmd.Env = root, Env(os.Environ(), true)
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", program+".new", "./cmd/criproxy")...)
+	cmd.Dir, cmd.Env = root, Env(os.Environ(), race)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("testbed: building criproxy in %s: %w\n%s", root, errors.Join(ctx.Err(), err), host.LastLines(string(out), 20))
 	}

@@ -186,7 +186,9 @@ func newBed(t *testing.T) *bed {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	program := filepath.Join(dir, "criproxy")
-	out, err := command(t, root, "go", "build", "-race", "-buildvcs=false", "-o", program, "./cmd/criproxy").CombinedOutput()
+	build := command(t, root, "go", "build", "-race", "-buildvcs=false", "-o", program, "./cmd/criproxy")
+	build.Env = append(build.Env, "CGO_ENABLED=1") // for the race detector
+	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 	spec, err := command(t, ".", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/container-storage-interface/spec").Output()
 	require.NoError(t, err)
