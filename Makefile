@@ -20,7 +20,7 @@ help: ## list the targets
 $(PROXY): FORCE
 	go build -ldflags "-X github.com/criproxy/criproxy/internal/version.Version=$(VERSION)" -o $(PROXY) ./cmd/criproxy
 FORCE:
-.PHONY: FORCE help run build dist deb rpm reproducible man test unit integration runtimes kubelets conformance nightly bench microbench soak fuzz chaos mutants lint vm testbed testbed-down clean
+.PHONY: FORCE help run build dist deb rpm reproducible man test unit unit-and-peers integration runtimes kubelets peers conformance nightly bench microbench soak fuzz chaos mutants lint vm testbed testbed-down clean
 
 build: $(PROXY) ## build bin/criproxy
 
@@ -59,23 +59,28 @@ RACETEST := CGO_ENABLED=1 $(GOTEST) -race
 
 # Tests with runtimes mostly wait, so they run in parallel with the others. What they need is built first: a run of no
 # tests.
-test: ## run all tests, of criproxy with the race detector; the integration tests start real runtimes and need root
+test: ## run all tests, most with the race detector; those with real runtimes need root
 	cd testbed && $(GOTEST) -run '^$$' ./outage
-	@$(MAKE) --no-print-directory -j3 kubelets runtimes unit
+	@$(MAKE) --no-print-directory -j3 kubelets runtimes unit-and-peers
+
+unit-and-peers: # one after the other: each keeps a processor busy
+	@$(MAKE) --no-print-directory unit && $(MAKE) --no-print-directory peers
 
 unit: ## run the tests that need only Go
 	$(RACETEST) -shuffle=on -timeout 15m ./...
 	$(GOTEST) -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # the race detector changes allocation counts
 	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/transport # and the use of memory
 
-integration: ## run the tests with real runtimes
-	@$(MAKE) --no-print-directory -j2 kubelets runtimes
+integration: ## run the tests with real runtimes and other peers
+	@$(MAKE) --no-print-directory -j3 kubelets runtimes peers
 
-# The packages come first, because they take long to build, and the integration tests in parallel.
-runtimes:
+peers: # of other kinds: gRPC's other implementations, a driver of storage, a browser
 	cd testbed/csi && $(GOTEST)
 	cd testbed/transport && $(RACETEST)
 	cd testbed/browser && $(GOTEST)
+
+# The packages come first, because they take long to build, and the integration tests in parallel.
+runtimes:
 	cd testbed && $(GOTEST) -timeout 25m ./packages $$(go list ./... | grep -v $(KUBELETS:%=-e /%$$) -e testbed$$ -e /cluster -e /gvisor -e /packages)
 
 # The packages of the testbed that start kubelets, in addition to the testbed itself. They take turns. The race detector

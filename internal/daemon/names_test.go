@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,7 +18,7 @@ func (n *node) trouble(which int, name string) {
 	n.Helper()
 	switch name {
 	case "slow":
-		n.runtimes[which].When(testkit.Slowing(300*time.Millisecond, slowMethods...))
+		n.runtimes[which].When(slowing())
 	case "erring":
 		n.runtimes[which].When(testkit.Failing(status.Error(codes.Unknown, "server is not initialized yet")))
 	case "killed":

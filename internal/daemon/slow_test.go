@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/fakecri"
 	"github.com/criproxy/criproxy/internal/lastknown"
 	"github.com/criproxy/criproxy/internal/testkit"
 )
@@ -21,8 +22,12 @@ import (
 // node.
 var slowMethods = []string{"ListPodSandbox", "ListContainers", "StreamPodSandboxes", "StreamContainers", "PodSandboxStatus", "ContainerStatus", "Status"}
 
-// hasty makes lists wait for a runtime a tenth as long as by default.
-func hasty(c *config.Config) { c.ListBudget, c.GoneAfter = 200*time.Millisecond, 3*time.Second }
+// hasty makes lists wait for a runtime a quarter as long as by default. On a busy machine even a runtime in memory takes
+// a while.
+func hasty(c *config.Config) { c.ListBudget, c.GoneAfter = 500*time.Millisecond, 3*time.Second }
+
+// slowing makes lists and statuses take longer than a hasty node waits.
+func slowing() fakecri.Fault { return testkit.Slowing(800*time.Millisecond, slowMethods...) }
 
 // change reloads the configuration with a change.
 func (n *node) change(f func(*config.Config)) {
@@ -43,7 +48,7 @@ func TestASlowRuntimeIsNotAGoneOne(t *testing.T) {
 		n := newNode(t, func(c *config.Config) { mode(c); hasty(c) })
 		web, db := n.run(0, "web", 1), n.run(1, "db", 1)
 		n.known()
-		n.runtimes[1].When(testkit.Slowing(300*time.Millisecond, slowMethods...))
+		n.runtimes[1].When(slowing())
 		n.isSlow(1)
 		asked := func() int { return len(n.runtimes[1].Calls("ListPodSandbox")) }
 		for before := asked(); asked() < before+5; {
@@ -64,7 +69,7 @@ func TestASlowPrimaryIsAskedForItsStatus(t *testing.T) {
 	n := newNode(t, hasty)
 	n.run(0, "web", 1)
 	n.known()
-	n.runtimes[0].When(testkit.Slowing(300*time.Millisecond, slowMethods...))
+	n.runtimes[0].When(slowing())
 	n.isSlow(0)
 	for range 5 {
 		answer, err := n.Status(n.ctx(), &runtimeapi.StatusRequest{})
@@ -81,7 +86,7 @@ func TestARuntimeAddedBesideASlowPrimaryEmptiesNoList(t *testing.T) {
 	both := n.cfg.Backends
 	web := n.run(0, "web", 1)
 	n.change(func(c *config.Config) { c.Backends = both[:1] })
-	n.runtimes[0].When(testkit.Slowing(300*time.Millisecond, slowMethods...))
+	n.runtimes[0].When(slowing())
 	n.change(func(c *config.Config) { c.Backends = both })
 	for range 10 {
 		n.lists(web.sandbox)

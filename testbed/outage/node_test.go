@@ -127,8 +127,8 @@ func probedPod() *corev1.Pod {
 	probe := corev1.Probe{
 		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"app", "exit", "0"}}},
 		PeriodSeconds:    1,
-		TimeoutSeconds:   5,
-		FailureThreshold: 1, // a single failure counts
+		TimeoutSeconds:   15, // a busy machine fails no probe
+		FailureThreshold: 1,  // a single failure counts
 	}
 	pod.Spec.Containers[0].LivenessProbe = &probe
 	pod.Spec.Containers[0].ReadinessProbe = probe.DeepCopy()
@@ -146,7 +146,7 @@ func settledPod() *corev1.Pod {
 	pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{
 		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"app", "exit", "0"}}},
 		PeriodSeconds:    2,
-		TimeoutSeconds:   5,
+		TimeoutSeconds:   15, // a busy machine fails no probe
 		FailureThreshold: 1,
 	}
 	return pod

@@ -3,8 +3,11 @@ package transport_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"net"
+	"net/http/httptest"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +19,6 @@ import (
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/testdata"
 
 	"github.com/criproxy/criproxy/internal/transport"
 )
@@ -32,7 +34,7 @@ var ends = map[string]end{"ours": {serveOurs, dialOurs}, "grpc-go": {serveGRPC, 
 func serveGRPC(t testing.TB, l net.Listener, secure bool, register func(grpc.ServiceRegistrar)) {
 	creds := insecure.NewCredentials()
 	if secure {
-		creds = serverTLS(t)
+		creds = serverTLS()
 	}
 	s := grpc.NewServer(grpc.Creds(creds))
 	register(s)
@@ -43,21 +45,21 @@ func serveGRPC(t testing.TB, l net.Listener, secure bool, register func(grpc.Ser
 func serveOurs(t testing.TB, l net.Listener, secure bool, register func(grpc.ServiceRegistrar)) {
 	s := transport.NewServer(transport.ServerConfig{})
 	register(s)
-	go s.Serve(l, handshake(t, secure))
+	go s.Serve(l, handshake(secure))
 	t.Cleanup(s.Stop)
 }
 
-func handshake(t testing.TB, secure bool) transport.Handshake {
+func handshake(secure bool) transport.Handshake {
 	if !secure {
 		return nil
 	}
-	return serverTLS(t).ServerHandshake
+	return serverTLS().ServerHandshake
 }
 
 func dialGRPC(t testing.TB, address net.Addr, secure bool) grpc.ClientConnInterface {
 	creds, target := insecure.NewCredentials(), "passthrough:///"+address.String()
 	if secure {
-		creds = clientTLS(t)
+		creds = clientTLS()
 	}
 	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, address.Network(), address.String())
@@ -72,9 +74,9 @@ func dialOurs(t testing.TB, address net.Addr, secure bool) grpc.ClientConnInterf
 		return (&net.Dialer{}).DialContext(ctx, address.Network(), address.String())
 	}}
 	if secure {
-		creds := clientTLS(t)
+		creds := clientTLS()
 		cfg.Handshake = func(ctx context.Context, nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
-			return creds.ClientHandshake(ctx, "x.test.google.fr", nc)
+			return creds.ClientHandshake(ctx, certified, nc)
 		}
 	}
 	c := transport.NewClient(cfg)
@@ -82,16 +84,26 @@ func dialOurs(t testing.TB, address net.Addr, secure bool) grpc.ClientConnInterf
 	return c
 }
 
-func serverTLS(t testing.TB) credentials.TransportCredentials {
-	cert, err := tls.LoadX509KeyPair(testdata.Path("server1.pem"), testdata.Path("server1.key"))
-	require.NoError(t, err)
-	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}})
+// certified is the name in the certificate.
+const certified = "example.com"
+
+// certificate returns a certificate with its key, and the pool that a client needs to trust it.
+var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(s.Certificate())
+	return s.TLS.Certificates[0], trusted
+})
+
+func serverTLS() credentials.TransportCredentials {
+	own, _ := certificate()
+	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own}})
 }
 
-func clientTLS(t testing.TB) credentials.TransportCredentials {
-	creds, err := credentials.NewClientTLSFromFile(testdata.Path("ca.pem"), "x.test.google.fr")
-	require.NoError(t, err)
-	return creds
+func clientTLS() credentials.TransportCredentials {
+	_, trusted := certificate()
+	return credentials.NewClientTLSFromCert(trusted, certified)
 }
 
 func listen(t testing.TB) net.Listener {
