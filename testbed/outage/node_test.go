@@ -354,7 +354,7 @@ func (n *node) awaitHealth(t *testing.T, pods ...string) {
 	require.Eventually(t, func() bool {
 		age, err := n.kubelet.PLEGAge(t.Context())
 		return err == nil && age < maxPLEGAge
-	}, 30*time.Second, 100*time.Millisecond, "the kubelet sees all pods again")
+	}, time.Minute, 100*time.Millisecond, "the kubelet sees all pods again")
 }
 
 // changes counts the pods whose tasks differ between two views in the part that of returns.

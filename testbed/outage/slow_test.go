@@ -15,9 +15,11 @@ import (
 var lists = []string{"List*", "*Status", "*Stats", "ImageFsInfo"}
 
 // late returns an outage with a slow runtime. It is long enough for the kubelet to do everything that it does once a
-// minute, such as removing dead containers. With -long it lasts longer, to show that nothing degrades.
+// minute, such as removing dead containers. With -long it lasts longer, to show that nothing degrades. The kubelet's view
+// may be older by two late answers.
 func late(by time.Duration, o outage) outage {
 	o.kind, o.by, o.length, o.harmless = 'L', by, span(65, 240), true
+	o.age = max(o.age, maxPLEGAge+2*by)
 	return o
 }
 
