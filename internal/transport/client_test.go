@@ -394,9 +394,11 @@ func TestCallsFailAtOnceWhileTheServerIsGone(t *testing.T) {
 	err := invoke(t, c)
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.ErrorContains(t, err, down.Error())
-	begun := time.Now()
-	assert.Equal(t, codes.Unavailable, status.Code(invoke(t, c)))
-	assert.Less(t, time.Since(begun), 50*time.Millisecond)
+	require.Eventually(t, func() bool { // a call that waited for another attempt would never be that fast
+		begun := time.Now()
+		assert.Equal(t, codes.Unavailable, status.Code(invoke(t, c)))
+		return time.Since(begun) < 50*time.Millisecond
+	}, patience, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	assert.Equal(t, codes.DeadlineExceeded, status.Code(c.Invoke(ctx, "/s.S/M", &codec.Frame{}, &codec.Frame{}, grpc.WaitForReady(true))))
@@ -493,7 +495,7 @@ func TestASilentServerIsPinged(t *testing.T) {
 	begun := time.Now()
 	err := invoke(t, c)
 	assert.Equal(t, codes.Unavailable, status.Code(err), err)
-	assert.Less(t, time.Since(begun), 5*time.Second)
+	assert.Less(t, time.Since(begun), patience)
 }
 
 func TestACallThatIsCancelledIsReset(t *testing.T) {
