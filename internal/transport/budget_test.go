@@ -231,7 +231,7 @@ func TestAStalledFrameEndsTheConnection(t *testing.T) {
 			require.NoError(t, c.say())
 			begun := time.Now()
 			c.goAway()
-			assert.Less(t, time.Since(begun), patience)
+			assert.Less(t, time.Since(begun), 5*time.Second)
 		})
 	}
 	t.Run("but silence between frames does not", func(t *testing.T) {

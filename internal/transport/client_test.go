@@ -495,7 +495,7 @@ func TestASilentServerIsPinged(t *testing.T) {
 	begun := time.Now()
 	err := invoke(t, c)
 	assert.Equal(t, codes.Unavailable, status.Code(err), err)
-	assert.Less(t, time.Since(begun), patience)
+	assert.Less(t, time.Since(begun), 5*time.Second)
 }
 
 func TestACallThatIsCancelledIsReset(t *testing.T) {

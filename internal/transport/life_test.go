@@ -259,7 +259,7 @@ func TestASilentClientIsPinged(t *testing.T) {
 	assert.NotNil(t, p.until(func(f http2.Frame) bool { _, ok := f.(*http2.PingFrame); return ok }))
 	begun := time.Now()
 	p.goAway()
-	assert.Less(t, time.Since(begun), patience, "the silent client is still connected")
+	assert.Less(t, time.Since(begun), 5*time.Second, "the silent client is still connected")
 	time.Sleep(300 * time.Millisecond) // three times PingAfter and PingTimeout: time is the subject
 	all, _ := s.Conns()
 	assert.Equal(t, 1, all, "the client that answers stays")
