@@ -2,7 +2,6 @@ package build
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,10 +14,6 @@ import (
 // Proxy builds criproxy from this checkout, with the race detector unless $CRIPROXY_TESTBED_RACE is off, and returns the
 // path of the program. Each process builds it once; thanks to Go's cache that is quick if nothing has changed.
 var Proxy = sync.OnceValues(func() (string, error) {
-	return buildProxy(context.Background(), os.Getenv("CRIPROXY_TESTBED_RACE") != "off")
-})
-
-func buildProxy(ctx context.Context, race bool) (string, error) {
 	source, err := SourceDir()
 	if err != nil {
 		return "", err
@@ -28,30 +23,30 @@ func buildProxy(ctx context.Context, race bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := fmt.Sprintf("criproxy-%08x", host.Hash(root))
+	dir := filepath.Join(cache, fmt.Sprintf("criproxy-%08x", host.Hash(root)))
 	args := []string{"build", "-buildvcs=false", "-trimpath", "-tags=grpcnotrace"} // as the Makefile does, so that Go's cache serves both
+	race := os.Getenv("CRIPROXY_TESTBED_RACE") != "off"
 	if race {
-		name += "-race"
+		dir += "-race"
 		args = append(args, "-race")
 	}
-	dir := filepath.Join(cache, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("testbed: making the cache folder: %w", err)
 	}
-	unlock, err := host.Lock(ctx, func() {}, dir+".lock")
+	unlock, err := host.Lock(context.Background(), func() {}, dir+".lock")
 	if err != nil {
 		return "", fmt.Errorf("testbed: waiting for another build of criproxy: %w", err)
 	}
 	defer unlock()
 	// A running criproxy keeps its file when a new file takes the name.
 	program := filepath.Join(dir, "criproxy")
-	cmd := exec.CommandContext(ctx, "go", append(args, "-o", program+".new", "./cmd/criproxy")...)
+	cmd := exec.Command("go", append(args, "-o", program+".new", "./cmd/criproxy")...)
 	cmd.Dir, cmd.Env = root, Env(os.Environ(), race)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("testbed: building criproxy in %s: %w\n%s", root, errors.Join(ctx.Err(), err), host.LastLines(string(out), 20))
+		return "", fmt.Errorf("testbed: building criproxy in %s: %w\n%s", root, err, host.LastLines(string(out), 20))
 	}
 	if err := os.Rename(program+".new", program); err != nil {
 		return "", fmt.Errorf("testbed: storing criproxy: %w", err)
 	}
 	return program, nil
-}
+})
