@@ -69,7 +69,7 @@ unit-and-peers: # one after the other: each keeps a processor busy
 unit: ## run the tests that need only Go
 	$(RACETEST) -shuffle=on -timeout 15m ./...
 	$(GOTEST) -run 'Allocates|NeedsNoMemory' ./criadapter ./rewrite # the race detector changes allocation counts
-	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/transport # and the use of memory
+	$(GOTEST) -run 'MemoryStays|HoldMore|IdleConnections' ./cmd/criproxy ./internal/base/transport # and the use of memory
 
 integration: ## run the tests with real runtimes and other peers
 	@$(MAKE) --no-print-directory -j3 kubelets runtimes peers
@@ -132,12 +132,12 @@ CHAOS_SEED ?= 1
 CHAOS_STEPS ?= 100
 CHAOS_CLOCK ?=
 chaos: ## inject CHAOS_STEPS random faults, drawn by CHAOS_SEED, in memory and with real runtimes: docs/chaos.md. CHAOS_CLOCK=1 also sets the machine's clock
-	go test ./internal/daemon -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
+	go test ./internal/proxy/daemon -run '^(TestChaos|TestTheInvariantsOfChaos.*$(if $(CHAOS_CLOCK),|TestNothingDependsOnTheClock.*))$$' -timeout 2h -v \
 	  -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times $(if $(CHAOS_CLOCK),-chaos.clock) -chaos.report=$(CURDIR)/docs/chaos.md
 	cd testbed/chaos && go test -timeout 2h -v -args -chaos.seed=$(CHAOS_SEED) -chaos.steps=$(CHAOS_STEPS) -chaos.times -chaos.report=$(CURDIR)/docs/chaos.md
 
 mutants: ## break the code on purpose, one change at a time, and check that the tests notice: docs/robustness.md
-	go run ./internal/mutants -report docs/robustness.md
+	go run ./internal/testing/mutants -report docs/robustness.md
 
 lint: ## run the checks of CI that are not tests
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/criproxy/criproxy/internal/buffers"
-	"github.com/criproxy/criproxy/internal/wire"
+	"github.com/criproxy/criproxy/internal/base/buffers"
+	"github.com/criproxy/criproxy/internal/base/wire"
 )
 
 // A Frame is one gRPC message that is not decoded. The zero Frame is the empty message, and a

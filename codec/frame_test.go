@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/buffers"
+	"github.com/criproxy/criproxy/internal/base/buffers"
 )
 
 const large = 2000 // bytes, enough for a pool

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/prototest"
+	"github.com/criproxy/criproxy/internal/testing/prototest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

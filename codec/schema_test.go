@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/base/dump"
 )
 
 func names(s *codec.Schema) (names []string) {

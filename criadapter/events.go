@@ -11,7 +11,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
 // events is the [director.Recap] of GetContainerEvents. It holds the pods and containers of one

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
 // looks shares the lists of runtimes among all clients that want events. Without it each

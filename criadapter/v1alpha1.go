@@ -7,7 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/wire"
+	"github.com/criproxy/criproxy/internal/base/wire"
 	"github.com/criproxy/criproxy/rewrite"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 // flags writes the NamespaceOption of v1alpha1: host_network, host_pid and

@@ -15,7 +15,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/address"
-	"github.com/criproxy/criproxy/internal/transport"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // A ConnConfig says how to reach one backend. It needs an Address.

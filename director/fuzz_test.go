@@ -14,7 +14,7 @@ import (
 // FuzzProfile checks that a profile is either accepted or refused with a reason, and that the search for further mistakes
 // in a wrong one does not panic.
 func FuzzProfile(f *testing.F) {
-	library, err := codec.CompileProto(f.Context(), nil, "../internal/muxtest/library.proto")
+	library, err := codec.CompileProto(f.Context(), nil, "../internal/testing/muxtest/library.proto")
 	require.NoError(f, err)
 	for _, text := range []string{
 		"versions:\n  - package: library.v1\nnames:\n  book: {front: \"{backend}__{name}\", bare: primary}\nfields:\n  Book.id: book\n",

@@ -11,8 +11,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/muxtest"
 	"github.com/criproxy/criproxy/internal/profile"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 // says is a server that answers every call with one book.
@@ -143,7 +143,7 @@ methods:
 }
 
 func TestMistakesInWhatIsRecalledAreNamed(t *testing.T) {
-	library, err := os.ReadFile("../internal/muxtest/library.yaml")
+	library, err := os.ReadFile("../internal/testing/muxtest/library.yaml")
 	require.NoError(t, err)
 	for put, want := range map[string]string{
 		`choose: [told: labels]`:                            `methods.Put.choose: path labels does not lead to a string`,

@@ -13,7 +13,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 // Earlier versions passed streams through grpc-proxy, and other proxies use it: the director passes on all that it passes

@@ -13,8 +13,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/address"
-	"github.com/criproxy/criproxy/internal/buffers"
-	"github.com/criproxy/criproxy/internal/transport"
+	"github.com/criproxy/criproxy/internal/base/buffers"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // A link carries the calls of a Conn to its backend.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
 // verdict says what a front name tells about its owner.

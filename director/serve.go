@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
-	"github.com/criproxy/criproxy/internal/transport"
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/base/transport"
 )
 
 // Handler returns a handler with which a gRPC server passes calls to the director. The server must

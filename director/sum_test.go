@@ -9,9 +9,9 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/dump"
-	"github.com/criproxy/criproxy/internal/muxtest"
-	"github.com/criproxy/criproxy/internal/prototest"
+	"github.com/criproxy/criproxy/internal/base/dump"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/prototest"
 )
 
 // counts is the schema of an API that counts.

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/suggest"
 	"github.com/criproxy/criproxy/internal/profile"
-	"github.com/criproxy/criproxy/internal/suggest"
 	"github.com/criproxy/criproxy/rewrite"
 )
 

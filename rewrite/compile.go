@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/internal/base/suggest"
 )
 
 // A Rule gives a field its class, on every path that leads to the field.

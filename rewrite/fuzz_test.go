@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/criproxy/criproxy/internal/wire"
+	"github.com/criproxy/criproxy/internal/base/wire"
 	"github.com/criproxy/criproxy/rewrite"
 )
 

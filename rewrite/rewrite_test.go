@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/criproxy/criproxy/internal/prototest"
+	"github.com/criproxy/criproxy/internal/testing/prototest"
 	"github.com/criproxy/criproxy/rewrite"
 )
 

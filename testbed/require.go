@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/criproxy/criproxy/internal/untested"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/host"
 	"github.com/criproxy/criproxy/testbed/runtimes"

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/muxtest"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // The profile of an API without pods says what ABOUT shows, live and in a recording, which is read
@@ -27,12 +27,12 @@ func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
 		}
 		return muxtest.Bytes("Page", ``), nil
 	}))
-	library, err := os.ReadFile(filepath.Join("..", "..", "internal", "muxtest", "library.yaml"))
+	library, err := os.ReadFile(filepath.Join("..", "..", "internal", "testing", "muxtest", "library.yaml"))
 	require.NoError(t, err)
 	profile := filepath.Join(dir, "library.yaml")
 	require.NoError(t, os.WriteFile(profile, append(library, "about: {Book.title: name, PutRequest.shelf: namespace}\n"...), 0o600))
 	served(t, socket, "-connect", back, "-listen", socket, "-state-dir", "none", "-hooks", "none",
-		"-profile", profile, "-proto", filepath.Join("..", "..", "internal", "muxtest", "library.proto"))
+		"-profile", profile, "-proto", filepath.Join("..", "..", "internal", "testing", "muxtest", "library.proto"))
 	cc := testkit.Dialed(t, socket)
 	call := func(method, request, text string) {
 		t.Helper()
@@ -56,7 +56,7 @@ func TestProfileSaysWhatOtherAPIsAreAbout(t *testing.T) {
 
 	wrong := filepath.Join(dir, "wrong.yaml")
 	require.NoError(t, os.WriteFile(wrong, append(library, "about:\n  Book.titel: name\n  Book.title: nam\n"...), 0o600))
-	err = run(t.Context(), []string{"check", "-profile", wrong, "-proto", filepath.Join("..", "..", "internal", "muxtest", "library.proto")}, &bytes.Buffer{}, &bytes.Buffer{})
+	err = run(t.Context(), []string{"check", "-profile", wrong, "-proto", filepath.Join("..", "..", "internal", "testing", "muxtest", "library.proto")}, &bytes.Buffer{}, &bytes.Buffer{})
 	require.Error(t, err)
 	assert.ErrorContains(t, err, `about.Book.title: is "nam", want id, name, namespace (did you mean "name"?)`)
 	assert.Regexp(t, `wrong.yaml:\d+:3: about.Book.titel: .*\(did you mean "title"\?\)`, err.Error())

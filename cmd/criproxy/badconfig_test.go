@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/cli"
-	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/state"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 var update = flag.Bool("update", false, "write what is generated: testdata/config/*.txt")

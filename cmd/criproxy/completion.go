@@ -7,8 +7,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/cli"
-	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/internal/base/suggest"
+	"github.com/criproxy/criproxy/internal/command/cli"
 )
 
 // flagHelp is what the help of a command says about a flag.

@@ -26,11 +26,11 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/internal/admin"
-	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/command/fakecri"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/state"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // A process is the real main, with a configuration file and two runtimes in memory.

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/cli"
+	"github.com/criproxy/criproxy/internal/command/cli"
 	"github.com/criproxy/criproxy/internal/doctor"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // doctor returns the output of criproxy doctor, as text and as JSON, and its error.

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // The memory of the runtimes passes from process to process without a file.

@@ -16,10 +16,10 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/cli"
-	"github.com/criproxy/criproxy/internal/daemon"
+	"github.com/criproxy/criproxy/internal/base/suggest"
+	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
 	"github.com/criproxy/criproxy/internal/stderr"
-	"github.com/criproxy/criproxy/internal/suggest"
 )
 
 // A command is one of criproxy's subcommands.

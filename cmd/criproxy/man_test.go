@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/cli"
-	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/proxy/config"
 )
 
 var updateMan = flag.Bool("update-man", false, "write docs/criproxy.8 anew")

@@ -15,12 +15,12 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/admin"
-	"github.com/criproxy/criproxy/internal/cli"
-	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/show"
+	"github.com/criproxy/criproxy/internal/command/cli"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/show"
+	"github.com/criproxy/criproxy/internal/proxy/config"
 	"github.com/criproxy/criproxy/internal/state"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // ask runs a command with the admin socket of p, and returns its output.

@@ -20,8 +20,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criproxy/criproxy/hook/plugin"
-	"github.com/criproxy/criproxy/internal/testkit"
-	"github.com/criproxy/criproxy/internal/untested"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // needsPrometheus skips the test if the machine lacks a program of Prometheus.

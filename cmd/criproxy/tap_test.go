@@ -22,9 +22,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/listen"
-	"github.com/criproxy/criproxy/internal/muxtest"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // output collects the output of a running command.
@@ -141,7 +141,7 @@ func TestTapShowsAnyAPIAndChangesNothing(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"named":   {[]string{"-proto", filepath.Join("..", "..", "internal", "muxtest", "library.proto")}, []string{`book_id: "7f"`, `title: "Tale"`, "backend primary", "no such book for me"}},
+		"named":   {[]string{"-proto", filepath.Join("..", "..", "internal", "testing", "muxtest", "library.proto")}, []string{`book_id: "7f"`, `title: "Tale"`, "backend primary", "no such book for me"}},
 		"guessed": {nil, []string{`1: "7f"`, `"Tale"`, "a message that no schema describes"}},
 	} {
 		t.Run(name, func(t *testing.T) {

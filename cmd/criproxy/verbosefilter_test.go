@@ -17,7 +17,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/criadapter"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // plant creates a pod on the second runtime, with secrets where kubelet and kubectl put them.

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/base/dump"
 )
 
 func TestTheProgramIsShort(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/criproxy/criproxy/hook/plugin"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/cri"
-	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/cri"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
 )
 
 // readOnlyMethods returns patterns of the methods that change nothing: those of CRI, from reads in

@@ -14,10 +14,10 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/buffers"
-	"github.com/criproxy/criproxy/internal/capture"
-	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/base/buffers"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
 )
 
 // Clients that may only read do not see fields that the profile calls secret, because a read-only

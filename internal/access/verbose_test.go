@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/listen"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
 )
 
 func TestAReaderIsAClientThatMayDoNothingElse(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"k8s.io/klog/v2"
 
-	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/proxy/config"
 )
 
 // Check returns the mistakes in the certificate files of cfg.

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/base/dump"
 	"github.com/criproxy/criproxy/rewrite"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/internal/base/suggest"
 )
 
 // DefaultTimeout is how long a plugin may take for an answer.

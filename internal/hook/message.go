@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/criproxy/criproxy/internal/suggest"
-	"github.com/criproxy/criproxy/internal/wire"
+	"github.com/criproxy/criproxy/internal/base/suggest"
+	"github.com/criproxy/criproxy/internal/base/wire"
 )
 
 // fieldPath leads to a field of a message, through messages: "pod_meta.uid".

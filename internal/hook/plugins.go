@@ -17,8 +17,8 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/director"
-	"github.com/criproxy/criproxy/internal/recovery"
-	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/base/suggest"
 )
 
 // Config configures [Plugins].

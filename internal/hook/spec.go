@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/criproxy/criproxy/internal/strict"
+	"github.com/criproxy/criproxy/internal/base/strict"
 )
 
 // A Spec says when to ask plugins about the calls of an API, and what their answers change. It is

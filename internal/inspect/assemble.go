@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/capture"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // What says what there is to show of a call after an event.

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // A Call is one call with all of its legs, as far as they were recorded.

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/criproxy/criproxy/internal/capture"
-	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/base/dump"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // A Difference is one value that the proxy changed in a call, or a gap: a part of the call that

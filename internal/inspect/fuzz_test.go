@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/capture"
-	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/base/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
-	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 // FuzzShow checks that a capture of unknown origin can be shown in each way: nothing panics, and no

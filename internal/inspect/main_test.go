@@ -22,9 +22,9 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/inspect"
-	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 var update = flag.Bool("update", false, "write what is printed now to testdata")

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/recovery"
+	"github.com/criproxy/criproxy/internal/base/recovery"
 )
 
 // A Policy says what a backend that is down means for lists.

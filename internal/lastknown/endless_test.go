@@ -14,7 +14,7 @@ import (
 
 	"github.com/criproxy/criproxy/codec"
 	"github.com/criproxy/criproxy/internal/lastknown"
-	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 )
 
 // endless is a backend that has no List, and whose Stream sends the same message again

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/criproxy/criproxy/internal/mounttest"
+	"github.com/criproxy/criproxy/internal/testing/mounttest"
 )
 
 // The file is written each second while there is news, and writing it takes memory besides

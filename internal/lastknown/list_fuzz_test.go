@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/prototest"
+	"github.com/criproxy/criproxy/internal/testing/prototest"
 )
 
 const shopProto = `

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/internal/base/suggest"
 )
 
 // winners are the possible winners of a field that is no list.

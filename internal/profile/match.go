@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/suggest"
+	"github.com/criproxy/criproxy/internal/base/suggest"
 )
 
 // ShortName returns the last part of a full method: "Version" of

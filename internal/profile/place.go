@@ -1,6 +1,6 @@
 package profile
 
-import "github.com/criproxy/criproxy/internal/strict"
+import "github.com/criproxy/criproxy/internal/base/strict"
 
 // From sets the file that the profile was read from, and the places of its keys there, for mistakes
 // that are found later. Nil places mean those in the text that [Parse] got.

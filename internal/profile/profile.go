@@ -14,8 +14,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/criproxy/criproxy/internal/base/strict"
 	"github.com/criproxy/criproxy/internal/lastknown"
-	"github.com/criproxy/criproxy/internal/strict"
 )
 
 // A Profile describes an API. It is immutable once it has been read.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/capture"
-	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/base/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // Limits on the details of one call in the page. `criproxy view -full` prints everything.

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 )
 
 // Info says what a page is about.

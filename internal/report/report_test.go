@@ -20,11 +20,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/capture"
-	"github.com/criproxy/criproxy/internal/dump"
+	"github.com/criproxy/criproxy/internal/base/dump"
 	"github.com/criproxy/criproxy/internal/inspect"
-	"github.com/criproxy/criproxy/internal/muxtest"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/report"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/proxy/config"
 )
 
 // Report describes the state of a running criproxy. Its JSON is stable.

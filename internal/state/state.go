@@ -6,9 +6,9 @@ package state
 import (
 	"time"
 
-	"github.com/criproxy/criproxy/internal/drift"
 	"github.com/criproxy/criproxy/internal/hook"
 	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/profile/drift"
 )
 
 // State is the state of a proxy that it knows without asking its backends.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/proxy/config"
 )
 
 // imported returns the path of the file that containerd's configuration will import.

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/proxy/config"
 )
 
 // dropIn returns the path of the drop-in that makes CRI-O listen at another path. CRI-O reads drop-ins in the order of

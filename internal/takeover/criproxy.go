@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/config"
+	"github.com/criproxy/criproxy/internal/proxy/config"
 )
 
 // criproxyFile returns criproxy's configuration, changed to listen at Path and to find the runtime at its new path.

@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/criproxy/criproxy/internal/config"
 	"github.com/criproxy/criproxy/internal/peercred"
+	"github.com/criproxy/criproxy/internal/proxy/config"
 )
 
 // Takeover puts criproxy at the path of a runtime's own socket, so that the clients of that socket need no change. The

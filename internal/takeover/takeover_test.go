@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/config"
-	"github.com/criproxy/criproxy/internal/daemon"
-	"github.com/criproxy/criproxy/internal/testkit"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
 )
 
 // takeoverNode is the files of a node whose containerd listens at /run/c.sock.

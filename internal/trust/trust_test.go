@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/criproxy/criproxy/internal/mounttest"
+	"github.com/criproxy/criproxy/internal/testing/mounttest"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 	"github.com/criproxy/criproxy/internal/trust"
-	"github.com/criproxy/criproxy/internal/untested"
 )
 
 func TestAFolderThatOthersCanWriteToIsNotTrusted(t *testing.T) {

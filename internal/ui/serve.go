@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/admin"
-	"github.com/criproxy/criproxy/internal/capture"
 	"github.com/criproxy/criproxy/internal/dashboard"
 	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
 	"github.com/criproxy/criproxy/internal/report"
 )
 

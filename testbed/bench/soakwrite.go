@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
-	"github.com/criproxy/criproxy/internal/markdown"
+	"github.com/criproxy/criproxy/internal/testing/markdown"
 )
 
 // write prints the measurements, and writes them into the requested file.

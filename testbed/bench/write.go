@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criproxy/criproxy/internal/markdown"
+	"github.com/criproxy/criproxy/internal/testing/markdown"
 )
 
 // write prints the report, and writes it into the requested files.

@@ -26,7 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/command/fakecri"
 )
 
 // A machine is criproxy in front of two runtimes, a client, and `criproxy ui`.

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/invariant"
-	"github.com/criproxy/criproxy/internal/markdown"
+	"github.com/criproxy/criproxy/internal/testing/invariant"
+	"github.com/criproxy/criproxy/internal/testing/markdown"
 )
 
 var (
@@ -284,7 +284,7 @@ func (w *world) inTime(overrun, timers time.Duration) {
 	}
 }
 
-// The checks of the invariants fail when these are broken. The other checks are in internal/invariant.
+// The checks of the invariants fail when these are broken. The other checks are in internal/testing/invariant.
 func TestBrokenInvariantsOnRealPartsAreNoticed(t *testing.T) {
 	before := map[string]bool{"a": true, "b": true}
 	require.NoError(t, short(map[string]bool{"a": true, "b": true, "c": true}, before, before))

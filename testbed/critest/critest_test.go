@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/criproxy/criproxy/internal/markdown"
-	"github.com/criproxy/criproxy/internal/untested"
+	"github.com/criproxy/criproxy/internal/testing/markdown"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 	"github.com/criproxy/criproxy/testbed"
 	"github.com/criproxy/criproxy/testbed/build"
 	"github.com/criproxy/criproxy/testbed/internal/junit"

@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	criclient "k8s.io/cri-client/pkg"
 
-	"github.com/criproxy/criproxy/internal/fakecri"
+	"github.com/criproxy/criproxy/internal/command/fakecri"
 )
 
 // A pair is two runtimes in memory behind one proxy. One of them behaves unlike any real runtime here. The clients are

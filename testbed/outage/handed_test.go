@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/criproxy/criproxy/internal/mounttest"
+	"github.com/criproxy/criproxy/internal/testing/mounttest"
 )
 
 // reload makes criproxy read its configuration with additional lines at the beginning, and waits until it has.

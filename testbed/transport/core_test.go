@@ -23,8 +23,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/criproxy/criproxy/codec"
-	"github.com/criproxy/criproxy/internal/transport"
-	"github.com/criproxy/criproxy/internal/untested"
+	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 // python returns a command that uses gRPC's C core, from Debian's python3-grpcio.

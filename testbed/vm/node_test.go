@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/criproxy/criproxy/internal/untested"
+	"github.com/criproxy/criproxy/internal/testing/untested"
 )
 
 const (

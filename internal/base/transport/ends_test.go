@@ -1,0 +1,92 @@
+package transport_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/transport"
+)
+
+// patience is how long a test waits for an event that should happen at once.
+const patience = 20 * time.Second
+
+// An end is a gRPC implementation: a server with one handler, and a client.
+type end struct {
+	serve func(testing.TB, net.Listener, grpc.StreamHandler)
+	dial  func(testing.TB, func(context.Context) (net.Conn, error)) grpc.ClientConnInterface
+}
+
+var (
+	ours   = end{serveOurs, dialOurs}
+	grpcGo = end{serveGRPC, dialGRPC}
+)
+
+func serveOurs(t testing.TB, l net.Listener, h grpc.StreamHandler) {
+	serve(t, l, transport.ServerConfig{Handler: h, Pings: anyPings})
+}
+
+// serve serves with cfg, until the test ends.
+func serve(t testing.TB, l net.Listener, cfg transport.ServerConfig) *transport.Server {
+	s := transport.NewServer(cfg)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l, nil) }()
+	t.Cleanup(func() {
+		s.Stop()
+		require.NoError(t, <-done)
+	})
+	return s
+}
+
+var anyPings = keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true}
+
+func dialOurs(t testing.TB, dial func(context.Context) (net.Conn, error)) grpc.ClientConnInterface {
+	return newClient(t, transport.ClientConfig{Dial: dial})
+}
+
+func newClient(t testing.TB, cfg transport.ClientConfig) *transport.Client {
+	c := transport.NewClient(cfg)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func serveGRPC(t testing.TB, l net.Listener, h grpc.StreamHandler) {
+	s := grpc.NewServer(grpc.ForceServerCodecV2(codec.Raw), grpc.UnknownServiceHandler(h), grpc.NumStreamWorkers(32),
+		grpc.MaxRecvMsgSize(transport.DefaultMaxMessage), grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20),
+		grpc.ReadBufferSize(4<<10), grpc.KeepaliveEnforcementPolicy(anyPings))
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+}
+
+func dialGRPC(t testing.TB, dial func(context.Context) (net.Conn, error)) grpc.ClientConnInterface {
+	cc, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Raw), grpc.MaxCallRecvMsgSize(transport.DefaultMaxMessage)),
+		grpc.WithDisableRetry(), grpc.WithIdleTimeout(0), grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(4<<20))
+	require.NoError(t, err)
+	t.Cleanup(func() { cc.Close() })
+	return cc
+}
+
+// listen returns a listener on a unix socket.
+func listen(t testing.TB) net.Listener {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s.sock"))
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// dialer returns a function that connects to a listener.
+func dialer(l net.Listener) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, l.Addr().Network(), l.Addr().String())
+	}
+}

@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/show"
+)
+
+// callView shows calls, for commands that show calls as they happen and for those that read a file.
+type callView struct {
+	filter  inspect.Filter
+	output  outputFlags
+	schema  schemaFlags
+	printer inspect.Printer
+
+	assembler *inspect.Assembler
+	past      past
+	every     func(c *inspect.Call)
+
+	seen, shown int    // how many calls
+	latest      uint64 // number of the latest event
+}
+
+// past selects which calls from before the start of the command are shown. The zero value shows all.
+type past struct {
+	until uint64    // number of the latest event recorded then; zero if there was none
+	none  bool      // show none of these calls
+	since time.Time // show no calls that began earlier
+	last  int       // show only the latest calls, so many; zero shows all
+
+	kept [][]byte // the text of the latest calls, if last is not zero
+	done bool     // all events from now on are later than the start of the command
+	over func()   // called when done becomes true; nil calls nothing
+}
+
+// flags adds the flags that select and format calls to fs.
+func (l *callView) flags(fs *flag.FlagSet) {
+	fs.StringVar(&l.filter.Method, "method", "", "only methods that match `PATTERN`, such as 'Run*|Stop*'")
+	fs.StringVar(&l.filter.Backend, "backend", "", "only calls to backends that match `PATTERN`; a primary without a name is called primary")
+	fs.StringVar(&l.filter.Client, "client", "", "only calls of clients whose name matches `PATTERN`")
+	fs.StringVar(&l.filter.Status, "status", "", "only calls that ended with `CODE`; several are separated by commas, and ! selects all others: '!OK'")
+	fs.StringVar(&l.filter.Namespace, "namespace", "", "only calls about namespaces that match `PATTERN`")
+	fs.StringVar(&l.filter.Pod, "pod", "", "only calls about pods whose name matches `PATTERN`")
+	fs.StringVar(&l.filter.Container, "container", "", "only calls about containers whose name matches `PATTERN`")
+	fs.StringVar(&l.filter.ID, "id", "", "only calls about an id that begins with `ID`")
+	fs.Var((*unitDuration)(&l.filter.Slower), "slower", "only calls that took at least `TIME`, such as 100ms")
+	fs.StringVar(&l.filter.FollowPod, "follow-pod", "", "all calls in the life of one `POD`: NAME, NAMESPACE/NAME, its uid, or the beginning of its sandbox's id")
+	fs.BoolVar(&l.filter.Own, "own", false, "also calls that criproxy makes itself")
+	fs.BoolVar(&l.printer.Full, "full", false, "show the messages, with the names of their fields, on each leg")
+	fs.BoolVar(&l.printer.Changes, "diff", false, "show what criproxy changed on the way, field by field")
+	l.output.lineFlags(fs)
+	l.schema.flags(fs)
+}
+
+// open prepares to show the events of the recording with the header h.
+func (l *callView) open(h *capture.FileHeader, out io.Writer) error {
+	m, err := l.schema.meaning(h)
+	if err != nil {
+		return err
+	}
+	p := &l.printer
+	p.Out, p.Schema, p.Text, p.Colour, p.Order = l.output.lines(out), m.schema, m.text, show.Colours(out), nil
+	for _, b := range h.Backends {
+		p.Order = append(p.Order, b.Name)
+	}
+	l.assembler = inspect.NewAssembler(m.schema, m.names)
+	return nil
+}
+
+// check returns an error if the flags of a command are invalid.
+func (l *callView) check(command string) error {
+	if err := l.filter.Check(); err != nil {
+		return &UsageError{fmt.Errorf("%s: %w", command, err)}
+	}
+	err := l.output.check(command)
+	l.printer.JSON = l.output.programs()
+	return err
+}
+
+// add takes an event, and shows the call when it is complete.
+func (l *callView) add(ev *capture.Event) error {
+	l.latest = ev.Seq
+	if l.past.done || ev.Seq > l.past.until {
+		l.present()
+		return l.show(ev)
+	}
+	var err error
+	switch p := &l.past; {
+	case p.none:
+		l.assembler.Add(ev)
+	case p.last == 0:
+		err = l.show(ev)
+	default:
+		var b bytes.Buffer
+		out := l.printer.Out
+		l.printer.Out = &b
+		err = l.show(ev)
+		if l.printer.Out = out; b.Len() > 0 {
+			p.kept = append(p.kept, b.Bytes())
+			p.kept = p.kept[max(len(p.kept)-p.last, 0):]
+		}
+	}
+	if ev.Seq == l.past.until {
+		l.present()
+	}
+	return err
+}
+
+// present ends the past, and shows the calls kept of it.
+func (l *callView) present() {
+	if l.past.done {
+		return
+	}
+	l.past.done = true
+	for _, one := range l.past.kept {
+		_, _ = l.printer.Out.Write(one) // showing the next call reports the error
+	}
+	l.past.kept = nil
+	if l.past.over != nil {
+		l.past.over()
+	}
+}
+
+// show shows the call of an event, if the event completes it or is a message of a stream.
+func (l *callView) show(ev *capture.Event) error {
+	c, what := l.assembler.Add(ev)
+	if ev.Kind == capture.Missed && !l.printer.JSON {
+		fmt.Fprintf(l.printer.Out, "... %d events are missing here\n", ev.Missed)
+	}
+	if what == inspect.Nothing {
+		return nil
+	}
+	counts := what == inspect.Done && (l.filter.Own || !c.Own)
+	if counts {
+		l.seen++
+	}
+	if !l.filter.Match(c) || !l.past.done && c.Began.Before(l.past.since) {
+		return nil
+	}
+	if counts {
+		l.shown++
+	}
+	switch {
+	case l.every != nil:
+		if what == inspect.Done {
+			l.every(c)
+		}
+	case what == inspect.Streamed:
+		l.printer.Streamed(c)
+	default:
+		l.printer.Print(c)
+	}
+	return l.printer.Err()
+}
+
+// none prints a message if there were calls, but the flags selected none of them.
+func (l *callView) none(errOut io.Writer, of string) {
+	if l.shown == 0 && l.seen > 0 {
+		fmt.Fprintf(errOut, "criproxy: 0 of %d %s match\n", l.seen, of)
+	}
+}
+
+// unitDuration is the value of a flag. Its error about a number without a unit suggests units.
+type unitDuration time.Duration
+
+func (d *unitDuration) String() string { return time.Duration(*d).String() }
+
+// Set implements flag.Value.
+func (d *unitDuration) Set(s string) error {
+	parsed, err := time.ParseDuration(s)
+	if _, number := strconv.ParseFloat(s, 64); err != nil && number == nil {
+		return fmt.Errorf("it has no unit; want %sms or %ss", s, s)
+	} else if err != nil {
+		return errors.New("want a time such as 500ms or 5m")
+	}
+	*d = unitDuration(parsed)
+	return nil
+}
+
+// read shows the calls of all events of a reader.
+func (l *callView) read(r *capture.Reader) error {
+	for {
+		var ev capture.Event
+		switch err := r.Next(&ev); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := l.add(&ev); err != nil {
+			return err
+		}
+	}
+}

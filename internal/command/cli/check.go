@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/show"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
+)
+
+// Report is the result of check. Its JSON is stable.
+type Report struct {
+	daemon.Examination
+
+	Changes        []config.Change `json:"changes"`                  // in the criproxy that runs; null if unknown
+	ChangesUnknown string          `json:"changesUnknown,omitempty"` // why the changes are unknown
+
+	Drift *daemon.DriftReport `json:"drift,omitempty"` // with -drift
+}
+
+// aboutCheck describes the command.
+const aboutCheck = `check tries a configuration without serving it. It shows the name and the API versions of each runtime,
+every mistake, and what would change in the criproxy that runs. It fails if something would not work.`
+
+// Check is the subcommand that tries a configuration without serving it.
+func Check(ctx context.Context, args []string, out, _ io.Writer) error {
+	var output outputFlags
+	var withDrift *bool
+	var verbose verbosity
+	fs, f := NewFlags()
+	f.own(fs, aboutCheck, out, func() {
+		output.flags(fs)
+		withDrift = fs.Bool("drift", false, "show what the profile does not know: fields that look like ids and have no rule, and what the criproxy that runs has seen; with -admin alone, no -connect is needed")
+	})
+	log := fs.Lookup("v")
+	log.Value, log.Usage = &verbose, "also show where each method goes"
+	if err := f.parse(fs, verbose.join(args)); err != nil {
+		return err
+	}
+	if err := output.check("check"); err != nil {
+		return err
+	}
+	// Trying a profile, or asking the criproxy that runs, needs no backends.
+	f.dry = f.given["profile"] || *withDrift
+	cfg, err := f.readConfig()
+	if err != nil {
+		return err
+	}
+	r := &Report{}
+	if len(cfg.Backends) > 0 {
+		changes, unknown := changesOf(ctx, cfg)
+		if r.Changes = changes; unknown != nil {
+			r.ChangesUnknown = unknown.Error()
+		}
+	}
+	found, err := daemon.Examine(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	r.Examination = *found
+	r.warn()
+	if *withDrift {
+		if r.Drift, err = daemon.FindDrift(ctx, cfg, len(cfg.Backends) > 0 || f.given["admin"]); err != nil {
+			return err
+		}
+	}
+	if output.format == show.Text {
+		r.print(show.NewScreen(out), bool(verbose))
+		if r.Drift != nil {
+			r.Drift.Print(inspect.Terminal{Writer: out})
+		}
+	} else if err := show.Encode(out, output.format, r); err != nil {
+		return err
+	}
+	if len(r.Errors) > 0 {
+		return errors.New(strings.Join(r.Errors, "\n"))
+	}
+	return nil
+}
+
+// verbosity is the flag -v of check. Like klog's it takes a level; all levels except 0 are the same.
+type verbosity bool
+
+func (*verbosity) IsBoolFlag() bool { return true }
+func (v *verbosity) String() string { return strconv.FormatBool(bool(*v)) }
+
+// Set implements flag.Value.
+func (v *verbosity) Set(s string) error {
+	*v = s != "0" && s != "false"
+	return nil
+}
+
+// join returns args with each "-v LEVEL" as "-v=LEVEL", the only form in which the flag package accepts the value of a
+// boolean flag.
+func (*verbosity) join(args []string) []string {
+	all := slices.Clone(args)
+	for i := 0; i+1 < len(all); i++ {
+		if _, err := strconv.Atoi(all[i+1]); err == nil && (all[i] == "-v" || all[i] == "--v") {
+			all = slices.Replace(all, i, i+2, all[i]+"="+all[i+1])
+		}
+	}
+	return all
+}
+
+// warn adds a warning for each change with unexpected consequences.
+func (r *Report) warn() {
+	for _, c := range r.Changes {
+		if c.Setting == "ids" {
+			r.Warnings = append(r.Warnings, "ids: kubelet knows the pods of this node by their current ids, and takes pods with other ids for new ones; drain the node before you restart criproxy with this change")
+		}
+	}
+}
+
+// print shows the report to people: first whether the configuration works.
+func (r *Report) print(out *show.Screen, verbose bool) {
+	if len(r.Backends) > 0 {
+		r.summary(out)
+	}
+	switch {
+	case verbose, len(r.Backends) == 0 && r.Drift == nil: // then the methods are all there is to show
+		printMethods(out, r)
+	case len(r.Backends) > 0:
+		out.Gap()
+		out.Say(0, "-v shows where each of %d methods goes.", len(r.Methods))
+	}
+	if len(r.Backends) > 0 {
+		printChanges(out, r.Changes, r.ChangesUnknown)
+	}
+}
+
+// summary shows whether the configuration works, and the state of the backends.
+func (r *Report) summary(out *show.Screen) {
+	failing := 0
+	var rows [][]show.Cell
+	for _, b := range r.Backends {
+		row := show.Cells("  "+b.Name, b.Address, b.Runtime, "")
+		if len(b.Versions) > 0 {
+			row[3].Text = "speaks " + strings.Join(b.Versions, ", ")
+		}
+		if b.Error != "" {
+			failing++
+			row[2], row[3] = show.Cell{Text: "FAILS", Colour: show.Red}, show.Cell{Text: b.Error}
+		}
+		rows = append(rows, row)
+	}
+	switch {
+	case failing > 0:
+		out.Paint(show.Red, 0, "This does not work: %d of %d backends fail.", failing, len(r.Backends))
+	case len(r.Errors) > 0:
+		out.Paint(show.Red, 0, "This does not work:")
+	case len(r.Warnings) > 0:
+		out.Paint(show.Yellow, 0, "This works, with warnings:")
+	default:
+		out.Paint(show.Green, 0, "This works.")
+	}
+	for _, text := range r.Errors {
+		if failing == 0 {
+			out.Paint(show.Red, 2, "- %s", text)
+		}
+	}
+	for _, text := range r.Warnings {
+		out.Paint(show.Yellow, 2, "- %s", text)
+	}
+	out.Gap()
+	out.Say(0, "Listens on %s", r.Listen)
+	out.Gap()
+	out.Say(0, "Backends, the primary first:")
+	out.Rows(rows)
+	if len(r.Notes) > 0 {
+		out.Gap()
+		out.Say(0, "Good to know:")
+	}
+	for _, text := range r.Notes {
+		out.Say(2, "- %s", text)
+	}
+}
+
+func printMethods(out *show.Screen, r *Report) {
+	out.Gap()
+	out.Say(0, "Methods, with the fields that criproxy translates in requests (>) and replies (<):")
+	service := ""
+	for _, m := range r.Methods {
+		if dir := path.Dir(m.Method); dir != service {
+			service = dir
+			out.Paint(show.Bold, 2, "%s", strings.TrimPrefix(service, "/"))
+		}
+		out.Say(4, "%-25s goes %s", path.Base(m.Method), m.Goes)
+		for _, p := range slices.Sorted(maps.Keys(m.Request)) {
+			out.Say(6, "> %-10s %s", m.Request[p], p)
+		}
+		for _, p := range slices.Sorted(maps.Keys(m.Reply)) {
+			out.Say(6, "< %-10s %s", m.Reply[p], p)
+		}
+	}
+}
+
+// own adds the flags of a command that also takes those of serve, and sets the help of the command.
+func (f *Flags) own(fs *flag.FlagSet, about string, out io.Writer, add func()) {
+	of := map[string]bool{}
+	fs.VisitAll(func(one *flag.Flag) { of[one.Name] = true })
+	add()
+	f.help = func() {
+		fmt.Fprintf(out, "criproxy %s\n\nFlags:\n", about)
+		fs.VisitAll(func(one *flag.Flag) {
+			if !of[one.Name] {
+				printFlag(out, one, "")
+			}
+		})
+		fmt.Fprintf(out, "\nAnd the flags of serve, which say what to examine:\n")
+		PrintServeFlags(out)
+	}
+}

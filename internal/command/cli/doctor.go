@@ -1,0 +1,298 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/doctor"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/show"
+	"github.com/criproxy/criproxy/internal/proxy/api"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/cri"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// Diagnosis is the result of the doctor. Its JSON is stable.
+type Diagnosis struct {
+	Findings []doctor.Finding `json:"findings"`          // the worst first
+	Kubelet  *doctor.Kubelet  `json:"kubelet,omitempty"` // the kubelet of the node; nil if none runs
+}
+
+// wellKnown are the sockets of runtimes that the doctor examines if there is no configuration.
+var wellKnown = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock"}
+
+// aboutDoctor describes the command.
+const aboutDoctor = `doctor examines this node: kubelet, the configuration, the criproxy that runs, the runtimes, sockets,
+clients and log links. It says what would not work and how to fix it. It fails if it finds an error.`
+
+// ExamineNode is the subcommand that examines the node and says what would not work.
+func ExamineNode(ctx context.Context, args []string, out, _ io.Writer) error {
+	var output outputFlags
+	fs, f := NewFlags()
+	f.own(fs, aboutDoctor, out, func() { output.flags(fs) })
+	if err := f.parse(fs, args); err != nil {
+		return err
+	}
+	if err := output.check("doctor"); err != nil {
+		return err
+	}
+	d := Diagnosis{Findings: []doctor.Finding{}}
+	cfg, err := f.readConfig()
+	if err != nil && f.config == "" && !f.given["connect"] {
+		if running := configOfRunning(ctx, adminFlag{f.typed.Admin}); running != nil {
+			cfg, err = running, nil
+		}
+	}
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			d.add(doctor.Error, "configuration", strings.TrimSpace(line), "correct it; criproxy check tries it without serving")
+		}
+		cfg = withoutConfig()
+	}
+	d.configuration(f, cfg)
+	d.running(ctx, cfg)
+	node := &doctor.Node{Listen: cfg.Listen, Backends: d.backends(ctx, cfg), Separator: cri.Separator(), Version: kubeletVersion}
+	found, kubelet := node.Examine()
+	d.Findings, d.Kubelet = doctor.Sort(append(d.Findings, found...)), kubelet
+	if output.format == show.Text {
+		d.print(show.NewScreen(out))
+	} else if err := show.Encode(out, output.format, d); err != nil {
+		return err
+	}
+	if len(d.Findings) > 0 && d.Findings[0].Level == doctor.Error {
+		return ErrReported
+	}
+	return nil
+}
+
+func (d *Diagnosis) add(level doctor.Level, about, text, cure string) {
+	d.Findings = append(d.Findings, doctor.Finding{Level: level, About: about, Text: text, Cure: cure})
+}
+
+// configOfRunning returns a configuration with the sockets and runtimes of the criproxy that runs, nil if none runs. It
+// is for a criproxy that has no file.
+func configOfRunning(ctx context.Context, asked adminFlag) *config.Config {
+	path, err := asked.path(ctx)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	defer cancel()
+	var r state.Report
+	if _, err := admin.NewClient(path).Read(ctx, "status", &r); err != nil || len(r.Listeners) == 0 {
+		return nil
+	}
+	cfg := &config.Config{Listen: r.Listeners[0].Path, Admin: path}
+	for i, b := range r.Backends {
+		one := config.Backend{Name: b.Name, Address: b.Address}
+		if i == 0 {
+			one.Name = ""
+		}
+		cfg.Backends = append(cfg.Backends, one)
+	}
+	return cfg
+}
+
+// withoutConfig returns a configuration for a node that has no valid one.
+func withoutConfig() *config.Config {
+	cfg := &config.Config{Listen: config.DefaultListen, Admin: config.DefaultAdmin}
+	for _, path := range wellKnown {
+		if _, err := os.Stat(path); err == nil {
+			cfg.Backends = append(cfg.Backends, config.Backend{Address: path})
+			return cfg
+		}
+	}
+	return cfg
+}
+
+// configuration examines cfg, and the files and folders that it names.
+func (d *Diagnosis) configuration(f *Flags, cfg *config.Config) {
+	const about = "configuration"
+	for _, b := range cfg.Backends {
+		if b.Name == "" {
+			continue
+		}
+		add := func(level doctor.Level, warnings []string) {
+			for _, w := range warnings {
+				text, cure := w, "choose a shorter name"
+				if i := strings.LastIndex(w, "; "); i >= 0 {
+					text, cure = w[:i], w[i+2:]
+				}
+				d.add(level, about, text, cure)
+			}
+		}
+		add(doctor.Warning, config.NameWarnings(b.Name))
+		if cfg.IDs != config.NativeIDs {
+			add(doctor.Note, config.IDWarnings(b.Name)) // nothing is wrong with the node
+		}
+	}
+	for what, path := range map[string]string{"the configuration": f.config, "the folder of plugins": cfg.Hooks, "the state folder": cfg.StateDir} {
+		if path == "" {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
+			d.add(doctor.Error, about, fmt.Sprintf("users other than the owner can change %s, %s (mode %04o), and so run any program as root", what, path, info.Mode().Perm()), "chmod go-w "+path)
+		}
+	}
+	if cfg.StateDir == "" && len(cfg.Backends) > 1 {
+		d.add(doctor.Warning, about, "criproxy does not store the remembered answers of the runtimes: if criproxy restarts while a runtime is down, kubelet kills the pods of that runtime", "set stateDir")
+	}
+	if path := cfg.StateDir; cfg.StateDir != "" && len(cfg.Backends) > 1 {
+		for _, err := os.Stat(path); err != nil && path != "/"; _, err = os.Stat(path) {
+			path = filepath.Dir(path) // criproxy makes missing folders when it starts
+		}
+		if err := unix.Access(path, unix.W_OK); err != nil && os.Getuid() == 0 {
+			d.add(doctor.Error, about, fmt.Sprintf("criproxy cannot write to the state folder %s: %v", cfg.StateDir, err), "choose another one with stateDir; under systemd it must be in ReadWritePaths= or StateDirectory=")
+		}
+	}
+	if os.Getuid() != 0 {
+		d.add(doctor.Note, about, "this command does not run as root", "run it as root, as criproxy itself must run: other users cannot see much of the node")
+	}
+}
+
+// running asks the criproxy that serves cfg.
+func (d *Diagnosis) running(ctx context.Context, cfg *config.Config) {
+	const about = "criproxy"
+	if cfg.Admin == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*daemon.StatusTime)
+	defer cancel()
+	var r state.Report
+	if _, err := admin.NewClient(cfg.Admin).Read(ctx, "status", &r); err != nil {
+		d.add(doctor.Note, about, "the state of criproxy is unknown: "+err.Error(), "start criproxy, and run doctor again")
+		return
+	}
+	for _, b := range r.Backends {
+		switch b.State {
+		case lastknown.Gone.String():
+			d.add(doctor.Error, about, fmt.Sprintf("backend %s is gone: %s", b.Name, b.Error), "look at the runtime's log; meanwhile kubelet sees its pods as they were")
+		case lastknown.Slow.String():
+			d.add(doctor.Warning, about, fmt.Sprintf("backend %s is slow: %s", b.Name, b.Error), "look at the load of the node and at the runtime's log; criproxy answers from memory where the runtime is late")
+		}
+	}
+	if r.Config.Error != "" {
+		d.add(doctor.Error, about, "the configuration was not reloaded: "+show.Cut(r.Config.Error, 500), "correct it; criproxy reads it again as soon as it changes")
+	}
+	for _, w := range r.Config.NeedsRestart {
+		d.add(doctor.Warning, about, "a change of the configuration waits for a restart: "+w, fmt.Sprintf("kill -USR2 %d, which fails no call", r.PID))
+	}
+	if r.Version != version.Version {
+		d.add(doctor.Note, about, fmt.Sprintf("the running criproxy is %s, this program is %s", r.Version, version.Version), fmt.Sprintf("kill -USR2 %d starts the installed program, and fails no call", r.PID))
+	}
+	if r.Hooks != nil {
+		for _, p := range r.Hooks.Plugins {
+			if p.State != "ready" {
+				d.add(doctor.Warning, about, fmt.Sprintf("plugin %s is %s: %s", p.Name, p.State, p.Error), "criproxy hooks shows the details; if its policy is Fail, pods do not start")
+			}
+		}
+	}
+}
+
+// backends asks the runtimes themselves.
+func (d *Diagnosis) backends(ctx context.Context, cfg *config.Config) []doctor.Backend {
+	var all []doctor.Backend
+	for _, b := range cfg.Backends {
+		all = append(all, doctor.Backend{Name: director.Backend{Name: b.Name}.String(), Prefix: b.Name, Address: b.Address})
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	a, err := api.Read(cfg)
+	if err != nil {
+		d.add(doctor.Error, "configuration", err.Error(), "correct it; criproxy check tries it without serving")
+		return all
+	}
+	if !api.IsCRI(a.Profile) {
+		return all // another API has no pods
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemon.AskTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, b := range cfg.Backends {
+		wg.Go(func() {
+			conn, err := director.NewConn(director.ConnConfig{Name: b.Name, Address: b.Address, Profile: a.Profile, Schema: a.Schema, Conversions: a.Conversions})
+			if err != nil {
+				return // the profile cannot be used; check reports why
+			}
+			defer conn.Close() // nothing is under way
+			all[i].HTTP = listen.ServesHTTP(b.Address)
+			var reply runtimeapi.RuntimeConfigResponse
+			if conn.Invoke(ctx, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, &runtimeapi.RuntimeConfigRequest{}, &reply) == nil && reply.GetLinux() != nil {
+				all[i].Driver = daemon.DriverName(reply.GetLinux().GetCgroupDriver())
+			}
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// kubeletVersion asks the program at exe for the version of kubelet.
+func kubeletVersion(exe string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, exe, "--version").Output()
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err() // it was killed
+	case err != nil:
+		return "", err
+	}
+	_, version, ok := strings.Cut(strings.TrimSpace(string(out)), "Kubernetes ")
+	if !ok {
+		return "", errors.New("kubelet --version prints " + show.Cut(string(out), 100))
+	}
+	return version, nil
+}
+
+// print shows the diagnosis to people.
+func (d *Diagnosis) print(out *show.Screen) {
+	if k := d.Kubelet; k != nil {
+		out.Say(0, "This node's kubelet is %s, process %d, and speaks to %s.", show.OrDash(k.Version), k.Process, show.OrDash(k.Endpoint))
+		out.Gap()
+	}
+	colours := map[doctor.Level]show.Colour{doctor.Error: show.Red, doctor.Warning: show.Yellow, doctor.Note: show.Dim}
+	narrow := *out
+	if narrow.Width == 0 || narrow.Width > readable {
+		narrow.Width = readable
+	}
+	bad := 0
+	for _, f := range d.Findings {
+		out.Paint(colours[f.Level], 0, "%s  %s", strings.ToUpper(string(f.Level)), f.About)
+		narrow.Say(4, "%s", f.Text)
+		narrow.Say(4, "-> %s", f.Cure)
+		if f.Level == doctor.Error {
+			bad++
+		}
+	}
+	switch {
+	case bad > 0:
+		out.Gap()
+		out.Paint(show.Red, 0, "Errors found: %d.", bad)
+	case len(d.Findings) > 0:
+		out.Gap()
+		out.Paint(show.Green, 0, "Nothing here prevents criproxy from working.")
+	default:
+		out.Paint(show.Green, 0, "Nothing is wrong with this node.")
+	}
+}
+
+// readable is the greatest width of a line of prose.
+const readable = 100

@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	"github.com/criproxy/criproxy/internal/trust"
+)
+
+// Flags are the command line of serve and check.
+type Flags struct {
+	config    string
+	content   string // the text of the file config, when readConfig last read it
+	fallback  string // the file to read if the command line names none
+	connect   string
+	apiserver string
+	logFormat string
+	koord     koordFlags
+	typed     config.Config // the values of Options on the command line
+	dry       bool          // a configuration without backends is valid
+
+	given map[string]bool // :: name of a flag → it was on the command line
+	help  func()          // prints the help of the command; nil prints the help on all commands
+}
+
+// NewFlags returns the flags of serve, and the values that parsing them sets.
+func NewFlags() (*flag.FlagSet, *Flags) {
+	f := &Flags{given: map[string]bool{}, fallback: config.DefaultConfig}
+	fs := flag.NewFlagSet("criproxy", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are returned, and printed once
+	fs.StringVar(&f.config, "config", "", "read the configuration from the YAML file `FILE`; flags take precedence over it (default "+config.DefaultConfig+", if it exists and -connect is not given)")
+	fs.StringVar(&f.connect, "connect", "", "the sockets of the runtimes, as `PATH,NAME:PATH,...`; the one without a name is the primary, which gets every call that nothing directs elsewhere")
+	for _, o := range config.Options() {
+		if o.Flag != "" {
+			addFlag(fs, o.Value(&f.typed), o.Flag, o.Usage)
+		}
+	}
+	f.koord.register(fs)
+	fs.StringVar(&f.logFormat, "log-format", "text", "write the log as `FORMAT` text, or json, one line for each entry")
+	fs.StringVar(&f.apiserver, "apiserver", "", "ignored; accepted because old command lines have it")
+	klog.InitFlags(fs)
+	return fs, f
+}
+
+// addFlag adds a flag whose value goes to the field that to points to.
+func addFlag(fs *flag.FlagSet, to any, name, usage string) {
+	switch to := to.(type) {
+	case *string:
+		fs.StringVar(to, name, "", usage)
+	case *int:
+		fs.IntVar(to, name, 0, usage)
+	case *int64:
+		fs.Int64Var(to, name, 0, usage)
+	case *bool:
+		fs.BoolVar(to, name, false, usage)
+	case *time.Duration:
+		fs.Var((*unitDuration)(to), name, usage)
+	case *[]string:
+		fs.Var((*commaList)(to), name, usage)
+	default:
+		panic(fmt.Sprintf("flag -%s: there is no flag for a %T", name, to))
+	}
+}
+
+// commaList is the value of a flag that takes several values, separated by commas.
+type commaList []string
+
+func (l *commaList) String() string { return strings.Join(*l, ",") }
+
+// Set replaces the list.
+func (l *commaList) Set(s string) error {
+	*l = nil
+	for one := range strings.SplitSeq(s, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			*l = append(*l, one)
+		}
+	}
+	return nil
+}
+
+// parse reads args. Its error has one line.
+func (f *Flags) parse(fs *flag.FlagSet, args []string) error {
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) && f.help != nil {
+		f.help()
+		return err
+	} else if errors.Is(err, flag.ErrHelp) {
+		return ErrHelp
+	}
+	if err != nil {
+		return &UsageError{flagError(fs, err)}
+	}
+	if fs.NArg() > 0 {
+		return &UsageError{fmt.Errorf("%q is not a flag; is its dash missing, or does a space follow a comma in -connect?", fs.Arg(0))}
+	}
+	fs.Visit(func(one *flag.Flag) { f.given[one.Name] = true })
+	if f.logFormat != "text" && f.logFormat != "json" {
+		return &UsageError{fmt.Errorf("-log-format %s: want text or json", f.logFormat)}
+	}
+	return nil
+}
+
+// apply replaces values in c, which come from the file, with those of the command line.
+func (f *Flags) apply(c *config.Config) error {
+	if f.given["connect"] {
+		backends, err := config.ParseConnect(f.connect)
+		if err != nil {
+			return err
+		}
+		for i := range backends { // a backend of the file keeps its other settings
+			for _, b := range c.Backends {
+				if b.Name == backends[i].Name {
+					b.Address = backends[i].Address
+					backends[i] = b
+				}
+			}
+		}
+		c.Backends = backends
+		c.Override("backends")
+	}
+	for _, o := range config.Options() {
+		if f.given[o.Flag] {
+			c.Override(o.Key)
+			reflect.ValueOf(o.Value(c)).Elem().Set(reflect.ValueOf(o.Value(&f.typed)).Elem())
+		}
+	}
+	return f.koord.apply(c, f.given)
+}
+
+// PrintServeFlags prints the flags of serve and check.
+func PrintServeFlags(out io.Writer) {
+	fs, _ := NewFlags()
+	printFlags(fs, out)
+}
+
+// printFlags prints criproxy's flags one by one, and the names of the other flags of klog.
+func printFlags(fs *flag.FlagSet, out io.Writer) {
+	var rest []string
+	fs.VisitAll(func(f *flag.Flag) {
+		if f.Name != "apiserver" && !IsKlog(f.Name) {
+			printFlag(out, f, "")
+		}
+	})
+	printFlag(out, fs.Lookup("v"), "how much to log: `LEVEL` 2 logs calls that fail, 3 also calls that change something, with request and reply, 4 also status calls, 5 also lists")
+	fs.VisitAll(func(f *flag.Flag) {
+		if IsKlog(f.Name) && f.Name != "v" {
+			rest = append(rest, "-"+f.Name)
+		}
+	})
+	fmt.Fprintf(out, "  and the other flags of klog: %s\n", strings.Join(rest, " "))
+}
+
+// IsKlog reports whether a flag is one of klog's.
+func IsKlog(name string) bool {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(fs)
+	return fs.Lookup(name) != nil
+}
+
+// saysWhat reports whether the command line names the runtimes, or a file that does.
+func (f *Flags) saysWhat() bool {
+	return f.given["config"] || f.given["connect"] || f.koord.given(f.given)
+}
+
+// readConfig reads the file that -config names, or the default one, and puts the flags over it.
+func (f *Flags) readConfig() (*config.Config, error) {
+	c := &config.Config{NoBackends: f.dry}
+	if _, err := os.Stat(f.fallback); err == nil && !f.saysWhat() {
+		f.config = f.fallback // a watcher watches it from now on
+	}
+	if f.config != "" {
+		data, err := os.ReadFile(f.config)
+		f.content = string(data)
+		if err == nil {
+			err = trust.File(f.config)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the configuration: %w", err)
+		}
+		_ = c.Parse(f.config, data) // Check reports the error, with all others
+	}
+	if err := f.apply(c); err != nil {
+		c.Fail(err)
+	}
+	return c, daemon.Check(c)
+}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"github.com/criproxy/criproxy/internal/observe/show"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// versions are those of criproxy and of what it is built with. Its JSON is stable.
+type versions struct {
+	Criproxy string            `json:"criproxy"`
+	Go       string            `json:"go,omitempty"`
+	Modules  map[string]string `json:"modules,omitempty"` // :: path → version
+}
+
+// Version is the subcommand that prints the versions of criproxy and of what it is built with.
+func Version(_ context.Context, args []string, out, _ io.Writer) error {
+	a := answerFlags("version")
+	if err := a.parse(args, out, "version prints the versions of criproxy and of what it is built with.", 0); err != nil {
+		return err
+	}
+	v := versions{Criproxy: version.Version, Modules: map[string]string{}}
+	modules := []string{"google.golang.org/grpc", "k8s.io/cri-api"}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v.Go = info.GoVersion
+		for _, m := range info.Deps {
+			if m.Path == modules[0] || m.Path == modules[1] {
+				v.Modules[m.Path] = m.Version
+			}
+		}
+	}
+	if a.output.format != show.Text {
+		return show.Encode(out, a.output.format, v)
+	}
+	fmt.Fprintf(out, "criproxy %s\n", v.Criproxy)
+	if v.Go != "" {
+		fmt.Fprintf(out, "built with %s\n", v.Go)
+	}
+	for _, path := range modules {
+		if v.Modules[path] != "" {
+			fmt.Fprintf(out, "%s %s\n", path, v.Modules[path])
+		}
+	}
+	return nil
+}

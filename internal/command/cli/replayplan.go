@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/replay"
+	"github.com/criproxy/criproxy/internal/observe/show"
+	"github.com/criproxy/criproxy/internal/proxy/cri"
+)
+
+// replayPlan selects the recorded calls to send.
+type replayPlan struct {
+	method string // patterns; empty selects all methods
+	failed bool   // also send calls that failed when recorded
+	write  bool   // also send calls that change something
+
+	send    []*replay.Call
+	leftOut int // because they failed
+}
+
+// choose fills in send and leftOut.
+func (p *replayPlan) choose(calls []*replay.Call) {
+	for _, c := range calls {
+		switch {
+		case p.method != "" && !inspect.Matches(p.method, inspect.ShortMethod(c.Method)) && !inspect.Matches(p.method, strings.TrimPrefix(c.Method, "/")):
+		case !p.failed && c.Ended && c.Code != codes.OK && c.Code != codes.Canceled:
+			p.leftOut++
+		default:
+			p.send = append(p.send, c)
+		}
+	}
+}
+
+// changes reports whether a method may change something: true unless it is known to only read.
+func changes(method string) bool {
+	name, ofCRI := cri.ShortName(method)
+	return !ofCRI || !slices.ContainsFunc(cri.Reads(), func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
+}
+
+// writes returns how many of the calls to send change something, and their methods.
+func (p *replayPlan) writes() (n int, methods []string) {
+	for _, c := range p.send {
+		if changes(c.Method) {
+			n++
+			if name := inspect.ShortMethod(c.Method); !slices.Contains(methods, name) {
+				methods = append(methods, name)
+			}
+		}
+	}
+	return n, methods
+}
+
+// allow returns an error if the calls must not be sent to a socket: some change something, the
+// user has not allowed that with -write, and no fixture serves it.
+func (p *replayPlan) allow(ctx context.Context, conn grpc.ClientConnInterface, socket string, errOut io.Writer) error {
+	n, methods := p.writes()
+	if n == 0 || p.write {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, fixtureTime)
+	defer cancel()
+	if replay.IsFixture(asking, conn, socket) {
+		return nil
+	}
+	what := fmt.Sprintf("%d of %d calls would change something at %s: %s", n, len(p.send), socket, inspect.Sanitize(strings.Join(methods, ", ")))
+	if term.IsTerminal(int(os.Stdin.Fd())) && show.NewScreen(errOut).Width > 0 {
+		fmt.Fprintf(errOut, "%s\nType the path of the socket to send them: ", what)
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		if strings.TrimSpace(line) == socket {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s; nothing was sent; -write sends them, -method selects other calls, and -dry-run shows which calls would be sent", what)
+}
+
+// fixtureTime bounds how long a server may take to answer that it is a fixture.
+const fixtureTime = 2 * time.Second
+
+// show prints the calls to send.
+func (p *replayPlan) show(out *show.Screen) {
+	var rows [][]show.Cell
+	for _, c := range p.send {
+		what := show.Cell{Text: "reads", Colour: show.Dim}
+		if changes(c.Method) {
+			what = show.Cell{Text: "changes", Colour: show.Yellow}
+		}
+		why := c.Unfit()
+		if why != "" {
+			why = "cannot be sent: " + why
+		}
+		rows = append(rows, append(show.Cells(fmt.Sprint(c.ID), inspect.ShortMethod(c.Method)), what, show.Cell{Text: why}))
+	}
+	out.Table([]string{"CALL", "METHOD", "WHAT", ""}, rows)
+	n, _ := p.writes()
+	out.Say(0, "%d calls, of which %d change something; %d left out because they failed when recorded.", len(p.send), n, p.leftOut)
+}

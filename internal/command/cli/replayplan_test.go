@@ -1,0 +1,27 @@
+package cli
+
+import (
+	"io"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"google.golang.org/grpc"
+
+	"github.com/criproxy/criproxy/internal/observe/replay"
+	"github.com/criproxy/criproxy/internal/testing/muxtest"
+)
+
+// A server that is not a fixture gets mutating calls only with -write.
+func TestReplayWritesOnlyWhenAsked(t *testing.T) {
+	socket := filepath.Join(muxtest.Dir(t), "server.sock")
+	muxtest.Serve(t, socket, func(string, grpc.ServerStream) error { return nil })
+	conn := muxtest.Connect(t, socket)
+	const stop, list = "/runtime.v1.RuntimeService/StopContainer", "/runtime.v1.RuntimeService/ListContainers"
+	plan := replayPlan{send: []*replay.Call{{Method: stop}, {Method: list}}}
+	assert.ErrorContains(t, plan.allow(t.Context(), conn, socket, io.Discard), "1 of 2 calls would change something")
+	plan.write = true
+	assert.NoError(t, plan.allow(t.Context(), conn, socket, io.Discard))
+	reads := replayPlan{send: []*replay.Call{{Method: list}}}
+	assert.NoError(t, reads.allow(t.Context(), conn, socket, io.Discard))
+}

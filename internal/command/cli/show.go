@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"io"
+
+	"github.com/criproxy/criproxy/internal/observe/show"
+)
+
+// answering has the flags of a command that shows one answer, to people or to programs.
+type answering struct {
+	*flag.FlagSet
+	output outputFlags
+}
+
+// answerFlags returns the flags of a command. more are formats in addition to json and yaml.
+func answerFlags(name string, more ...string) *answering {
+	a := &answering{FlagSet: subFlags(name)}
+	a.output.flags(a.FlagSet, more...)
+	return a
+}
+
+// parse reads the arguments of the command: flags, and n others.
+func (a *answering) parse(args []string, out io.Writer, about string, n int) error {
+	if err := parseSub(a.FlagSet, args, out, about, n, n); err != nil {
+		return err
+	}
+	return a.output.check(a.Name())
+}
+
+// asking has the flags of a command that gets its answer from a running criproxy.
+type asking struct {
+	*answering
+	admin adminFlag
+}
+
+func askFlags(name string, more ...string) *asking {
+	a := &asking{answering: answerFlags(name, more...)}
+	a.admin.flags(a.FlagSet)
+	return a
+}
+
+// query returns the query whose answer goes to the screen to.
+func (a *asking) query(ctx context.Context, to *show.Screen) (show.Query, error) {
+	path, err := a.admin.path(ctx)
+	return show.Query{Path: path, Format: a.output.format, Screen: to}, err
+}
+
+// ShowHooks is the subcommand that shows the plugins of a running criproxy.
+func ShowHooks(ctx context.Context, args []string, out, _ io.Writer) error {
+	a := askFlags("hooks")
+	about := `hooks shows the plugins of a running criproxy: their state, the points at which criproxy asks them, how
+often they answered, failed and changed something, and their last errors.`
+	if err := a.parse(args, out, about, 0); err != nil {
+		return err
+	}
+	q, err := a.query(ctx, show.NewScreen(out))
+	if err != nil {
+		return err
+	}
+	return show.Hooks(ctx, q)
+}
+
+// ShowStatus is the subcommand that shows how a running criproxy is doing.
+func ShowStatus(ctx context.Context, args []string, out, _ io.Writer) error {
+	a := askFlags("status")
+	again := a.Bool("watch", false, "repeat every two seconds, until Ctrl-C")
+	check := a.Bool("exit-code", false, "exit with 3 if a runtime is slow or gone, and with 1 if criproxy is not ready")
+	about := `status shows how a running criproxy is doing: its sockets, the runtimes with their pods and outages, the
+plugins, the latest errors that clients got, how far back the recorder reaches, and the configuration.`
+	if err := a.parse(args, out, about, 0); err != nil {
+		return err
+	}
+	print := func(to *show.Screen) error {
+		q, err := a.query(ctx, to)
+		if err != nil {
+			return err
+		}
+		r, err := show.Status(ctx, q)
+		switch {
+		case err != nil || !*check:
+			return err
+		case !r.Ready:
+			return ErrReported
+		case r.Trouble() != "":
+			return ErrDegraded
+		}
+		return nil
+	}
+	if *again {
+		*check = false // -watch ends only with Ctrl-C
+		return watch(ctx, out, print)
+	}
+	return print(show.NewScreen(out))
+}

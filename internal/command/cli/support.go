@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/show"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// supportTime bounds how long one part of a bundle may take.
+const supportTime = 20 * time.Second
+
+// Support is the subcommand that collects in one file what a bug report needs.
+func Support(ctx context.Context, args []string, out, _ io.Writer) error {
+	fs := subFlags("support")
+	var asked adminFlag
+	asked.flags(fs)
+	to := fs.String("o", "", "write to `FILE`.tar.gz, which must not exist yet (default criproxy-support-TIME.tar.gz)")
+	file := fs.String("config", "", "the configuration `FILE` (default that of the running criproxy, else "+config.DefaultConfig+")")
+	about := `support collects in one file what a bug report needs: status, pods, the output of doctor, the
+configuration, the recorded calls, the log of the service, and versions. It leaves out credentials,
+environments and the output of commands. The names of pods, images and namespaces are in it.`
+	if err := parseSub(fs, args, out, about, 0, 0); err != nil {
+		return err
+	}
+	socket, err := asked.path(ctx)
+	if err != nil {
+		return err
+	}
+	name := "criproxy-support-" + time.Now().UTC().Format("20060102T150405Z")
+	if *to == "" {
+		*to = name + ".tar.gz"
+	}
+	bundle, err := createFile(*to)
+	if err != nil {
+		return err
+	}
+	zip := gzip.NewWriter(bundle)
+	b := &supportBundle{folder: name, tar: tar.NewWriter(zip), out: show.NewScreen(out)}
+	b.collect(ctx, socket, cmp.Or(*file, runningConfig(ctx, socket), config.DefaultConfig))
+	if err := errors.Join(b.err, b.tar.Close(), zip.Close(), bundle.Close()); err != nil {
+		return fmt.Errorf("writing %s: %w", *to, err)
+	}
+	b.out.Say(0, "%s is complete. Look into it before you pass it on: it contains the names of pods and images.", *to)
+	return nil
+}
+
+// runningConfig returns the path of the running criproxy's configuration file, empty if there is none.
+func runningConfig(ctx context.Context, socket string) string {
+	ctx, cancel := context.WithTimeout(ctx, supportTime)
+	defer cancel()
+	var running state.Report
+	if _, err := admin.NewClient(socket).Read(ctx, "status", &running); err != nil || running.Config.File == "" || filepath.IsAbs(running.Config.File) {
+		return running.Config.File
+	}
+	return filepath.Join(fmt.Sprintf("/proc/%d/cwd", running.PID), running.Config.File)
+}
+
+// supportBundle writes the parts of a bundle.
+type supportBundle struct {
+	folder string
+	tar    *tar.Writer
+	out    *show.Screen
+	err    error // of writing the file
+}
+
+// add adds a part to the bundle. If making the part fails, the bundle has the error in its place, and the other parts
+// are still useful.
+func (b *supportBundle) add(ctx context.Context, name string, make func(ctx context.Context, to io.Writer) error) {
+	ctx, cancel := context.WithTimeout(ctx, supportTime)
+	defer cancel()
+	var text bytes.Buffer
+	says := "ok"
+	if err := make(ctx, &text); err != nil && !errors.Is(err, ErrReported) {
+		says = err.Error()
+		fmt.Fprintf(&text, "\ncriproxy: %v\n", err)
+	}
+	b.out.Say(2, "%-16s %s", name, show.Cut(says, 200))
+	header := &tar.Header{Name: path.Join(b.folder, name), Mode: 0o600, Size: int64(text.Len()), ModTime: time.Now()}
+	if err := b.tar.WriteHeader(header); err != nil {
+		b.err = errors.Join(b.err, err)
+		return
+	}
+	_, err := b.tar.Write(text.Bytes())
+	b.err = errors.Join(b.err, err)
+}
+
+// collect adds all parts.
+func (b *supportBundle) collect(ctx context.Context, socket, file string) {
+	ask := func(name string) func(context.Context, io.Writer) error {
+		return func(ctx context.Context, to io.Writer) error {
+			var answer any
+			_, err := admin.NewClient(socket).Read(ctx, name, &answer)
+			if err == nil {
+				err = show.Encode(to, show.JSON, answer)
+			}
+			return err
+		}
+	}
+	pid := 0
+	b.add(ctx, "versions.txt", func(ctx context.Context, to io.Writer) error {
+		err := Version(ctx, nil, to, to)
+		var running state.Version
+		if _, asked := admin.NewClient(socket).Read(ctx, "version", &running); asked == nil {
+			pid = running.PID
+			fmt.Fprintf(to, "running: %s, process %d\n", running.Version, running.PID)
+		}
+		kernel, _ := os.ReadFile("/proc/version") // it is not always there
+		_, _ = to.Write(kernel)
+		return err
+	})
+	b.add(ctx, "status.txt", func(ctx context.Context, to io.Writer) error {
+		_, err := show.Status(ctx, show.Query{Path: socket, Screen: show.NewScreen(to)})
+		return err
+	})
+	for _, name := range []string{"status", "pods", "settings", "drift", "hooks"} {
+		b.add(ctx, name+".json", ask(name))
+	}
+	b.add(ctx, "metrics.txt", func(ctx context.Context, to io.Writer) error { return fetch(ctx, socket, "/metrics", to) })
+	b.add(ctx, "goroutines.txt", func(ctx context.Context, to io.Writer) error {
+		return fetch(ctx, socket, "/debug/pprof/goroutine?debug=1", to)
+	})
+	b.add(ctx, "doctor.txt", func(ctx context.Context, to io.Writer) error {
+		args := []string{}
+		if _, err := os.Stat(file); err == nil {
+			args = append(args, "-config", file)
+		}
+		return ExamineNode(ctx, args, to, to)
+	})
+	b.add(ctx, "config.yaml", func(_ context.Context, to io.Writer) error {
+		data, err := os.ReadFile(file)
+		if err == nil {
+			_, err = to.Write(withoutCredentials(data))
+		}
+		return err
+	})
+	b.add(ctx, "recorded.jsonl", func(ctx context.Context, to io.Writer) error {
+		return Dump(ctx, []string{"-admin", socket}, to, io.Discard)
+	})
+	b.add(ctx, "log.txt", func(ctx context.Context, to io.Writer) error {
+		args := []string{"-u", "criproxy.service"}
+		if pid != 0 {
+			args = []string{fmt.Sprintf("_PID=%d", pid), "+", "_SYSTEMD_UNIT=criproxy.service"}
+		}
+		log := exec.CommandContext(ctx, "journalctl", append(args, "-n", "2000", "--no-pager", "-o", "short-iso")...)
+		text, err := log.CombinedOutput()
+		_, _ = to.Write(withoutCredentials(text))
+		return err
+	})
+}
+
+// fetch copies the answer of the admin socket to a path.
+func fetch(ctx context.Context, socket, path string, to io.Writer) error {
+	response, err := admin.NewClient(socket).Get(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() // it was only read
+	_, err = io.Copy(to, response.Body)
+	return err
+}
+
+// inURL finds the user and the password in a URL. isSecret finds values whose key says that they are secret.
+var (
+	inURL    = regexp.MustCompile(`(://)[^/@\s"']+@`)
+	isSecret = regexp.MustCompile(`(?i)((?:password|token|secret|authorization)["']?\s*[:=]\s*)\S+`)
+)
+
+// withoutCredentials returns text with credentials replaced.
+func withoutCredentials(text []byte) []byte {
+	return isSecret.ReplaceAll(inURL.ReplaceAll(text, []byte("$1[redacted]@")), []byte("$1[redacted]"))
+}

@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
+)
+
+// Tail is the subcommand that shows calls as they happen.
+func Tail(ctx context.Context, args []string, out, errOut io.Writer) error {
+	l := &callView{}
+	fs := subFlags("tail")
+	l.flags(fs)
+	var asked adminFlag
+	asked.flags(fs)
+	all := fs.Bool("past", false, "also show all calls recorded so far")
+	last := fs.Int("n", 0, "also show the latest `N` calls recorded so far")
+	var since unitDuration
+	fs.Var(&since, "since", "also show the recorded calls of the last `TIME`, such as 5m")
+	if err := parseSub(fs, args, out, "tail shows the calls of a running criproxy as they happen, until Ctrl-C.", 0, 0); err != nil {
+		return err
+	}
+	if err := l.check("tail"); err != nil {
+		return err
+	}
+	if *last < 0 || since < 0 {
+		return &UsageError{errors.New("tail: -n and -since cannot be negative")}
+	}
+	socket, err := asked.path(ctx)
+	if err != nil {
+		return err
+	}
+	look := past{none: !*all && *last == 0 && since == 0, last: *last}
+	if since > 0 {
+		look.since = time.Now().Add(-time.Duration(since))
+	}
+	if !look.none {
+		look.over = func() { l.none(errOut, "recorded calls") }
+	}
+	client := admin.NewClient(socket)
+	response, err := client.Get(ctx, "/events?follow=true")
+	if err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		err := l.follow(response, look, first, out)
+		if ctx.Err() != nil {
+			break // Ctrl-C
+		}
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		if response = l.reconnect(ctx, client); response == nil {
+			fmt.Fprintln(errOut, "criproxy: the criproxy at", socket, "has stopped")
+			break
+		}
+		fmt.Fprintln(errOut, "criproxy: another process has taken over; its calls follow")
+		look = past{none: true}
+	}
+	l.none(errOut, "calls")
+	return nil
+}
+
+// follow shows the events in the answer of a process until the answer ends. If the process has inherited the recording
+// of the one before it, follow goes on after the last event that it has shown.
+func (l *callView) follow(response *http.Response, look past, first bool, out io.Writer) error {
+	defer response.Body.Close() // it is read to its end, or no longer needed
+	r, err := capture.NewReader(response.Body)
+	if err != nil {
+		return err
+	}
+	latest := l.latest
+	if err := l.open(r.Header(), out); err != nil {
+		return err
+	}
+	look.until, _ = strconv.ParseUint(response.Header.Get(telemetry.RecordedHeader), 10, 64)
+	switch {
+	case first && !l.printer.JSON:
+		l.printer.Header()
+	case !first && latest <= look.until:
+		look.until = latest
+	case !first:
+		look.until = 0 // this process has not inherited the recording: its events count from 1
+	}
+	l.past = look
+	return l.read(r)
+}
+
+// reconnectTime is how long tail waits for another process to take over.
+const reconnectTime = 5 * time.Second
+
+// reconnect returns the answer of the process that has taken over, nil if there is none.
+func (l *callView) reconnect(ctx context.Context, client *admin.Client) *http.Response {
+	for until := time.Now().Add(reconnectTime); time.Now().Before(until); {
+		if response, err := client.Get(ctx, "/events?follow=true"); err == nil {
+			return response
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// Dump is the subcommand that saves what a running criproxy has recorded.
+func Dump(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
+	fs := subFlags("dump")
+	var asked adminFlag
+	asked.flags(fs)
+	to := fs.String("o", "", "write to `FILE`.jsonl, .pcapng or .binlog, which must not exist yet (default standard output, as JSON lines)")
+	var schema schemaFlags
+	schema.flags(fs)
+	if err := parseSub(fs, args, out, "dump saves the latest calls, which a running criproxy keeps in memory.", 0, 0); err != nil {
+		return err
+	}
+	format := capture.JSONL
+	if *to != "" {
+		if format, err = capture.FormatOf(*to); err != nil {
+			return &UsageError{fmt.Errorf("-o: %w", err)}
+		}
+	}
+	socket, err := asked.path(ctx)
+	if err != nil {
+		return err
+	}
+	response, err := admin.NewClient(socket).Get(ctx, "/events")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	r, err := capture.NewReader(response.Body)
+	if err != nil {
+		return err
+	}
+	n, err := copyCapture(r, &schema, format, *to, out)
+	if err == nil && *to != "" {
+		fmt.Fprintf(errOut, "criproxy: %d events in %s\n", n, *to)
+	}
+	return err
+}
+
+// copyCapture writes the events of a reader to the file at path, or to out if path is empty. It returns how many events
+// it wrote.
+func copyCapture(r *capture.Reader, flags *schemaFlags, format capture.Format, path string, out io.Writer) (n int, err error) {
+	_, schema, err := flags.load(r.Header().Descriptors)
+	if err != nil {
+		return 0, err
+	}
+	if path != "" {
+		file, err := createFile(path)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		out = file
+	}
+	err = capture.WriteTo(out, format, r.Header(), schema, func(ev *capture.Event) error {
+		err := r.Next(ev)
+		if err == nil {
+			n++
+		}
+		return err
+	})
+	return n, err
+}

@@ -1,0 +1,121 @@
+// Package cli has the commands of criproxy, each with its flags. cmd/criproxy lists them.
+//
+// A command is a function of its arguments and its output, in a file of its name. It parses its
+// arguments with parseSub. Mistakes in them are a [UsageError]. [ExitCode] prints the error that a
+// command returns.
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/criproxy/criproxy/internal/base/suggest"
+	"github.com/criproxy/criproxy/internal/observe/show"
+)
+
+// A UsageError is a mistake on the command line.
+type UsageError struct{ error }
+
+// Usage returns err as a mistake on the command line.
+func Usage(err error) error { return &UsageError{err} }
+
+// ErrReported ends a command that has already printed what was wrong.
+var ErrReported = errors.New("reported")
+
+// ErrDegraded ends a command that has reported that criproxy works, but not with all runtimes.
+var ErrDegraded = errors.New("degraded")
+
+// ErrHelp ends a command after which main prints the help on all commands.
+var ErrHelp = fmt.Errorf("see the help on all commands: %w", flag.ErrHelp)
+
+// ExitCode prints err for people and returns the exit code of the process: 2 for a mistake on
+// the command line, 3 for [ErrDegraded], 1 for any other failure.
+func ExitCode(err error, errOut io.Writer) int {
+	var usage *UsageError
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.Is(err, ErrReported):
+		return 1
+	case errors.Is(err, ErrDegraded):
+		return 3
+	case errors.As(err, &usage):
+		PrintError(errOut, usage.error)
+		fmt.Fprintln(errOut, "criproxy: see criproxy -h")
+		return 2
+	default:
+		PrintError(errOut, err)
+		return 1
+	}
+}
+
+// PrintError prints each line of err, which may be several errors joined.
+func PrintError(errOut io.Writer, err error) {
+	for _, line := range strings.Split(err.Error(), "\n") {
+		fmt.Fprintf(errOut, "criproxy: %s\n", line)
+	}
+}
+
+// subFlags returns the flags of a subcommand.
+func subFlags(name string) *flag.FlagSet {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are returned, and printed once
+	return fs
+}
+
+// parseSub reads the arguments of a subcommand: flags, and from least to most other arguments. Flags may follow the
+// other arguments. what describes the command, for -h.
+func parseSub(fs *flag.FlagSet, args []string, out io.Writer, what string, least, most int) error {
+	var rest []string
+	for {
+		err := fs.Parse(args)
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(out, "criproxy %s\n\nFlags:\n", what)
+			fs.VisitAll(func(f *flag.Flag) { printFlag(out, f, "") })
+			return err
+		}
+		if err != nil {
+			return &UsageError{fmt.Errorf("%s: %w", fs.Name(), flagError(fs, err))}
+		}
+		if fs.NArg() == 0 {
+			break
+		}
+		rest = append(rest, fs.Arg(0))
+		args = fs.Args()[1:]
+	}
+	switch n := len(rest); {
+	case n < least:
+		what := "a file"
+		if fs.Name() == "where" {
+			what = "an id"
+		}
+		return &UsageError{fmt.Errorf("%s: %s is missing; see criproxy %[1]s -h", fs.Name(), what)}
+	case n > most && most == 0:
+		return &UsageError{fmt.Errorf("%s takes no arguments, got %q", fs.Name(), rest[0])}
+	case n > most:
+		return &UsageError{fmt.Errorf("%s takes %d arguments; %q is one too many", fs.Name(), most, rest[most])}
+	}
+	return fs.Parse(append([]string{"--"}, rest...))
+}
+
+// flagError adds the nearest flag to the error about an unknown flag.
+func flagError(fs *flag.FlagSet, err error) error {
+	name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !ok {
+		return err
+	}
+	var names []string
+	fs.VisitAll(func(one *flag.Flag) { names = append(names, "-"+one.Name) })
+	return fmt.Errorf("there is no flag -%s%s", name, suggest.Nearest("-"+name, names))
+}
+
+func printFlag(out io.Writer, f *flag.Flag, usage string) {
+	if usage != "" {
+		f = &flag.Flag{Name: f.Name, Usage: usage, Value: f.Value}
+	}
+	name, text := flag.UnquoteUsage(f)
+	fmt.Fprintf(out, "  -%s %s\n%s", f.Name, name, show.Wrap(text, 6, 77))
+}

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// View is the subcommand that shows the calls in a file.
+func View(_ context.Context, args []string, out, errOut io.Writer) error {
+	l := &callView{}
+	fs := subFlags("view")
+	l.flags(fs)
+	sequence := fs.Bool("sequence", false, "print a sequence diagram in Mermaid's syntax")
+	stats := fs.Bool("stats", false, "count calls, errors, bytes and times by method")
+	page := fs.String("html", "", "write an HTML page to `FILE`, which must not exist yet; - is standard output")
+	if err := parseSub(fs, args, out, "view FILE shows the calls in a file that criproxy wrote; - is standard input.", 1, 1); err != nil {
+		return err
+	}
+	if err := l.check("view"); err != nil {
+		return err
+	}
+	switch {
+	case *sequence && *stats:
+		return &UsageError{errors.New("view: -sequence and -stats exclude each other; choose one")}
+	case *sequence && l.printer.JSON:
+		return &UsageError{errors.New("view: -sequence prints Mermaid, not JSON; choose -sequence or -json")}
+	case (*sequence || *stats) && (l.printer.Full || l.printer.Changes):
+		return &UsageError{errors.New("view: -full and -diff show single calls, -sequence and -stats all calls together; choose one")}
+	}
+	if *page != "" && (*sequence || *stats || l.printer.JSON || l.printer.Full || l.printer.Changes) {
+		return &UsageError{errors.New("view: the page of -html already shows what -sequence, -stats, -json, -full and -diff show; choose one")}
+	}
+	r, err := capture.Open(fs.Arg(0))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := l.open(r.Header(), out); err != nil {
+		return err
+	}
+	if *page != "" {
+		return l.writePage(r, fs, *page, out, errOut)
+	}
+	l.printer.Date = true
+	var calls []*inspect.Call
+	var counted inspect.Stats
+	switch {
+	case *sequence:
+		l.every = func(c *inspect.Call) { calls = append(calls, c) }
+	case *stats:
+		l.every = counted.Add
+	case !l.printer.JSON:
+		l.printer.Header()
+	}
+	if err := l.read(r); errors.Is(err, io.ErrUnexpectedEOF) {
+		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, perhaps because it is still being written\n", fs.Arg(0))
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", fs.Arg(0), err)
+	}
+	for _, c := range l.assembler.UnderWay() {
+		match := l.filter.Match(c)
+		if l.filter.Own || !c.Own {
+			l.seen++
+		}
+		if match {
+			l.shown++
+		}
+		switch {
+		case !match:
+		case *sequence:
+			calls = append(calls, c)
+		case !*stats:
+			l.printer.Print(c)
+		}
+	}
+	l.none(errOut, "calls in "+fs.Arg(0))
+	switch {
+	case *sequence:
+		return inspect.Sequence(out, calls)
+	case *stats && l.printer.JSON:
+		return json.NewEncoder(l.printer.Out).Encode(counted.Methods())
+	case *stats:
+		return counted.Print(out)
+	}
+	return l.printer.Err()
+}
+
+// Convert is the subcommand that converts a file of calls to another format.
+func Convert(_ context.Context, args []string, out, errOut io.Writer) error {
+	fs := subFlags("convert")
+	var schema schemaFlags
+	schema.flags(fs)
+	if err := parseSub(fs, args, out, "convert FILE TO reads a file of calls and writes TO.jsonl, TO.pcapng or TO.binlog.", 2, 2); err != nil {
+		return err
+	}
+	format, err := capture.FormatOf(fs.Arg(1))
+	if err != nil {
+		return &UsageError{fmt.Errorf("convert: %w", err)}
+	}
+	r, err := capture.Open(fs.Arg(0))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	n, err := copyCapture(r, &schema, format, fs.Arg(1), out)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		fmt.Fprintf(errOut, "criproxy: %s ends in the middle of an event, perhaps because it is still being written; %d events before it were converted\n", fs.Arg(0), n)
+		return nil
+	}
+	if err != nil && n == 0 && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("converting %s: %w", fs.Arg(0), err)
+	}
+	return err
+}

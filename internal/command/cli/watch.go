@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/daemon"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+)
+
+// settle is how long the folder of the configuration must be unchanged before criproxy reads the file again: editors
+// write in several steps.
+const settle = 200 * time.Millisecond
+
+// A watcher reads the configuration again when its file changes, or on SIGHUP.
+type watcher struct {
+	flags *Flags
+	proxy *daemon.Proxy
+
+	mu sync.Mutex // guards what flags last read
+}
+
+// reload reads the configuration and applies it. If the configuration has mistakes, nothing changes.
+func (r *watcher) reload() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	listen.NotifyReloading()
+	defer func() { notifyReady(r.proxy.Config()) }()
+	var waits []string
+	cfg, err := r.flags.readConfig()
+	if err != nil {
+		r.proxy.Refuse(err)
+	} else {
+		waits, err = r.proxy.Reload(cfg)
+	}
+	if err != nil {
+		klog.ErrorS(err, "The configuration was not reloaded: nothing changes until it is corrected", "file", r.flags.config)
+		return err
+	}
+	for _, w := range append(cfg.Warnings(), r.proxy.Assumptions()...) {
+		klog.Warning(w)
+	}
+	for _, w := range waits {
+		klog.InfoS("A change of the configuration waits for a restart", "change", w)
+	}
+	klog.InfoS("Reloaded the configuration", "file", r.flags.config, "backends", len(cfg.Backends))
+	return nil
+}
+
+// notifyReady reports to systemd which socket criproxy serves, for how many runtimes.
+func notifyReady(cfg *config.Config) {
+	listen.NotifyReady(fmt.Sprintf("Serving %s for %d runtimes", cfg.Listen, len(cfg.Backends)))
+}
+
+// changed reports whether the file differs from what was last read, also if it changed before
+// watch began.
+func (r *watcher) changed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data, _ := os.ReadFile(r.flags.config) // a missing file counts as an empty one
+	return r.flags.content != string(data)
+}
+
+// watch reloads the configuration when its file changes, and on each value from hup, until ctx ends. It watches the
+// folder, because editors replace files, and the files of a ConfigMap are links to links.
+func (r *watcher) watch(ctx context.Context, hup <-chan os.Signal) {
+	var events chan fsnotify.Event
+	if r.flags.config != "" {
+		w, err := fsnotify.NewWatcher()
+		if err == nil {
+			defer w.Close()
+			err = w.Add(filepath.Dir(r.flags.config))
+		}
+		if err != nil {
+			klog.ErrorS(err, "The configuration is not watched: changes take effect on SIGHUP only", "file", r.flags.config)
+		} else {
+			events = w.Events
+			go func() {
+				for err := range w.Errors { // ends when w is closed
+					klog.ErrorS(err, "Watching the configuration", "file", r.flags.config)
+				}
+			}()
+		}
+	}
+	quiet := time.NewTimer(0)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-events:
+			quiet.Reset(settle)
+		case <-quiet.C:
+			if r.flags.config != "" && r.changed() {
+				_ = r.reload() // which says so itself
+			}
+		case <-hup:
+			if r.flags.config == "" {
+				klog.ErrorS(errors.New("there is no -config file"), "Nothing to reload")
+				continue
+			}
+			_ = r.reload() // which says so itself
+		}
+	}
+}

@@ -1,0 +1,134 @@
+// Package admin is the admin socket: the server, and the client that the commands use.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// Mode allows only the user that criproxy runs as to connect to the admin socket, because its answers are about all
+// pods.
+const Mode = 0o600
+
+// Server is the HTTP server on the admin socket, for criproxy's own commands and for monitoring.
+// The caller sets the listeners before Start.
+type Server struct {
+	Listener net.Listener // nil if there is no admin socket
+	TCP      net.Listener // serves monitoring over TCP as well; nil if not configured
+	TCPAt    string       // the address of TCP in the configuration
+
+	mux    *http.ServeMux
+	public *http.ServeMux // the paths that every client may read, over TCP
+}
+
+// Source is the proxy that answers requests of the admin socket.
+type Source interface {
+	Report(ctx context.Context) state.Report
+	Pods(ctx context.Context) (state.Pods, error)
+	State() state.State
+	Config() *config.Config
+}
+
+// New returns the admin server of a proxy. monitoring adds the paths that are also public; events answers with the
+// recorded events.
+func New(p Source, monitoring func(*http.ServeMux), events http.HandlerFunc) *Server {
+	a := &Server{mux: http.NewServeMux(), public: http.NewServeMux()}
+	servePprof(a.mux)
+	a.mux.HandleFunc("GET /events", events)
+	monitoring(a.mux)
+	monitoring(a.public)
+	answer := func(path string, with func(ctx context.Context) (any, error)) {
+		a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			v, err := with(r.Context())
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusConflict)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(v) // fails when the client has gone
+		})
+	}
+	answer("/version", func(context.Context) (any, error) {
+		return state.Version{Version: version.Version, PID: os.Getpid()}, nil
+	})
+	answer("/status", func(ctx context.Context) (any, error) { return p.Report(ctx), nil })
+	answer("/config", func(context.Context) (any, error) { return p.State().Config, nil })
+	answer("/settings", func(context.Context) (any, error) { return p.Config().Settings(), nil })
+	answer("/drift", func(context.Context) (any, error) { return p.State().Drift, nil })
+	answer("/pods", func(ctx context.Context) (any, error) { return p.Pods(ctx) })
+	answer("/hooks", func(context.Context) (any, error) {
+		if plugins := p.State().Plugins; plugins != nil {
+			return plugins, nil
+		}
+		return nil, errors.New("plugins are turned off: -hooks is none")
+	})
+	return a
+}
+
+// servePprof adds the paths that go tool pprof requests.
+func servePprof(mux *http.ServeMux) {
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+}
+
+// Start serves the listeners that are set. stop ends the contexts of all requests, and returns when all handlers have
+// returned.
+func (a *Server) Start() (stop func()) {
+	stopSocket, stopTCP := serveHTTP(a.Listener, a.mux), serveHTTP(a.TCP, a.public)
+	return func() {
+		stopTCP()
+		stopSocket()
+	}
+}
+
+func serveHTTP(l net.Listener, handler http.Handler) (stop func()) {
+	if l == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			klog.ErrorS(err, "The admin socket is no longer served", "socket", l.Addr())
+		}
+	}()
+	return func() {
+		cancel()
+		bounded, stopWaiting := context.WithTimeout(context.Background(), time.Second)
+		defer stopWaiting()
+		if s.Shutdown(bounded) != nil {
+			_ = s.Close() // of a client that reads nothing
+		}
+		<-done
+	}
+}
+
+// Close closes the listeners of a server that was not started.
+func (a *Server) Close() {
+	for _, l := range []net.Listener{a.Listener, a.TCP} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package admin
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// testAdmin serves an admin socket until the test ends, and returns its path.
+func testAdmin(t *testing.T, a *Server) string {
+	t.Helper()
+	path := filepath.Join(testkit.SocketDir(t), "a.sock")
+	l, err := listen.Unix(path, Mode, "-admin")
+	require.NoError(t, err)
+	a.Listener = l
+	t.Cleanup(a.Start())
+	return path
+}
+
+func TestTheAdminSocketIsForOneUserAndAnswers(t *testing.T) {
+	path := testAdmin(t, New(nil, func(*http.ServeMux) {}, http.NotFound))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	response, err := NewClient(path).Get(t.Context(), "/version")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	var got state.Version
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&got))
+	assert.Equal(t, state.Version{Version: version.Version, PID: os.Getpid()}, got)
+
+	_, err = NewClient(path).Get(t.Context(), "/nothing")
+	require.ErrorContains(t, err, "does not know /nothing")
+	_, err = NewClient(path+"x").Get(t.Context(), "/version")
+	require.ErrorContains(t, err, "check that criproxy is running, and with this -admin")
+}
+
+func TestStoppingTheAdminSocketEndsWhatItServes(t *testing.T) {
+	a := New(nil, func(*http.ServeMux) {}, http.NotFound)
+	began := make(chan struct{})
+	a.mux.HandleFunc("GET /long", func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+	})
+	dir := t.TempDir()
+	var err error
+	a.Listener, err = net.Listen("unix", filepath.Join(dir, "a"))
+	require.NoError(t, err)
+	stop := a.Start()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if response, err := NewClient(filepath.Join(dir, "a")).Get(t.Context(), "/long"); err == nil {
+			response.Body.Close()
+		}
+	}()
+	<-began
+	stop()
+	<-ended
+	assert.NoFileExists(t, filepath.Join(dir, "a"))
+}
+
+// The process that was asked may end, because another has taken over.
+func TestAnUnansweredQuestionIsAskedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Read(make([]byte, 1<<10))
+		_ = c.Close()
+		_ = http.Serve(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	}()
+	response, err := NewClient(path).Get(t.Context(), "/version")
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+}

@@ -1,0 +1,145 @@
+package capture
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/dump"
+)
+
+// jsonEncoder writes JSON lines.
+type jsonEncoder struct{ schema *codec.Schema }
+
+func (e *jsonEncoder) Begin(dst []byte, h *FileHeader) []byte {
+	line, err := json.Marshal(struct {
+		Kind string `json:"kind"`
+		*FileHeader
+	}{"file", h})
+	if err != nil { // cannot happen: the header holds strings and numbers
+		return dst
+	}
+	return append(append(dst, line...), '\n')
+}
+
+func (e *jsonEncoder) Append(dst []byte, ev *Event) []byte {
+	dst = append(dst, `{"kind":"`...)
+	dst = append(dst, ev.Kind.String()...)
+	dst = append(dst, '"')
+	dst = jsonUint(dst, "seq", ev.Seq)
+	if ev.Kind == Missed {
+		dst = jsonUint(dst, "missed", ev.Missed)
+		return append(jsonTime(dst, ev.Time), "}\n"...)
+	}
+	dst = jsonUint(dst, "call", ev.Call)
+	dst = jsonUint(dst, "leg", uint64(ev.Leg))
+	dst = jsonTime(dst, ev.Time)
+	dst = jsonUint(dst, "mono_ns", uint64(ev.Mono))
+	dst = jsonText(dst, "method", ev.Method)
+	if ev.Backend != "" {
+		dst = jsonText(dst, "backend", ev.Backend)
+	}
+	dst = jsonFlag(dst, "own", ev.Own)
+	dst = jsonFlag(dst, "again", ev.Again)
+	switch ev.Kind {
+	case Start:
+		if ev.Peer.PID != 0 {
+			dst = append(dst, `,"peer":{"pid":`...)
+			dst = strconv.AppendInt(dst, int64(ev.Peer.PID), 10)
+			dst = append(dst, `,"uid":`...)
+			dst = strconv.AppendInt(dst, int64(ev.Peer.UID), 10)
+			dst = append(jsonText(dst, "name", ev.Peer.Name), '}')
+		}
+		if ev.Timeout > 0 {
+			dst = jsonUint(dst, "timeout_ns", uint64(ev.Timeout))
+		}
+	case Request, Reply:
+		dst = jsonUint(dst, "size", uint64(ev.Size))
+		dst = append(dst, `,"message":`...)
+		dst = dump.AppendJSON(dst, MessageOf(e.schema, ev.Method, ev.Kind), ev.Payload)
+		dst = append(dst, `,"raw":"`...)
+		dst = base64.StdEncoding.AppendEncode(dst, ev.Payload)
+		dst = append(dst, '"')
+	case End:
+		dst = jsonText(dst, "code", ev.Code.String())
+		if ev.Message != "" {
+			dst = jsonText(dst, "status", ev.Message)
+		}
+		if len(ev.Details) > 0 {
+			dst = append(dst, `,"details":"`...)
+			dst = append(base64.StdEncoding.AppendEncode(dst, ev.Details), '"')
+		}
+	}
+	dst = jsonFlag(dst, "truncated", ev.Truncated)
+	dst = jsonFlag(dst, "redacted", ev.Redacted)
+	if len(ev.Metadata) > 0 {
+		dst = jsonMetadata(append(dst, `,"metadata":`...), ev.Metadata)
+	}
+	return append(dst, "}\n"...)
+}
+
+func jsonUint(dst []byte, key string, v uint64) []byte {
+	dst = append(append(append(dst, `,"`...), key...), `":`...)
+	return strconv.AppendUint(dst, v, 10)
+}
+
+func jsonFlag(dst []byte, key string, v bool) []byte {
+	if !v {
+		return dst
+	}
+	return append(append(append(dst, `,"`...), key...), `":true`...)
+}
+
+func jsonTime(dst []byte, t time.Time) []byte {
+	dst = append(dst, `,"time":"`...)
+	return append(t.UTC().AppendFormat(dst, time.RFC3339Nano), '"')
+}
+
+func jsonText(dst []byte, key, v string) []byte {
+	dst = append(append(append(dst, `,"`...), key...), `":`...)
+	return jsonString(dst, v)
+}
+
+// jsonString appends v as a JSON string. It is fast for plain ASCII.
+func jsonString(dst []byte, v string) []byte {
+	for i := range len(v) {
+		if c := v[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, err := json.Marshal(v)
+			if err != nil { // a string: cannot fail
+				return append(dst, `""`...)
+			}
+			return append(dst, quoted...)
+		}
+	}
+	return append(append(append(dst, '"'), v...), '"')
+}
+
+// jsonMetadata appends metadata, sorted by key; values of "-bin" keys are base64.
+func jsonMetadata(dst []byte, md metadata.MD) []byte {
+	dst = append(dst, '{')
+	for i, key := range slices.Sorted(maps.Keys(md)) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(jsonString(dst, key), ":["...)
+		for j, v := range md[key] {
+			if j > 0 {
+				dst = append(dst, ',')
+			}
+			if strings.HasSuffix(key, "-bin") {
+				v = base64.StdEncoding.EncodeToString([]byte(v))
+			}
+			dst = jsonString(dst, v)
+		}
+		dst = append(dst, ']')
+	}
+	return append(dst, '}')
+}

@@ -1,0 +1,189 @@
+package capture
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/internal/base/buffers"
+)
+
+// ring holds the latest records, in chunks that are only ever appended to. Followers read the used
+// part of a chunk without a lock, but need the lock for frames. A full chunk never changes again.
+type ring struct {
+	max        int // upper bound for the bytes of all chunks and frames
+	maxPayload int // upper bound for the kept bytes of one message
+	chunkSize  int
+
+	missed atomic.Uint64 // records that followers did not get
+
+	mu             sync.Mutex // guards the fields below; held at most while a small record is copied
+	oldest, newest *chunk
+	holding        *chunk        // the oldest chunk that may hold frames
+	total          int           // bytes of chunks and frames
+	held           int           // bytes of frames
+	seq            uint64        // number of the latest record
+	spare          []byte        // of length chunkSize, for the next chunk; nil if there is none
+	wake           chan struct{} // closed when there is a new record; nil if no follower waits
+	closed         bool
+}
+
+// A chunk holds records in order. Of a large message it holds the frame instead of a copy, which
+// would need new memory each time.
+type chunk struct {
+	buf   []byte       // of fixed length
+	used  atomic.Int64 // bytes of buf that readers may read
+	first uint64       // number of its first record
+
+	// Guarded by the ring's mu.
+	frames    []*codec.Frame // the frames of its records, without those that were forgotten
+	forgotten int            // how many frames were forgotten, always the oldest
+	seen      bool           // a follower has read it: its events may refer to buf for any time
+	next      *chunk         // nil for the newest
+	gone      bool           // no longer in the ring; next is nil
+}
+
+const (
+	chunks    = 128 // in a ring, if all have the same size and hold no frames
+	maxFrames = 256 // in a chunk: a frame's place takes one byte
+)
+
+// holdable returns how much of the memory large messages may take. Most of these are lists, which
+// come every second; other events are small, so the ring remembers them for longer.
+func (r *ring) holdable() int { return r.max / 2 }
+
+func newRing(size int) *ring {
+	r := &ring{max: size, maxPayload: size / 4, chunkSize: max(size/chunks, 4<<10)}
+	r.link(r.fresh())
+	return r
+}
+
+// link appends a chunk.
+func (r *ring) link(buf []byte) {
+	c := &chunk{buf: buf, first: r.seq + 1}
+	if r.newest == nil {
+		r.oldest, r.holding = c, c
+	} else {
+		r.newest.next = c
+	}
+	r.newest = c
+	r.count(len(buf))
+}
+
+// count adds n bytes to the total, and removes the oldest chunks if there are too many.
+func (r *ring) count(n int) {
+	for r.total += n; r.total > r.max && r.oldest != r.newest; {
+		old := r.oldest
+		for len(old.frames) > 0 {
+			r.forget(old)
+		}
+		if r.holding == old {
+			r.holding = old.next
+		}
+		r.oldest, old.next, old.gone = old.next, nil, true // so that a follower that still reads it keeps no other chunk
+		r.total -= len(old.buf)
+		if !old.seen && len(old.buf) == r.chunkSize {
+			r.spare = old.buf
+		}
+	}
+}
+
+// hold adds a frame to the newest chunk, and forgets the oldest frames if they take too much memory.
+// It returns the frame's place.
+func (r *ring) hold(frame *codec.Frame) byte {
+	c := r.newest
+	c.frames = append(c.frames, frame)
+	place := byte(c.forgotten + len(c.frames) - 1)
+	held := buffers.Held(frame.Buffers())
+	for r.held += held; r.held > r.holdable() && (r.holding != c || len(c.frames) > 1); {
+		if len(r.holding.frames) > 0 {
+			r.forget(r.holding)
+		} else {
+			r.holding = r.holding.next
+		}
+	}
+	r.count(held)
+	return place
+}
+
+// forget frees the oldest frame of a chunk.
+func (r *ring) forget(c *chunk) {
+	n := buffers.Held(c.frames[0].Buffers())
+	r.held -= n
+	r.total -= n
+	c.frames[0].Free()
+	c.frames = c.frames[1:]
+	c.forgotten++
+}
+
+// frame returns a new reference to a frame of c, or nil if the frame was forgotten.
+func (r *ring) frame(c *chunk, place byte) *codec.Frame {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := int(place) - c.forgotten; i >= 0 {
+		return c.frames[i].Ref()
+	}
+	return nil
+}
+
+// fresh returns memory for a chunk. It may hold old data: followers read only the used part.
+func (r *ring) fresh() []byte {
+	if buf := r.spare; buf != nil {
+		r.spare = nil
+		return buf
+	}
+	return make([]byte, r.chunkSize)
+}
+
+// isLarge reports whether a record of n bytes becomes a chunk of its own, without a copy.
+func (r *ring) isLarge(n int) bool { return n > r.chunkSize/2 }
+
+// put copies a finished record into the ring. It takes over a large record, which becomes a chunk of
+// its own. It also takes over frame, unless that is nil, and sets the last byte of the record to the
+// frame's place in the chunk.
+func (r *ring) put(record []byte, frame *codec.Frame) {
+	binary.LittleEndian.PutUint32(record[recordLen:], uint32(len(record)))
+	large := r.isLarge(len(record))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		if frame != nil {
+			frame.Free()
+		}
+		return
+	}
+	c := r.newest
+	switch {
+	case large:
+		r.link(record)
+	case int(c.used.Load())+len(record) > len(c.buf), frame != nil && c.forgotten+len(c.frames) == maxFrames:
+		r.link(r.fresh())
+	}
+	c = r.newest
+	r.seq++
+	binary.LittleEndian.PutUint64(record[recordSeq:], r.seq)
+	if frame != nil {
+		record[len(record)-1] = r.hold(frame)
+	}
+	at := int(c.used.Load())
+	if !large {
+		copy(c.buf[at:], record)
+	}
+	c.used.Store(int64(at + len(record)))
+	if r.wake != nil {
+		close(r.wake)
+		r.wake = nil
+	}
+}
+
+// close makes followers end when they have read all records.
+func (r *ring) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.wake != nil {
+		close(r.wake)
+		r.wake = nil
+	}
+}

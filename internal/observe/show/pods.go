@@ -1,0 +1,91 @@
+package show
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/inspect"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// PodFilter selects pods.
+type PodFilter struct {
+	Namespace string // pattern; empty for all
+	Backend   string // pattern; empty for all
+}
+
+// Pods shows the pods of all backends. It returns the backends whose pods are unknown.
+func Pods(ctx context.Context, q Query, f PodFilter) ([]state.Silent, error) {
+	var pods state.Pods
+	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
+		return nil, err
+	}
+	fits := func(pattern, s string) bool { ok, _ := path.Match(pattern, s); return pattern == "" || ok }
+	all := len(pods.Pods)
+	pods.Pods = slices.DeleteFunc(pods.Pods, func(p state.Pod) bool { return !fits(f.Namespace, p.Namespace) || !fits(f.Backend, p.Backend) })
+	pods.Silent = slices.DeleteFunc(pods.Silent, func(s state.Silent) bool { return !fits(f.Backend, s.Backend) })
+	if q.Format == JSON || q.Format == YAML {
+		return pods.Silent, Encode(q.Out, q.Format, pods)
+	}
+	printPods(q.Screen, pods.Pods, all, q.Format == Wide, time.Now())
+	return pods.Silent, nil
+}
+
+// printPods shows pods, which a filter has selected from all, to people.
+func printPods(out *Screen, pods []state.Pod, all int, wide bool, now time.Time) {
+	if len(pods) == 0 {
+		if all > 0 {
+			out.Say(0, "None of %d pods matches.", all)
+		} else {
+			out.Say(0, "No pods.")
+		}
+		return
+	}
+	head := []string{"NAMESPACE", "POD", "BACKEND", "STATE", "SINCE", "CONTAINERS", "ID"}
+	if wide {
+		head = append(head, "UID", "HANDLER", "RUNTIME'S ID", "IMAGES")
+	}
+	memory := map[string]bool{}
+	var rows [][]Cell
+	for _, p := range pods {
+		st := Cell{p.State, StateColour(p.State)}
+		if p.FromMemory {
+			st = Cell{p.State + "?", Yellow}
+			memory[p.Backend] = true
+		}
+		running := 0
+		var images []string
+		for _, c := range p.Containers {
+			if c.State == "running" {
+				running++
+			}
+			images = append(images, c.Image)
+		}
+		row := Cells(OrDash(p.Namespace), OrDash(p.Name), p.Backend, "", since(now, p.Created), fmt.Sprintf("%d/%d", running, len(p.Containers)), inspect.ShortID(p.ID))
+		row[3] = st
+		if wide {
+			row[6].Text = p.ID
+			slices.Sort(images)
+			row = append(row, Cells(p.UID, OrDash(p.Handler), p.NativeID, strings.Join(slices.Compact(images), " "))...)
+		}
+		rows = append(rows, row)
+	}
+	out.Table(head, rows)
+	for _, name := range slices.Sorted(maps.Keys(memory)) {
+		out.Paint(Yellow, 0, "%s does not answer: a ? marks its pods, which are shown as they were last known.", name)
+	}
+}
+
+// since is ago, or a dash if t is unknown.
+func since(now, t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return ago(now, t)
+}

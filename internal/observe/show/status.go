@@ -1,0 +1,225 @@
+package show
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// Status shows how a criproxy is doing, and returns its report.
+func Status(ctx context.Context, q Query) (*state.Report, error) {
+	return ask(ctx, q, "status", func(out *Screen, r *state.Report) { printStatus(out, r, time.Now()) })
+}
+
+// printStatus shows the report to people, as of now.
+func printStatus(out *Screen, r *state.Report, now time.Time) {
+	is, colour := "ready", Green
+	if trouble := r.Trouble(); !r.Ready {
+		is, colour = "NOT READY: "+trouble, Red
+	} else if trouble != "" {
+		is, colour = "ready, DEGRADED: "+trouble, Yellow
+	}
+	out.Paint(colour, 0, "criproxy %s, process %d, for %s, %s", r.Version, r.PID, ago(now, r.Started), is)
+	out.Gap()
+	var rows [][]Cell
+	for _, l := range r.Listeners {
+		rows = append(rows, Cells(l.Path, l.Mode, l.Owner, accessText(&l)))
+	}
+	if r.Admin != "" {
+		rows = append(rows, Cells(r.Admin, fmt.Sprintf("%04o", admin.Mode), "", "criproxy's own commands"))
+	}
+	out.Table([]string{"LISTENER", "MODE", "OWNER", "ACCESS"}, rows)
+	for _, l := range r.Listeners {
+		switch {
+		case l.Error != "":
+			out.Paint(Red, 2, "%s", l.Error)
+		case l.Lost > 0:
+			out.Paint(Yellow, 2, "the file %s was deleted %d times, and criproxy made it again; find out which program deletes it", l.Path, l.Lost)
+		}
+	}
+	out.Gap()
+	rows = nil
+	for _, b := range r.Backends {
+		api := "-"
+		if len(b.API) > 0 {
+			api = b.API[0]
+		}
+		row := Cells(b.Name, b.State, ago(now, b.Since), OrDash(b.Runtime), api, count(b.Pods), count(b.Containers), count(b.Images), b.Address)
+		row[1].Colour = StateColour(b.State)
+		rows = append(rows, row)
+	}
+	out.Table([]string{"BACKEND", "STATE", "SINCE", "RUNTIME", "API", "PODS", "CONTAINERS", "IMAGES", "SOCKET"}, rows)
+	for _, b := range r.Backends {
+		if b.Error != "" {
+			out.Paint(Red, 2, "%s: %s", b.Name, b.Error)
+		}
+		if b.LastKnown {
+			out.Paint(Yellow, 2, "%s: the counts are from memory", b.Name)
+		}
+	}
+	printOutages(out, r.Backends, now)
+	printPlugins(out, r.Hooks)
+	printErrors(out, r.Errors, now)
+	printRecorder(out, r.Recorder, now)
+	printConfig(out, &r.Config, now)
+}
+
+// printOutages shows when backends were slow or gone.
+func printOutages(out *Screen, all []state.Backend, now time.Time) {
+	title := func() { out.Gap(); out.Paint(Bold, 0, "OUTAGES") }
+	for _, b := range all {
+		for _, o := range b.Outages {
+			title()
+			title = func() {}
+			until, took := "until now", ago(now, o.From)
+			if !o.To.IsZero() {
+				until, took = "to "+clock(o.To, now), ago(o.To, o.From)
+			}
+			out.Say(2, "%s was %s from %s %s, for %s: %s", b.Name, o.State, clock(o.From, now), until, took, Cut(o.Error, 200))
+		}
+	}
+}
+
+// clock returns the time of day of t, with the date unless it is today.
+func clock(t, now time.Time) string {
+	if t, now := t.Local(), now.Local(); t.YearDay() != now.YearDay() || t.Year() != now.Year() {
+		return t.Format("2006-01-02 15:04:05")
+	}
+	return t.Local().Format("15:04:05")
+}
+
+func printRecorder(out *Screen, r *state.Recorder, now time.Time) {
+	if r == nil || r.Oldest.IsZero() {
+		return
+	}
+	out.Gap()
+	out.Paint(Bold, 0, "RECORDER")
+	out.Say(2, "has the calls of the last %s, since %s: criproxy tail -past shows them", ago(now, r.Oldest), clock(r.Oldest, now))
+}
+
+// accessText describes the access list of a socket.
+func accessText(l *state.Listener) string {
+	if len(l.Access) == 0 {
+		return "all methods, for every client that can open it"
+	}
+	var rules []string
+	for _, r := range l.Access {
+		what := "all methods"
+		if len(r.Methods) > 0 {
+			what = strings.Join(r.Methods, " ")
+		}
+		var users []string
+		if len(r.UIDs) > 0 {
+			users = append(users, fmt.Sprintf("uids %v", r.UIDs))
+		}
+		if len(r.GIDs) > 0 {
+			users = append(users, fmt.Sprintf("gids %v", r.GIDs))
+		}
+		if len(users) > 0 {
+			what += " for " + strings.Join(users, " and ")
+		}
+		rules = append(rules, what)
+	}
+	text := strings.Join(rules, "; ")
+	if l.Refused > 0 {
+		text += fmt.Sprintf(" (%d calls refused)", l.Refused)
+	}
+	return text
+}
+
+func printPlugins(out *Screen, s *hook.State) {
+	if s == nil || len(s.Plugins) == 0 {
+		return
+	}
+	var rows [][]Cell
+	for _, p := range s.Plugins {
+		var asked, failed, refused, changes int64
+		for _, point := range p.Points {
+			asked, failed, refused, changes = asked+point.Calls, failed+point.Failed, refused+point.Refused, changes+point.Changes
+		}
+		row := Cells(p.Name, p.State, fmt.Sprint(asked), fmt.Sprint(failed), fmt.Sprint(refused), fmt.Sprint(changes))
+		row[1].Colour = StateColour(p.State)
+		rows = append(rows, row)
+	}
+	out.Gap()
+	out.Table([]string{"PLUGIN", "STATE", "ASKED", "FAILED", "REFUSED", "CHANGES"}, rows)
+	for _, p := range s.Plugins {
+		if p.Error != "" {
+			out.Paint(Red, 2, "%s: %s", p.Name, p.Error)
+		}
+	}
+}
+
+func printErrors(out *Screen, all []state.CallError, now time.Time) {
+	if len(all) == 0 {
+		return
+	}
+	out.Gap()
+	out.Paint(Bold, 0, "LATEST ERRORS")
+	for _, e := range all {
+		times := ""
+		if e.Count > 1 {
+			times = fmt.Sprintf(", %d times", e.Count)
+		}
+		where := ""
+		if e.Backend != "" {
+			where = " of " + e.Backend
+		}
+		out.Say(2, "%s ago%s: %s%s %s: %s", ago(now, e.Time), times, e.Method, where, e.Code, Cut(e.Message, 200))
+	}
+}
+
+// printConfig shows the state of the configuration to people, as of now.
+func printConfig(out *Screen, c *state.Config, now time.Time) {
+	out.Gap()
+	out.Paint(Bold, 0, "CONFIGURATION")
+	out.Say(2, "%s, loaded %s ago, %d reloads", cmp.Or(c.File, "the command line"), ago(now, c.Loaded), c.Reloads)
+	if c.Error != "" {
+		out.Paint(Red, 2, "NOT RELOADED %s ago, because of these mistakes:", ago(now, c.Failed))
+		for line := range strings.Lines(c.Error) {
+			out.Say(4, "%s", strings.TrimRight(line, "\n"))
+		}
+	}
+	for _, w := range c.NeedsRestart {
+		out.Paint(Yellow, 2, "waits for a restart: %s", w)
+	}
+}
+
+// ago returns the time from t to now, rounded for people.
+func ago(now, t time.Time) string {
+	d := now.Sub(t)
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Minute:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+func count(n *int) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
+}
+
+// OrDash returns s, or a dash if s is empty.
+func OrDash(s string) string { return cmp.Or(s, "-") }
+
+// Cut shortens text to about n bytes.
+func Cut(text string, n int) string {
+	text = strings.ReplaceAll(text, "\n", " ")
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "") + "..."
+}

@@ -1,0 +1,112 @@
+package show
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// Place is where a pod or a container is. Its JSON is stable.
+type Place struct {
+	Backend   string           `json:"backend"`
+	Pod       state.Pod        `json:"pod"`                 // all of its containers with it
+	Container *state.Container `json:"container,omitempty"` // missing if the id is the pod's
+}
+
+// Where shows which backend an id belongs to: the id of a pod or container, as clients see it or as the runtime made
+// it, or the uid of a pod. The id may be cut short, or have a scheme before it, as kubectl prints it. Where fails if no
+// backend has the id.
+func Where(ctx context.Context, q Query, id string) error {
+	var pods state.Pods
+	if _, err := admin.NewClient(q.Path).Read(ctx, "pods", &pods); err != nil {
+		return err
+	}
+	for _, p := range pods.Pods {
+		if front := strings.TrimSuffix(p.ID, p.NativeID); front != "" && strings.HasPrefix(front, id) {
+			return fmt.Errorf("%q is not enough of an id: all ids of %s begin like this; crictl shows 13 characters of an id, and all with --no-trunc", id, p.Backend)
+		}
+	}
+	places := find(pods.Pods, id)
+	if len(places) == 0 {
+		return notFound(&pods, id)
+	}
+	if q.Format == JSON || q.Format == YAML {
+		return Encode(q.Out, q.Format, places)
+	}
+	now := time.Now()
+	for i, place := range places {
+		if i > 0 {
+			q.Gap()
+		}
+		printPlace(q.Screen, &place, now)
+	}
+	return nil
+}
+
+// find returns the places of an id.
+func find(pods []state.Pod, id string) []Place {
+	if _, bare, ok := strings.Cut(id, "://"); ok {
+		id = bare
+	}
+	is := func(ids ...string) bool {
+		return slices.ContainsFunc(ids, func(one string) bool { return strings.HasPrefix(one, id) })
+	}
+	var places []Place
+	for _, p := range pods {
+		if is(p.ID, p.NativeID, p.UID) {
+			places = append(places, Place{Backend: p.Backend, Pod: p})
+		}
+		for i, c := range p.Containers {
+			if is(c.ID, c.NativeID) {
+				places = append(places, Place{p.Backend, p, &p.Containers[i]})
+			}
+		}
+	}
+	return places
+}
+
+// notFound returns the error about an id that no backend has.
+func notFound(pods *state.Pods, id string) error {
+	text := fmt.Sprintf("no backend has a pod or a container whose id begins with %q", id)
+	for _, s := range pods.Silent {
+		text += fmt.Sprintf("\nthe pods of backend %s are unknown: %s", s.Backend, s.Error)
+	}
+	return fmt.Errorf("%s", text)
+}
+
+func printPlace(out *Screen, p *Place, now time.Time) {
+	pod := strings.TrimPrefix(p.Pod.Namespace+"/"+p.Pod.Name, "/")
+	what, id, native, st, made := "pod "+pod, p.Pod.ID, p.Pod.NativeID, p.Pod.State, p.Pod.Created
+	if c := p.Container; c != nil {
+		what = fmt.Sprintf("container %s of pod %s", c.Name, pod)
+		id, native, st, made = c.ID, c.NativeID, c.State, c.Created
+	}
+	out.Paint(Bold, 0, "%s is on %s", what, p.Backend)
+	line := func(name, text string) {
+		if text != "" {
+			out.Say(2, "%-13s %s", name, text)
+		}
+	}
+	if p.Pod.FromMemory {
+		st += " when last known: the backend does not answer"
+	}
+	line("state", st)
+	line("since", since(now, made))
+	line("id", id)
+	line("runtime's id", native)
+	if c := p.Container; c != nil {
+		line("image", c.Image)
+		line("pod's id", p.Pod.ID)
+	} else {
+		for _, c := range p.Pod.Containers {
+			line("container", fmt.Sprintf("%s %s %s", c.Name, c.State, c.ID))
+		}
+	}
+	line("pod's uid", p.Pod.UID)
+	line("handler", p.Pod.Handler)
+}

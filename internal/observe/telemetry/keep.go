@@ -1,0 +1,203 @@
+package telemetry
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+)
+
+// The recording outlives the process: it passes to a process that takes over, and files keep it
+// for the process that starts after a crash. Neither has secrets. A recording with secrets
+// (UnsafeRaw) stays in this process.
+
+// keepInterval is how often Keep writes the recording. A crash loses the events since then.
+const keepInterval = 5 * time.Second
+
+// keeps reports whether the recording may leave the memory of this process.
+func (r *Recording) keeps() bool { return r.rec != nil && !r.cfg.UnsafeRaw }
+
+// Snapshot returns the recorded events, for [Recording.Restore] in another process. It is nil if the recording may not
+// leave this process.
+func (r *Recording) Snapshot() []byte {
+	if !r.keeps() {
+		return nil
+	}
+	enc := capture.NewEncoder(capture.Binlog, r.Schema)
+	h := r.Header()
+	b := enc.Begin(nil, &h)
+	last := r.rec.Recorded()
+	f := r.rec.Follow(true)
+	for ev := (capture.Event{}); ev.Seq < last && f.TryNext(&ev); {
+		b = enc.Append(b, &ev)
+	}
+	return b
+}
+
+// Restore adds the events that other processes have recorded. The caller must call it before anything is recorded.
+func (r *Recording) Restore(snapshots ...io.Reader) error {
+	if !r.keeps() {
+		return nil
+	}
+	var readers []*capture.Reader
+	var errs []error
+	for _, from := range snapshots {
+		one, err := capture.NewReader(from)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		readers = append(readers, one)
+	}
+	err := r.rec.Restore(func(ev *capture.Event) error {
+		for len(readers) > 0 {
+			err := readers[0].Next(ev)
+			if err == nil {
+				return nil
+			}
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) { // a process that crashed may cut its file off
+				errs = append(errs, err)
+			}
+			readers = readers[1:]
+		}
+		return io.EOF
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// keptFile returns the path of the file in which process pid keeps its recording.
+func keptFile(dir string, pid int) string {
+	return filepath.Join(dir, fmt.Sprintf("recorder-%d.binlog", pid))
+}
+
+// RestoreFiles is [Recording.Restore] for the files that crashed processes have left in a folder.
+func (r *Recording) RestoreFiles(dir string) error {
+	if !r.keeps() {
+		return nil
+	}
+	files := keptBy(dir)
+	var snapshots []io.Reader
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err == nil {
+			snapshots = append(snapshots, bytes.NewReader(data))
+			r.restored = append(r.restored, path)
+		}
+	}
+	return r.Restore(snapshots...)
+}
+
+// keptBy returns the files of processes that have ended, the oldest first.
+func keptBy(dir string) []string {
+	files, _ := filepath.Glob(filepath.Join(dir, "recorder-*.binlog"))
+	files = slices.DeleteFunc(files, func(path string) bool {
+		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), "recorder-"), ".")
+		pid, err := strconv.Atoi(name)
+		return err != nil || pid != os.Getpid() && isCriproxy(pid)
+	})
+	changed := func(path string) int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0
+		}
+		return info.ModTime().UnixNano()
+	}
+	slices.SortFunc(files, func(a, b string) int { return int(changed(a) - changed(b)) })
+	return files
+}
+
+// isCriproxy reports whether process pid runs, and has the name of this one. A process that was killed stays as a zombie until
+// its parent waits for it, which can be later than the start of the next process: it does not run.
+func isCriproxy(pid int) bool {
+	ours, _, err := processOf(os.Getpid())
+	if err != nil {
+		return syscall.Kill(pid, 0) == nil
+	}
+	theirs, state, err := processOf(pid)
+	return err == nil && ours == theirs && !strings.ContainsAny(state, "ZX")
+}
+
+// processOf returns the name and the state of a process, as proc(5) has them.
+func processOf(pid int) (name, state string, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", "", err
+	}
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if open < 0 || end+3 > len(stat) {
+		return "", "", fmt.Errorf("/proc/%d/stat has no name and state", pid)
+	}
+	return string(stat[open+1 : end]), string(stat[end+2]), nil
+}
+
+// Keep writes the recording to files in a folder until stop is closed. It then removes the files if
+// passedOn reports that another process has got the recording.
+func (r *Recording) Keep(dir string, stop <-chan struct{}, passedOn func() bool) {
+	if !r.keeps() {
+		return
+	}
+	path := keptFile(dir, os.Getpid())
+	f := r.rec.Follow(true)
+	var w *capture.Writer
+	var logged string // the latest failure, empty after a success
+	write := func() error {
+		var err error
+		if w == nil {
+			if w, err = capture.Create(capture.FileConfig{Path: path, Header: r.Header, Schema: r.Schema, MaxBytes: int64(max(r.cfg.FlightRecorder/2, 64<<10)), MaxFiles: 2}); err != nil {
+				w = nil
+				return err
+			}
+		}
+		var ev capture.Event
+		for f.TryNext(&ev) {
+			if err := w.Write(&ev); err != nil {
+				return err
+			}
+		}
+		return w.Flush()
+	}
+	before := r.restored // their events are in memory, and will be written again
+	tick := time.NewTicker(keepInterval)
+	defer tick.Stop()
+	for open := true; open; {
+		select {
+		case <-tick.C:
+		case <-stop:
+			open = false
+		}
+		switch err := recovery.Do("keeping the recording", write); {
+		case err == nil:
+			logged = ""
+			for _, one := range before {
+				if one != path {
+					_ = os.Remove(one)
+				}
+			}
+			before = nil
+		case err.Error() != logged:
+			logged = err.Error()
+			klog.ErrorS(err, "The recording cannot be written; a crash would lose it", "file", path)
+		}
+	}
+	if w != nil {
+		_ = w.Close() // write has logged an earlier failure
+	}
+	if passedOn() {
+		files, _ := filepath.Glob(strings.TrimSuffix(path, ".binlog") + ".*binlog")
+		for _, one := range files {
+			_ = os.Remove(one)
+		}
+	}
+}

@@ -1,0 +1,321 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/codec"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/observe/capture"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// Recording is the flight recorder of a proxy, with its readers: the log, the file of -capture,
+// dumps and the admin socket.
+type Recording struct {
+	cfg     *config.Config
+	rec     *capture.Recorder // nil if nothing is recorded
+	profile *director.Profile
+	Schema  *codec.Schema // of all versions
+	// descriptors describe an API that this program was not built with, for the readers of
+	// recordings; nil for CRI.
+	descriptors []byte
+	about       map[string]string // the About of a capture.FileHeader
+	log         callLog
+	polls       polls
+	restored    []string // files of an earlier process that were read
+
+	captureFailures atomic.Int64 // how often writing the capture began to fail
+	captureFails    atomic.Bool  // it fails now
+}
+
+// NewRecording builds the flight recorder that cfg asks for. It does not record fields that the
+// profile calls secret. own is the schema of an API that this program was not built with, nil for
+// CRI.
+func NewRecording(cfg *config.Config, d director.Config, own *codec.Schema) (*Recording, error) {
+	r := &Recording{cfg: cfg, profile: d.Profile, Schema: d.Profile.AllVersions(d.Schema)}
+	if len(own.Methods()) > 0 {
+		r.descriptors = own.Descriptors()
+		var err error
+		if r.about, err = d.Profile.Shown(d.Schema); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.open()
+}
+
+func (r *Recording) open() error {
+	if r.cfg.FlightRecorder < 0 {
+		return nil
+	}
+	secrets, err := r.profile.Secrets(r.Schema)
+	if err != nil {
+		return err
+	}
+	r.rec = capture.NewRecorder(capture.Config{
+		Bytes:     r.cfg.FlightRecorder,
+		Redact:    capture.NewRedactor(r.Schema, secrets),
+		UnsafeRaw: r.cfg.UnsafeRaw,
+	})
+	r.log = callLog{schema: r.Schema, profile: r.profile, text: secrets.Text()}
+	r.log.text.Unsafe = r.cfg.UnsafeRaw
+	return nil
+}
+
+// tracer passes the legs of calls to the recorder.
+type tracer struct {
+	rec   *capture.Recorder
+	polls *polls
+}
+
+func (t tracer) Begin(ctx context.Context, info director.LegInfo) (context.Context, director.Leg) {
+	of := capture.LegInfo{Method: info.Method, Client: info.Client, Metadata: info.Metadata}
+	if !info.Client {
+		of.Backend = director.Backend{Name: info.Backend}.String()
+		of.Metadata, _ = metadata.FromOutgoingContext(ctx)
+	}
+	of.Metadata = withPlugins(ctx, of.Metadata)
+	if !info.Client && !info.Endless && !capture.IsOfClient(ctx) && !t.polls.due(of.Backend, of.Method, time.Now()) {
+		return ctx, &pollLeg{ctx: ctx, rec: t.rec, of: of}
+	}
+	if peer := listen.PeerOf(ctx); info.Client && peer != nil && peer.Known {
+		of.Peer = capture.Peer{PID: int(peer.PID), UID: int(peer.UID), Name: peer.Name}
+	}
+	ctx, leg := t.rec.Begin(ctx, of)
+	return ctx, leg
+}
+
+// Tracer returns the tracer for the director, or nil if nothing is recorded.
+func (r *Recording) Tracer() director.Tracer {
+	if r.rec == nil {
+		return nil
+	}
+	return tracer{r.rec, &r.polls}
+}
+
+// Header describes the source of the events.
+func (r *Recording) Header() capture.FileHeader {
+	h := capture.FileHeader{
+		Version: capture.Version, Program: "criproxy " + version.Version, Created: time.Now().UTC(),
+		Listen: r.cfg.Listen, UnsafeRaw: r.cfg.UnsafeRaw, Descriptors: r.descriptors, About: r.about,
+	}
+	for _, b := range r.cfg.Backends {
+		h.Backends = append(h.Backends, capture.HeaderBackend{Name: director.Backend{Name: b.Name}.String(), Address: b.Address})
+	}
+	return h
+}
+
+// Follow returns a follower that reads the events, from the oldest one on. The caller must not call
+// it if nothing is recorded.
+func (r *Recording) Follow() *capture.Follower { return r.rec.Follow(true) }
+
+// State returns the state of the recorder and of the file of -capture, or nil if nothing is recorded.
+func (r *Recording) State() *state.Capture {
+	if r.rec == nil {
+		return nil
+	}
+	return &state.Capture{
+		Recorded: r.rec.Recorded(), Missed: r.rec.Missed(),
+		File: r.cfg.Capture.Path != "", Failing: r.captureFails.Load(), Failures: r.captureFailures.Load(),
+	}
+}
+
+// Reach returns how far back the recorder reaches, or nil if nothing is recorded.
+func (r *Recording) Reach() *state.Recorder {
+	if r.rec == nil {
+		return nil
+	}
+	reach := &state.Recorder{Events: r.rec.Recorded()}
+	var ev capture.Event
+	if r.rec.Follow(true).TryNext(&ev) {
+		reach.Oldest = ev.Time
+	}
+	return reach
+}
+
+// Start begins to write the recorded events: to the log, to the file of -capture, and to a file
+// whenever the process gets SIGUSR1. stop ends the recording, and returns when all of it is written.
+func (r *Recording) Start() (stop func(), err error) {
+	if r.rec == nil {
+		return func() {}, nil
+	}
+	var wg sync.WaitGroup
+	stopping := make(chan struct{})
+	if path := r.cfg.Capture.Path; path != "" {
+		w, err := capture.Create(capture.FileConfig{
+			Path: path, Header: r.Header, Schema: r.Schema,
+			MaxBytes: r.cfg.Capture.MaxBytes, MaxFiles: r.cfg.Capture.MaxFiles,
+		})
+		if err != nil {
+			return nil, err
+		}
+		f := r.rec.FollowOwn()
+		wg.Go(func() {
+			r.writeAll(w, f, stopping)
+			if err := w.Close(); err != nil {
+				klog.ErrorS(err, "The end of the capture could not be written", "file", path)
+			}
+		})
+	}
+	if klog.V(2).Enabled() {
+		f := r.rec.FollowOwn()
+		wg.Go(func() { recovery.Keep(context.Background(), "logging calls", func() { r.log.run(f) }) })
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	wg.Go(func() {
+		for range asked {
+			var path string
+			var n int
+			if err := recovery.Do("dumping", func() (err error) { path, n, err = r.dump(); return err }); err != nil {
+				klog.ErrorS(err, "The recording could not be dumped")
+			} else {
+				klog.InfoS("Dumped the recording", "file", path, "events", n)
+			}
+		}
+	})
+	return func() {
+		signal.Stop(asked)
+		close(asked)
+		r.rec.Close()
+		close(stopping)
+		wg.Wait()
+	}, nil
+}
+
+// captureRetry is how long the capture waits before it tries again to write.
+const captureRetry = time.Second
+
+// writeAll writes the events that f reads, until the recorder is closed. While writing fails, for
+// example because the disk is full, calls go on without being captured.
+func (r *Recording) writeAll(w *capture.Writer, f *capture.Follower, stopping <-chan struct{}) {
+	for {
+		err := recovery.Do("writing a capture", func() error { return w.Run(context.Background(), f) })
+		if err == nil {
+			return
+		}
+		r.captureFailures.Add(1)
+		r.captureFails.Store(true)
+		klog.ErrorS(err, "Calls are not captured while the file cannot be written", "file", r.cfg.Capture.Path)
+		for err != nil {
+			select {
+			case <-time.After(captureRetry):
+			case <-stopping:
+				return // the latest attempt has just failed
+			}
+			err = recovery.Do("writing a capture", func() error { return resume(w, f) })
+		}
+		r.captureFails.Store(false)
+		klog.InfoS("Calls are captured again; the file says how many events are missing", "file", r.cfg.Capture.Path)
+	}
+}
+
+// resume writes one event, to find out whether writing works again.
+func resume(w *capture.Writer, f *capture.Follower) error {
+	var ev capture.Event
+	if err := f.Next(context.Background(), &ev); err != nil {
+		return nil // the recorder is closed; Run notices that
+	}
+	if err := w.Write(&ev); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// dumps is how many dumps remain on disk.
+const dumps = 5
+
+// dumpFile returns the path of the file for SIGUSR1, in the state folder if there is one.
+func (r *Recording) dumpFile() string {
+	dir := r.cfg.StateDir
+	if dir != "" {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			dir = ""
+		}
+	}
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, fmt.Sprintf("criproxy-dump-%d.jsonl", os.Getpid()))
+}
+
+// dump writes the recorded events to a file. It returns its name and the number of events.
+func (r *Recording) dump() (path string, n int, err error) {
+	path = r.dumpFile()
+	w, err := capture.Create(capture.FileConfig{Path: path, Header: r.Header, Schema: r.Schema, MaxFiles: dumps})
+	if err != nil {
+		return path, 0, err
+	}
+	last := r.rec.Recorded()
+	f := r.rec.Follow(true)
+	var ev capture.Event
+	for f.TryNext(&ev) && err == nil {
+		n++
+		if err = w.Write(&ev); ev.Seq >= last {
+			break
+		}
+	}
+	return path, n, errors.Join(err, w.Close())
+}
+
+// RecordedHeader is a header in the answer to GET /events. Its value is the number of events that
+// had been recorded when the request came.
+const RecordedHeader = "Criproxy-Recorded"
+
+// ServeEvents answers GET /events with a capture, as a binary log that begins with the recorded
+// events; with follow=true later ones follow. A client that reads too slowly misses events, and
+// the capture says how many.
+func (r *Recording) ServeEvents(w http.ResponseWriter, request *http.Request) {
+	if r.rec == nil {
+		http.Error(w, "nothing is recorded: this criproxy was started with -flight-recorder -1", http.StatusConflict)
+		return
+	}
+	follow := request.FormValue("follow") == "true"
+	recorded := r.rec.Recorded()
+	f := r.rec.Follow(true)
+	w.Header().Set("Content-Type", "application/x-grpc-binarylog")
+	w.Header().Set(RecordedHeader, strconv.FormatUint(recorded, 10))
+	enc := capture.NewEncoder(capture.Binlog, r.Schema)
+	h := r.Header()
+	buf := enc.Begin(nil, &h)
+	flush := func() bool {
+		if _, err := w.Write(buf); err != nil {
+			return false // the client has left
+		}
+		buf = buf[:0]
+		return http.NewResponseController(w).Flush() == nil
+	}
+	var ev capture.Event
+	for {
+		if !f.TryNext(&ev) {
+			if !flush() || !follow || f.Next(request.Context(), &ev) != nil {
+				return
+			}
+		}
+		buf = enc.Append(buf, &ev)
+		if len(buf) > 1<<20 && !flush() {
+			return
+		}
+		if !follow && ev.Seq >= recorded {
+			flush()
+			return
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/testing/testkit"
+)
+
+// healthProfile is about an API that is not CRI.
+const healthProfile = `versions: [{package: grpc.health.v1}]
+names: {service: {front: "{backend}/{name}", bare: anyone}}
+fields: {HealthCheckRequest.service: service}
+`
+
+// serveHealth serves an API that is not CRI, and tells about it by reflection.
+func serveHealth(t testing.TB, l net.Listener, service string, opts ...grpc.ServerOption) {
+	t.Helper()
+	h := health.NewServer()
+	h.SetServingStatus(service, healthpb.HealthCheckResponse_SERVING)
+	s := grpc.NewServer(opts...)
+	healthpb.RegisterHealthServer(s, h)
+	reflection.Register(s)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(l) // until Stop
+	}()
+	t.Cleanup(func() {
+		s.Stop()
+		<-done
+	})
+}
+
+// startProxy runs a proxy until the test ends.
+func startProxy(t testing.TB, cfg *config.Config) *Proxy {
+	t.Helper()
+	require.NoError(t, Check(cfg))
+	p, err := New(cfg, Options{})
+	require.NoError(t, err)
+	l, err := net.Listen("unix", cfg.Listen)
+	require.NoError(t, err)
+	return runUntilEnd(t, p, l)
+}
+
+// runUntilEnd runs a proxy until the test ends, on the sockets that it has if there is no other.
+func runUntilEnd(t testing.TB, p *Proxy, l ...net.Listener) *Proxy {
+	t.Helper()
+	for _, one := range l {
+		p.UseListener(one)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+	return p
+}
+
+// dial connects to a socket.
+func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	if opts == nil {
+		opts = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
+	cc, err := grpc.NewClient(target, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { cc.Close() }) // the error would change nothing
+	return cc
+}
+
+func TestAnotherAPIIsServedByProfileAndReflection(t *testing.T) {
+	t.Parallel()
+	dir := testkit.SocketDir(t)
+	for i, service := range []string{"one", "two"} {
+		l, err := net.Listen("unix", filepath.Join(dir, service+".sock"))
+		require.NoError(t, err)
+		if i == 1 {
+			serveHealth(t, l, service)
+			continue
+		}
+		serveHealth(t, l, service)
+	}
+	profile := filepath.Join(dir, "health.yaml")
+	require.NoError(t, os.WriteFile(profile, []byte(healthProfile), 0o600))
+	cfg := &config.Config{
+		Listen: filepath.Join(dir, "front.sock"), Admin: "none", StateDir: "none",
+		Profile: profile, Proto: []string{"reflection"},
+		Backends: []config.Backend{{Address: filepath.Join(dir, "one.sock")}, {Name: "two", Address: filepath.Join(dir, "two.sock")}},
+	}
+	r, err := func() (*Examination, error) {
+		c := *cfg
+		require.NoError(t, Check(&c))
+		return Examine(t.Context(), &c)
+	}()
+	require.NoError(t, err)
+	assert.Empty(t, r.Errors)
+	assert.Empty(t, r.Warnings, "what kubelet makes of names is of no interest here")
+	assert.Contains(t, r.Methods, methodReport{Method: "/grpc.health.v1.Health/Check", Goes: "to the owner of service, else to the primary",
+		Request: map[string]string{"service": "service"}, Reply: map[string]string{}})
+
+	startProxy(t, cfg)
+	client := healthpb.NewHealthClient(dial(t, "unix:"+cfg.Listen))
+	for service, want := range map[string]codes.Code{"one": codes.OK, "two/two": codes.OK, "two": codes.NotFound, "two/one": codes.NotFound} {
+		_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
+		assert.Equal(t, want, status.Code(err), service)
+	}
+}

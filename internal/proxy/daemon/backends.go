@@ -1,0 +1,362 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/criadapter"
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/certs"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/proxy/api"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/cri"
+	"github.com/criproxy/criproxy/internal/proxy/limits"
+	"github.com/criproxy/criproxy/internal/trust"
+)
+
+// backend is one runtime, as a stack of connections: the socket, the limits, the bridge for list
+// methods that the runtime lacks, and the memory of its last answers. A single runtime has no
+// memory: if it is gone, so is the node.
+type backend struct {
+	cfg config.Backend
+	key string // see stackKey
+	cri bool   // it is a container runtime
+	// separator is the text between its name and its ids.
+	separator string
+	conn      *director.Conn
+	bounded   *limits.Conn
+	lastKnown *lastknown.Conn // nil for a single runtime
+	top       grpc.ClientConnInterface
+	stop      context.CancelFunc // nil until it runs; only the proxy uses it
+
+	counted    map[string]*lastknown.Finder // :: kind of name → finder of its list
+	remembered *answers                     // from memory
+	notes      *notes
+	driver     atomic.Pointer[runtimeapi.CgroupDriver] // nil until the backend has told it
+
+	mu    sync.Mutex
+	lost  error     // why the socket cannot be reached; nil if it can
+	since time.Time // since when; zero before the first attempt
+}
+
+func (b *backend) String() string { return director.Backend{Name: b.cfg.Name}.String() }
+
+// newBackend builds the stack for the i-th runtime of cfg.
+func newBackend(cfg *config.Config, i int, d director.Config, remembered map[string]*lastknown.Memory, r *records, budget director.Budget) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[i], key: stackKey(cfg, i), cri: api.IsCRI(d.Profile), separator: d.Profile.Separator()}
+	own := r.of(b.String())
+	b.remembered, b.notes = &own.answers, &own.notes
+	var err error
+	b.conn, err = director.NewConn(director.ConnConfig{
+		Name:        b.cfg.Name,
+		Address:     b.cfg.Address,
+		More:        b.cfg.Addresses,
+		Balance:     b.cfg.Balance,
+		Credentials: certs.New(b.cfg.TLS),
+		Profile:     d.Profile,
+		Schema:      d.Schema,
+		Conversions: d.Conversions,
+		MaxMessage:  cfg.MaxMessageBytes,
+		Budget:      budget,
+		Watch:       b.connected,
+		Primary:     i == 0,
+		Tracer:      d.Tracer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	pkg := d.Profile.Versions[0].Package
+	b.bounded = limits.NewConn(b.conn, b.String(), cmp.Or(b.cfg.MaxCalls, config.DefaultMaxCalls))
+	if !single(cfg) {
+		b.bounded.Whole = limits.WholeLists(d.Profile.Known.Lists, d.Schema, pkg)
+	}
+	b.top, err = lastknown.Bridge(b.bounded, d.Profile.Known.Lists, d.Schema, pkg)
+	mem := remembered[b.String()]
+	if err != nil || mem == nil {
+		return b, err
+	}
+	var equivalents func(string) []string
+	if b.cri {
+		equivalents = cri.ImageNames
+	}
+	alive := ""
+	if d.Profile.Probe != "" {
+		alive = "/" + pkg + "." + d.Profile.Probe
+	}
+	b.lastKnown, err = lastknown.New(lastknown.Config{
+		Name: b.String(), Conn: b.top,
+		Schema: d.Schema, Package: pkg, Spec: d.Profile.Known,
+		Equivalents: equivalents,
+		Memory:      mem,
+		Policy:      lastknown.Policy(b.cfg.Policy),
+		Primary:     i == 0,
+		Required:    b.cfg.Required,
+		Absent:      b.conn.Absent,
+		Budget:      cfg.ListBudget,
+		Silence:     cfg.GoneAfter,
+		Alive:       alive,
+		Watch:       b.changed,
+		Remembered:  b.remembered.count,
+		Room:        limits.Keep,
+		Panicked:    recovery.Report,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", b, err)
+	}
+	b.counted = map[string]*lastknown.Finder{}
+	for _, l := range d.Profile.Known.Lists {
+		if f, err := b.lastKnown.Finder(l.List, ""); err == nil && l.Kind != "" {
+			b.counted[l.Kind] = f
+		}
+	}
+	if err := mem.Err(); err != nil {
+		klog.ErrorS(err, "The stored memory of a backend cannot be read; lists fail until the backend is back", "backend", b)
+	}
+	b.top = b.lastKnown
+	return b, nil
+}
+
+// newPlainBackend builds a connection to the only backend of cfg that passes everything on as it is.
+func newPlainBackend(cfg *config.Config, d director.Config, budget director.Budget) (*backend, error) {
+	b := &backend{cfg: cfg.Backends[0], key: stackKey(cfg, 0), remembered: &answers{}, notes: &notes{}}
+	var err error
+	b.conn, err = director.NewConn(director.ConnConfig{
+		Address: b.cfg.Address, MaxMessage: cfg.MaxMessageBytes, Budget: budget, Primary: true, Watch: b.connected, Tracer: d.Tracer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.bounded = limits.NewConn(b.conn, b.String(), config.DefaultMaxCalls)
+	b.top = b.bounded
+	return b, nil
+}
+
+// stackKey is equal for two configurations whose i-th runtime needs the same stack of
+// connections.
+func stackKey(c *config.Config, i int) string {
+	b := c.Backends[i]
+	b.Handlers, b.Maps, b.Credentials = nil, nil, false // only the director uses these
+	key, err := json.Marshal([]any{b, i == 0, len(c.Backends) == 1, c.IDs, c.MaxMessageBytes, c.ListBudget, c.GoneAfter, c.StateDir, c.Profile, c.Proto, c.ProtoPath, c.Sources, c.Rules})
+	if err != nil {
+		panic(err) // cannot happen: strings, numbers and booleans
+	}
+	return string(key)
+}
+
+// director returns the backend for the director. cfg may differ from the configuration of the stack
+// in the settings that stackKey leaves out.
+func (b *backend) director(cfg config.Backend) director.Backend {
+	maps := map[string]map[string]string{criadapter.Handlers: cfg.Handlers}
+	for kind, table := range cfg.Maps {
+		maps[kind] = table
+	}
+	return director.Backend{
+		Name:    cfg.Name,
+		Conn:    b.top,
+		Known:   b.lastKnown,
+		Trusted: cfg.Credentials,
+		Maps:    maps,
+	}
+}
+
+// run keeps the connection up and the memory current until ctx ends.
+func (b *backend) run(ctx context.Context, parts *parts) {
+	var wg sync.WaitGroup
+	do := func(what string, f func()) {
+		wg.Go(func() { parts.do(what+" "+b.String(), f) })
+	}
+	do("keeping a connection to", func() {
+		recovery.Keep(ctx, "keeping a connection up", func() { _ = b.conn.Run(ctx) })
+	})
+	if b.lastKnown != nil {
+		do("remembering the answers of", func() {
+			if err := b.lastKnown.Run(ctx); err != nil {
+				klog.ErrorS(err, "The memory of a backend could not be written", "backend", b)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// connected notes that the socket can be reached, or why it cannot.
+func (b *backend) connected(err error) {
+	b.mu.Lock()
+	b.lost, b.since = err, time.Now()
+	b.mu.Unlock()
+	if b.lastKnown != nil {
+		b.lastKnown.Check()
+		return
+	}
+	condition := lastknown.Up
+	if err != nil {
+		condition = lastknown.Gone
+	}
+	b.notes.became(condition, time.Now(), err)
+	switch {
+	case err == nil:
+		klog.InfoS("Backend is reachable", "backend", b, "socket", b.cfg.Address)
+	case errors.Is(err, fs.ErrNotExist):
+		klog.ErrorS(nil, "Backend cannot be reached: its socket does not exist yet; connecting as soon as it does", "backend", b, "socket", b.cfg.Address)
+	default:
+		klog.ErrorS(err, "Backend cannot be reached; criproxy tries again", "backend", b, "socket", b.cfg.Address)
+	}
+}
+
+// changed logs one line for each change of the backend's condition.
+func (b *backend) changed(s lastknown.State) {
+	b.notes.became(s.Condition, s.Since, s.Err)
+	switch {
+	case s.Condition == lastknown.Up && s.Err != nil:
+		klog.ErrorS(s.Err, "Backend is up, but", "backend", b)
+	case s.Condition == lastknown.Up:
+		klog.InfoS("Backend is up", "backend", b, "socket", b.cfg.Address)
+	case s.Condition == lastknown.Slow && b.cfg.Policy == string(lastknown.Fail):
+		klog.ErrorS(s.Err, "Backend is slow: clients wait for it", "backend", b, "socket", b.cfg.Address)
+	case s.Condition == lastknown.Slow && b.cfg.Policy == string(lastknown.Skip):
+		klog.ErrorS(s.Err, "Backend is slow: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
+	case s.Condition == lastknown.Slow:
+		klog.ErrorS(s.Err, "Backend is slow: memory gives the answers that are late, all else goes on as usual", "backend", b, "socket", b.cfg.Address)
+	case !s.Seen:
+		klog.ErrorS(s.Err, "Backend is gone, and was not seen since this node booted: lists leave it out while no process listens at its socket, and fail otherwise", "backend", b, "socket", b.cfg.Address)
+	case b.cfg.Policy == string(lastknown.Fail):
+		klog.ErrorS(s.Err, "Backend is gone: every list fails until it is back", "backend", b, "socket", b.cfg.Address)
+	case b.cfg.Policy == string(lastknown.Skip):
+		klog.ErrorS(s.Err, "Backend is gone: lists are without its pods, which kubelet may kill", "backend", b, "socket", b.cfg.Address)
+	default:
+		klog.ErrorS(s.Err, "Backend is gone: lists show its pods as they were, all else about them is Unavailable", "backend", b, "socket", b.cfg.Address)
+	}
+}
+
+// answers counts the answers from memory, by method. It is safe for concurrent use.
+type answers struct {
+	mu       sync.Mutex
+	byMethod map[string]uint64
+}
+
+func (a *answers) count(method string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byMethod == nil {
+		a.byMethod = map[string]uint64{}
+	}
+	a.byMethod[path.Base(method)]++
+}
+
+// each calls do with the count of each method.
+func (a *answers) each(do func(method string, n uint64)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for method, n := range a.byMethod {
+		do(method, n)
+	}
+}
+
+// AskTimeout bounds how long a backend may take to answer calls that criproxy makes itself.
+const AskTimeout = 5 * time.Second
+
+// watchDrivers logs when the cgroup driver of a runtime differs from the primary's: kubelet
+// makes one tree of cgroups, and names all cgroups in one way.
+func watchDrivers(ctx context.Context, all func() []*backend) {
+	logged := map[string]bool{}
+	for {
+		backends := all()
+		for _, b := range backends {
+			b.askDriver(ctx)
+			b.askWhatItIs(ctx)
+		}
+		for _, b := range backends[1:] {
+			if text := driverMismatch(backends[0], b); text != "" && !logged[text] {
+				logged[text] = true
+				klog.ErrorS(nil, text)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(30 * time.Second):
+		}
+	}
+}
+
+func (b *backend) askDriver(ctx context.Context) {
+	if !b.cri {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	reply, err := runtimeapi.NewRuntimeServiceClient(b.top).RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if err == nil && reply.GetLinux() != nil { // old runtimes do not have this call
+		b.driver.Store(reply.GetLinux().GetCgroupDriver().Enum())
+	}
+}
+
+// askWhatItIs notes the name and version of the runtime, once, for the time when it cannot be asked.
+func (b *backend) askWhatItIs(ctx context.Context) {
+	if !b.cri || b.notes.list().Runtime != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	var v runtimeapi.VersionResponse
+	if b.top.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &v) == nil {
+		api, _ := b.conn.Versions(ctx) // cannot fail: the Conn knows them after a call
+		b.notes.is(runtimeName(&v), api)
+	}
+}
+
+// runtimeName returns the name and version of a runtime.
+func runtimeName(v *runtimeapi.VersionResponse) string {
+	return strings.TrimSpace(v.GetRuntimeName() + " " + v.GetRuntimeVersion())
+}
+
+// driverMismatch describes the difference of two cgroup drivers. It is empty if they agree or
+// are unknown.
+func driverMismatch(primary, other *backend) string {
+	ours, theirs := primary.driver.Load(), other.driver.Load()
+	if ours == nil || theirs == nil || *ours == *theirs {
+		return ""
+	}
+	return fmt.Sprintf("backend %s uses the cgroup driver %s, the primary %s; kubelet names the cgroups of all pods in the primary's way, so pods of %s will fail or escape their limits; set both to one driver",
+		other, DriverName(*theirs), DriverName(*ours), other)
+}
+
+// DriverName returns the name of a cgroup driver as kubelet's configuration spells it.
+func DriverName(d runtimeapi.CgroupDriver) string {
+	if d == runtimeapi.CgroupDriver_SYSTEMD {
+		return "systemd"
+	}
+	return "cgroupfs"
+}
+
+// makeStateDir creates the state folder. If the folder cannot be used, makeStateDir logs the
+// consequence and clears it in cfg.
+func makeStateDir(c *config.Config) {
+	if c.StateDir == "" || len(c.Backends) < 2 {
+		return
+	}
+	err := trust.Folder(c.StateDir, trust.Alone) // lists show what the files there say
+	if err == nil {
+		err = os.MkdirAll(c.StateDir, 0o700)
+	}
+	if err != nil {
+		klog.ErrorS(err, "The state folder cannot be used: criproxy will forget the backends when it restarts; choose another one with -state-dir", "folder", c.StateDir)
+		c.StateDir = ""
+	}
+}

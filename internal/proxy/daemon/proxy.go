@@ -1,0 +1,284 @@
+// Package daemon assembles a proxy. [New] builds a [Proxy] from a configuration, Open opens its
+// sockets, Run serves them until the end, Reload applies another configuration, HandOver starts a
+// process that takes over, and State returns its state.
+//
+// open.go, run.go, reload.go, handover.go and ending.go follow the life of a proxy. backends.go makes
+// the connections to the runtimes, report.go describes the state of all of them, and interceptors.go
+// lists the interceptors of each call.
+package daemon
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/access"
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/base/transport"
+	"github.com/criproxy/criproxy/internal/hook"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/memories"
+	"github.com/criproxy/criproxy/internal/observe/admin"
+	"github.com/criproxy/criproxy/internal/observe/telemetry"
+	"github.com/criproxy/criproxy/internal/profile/drift"
+	"github.com/criproxy/criproxy/internal/proxy/api"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/limits"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/state"
+)
+
+// A Proxy is a director with its backends and its server. New makes one.
+type Proxy struct {
+	director     *director.Director
+	server       *transport.Server
+	admin        *admin.Server
+	hooks        *hook.Plugins // nil if plugins are turned off
+	epochs       *epochs
+	record       *telemetry.Recording
+	drift        *drift.Watch
+	memory       *limits.Memory // for messages
+	memories     *memories.Memories
+	records      records
+	legacy       *Legacy
+	shows        bool // the proxy passes calls on unchanged: see Options.Shown
+	errors       telemetry.LastErrors
+	metrics      *telemetry.Metrics
+	spans        telemetry.Spans
+	began        *config.Config // the first configuration
+	draining     atomic.Bool    // the proxy takes no new calls
+	disconnected atomic.Bool    // all calls have ended; only goroutines of the proxy are left
+	now          atomic.Pointer[assembly]
+	config       atomic.Pointer[state.Config] // state of the configuration
+	filter       access.VerboseFilter
+
+	shown atomic.Pointer[[]*listen.Socket] // the sockets, for readers
+
+	handedOver chan struct{} // closed when another process serves
+	failed     chan error    // gets the error of a socket that could not be served; has room for one
+	failing    chan struct{} // closed when such an error ends the process
+	parts      parts         // tasks that the end waits for
+	serving    chan struct{} // closed when clients can connect
+	stderr     io.Writer     // of the process that takes over; nil discards its output
+
+	reloading sync.Mutex       // one reload or handover at a time; guards the fields below
+	running   context.Context  // of the backends; nil until Run
+	group     sync.WaitGroup   // goroutines that Run waits for
+	sockets   []*listen.Socket // the main one first; see show
+	stopped   bool             // there are no more reloads and handovers
+	successor *exec.Cmd        // the process that serves when handedOver is closed
+	leaveHeir func()           // ends the notes to the successor; nil if there is none
+}
+
+// An assembly is a configuration with the backends and memories made from it. It is immutable.
+type assembly struct {
+	cfg      *config.Config
+	backends []*backend                   // the primary first
+	memories map[string]*lastknown.Memory // :: name; empty if the backends have no memory
+}
+
+// Options has settings of a proxy that are not in its configuration. The zero value is for a process
+// that does not take over from another.
+type Options struct {
+	File   string    // path of the configuration; empty if it was not in a file
+	Legacy *Legacy   // of the process that hands over; nil if there is none
+	Stderr io.Writer // of a process that takes over from this one; nil discards its output
+
+	// Shown makes the proxy pass everything to its one backend as it is. It describes the
+	// messages that the proxy records. Nil means a proxy for the API of its configuration.
+	Shown *api.API
+}
+
+// New builds the proxy of a configuration that [Check] has completed. It opens no sockets and starts
+// no tasks. The caller must call Run, or Close if it does not get that far.
+func New(cfg *config.Config, o Options) (*Proxy, error) {
+	p := &Proxy{
+		began: cfg, stderr: o.Stderr, memories: memories.New(o.Legacy.memories()), legacy: o.Legacy, metrics: telemetry.NewMetrics(), epochs: newEpochs(),
+		serving: make(chan struct{}), handedOver: make(chan struct{}), failed: make(chan error, 1), failing: make(chan struct{}),
+	}
+	p.config.Store(&state.Config{File: o.File, Loaded: time.Now()})
+	p.show()
+	makeStateDir(cfg)
+	recovery.Notify(logPanic)
+	var a api.API
+	var err error
+	if p.shows = o.Shown != nil; p.shows {
+		a = *o.Shown
+	} else if a, err = api.Read(cfg); err != nil {
+		return nil, err
+	} else if err = checkAccess(cfg, a); err != nil {
+		return nil, err
+	}
+	if p.record, err = telemetry.NewRecording(cfg, a.Config, a.Own); err != nil {
+		return nil, err
+	}
+	p.now.Store(&assembly{cfg: cfg})
+	p.restoreEvidence() // before anything is recorded
+	redactor, err := access.NewRedactor(cfg, a.Profile, a.Schema)
+	if err != nil {
+		return nil, err
+	}
+	p.filter.Set(redactor)
+	p.memory = limits.New(cfg, a.Profile, p.record.Schema)
+	if !p.shows {
+		if p.drift, err = drift.New(driftConfig(cfg, a.Config)); err != nil {
+			return nil, err
+		}
+	}
+	s, d, err := p.build(cfg, a, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.now.Store(s)
+	p.memories.Keep(places(cfg), folder(cfg), s.memories)
+	p.metrics.Know(d)
+	if p.hooks, err = newHooks(cfg); err != nil {
+		p.Close()
+		return nil, err
+	}
+	if p.hooks != nil {
+		d.Around = p.hooks.Around
+	}
+	if p.director, err = director.New(d); err != nil {
+		p.Close()
+		return nil, err
+	}
+	p.epochs.endless = p.director.Endless
+	p.server = transport.NewServer(transport.ServerConfig{
+		Handler:          p.director.Handler(),
+		Interceptors:     p.interceptors(),
+		UnaryInterceptor: access.InterceptUnary,
+		MaxMessage:       cfg.MaxMessageBytes,
+		Budget:           p.memory,
+		// Clients may ping often: the socket is local.
+		Pings: keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true},
+		// A client on another machine may disappear without closing its connection.
+		PingAfter: 2 * time.Hour,
+	})
+	if !p.shows && !strings.HasPrefix(healthgrpc.Health_ServiceDesc.ServiceName, a.Profile.Versions[0].Package+".") { // otherwise calls for health go to the backends
+		healthgrpc.RegisterHealthServer(p.server, &telemetry.HealthService{Of: p})
+	}
+	p.metrics.Registry.MustRegister(telemetry.NewGauges(p))
+	p.admin = admin.New(p, func(mux *http.ServeMux) { p.metrics.ServeMonitoring(mux, p) }, p.record.ServeEvents)
+	return p, nil
+}
+
+// tracer returns the tracer for the director.
+func (p *Proxy) tracer() director.Tracer {
+	all := telemetry.Tracers{&p.spans, p.metrics, &p.errors} // spans first: the others see the trace context that it sends on
+	if p.drift != nil {
+		all = append(all, p.drift)
+	}
+	if t := p.record.Tracer(); t != nil {
+		all = append(all, t)
+	}
+	return all
+}
+
+// build makes the backends of cfg, and the configuration of the director. It reuses the backends of
+// old that need no change.
+func (p *Proxy) build(cfg *config.Config, a api.API, old *assembly) (*assembly, director.Config, error) {
+	s := &assembly{cfg: cfg}
+	if p.shows {
+		d := director.Config{Tracer: p.tracer(), Panicked: recovery.Report}
+		b, err := newPlainBackend(cfg, d, p.memory)
+		if err != nil {
+			return nil, d, err
+		}
+		s.backends, d.Backends = []*backend{b}, []director.Backend{{Conn: b.top}}
+		return s, d, nil
+	}
+	d := a.Config
+	d.MaxMessage = cfg.MaxMessageBytes
+	d.NativeNames = cfg.IDs == config.NativeIDs
+	d.NewTo = cfg.NewPodsTo
+	d.LookInterval = cfg.EventInterval
+	d.Withheld = telemetry.LogWithheld()
+	d.Mended = telemetry.LogMended()
+	d.Mirrored = telemetry.LogMirrored
+	d.Tracer = p.tracer()
+	if remembers(cfg, d.Profile) {
+		s.memories = p.memories.Next(places(cfg), folder(cfg))
+	}
+	for i := range cfg.Backends {
+		b := old.reuse(cfg, i)
+		if b == nil {
+			var err error
+			if b, err = newBackend(cfg, i, d, s.memories, &p.records, p.memory); err != nil {
+				s.discard(old)
+				return nil, d, err
+			}
+		}
+		s.backends = append(s.backends, b)
+		d.Backends = append(d.Backends, b.director(cfg.Backends[i]))
+	}
+	return s, d, nil
+}
+
+// reuse returns the backend of s that equals the i-th of cfg, or nil if there is none.
+func (s *assembly) reuse(cfg *config.Config, i int) *backend {
+	if s == nil {
+		return nil
+	}
+	key := stackKey(cfg, i)
+	for _, b := range s.backends {
+		if b.key == key {
+			return b
+		}
+	}
+	return nil
+}
+
+// discard closes the backends of s, which were never run, except those that old has as well.
+func (s *assembly) discard(old *assembly) {
+	for _, b := range s.backends {
+		if old == nil || !slices.Contains(old.backends, b) {
+			_ = b.conn.Close() // nothing has used it
+		}
+	}
+}
+
+// Close releases what New and Open made, if Run is not called.
+func (p *Proxy) Close() {
+	p.legacy.close()
+	p.closeSockets()
+	if p.admin != nil {
+		p.admin.Close()
+	}
+	if p.server != nil {
+		p.server.Stop() // a server has goroutines from the beginning
+	}
+	if p.hooks != nil {
+		p.hooks.Close()
+	}
+	p.now.Load().discard(nil)
+}
+
+// backends returns the runtimes, the primary first.
+func (p *Proxy) backends() []*backend { return p.now.Load().backends }
+
+// start runs a backend, if it is not running.
+func (p *Proxy) start(b *backend) {
+	if b.stop != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(p.running)
+	b.stop = cancel
+	p.group.Go(func() { b.run(ctx, &p.parts) })
+}
+
+// Assumptions returns the Assumptions of the director.
+func (p *Proxy) Assumptions() []string { return p.director.Assumptions() }
+
+// Recording returns the flight recorder.
+func (p *Proxy) Recording() *telemetry.Recording { return p.record }

@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/criproxy/criproxy/director"
+	"github.com/criproxy/criproxy/internal/memories"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+)
+
+// records has a record of each backend, by its name, which outlives reloads. It is safe for
+// concurrent use. The zero value is empty.
+type records struct {
+	mu  sync.Mutex
+	all map[string]*record
+}
+
+// record has the counts and notes of a backend.
+type record struct {
+	answers answers // from memory in place of the backend
+	notes   notes
+}
+
+// of returns the record of a backend.
+func (r *records) of(name string) *record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[string]*record{}
+	}
+	if r.all[name] == nil {
+		r.all[name] = &record{}
+	}
+	return r.all[name]
+}
+
+// allNotes returns the notes of all backends.
+func (r *records) allNotes() map[string]noted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[string]noted{}
+	for name, one := range r.all {
+		all[name] = one.notes.list()
+	}
+	return all
+}
+
+// restoreNotes takes over the notes of another process. An outage that was not over goes on, or ends
+// when the backend is seen.
+func (r *records) restoreNotes(all map[string]noted) {
+	for name, kept := range all {
+		n := &r.of(name).notes
+		n.mu.Lock()
+		n.kept = kept
+		n.mu.Unlock()
+	}
+}
+
+func nameOf(b config.Backend) string { return director.Backend{Name: b.Name}.String() }
+
+// addressOf returns all addresses of b as one text. No other runtime has the same.
+func addressOf(b config.Backend) string {
+	return strings.Join(append([]string{b.Address}, b.Addresses...), ",")
+}
+
+// places returns the backends of a configuration, for their memories.
+func places(cfg *config.Config) []memories.Place {
+	var all []memories.Place
+	for _, b := range cfg.Backends {
+		all = append(all, memories.Place{Name: nameOf(b), Address: addressOf(b)})
+	}
+	return all
+}
+
+// folder returns the folder for the memories.
+func folder(cfg *config.Config) memories.Folder {
+	if cfg.StateDir == "" {
+		return memories.Folder{}
+	}
+	return memories.Folder{Path: cfg.StateDir, Boot: startOfNode(runFolder)}
+}
+
+// remembers reports whether the backends of a configuration have memories. A single runtime has
+// none: if it is gone, so is the node.
+func remembers(cfg *config.Config, p *director.Profile) bool {
+	return !single(cfg) && len(p.Known.Lists)+len(p.Known.Replies) > 0
+}
+
+func single(cfg *config.Config) bool {
+	return len(cfg.Backends) == 1 && cfg.Backends[0].Policy == "" && cfg.IDs != config.NativeIDs
+}
+
+// runFolder is empty after each start of the node, even if the node is a container and the boot id
+// is that of its machine: Filesystem Hierarchy Standard 3.0, section 3.15.
+const runFolder = "/run"
+
+// startOfNode returns a word that changes with each start of the node. The first process that
+// asks for the word writes it to a file in folder. If that fails, the word is empty.
+func startOfNode(folder string) string {
+	path := filepath.Join(folder, "criproxy.boot")
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
+		_, err = f.WriteString(rand.Text())
+		if err = errors.Join(err, f.Close()); err != nil {
+			_ = os.Remove(path) // it may have half a word
+		}
+	}
+	word, _ := os.ReadFile(path)
+	return string(word)
+}

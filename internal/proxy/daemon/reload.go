@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/criproxy/criproxy/internal/access"
+	"github.com/criproxy/criproxy/internal/proxy/api"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+)
+
+// Reload applies cfg from the next call on. Calls under way finish with the old configuration. If
+// cfg cannot be used, nothing changes. Otherwise Reload returns the changes that wait for a restart.
+func (p *Proxy) Reload(cfg *config.Config) (waits []string, err error) {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	if err := p.reload(cfg); err != nil {
+		p.refuse(err)
+		return nil, err
+	}
+	waits = p.began.NeedsRestart(cfg)
+	state := *p.config.Load()
+	state.Reloads++
+	state.Loaded, state.Failed, state.Error, state.NeedsRestart = time.Now(), time.Time{}, "", waits
+	p.config.Store(&state)
+	return waits, nil
+}
+
+// Refuse notes that a new configuration could not be read, because of err.
+func (p *Proxy) Refuse(err error) {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	p.refuse(err)
+}
+
+func (p *Proxy) refuse(err error) {
+	state := *p.config.Load()
+	state.Failures++
+	state.Failed, state.Error = time.Now(), err.Error()
+	p.config.Store(&state)
+}
+
+// reload applies cfg. p.reloading is held.
+func (p *Proxy) reload(cfg *config.Config) error {
+	if err := p.changeable(); err != nil {
+		return err
+	}
+	held := *cfg
+	held.IDs = p.began.IDs // with other ids, kubelet would not recognize its pods, and kill them
+	cfg = &held
+	makeStateDir(cfg)
+	old := p.now.Load()
+	a, err := api.Read(cfg)
+	if err == nil {
+		err = checkAccess(cfg, a)
+	}
+	if err != nil {
+		return err
+	}
+	redactor, err := access.NewRedactor(cfg, a.Profile, a.Schema)
+	if err != nil {
+		return err
+	}
+	opened, err := p.openNew(cfg, nil)
+	if err != nil {
+		return err
+	}
+	s, d, err := p.build(cfg, a, old)
+	if err == nil {
+		if err = p.director.Reload(d); err != nil {
+			s.discard(old)
+		}
+	}
+	if err != nil {
+		for _, one := range opened {
+			_ = one.Close() // no client has connected
+		}
+		return err
+	}
+	// From here on nothing can fail.
+	p.filter.Set(redactor) // before a socket gets rules that need it
+	p.now.Store(s)
+	p.memory.Configure(cfg)
+	p.metrics.Know(d)
+	if err := p.drift.Update(driftConfig(cfg, d)); err != nil { // the director has taken the same profile
+		klog.ErrorS(err, "The search for unknown fields in messages still uses the old profile")
+	}
+	p.replaceSockets(cfg, opened)
+	p.replaceBackends(old, s)
+	p.memories.Keep(places(cfg), folder(cfg), s.memories)
+	return nil
+}
+
+// replaceBackends starts the new backends of s. It stops those that s no longer has when the
+// last call that may use them has ended.
+func (p *Proxy) replaceBackends(old, s *assembly) {
+	var gone []*backend
+	for _, b := range old.backends {
+		if !slices.Contains(s.backends, b) {
+			if b.lastKnown != nil {
+				b.lastKnown.Retire()
+			}
+			gone = append(gone, b)
+		}
+	}
+	for _, b := range s.backends {
+		p.start(b)
+	}
+	if slices.Equal(old.backends, s.backends) {
+		return
+	}
+	before := p.epochs.next()
+	p.goDo("keeping runtimes that are no longer in the configuration", func() {
+		select {
+		case <-before:
+		case <-time.After(retireTime):
+		case <-p.running.Done():
+		}
+		for _, b := range gone {
+			b.stop()
+		}
+	})
+}
+
+// The errors of a proxy that refuses to reload or to hand over.
+var (
+	errStopped    = errors.New("this process is stopping")
+	errNotServing = errors.New("this process does not serve yet; try again when it does")
+)
+
+// changeable returns an error if the proxy can neither reload nor hand over now. p.reloading is
+// held.
+func (p *Proxy) changeable() error {
+	switch {
+	case p.stopped:
+		return errStopped
+	case p.running == nil:
+		return errNotServing
+	}
+	return nil
+}
+
+// retireTime bounds how long the connection to a removed runtime stays for calls that began before.
+const retireTime = 10 * time.Minute

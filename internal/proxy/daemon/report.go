@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criproxy/criproxy/internal/base/recovery"
+	"github.com/criproxy/criproxy/internal/lastknown"
+	"github.com/criproxy/criproxy/internal/proxy/config"
+	"github.com/criproxy/criproxy/internal/proxy/listen"
+	"github.com/criproxy/criproxy/internal/state"
+	"github.com/criproxy/criproxy/internal/version"
+)
+
+// StatusTime bounds how long a backend may take to answer for a report.
+const StatusTime = 3 * time.Second
+
+// started is the time when this process began.
+var started = time.Now()
+
+// Report asks every backend, and returns the state of the proxy and of all backends.
+func (p *Proxy) Report(ctx context.Context) state.Report {
+	s := p.now.Load()
+	r := state.Report{
+		Version: version.Version, PID: os.Getpid(), Started: started, Admin: s.cfg.Admin,
+		Backends: make([]state.Backend, len(s.backends)), Errors: p.errors.List(), Recorder: p.record.Reach(), Panics: recovery.Count(), Config: *p.config.Load(),
+	}
+	ctx, cancel := context.WithTimeout(ctx, StatusTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, b := range s.backends {
+		wg.Go(func() { r.Backends[i] = b.report(ctx) })
+	}
+	wg.Wait()
+	r.Ready = p.Health().Ready
+	for _, one := range *p.shown.Load() {
+		r.Listeners = append(r.Listeners, reportListener(one))
+	}
+	if p.hooks != nil {
+		state := p.hooks.State()
+		r.Hooks = &state
+	}
+	return r
+}
+
+// reportListener returns the state of a socket.
+func reportListener(s *listen.Socket) state.Listener {
+	r := state.Listener{Path: s.Path, Refused: s.Refused.Load()}
+	var err error
+	if r.Lost, err = s.FileState(); err != nil {
+		r.Error = err.Error()
+	}
+	if rules := s.Access.Load(); rules != nil {
+		r.Access = *rules
+	}
+	if info, err := os.Stat(s.Path); err == nil {
+		r.Mode = fmt.Sprintf("%04o", info.Mode().Perm())
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			r.Owner = userName(st.Uid) + ":" + groupName(st.Gid)
+		}
+	}
+	return r
+}
+
+func userName(uid uint32) string {
+	if u, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(int(uid))
+}
+
+func groupName(gid uint32) string {
+	if g, err := user.LookupGroupId(strconv.Itoa(int(gid))); err == nil {
+		return g.Name
+	}
+	return strconv.Itoa(int(gid))
+}
+
+// state returns the state of the backend that is known without a call.
+func (b *backend) state() (state string, since time.Time, err error) {
+	if b.lastKnown != nil {
+		s := b.lastKnown.State()
+		return s.Condition.String(), s.Since, s.Err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.since.IsZero():
+		return "connecting", started, nil
+	case b.lost != nil:
+		return lastknown.Gone.String(), b.since, b.lost
+	}
+	return lastknown.Up.String(), b.since, nil
+}
+
+// report asks the backend for its version and its items, and returns its state.
+func (b *backend) report(ctx context.Context) state.Backend {
+	r := state.Backend{Name: b.String(), Address: b.cfg.Address, Policy: b.cfg.Policy}
+	var mu sync.Mutex // guards r
+	var wg sync.WaitGroup
+	// If several calls fail, the first error counts: the others would say the same.
+	ask := func(method string, request, reply any, took func(time.Duration)) {
+		if !b.cri {
+			return // other APIs do not have these calls
+		}
+		wg.Go(func() {
+			began := time.Now()
+			err := b.top.Invoke(ctx, method, request, reply)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				took(time.Since(began))
+			} else if r.Error == "" {
+				r.Error = strings.TrimPrefix(status.Convert(err).Message(), "criproxy: ")
+			}
+		})
+	}
+	var about runtimeapi.VersionResponse
+	ask(runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, &about, func(time.Duration) {
+		r.Runtime = runtimeName(&about)
+	})
+	var pods runtimeapi.ListPodSandboxResponse
+	ask(runtimeapi.RuntimeService_ListPodSandbox_FullMethodName, &runtimeapi.ListPodSandboxRequest{}, &pods, func(time.Duration) {
+		r.Pods = new(len(pods.GetItems()))
+	})
+	var containers runtimeapi.ListContainersResponse
+	ask(runtimeapi.RuntimeService_ListContainers_FullMethodName, &runtimeapi.ListContainersRequest{}, &containers, func(took time.Duration) {
+		r.Containers, r.Took = new(len(containers.GetContainers())), took
+	})
+	var images runtimeapi.ListImagesResponse
+	ask(runtimeapi.ImageService_ListImages_FullMethodName, &runtimeapi.ListImagesRequest{}, &images, func(time.Duration) {
+		r.Images = new(len(images.GetImages()))
+	})
+	wg.Wait()
+	var err error
+	if r.State, r.Since, err = b.state(); err != nil {
+		r.Error = err.Error()
+	}
+	r.LastKnown = r.State != lastknown.Up.String() && r.Pods != nil
+	b.remembered.each(func(_ string, n uint64) { r.Remembered += n })
+	if r.State != lastknown.Gone.String() {
+		r.API, _ = b.conn.Versions(ctx) // Error already has the reason of a failure
+	}
+	b.notes.is(r.Runtime, r.API)
+	noted := b.notes.list()
+	r.Runtime, r.API, r.Outages = noted.Runtime, noted.API, noted.Outages
+	return r
+}
+
+// Config returns the configuration in use.
+func (p *Proxy) Config() *config.Config { return p.now.Load().cfg }
+
+// Health returns whether the proxy answers calls. It is ready when it serves, clients can connect,
+// and the primary takes calls. The other backends do not matter: the node works without them.
+func (p *Proxy) Health() state.Health {
+	h := state.Health{Stopping: p.draining.Load(), Unreachable: p.unreachable()}
+	for _, b := range p.backends() {
+		h.Backends = append(h.Backends, b.health())
+	}
+	h.Ready = state.TakesCalls(h.Backends[0].State) && !h.Stopping && h.Unreachable == nil
+	return h
+}
+
+// State returns the state of the proxy that is known without asking its backends.
+func (p *Proxy) State() state.State {
+	s := state.State{Health: p.Health(), Panics: recovery.Count(), Config: *p.config.Load(), Capture: p.record.State()}
+	s.Memory.Taken, s.Memory.Total, s.Memory.Refused = p.memory.Usage()
+	if p.drift != nil {
+		s.Drift = p.drift.Findings()
+	}
+	for _, l := range *p.shown.Load() {
+		h := state.ListenerHealth{Path: l.Path, Refused: l.Refused.Load()}
+		h.Lost, h.Err = l.FileState()
+		s.Listeners = append(s.Listeners, h)
+	}
+	if p.hooks != nil {
+		plugins := p.hooks.State()
+		s.Plugins = &plugins
+	}
+	return s
+}
+
+func (b *backend) health() state.BackendHealth {
+	h := state.BackendHealth{Name: b.String(), Remembered: map[string]uint64{}, Items: map[string]int{}}
+	h.State, _, h.Err = b.state()
+	if b.lastKnown != nil {
+		age := b.lastKnown.Age()
+		h.Age = &age
+	}
+	for kind, list := range b.counted {
+		n := 0
+		list.Any(func([]byte) bool { n++; return false })
+		h.Items[kind] = n
+	}
+	b.remembered.each(func(method string, n uint64) { h.Remembered[method] = n })
+	return h
+}

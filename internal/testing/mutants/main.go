@@ -1,0 +1,53 @@
+// Mutants checks that the tests notice defects: it breaks production code on purpose and runs
+// the tests that must fail.
+//
+//	go run ./internal/testing/mutants [-only REGEXP] [-report docs/robustness.md]
+//
+// Each file in testdata describes one mutant. The sources stay as they are: go test reads the
+// changed file through an overlay (go help build, -overlay).
+package mutants
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+
+	"github.com/criproxy/criproxy/internal/testing/markdown"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// folder holds the mutants; it is relative to the root of the repository.
+const folder = "internal/testing/mutants/testdata"
+
+func run() error {
+	only := flag.String("only", ".", "run the mutants whose names match this `regexp`")
+	report := flag.String("report", "", "write the table of mutants into this `file`; not with -only")
+	flag.Parse()
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	all, err := read(os.DirFS(folder))
+	if err != nil {
+		return err
+	}
+	chosen := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return !wanted.MatchString(m.name) })
+	if *report != "" && len(chosen) < len(all) {
+		return fmt.Errorf("-report needs all mutants, but -only leaves out %d", len(all)-len(chosen))
+	}
+	if err := runner(".").run(chosen, os.Stdout); err != nil {
+		return err
+	}
+	if *report == "" {
+		return nil
+	}
+	return markdown.Between(*report, tableBegin, tableEnd, table(chosen))
+}
